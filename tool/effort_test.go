@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/schema"
 )
 
 // TestCostlyChecks: a program may announce any schema, and a model may be made
@@ -112,7 +114,7 @@ func TestCostlySchemas(t *testing.T) {
 			if _, err := NewTable(echo("x", tt.schema)); err == nil || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%.300v; want %q", err, tt.text)
 			}
-			if _, err := Refuses(json.RawMessage(tt.schema), nil); err == nil {
+			if _, err := schema.Refuses(json.RawMessage(tt.schema), nil); err == nil {
 				t.Error("it is accepted")
 			}
 		})

@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rathcluster/rath/internal/schema"
 )
 
 // FuncOptions configure Func. The zero FuncOptions are the careful defaults.
@@ -52,7 +54,7 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 func newFunction[In any](spec Spec, from string, fn func(context.Context, Call, In) (any, error)) *function[In] {
 	return &function[In]{
 		spec: spec, from: from, fn: fn,
-		checker: sync.OnceValues(func() (*checker, error) { return compile(spec.Name, spec.Schema) }),
+		checker: sync.OnceValues(func() (*schema.Checker, error) { return schema.Compile(spec.Name, spec.Schema) }),
 	}
 }
 
@@ -63,13 +65,13 @@ type function[In any] struct {
 	fn   func(context.Context, Call, In) (any, error)
 	// checker is shared by all tables that hold the tool: it takes several times
 	// the memory of a waiting run.
-	checker func() (*checker, error)
+	checker func() (*schema.Checker, error)
 }
 
 func (f *function[In]) Spec() Spec     { return f.spec }
 func (f *function[In]) origin() string { return f.from }
 
-func (f *function[In]) compiled() (*checker, error) { return f.checker() }
+func (f *function[In]) compiled() (*schema.Checker, error) { return f.checker() }
 
 // Call implements Tool.
 func (f *function[In]) Call(ctx context.Context, c Call) (Result, error) {

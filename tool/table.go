@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/schema"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -29,7 +31,7 @@ type Table struct {
 type row struct {
 	tool    Tool
 	spec    Spec
-	checker *checker
+	checker *schema.Checker
 }
 
 // NewTable checks the tools and their schemas. The error wraps ErrNameConflict
@@ -63,7 +65,7 @@ func (s Spec) Check() error {
 	return err
 }
 
-func (s Spec) check(t Tool) (*checker, error) {
+func (s Spec) check(t Tool) (*schema.Checker, error) {
 	if err := checkName(s.Name); err != nil {
 		return nil, err
 	}
@@ -75,11 +77,13 @@ func (s Spec) check(t Tool) (*checker, error) {
 }
 
 // checkerOf compiles the schema of a tool, unless the tool keeps that itself.
-func checkerOf(t Tool, spec Spec) (*checker, error) {
-	if c, ok := t.(interface{ compiled() (*checker, error) }); ok {
+func checkerOf(t Tool, spec Spec) (*schema.Checker, error) {
+	if c, ok := t.(interface {
+		compiled() (*schema.Checker, error)
+	}); ok {
 		return c.compiled()
 	}
-	return compile(spec.Name, spec.Schema)
+	return schema.Compile(spec.Name, spec.Schema)
 }
 
 // checkName allows what every model server takes.
@@ -125,6 +129,26 @@ func (t *Table) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(t.rows, name, func(r row, name string) int { return strings.Compare(r.spec.Name, name) })
 }
 
+// MaxArguments is the longest text of arguments, in bytes.
+const MaxArguments = 1 << 20
+
+// check returns the arguments of a call from their text. The empty text, which models send
+// for a tool without arguments, is the empty object.
+func check(c *schema.Checker, text string) (json.RawMessage, error) {
+	if len(text) > MaxArguments {
+		return nil, &Failure{
+			Kind: InvalidArguments, Detail: clip(text, maxMessage),
+			Message: fmt.Sprintf("the arguments have %d bytes, at most %d are taken: pass large data through a file", len(text), MaxArguments),
+		}
+	}
+	text = cmp.Or(strings.TrimSpace(strings.ToValidUTF8(text, "\ufffd")), "{}")
+	args, err := c.Check(text)
+	if err != nil {
+		return nil, &Failure{Kind: InvalidArguments, Message: err.Error(), Detail: clip(text, maxMessage)}
+	}
+	return args, nil
+}
+
 // Bind finds a tool and checks the text of its arguments without running anything. It
 // returns them as the tool gets them, compact, for Run. The error is a *Failure of kind
 // UnknownTool or InvalidArguments; ErrorOutcome makes it what the model reads.
@@ -144,7 +168,7 @@ func (t *Table) Bind(name, args string) (Spec, json.RawMessage, error) {
 		}
 	}
 	r := t.rows[i]
-	checked, err := r.checker.check(args)
+	checked, err := check(r.checker, args)
 	if err != nil {
 		return Spec{}, nil, err
 	}

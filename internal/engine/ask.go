@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/form"
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/schema"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/tool"
 )
@@ -59,7 +60,7 @@ func (c *toolCall) ask(_ context.Context, message string, schema json.RawMessage
 		return "", nil, fmt.Errorf("the schema of the answer has %d bytes, at most %d are taken", len(q.Schema), form.MaxSchema)
 	}
 	if q.Schema != "" {
-		if _, err := tool.Refuses(json.RawMessage(q.Schema), map[string]any{}); err != nil {
+		if _, err := schema.Refuses(json.RawMessage(q.Schema), map[string]any{}); err != nil {
 			return "", nil, fmt.Errorf("the schema of the answer: %w", err)
 		}
 	}

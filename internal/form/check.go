@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/rathcluster/rath/tool"
+	"github.com/rathcluster/rath/internal/schema"
 )
 
 // MaxSchema bounds a schema, in bytes.
@@ -61,7 +61,7 @@ func Check(schema string, value []byte) (recorded json.RawMessage, why string) {
 	if why := wrongFormat(s, plain, ""); why != "" {
 		return nil, printable(why)
 	}
-	if why, err = tool.Refuses(json.RawMessage(schema), plain); err == nil && why != "" {
+	if why, err = schema.Refuses(json.RawMessage(schema), plain); err == nil && why != "" {
 		return nil, printable(fractions.ReplaceAllString(why, "$1"))
 	}
 	return recorded, ""

@@ -9,10 +9,10 @@ import (
 
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/schema"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/tool"
 )
 
 const (
@@ -102,7 +102,7 @@ func takesNothing(schema json.RawMessage) bool {
 	if len(schema) == 0 || string(schema) == "null" {
 		return true
 	}
-	why, err := tool.Refuses(schema, nil)
+	why, err := schema.Refuses(schema, nil)
 	return err == nil && why == ""
 }
 

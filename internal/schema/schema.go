@@ -1,4 +1,4 @@
-package tool
+package schema
 
 import (
 	"bytes"
@@ -10,13 +10,13 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rathcluster/rath/internal/excerpt"
 )
 
-// MaxArguments is the longest text of arguments, in bytes.
-const MaxArguments = 1 << 20
-
-// checker checks arguments against one schema.
-type checker struct {
+// Checker checks the arguments of a tool, or another value, against one schema. It is safe for
+// concurrent use.
+type Checker struct {
 	name  string // of the tool
 	whole *jsonschema.Resolved
 	shape *shape
@@ -24,9 +24,9 @@ type checker struct {
 	noun  string // for a property
 }
 
-// compile reads the schema of a tool. References must stay inside it: nothing is
-// fetched.
-func compile(name string, raw json.RawMessage) (*checker, error) {
+// Compile reads the schema of a tool's arguments; an empty one takes any object. References
+// must stay inside it: nothing is fetched.
+func Compile(name string, raw json.RawMessage) (*Checker, error) {
 	if len(raw) == 0 {
 		raw = json.RawMessage(`{"type":"object"}`)
 	}
@@ -37,7 +37,7 @@ func compile(name string, raw json.RawMessage) (*checker, error) {
 	if s := whole.Schema(); s.Type != "object" && (s.Type != "" || s.Types != nil) {
 		return nil, errors.New(`the type is not "object", but arguments always are one`)
 	}
-	return &checker{name, whole, h, raw, "an argument"}, nil
+	return &Checker{name, whole, h, raw, "an argument"}, nil
 }
 
 // Refuses returns why a value, as encoding/json decodes it, does not match a JSON Schema
@@ -57,7 +57,7 @@ func Refuses(schema json.RawMessage, value any) (why string, err error) {
 		return "", nil
 	}
 	if object, ok := value.(map[string]any); ok {
-		c := &checker{whole: whole, raw: schema, noun: "a field"}
+		c := &Checker{whole: whole, raw: schema, noun: "a field"}
 		return c.explain(object, err, min(maxExplained, maxSteps/takes.steps)), nil
 	}
 	return reason(err), nil
@@ -89,7 +89,7 @@ const maxExplained = 64
 // part is the schema without properties and requirements but one property's. It
 // is for saying what is wrong, in a fixed order: the library
 // stops at the first property that is wrong in map order.
-func (c *checker) part(name string) (*jsonschema.Resolved, bool) {
+func (c *Checker) part(name string) (*jsonschema.Resolved, bool) {
 	part := new(jsonschema.Schema)
 	if json.Unmarshal(c.raw, part) != nil || part.Properties[name] == nil {
 		return nil, false
@@ -101,45 +101,32 @@ func (c *checker) part(name string) (*jsonschema.Resolved, bool) {
 	return resolved, err == nil // it fails if it refers to another property
 }
 
-// check decodes the text of a call's arguments. The empty text, which models
-// send for a tool without arguments, is the empty object. An optional argument
-// that is null although the schema wants another type counts as absent.
-func (c *checker) check(text string) (json.RawMessage, error) {
-	if len(text) > MaxArguments {
-		return nil, &Failure{
-			Kind: InvalidArguments, Detail: clip(text, maxMessage),
-			Message: fmt.Sprintf("the arguments have %d bytes, at most %d are taken: pass large data through a file", len(text), MaxArguments),
-		}
-	}
-	text = strings.TrimSpace(strings.ToValidUTF8(text, "\ufffd"))
-	if text == "" {
-		text = "{}"
-	}
-	refuse := func(why string) error {
-		return &Failure{Kind: InvalidArguments, Message: why, Detail: clip(text, maxMessage)}
-	}
+// Check returns the arguments of a call as the tool gets them, from their text, which is
+// valid UTF-8; the error is for the model. An optional argument that is null although the
+// schema wants another type counts as absent.
+func (c *Checker) Check(text string) (json.RawMessage, error) {
 	var value any
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
-		return nil, refuse("the arguments are not JSON: " + err.Error())
+		return nil, fmt.Errorf("the arguments are not JSON: %w", err)
 	}
 	if nesting(text) > maxNesting {
-		return nil, refuse(fmt.Sprintf("the arguments are nested more than %d levels deep: pass them flatter, or as text", maxNesting))
+		return nil, fmt.Errorf("the arguments are nested more than %d levels deep: pass them flatter, or as text", maxNesting)
 	}
 	object, ok := value.(map[string]any)
 	if !ok {
-		return nil, refuse("the arguments are not a JSON object")
+		return nil, errors.New("the arguments are not a JSON object")
 	}
 	takes, err := c.shape.effortOf(c.whole.Schema(), object)
 	if err != nil {
-		return nil, refuse(fmt.Sprintf("checking the arguments would take too long: the schema of %q has so many ways to look at one value that these are more than %d steps. "+
-			"Pass fewer or flatter arguments. The author of the tool should let each value be described once, not by several references or alternatives", c.name, maxSteps))
+		return nil, fmt.Errorf("checking the arguments would take too long: the schema of %q has so many ways to look at one value that these are more than %d steps. "+
+			"Pass fewer or flatter arguments. The author of the tool should let each value be described once, not by several references or alternatives", c.name, maxSteps)
 	}
 	brief(object)
 	err = c.whole.Validate(object)
 	if err == nil {
 		var b bytes.Buffer
 		if err := json.Compact(&b, []byte(text)); err != nil {
-			return nil, refuse("the arguments are not JSON: " + err.Error())
+			return nil, fmt.Errorf("the arguments are not JSON: %w", err)
 		}
 		return b.Bytes(), nil
 	}
@@ -149,12 +136,12 @@ func (c *checker) check(text string) (json.RawMessage, error) {
 	if args, ok := c.unquoted(text); ok {
 		return args, nil
 	}
-	return nil, refuse("the arguments do not match the schema: " + c.explain(object, err, min(maxExplained, maxSteps/takes.steps)))
+	return nil, errors.New("the arguments do not match the schema: " + c.explain(object, err, min(maxExplained, maxSteps/takes.steps)))
 }
 
 // withoutNulls returns the arguments without optional ones that are null, if
 // they then match.
-func (c *checker) withoutNulls(text string, object map[string]any) (json.RawMessage, bool) {
+func (c *Checker) withoutNulls(text string, object map[string]any) (json.RawMessage, bool) {
 	var raw map[string]json.RawMessage // keeps numbers as they were written
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {
 		return nil, false
@@ -169,13 +156,13 @@ func (c *checker) withoutNulls(text string, object map[string]any) (json.RawMess
 	if len(lean) == len(object) || c.whole.Validate(lean) != nil {
 		return nil, false
 	}
-	args, err := canonical(raw)
+	args, err := marshal(raw)
 	return args, err == nil
 }
 
 // explain names what is wrong at the top, or what err says if that is nothing. It
 // looks at so many arguments one by one.
-func (c *checker) explain(object map[string]any, err error, looks int) string {
+func (c *Checker) explain(object map[string]any, err error, looks int) string {
 	s := c.whole.Schema()
 	var wrong []string
 	for _, name := range slices.Sorted(slices.Values(s.Required)) {
@@ -244,4 +231,24 @@ func brief(v any) any {
 		return items(v)
 	}
 	return v
+}
+
+// clip cuts a text to about n bytes and says so.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return excerpt.Clip(text, n) + "..."
+}
+
+// marshal writes arguments that were changed as JSON, in valid UTF-8.
+func marshal(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	// Raw messages pass through the encoder with any bytes that they hold.
+	return bytes.ToValidUTF8(bytes.TrimSuffix(b.Bytes(), []byte("\n")), []byte("\ufffd")), nil
 }

@@ -1,4 +1,4 @@
-package tool
+package schema
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ var jsonNumber = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-
 // unquoted returns the arguments with texts made the values that they spell, such as "5000",
 // "true" or "[1,2]", where the schema takes no text there, if they then match. Models quote
 // such values now and then.
-func (c *checker) unquoted(text string) (json.RawMessage, bool) {
+func (c *Checker) unquoted(text string) (json.RawMessage, bool) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber() // numbers stay as they were written
 	var value any
@@ -28,7 +28,7 @@ func (c *checker) unquoted(text string) (json.RawMessage, bool) {
 	if !u.changed || u.left < 0 {
 		return nil, false
 	}
-	args, err := canonical(value)
+	args, err := marshal(value)
 	if err != nil {
 		return nil, false
 	}

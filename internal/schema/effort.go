@@ -1,4 +1,4 @@
-package tool
+package schema
 
 import (
 	"encoding/json"
@@ -22,7 +22,7 @@ const (
 )
 
 // errEffort is returned for arguments whose check would take too long.
-var errEffort = errors.New("tool: the check takes too long")
+var errEffort = errors.New("schema: the check takes too long")
 
 // keywords is what one schema by itself takes, without those within it.
 type keywords struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/workers"
 	"github.com/rathcluster/rath/run"
@@ -25,7 +26,7 @@ type System struct {
 	protoactor *actor.ActorSystem
 	top        *actor.PID
 	executor   executor // executes runs; nil without a Runtime
-	leases     *engine.Leases
+	leases     *lease.Kept
 	snapshots  bool // the log keeps them
 
 	held     held
@@ -79,7 +80,7 @@ func New(o *Options) *System {
 			s.o.Runtime.Store = s.Store()
 		}
 		if s.o.Runtime.Leases == nil {
-			s.o.Runtime.Leases = &engine.Leases{}
+			s.o.Runtime.Leases = &lease.Kept{}
 		}
 		s.leases = s.o.Runtime.Leases
 		if s.o.Runtime.Values == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/limiter"
 	"github.com/rathcluster/rath/internal/mcp"
@@ -344,17 +345,17 @@ func (n *Instance) wire(ctx context.Context) error {
 // workspaces prepares the directories of sandboxes and removes what a former
 // process left. It takes the store for this node first, so nothing there is in
 // use: another node of external servers could be given the same by mistake.
-func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
+func (n *Instance) workspaces(ctx context.Context) (lease.Workspaces, error) {
 	dir, err := filepath.Abs(n.o.Store)
 	if err != nil {
-		return engine.Workspaces{}, fmt.Errorf("node: store directory: %w", err)
+		return lease.Workspaces{}, fmt.Errorf("node: store directory: %w", err)
 	}
 	if err := makeStore(dir); err != nil {
-		return engine.Workspaces{}, fmt.Errorf("node: store directory: %w; name another one with -store", err)
+		return lease.Workspaces{}, fmt.Errorf("node: store directory: %w; name another one with -store", err)
 	}
 	if n.release == nil {
 		if n.release, err = natsserver.Hold(dir); err != nil {
-			return engine.Workspaces{}, fmt.Errorf("node: %w", err)
+			return lease.Workspaces{}, fmt.Errorf("node: %w", err)
 		}
 	}
 	boxes, work, forks := filepath.Join(dir, "boxes"), filepath.Join(dir, "work"), filepath.Join(dir, "forks")
@@ -362,27 +363,27 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 		n.log.Warn("sandboxes of a former process are not all gone", "error", err)
 	}
 	for _, d := range []string{work, forks} {
-		if err := errors.Join(engine.ClearForks(d), sandbox.RemoveTree(d)); err != nil {
+		if err := errors.Join(lease.ClearForks(d), sandbox.RemoveTree(d)); err != nil {
 			n.log.Warn("workspaces of a former process are not all gone", "error", err)
 		}
 	}
-	w := engine.Workspaces{Dir: work, Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: boxes})}}
+	w := lease.Workspaces{Dir: work, Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: boxes})}}
 	if n.o.SandboxImage != "" && !n.o.Idle {
 		if w.Backends["docker"], err = n.containers(ctx, dir); err != nil {
-			return engine.Workspaces{}, err
+			return lease.Workspaces{}, err
 		}
 	}
 	if n.o.OpenSandbox != nil && !n.o.Idle {
 		if w.Backends["opensandbox"], err = n.openSandbox(ctx); err != nil {
-			return engine.Workspaces{}, err
+			return lease.Workspaces{}, err
 		}
 	}
-	if w.Forks, err = engine.NewForks(forks); err != nil {
+	if w.Forks, err = lease.NewForks(forks); err != nil {
 		n.log.Info("each fork of a session copies its files", "because", err)
 	}
 	if n.o.SandboxKubernetes.Image != "" && !n.o.Idle {
 		if w.Backends["kubernetes"], err = n.pods(ctx); err != nil {
-			return engine.Workspaces{}, err
+			return lease.Workspaces{}, err
 		}
 	}
 	maps.Copy(w.Backends, n.o.Sandboxes)
@@ -391,16 +392,16 @@ func (n *Instance) workspaces(ctx context.Context) (engine.Workspaces, error) {
 			break
 		}
 		if err := n.sweep(ctx, n.o.Sandboxes[name]); err != nil {
-			return engine.Workspaces{}, fmt.Errorf("node: sandboxes of %q: %w", name, err)
+			return lease.Workspaces{}, fmt.Errorf("node: sandboxes of %q: %w", name, err)
 		}
 	}
 	if w.Sandbox = n.o.SandboxLimits; w.Sandbox != (sandbox.Limits{}) {
 		if err := n.enforceable(ctx, w); err != nil {
-			return engine.Workspaces{}, err
+			return lease.Workspaces{}, err
 		}
 	}
 	if w.Egress, err = n.egress(); err != nil {
-		return engine.Workspaces{}, err
+		return lease.Workspaces{}, err
 	}
 	w.Network = n.o.SandboxNetwork
 	if n.o.Unsafe {

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/sandbox"
 )
 
 // enforceable refuses limits that each backend would refuse when it opens a sandbox. Where
 // some would, those are told: a task that asks for one of them is refused there.
-func (n *Instance) enforceable(ctx context.Context, w engine.Workspaces) error {
+func (n *Instance) enforceable(ctx context.Context, w lease.Workspaces) error {
 	var can, cannot []string
 	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
 		c, err := w.Backends[name].Probe(ctx)
@@ -39,7 +39,7 @@ func (n *Instance) enforceable(ctx context.Context, w engine.Workspaces) error {
 
 // offersIsolation tries the backends and returns the strongest level that a
 // session can get here, and the programs that commands find without an image.
-func (n *Instance) offersIsolation(ctx context.Context, w engine.Workspaces) (best sandbox.Isolation, programs []string) {
+func (n *Instance) offersIsolation(ctx context.Context, w lease.Workspaces) (best sandbox.Isolation, programs []string) {
 	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
 		c, err := w.Backends[name].Probe(ctx)
 		switch {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/sandbox"
@@ -62,7 +63,7 @@ func TestOffersIsolation(t *testing.T) {
 		{"stronger", []level{kernel, "vm", process}, false, "vm"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := engine.Workspaces{Backends: map[string]sandbox.Backend{}}
+			w := lease.Workspaces{Backends: map[string]sandbox.Backend{}}
 			for _, b := range tt.backends {
 				w.Backends["b"+b.Name()] = b
 			}
@@ -91,7 +92,7 @@ func TestSandboxLimits(t *testing.T) {
 	var log strings.Builder
 	n := &Instance{log: slog.New(slog.NewTextHandler(&log, nil))}
 	strong := scripted.New(&scripted.Options{Claims: &sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Limits: []string{sandbox.LimitMemory}}})
-	err = n.enforceable(t.Context(), engine.Workspaces{
+	err = n.enforceable(t.Context(), lease.Workspaces{
 		Sandbox: sandbox.Limits{Memory: 1 << 30}, Backends: map[string]sandbox.Backend{"weak": weak, "strong": strong},
 	})
 	if err != nil || !strings.Contains(log.String(), `hold=strong refused="weak cannot limit Memory"`) {

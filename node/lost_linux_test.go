@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -81,7 +82,7 @@ func TestLostDuringCalls(t *testing.T) {
 			return asked
 		}),
 		Blobs:      func(session.Tenant) blob.Store { return blobs },
-		Workspaces: engine.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": m}, MinIsolation: sandbox.IsolationProcess},
+		Workspaces: lease.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": m}, MinIsolation: sandbox.IsolationProcess},
 	}}
 	look := tool.Func("look", "Looks.", func(ctx context.Context, in struct {
 		N int `json:"n"`

@@ -41,6 +41,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/internal/offload"
@@ -221,7 +222,7 @@ func (b *bench) process(w *world, log commitlog.Log, incarnation string) *proces
 			return b.memory(w, name), nil
 		},
 		OnStep: w.stepped, OnWarning: w.warned,
-		Workspaces: engine.Workspaces{
+		Workspaces: lease.Workspaces{
 			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": faultyBackend{b.o.Sandbox, w.faults}}, MinIsolation: sandbox.IsolationProcess,
 		},
 	}

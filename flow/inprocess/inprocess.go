@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/internal/notebook"
@@ -83,7 +84,7 @@ func (r *Runner) runtime() (*inprocess.Runtime, error) {
 	r.once.Do(func() {
 		rt := &inprocess.Runtime{Answer: r.Answer, Runtime: engine.Runtime{
 			Models: r.Models, Model: r.Model, Memory: r.Memory, OnWarning: r.OnWarning, Servers: r.toolServer,
-			Workspaces: engine.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
+			Workspaces: lease.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
 		}}
 		if rt.Memory == nil {
 			rt.Memory = r.notes

@@ -101,15 +101,19 @@ var rules = map[string]rule{
 	},
 	"internal/egress": {ours: list("internal/excerpt", "internal/journal", "sandbox", "session"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
-		ours: list("internal/form", "internal/schema", "internal/stepper", "internal/limiter", "internal/commitlog", "internal/canonical", "internal/egress", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/overlay", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
-		test: list("internal/engine/inprocess", "llm/scripted", "llm/openai", "llm/anthropic", "llm/llmtest", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
+		ours: list("internal/engine/lease", "internal/form", "internal/schema", "internal/stepper", "internal/limiter", "internal/commitlog", "internal/canonical", "internal/guide", "internal/notebook", "internal/excerpt", "internal/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/manifest", "workspace", "tool", "internal/protection", "internal/tokens"),
+		test: list("internal/engine/inprocess", "internal/egress", "llm/scripted", "llm/openai", "llm/anthropic", "llm/llmtest", "sandbox/local", "sandbox/scripted", "internal/sessiontest"),
+	},
+	"internal/engine/lease": {
+		ours: list("internal/egress", "internal/journal", "internal/canonical", "internal/excerpt", "internal/overlay", "blob", "session", "sandbox", "tool", "workspace"),
+		test: list("internal/engine", "internal/engine/inprocess", "flow", "internal/manifest", "sandbox/scripted"),
 	},
 	"internal/engine/inprocess": {ours: list("internal/engine", "internal/commitlog", "internal/journal", "flow", "run", "session"), test: list("internal/sessiontest", "llm/scripted")},
 	"internal/listfile":        {ours: list("llm"), others: list("go.yaml.in/yaml/v3")},
 	"internal/models":          {ours: list("session", "internal/listfile", "llm", "llm/openai", "llm/anthropic"), others: list("go.yaml.in/yaml/v3")},
-	"flow/flowtest":            {ours: list("internal/commitlog", "internal/notebook", "internal/offload", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine", "internal/engine/inprocess"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
-	"flow/inprocess":           {ours: list("internal/commitlog", "internal/notebook", "internal/offload", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "internal/mcp", "flow", "internal/engine", "internal/engine/inprocess"), test: list("llm/scripted", "tool")},
-	"internal/dossier":         {ours: list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/canonical", "internal/notebook", "internal/offload", "flow", "internal/engine", "internal/engine/inprocess", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"flow/flowtest":            {ours: list("internal/commitlog", "internal/notebook", "internal/offload", "internal/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
+	"flow/inprocess":           {ours: list("internal/commitlog", "internal/notebook", "internal/offload", "internal/journal", "blob", "session", "run", "llm", "memory", "sandbox", "internal/mcp", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease"), test: list("llm/scripted", "tool")},
+	"internal/dossier":         {ours: list("internal/commitlog", "internal/journal", "blob", "session", "run", "internal/manifest", "tool", "internal/lineage", "messages", "internal/signature"), test: list("internal/canonical", "internal/notebook", "internal/offload", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
 	"internal/strict":          {ours: list("internal/excerpt", "run", "session")},
 	"messages":                 {ours: list("internal/strict", "internal/excerpt", "internal/commitlog", "internal/journal", "session", "run", "internal/lineage", "blob", "sandbox"), test: list("internal/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
 	"cluster":                  {others: list("github.com/hashicorp/memberlist")},
@@ -118,7 +122,7 @@ var rules = map[string]rule{
 	"internal/nats/conn":       {ours: list("internal/wire", "session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/nats/streams", "internal/nats/streams/streamstest", "internal/natstest", "internal/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {
-		ours:   list("internal/commitlog", "internal/journal", "flow", "internal/engine", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection", "internal/workers"),
+		ours:   list("internal/commitlog", "internal/journal", "flow", "internal/engine", "internal/engine/lease", "run", "messages", "session", "sandbox", "llm", "blob", "internal/protection", "internal/workers"),
 		others: list("github.com/asynkron/protoactor-go"),
 		test:   list("internal/journal/journaltest", "internal/sessiontest", "flow/flowtest", "tool", "memory", "llm/scripted"),
 	},

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/notebook"
@@ -51,7 +52,7 @@ func newBench(t *testing.T) *bench {
 		Store: journal.NewStore(&b.log, &journal.StoreOptions{Values: values}), Values: values,
 		Models: llm.ByKind(map[string]llm.Models{demo.Kind: model}),
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return b.notes, nil },
-		Workspaces: engine.Workspaces{
+		Workspaces: lease.Workspaces{
 			Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess,
 			Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(t.TempDir(), "boxes")})},
 		},

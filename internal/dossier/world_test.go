@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/commitlog"
 	"github.com/rathcluster/rath/internal/dossier"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
@@ -82,7 +83,7 @@ func (w *world) node(name string, log commitlog.Log, m llm.Models) *engine.Runti
 		Values: values, Models: m, Node: name, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 4},
 		Blobs:  func(session.Tenant) blob.Store { return w.blobs },
 		Memory: func(context.Context, session.Tenant, string) (memory.Store, error) { return w.notes, nil },
-		Workspaces: engine.Workspaces{
+		Workspaces: lease.Workspaces{
 			Dir: w.t.TempDir(), Backends: map[string]sandbox.Backend{"local": fakeBackend{}},
 		},
 	}

@@ -78,21 +78,21 @@ func TestCallsThatAsk(t *testing.T) {
 			return &llm.Response{Finish: llm.FinishTools, Calls: calls}, nil
 		}),
 	}, Answer: func(_ context.Context, q run.Question) (any, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			asked = append(asked, string(q.Step)+" "+q.Title)
-			n := len(asked)
-			if refused := `"n" is missing`; (n == 2) != strings.Contains(q.Refused, refused) || !strings.Contains(q.Schema, `"minimum":1`) {
-				t.Errorf("question %d comes with %q and the schema %s", n, q.Refused, q.Schema)
-			}
-			if n == 1 {
-				return flow.Approval{Approved: true}, nil // without the value
-			}
-			if n == 3 {
-				return flow.Approval{Reason: "no"}, nil
-			}
-			return flow.Approval{Approved: true, Value: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n))}, nil
-		}}
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, string(q.Step)+" "+q.Title)
+		n := len(asked)
+		if refused := `"n" is missing`; (n == 2) != strings.Contains(q.Refused, refused) || !strings.Contains(q.Schema, `"minimum":1`) {
+			t.Errorf("question %d comes with %q and the schema %s", n, q.Refused, q.Schema)
+		}
+		if n == 1 {
+			return flow.Approval{Approved: true}, nil // without the value
+		}
+		if n == 3 {
+			return flow.Approval{Reason: "no"}, nil
+		}
+		return flow.Approval{Approved: true, Value: json.RawMessage(fmt.Sprintf(`{"n":%d}`, n))}, nil
+	}}
 	results := func() (texts []string) {
 		s := must(rt.Run(t.Context(), &flow.Agent{Name: "a", Tools: tools}, session.New(session.UserText("go"))))
 		for _, c := range s.Chunks() {

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/manifest"
@@ -246,7 +247,7 @@ func (m *filesMerged) told(body json.RawMessage, name string) json.RawMessage {
 	if err != nil { // it holds strings, which always encode
 		panic(err)
 	}
-	return beside(body, "conflicts", text)
+	return lease.Beside(body, "conflicts", text)
 }
 
 // outcomeOf is what the model reads of how a workflow ended.

@@ -88,5 +88,5 @@ func (ex *Execution) headBefore(ctx context.Context, at run.Path, s session.Sess
 	if head := came.Placement().Head; !head.IsZero() {
 		return head, nil
 	}
-	return ex.leases.openedWith(s.Key()), nil
+	return ex.leases.OpenedWith(s.Key()), nil
 }

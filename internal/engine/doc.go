@@ -17,15 +17,15 @@
 //
 // What an Execution keeps lies in parts that change together: lifetime (whether it
 // may go on), position (in the journal), sessions (held ones and aliases), account
-// (the budget), inbox (signals), levels (the runs around a branch) and leases (of
-// sandboxes). One mutex guards them.
+// (the budget), inbox (signals), levels (the runs around a branch). One mutex guards
+// them. Its leases of sandboxes have a lock of their own.
 //
 // On a node an actor drives executions, and the relays of partitions bring about
 // what follows from commits. Package inprocess does both in one process. [Replay] runs
 // code against a journal and executes nothing.
 //
 // Files, the lowest first: summary, registry, instructions, clock, live, position, lifetime, inbox, level, sessions,
-// account, model_call, retry, breaker, choice, chain, transcript, runtime, embed, execution, scope, step, placement, putback, sandbox_service, checkout, lease, leases, tool_server, read, join, guide, fork,
+// account, model_call, retry, breaker, choice, chain, transcript, runtime, embed, execution, scope, step, placement, tool_server, read, join, guide, fork,
 // branch, roundtrip, do, version, diff, await, follow, image, spelt, live_text, judgement, complete, message, memory, compress, overflow, round, hooks, approval, question, ask, repeat, turn, select,
 // fanout, gather, merge, delegate, files, ending, claim, replay.
 package engine

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/stepper"
@@ -37,7 +38,7 @@ type Execution struct {
 	account  account
 	inbox    inbox
 	levels   levels
-	leases   leases
+	leases   lease.Held
 	// progressed is set once it has recorded a step.
 	progressed bool
 	// answerEnd and answerWord are of the last answer of a model to an agent, see journal.Ended.
@@ -139,9 +140,6 @@ func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error)
 	return state, err
 }
 
-// lease returns the lease of a session.
-func (ex *Execution) lease(k session.Key) *lease { return ex.leases.get(k, ex.rt.Leases) }
-
 // endLeases gives back the leases. That of the run's own session stays open for its next
 // run, if there can be one and the log holds how this one ended.
 func (ex *Execution) endLeases() {
@@ -150,7 +148,7 @@ func (ex *Execution) endLeases() {
 	if s := ex.State(); s == run.Running || s.Terminal() && ex.task.Branch != nil {
 		home = session.Key{}
 	}
-	ex.leases.give(home, ex.rt.Leases)
+	ex.leases.Give(home, ex.rt.Leases)
 }
 
 // finishTimeout bounds the commits that end an execution.

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -90,8 +91,8 @@ func noting(t *testing.T, rt *inprocess.Runtime, id run.ID, fail func() error, a
 func (w *world) placedRuntime(t *testing.T, r *scripted.Backend, store blob.Store) *inprocess.Runtime {
 	rt := w.runtime(nil)
 	rt.Blobs = func(session.Tenant) blob.Store { return store }
-	rt.Leases = &engine.Leases{}
-	rt.Workspaces = engine.Workspaces{Dir: t.TempDir(), Backends: map[string]sandbox.Backend{"local": r}, Sandbox: sandbox.Limits{Memory: 1 << 30}}
+	rt.Leases = &lease.Kept{}
+	rt.Workspaces = lease.Workspaces{Dir: t.TempDir(), Backends: map[string]sandbox.Backend{"local": r}, Sandbox: sandbox.Limits{Memory: 1 << 30}}
 	return rt
 }
 
@@ -112,13 +113,13 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 		name  string
 		loose bool
 		fail  func() error                 // of the first run's tool
-		then  func(l *engine.Leases)       // between the runs
+		then  func(l *lease.Kept)          // between the runs
 		ask   func(task *journal.Task)     // of the second run
 		again bool                         // it opens another sandbox
 		where func(session.Placement) bool // the second run ends there
 	}{
 		{name: "the same"},
-		{name: "its epoch ended", then: func(l *engine.Leases) { l.End(home) }, again: true},
+		{name: "its epoch ended", then: func(l *lease.Kept) { l.End(home) }, again: true},
 		{name: "processes may be left", loose: true, again: true},
 		{name: "the call failed", fail: func() error { return errors.New("no") }},
 		{name: "the same limits again", ask: func(task *journal.Task) { task.Sandbox.Limits = "memory=1g" }},
@@ -221,14 +222,14 @@ func TestLeasesAreBounded(t *testing.T) {
 	var w world
 	r, store := rooms(false), blob.NewMemory()
 	rt := w.placedRuntime(t, r, store)
-	for i := range engine.MaxKept + 5 {
+	for i := range lease.MaxKept + 5 {
 		id := run.ID(fmt.Sprint("r", i))
 		check(t, forward(t, t.Context(), noting(t, rt, id, fine, func(task *journal.Task) { task.Session.ID = session.ID(id) }), run.Succeeded))
 	}
-	if all, now := r.Opened(); now != engine.MaxKept || len(all) != engine.MaxKept+5 {
-		t.Errorf("%d of %d sandboxes are open, want %d", now, len(all), engine.MaxKept)
+	if all, now := r.Opened(); now != lease.MaxKept || len(all) != lease.MaxKept+5 {
+		t.Errorf("%d of %d sandboxes are open, want %d", now, len(all), lease.MaxKept)
 	}
-	for i := range engine.MaxKept + 5 {
+	for i := range lease.MaxKept + 5 {
 		if k := (session.Key{Tenant: home.Tenant, ID: session.ID(fmt.Sprint("r", i))}); rt.Leases.Has(k) != (i >= 5) {
 			t.Errorf("the lease of session %d is kept: %t", i, i < 5)
 		}

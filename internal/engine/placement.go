@@ -2,21 +2,16 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/workspace"
 )
 
 // asksForSandbox reports whether the task of the run asks for a sandbox of its own. A run
@@ -42,26 +37,6 @@ func placedAs(t *journal.Task, base session.Session) session.Session {
 	return base.Placed(p)
 }
 
-// backend returns the sandbox backend that a session was sent to.
-func (ex *Execution) backend(p session.Placement) (sandbox.Backend, error) {
-	if p.Backend == "" {
-		return nil, errors.New(`flow: the session has no sandbox: send it to one with s.To("local", dir), or give the task a workspace`)
-	}
-	b, ok := ex.rt.Workspaces.Backends[p.Backend]
-	if !ok {
-		names := slices.Sorted(maps.Keys(ex.rt.Workspaces.Backends))
-		remedy := ""
-		switch p.Backend {
-		case "docker":
-			remedy = "; it offers containers where RATH_SANDBOX_IMAGE names their image"
-		case "opensandbox":
-			remedy = "; it offers sandboxes of a server where RATH_SANDBOX_OPENSANDBOX_URL names it"
-		}
-		return nil, fmt.Errorf("flow: this node has no sandbox %q, it has %s%s", p.Backend, strings.Join(names, ", "), remedy)
-	}
-	return b, nil
-}
-
 // placed makes sure that a session which was sent somewhere has a workspace:
 // the step takes the copy of the directory, if one was named, and commits the
 // first head.
@@ -80,17 +55,17 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 	st.fly(Opens, "")
 	defer st.flight.end()
 	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
-		if err := ex.firstHead(ctx, &p); err != nil {
+		if err := ex.rt.Workspaces.FirstHead(ctx, ex.blobs(), &p, ex.granted.Epoch); err != nil {
 			d.Summary = "is refused a sandbox: " + excerpt.Clip(strings.TrimPrefix(err.Error(), "flow: "), 160)
 			return d, came(err)
 		}
 		st.content = []session.Event{session.PlacedEvent(p)}
-		d.HeadAfter, d.Summary = p.Head, "opens "+p.Backend+", "+p.Isolation+opensWith(p)
+		d.HeadAfter, d.Summary = p.Head, "opens "+p.Backend+", "+p.Isolation+lease.Describe(p)
 		return d, nil
 	}); err != nil {
 		return s, err
 	}
-	ex.leases.opened(s.Key(), st.after.Placement().Head)
+	ex.leases.Opened(s.Key(), st.after.Placement().Head)
 	return st.after, nil
 }
 
@@ -126,115 +101,24 @@ func (p *place) open(ctx context.Context, made journal.StepRequest, s session.Se
 	return o, nil
 }
 
-// firstHead fills in what will hold in the sandbox and the head of the directory that
-// the session was sent to.
-func (ex *Execution) firstHead(ctx context.Context, p *session.Placement) error {
-	b, err := ex.backend(*p)
-	if err != nil {
-		return err
-	}
-	if err := ex.terms(ctx, b, p); err != nil {
-		return err
-	}
-	if !p.Head.IsZero() {
-		return nil
-	}
-	dir := p.Spec
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "rath-empty-"); err != nil {
-			return fmt.Errorf("flow: make an empty workspace: %w", err)
-		}
-		defer os.Remove(dir)
-	}
-	if p.Head, err = workspace.Snapshot(ctx, ex.blobs(), dir, blob.Digest{}, ex.rt.Workspaces.Limits); err != nil {
-		return fmt.Errorf("flow: copy %s: %w", dir, err)
-	}
-	return nil
-}
-
-// terms fills in what holds in a sandbox of a session that was sent to a backend: what
-// was asked for, within what the node allows, and what the backend makes of it.
-func (ex *Execution) terms(ctx context.Context, b sandbox.Backend, p *session.Placement) error {
-	can, err := b.Probe(ctx)
-	if err != nil {
-		return fmt.Errorf("flow: probe sandbox %s: %w", p.Backend, err)
-	}
-	asked, err := sandbox.ParseLimits(p.Limits)
-	if err != nil {
-		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
-	}
-	limits, err := asked.Within(ex.rt.Workspaces.limits(can))
-	if err != nil {
-		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
-	}
-	network, err := sandbox.ParseNetwork(p.Network)
-	if err != nil {
-		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
-	}
-	if err := network.Within(ex.rt.Workspaces.Network); err != nil {
-		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
-	}
-	services, err := sandbox.ParseServices(p.Services)
-	if err != nil {
-		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
-	}
-	asks, err := sandbox.ServicesText(services)
-	if err != nil {
-		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
-	}
-	held, err := b.Resolve(ctx, sandbox.Spec{
-		MinIsolation: ex.rt.Workspaces.MinIsolation, Limits: limits, Image: p.Image, Network: network, Services: len(services) > 0,
-	})
-	if err != nil {
-		return fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
-	}
-	p.Epoch, p.Isolation, p.Image = ex.granted.Epoch, string(held.Isolation), held.Image
-	p.Limits, p.Network, p.Services = held.Limits.String(), string(held.Network), asks
-	return nil
-}
-
-// spec is what to open for a session of which p holds. A sandbox that would hold less
-// is refused, because what a crash may do with the session's calls was decided by it.
-// Limits are not promises to the log: those of this node may be lower.
-func (ex *Execution) spec(ctx context.Context, b sandbox.Backend, p session.Placement) (sandbox.Spec, error) {
-	s := sandbox.Spec{Epoch: ex.granted.Epoch, MinIsolation: ex.rt.Workspaces.MinIsolation, Image: p.Image, Services: p.Services != ""}
-	if held := sandbox.Isolation(p.Isolation); s.MinIsolation == "" || held.AtLeast(s.MinIsolation) {
-		s.MinIsolation = held
-	}
-	can, err := b.Probe(ctx)
-	if err != nil {
-		return s, fmt.Errorf("flow: probe sandbox %s: %w", p.Backend, err)
-	}
-	if s.Limits, err = sandbox.ParseLimits(p.Limits); err != nil {
-		return s, fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
-	}
-	s.Limits = s.Limits.AtMost(ex.rt.Workspaces.limits(can))
-	if s.Network, err = sandbox.ParseNetwork(p.Network); err == nil && slices.Index(can.Networks, string(s.Network)) != 0 { // the least that there is
-		// The log may be of a node that allows more, or of who wrote an archive.
-		err = s.Network.Within(ex.rt.Workspaces.Network)
-	}
-	if err != nil {
-		return s, fmt.Errorf("flow: sandbox %s: %w", p.Backend, err)
-	}
-	return s, nil
-}
-
-// opensWith says what else holds in a sandbox, for people.
-func opensWith(p session.Placement) string {
-	var text strings.Builder
-	if p.Image != "" {
-		text.WriteString(", image " + excerpt.Clip(p.Image, 24))
-	}
-	if p.Network != "" && p.Network != string(sandbox.NetworkNone) {
-		text.WriteString(", network " + excerpt.Clip(p.Network, 80))
-	}
-	if list, err := sandbox.ParseServices(p.Services); err == nil && len(list) > 0 {
-		text.WriteString(", services")
-		for i, s := range list {
-			text.WriteString(strings.Repeat(",", min(i, 1)) + " " + s.Name)
-		}
-	}
-	return text.String()
-}
-
 func (ex *Execution) blobs() blob.Store { return ex.rt.Blobs(ex.home.Tenant) }
+
+// lease returns the lease of a session.
+func (ex *Execution) lease(k session.Key) *lease.Lease { return ex.leases.Get(k, ex.rt.Leases) }
+
+// owner is the execution as its leases see it.
+func (ex *Execution) owner() *lease.Owner {
+	return &lease.Owner{Workspaces: &ex.rt.Workspaces, Blobs: ex.blobs(), Epoch: ex.granted.Epoch, Allowed: ex.task.Sandbox.Paths(), Forked: ex.forked}
+}
+
+// forked reports whether a session has the head that it was forked with, as its siblings
+// do: the run is a branch, or made the session.
+func (ex *Execution) forked(k session.Key, head blob.Digest) bool {
+	if k == ex.home {
+		return ex.task.Branch != nil && ex.granted.Base.Placement().Head == head
+	}
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	h := ex.sessions.held[k]
+	return h != nil && h.parent != session.Key{}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/run"
@@ -88,8 +89,8 @@ type outcome struct {
 	images []session.Image
 	failed bool
 	head   blob.Digest // of the workspace; zero if the call cannot change it
-	back   putBack
-	ends   serviceEnds
+	back   lease.PutBack
+	ends   lease.ServiceEnds
 	nested error // the tool tried to make a step: the workflow is wrong, not the model
 }
 
@@ -258,7 +259,7 @@ func effectIn(s tool.Spec, p session.Placement) tool.Effect {
 	if p.Isolation == "" {
 		return s.Effect
 	}
-	return s.Effect.In(sandbox.Info{Isolation: sandbox.Isolation(p.Isolation), Network: sandbox.Network(p.Network), Outside: s.Outside || outside(p.Services)})
+	return s.Effect.In(sandbox.Info{Isolation: sandbox.Isolation(p.Isolation), Network: sandbox.Network(p.Network), Outside: s.Outside || lease.Outside(p.Services)})
 }
 
 // group runs calls that may run at the same time, and again those that asked a person.
@@ -367,10 +368,10 @@ func (r *round) do(c *toolCall) error {
 		}
 	}
 	if sandbox.Network(place.Network).Listed() {
-		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).requests()
+		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).Requests()
 	}
 	if place.Services != "" {
-		d.Services = r.ex.lease(r.base.Key()).serviceLogs()
+		d.Services = r.ex.lease(r.base.Key()).ServiceLogs()
 	}
 	if err, ok := c.st.outcome(out.Err); !ok {
 		if d.Effect == tool.NonIdempotent.String() {
@@ -385,12 +386,12 @@ func (r *round) do(c *toolCall) error {
 		return err
 	}
 	var head blob.Digest
-	var back putBack
+	var back lease.PutBack
 	if c.mutates() {
 		d.HeadBefore = place.Head
 		var after blob.Digest
 		var err error
-		after, back, err = r.ex.lease(r.base.Key()).snapshot(context.WithoutCancel(r.ctx), r.ex, place.Head)
+		after, back, err = r.ex.lease(r.base.Key()).Snapshot(context.WithoutCancel(r.ctx), r.ex.owner(), place.Head)
 		if err != nil {
 			out = tool.ErrorOutcome(filesFailure(err))
 			after = place.Head
@@ -398,7 +399,7 @@ func (r *round) do(c *toolCall) error {
 		head, d.HeadAfter = after, after
 	}
 	if box := c.box.Load(); box != nil && errors.Is(out.Err, sandbox.ErrLost) {
-		r.ex.lease(r.base.Key()).giveUp(*box)
+		r.ex.lease(r.base.Key()).GiveUp(*box)
 	}
 	d.Failed = out.IsError
 	if d.Asks != nil && out.Err != nil { // the files that it left are lost, and so is the question
@@ -406,9 +407,9 @@ func (r *round) do(c *toolCall) error {
 	}
 	o := outcome{asks: d.Asks, images: out.Images, failed: out.IsError, head: head, back: back}
 	if place.Services != "" {
-		o.ends = r.ex.lease(r.base.Key()).serviceEnds()
+		o.ends = r.ex.lease(r.base.Key()).ServiceEnds()
 	}
-	o.body = o.ends.told(back.told(out.Body))
+	o.body = o.ends.Told(back.Told(out.Body))
 	switch {
 	case errors.Is(out.Err, run.ErrNestedStep):
 		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, excerpt.Clip(errText(out.Err), 1<<10)
@@ -467,7 +468,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		}
 		c.st.flight.does(Opens, time.Time{})
 		defer c.st.flight.does(Works, time.Time{})
-		box, err := r.ex.lease(r.base.Key()).at(ctx, r.ex, r.base.Key(), place, c.spec.Effect != tool.ReadOnly)
+		box, err := r.ex.lease(r.base.Key()).At(ctx, r.ex.owner(), r.base.Key(), place, c.spec.Effect != tool.ReadOnly)
 		if err == nil {
 			c.box.Store(&box)
 		}
@@ -483,7 +484,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 			if err != nil {
 				return nil, err
 			}
-			return r.ex.lease(r.base.Key()).way(box)
+			return r.ex.lease(r.base.Key()).Way(box)
 		},
 	})
 }
@@ -528,7 +529,7 @@ func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error 
 		place.Head = head
 		content = append(content, session.PlacedEvent(place))
 	}
-	for _, text := range []string{out.back.warning(), out.ends.warning()} {
+	for _, text := range []string{out.back.Warning(), out.ends.Warning()} {
 		if text == "" {
 			continue
 		}

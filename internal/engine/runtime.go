@@ -1,23 +1,19 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/egress"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/workspace"
 )
 
 // Runtime is everything that a run needs from outside. Models, sandboxes and memories may
@@ -41,10 +37,10 @@ type Runtime struct {
 	Blobs func(session.Tenant) blob.Store
 	// Workspaces says where sandboxes get their directories; the zero value
 	// has no backends, so tools that need a sandbox fail.
-	Workspaces Workspaces
+	Workspaces lease.Workspaces
 	// Leases keep the sandboxes of sessions open between runs; nil ends them with each
 	// execution.
-	Leases *Leases
+	Leases *lease.Kept
 	// Mint places the sessions that runs make.
 	Mint commitlog.IDGenerator
 	// Clock is the time of the runs, and has to be that of Store; nil is the machine's.
@@ -87,40 +83,6 @@ type Runtime struct {
 	breakers breakers
 	tokens   tokens.Counter
 	stored   storedBlobs
-}
-
-// Workspaces is where the directories of sandboxes are made.
-type Workspaces struct {
-	// Dir is the host directory below which each lease gets one of its own.
-	Dir string
-	// Backends are the sandboxes that Session.To can name.
-	Backends map[string]sandbox.Backend
-	// Forks give forks of a session their directories; nil copies each.
-	Forks *Forks
-	// Limits bound each workspace; zero fields are the defaults.
-	Limits workspace.Limits
-	// MinIsolation is the weakest isolation accepted; "" is the kernel's.
-	MinIsolation sandbox.Isolation
-	// Sandbox bounds what each sandbox may use. Without a limit of disk it is scratch
-	// workspaces, where the backend can enforce one.
-	Sandbox sandbox.Limits
-	// Network is the most that a task can ask for; "" is any list of hosts. Egress is
-	// what the proxies of sandboxes with a list share.
-	Network sandbox.Network
-	Egress  egress.Options
-}
-
-// scratch is how many times the bytes of the largest workspace a sandbox may take: what
-// commands write for a moment is more than what they leave.
-const scratch = 2
-
-// limits are those of a sandbox of a backend that can do this.
-func (w *Workspaces) limits(can sandbox.Capabilities) sandbox.Limits {
-	l := w.Sandbox
-	if l.Disk == 0 && slices.Contains(can.Limits, sandbox.LimitDisk) {
-		l.Disk = scratch * cmp.Or(w.Limits.Bytes, workspace.DefaultBytes)
-	}
-	return l
 }
 
 // Delta is a piece of model output on its way.

@@ -18,7 +18,6 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
-	"github.com/rathcluster/rath/workspace"
 )
 
 // ToolServer is a program that has tools, such as an MCP server.
@@ -177,7 +176,7 @@ func (ex *Execution) connected(ctx context.Context, k session.Key, name string, 
 	}
 	s.drop(s.conn) // its sandbox was closed
 	if box != nil {
-		ex.lease(k).shared(ex)
+		ex.lease(k).Shared(ex.owner())
 	}
 	if err := s.start(name); err != nil {
 		return nil, nil, err
@@ -188,15 +187,6 @@ func (ex *Execution) connected(ctx context.Context, k session.Key, name string, 
 	}
 	s.conn, s.box = conn, box
 	return s, conn, nil
-}
-
-// shared says that a process runs beside the calls that use the lease's sandbox.
-func (l *lease) shared(ex *Execution) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.box != nil && !l.outlasts {
-		l.take, l.outlasts = workspace.TakeAll(ex.blobs(), l.dir), true
-	}
 }
 
 // differs notes what tools a server has, and reports whether the run recorded others and was not
@@ -332,7 +322,7 @@ func (ex *Execution) discover(ctx context.Context, s session.Session, name strin
 		if boxErr != nil {
 			return nil, boxErr
 		}
-		return ex.lease(s.Key()).at(ctx, ex, s.Key(), s.Placement(), false)
+		return ex.lease(s.Key()).At(ctx, ex.owner(), s.Key(), s.Placement(), false)
 	})
 	if err != nil {
 		return foundServer{}, err

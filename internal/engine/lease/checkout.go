@@ -1,4 +1,4 @@
-package engine
+package lease
 
 import (
 	"context"
@@ -97,18 +97,6 @@ func (f *Forks) unmount(dir string) error {
 		return nil
 	}
 	return overlay.Unmount(dir)
-}
-
-// forked reports whether a session has the head that it was forked with, as its siblings
-// do: the run is a branch, or made the session.
-func (ex *Execution) forked(k session.Key, head blob.Digest) bool {
-	if k == ex.home {
-		return ex.task.Branch != nil && ex.granted.Base.Placement().Head == head
-	}
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	h := ex.sessions.held[k]
-	return h != nil && h.parent != session.Key{}
 }
 
 // hold returns the checkout of a head, which one caller makes.

@@ -1,4 +1,4 @@
-package engine
+package lease
 
 import (
 	"bytes"
@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// putBack are the protected paths that a call changed and that are as they were again.
-type putBack []workspace.LeftOut
+// PutBack are the protected paths that a call changed and that are as they were again.
+type PutBack []workspace.LeftOut
 
 // maxTold is how many of them a model is told by name: a command that fetches a tree of
 // packages may bring hundreds.
@@ -21,8 +21,8 @@ const maxTold = 5
 const putBackNote = "these paths are protected and this run does not allow them, so they are again what they were before the call; " +
 	"go on without them, or say that a person has to allow them by name"
 
-// told adds to the body of a call's result which paths were put back.
-func (b putBack) told(body json.RawMessage) json.RawMessage {
+// Told adds to the body of a call's result which paths were put back.
+func (b PutBack) Told(body json.RawMessage) json.RawMessage {
 	if len(b) == 0 {
 		return body
 	}
@@ -43,12 +43,12 @@ func (b putBack) told(body json.RawMessage) json.RawMessage {
 	if err != nil { // it holds strings, which always encode
 		panic(err)
 	}
-	return beside(body, "put_back", text)
+	return Beside(body, "put_back", text)
 }
 
-// beside adds a field to the body of a call's result. A body that is no object becomes one,
+// Beside adds a field to the body of a call's result. A body that is no object becomes one,
 // with the result in it.
-func beside(body json.RawMessage, name, text string) json.RawMessage {
+func Beside(body json.RawMessage, name, text string) json.RawMessage {
 	object, isObject := bytes.CutSuffix(body, []byte("}"))
 	switch {
 	case !isObject || body[0] != '{':
@@ -59,8 +59,8 @@ func beside(body json.RawMessage, name, text string) json.RawMessage {
 	return fmt.Appendf(nil, `%s,"%s":%s}`, object, name, text)
 }
 
-// warning says the same to people; "" is nothing.
-func (b putBack) warning() string {
+// Warning says the same to people; "" is nothing.
+func (b PutBack) Warning() string {
 	if len(b) == 0 {
 		return ""
 	}

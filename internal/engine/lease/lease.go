@@ -1,4 +1,4 @@
-package engine
+package lease
 
 import (
 	"context"
@@ -22,13 +22,24 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// lease is the right to drive one session's sandbox: a private directory that holds
+// Owner is an execution that has leases.
+type Owner struct {
+	Workspaces *Workspaces
+	Blobs      blob.Store
+	Epoch      uint64   // of the writer of the run's log
+	Allowed    []string // protected paths that its calls may change
+	// Forked reports whether a session has the head that it was forked with, as its siblings
+	// do.
+	Forked func(k session.Key, head blob.Digest) bool
+}
+
+// Lease is the right to drive one session's sandbox: a private directory that holds
 // the session's workspace, and the sandbox over it. The first tool that needs it opens
 // it. While a run of the session executes, its execution has the lease; between runs
-// [Leases] have it, for as long as the session's actor keeps its epoch. A session whose
+// [Kept] has it, for as long as the session's actor keeps its epoch. A session whose
 // head is not the directory's gets a fresh directory; nothing is ever put back over an
 // old one.
-type lease struct {
+type Lease struct {
 	mu    sync.Mutex
 	dir   string
 	box   sandbox.Sandbox
@@ -50,15 +61,15 @@ type lease struct {
 	remove func() error
 }
 
-// at returns the session's sandbox with its files at p.Head, for a call that may change
+// At returns the session's sandbox with its files at p.Head, for a call that may change
 // them if it mutates. Only after that of a sandboxed one a snapshot follows.
-func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.Placement, mutates bool) (sandbox.Sandbox, error) {
+func (l *Lease) At(ctx context.Context, o *Owner, k session.Key, p session.Placement, mutates bool) (sandbox.Sandbox, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	terms := p
-	terms.Head, terms.Epoch = blob.Digest{}, ex.granted.Epoch
+	terms.Head, terms.Epoch = blob.Digest{}, o.Epoch
 	if l.box == nil || l.head != p.Head || l.terms != terms {
-		if err := l.open(ctx, ex, k, p, terms); err != nil {
+		if err := l.open(ctx, o, k, p, terms); err != nil {
 			return nil, err
 		}
 	}
@@ -75,12 +86,12 @@ func (l *lease) at(ctx context.Context, ex *Execution, k session.Key, p session.
 
 // open opens the sandbox over a fresh directory, after it closed the one before. l.mu
 // is held.
-func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms session.Placement) error {
-	b, err := ex.backend(p)
+func (l *Lease) open(ctx context.Context, o *Owner, k session.Key, p, terms session.Placement) error {
+	b, err := o.Workspaces.Backend(p)
 	if err != nil {
 		return err
 	}
-	spec, err := ex.spec(ctx, b, p)
+	spec, err := o.Workspaces.spec(ctx, b, p, o.Epoch)
 	if err != nil {
 		return err
 	}
@@ -91,21 +102,21 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 	if err := l.close(); err != nil {
 		return err
 	}
-	parent := filepath.Join(ex.rt.Workspaces.Dir, string(k.Tenant), string(k.ID))
-	if err := removeOlder(parent, ex.granted.Epoch, l.n, ex.rt.Workspaces.Forks); err != nil {
+	parent := filepath.Join(o.Workspaces.Dir, string(k.Tenant), string(k.ID))
+	if err := removeOlder(parent, o.Epoch, l.n, o.Workspaces.Forks); err != nil {
 		return err
 	}
 	l.n++
-	l.dir = filepath.Join(parent, strconv.FormatUint(ex.granted.Epoch, 10)+"-"+strconv.Itoa(l.n))
+	l.dir = filepath.Join(parent, strconv.FormatUint(o.Epoch, 10)+"-"+strconv.Itoa(l.n))
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return fmt.Errorf("flow: workspace of %s: %w", k, err)
 	}
-	if err := l.checkout(ctx, ex, b, k, p.Head); err != nil {
+	if err := l.checkout(ctx, o, b, k, p.Head); err != nil {
 		return fmt.Errorf("flow: restore workspace %s of %s: %w", p.Head.Short(), k, err)
 	}
 	spec.Dir, spec.Owner = l.dir, k.String()
 	if spec.Network.Listed() {
-		if l.proxy, err = egress.New(&ex.rt.Workspaces.Egress, k.Tenant, spec.Network); err != nil {
+		if l.proxy, err = egress.New(&o.Workspaces.Egress, k.Tenant, spec.Network); err != nil {
 			return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), l.remove())
 		}
 		spec.Proxy, spec.Authority = l.proxy.Serve, l.proxy.Authority()
@@ -115,7 +126,7 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 		return errors.Join(fmt.Errorf("flow: open sandbox of %s: %w", k, err), l.closeProxy(), l.remove())
 	}
 	if !box.Info().WholeTree || spec.Services {
-		l.take = workspace.TakeAll(ex.blobs(), l.dir)
+		l.take = workspace.TakeAll(o.Blobs, l.dir)
 	}
 	if spec.Services {
 		l.beside = newServices(ctx, box, list)
@@ -126,14 +137,14 @@ func (l *lease) open(ctx context.Context, ex *Execution, k session.Key, p, terms
 
 // checkout fills the directory: that of a fork with what it changes of the checkout that it
 // shares, where the sandbox can have such a one. l.mu is held.
-func (l *lease) checkout(ctx context.Context, ex *Execution, b sandbox.Backend, k session.Key, head blob.Digest) (err error) {
-	if forks := ex.rt.Workspaces.Forks; forks != nil && ex.forked(k, head) {
+func (l *Lease) checkout(ctx context.Context, o *Owner, b sandbox.Backend, k session.Key, head blob.Digest) (err error) {
+	if forks := o.Workspaces.Forks; forks != nil && o.Forked(k, head) {
 		can, err := b.Probe(ctx)
 		if err != nil {
 			return err
 		}
 		if can.Mounts {
-			l.take, l.remove, err = forks.open(ctx, ex.blobs(), sharedHead{k.Tenant, head}, l.dir)
+			l.take, l.remove, err = forks.open(ctx, o.Blobs, sharedHead{k.Tenant, head}, l.dir)
 			if !errors.Is(err, overlay.ErrUnsupported) {
 				return err
 			}
@@ -142,7 +153,7 @@ func (l *lease) checkout(ctx context.Context, ex *Execution, b sandbox.Backend, 
 	}
 	dir := l.dir
 	l.remove = func() error { return sandbox.RemoveTree(dir) }
-	l.take, err = workspace.Checkout(ctx, ex.blobs(), head, dir)
+	l.take, err = workspace.Checkout(ctx, o.Blobs, head, dir)
 	return err
 }
 
@@ -172,11 +183,11 @@ func removeOlder(dir string, epoch uint64, opened int, forks *Forks) error {
 	return nil
 }
 
-// snapshot takes the directory's new head after a call that may have changed
+// Snapshot takes the directory's new head after a call that may have changed
 // it, which began at a head, and tells what it put back of it. A call that never had the
 // directory open at that head changed nothing. If the snapshot fails the directory is
 // given up, so that the next call starts from the head before.
-func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest) (blob.Digest, putBack, error) {
+func (l *Lease) Snapshot(ctx context.Context, o *Owner, before blob.Digest) (blob.Digest, PutBack, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.box == nil || l.head != before {
@@ -185,10 +196,10 @@ func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest)
 	if err := l.sync(ctx); err != nil {
 		return l.head, nil, errors.Join(fmt.Errorf("flow: snapshot: %w", err), l.close())
 	}
-	head, back, err := l.take(ctx, l.head, ex.rt.Workspaces.Limits, ex.task.Sandbox.Paths())
+	head, back, err := l.take(ctx, l.head, o.Workspaces.Limits, o.Allowed)
 	for try := 1; l.outlasts && changed(err) && try < takeTries; try++ {
 		time.Sleep(takePause)
-		head, back, err = l.take(ctx, l.head, ex.rt.Workspaces.Limits, ex.task.Sandbox.Paths())
+		head, back, err = l.take(ctx, l.head, o.Workspaces.Limits, o.Allowed)
 	}
 	if err != nil {
 		return l.head, nil, errors.Join(fmt.Errorf("flow: snapshot: %w", err), l.close())
@@ -199,7 +210,7 @@ func (l *lease) snapshot(ctx context.Context, ex *Execution, before blob.Digest)
 
 // sync brings what services wrote into the directory, where they write elsewhere. l.mu is
 // held.
-func (l *lease) sync(ctx context.Context) error {
+func (l *Lease) sync(ctx context.Context) error {
 	s, elsewhere := l.box.(interface{ Sync(context.Context) error })
 	if l.beside == nil || !elsewhere {
 		return nil
@@ -220,7 +231,7 @@ func changed(err error) bool {
 }
 
 // close ends the sandbox and removes its directory. l.mu is held.
-func (l *lease) close() error {
+func (l *Lease) close() error {
 	if l.box == nil {
 		return nil
 	}
@@ -237,9 +248,9 @@ func (l *lease) close() error {
 	return err
 }
 
-// giveUp ends a sandbox that died, so that the next call opens another one. What cannot be
+// GiveUp ends a sandbox that died, so that the next call opens another one. What cannot be
 // removed now is removed by the next epoch.
-func (l *lease) giveUp(box sandbox.Sandbox) {
+func (l *Lease) GiveUp(box sandbox.Sandbox) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.box == box {
@@ -247,7 +258,7 @@ func (l *lease) giveUp(box sandbox.Sandbox) {
 	}
 }
 
-func (l *lease) closeProxy() error {
+func (l *Lease) closeProxy() error {
 	if l.proxy == nil {
 		return nil
 	}
@@ -256,8 +267,8 @@ func (l *lease) closeProxy() error {
 	return err
 }
 
-// way carries requests of this process through the proxy of an open sandbox.
-func (l *lease) way(box sandbox.Sandbox) (http.RoundTripper, error) {
+// Way carries requests of this process through the proxy of an open sandbox.
+func (l *Lease) Way(box sandbox.Sandbox) (http.RoundTripper, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.box != box || l.proxy == nil {
@@ -266,9 +277,9 @@ func (l *lease) way(box sandbox.Sandbox) (http.RoundTripper, error) {
 	return l.proxy.Transport(), nil
 }
 
-// requests returns what the commands of the calls since the last look asked over the
+// Requests returns what the commands of the calls since the last look asked over the
 // network. Of calls at the same time the one that ends first tells of all.
-func (l *lease) requests() (list []journal.NetworkRequest, more int) {
+func (l *Lease) Requests() (list []journal.NetworkRequest, more int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.proxy == nil {
@@ -277,15 +288,15 @@ func (l *lease) requests() (list []journal.NetworkRequest, more int) {
 	return l.proxy.Take()
 }
 
-// serviceEnds returns the services that ended since the last look, as requests does.
-func (l *lease) serviceEnds() serviceEnds {
+// ServiceEnds returns the services that ended since the last look, as Requests does.
+func (l *Lease) ServiceEnds() ServiceEnds {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.beside.take()
 }
 
-// serviceLogs returns what the services wrote since the last look, as requests does.
-func (l *lease) serviceLogs() []journal.ServiceLog {
+// ServiceLogs returns what the services wrote since the last look, as Requests does.
+func (l *Lease) ServiceLogs() []journal.ServiceLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.beside.logs()
@@ -293,8 +304,17 @@ func (l *lease) serviceLogs() []journal.ServiceLog {
 
 // end closes the lease from outside. What cannot be removed now is removed by the next
 // epoch, or when the node starts.
-func (l *lease) end() {
+func (l *Lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = l.close()
+}
+
+// Shared notes that a process runs beside the calls that use the lease's sandbox.
+func (l *Lease) Shared(o *Owner) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.box != nil && !l.outlasts {
+		l.take, l.outlasts = workspace.TakeAll(o.Blobs, l.dir), true
+	}
 }

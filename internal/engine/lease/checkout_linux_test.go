@@ -1,4 +1,4 @@
-package engine_test
+package lease_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/manifest"
 	"github.com/rathcluster/rath/internal/overlay"
 	"github.com/rathcluster/rath/sandbox"
@@ -73,11 +74,11 @@ func runs(before func(), scripts ...string) flow.Workflow {
 
 // eachWay runs a test with directories that are copied and, where it can be done, with
 // directories that share a checkout; dir is where all of them lie.
-func eachWay(t *testing.T, f func(t *testing.T, dir string, forks *engine.Forks)) {
+func eachWay(t *testing.T, f func(t *testing.T, dir string, forks *lease.Forks)) {
 	t.Run("copied", func(t *testing.T) { f(t, t.TempDir(), nil) })
 	t.Run("shared", func(t *testing.T) {
 		dir := t.TempDir()
-		forks, err := engine.NewForks(filepath.Join(dir, "forks"))
+		forks, err := lease.NewForks(filepath.Join(dir, "forks"))
 		if errors.Is(err, overlay.ErrUnsupported) && os.Geteuid() != 0 {
 			t.Skip(err)
 		}
@@ -85,7 +86,7 @@ func eachWay(t *testing.T, f func(t *testing.T, dir string, forks *engine.Forks)
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := engine.ClearForks(dir); err != nil {
+			if err := lease.ClearForks(dir); err != nil {
 				t.Error(err)
 			}
 		})
@@ -116,11 +117,11 @@ func TestForksOfFiles(t *testing.T) {
 	}
 	names := []string{"edits", "moves", "removes", "guarded", "nothing"}
 	results := map[bool][]blob.Digest{}
-	eachWay(t, func(t *testing.T, dir string, forks *engine.Forks) {
+	eachWay(t, func(t *testing.T, dir string, forks *lease.Forks) {
 		store := blob.NewMemory()
 		rt := &inprocess.Runtime{Runtime: engine.Runtime{
 			Blobs:      func(session.Tenant) blob.Store { return store },
-			Workspaces: engine.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": forkable()}, Forks: forks},
+			Workspaces: lease.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": forkable()}, Forks: forks},
 		}}
 		var mu sync.Mutex
 		open, most, shared := 0, 0, 0
@@ -172,7 +173,10 @@ func TestForksOfFiles(t *testing.T) {
 			}
 			return flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.TakeOurs, nil))
 		})
-		s := must(rt.Run(t.Context(), w, session.New(session.UserText("go"))))
+		s, err := rt.Run(t.Context(), w, session.New(session.UserText("go")))
+		if err != nil {
+			t.Fatal(err)
+		}
 		tree, err := manifest.Load(t.Context(), store, s.Placement().Head)
 		if err != nil {
 			t.Fatal(err)
@@ -200,7 +204,7 @@ func TestForksOfFiles(t *testing.T) {
 
 // TestForksWithoutMounts: where nothing more can be mounted each fork has a copy.
 func TestForksWithoutMounts(t *testing.T) {
-	eachWay(t, func(t *testing.T, dir string, forks *engine.Forks) {
+	eachWay(t, func(t *testing.T, dir string, forks *lease.Forks) {
 		if forks == nil {
 			return
 		}
@@ -209,10 +213,10 @@ func TestForksWithoutMounts(t *testing.T) {
 			t.Fatal(err) // upon that no overlay can be mounted
 		}
 		rt := &inprocess.Runtime{Runtime: engine.Runtime{
-			Workspaces: engine.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": forkable()}, Forks: forks},
+			Workspaces: lease.Workspaces{Dir: filepath.Join(dir, "work"), Backends: map[string]sandbox.Backend{"local": forkable()}, Forks: forks},
 		}}
 		most := 0
-		s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			s, err := runs(func() {}, "echo old > f").Forward(ctx, s.To("local", ""))
 			if err != nil {
 				return s, err
@@ -222,7 +226,10 @@ func TestForksWithoutMounts(t *testing.T) {
 				return s, err
 			}
 			return flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.TakeOurs, nil))
-		}), session.New(session.UserText("go"))))
+		}), session.New(session.UserText("go")))
+		if err != nil {
+			t.Fatal(err)
+		}
 		data, err := workspace.Read(t.Context(), rt.Blobs(s.Key().Tenant), s.Placement().Head, "f")
 		if err != nil || string(data) != "new\n" || most != 1 {
 			t.Errorf("f is %q, %v, with %d mounts", data, err, most)
@@ -255,7 +262,7 @@ func (s *stubborn) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error
 // TestForkOfCancelledCheckout: a caller that waits for the checkout of another one, which
 // is cancelled, makes it itself. The last fork that ends removes it.
 func TestForkOfCancelledCheckout(t *testing.T) {
-	eachWay(t, func(t *testing.T, dir string, forks *engine.Forks) {
+	eachWay(t, func(t *testing.T, dir string, forks *lease.Forks) {
 		if forks == nil {
 			return
 		}
@@ -330,7 +337,7 @@ func BenchmarkFork(b *testing.B) {
 		bar   = 0.1
 	)
 	dir := b.TempDir()
-	forks, err := engine.NewForks(filepath.Join(dir, "forks"))
+	forks, err := lease.NewForks(filepath.Join(dir, "forks"))
 	if err != nil {
 		b.Skip(err)
 	}

@@ -1,4 +1,4 @@
-package engine
+package lease
 
 import (
 	"cmp"
@@ -263,13 +263,13 @@ func (v *services) take() []serviceEnd {
 	return ended
 }
 
-// serviceEnds are told by the call that ends first after them.
-type serviceEnds []serviceEnd
+// ServiceEnds are told by the call that ends first after them.
+type ServiceEnds []serviceEnd
 
 const serviceEndNote = "these services ended before or during this call; those that do not run are started again before the next command"
 
-// told adds them to the body of a call's result.
-func (l serviceEnds) told(body json.RawMessage) json.RawMessage {
+// Told adds them to the body of a call's result.
+func (l ServiceEnds) Told(body json.RawMessage) json.RawMessage {
 	if len(l) == 0 {
 		return body
 	}
@@ -280,11 +280,11 @@ func (l serviceEnds) told(body json.RawMessage) json.RawMessage {
 	if err != nil { // it holds strings, which always encode
 		panic(err)
 	}
-	return beside(body, "services", text)
+	return Beside(body, "services", text)
 }
 
-// warning says the same to people.
-func (l serviceEnds) warning() string {
+// Warning says the same to people.
+func (l ServiceEnds) Warning() string {
 	var parts []string
 	for _, e := range l {
 		text := "service " + e.Name + " ended: " + e.How
@@ -310,9 +310,9 @@ func (v *services) wait() {
 	}
 }
 
-// outside reports whether services keep state outside of the workspace. Those of a later
+// Outside reports whether services keep state outside of the workspace. Those of a later
 // release, which cannot be read, may.
-func outside(text string) bool {
+func Outside(text string) bool {
 	list, err := sandbox.ParseServices(text)
 	return err != nil || slices.ContainsFunc(list, func(s sandbox.Service) bool { return s.Outside })
 }

@@ -1,4 +1,4 @@
-package engine
+package lease
 
 import (
 	"slices"
@@ -8,17 +8,17 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// leases are the leases that an execution has, by session.
-type leases struct {
+// Held are the leases that an execution has, by session.
+type Held struct {
 	mu    sync.Mutex
-	of    map[session.Key]*lease
+	of    map[session.Key]*Lease
 	heads map[session.Key]blob.Digest // that sessions of the run were opened with
 	first blob.Digest                 // the one that came first
 }
 
-// opened notes the files that a session was opened with. The code opens sessions in the
+// Opened notes the files that a session was opened with. The code opens sessions in the
 // same order on every execution.
-func (l *leases) opened(k session.Key, head blob.Digest) {
+func (l *Kept) Opened(k session.Key, head blob.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.heads == nil {
@@ -27,9 +27,9 @@ func (l *leases) opened(k session.Key, head blob.Digest) {
 	l.heads[k] = head
 }
 
-// openedWith returns the files that a session was opened with, or those that the run
-// opened first.
-func (l *leases) openedWith(k session.Key) blob.Digest {
+// OpenedWith returns the files that a session was opened with, or those that the run
+// Opened first.
+func (l *Kept) OpenedWith(k session.Key) blob.Digest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if head, ok := l.heads[k]; ok {
@@ -38,26 +38,26 @@ func (l *leases) openedWith(k session.Key) blob.Digest {
 	return l.first
 }
 
-// get returns the lease of a session, which kept may have from a run before. Its
+// Get returns the lease of a session, which kept may have from a run before. Its
 // directory need not be filled yet.
-func (l *leases) get(k session.Key, kept *Leases) *lease {
+func (l *Kept) Get(k session.Key, kept *Kept) *Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.of[k]
 	if one == nil {
 		if l.of == nil {
-			l.of = map[session.Key]*lease{}
+			l.of = map[session.Key]*Lease{}
 		}
 		if one = kept.take(k); one == nil {
-			one = &lease{}
+			one = &Lease{}
 		}
 		l.of[k] = one
 	}
 	return one
 }
 
-// give ends the leases, but for that of the session home, which goes to kept.
-func (l *leases) give(home session.Key, kept *Leases) {
+// Give ends the leases, but for that of the session home, which goes to kept.
+func (l *Kept) Give(home session.Key, kept *Kept) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, one := range l.of {
@@ -68,15 +68,15 @@ func (l *leases) give(home session.Key, kept *Leases) {
 	l.of = nil
 }
 
-// MaxKept is how many sandboxes [Leases] keep open that no run uses.
+// MaxKept is how many sandboxes [Kept] keeps open that no run uses.
 const MaxKept = 16
 
-// Leases keep the sandboxes of sessions open between their runs. What drives the
-// sessions' logs ends each with its epoch. A nil *Leases keeps none. It is safe for
+// Kept keeps the sandboxes of sessions open between their runs. What drives the
+// sessions' logs ends each with its epoch. A nil *Kept keeps none. It is safe for
 // concurrent use.
-type Leases struct {
+type Kept struct {
 	mu     sync.Mutex
-	of     map[session.Key]*lease
+	of     map[session.Key]*Lease
 	oldest []session.Key // in the order in which they were kept
 	closed bool
 }
@@ -84,7 +84,7 @@ type Leases struct {
 // keep takes the lease of a session whose run has ended here; false leaves it to the
 // caller, which ends it. Only a directory that holds what its head says, and in which no
 // process can be left, is kept.
-func (l *Leases) keep(k session.Key, one *lease) bool {
+func (l *Kept) keep(k session.Key, one *Lease) bool {
 	one.mu.Lock()
 	clean := one.box != nil && !one.dirty && one.box.Info().WholeTree
 	one.mu.Unlock()
@@ -96,12 +96,12 @@ func (l *Leases) keep(k session.Key, one *lease) bool {
 		l.mu.Unlock()
 		return false
 	}
-	var over *lease
+	var over *Lease
 	if len(l.of) >= MaxKept {
 		over = l.remove(l.oldest[0])
 	}
 	if l.of == nil {
-		l.of = map[session.Key]*lease{}
+		l.of = map[session.Key]*Lease{}
 	}
 	l.of[k], l.oldest = one, append(l.oldest, k)
 	l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *Leases) keep(k session.Key, one *lease) bool {
 }
 
 // take returns the lease of a session, which is the caller's then; nil if there is none.
-func (l *Leases) take(k session.Key) *lease {
+func (l *Kept) take(k session.Key) *Lease {
 	if l == nil {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (l *Leases) take(k session.Key) *lease {
 }
 
 // remove takes a lease out. l.mu is held.
-func (l *Leases) remove(k session.Key) *lease {
+func (l *Kept) remove(k session.Key) *Lease {
 	one := l.of[k]
 	if one != nil {
 		delete(l.of, k)
@@ -132,7 +132,7 @@ func (l *Leases) remove(k session.Key) *lease {
 }
 
 // Has reports whether a lease is kept for a session.
-func (l *Leases) Has(k session.Key) bool {
+func (l *Kept) Has(k session.Key) bool {
 	if l == nil {
 		return false
 	}
@@ -143,14 +143,14 @@ func (l *Leases) Has(k session.Key) bool {
 
 // End ends the lease that is kept for a session, because its epoch has ended here. It
 // waits until the sandbox is closed.
-func (l *Leases) End(k session.Key) {
+func (l *Kept) End(k session.Key) {
 	if one := l.take(k); one != nil {
 		one.end()
 	}
 }
 
 // Close ends all leases that are kept. None is kept afterwards.
-func (l *Leases) Close() {
+func (l *Kept) Close() {
 	if l == nil {
 		return
 	}

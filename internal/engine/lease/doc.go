@@ -1,0 +1,6 @@
+// Package lease gives executions the sandboxes of their sessions: the terms that hold in a
+// sandbox, its directory at the session's workspace head, the services beside it, the new
+// head after a call, and sandboxes that stay open between runs.
+//
+// Files, the lowest first: putback, workspaces, checkout, service, lease, leases.
+package lease

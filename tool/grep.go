@@ -17,6 +17,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/rathcluster/rath/internal/ignore"
+	"github.com/rathcluster/rath/internal/schema"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -108,7 +109,7 @@ func search(ctx context.Context, _ Call, sb sandbox.Sandbox, in grepArgs) (any, 
 
 // lineExpression compiles an expression that is matched with lines.
 func lineExpression(pattern string, ignoreCase bool) (*regexp.Regexp, error) {
-	n, err := statesOf(pattern)
+	n, err := schema.States(pattern)
 	if err == nil && n > grepStates {
 		err = errors.New("it repeats too much")
 	}

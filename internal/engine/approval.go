@@ -70,7 +70,7 @@ func (r *round) answered(all []question, apply func(*toolCall, journal.StepCompl
 	}
 	var inbox []journal.SignalReceived
 	if len(waits) > 0 {
-		if inbox, err = r.ex.wait(r.ctx, waits, r.gate.within); err != nil {
+		if inbox, err = r.ex.signals.wait(r.ctx, waits, r.gate.within); err != nil {
 			return err
 		}
 	}

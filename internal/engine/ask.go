@@ -48,13 +48,13 @@ const (
 )
 
 // ask is tool.Call.Ask.
-func (c *toolCall) ask(_ context.Context, message string, schema json.RawMessage) (action string, content json.RawMessage, err error) {
+func (c *toolCall) ask(_ context.Context, message string, answer json.RawMessage) (action string, content json.RawMessage, err error) {
 	q := journal.Asked{Message: message}
 	if len(message) > maxAsks {
 		q.Message = excerpt.Clip(message, maxAsks-len("…")) + "…"
 	}
-	if len(schema) > 0 {
-		q.Schema = compact(string(schema))
+	if len(answer) > 0 {
+		q.Schema = compact(string(answer))
 	}
 	if len(q.Schema) > form.MaxSchema {
 		return "", nil, fmt.Errorf("the schema of the answer has %d bytes, at most %d are taken", len(q.Schema), form.MaxSchema)

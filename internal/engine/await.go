@@ -56,7 +56,7 @@ func (st *step) await(w journal.Wait, timeout time.Duration, out any) (d journal
 				w.Schema = string(schema)
 			}
 		}
-		inbox, err := st.ex.wait(st.ctx, []journal.Wait{w}, timeout)
+		inbox, err := st.ex.signals.wait(st.ctx, []journal.Wait{w}, timeout)
 		if err != nil {
 			return d, err
 		}
@@ -82,7 +82,7 @@ func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, t
 	st.after = s
 	err = st.make(nil, func() (d journal.StepCompleted, err error) {
 		w.Path = st.asked.Path
-		inbox, err := st.ex.wait(ctx, []journal.Wait{w}, timeout)
+		inbox, err := st.ex.signals.wait(ctx, []journal.Wait{w}, timeout)
 		if err != nil {
 			return d, err
 		}
@@ -153,10 +153,11 @@ func by(v journal.SignalReceived) string {
 
 // wait returns what the run received once all that ws name has come. Until then it
 // records that the run waits, and stops the execution.
-func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.Duration) ([]journal.SignalReceived, error) {
+func (s *signals) wait(ctx context.Context, ws []journal.Wait, timeout time.Duration) ([]journal.SignalReceived, error) {
+	ex := s.ex
 	ex.mu.Lock()
 	inbox, stop := slices.Clone(ex.inbox.signals), ex.life.stopped()
-	release, err := ex.releaseSiblings()
+	release, err := ex.around.releaseSiblings()
 	ex.mu.Unlock()
 	if stop != nil || err != nil {
 		return nil, errors.Join(stop, err)
@@ -177,14 +178,14 @@ func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.D
 	if err != nil {
 		return nil, err
 	}
-	ack, err := ex.commit(ctx, ex.home, session.Session{}, "", nil, append(release, e)...)
+	ack, err := ex.log.commit(ctx, ex.home, session.Session{}, "", nil, append(release, e)...)
 	if err != nil {
 		return nil, err
 	}
 	if ack.State == run.Waiting {
 		return nil, ex.failed(fmt.Errorf("%w: it waits for %s at step %s", run.ErrSuspended, ws[0].Kind, ws[0].Path))
 	}
-	ex.receive(ack.Inbox...)
+	ex.signals.receive(ack.Inbox...)
 	return ack.Inbox, nil
 }
 
@@ -192,7 +193,8 @@ func (ex *Execution) wait(ctx context.Context, ws []journal.Wait, timeout time.D
 const maxTitle = 1 << 10
 
 // receive takes signals into the inbox of the execution.
-func (ex *Execution) receive(all ...journal.SignalReceived) {
+func (s *signals) receive(all ...journal.SignalReceived) {
+	ex := s.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	fresh := false

@@ -14,17 +14,18 @@ import (
 )
 
 // outermost is the task of the outermost run, for what all branches see the same.
-func (ex *Execution) outermost() *journal.Task {
-	if ex.levels.root != nil {
-		return ex.levels.root
+func (a *around) outermost() *journal.Task {
+	if a.ex.levels.root != nil {
+		return a.ex.levels.root
 	}
-	return ex.task
+	return a.ex.task
 }
 
 // loadAncestors reads what the runs around a branch recorded. It is called after the
 // claim: a parent that goes on without the branch before that is seen here, and one
 // that does so later closes the branch's session.
-func (ex *Execution) loadAncestors(ctx context.Context) error {
+func (a *around) loadAncestors(ctx context.Context) error {
+	ex := a.ex
 	b := ex.task.Branch
 	own := ex.levels.all[0]
 	if !b.Remote {
@@ -66,24 +67,25 @@ func (ex *Execution) loadAncestors(ctx context.Context) error {
 // branches of the fan-out begin, if they wait for this one: once a model has answered,
 // or when the branch opens branches itself. Steps at the same time may record it
 // twice, which is harmless.
-func (ex *Execution) releaseAfter(d journal.StepCompleted) ([]session.Event, error) {
+func (a *around) releaseAfter(d journal.StepCompleted) ([]session.Event, error) {
+	ex := a.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if !modelAnswered(d) && d.Kind != journal.StepFanOut {
 		return nil, nil
 	}
-	release, err := ex.releaseSiblings()
+	release, err := ex.around.releaseSiblings()
 	ex.levels.warming = ex.levels.warming && err != nil
 	return release, err
 }
 
 // releaseSiblings returns the events that let the other branches begin, if they wait
 // for this one: it has an answer, or waits for something itself. ex.mu is held.
-func (ex *Execution) releaseSiblings() ([]session.Event, error) {
-	if !ex.levels.warming {
+func (a *around) releaseSiblings() ([]session.Event, error) {
+	if !a.ex.levels.warming {
 		return nil, nil
 	}
-	e, err := journal.NewEvent(journal.KindCacheWarmed, journal.CacheWarmed{Parent: *ex.task.Branch.Parent(), Run: ex.id})
+	e, err := journal.NewEvent(journal.KindCacheWarmed, journal.CacheWarmed{Parent: *a.ex.task.Branch.Parent(), Run: a.ex.id})
 	return []session.Event{e}, err
 }
 
@@ -97,7 +99,8 @@ func modelAnswered(d journal.StepCompleted) bool {
 }
 
 // endUnneeded ends a branch that the run around it needs no more.
-func (ex *Execution) endUnneeded(ctx context.Context) (run.State, error) {
+func (end *ending) endUnneeded(ctx context.Context) (run.State, error) {
+	ex := end.ex
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	// That run may have taken the end of a later attempt: its log says how the session
@@ -110,7 +113,7 @@ func (ex *Execution) endUnneeded(ctx context.Context) (run.State, error) {
 	if err != nil && !errors.Is(err, run.ErrState) {
 		return run.Running, err
 	}
-	state, err := ex.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.levels.stopReason))
+	state, err := ex.ends.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.levels.stopReason))
 	ex.mu.Lock()
 	ex.state = state
 	ex.mu.Unlock()
@@ -122,7 +125,8 @@ var errBranchRan = errors.New("flow: the branch has run")
 
 // enterBranch runs the branch of a fan-out that this execution is for, or that leads
 // to it.
-func (ex *Execution) enterBranch(ctx context.Context, fan run.Path, bs []flow.Branch) error {
+func (a *around) enterBranch(ctx context.Context, fan run.Path, bs []flow.Branch) error {
+	ex := a.ex
 	at := ex.levels.below(fan)
 	to := ex.levels.all[at]
 	i := slices.IndexFunc(bs, func(b flow.Branch) bool { return fan.Child(b.Name) == to.path })
@@ -143,7 +147,8 @@ func (ex *Execution) enterBranch(ctx context.Context, fan run.Path, bs []flow.Br
 }
 
 // leaveBranch returns what the branch came to, once the code around it returned err.
-func (ex *Execution) leaveBranch(err error) (session.Session, error) {
+func (a *around) leaveBranch(err error) (session.Session, error) {
+	ex := a.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if errors.Is(ex.life.poison, errBranchRan) {

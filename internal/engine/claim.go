@@ -120,12 +120,12 @@ func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Tas
 	if before != nil && before.Attempt > 0 {
 		granted.Journal = before.Journal
 	}
-	ex := &Execution{
+	ex := newExecution(&Execution{
 		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: &granted.Record.Task,
 		attempt: granted.Attempt, pos: position{journal: granted.Journal, last: granted.Started},
 		account: newAccount(granted.Record, granted.Record.Task.Budget), inbox: inbox{signals: granted.Record.Inbox()},
 		levels: levels{all: []level{{run: t.ID, home: t.Session}}},
-	}
+	})
 	ex.charge(ex.pos.journal)
 	ex.levels.warming = ex.task.Branch != nil && ex.task.Branch.WarmsCache
 	if granted.State.Terminal() {
@@ -135,7 +135,7 @@ func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Tas
 		ex.input = placedAs(ex.task, granted.Base)
 		ex.sessions.hold(ex.home, &heldSession{}, granted.Base, granted.Session, false)
 		if ex.task.Branch != nil {
-			if err := ex.loadAncestors(ctx); err != nil {
+			if err := ex.around.loadAncestors(ctx); err != nil {
 				return nil, err
 			}
 		}

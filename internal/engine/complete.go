@@ -51,10 +51,10 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 	}
 	defer m.settle(0) // of a request that panicked
 	var cancel context.CancelCauseFunc
-	m.ctx, cancel = st.ex.callContext(st.ctx)
+	m.ctx, cancel = st.ex.models.callContext(st.ctx)
 	defer cancel(nil)
 	if st.takesMessages { // else no step would take the message, however often the call is made
-		defer st.ex.interruptible(st.messagesTo, cancel)()
+		defer st.ex.signals.interruptible(st.messagesTo, cancel)()
 	}
 	err = m.ask(m.ctx, m)
 	return m.resp, digest, err
@@ -122,7 +122,7 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	}
 	m.reserve = cmp.Or(int64(m.choices[0].Provider.MaxTokens), defaultReply) + llm.Estimate(size)
 	m.st.bookKilled(m.reserve, &m.choices[0])
-	m.free, err = ex.reserve(m.reserve)
+	m.free, err = ex.models.reserve(m.reserve)
 	return digest, err
 }
 
@@ -294,7 +294,7 @@ func (m *completion) ended(code llm.Code) {
 // again implements [asker].
 func (m *completion) again() (err error) {
 	m.free()
-	m.free, err = m.st.ex.reserve(m.reserve)
+	m.free, err = m.st.ex.models.reserve(m.reserve)
 	return err
 }
 
@@ -361,13 +361,13 @@ func (m *completion) publish(d llm.Delta, void bool) {
 const defaultReply = 4096
 
 // callContext ends with the caller's context and with the execution.
-func (ex *Execution) callContext(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	own := ctx.Done() != ex.life.ctx.Done() // the author derived it, perhaps from another one
+func (m *modelUse) callContext(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	own := ctx.Done() != m.ex.life.ctx.Done() // the author derived it, perhaps from another one
 	ctx, cancel := context.WithCancelCause(ctx)
 	if !own {
 		return ctx, cancel
 	}
-	stop := context.AfterFunc(ex.life.ctx, func() { cancel(context.Cause(ex.life.ctx)) })
+	stop := context.AfterFunc(m.ex.life.ctx, func() { cancel(context.Cause(m.ex.life.ctx)) })
 	return ctx, func(cause error) { stop(); cancel(cause) }
 }
 
@@ -420,7 +420,8 @@ func (st *step) bookKilled(most int64, c *Choice) {
 }
 
 // reserve sets tokens aside for a call; free gives them back, once.
-func (ex *Execution) reserve(tokens int64) (free func(), err error) {
+func (m *modelUse) reserve(tokens int64) (free func(), err error) {
+	ex := m.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	account, err := ex.account.Reserve(tokens)

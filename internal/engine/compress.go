@@ -88,7 +88,7 @@ func (p *place) summarise(ctx context.Context, c *compression, ask *call, s sess
 // begin makes the session that begins with a summary of s.
 func (c *compression) begin(st *step, s session.Session, text string, usage session.Usage) (session.Session, error) {
 	base := st.after
-	if !st.ex.holds(st.asked.Path, base.Key()) {
+	if !st.ex.forks.holds(st.asked.Path, base.Key()) {
 		base = st.s.Committed()
 	}
 	l, ok := base.Link()
@@ -104,7 +104,7 @@ func (c *compression) begin(st *step, s session.Session, text string, usage sess
 	if c.Keep > 0 {
 		rows = kept(base, keptFrom(base, c.Keep), rows[0])
 	}
-	out, err := ex.claim(st.ctx, ex.child(st.asked.Path), base.Root(), st.opening(session.OpenCompress, l), rows, &heldSession{parent: base.Key()})
+	out, err := ex.forks.claim(st.ctx, ex.forks.child(st.asked.Path), base.Root(), st.opening(session.OpenCompress, l), rows, &heldSession{parent: base.Key()})
 	if err != nil {
 		return s, err
 	}
@@ -118,7 +118,7 @@ const leastSummary = 4096
 // request asks for the summary, and returns the record of the step. Of an answer that is no
 // summary it is beside the session.
 func (c *compression) request(st *step, ask *call) (d journal.StepCompleted, err error) {
-	if err := st.ex.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
+	if err := st.ex.values.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
 		return d, fmt.Errorf("flow: compress %s: %w", st.s.Ref(), err)
 	}
 	st.beside = true
@@ -147,7 +147,7 @@ func (c *compression) request(st *step, ask *call) (d journal.StepCompleted, err
 		return d, st.judged(&d, c.Name, resp, v)
 	}
 	st.beside = false
-	d.Links = []session.Link{{Ref: session.Ref{Key: st.ex.child(st.asked.Path)}}}
+	d.Links = []session.Link{{Ref: session.Ref{Key: st.ex.forks.child(st.asked.Path)}}}
 	switch {
 	case v.err != nil:
 		d.Value = "No model made a summary of what came before. These are excerpts of it.\n" + quotation(st.s, to, c.excerpts) + gone(st.s, c.Keep)

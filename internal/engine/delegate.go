@@ -167,7 +167,7 @@ func (f *fan) disposeCalls(j joined) error {
 	}
 	e, err := journal.NewEvent(journal.KindBranchOutcomes, d)
 	if err == nil && len(d.Branches) > 0 {
-		_, err = ex.commit(f.ctx, ex.home, session.Session{}, "", nil, e)
+		_, err = ex.log.commit(f.ctx, ex.home, session.Session{}, "", nil, e)
 	}
 	return err
 }
@@ -190,7 +190,7 @@ func (r *round) takeFiles(c *toolCall, of *flow.Outcome, o *outcome, d *journal.
 	m := filesMerged{Head: theirs}
 	var err error
 	if ours != base {
-		m, err = r.ex.mergeSides(r.ctx, manifest.Side{Name: "the session", Head: ours}, []manifest.Side{{Name: of.Name, Base: base, Head: theirs}}, &decider{rule: flow.KeepBoth})
+		m, err = r.ex.files.mergeSides(r.ctx, manifest.Side{Name: "the session", Head: ours}, []manifest.Side{{Name: of.Name, Base: base, Head: theirs}}, &decider{rule: flow.KeepBoth})
 	}
 	if err, ok := c.st.outcome(err); !ok {
 		return err
@@ -263,5 +263,5 @@ func (r *round) outcomeOf(c *toolCall, o *flow.Outcome, d *journal.StepCompleted
 		text = last.Text()
 	}
 	d.Summary = excerpt.Clip("answers "+excerpt.FirstLine(text), 100)
-	return tool.ResultOutcome(r.ctx, text, r.ex.blobs())
+	return tool.ResultOutcome(r.ctx, text, r.ex.boxes.blobs())
 }

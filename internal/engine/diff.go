@@ -25,10 +25,10 @@ func (p *place) Diff(ctx context.Context, s session.Session) (string, error) {
 	st.exact = true
 	text := ""
 	err = st.make(func() error { return st.decode(&text) }, func() (d journal.StepCompleted, err error) {
-		from, err := st.ex.headBefore(st.ctx, st.asked.Path, s)
+		from, err := st.ex.files.headBefore(st.ctx, st.asked.Path, s)
 		to := s.Placement().Head
 		if err == nil && !to.IsZero() {
-			text, err = diff(st.ctx, st.ex.blobs(), from, to)
+			text, err = diff(st.ctx, st.ex.boxes.blobs(), from, to)
 		}
 		if err != nil {
 			return d, came(fmt.Errorf("flow: diff of %s: %w", s.Ref(), err))
@@ -68,7 +68,8 @@ func diff(ctx context.Context, b blob.Store, from, to blob.Digest) (string, erro
 // found it, any other session as its first parent was. Where no tool had opened the
 // sandbox until then, they are those that it was opened with, or that the run opened
 // first.
-func (ex *Execution) headBefore(ctx context.Context, at run.Path, s session.Session) (blob.Digest, error) {
+func (f *files) headBefore(ctx context.Context, at run.Path, s session.Session) (blob.Digest, error) {
+	ex := f.ex
 	var came session.Session
 	owner := ex.levels.owner(at)
 	if s.Key() == owner.home {

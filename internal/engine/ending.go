@@ -14,7 +14,8 @@ import (
 )
 
 // finish records how the execution ended.
-func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
+func (end *ending) finish(ctx context.Context, err error) (run.State, error) {
+	ex := end.ex
 	ex.mu.Lock()
 	if ex.life.poison == nil && run.IsControl(err) && !ofAnotherRun(err) {
 		ex.life.poison = err
@@ -22,10 +23,10 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 	poison := ex.life.poison
 	ex.mu.Unlock()
 	if poison != nil {
-		return ex.halt(ctx, poison)
+		return ex.ends.halt(ctx, poison)
 	}
 	if err == nil {
-		err = ex.checkResult()
+		err = ex.ends.checkResult()
 	}
 	ex.mu.Lock()
 	missed := ex.pos.unreached(ex.levels.outer)
@@ -34,18 +35,18 @@ func (ex *Execution) finish(ctx context.Context, err error) (run.State, error) {
 		missed = fmt.Errorf("%w: %v", missed, err)
 	}
 	if missed != nil {
-		return ex.halt(ctx, missed)
+		return ex.ends.halt(ctx, missed)
 	}
 	if err != nil {
-		return ex.finishFailed(ctx, run.Failed, err)
+		return ex.ends.finishFailed(ctx, run.Failed, err)
 	}
-	state, err := ex.succeed(ctx)
+	state, err := ex.ends.succeed(ctx)
 	if err != nil {
 		ex.mu.Lock()
 		poison := ex.life.poison
 		ex.mu.Unlock()
 		if poison != nil {
-			return ex.halt(ctx, poison)
+			return ex.ends.halt(ctx, poison)
 		}
 	}
 	return state, err
@@ -59,7 +60,8 @@ func ofAnotherRun(err error) bool {
 }
 
 // halt records that the execution had to stop before its end.
-func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
+func (end *ending) halt(ctx context.Context, why error) (run.State, error) {
+	ex := end.ex
 	switch {
 	case errors.Is(why, run.ErrReview), errors.Is(why, run.ErrMismatch), errors.Is(why, session.ErrStale):
 		v := journal.Review{Attempt: ex.attempt, Code: run.CodeOf(why), Reason: why.Error(), Run: ex.id}
@@ -72,20 +74,20 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 		if v.Code == run.CodeMismatch && ex.pos.mismatch != nil && ex.pos.mismatch.Revision != ex.reg.Revision {
 			v.Revision = ex.pos.mismatch.Revision
 			if v.Revision != "" && ex.rt.Offered != nil && ex.rt.Offered(ctx, ex.reg.Name, v.Revision) {
-				return ex.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
+				return ex.ends.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
 					Attempt: ex.attempt, Reason: excerpt.Clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.pos.mismatch.Path, Workflow: ex.reg.Name,
 				})
 			}
 		}
-		return ex.pause(ctx, run.NeedsReview, why, journal.KindReview, v)
+		return ex.ends.pause(ctx, run.NeedsReview, why, journal.KindReview, v)
 	case errors.Is(why, run.ErrCancelled):
-		return ex.finishFailed(ctx, run.Cancelled, why)
+		return ex.ends.finishFailed(ctx, run.Cancelled, why)
 	case errors.Is(why, run.ErrDeadline):
-		return ex.finishFailed(ctx, run.TimedOut, why)
+		return ex.ends.finishFailed(ctx, run.TimedOut, why)
 	case errors.Is(why, run.ErrSuspended):
 		return run.Waiting, why // the log says so already
 	case errors.Is(why, run.ErrShutdown):
-		return ex.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
+		return ex.ends.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
 			Attempt: ex.attempt, Lost: ex.account.unrecorded, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
 		})
 	}
@@ -94,17 +96,18 @@ func (ex *Execution) halt(ctx context.Context, why error) (run.State, error) {
 }
 
 // pause commits the one event that ends the execution without ending the run.
-func (ex *Execution) pause(ctx context.Context, s run.State, why error, kind string, payload any) (run.State, error) {
+func (end *ending) pause(ctx context.Context, s run.State, why error, kind string, payload any) (run.State, error) {
+	ex := end.ex
 	var release []session.Event
 	var err error
 	if s == run.NeedsReview { // it may take days
 		ex.mu.Lock()
-		release, err = ex.releaseSiblings()
+		release, err = ex.around.releaseSiblings()
 		ex.mu.Unlock()
 	}
 	var ack journal.Ack
 	if err == nil {
-		ack, err = ex.note(ctx, ex.home, kind, payload, release...)
+		ack, err = ex.log.note(ctx, ex.home, kind, payload, release...)
 	}
 	if err != nil {
 		return run.Running, errors.Join(why, err)
@@ -115,15 +118,15 @@ func (ex *Execution) pause(ctx context.Context, s run.State, why error, kind str
 	return s, why
 }
 
-func (ex *Execution) finishFailed(ctx context.Context, s run.State, why error) (run.State, error) {
+func (end *ending) finishFailed(ctx context.Context, s run.State, why error) (run.State, error) {
 	closing := session.ClosedFailed
 	if s == run.Cancelled {
 		closing = session.ClosedCancelled
 	}
-	if err := ex.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
+	if err := end.ex.ends.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
 		return run.Running, err
 	}
-	return ex.ended(ctx, session.Session{}, journal.Ended{State: s, Code: endCode(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
+	return end.ex.ends.ended(ctx, session.Session{}, journal.Ended{State: s, Code: endCode(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
 }
 
 // endCode is the code of a run that ends with an error: of a failure of a model its class,
@@ -144,7 +147,8 @@ func endCode(err error) run.Code {
 	}
 }
 
-func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.Ended, why error, content ...session.Event) (run.State, error) {
+func (x *ending) ended(ctx context.Context, s session.Session, e journal.Ended, why error, content ...session.Event) (run.State, error) {
+	ex := x.ex
 	e.Attempt, e.Run, e.Workflow = ex.attempt, ex.id, ex.task.Workflow
 	ex.mu.Lock()
 	e.Finish, e.Word = ex.answerEnd, ex.answerWord
@@ -153,7 +157,7 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.End
 		e.Workflow = ex.reg.Name
 	}
 	if e.State != run.Succeeded {
-		if err := ex.chargeUnreached(ctx); err != nil {
+		if err := ex.ends.chargeUnreached(ctx); err != nil {
 			return run.Running, errors.Join(why, err)
 		}
 	}
@@ -186,7 +190,8 @@ func (ex *Execution) ended(ctx context.Context, s session.Session, e journal.End
 
 // chargeUnreached books what former attempts recorded in the logs of forks that this
 // execution did not come to, because it ended before.
-func (ex *Execution) chargeUnreached(ctx context.Context) error {
+func (end *ending) chargeUnreached(ctx context.Context) error {
+	ex := end.ex
 	ex.mu.Lock()
 	left := ex.pos.journal.Made(func(s *journal.Step) bool { return ex.levels.outer(s.Path) })
 	seen := map[session.ID]bool{}
@@ -219,7 +224,8 @@ func (ex *Execution) chargeUnreached(ctx context.Context) error {
 
 // checkResult brings what Forward returned on top of what steps committed of it, and
 // fails unless it can be the home session's next version then.
-func (ex *Execution) checkResult() error {
+func (end *ending) checkResult() error {
+	ex := end.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	s := ex.sessions.rebase(ex.result) // a fork may have committed what is pending in it
@@ -238,26 +244,27 @@ func (ex *Execution) checkResult() error {
 	return nil
 }
 
-func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
+func (end *ending) succeed(ctx context.Context) (run.State, error) {
+	ex := end.ex
 	s := ex.result
 	home := s
 	if s.Key() != ex.home {
-		joined, err := ex.adoptResult(ctx, s)
+		joined, err := ex.joins.adoptResult(ctx, s)
 		switch {
 		case err != nil && run.IsControl(err): // such as a log that is away: the run has not failed
 			return run.Running, ex.failed(err)
 		case err != nil:
-			return ex.finishFailed(ctx, run.Failed, err)
+			return ex.ends.finishFailed(ctx, run.Failed, err)
 		}
 		home = joined
 	}
-	if err := ex.closeBranches(ctx, s, session.ClosedRejected, "not returned by the workflow"); err != nil {
+	if err := ex.ends.closeBranches(ctx, s, session.ClosedRejected, "not returned by the workflow"); err != nil {
 		return run.Running, err
 	}
 	content, rest := firstBatch(slices.Collect(home.Pending()))
 	if len(rest) > 0 {
 		var err error
-		if home, err = ex.flush(ctx, "end", home); err != nil {
+		if home, err = ex.joins.flush(ctx, "end", home); err != nil {
 			return run.Running, ex.failed(err)
 		}
 		content = nil
@@ -266,12 +273,13 @@ func (ex *Execution) succeed(ctx context.Context) (run.State, error) {
 	if l, ok := home.Link(); ok {
 		e.Result = &l
 	}
-	return ex.ended(ctx, home, e, nil, content...)
+	return ex.ends.ended(ctx, home, e, nil, content...)
 }
 
 // closeBranches ends the branches that the code left open: all but those that
 // keep descends from. Detached sessions are released.
-func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, state, reason string) error {
+func (end *ending) closeBranches(ctx context.Context, keep session.Session, state, reason string) error {
+	ex := end.ex
 	line := map[session.Key]bool{keep.Key(): true}
 	for r := range keep.Line() {
 		line[r.Key] = true
@@ -285,7 +293,7 @@ func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, st
 		case h.outer || h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "":
 			continue
 		case h.detached:
-			if _, err := ex.note(ctx, k, journal.KindReleased, journal.Released{Attempt: ex.attempt, Reason: "ended", Run: ex.id}); err != nil {
+			if _, err := ex.log.note(ctx, k, journal.KindReleased, journal.Released{Attempt: ex.attempt, Reason: "ended", Run: ex.id}); err != nil {
 				return err
 			}
 			continue
@@ -295,11 +303,11 @@ func (ex *Execution) closeBranches(ctx context.Context, keep session.Session, st
 			why = fmt.Sprintf("%s (implicit fork at %s)", reason, h.source)
 		}
 		if state == session.ClosedRejected {
-			ex.warn(ctx, fmt.Sprintf("branch %s was %s", k.ID, why))
+			ex.log.warn(ctx, fmt.Sprintf("branch %s was %s", k.ID, why))
 		}
-		if err := ex.dispose(ctx, run.Path("end").Index(i), k, state, why); err != nil {
+		if err := ex.joins.dispose(ctx, run.Path("end").Index(i), k, state, why); err != nil {
 			return err
 		}
 	}
-	return ex.closeFanOuts(ctx, state, reason)
+	return ex.ends.closeFanOuts(ctx, state, reason)
 }

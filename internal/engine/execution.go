@@ -46,6 +46,35 @@ type Execution struct {
 
 	flights flights // with a lock of its own
 	servers servers // likewise
+
+	// What the execution does, by its objects. Each part has a pointer back to it.
+	ends    ending
+	forks   forks
+	joins   joins
+	around  around
+	signals signals
+	log     logWriter
+	files   files
+	boxes   boxes
+	mcp     toolServerUse
+	models  modelUse
+	values  reading
+}
+
+// newExecution returns an execution with its parts.
+func newExecution(ex *Execution) *Execution {
+	ex.ends.ex = ex
+	ex.forks.ex = ex
+	ex.joins.ex = ex
+	ex.around.ex = ex
+	ex.signals.ex = ex
+	ex.log.ex = ex
+	ex.files.ex = ex
+	ex.boxes.ex = ex
+	ex.mcp.ex = ex
+	ex.models.ex = ex
+	ex.values.ex = ex
+	return ex
 }
 
 // State says how the run stands: Running when this execution was claimed, the
@@ -97,7 +126,7 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 		return ex.state, fmt.Errorf("flow: run %s is %s: %w", ex.id, ex.state, run.ErrState)
 	}
 	if ex.levels.stopReason != "" {
-		return ex.endUnneeded(ctx)
+		return ex.ends.endUnneeded(ctx)
 	}
 	ex.life.ctx = ctx
 	ex.flights.idle(time.Now())
@@ -117,7 +146,7 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 		ex.result, err = ex.callForward(ex.life.ctx, w)
 	}
 	if len(ex.levels.all) > 1 {
-		ex.result, err = ex.leaveBranch(err)
+		ex.result, err = ex.around.leaveBranch(err)
 	}
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
@@ -129,11 +158,11 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 
 // conclude records how the execution ended.
 func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error) {
-	defer ex.endLeases()
+	defer ex.boxes.endLeases()
 	// What is recorded now must be recorded although ctx may have ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	state, err := ex.finish(last, err)
+	state, err := ex.ends.finish(last, err)
 	ex.mu.Lock()
 	ex.state = state
 	ex.mu.Unlock()
@@ -142,7 +171,8 @@ func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error)
 
 // endLeases gives back the leases. That of the run's own session stays open for its next
 // run, if there can be one and the log holds how this one ended.
-func (ex *Execution) endLeases() {
+func (b *boxes) endLeases() {
+	ex := b.ex
 	ex.servers.end()
 	home := ex.home
 	if s := ex.State(); s == run.Running || s.Terminal() && ex.task.Branch != nil {
@@ -167,10 +197,10 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ex.mu.Unlock()
 	unfollow := func() {}
 	if at, ok := ex.granted.Session.Link(); ok {
-		if why := ex.receiveEvents(ex.granted.After); why != nil {
+		if why := ex.signals.receiveEvents(ex.granted.After); why != nil {
 			cancel(why)
 		}
-		unfollow = ex.follow(commitlog.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel)
+		unfollow = ex.signals.follow(commitlog.Position{Seq: at.Seq, Hash: at.Hash, Token: at.Token}, cancel)
 	}
 	return ctx, func() {
 		cancel(nil)
@@ -226,33 +256,34 @@ func (ex *Execution) replayed(s *journal.Step) {
 }
 
 // versionOf returns the newest version of a session that the run has seen.
-func (ex *Execution) versionOf(k session.Key) session.Version {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	if h := ex.sessions.held[k]; h != nil {
+func (f *forks) versionOf(k session.Key) session.Version {
+	f.ex.mu.Lock()
+	defer f.ex.mu.Unlock()
+	if h := f.ex.sessions.held[k]; h != nil {
 		return h.version
 	}
 	return 0
 }
 
 // holds reports whether the run that a path belongs to writes to a session.
-func (ex *Execution) holds(path run.Path, k session.Key) bool {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	return ex.heldAt(path, k) != nil
+func (f *forks) holds(path run.Path, k session.Key) bool {
+	f.ex.mu.Lock()
+	defer f.ex.mu.Unlock()
+	return f.ex.forks.heldAt(path, k) != nil
 }
 
 // heldAt returns a session that the run at a path may extend; nil if it is
 // not its own. ex.mu is held.
-func (ex *Execution) heldAt(path run.Path, k session.Key) *heldSession {
-	if h := ex.sessions.held[k]; h != nil && (!h.outer || ex.levels.outer(path)) {
+func (f *forks) heldAt(path run.Path, k session.Key) *heldSession {
+	if h := f.ex.sessions.held[k]; h != nil && (!h.outer || f.ex.levels.outer(path)) {
 		return h
 	}
 	return nil
 }
 
 // commitDone appends a step's record with the pending edits of s and content.
-func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.Session, d journal.StepCompleted, content ...session.Event) (journal.Ack, error) {
+func (w *logWriter) commitDone(ctx context.Context, log session.Key, s session.Session, d journal.StepCompleted, content ...session.Event) (journal.Ack, error) {
+	ex := w.ex
 	d.Run, d.Attempt, d.Revision = ex.id, ex.attempt, ex.reg.Revision
 	var events []session.Event
 	if s.Key() == log {
@@ -269,7 +300,7 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 	used := d.Usage
 	d.Usage = d.Usage.Add(d.Lost)
 	events = append(events, content...)
-	warmed, err := ex.releaseAfter(d)
+	warmed, err := ex.around.releaseAfter(d)
 	if err != nil {
 		return journal.Ack{}, err
 	}
@@ -278,7 +309,7 @@ func (ex *Execution) commitDone(ctx context.Context, log session.Key, s session.
 		return journal.Ack{}, err
 	}
 	took := &taken{used, 1 + d.Steps}
-	ack, err := ex.commit(ctx, log, s, d.Path, took, append(append(events, warmed...), done)...)
+	ack, err := ex.log.commit(ctx, log, s, d.Path, took, append(append(events, warmed...), done)...)
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.account.recorded(d.Lost, used, err)
@@ -306,7 +337,8 @@ type taken struct {
 
 // commit appends a batch. It waits for the outcome although ctx may end, because the
 // execution has to know what the log holds. took is nil for what is no step's record.
-func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, took *taken, events ...session.Event) (journal.Ack, error) {
+func (w *logWriter) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, took *taken, events ...session.Event) (journal.Ack, error) {
+	ex := w.ex
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	var base session.Version
@@ -335,20 +367,21 @@ func (ex *Execution) commit(ctx context.Context, log session.Key, s session.Sess
 }
 
 // note commits an event outside of any step, after those that go with it.
-func (ex *Execution) note(ctx context.Context, k session.Key, kind string, payload any, with ...session.Event) (journal.Ack, error) {
+func (w *logWriter) note(ctx context.Context, k session.Key, kind string, payload any, with ...session.Event) (journal.Ack, error) {
 	e, err := journal.NewEvent(kind, payload)
 	if err != nil {
 		return journal.Ack{}, err
 	}
-	return ex.rt.Store.Commit(ctx, journal.Batch{Session: k, Run: ex.id, Attempt: ex.attempt, Events: append(with, e)})
+	return w.ex.rt.Store.Commit(ctx, journal.Batch{Session: k, Run: w.ex.id, Attempt: w.ex.attempt, Events: append(with, e)})
 }
 
-func (ex *Execution) warn(ctx context.Context, text string) {
+func (w *logWriter) warn(ctx context.Context, text string) {
+	ex := w.ex
 	if ex.rt.OnWarning != nil {
 		ex.rt.OnWarning(ex.id, text)
 	}
 	// A warning that cannot be recorded is not worth more than the run.
-	_, _ = ex.note(ctx, ex.home, journal.KindWarning, journal.Warning{Run: ex.id, Text: excerpt.Clip(text, 1<<10)})
+	_, _ = ex.log.note(ctx, ex.home, journal.KindWarning, journal.Warning{Run: ex.id, Text: excerpt.Clip(text, 1<<10)})
 }
 
 // failed poisons the run with control errors and gives err back.
@@ -357,3 +390,29 @@ func (ex *Execution) failed(err error) error {
 	defer ex.mu.Unlock()
 	return ex.life.stop(err)
 }
+
+// The parts of an execution.
+type (
+	// ending records how an execution ended.
+	ending struct{ ex *Execution }
+	// forks makes sessions: begun, forked, and claimed for the run.
+	forks struct{ ex *Execution }
+	// joins brings branches back, and disposes of them.
+	joins struct{ ex *Execution }
+	// around replays the runs around a branch, and lets its siblings begin.
+	around struct{ ex *Execution }
+	// signals waits for signals from outside, and takes them in.
+	signals struct{ ex *Execution }
+	// logWriter appends records and events to the logs of the run.
+	logWriter struct{ ex *Execution }
+	// files compares and merges the files of sessions.
+	files struct{ ex *Execution }
+	// boxes opens the sandboxes of sessions.
+	boxes struct{ ex *Execution }
+	// toolServerUse connects the run to tool servers.
+	toolServerUse struct{ ex *Execution }
+	// modelUse accounts for the calls of models.
+	modelUse struct{ ex *Execution }
+	// reading reads sessions of others.
+	reading struct{ ex *Execution }
+)

@@ -26,7 +26,7 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []flow.Branch,
 	}
 	defer st.end()
 	ex, path := st.ex, st.asked.Path
-	base, err := ex.flush(ctx, path, st.s)
+	base, err := ex.joins.flush(ctx, path, st.s)
 	if err != nil {
 		return j, nil, st.fail(err)
 	}
@@ -52,7 +52,7 @@ func (f *fan) forward(st *step, o flow.FanOutOptions) (j flow.Joined, of any, er
 	case err != nil:
 		return j, nil, err
 	case leads:
-		return j, nil, f.ex.enterBranch(f.ctx, f.path, f.bs)
+		return j, nil, f.ex.around.enterBranch(f.ctx, f.path, f.bs)
 	case st.decision != journal.Replay:
 		return j, nil, f.ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, count(len(f.bs), "branch")))
 	}

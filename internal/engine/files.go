@@ -60,7 +60,7 @@ func (p *place) MergeFiles(ctx context.Context, all *flow.Joined, of any, decide
 	defer st.end()
 	var m filesMerged
 	err = st.make(func() error { return st.decode(&m) }, func() (d journal.StepCompleted, err error) {
-		m, err = st.ex.filesOf(st.ctx, all, v, decider{rule: v.Files, judge: v.FileJudge != nil, asked: in.asked, choices: choices})
+		m, err = st.ex.files.filesOf(st.ctx, all, v, decider{rule: v.Files, judge: v.FileJudge != nil, asked: in.asked, choices: choices})
 		if err != nil {
 			return d, came(fmt.Errorf("flow: merge files: %w", err))
 		}
@@ -96,7 +96,7 @@ func (m *filesMerged) summary(v verdict) string {
 
 // filesOf merges the files of the outcomes that a verdict takes over what they were made
 // of. Outcomes that changed none make no difference.
-func (ex *Execution) filesOf(ctx context.Context, all *flow.Joined, v verdict, d decider) (m filesMerged, err error) {
+func (f *files) filesOf(ctx context.Context, all *flow.Joined, v verdict, d decider) (m filesMerged, err error) {
 	order := slices.Clone(v.Take)
 	if v.Files != flow.TakeInOrder {
 		slices.Sort(order)
@@ -110,7 +110,7 @@ func (ex *Execution) filesOf(ctx context.Context, all *flow.Joined, v verdict, d
 		if !ok {
 			return m, fmt.Errorf("branch %s and session %s have no ancestor in common", o.Name, all.Base.Key())
 		}
-		if side.Base, err = ex.cameWith(ctx, at, o.Session); err != nil {
+		if side.Base, err = f.ex.files.cameWith(ctx, at, o.Session); err != nil {
 			return m, err
 		}
 		if ours.Head.IsZero() { // no tool had opened the sandbox before they parted
@@ -121,12 +121,12 @@ func (ex *Execution) filesOf(ctx context.Context, all *flow.Joined, v verdict, d
 	if ours.Head.IsZero() && !slices.ContainsFunc(sides, func(s manifest.Side) bool { return !s.Head.IsZero() }) {
 		return m, nil
 	}
-	return ex.mergeSides(ctx, ours, sides, &d)
+	return f.ex.files.mergeSides(ctx, ours, sides, &d)
 }
 
 // mergeSides merges sides into ours, within what a session may have.
-func (ex *Execution) mergeSides(ctx context.Context, ours manifest.Side, sides []manifest.Side, d *decider) (m filesMerged, err error) {
-	b := ex.blobs()
+func (f *files) mergeSides(ctx context.Context, ours manifest.Side, sides []manifest.Side, d *decider) (m filesMerged, err error) {
+	b := f.ex.boxes.blobs()
 	t, conflicts, err := manifest.Merge(ctx, b, ours, sides, d.choose)
 	if err != nil {
 		return m, err
@@ -147,15 +147,15 @@ func (ex *Execution) mergeSides(ctx context.Context, ours manifest.Side, sides [
 	if m.Head, err = t.Store(ctx, b); err != nil {
 		return m, err
 	}
-	return m, workspace.Check(ctx, b, m.Head, ex.rt.Workspaces.Limits)
+	return m, workspace.Check(ctx, b, m.Head, f.ex.rt.Workspaces.Limits)
 }
 
 // cameWith returns the files that a branch of a session began with: those of the session
 // where they parted or, where no tool had opened the sandbox by then, those that the
 // branch opened it with.
-func (ex *Execution) cameWith(ctx context.Context, at session.Ref, branch session.Session) (blob.Digest, error) {
+func (f *files) cameWith(ctx context.Context, at session.Ref, branch session.Session) (blob.Digest, error) {
 	for {
-		from, err := ex.rt.Values.At(ctx, at)
+		from, err := f.ex.rt.Values.At(ctx, at)
 		if err != nil {
 			return blob.Digest{}, err
 		}

@@ -12,20 +12,20 @@ import (
 
 // follow takes in what others append to the run's log from a position on, until it is
 // stopped. An event that ends the run calls end.
-func (ex *Execution) follow(at commitlog.Position, end context.CancelCauseFunc) (stop func()) {
-	return ex.rt.Store.Follow(ex.home, at, func(e *commitlog.Entry) {
-		if why := ex.receiveEvents(e.Commit.Events); why != nil {
+func (s *signals) follow(at commitlog.Position, end context.CancelCauseFunc) (stop func()) {
+	return s.ex.rt.Store.Follow(s.ex.home, at, func(e *commitlog.Entry) {
+		if why := s.ex.signals.receiveEvents(e.Commit.Events); why != nil {
 			end(why)
 		}
 	})
 }
 
 // receiveEvents takes in events for the run, and returns why it is to stop.
-func (ex *Execution) receiveEvents(events []session.Event) error {
+func (s *signals) receiveEvents(events []session.Event) error {
 	for i := range events {
 		switch events[i].Kind {
 		case journal.KindSignalReceived, journal.KindQuarantined, journal.KindRebudgeted, journal.KindCancel, journal.KindSettled:
-			if why := ex.receiveEvent(events[i]); why != nil {
+			if why := s.ex.signals.receiveEvent(events[i]); why != nil {
 				return why
 			}
 		}
@@ -33,11 +33,12 @@ func (ex *Execution) receiveEvents(events []session.Event) error {
 	return nil
 }
 
-func (ex *Execution) receiveEvent(e session.Event) error {
+func (s *signals) receiveEvent(e session.Event) error {
+	ex := s.ex
 	switch e.Kind {
 	case journal.KindSignalReceived:
 		if v, err := journal.Decode[journal.SignalReceived](e); err == nil && v.Run == ex.id {
-			ex.receive(v)
+			ex.signals.receive(v)
 		}
 	case journal.KindQuarantined:
 		if v, err := journal.Decode[journal.Quarantined](e); err == nil && !v.Released {

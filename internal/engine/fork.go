@@ -23,7 +23,7 @@ func (p *place) Fork(ctx context.Context, s session.Session, detached bool) (ses
 		return s, err
 	}
 	defer st.end()
-	child, err := st.ex.fork(st, opening, "")
+	child, err := st.ex.forks.fork(st, opening, "")
 	if err != nil {
 		return s, st.fail(err)
 	}
@@ -33,10 +33,11 @@ func (p *place) Fork(ctx context.Context, s session.Session, detached bool) (ses
 // own makes s a value that the run may extend: an unborn session is begun; an older
 // value, and a session that the run does not hold, become forks, which are named by
 // the step that needs them.
-func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, extends bool) (session.Session, error) {
+func (f *forks) own(ctx context.Context, path run.Path, s session.Session, extends bool) (session.Session, error) {
+	ex := f.ex
 	ex.mu.Lock()
 	s = ex.sessions.rebase(s)
-	h := ex.heldAt(path, s.Key())
+	h := ex.forks.heldAt(path, s.Key())
 	ex.mu.Unlock()
 	if !extends || h != nil && s.Ref().Version == h.version {
 		return s, nil
@@ -60,18 +61,19 @@ func (ex *Execution) own(ctx context.Context, path run.Path, s session.Session, 
 	if source != "" && ex.rt.OnWarning != nil && sub.decision != journal.Replay {
 		ex.rt.OnWarning(ex.id, fmt.Sprintf("%s: an older value of session %s is extended: this forks it; use flow.Fork if you mean it, or look for a shadowed or dropped result", source, s.Key().ID))
 	}
-	return ex.fork(sub, opening, source)
+	return ex.forks.fork(sub, opening, source)
 }
 
 // fork records a step that makes a branch and then claims it: first the
 // parent's commit, then the child's.
-func (ex *Execution) fork(st *step, opening, source string) (session.Session, error) {
+func (f *forks) fork(st *step, opening, source string) (session.Session, error) {
+	ex := f.ex
 	began := time.Now()
-	key := ex.child(st.asked.Path)
+	key := ex.forks.child(st.asked.Path)
 	own := st.log == st.s.Key() && !st.old
 	st.beside = !own // the edits go to the child
 	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
-		if err := ex.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
+		if err := ex.values.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
 			return d, fmt.Errorf("flow: fork of %s: %w", st.s.Ref(), err)
 		}
 		return journal.StepCompleted{
@@ -112,9 +114,9 @@ func (ex *Execution) fork(st *step, opening, source string) (session.Session, er
 	} else {
 		h.parent = ex.levels.owner(st.asked.Path).home
 	}
-	s, err := ex.claim(st.ctx, key, root, st.opening(opening, parents...), events, h)
+	s, err := ex.forks.claim(st.ctx, key, root, st.opening(opening, parents...), events, h)
 	if err == nil && !h.outer && ex.pos.recorder == nil && time.Since(began) > recheckAfter {
-		err = ex.cancelIfEnded(st.ctx, key)
+		err = ex.forks.cancelIfEnded(st.ctx, key)
 	}
 	return s.Edited(rest...), err
 }
@@ -125,7 +127,8 @@ const recheckAfter = 250 * time.Millisecond
 
 // cancelIfEnded cancels a branch if its run has ended meanwhile: the end of the run
 // may have found no branch to cancel.
-func (ex *Execution) cancelIfEnded(ctx context.Context, branch session.Key) error {
+func (f *forks) cancelIfEnded(ctx context.Context, branch session.Key) error {
+	ex := f.ex
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	g, err := ex.rt.Values.Recorded(bounded, ex.home, ex.id)
@@ -144,8 +147,8 @@ func (ex *Execution) cancelIfEnded(ctx context.Context, branch session.Key) erro
 }
 
 // child is the session that the step at a path makes.
-func (ex *Execution) child(path run.Path) session.Key {
-	return session.Key{Tenant: ex.home.Tenant, ID: ex.rt.Mint.Child(ex.home.Tenant, string(ex.levels.owner(path).run), string(path))}
+func (f *forks) child(path run.Path) session.Key {
+	return session.Key{Tenant: f.ex.home.Tenant, ID: f.ex.rt.Mint.Child(f.ex.home.Tenant, string(f.ex.levels.owner(path).run), string(path))}
 }
 
 // opening is how the session begins that the step makes.
@@ -155,7 +158,8 @@ func (st *step) opening(kind string, parents ...session.Link) session.Opening {
 
 // claim takes a session that this run made. On a later attempt it also brings
 // what that session's log recorded.
-func (ex *Execution) claim(ctx context.Context, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
+func (f *forks) claim(ctx context.Context, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
+	ex := f.ex
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	var g *journal.ClaimResult

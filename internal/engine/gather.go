@@ -45,7 +45,7 @@ func (f *fan) gather() (j flow.Joined, of any, err error) {
 		}
 		return nil
 	}, func() (d journal.StepCompleted, err error) {
-		inbox, err := ex.wait(f.ctx, []journal.Wait{f.wait()}, 0)
+		inbox, err := ex.signals.wait(f.ctx, []journal.Wait{f.wait()}, 0)
 		if err != nil {
 			return d, err
 		}

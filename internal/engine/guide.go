@@ -33,7 +33,7 @@ func (p *place) Guide(ctx context.Context, s session.Session) (session.Session, 
 			return s, false, nil
 		}
 	}
-	g, err := guide.Read(ctx, p.sc.ex.blobs(), at.Head)
+	g, err := guide.Read(ctx, p.sc.ex.boxes.blobs(), at.Head)
 	switch {
 	case err == nil:
 	case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, manifest.ErrMalformed):

@@ -159,7 +159,7 @@ func (r *round) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) too
 	if body, ok := read.Body.(tool.JSON); ok && string(body) == string(out.Body) && read.IsError == out.IsError && slices.Equal(read.Images, out.Images) {
 		return out
 	}
-	seen := tool.ResultOutcome(ctx, read.Body, r.ex.blobs())
+	seen := tool.ResultOutcome(ctx, read.Body, r.ex.boxes.blobs())
 	seen.Images, seen.IsError = read.Images, seen.IsError || read.IsError
 	return seen
 }

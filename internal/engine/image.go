@@ -101,7 +101,7 @@ func (m *completion) load(img *llm.Image) (why string, err error) {
 	if err != nil {
 		return "its digest is none", nil
 	}
-	data, err := readBlob(m.ctx, m.st.ex.blobs(), d)
+	data, err := readBlob(m.ctx, m.st.ex.boxes.blobs(), d)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		return "its bytes are not stored", nil

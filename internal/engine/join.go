@@ -20,13 +20,14 @@ func (p *place) Reject(ctx context.Context, branch session.Session, reason strin
 	}
 	defer sc.release()
 	ex := sc.ex
-	if err := ex.mayDispose(path, branch.Key()); err != nil {
+	if err := ex.joins.mayDispose(path, branch.Key()); err != nil {
 		return err
 	}
-	return ex.failed(ex.dispose(ctx, path, branch.Key(), session.ClosedRejected, reason))
+	return ex.failed(ex.joins.dispose(ctx, path, branch.Key(), session.ClosedRejected, reason))
 }
 
-func (ex *Execution) mayDispose(path run.Path, k session.Key) error {
+func (j *joins) mayDispose(path run.Path, k session.Key) error {
+	ex := j.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	h := ex.sessions.held[k]
@@ -40,7 +41,8 @@ func (ex *Execution) mayDispose(path run.Path, k session.Key) error {
 }
 
 // dispose records in the parent how a branch ended, then closes the branch.
-func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, state, reason string) error {
+func (j *joins) dispose(ctx context.Context, path run.Path, k session.Key, state, reason string) error {
+	ex := j.ex
 	ex.mu.Lock()
 	h := ex.sessions.held[k]
 	link, parent := h.link, h.parent
@@ -68,11 +70,12 @@ func (ex *Execution) dispose(ctx context.Context, path run.Path, k session.Key, 
 	}); err != nil {
 		return err
 	}
-	return ex.close(ctx, k, session.Closing{By: parent, Reason: excerpt.Clip(reason, 1<<10), State: state})
+	return ex.joins.close(ctx, k, session.Closing{By: parent, Reason: excerpt.Clip(reason, 1<<10), State: state})
 }
 
 // close ends a branch in its own log, unless that says so already.
-func (ex *Execution) close(ctx context.Context, k session.Key, c session.Closing) error {
+func (j *joins) close(ctx context.Context, k session.Key, c session.Closing) error {
+	ex := j.ex
 	ex.mu.Lock()
 	h := ex.sessions.held[k]
 	done := h.closed != "" || h.outer
@@ -81,7 +84,7 @@ func (ex *Execution) close(ctx context.Context, k session.Key, c session.Closing
 	if done {
 		return nil
 	}
-	if _, err := ex.commit(ctx, k, session.Session{}, "", nil, session.ClosedEvent(c)); err != nil {
+	if _, err := ex.log.commit(ctx, k, session.Session{}, "", nil, session.ClosedEvent(c)); err != nil {
 		return err
 	}
 	ex.mu.Lock()
@@ -97,18 +100,18 @@ func (p *place) Adopt(ctx context.Context, trunk, branch session.Session, reason
 		return trunk, err
 	}
 	defer st.end()
-	if err := st.ex.mayDispose(st.asked.Path, branch.Key()); err != nil {
+	if err := st.ex.joins.mayDispose(st.asked.Path, branch.Key()); err != nil {
 		return trunk, st.fail(err)
 	}
-	s, err := st.ex.adopt(st, branch, session.JoinAdopt, reason)
+	s, err := st.ex.joins.adopt(st, branch, session.JoinAdopt, reason)
 	if err != nil {
 		return trunk, st.fail(err)
 	}
 	return s, nil
 }
 
-func (ex *Execution) adopt(st *step, branch session.Session, policy, reason string) (session.Session, error) {
-	branch, err := ex.flush(st.ctx, st.asked.Path, branch)
+func (j *joins) adopt(st *step, branch session.Session, policy, reason string) (session.Session, error) {
+	branch, err := j.ex.joins.flush(st.ctx, st.asked.Path, branch)
 	if err != nil {
 		return st.s, err
 	}
@@ -123,12 +126,12 @@ func (ex *Execution) adopt(st *step, branch session.Session, policy, reason stri
 	}); err != nil {
 		return st.s, err
 	}
-	return st.after, ex.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: excerpt.Clip(reason, 1<<10), State: session.ClosedAdopted})
+	return st.after, j.ex.joins.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: excerpt.Clip(reason, 1<<10), State: session.ClosedAdopted})
 }
 
 // flush commits the pending edits of a session, so that others can refer to it. It
 // takes a step below path for each batch of them.
-func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
+func (j *joins) flush(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
 	at, batches := path.Child("commit"), slices.Collect(commitlog.Batches(slices.Collect(s.Pending())))
 	for i, edits := range batches {
 		asked := at
@@ -136,7 +139,7 @@ func (ex *Execution) flush(ctx context.Context, path run.Path, s session.Session
 			asked = at.Index(i)
 		}
 		pending := s.Committed().Edited(edits...)
-		st, err := ex.substep(ctx, s.Key(), pending, journal.StepRequest{Path: asked, Kind: journal.StepDo, Name: "commit", Input: inputDigest(pending, nil)})
+		st, err := j.ex.substep(ctx, s.Key(), pending, journal.StepRequest{Path: asked, Kind: journal.StepDo, Name: "commit", Input: inputDigest(pending, nil)})
 		if err != nil {
 			return s, err
 		}
@@ -154,7 +157,7 @@ func (st *step) shorten(asked session.Session) error {
 	if _, rest := firstBatch(slices.Collect(st.s.Pending())); len(rest) == 0 {
 		return nil
 	}
-	s, err := st.ex.flush(st.ctx, st.asked.Path, st.s)
+	s, err := st.ex.joins.flush(st.ctx, st.asked.Path, st.s)
 	if err != nil {
 		return err
 	}
@@ -168,7 +171,8 @@ func (st *step) shorten(asked session.Session) error {
 
 // adoptResult makes a branch that Forward returned the home session's next
 // version.
-func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (session.Session, error) {
+func (j *joins) adoptResult(ctx context.Context, s session.Session) (session.Session, error) {
+	ex := j.ex
 	ex.mu.Lock()
 	h := ex.sessions.held[ex.home]
 	link := h.link
@@ -187,7 +191,7 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 	if err != nil {
 		return s, err
 	}
-	joined, err := ex.adopt(st, s, policy, reason)
+	joined, err := ex.joins.adopt(st, s, policy, reason)
 	if err != nil {
 		return s, err
 	}
@@ -196,7 +200,7 @@ func (ex *Execution) adoptResult(ctx context.Context, s session.Session) (sessio
 		mid := ex.sessions.held[r.Key]
 		ex.mu.Unlock()
 		if mid != nil && r.Key != ex.home && !mid.disposed {
-			if err := ex.close(ctx, r.Key, session.Closing{By: ex.home, Reason: reason, State: session.ClosedAdopted}); err != nil {
+			if err := ex.joins.close(ctx, r.Key, session.Closing{By: ex.home, Reason: reason, State: session.ClosedAdopted}); err != nil {
 				return s, err
 			}
 		}
@@ -215,10 +219,10 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 	ex := st.ex
 	parts := []session.Session{a, b}
 	for i := range parts {
-		if !ex.holds(st.asked.Path, parts[i].Key()) {
+		if !ex.forks.holds(st.asked.Path, parts[i].Key()) {
 			continue
 		}
-		if parts[i], err = ex.flush(ctx, st.asked.Path.Index(i), parts[i]); err != nil {
+		if parts[i], err = ex.joins.flush(ctx, st.asked.Path.Index(i), parts[i]); err != nil {
 			return a, st.fail(err)
 		}
 	}
@@ -226,7 +230,7 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 	if err != nil {
 		return a, st.fail(err)
 	}
-	key := ex.child(st.asked.Path)
+	key := ex.forks.child(st.asked.Path)
 	links := make([]session.Link, 0, len(parts))
 	for _, p := range join.Parents {
 		if p.Link.Tenant != ex.home.Tenant {
@@ -236,7 +240,7 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 	}
 	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
 		for _, l := range links {
-			if err := ex.notArchived(st.ctx, st.asked.Path, l.Key); err != nil {
+			if err := ex.values.notArchived(st.ctx, st.asked.Path, l.Key); err != nil {
 				return d, fmt.Errorf("flow: concatenate %s: %w", l.Ref, err)
 			}
 			if err := st.mayTake("", l.Key); err != nil {
@@ -248,7 +252,7 @@ func (p *place) Concatenate(ctx context.Context, a, b session.Session) (session.
 		return a, st.fail(err)
 	}
 	h := &heldSession{parent: ex.levels.owner(st.asked.Path).home}
-	s, err := ex.claim(ctx, key, ex.input.Root(), st.opening(session.OpenMerge, links...), []session.Event{session.JoinedEvent(join)}, h)
+	s, err := ex.forks.claim(ctx, key, ex.input.Root(), st.opening(session.OpenMerge, links...), []session.Event{session.JoinedEvent(join)}, h)
 	if err != nil {
 		return a, st.fail(err)
 	}

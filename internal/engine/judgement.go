@@ -197,7 +197,7 @@ func cutArguments(calls []session.ToolCall) bool {
 // its usage.
 func (st *step) answered(d *journal.StepCompleted, agent string, resp *llm.Response) {
 	d.Model, d.Finish, d.Word = resp.Model, string(resp.Finish), resp.Word
-	d.Usage = st.ex.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
+	d.Usage = st.ex.models.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
 }
 
 // judged completes the record of an answer that is no row: how it ended, why the model is

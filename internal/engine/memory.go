@@ -115,7 +115,7 @@ func (st *step) keepNotes(hits []memory.Hit, rec *recalled) error {
 	if err != nil {
 		return err
 	}
-	ref, err := st.ex.blobs().Put(st.ctx, bytes.NewReader(text))
+	ref, err := st.ex.boxes.blobs().Put(st.ctx, bytes.NewReader(text))
 	if err != nil {
 		return fmt.Errorf("flow: keep recalled notes: %w: %w", session.ErrUnavailable, err)
 	}
@@ -125,7 +125,7 @@ func (st *step) keepNotes(hits []memory.Hit, rec *recalled) error {
 
 // recalledNotes reads the notes of a recorded recall.
 func (st *step) recalledNotes(d blob.Digest) (hits []memory.Hit, err error) {
-	text, err := readBlob(st.ctx, st.ex.blobs(), d)
+	text, err := readBlob(st.ctx, st.ex.boxes.blobs(), d)
 	switch {
 	case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt):
 		return nil, err
@@ -258,7 +258,7 @@ func (st *step) whyQuarantined(id session.ID) (why string, err error) {
 
 // origin names this step in what it writes to a memory.
 func (st *step) origin() memory.Origin {
-	return memory.Origin{Session: string(st.log.ID), Version: uint64(st.ex.versionOf(st.log)), Run: string(st.ex.id), Step: string(st.asked.Path)}
+	return memory.Origin{Session: string(st.log.ID), Version: uint64(st.ex.forks.versionOf(st.log)), Run: string(st.ex.id), Step: string(st.asked.Path)}
 }
 
 func (st *step) memory(name string) (memory.Store, error) {

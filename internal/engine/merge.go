@@ -144,7 +144,7 @@ func (j joined) merge(st *step, v verdict) (d journal.StepCompleted, err error) 
 func (st *step) tellHome(j joined, v verdict) error {
 	_, disposed, err := j.disposals(st.ex.id, v)
 	if err == nil {
-		_, err = st.ex.commit(st.ctx, st.ex.home, session.Session{}, "", nil, disposed)
+		_, err = st.ex.log.commit(st.ctx, st.ex.home, session.Session{}, "", nil, disposed)
 	}
 	return err
 }
@@ -204,9 +204,9 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 // closeFanOuts disposes of branches that the workflow gathered and never merged,
 // in one step. Those that did not succeed are no loss: they ended as what they
 // are.
-func (ex *Execution) closeFanOuts(ctx context.Context, state, reason string) error {
+func (end *ending) closeFanOuts(ctx context.Context, state, reason string) error {
 	var open []*fanOutBranch
-	for _, f := range ex.sessions.fanOut {
+	for _, f := range end.ex.sessions.fanOut {
 		if !f.disposed {
 			open, f.disposed = append(open, f), true
 		}
@@ -215,25 +215,25 @@ func (ex *Execution) closeFanOuts(ctx context.Context, state, reason string) err
 		return nil
 	}
 	// After a crash the run may end for another reason: what was recorded stays.
-	st, err := ex.substep(ctx, ex.home, session.Session{}, journal.StepRequest{
+	st, err := end.ex.substep(ctx, end.ex.home, session.Session{}, journal.StepRequest{
 		Path: "end.branches", Kind: journal.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil),
 	})
 	if err != nil {
 		return err
 	}
-	return st.make(nil, func() (journal.StepCompleted, error) { return ex.rejectAll(st, open, state, reason) })
+	return st.make(nil, func() (journal.StepCompleted, error) { return end.ex.ends.rejectAll(st, open, state, reason) })
 }
 
 // rejectAll returns the record of branches that were not merged.
-func (ex *Execution) rejectAll(st *step, open []*fanOutBranch, state, reason string) (d journal.StepCompleted, err error) {
-	all := journal.BranchOutcomes{Run: ex.id}
+func (end *ending) rejectAll(st *step, open []*fanOutBranch, state, reason string) (d journal.StepCompleted, err error) {
+	all := journal.BranchOutcomes{Run: end.ex.id}
 	for _, f := range open {
 		state, reason := state, excerpt.Clip(reason, 1<<10)
 		switch {
 		case state == session.ClosedRejected && f.state != run.Succeeded:
 			state, reason = session.ClosedFailed, string(f.state)
 		case state == session.ClosedRejected:
-			ex.warn(st.ctx, fmt.Sprintf("branch %s (%s) was not merged: use flow.Merge, or the branch is lost", f.name, f.key.ID))
+			end.ex.log.warn(st.ctx, fmt.Sprintf("branch %s (%s) was not merged: use flow.Merge, or the branch is lost", f.name, f.key.ID))
 		}
 		d.Links = append(d.Links, f.link)
 		st.content = append(st.content, commitlog.RejectedEvent(commitlog.Rejection{Branch: f.link, Reason: reason, State: state}))

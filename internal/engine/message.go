@@ -10,7 +10,8 @@ import (
 
 // newMessages returns the messages that no step has taken, and the place of the last
 // in the inbox. Only the run's own session gets them.
-func (ex *Execution) newMessages(st *step) (words []session.Chunk, upTo uint64) {
+func (s *signals) newMessages(st *step) (words []session.Chunk, upTo uint64) {
+	ex := s.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if st.s.Key() != ex.home {
@@ -46,7 +47,8 @@ func (p *place) hasNewMessages(s session.Session, c *call) bool {
 
 // interruptible cancels a call with errInterrupted when a message after a place in
 // the inbox asks for it, until the returned function is called.
-func (ex *Execution) interruptible(after uint64, cancel context.CancelCauseFunc) (done func()) {
+func (s *signals) interruptible(after uint64, cancel context.CancelCauseFunc) (done func()) {
+	ex := s.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.inbox.interrupt = func() {

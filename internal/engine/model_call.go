@@ -40,7 +40,7 @@ type call struct {
 
 // model is the one that the call names, or the task, or the node.
 func (c *call) model(ex *Execution) string {
-	return cmp.Or(c.provider.Model, ex.outermost().Model, ex.rt.Model)
+	return cmp.Or(c.provider.Model, ex.around.outermost().Model, ex.rt.Model)
 }
 
 // choices returns the models that the call may ask.

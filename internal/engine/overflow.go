@@ -312,10 +312,10 @@ func (p *place) replace(ctx context.Context, s, by session.Session, reason strin
 		return s, err
 	}
 	defer st.end()
-	if err := st.ex.mayDispose(st.asked.Path, by.Key()); err != nil {
+	if err := st.ex.joins.mayDispose(st.asked.Path, by.Key()); err != nil {
 		return s, st.fail(err)
 	}
-	out, err := st.ex.adopt(st, by, session.JoinReplace, reason)
+	out, err := st.ex.joins.adopt(st, by, session.JoinReplace, reason)
 	if err != nil {
 		return s, st.fail(err)
 	}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -16,10 +15,10 @@ import (
 
 // asksForSandbox reports whether the task of the run asks for a sandbox of its own. A run
 // that cannot have it fails, because what it would do instead was not asked for.
-func (ex *Execution) asksForSandbox() bool {
-	t := ex.task
-	if ex.levels.root != nil {
-		t = ex.levels.root
+func (a *around) asksForSandbox() bool {
+	t := a.ex.task
+	if a.ex.levels.root != nil {
+		t = a.ex.levels.root
 	}
 	ask := t.Sandbox
 	ask.Allow = ""
@@ -40,7 +39,8 @@ func placedAs(t *journal.Task, base session.Session) session.Session {
 // placed makes sure that a session which was sent somewhere has a workspace:
 // the step takes the copy of the directory, if one was named, and commits the
 // first head.
-func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
+func (b *boxes) placed(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
+	ex := b.ex
 	p := s.Placement()
 	if p.Backend == "" || p.Isolation != "" {
 		return s, nil
@@ -55,7 +55,7 @@ func (ex *Execution) placed(ctx context.Context, path run.Path, s session.Sessio
 	st.fly(Opens, "")
 	defer st.flight.end()
 	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
-		if err := ex.rt.Workspaces.FirstHead(ctx, ex.blobs(), &p, ex.granted.Epoch); err != nil {
+		if err := ex.rt.Workspaces.FirstHead(ctx, ex.boxes.blobs(), &p, ex.granted.Epoch); err != nil {
 			d.Summary = "is refused a sandbox: " + excerpt.Clip(strings.TrimPrefix(err.Error(), "flow: "), 160)
 			return d, came(err)
 		}
@@ -85,12 +85,12 @@ func (p *place) open(ctx context.Context, made journal.StepRequest, s session.Se
 	}
 	made.Path = path
 	o := &opened{scope: sc, made: made}
-	if o.s, err = sc.ex.own(ctx, path, s, true); err == nil {
-		o.s, err = sc.ex.flush(ctx, path, o.s)
+	if o.s, err = sc.ex.forks.own(ctx, path, s, true); err == nil {
+		o.s, err = sc.ex.joins.flush(ctx, path, o.s)
 	}
 	if err == nil {
-		o.s, o.boxErr = sc.ex.placed(ctx, path, o.s)
-		if o.boxErr != nil && (run.IsControl(o.boxErr) || sc.ex.asksForSandbox()) {
+		o.s, o.boxErr = sc.ex.boxes.placed(ctx, path, o.s)
+		if o.boxErr != nil && (run.IsControl(o.boxErr) || sc.ex.around.asksForSandbox()) {
 			err = o.boxErr
 		}
 	}
@@ -101,19 +101,21 @@ func (p *place) open(ctx context.Context, made journal.StepRequest, s session.Se
 	return o, nil
 }
 
-func (ex *Execution) blobs() blob.Store { return ex.rt.Blobs(ex.home.Tenant) }
+func (b *boxes) blobs() blob.Store { return b.ex.rt.Blobs(b.ex.home.Tenant) }
 
 // lease returns the lease of a session.
-func (ex *Execution) lease(k session.Key) *lease.Lease { return ex.leases.Get(k, ex.rt.Leases) }
+func (b *boxes) lease(k session.Key) *lease.Lease { return b.ex.leases.Get(k, b.ex.rt.Leases) }
 
 // owner is the execution as its leases see it.
-func (ex *Execution) owner() *lease.Owner {
-	return &lease.Owner{Workspaces: &ex.rt.Workspaces, Blobs: ex.blobs(), Epoch: ex.granted.Epoch, Allowed: ex.task.Sandbox.Paths(), Forked: ex.forked}
+func (b *boxes) owner() *lease.Owner {
+	ex := b.ex
+	return &lease.Owner{Workspaces: &ex.rt.Workspaces, Blobs: ex.boxes.blobs(), Epoch: ex.granted.Epoch, Allowed: ex.task.Sandbox.Paths(), Forked: ex.boxes.forked}
 }
 
 // forked reports whether a session has the head that it was forked with, as its siblings
 // do: the run is a branch, or made the session.
-func (ex *Execution) forked(k session.Key, head blob.Digest) bool {
+func (b *boxes) forked(k session.Key, head blob.Digest) bool {
+	ex := b.ex
 	if k == ex.home {
 		return ex.task.Branch != nil && ex.granted.Base.Placement().Head == head
 	}

@@ -30,7 +30,7 @@ func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error
 		}
 		return nil
 	}, func() (d journal.StepCompleted, err error) {
-		if s, err = st.ex.read(ctx, st.asked.Path, r); err != nil {
+		if s, err = st.ex.values.read(ctx, st.asked.Path, r); err != nil {
 			return d, came(err)
 		}
 		d.Summary = "reads " + s.Ref().String()
@@ -45,13 +45,13 @@ func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error
 	return s, nil
 }
 
-func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (session.Session, error) {
-	if r.Tenant != ex.home.Tenant {
-		return session.Session{}, fmt.Errorf("flow: read %s of tenant %s in tenant %s: %w", r, r.Tenant, ex.home.Tenant, session.ErrTenant)
+func (x *reading) read(ctx context.Context, path run.Path, r session.Ref) (session.Session, error) {
+	if r.Tenant != x.ex.home.Tenant {
+		return session.Session{}, fmt.Errorf("flow: read %s of tenant %s in tenant %s: %w", r, r.Tenant, x.ex.home.Tenant, session.ErrTenant)
 	}
-	s, err := ex.rt.Values.At(ctx, r)
+	s, err := x.ex.rt.Values.At(ctx, r)
 	if err == nil {
-		err = ex.notArchived(ctx, path, r.Key)
+		err = x.ex.values.notArchived(ctx, path, r.Key)
 	}
 	if err == nil {
 		return s, nil
@@ -66,11 +66,11 @@ func (ex *Execution) read(ctx context.Context, path run.Path, r session.Ref) (se
 
 // notArchived fails for a session that the run does not hold and that is archived, though
 // its value may be remembered: what is made of it could not be read without it.
-func (ex *Execution) notArchived(ctx context.Context, path run.Path, k session.Key) error {
-	if k == (session.Key{}) || ex.holds(path, k) {
+func (r *reading) notArchived(ctx context.Context, path run.Path, k session.Key) error {
+	if k == (session.Key{}) || r.ex.forks.holds(path, k) {
 		return nil
 	}
-	err := ex.rt.Values.Archived(ctx, k)
+	err := r.ex.rt.Values.Archived(ctx, k)
 	if err != nil && !errors.Is(err, session.ErrArchived) {
 		err = fmt.Errorf("flow: session %s: %w: %w", k.ID, session.ErrUnavailable, err)
 	}

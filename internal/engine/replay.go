@@ -147,21 +147,22 @@ func prepareReplay(ctx context.Context, rt *Runtime, g flow.Registration, h *jou
 	if readOnly.Blobs == nil {
 		readOnly.Blobs = func(session.Tenant) blob.Store { return blob.NewMemory() }
 	}
-	ex := &Execution{
+	ex := newExecution(&Execution{
 		rt: readOnly, reg: g, id: h.Record.ID, home: h.Record.Home, granted: h.ClaimResult, state: run.Running, task: &h.Record.Task, attempt: h.Attempt,
 		pos: position{journal: h.Journal, last: h.Started, recorder: t}, life: lifetime{parked: true},
 		levels: levels{all: []level{{run: h.Record.ID, home: h.Record.Home}}},
-	}
+	})
 	ex.input = placedAs(&h.Record.Task, h.Base)
 	ex.sessions.hold(ex.home, &heldSession{}, h.Base, h.Session, false)
 	if ex.task.Branch == nil || ex.task.Branch.Remote {
 		return ex, nil
 	}
-	return ex, ex.loadEndedAncestors(ctx)
+	return ex, ex.around.loadEndedAncestors(ctx)
 }
 
 // loadEndedAncestors is loadAncestors for runs that may have ended.
-func (ex *Execution) loadEndedAncestors(ctx context.Context) error {
+func (a *around) loadEndedAncestors(ctx context.Context) error {
+	ex := a.ex
 	b := ex.task.Branch
 	ex.levels.all = nil
 	for i, a := range b.Ancestors {
@@ -192,7 +193,7 @@ func (t *recorder) run(ctx context.Context, ex *Execution) error {
 	ex.life.ctx = ctx
 	t.result, t.err = ex.callForward(ctx, w)
 	if len(ex.levels.all) > 1 {
-		t.result, t.err = ex.leaveBranch(t.err)
+		t.result, t.err = ex.around.leaveBranch(t.err)
 	}
 	ex.result = t.result
 	if err := ctx.Err(); err != nil {
@@ -200,7 +201,7 @@ func (t *recorder) run(ctx context.Context, ex *Execution) error {
 	}
 	t.stop = ex.life.poison
 	if t.stop == nil && t.err == nil {
-		t.err = ex.checkResult()
+		t.err = ex.ends.checkResult()
 	}
 	return nil
 }

@@ -39,9 +39,9 @@ func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *call)
 	asked, _ := s.At(s.Len() - 1)
 	cut := t.again == journal.AgainCalls
 	if !cut {
-		s, err = sc.ex.placed(ctx, at, s)
+		s, err = sc.ex.boxes.placed(ctx, at, s)
 	}
-	if err != nil && (run.IsControl(err) || sc.ex.asksForSandbox()) {
+	if err != nil && (run.IsControl(err) || sc.ex.around.asksForSandbox()) {
 		return s, sc.ex.failed(err)
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
@@ -368,10 +368,10 @@ func (r *round) do(c *toolCall) error {
 		}
 	}
 	if sandbox.Network(place.Network).Listed() {
-		d.Requests, d.Unlisted = r.ex.lease(r.base.Key()).Requests()
+		d.Requests, d.Unlisted = r.ex.boxes.lease(r.base.Key()).Requests()
 	}
 	if place.Services != "" {
-		d.Services = r.ex.lease(r.base.Key()).ServiceLogs()
+		d.Services = r.ex.boxes.lease(r.base.Key()).ServiceLogs()
 	}
 	if err, ok := c.st.outcome(out.Err); !ok {
 		if d.Effect == tool.NonIdempotent.String() {
@@ -391,7 +391,7 @@ func (r *round) do(c *toolCall) error {
 		d.HeadBefore = place.Head
 		var after blob.Digest
 		var err error
-		after, back, err = r.ex.lease(r.base.Key()).Snapshot(context.WithoutCancel(r.ctx), r.ex.owner(), place.Head)
+		after, back, err = r.ex.boxes.lease(r.base.Key()).Snapshot(context.WithoutCancel(r.ctx), r.ex.boxes.owner(), place.Head)
 		if err != nil {
 			out = tool.ErrorOutcome(filesFailure(err))
 			after = place.Head
@@ -399,7 +399,7 @@ func (r *round) do(c *toolCall) error {
 		head, d.HeadAfter = after, after
 	}
 	if box := c.box.Load(); box != nil && errors.Is(out.Err, sandbox.ErrLost) {
-		r.ex.lease(r.base.Key()).GiveUp(*box)
+		r.ex.boxes.lease(r.base.Key()).GiveUp(*box)
 	}
 	d.Failed = out.IsError
 	if d.Asks != nil && out.Err != nil { // the files that it left are lost, and so is the question
@@ -407,7 +407,7 @@ func (r *round) do(c *toolCall) error {
 	}
 	o := outcome{asks: d.Asks, images: out.Images, failed: out.IsError, head: head, back: back}
 	if place.Services != "" {
-		o.ends = r.ex.lease(r.base.Key()).ServiceEnds()
+		o.ends = r.ex.boxes.lease(r.base.Key()).ServiceEnds()
 	}
 	o.body = o.ends.Told(back.Told(out.Body))
 	switch {
@@ -455,7 +455,7 @@ func errText(err error) string {
 
 // call runs the tool itself.
 func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
-	ctx, cancel := r.ex.callContext(c.st.context(r.ctx))
+	ctx, cancel := r.ex.models.callContext(c.st.context(r.ctx))
 	defer cancel(nil)
 	if on := r.ex.rt.OnTool; on != nil {
 		if err := on(ctx); err != nil {
@@ -468,14 +468,14 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		}
 		c.st.flight.does(Opens, time.Time{})
 		defer c.st.flight.does(Works, time.Time{})
-		box, err := r.ex.lease(r.base.Key()).At(ctx, r.ex.owner(), r.base.Key(), place, c.spec.Effect != tool.ReadOnly)
+		box, err := r.ex.boxes.lease(r.base.Key()).At(ctx, r.ex.boxes.owner(), r.base.Key(), place, c.spec.Effect != tool.ReadOnly)
 		if err == nil {
 			c.box.Store(&box)
 		}
 		return box, r.ex.failed(err)
 	}
 	return r.table.Run(ctx, c.Name, tool.Call{
-		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.flight.says,
+		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.boxes.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.flight.says,
 		HTTP: func(ctx context.Context) (http.RoundTripper, error) {
 			if r.sandboxErr == nil && !sandbox.Network(place.Network).Listed() {
 				return nil, nil
@@ -484,7 +484,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 			if err != nil {
 				return nil, err
 			}
-			return r.ex.lease(r.base.Key()).Way(box)
+			return r.ex.boxes.lease(r.base.Key()).Way(box)
 		},
 	})
 }

@@ -90,7 +90,7 @@ func (p *place) Info() flow.Info {
 func (ex *Execution) info(at run.Path, name string) flow.Info {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	owner, t := ex.levels.owner(at), ex.outermost()
+	owner, t := ex.levels.owner(at), ex.around.outermost()
 	return flow.Info{
 		Run: owner.run, Session: owner.home, Workflow: ex.reg.Name, Attempt: ex.attempt, Path: at, Name: name, Tenant: ex.home.Tenant,
 		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: ex.task.Deadline, Replaying: ex.pos.journal.Has(at),

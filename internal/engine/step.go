@@ -141,13 +141,13 @@ func (p *place) begin(ctx context.Context, kind, name string, s session.Session,
 	if ex.rt.OnStep != nil {
 		ex.rt.OnStep(ex.levels.owner(path).run, path, caller())
 	}
-	if extends || ex.holds(path, s.Key()) {
-		if st.s, err = ex.own(ctx, path, s, extends); err != nil {
+	if extends || ex.forks.holds(path, s.Key()) {
+		if st.s, err = ex.forks.own(ctx, path, s, extends); err != nil {
 			st.end()
 			return nil, st.fail(err)
 		}
 	}
-	if ex.holds(path, st.s.Key()) {
+	if ex.forks.holds(path, st.s.Key()) {
 		ex.mu.Lock()
 		st.log, st.old = st.s.Key(), ex.sessions.older(st.s)
 		ex.mu.Unlock()
@@ -327,12 +327,12 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	if st.beside {
 		s = session.Session{}
 	}
-	return st.ex.commitDone(st.ctx, st.log, s, d, content...)
+	return st.ex.log.commitDone(st.ctx, st.log, s, d, content...)
 }
 
 // keep stores the instructions of the step's model call.
 func (st *step) keep() error {
-	return st.given.keep(st.ctx, st.ex.blobs(), st.ex.home.Tenant, &st.ex.rt.stored)
+	return st.given.keep(st.ctx, st.ex.boxes.blobs(), st.ex.home.Tenant, &st.ex.rt.stored)
 }
 
 // decode sets out as the record says.
@@ -366,7 +366,7 @@ func (st *step) intend(call string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := st.ex.commit(st.ctx, st.log, session.Session{}, st.asked.Path, nil, e); err != nil {
+		if _, err := st.ex.log.commit(st.ctx, st.log, session.Session{}, st.asked.Path, nil, e); err != nil {
 			return err
 		}
 		st.ex.mu.Lock()
@@ -402,5 +402,5 @@ func (st *step) evidence(d journal.StepCompleted) {
 	d.Run, d.Attempt, d.Revision, d.Elapsed = st.ex.id, st.ex.attempt, st.ex.reg.Revision, time.Since(st.began).Milliseconds()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(st.ctx), finishTimeout)
 	defer cancel()
-	_, _ = st.ex.note(ctx, st.log, journal.KindLate, journal.Late(d)) // what is returned is the stop
+	_, _ = st.ex.log.note(ctx, st.log, journal.KindLate, journal.Late(d)) // what is returned is the stop
 }

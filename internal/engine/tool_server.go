@@ -157,8 +157,8 @@ func (rt *Runtime) toolServer(name string) (ToolServer, error) {
 
 // connected returns the connection to a session's server, which it starts if it does not
 // run. open opens the session's sandbox.
-func (ex *Execution) connected(ctx context.Context, k session.Key, name string, open func(context.Context) (sandbox.Sandbox, error)) (*server, ToolConn, error) {
-	which, err := ex.rt.toolServer(name)
+func (u *toolServerUse) connected(ctx context.Context, k session.Key, name string, open func(context.Context) (sandbox.Sandbox, error)) (*server, ToolConn, error) {
+	which, err := u.ex.rt.toolServer(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -168,7 +168,7 @@ func (ex *Execution) connected(ctx context.Context, k session.Key, name string, 
 			return nil, nil, err
 		}
 	}
-	s := ex.servers.get(k, name)
+	s := u.ex.servers.get(k, name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil && s.box == box {
@@ -176,7 +176,7 @@ func (ex *Execution) connected(ctx context.Context, k session.Key, name string, 
 	}
 	s.drop(s.conn) // its sandbox was closed
 	if box != nil {
-		ex.lease(k).Shared(ex.owner())
+		u.ex.boxes.lease(k).Shared(u.ex.boxes.owner())
 	}
 	if err := s.start(name); err != nil {
 		return nil, nil, err
@@ -207,7 +207,7 @@ func (v *servers) differs(name, content string) bool {
 
 // compare warns of a server whose tools are others than the run found, such as of a new
 // version that was started since.
-func (ex *Execution) compare(ctx context.Context, name string, s *server, has map[string]tool.Spec) {
+func (u *toolServerUse) compare(ctx context.Context, name string, s *server, has map[string]tool.Spec) {
 	s.mu.Lock()
 	compared := s.compared
 	s.compared = true
@@ -216,8 +216,8 @@ func (ex *Execution) compare(ctx context.Context, name string, s *server, has ma
 		return
 	}
 	now, err := found(name, slices.SortedFunc(maps.Values(has), func(a, b tool.Spec) int { return strings.Compare(a.Name, b.Name) }))
-	if err == nil && ex.servers.differs(name, now.content()) {
-		ex.warn(ctx, fmt.Sprintf("MCP server %s has other tools or descriptions than when this run found them; the run keeps to those, and a new one finds these", name))
+	if err == nil && u.ex.servers.differs(name, now.content()) {
+		u.ex.log.warn(ctx, fmt.Sprintf("MCP server %s has other tools or descriptions than when this run found them; the run keeps to those, and a new one finds these", name))
 	}
 }
 
@@ -300,7 +300,7 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 	err = st.make(func() error { return st.decode(&all) }, func() (d journal.StepCompleted, err error) {
 		n := 0
 		for _, name := range a.MCP {
-			one, err := ex.discover(st.context(ctx), own, name, o.boxErr)
+			one, err := ex.mcp.discover(st.context(ctx), own, name, o.boxErr)
 			if err != nil {
 				return d, came(err)
 			}
@@ -317,12 +317,12 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 }
 
 // discover asks a server for its tools.
-func (ex *Execution) discover(ctx context.Context, s session.Session, name string, boxErr error) (foundServer, error) {
-	sv, conn, err := ex.connected(ctx, s.Key(), name, func(ctx context.Context) (sandbox.Sandbox, error) {
+func (u *toolServerUse) discover(ctx context.Context, s session.Session, name string, boxErr error) (foundServer, error) {
+	sv, conn, err := u.ex.mcp.connected(ctx, s.Key(), name, func(ctx context.Context) (sandbox.Sandbox, error) {
 		if boxErr != nil {
 			return nil, boxErr
 		}
-		return ex.lease(s.Key()).At(ctx, ex.owner(), s.Key(), s.Placement(), false)
+		return u.ex.boxes.lease(s.Key()).At(ctx, u.ex.boxes.owner(), s.Key(), s.Placement(), false)
 	})
 	if err != nil {
 		return foundServer{}, err
@@ -332,7 +332,7 @@ func (ex *Execution) discover(ctx context.Context, s session.Session, name strin
 		return foundServer{}, err
 	}
 	for _, remark := range remarks {
-		ex.warn(ctx, "MCP server "+name+": "+remark)
+		u.ex.log.warn(ctx, "MCP server "+name+": "+remark)
 	}
 	return found(name, slices.SortedFunc(maps.Values(has), func(a, b tool.Spec) int { return strings.Compare(a.Name, b.Name) }))
 }
@@ -354,7 +354,7 @@ func (t *serverTool) unchanged(ctx context.Context, s *server, conn ToolConn) er
 	if err != nil {
 		return err
 	}
-	t.ex.compare(ctx, t.server, s, has)
+	t.ex.mcp.compare(ctx, t.server, s, has)
 	now, ok := has[t.spec.Name]
 	what := ""
 	switch {
@@ -387,7 +387,7 @@ const serverTries = 3
 func (t *serverTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	effect := effectIn(t.spec, c.Session.Placement())
 	for try := 1; ; try++ {
-		s, conn, err := t.ex.connected(ctx, c.Session.Key(), t.server, c.Sandbox)
+		s, conn, err := t.ex.mcp.connected(ctx, c.Session.Key(), t.server, c.Sandbox)
 		if err != nil {
 			return tool.Result{}, err
 		}

@@ -169,7 +169,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, err
 	}
 	for {
 		// Messages that came meanwhile go before the answer, in the same commit.
-		words, upTo := st.ex.newMessages(st)
+		words, upTo := st.ex.signals.newMessages(st)
 		resp, prompt, err := c.complete(st, st.s.With(words...))
 		if !errors.Is(err, errInterrupted) {
 			return a.commitAnswer(st, c, s, words, upTo, resp, prompt, err)
@@ -180,7 +180,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, err
 // recordedTurn is the turn that the journal holds.
 func (st *step) recordedTurn(c *call) (*turn, error) {
 	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage, unpriced: st.record.Unpriced(), again: st.record.Again}
-	st.ex.noteFinish(&st.record.StepCompleted)
+	st.ex.models.noteFinish(&st.record.StepCompleted)
 	if err := rebuild(st.record); err != nil {
 		return t, err
 	}
@@ -241,7 +241,7 @@ func (a *agent) row(st *step, d *journal.StepCompleted, resp *llm.Response, v ju
 		d.Summary = excerpt.Clip(excerpt.FirstLine(v.text), 100)
 	}
 	chunk := session.AssistantText(v.text, calls...).WithOpaque(resp.Opaque)
-	return session.ChunkEvent(chunk.Of(st.ex.origin(a.Name, st.asked.Path, st.s.Placement(), resp.Usage)))
+	return session.ChunkEvent(chunk.Of(st.ex.models.origin(a.Name, st.asked.Path, st.s.Placement(), resp.Usage)))
 }
 
 // finish commits the turn's record, and returns why the agent fails.
@@ -249,7 +249,7 @@ func (t *turn) finish(st *step, d journal.StepCompleted, err error) error {
 	if err = st.finish(d, err); !st.recorded {
 		return err
 	}
-	st.ex.noteFinish(&d)
+	st.ex.models.noteFinish(&d)
 	t.s, t.used = st.after, d.Usage.Add(st.lost)
 	d.Usage, d.Cost, d.Named = t.used, st.cost, st.named
 	t.unpriced = d.Unpriced()
@@ -257,16 +257,16 @@ func (t *turn) finish(st *step, d journal.StepCompleted, err error) error {
 }
 
 // noteFinish notes how the last answer of a model to an agent ended, for the end of the run.
-func (ex *Execution) noteFinish(d *journal.StepCompleted) {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	ex.answerEnd, ex.answerWord = d.Finish, d.Word
+func (m *modelUse) noteFinish(d *journal.StepCompleted) {
+	m.ex.mu.Lock()
+	defer m.ex.mu.Unlock()
+	m.ex.answerEnd, m.ex.answerWord = d.Finish, d.Word
 }
 
 // origin is where a chunk of this run comes from.
-func (ex *Execution) origin(agent string, path run.Path, p session.Placement, u session.Usage) session.Origin {
+func (m *modelUse) origin(agent string, path run.Path, p session.Placement, u session.Usage) session.Origin {
 	o := session.Origin{
-		Agent: agent, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(path), Placement: p,
+		Agent: agent, Workflow: m.ex.reg.Name, Node: m.ex.rt.Node, Run: string(m.ex.id), Step: string(path), Placement: p,
 		Usage: u,
 	}
 	if u != (session.Usage{}) {

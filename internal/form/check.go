@@ -30,7 +30,7 @@ const maxDepth = 64
 // Check returns a value as it is recorded as an answer, or why the schema does not take it.
 // Fields that are missing have their defaults, each field is there once, and a whole number
 // is written without fraction and exponent. A schema that is wrong takes any JSON value.
-func Check(schema string, value []byte) (recorded json.RawMessage, why string) {
+func Check(text string, value []byte) (recorded json.RawMessage, why string) {
 	v, err := decode(value)
 	if err != nil {
 		return nil, err.Error()
@@ -38,7 +38,7 @@ func Check(schema string, value []byte) (recorded json.RawMessage, why string) {
 	if depth(v) > maxDepth {
 		return nil, fmt.Sprintf("it is nested more than %d levels deep", maxDepth)
 	}
-	s := parse(schema)
+	s := parse(text)
 	if object, ok := v.(map[string]any); ok && s != nil {
 		for name, p := range s.Properties {
 			if _, there := object[name]; !there && p != nil && p.Default != nil {
@@ -61,7 +61,7 @@ func Check(schema string, value []byte) (recorded json.RawMessage, why string) {
 	if why := wrongFormat(s, plain, ""); why != "" {
 		return nil, printable(why)
 	}
-	if why, err = schema.Refuses(json.RawMessage(schema), plain); err == nil && why != "" {
+	if why, err = schema.Refuses(json.RawMessage(text), plain); err == nil && why != "" {
 		return nil, printable(fractions.ReplaceAllString(why, "$1"))
 	}
 	return recorded, ""

@@ -98,11 +98,11 @@ func named(all []wire.Workflow, names []string) ([]wire.Workflow, error) {
 }
 
 // takesNothing reports whether a workflow runs without an input.
-func takesNothing(schema json.RawMessage) bool {
-	if len(schema) == 0 || string(schema) == "null" {
+func takesNothing(input json.RawMessage) bool {
+	if len(input) == 0 || string(input) == "null" {
 		return true
 	}
-	why, err := schema.Refuses(schema, nil)
+	why, err := schema.Refuses(input, nil)
 	return err == nil && why == ""
 }
 

@@ -66,12 +66,12 @@ func keywordsOf(at string, s *jsonschema.Schema) (keywords, error) {
 		k.steps += maxNesting // it is looked for from the outside in
 	}
 	if s.Pattern != "" {
-		if k.pattern, err = statesOf(s.Pattern); err != nil {
+		if k.pattern, err = States(s.Pattern); err != nil {
 			return keywords{}, err
 		}
 	}
 	for pattern := range s.PatternProperties {
-		n, err := statesOf(pattern)
+		n, err := States(pattern)
 		if err != nil {
 			return keywords{}, err
 		}
@@ -88,8 +88,8 @@ func textOf(names []string) int {
 	return n
 }
 
-// statesOf is about how many states the automaton of a pattern has.
-func statesOf(pattern string) (int, error) {
+// States is about how many states the automaton of a pattern has.
+func States(pattern string) (int, error) {
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		return 0, fmt.Errorf("pattern %q: %w", clip(pattern, 100), err)

@@ -18,7 +18,7 @@ type Held struct {
 
 // Opened notes the files that a session was opened with. The code opens sessions in the
 // same order on every execution.
-func (l *Kept) Opened(k session.Key, head blob.Digest) {
+func (l *Held) Opened(k session.Key, head blob.Digest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.heads == nil {
@@ -29,7 +29,7 @@ func (l *Kept) Opened(k session.Key, head blob.Digest) {
 
 // OpenedWith returns the files that a session was opened with, or those that the run
 // Opened first.
-func (l *Kept) OpenedWith(k session.Key) blob.Digest {
+func (l *Held) OpenedWith(k session.Key) blob.Digest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if head, ok := l.heads[k]; ok {
@@ -40,7 +40,7 @@ func (l *Kept) OpenedWith(k session.Key) blob.Digest {
 
 // Get returns the lease of a session, which kept may have from a run before. Its
 // directory need not be filled yet.
-func (l *Kept) Get(k session.Key, kept *Kept) *Lease {
+func (l *Held) Get(k session.Key, kept *Kept) *Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.of[k]
@@ -57,7 +57,7 @@ func (l *Kept) Get(k session.Key, kept *Kept) *Lease {
 }
 
 // Give ends the leases, but for that of the session home, which goes to kept.
-func (l *Kept) Give(home session.Key, kept *Kept) {
+func (l *Held) Give(home session.Key, kept *Kept) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, one := range l.of {

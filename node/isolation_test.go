@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cluster"
-	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/internal/natstest"

@@ -2,5 +2,8 @@
 // on the time and the stack that a check takes, and names what does not match: the arguments
 // of tools, and the answers to questions.
 //
-// Files, the lowest first: shape, effort, schema, unquote.
+//	shape.go     a schema with its parts, and the bounds on its depth
+//	effort.go    the time that a check of a value takes
+//	schema.go    the check, and the text of what does not match
+//	unquote.go   arguments that a model quoted
 package schema

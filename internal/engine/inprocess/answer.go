@@ -12,6 +12,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
+// announceWait has the answer to a question asked for.
+func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.d.Answer != nil && !t.over {
+		t.begin(func() { t.answerWaits(k, s) })
+	}
+}
+
 // answerWaits asks Driver.Answer what a run of the tree waits for from outside. A
 // commit of a former process may tell of a question that is decided.
 func (t *tree) answerWaits(k session.Key, v journal.RunWaiting) {

@@ -2,5 +2,5 @@
 // follows from commits, as relays and nodes do in a fleet, and a [Runtime] runs one workflow
 // to its end in the goroutine of its caller.
 //
-// Files, the lowest first: turns, driver, tree, answer, runtime.
+// Files, the lowest first: turns, tree, answer, driver, runtime.
 package inprocess

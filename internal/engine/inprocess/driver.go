@@ -2,7 +2,6 @@ package inprocess
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -195,25 +194,4 @@ func (d *Driver) leave(t *tree) {
 	if d.trees[t.root] = slices.DeleteFunc(d.trees[t.root], func(o *tree) bool { return o == t }); len(d.trees[t.root]) == 0 {
 		delete(d.trees, t.root)
 	}
-}
-
-// apply brings a signal to its session. The report of a branch whose parent no longer
-// waits for it closes the branch, as the parent's log says.
-func apply(ctx context.Context, rt *engine.Runtime, s journal.Signal) error {
-	err := rt.Store.Apply(ctx, s)
-	if s.Received != nil && s.Received.Kind == journal.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
-		child := s.Received.Branch.Link.Key
-		d, readErr := rt.Values.BranchOutcome(ctx, s.To, s.Run, child.ID)
-		if errors.Is(readErr, run.ErrState) {
-			return nil // the parent decides it later, and closes the branch then
-		}
-		if readErr != nil {
-			return readErr
-		}
-		err = rt.Store.Apply(ctx, journal.Signal{To: child, Run: run.ID(child.ID), Close: &d})
-	}
-	if errors.Is(err, run.ErrState) {
-		return nil // it changes nothing any more
-	}
-	return err
 }

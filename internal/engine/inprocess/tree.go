@@ -257,15 +257,6 @@ func (t *tree) passTime() error {
 // errStuck is returned instead of waiting for what can never come.
 var errStuck = errors.New("flow: the run waits, nothing of it is at work, and nothing is due at any time")
 
-// announceWait has the answer to a question asked for.
-func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.d.Answer != nil && !t.over {
-		t.begin(func() { t.answerWaits(k, s) })
-	}
-}
-
 // resume has the main run looked at again where it waits.
 func (t *tree) resume() {
 	t.turns.wake()
@@ -345,4 +336,25 @@ func (t *tree) attempt(w journal.Work) error {
 		return fmt.Errorf("flow: branch %s is %s: %w", ex.Task().ID, state, err)
 	}
 	return nil
+}
+
+// apply brings a signal to its session. The report of a branch whose parent no longer
+// waits for it closes the branch, as the parent's log says.
+func apply(ctx context.Context, rt *engine.Runtime, s journal.Signal) error {
+	err := rt.Store.Apply(ctx, s)
+	if s.Received != nil && s.Received.Kind == journal.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
+		child := s.Received.Branch.Link.Key
+		d, readErr := rt.Values.BranchOutcome(ctx, s.To, s.Run, child.ID)
+		if errors.Is(readErr, run.ErrState) {
+			return nil // the parent decides it later, and closes the branch then
+		}
+		if readErr != nil {
+			return readErr
+		}
+		err = rt.Store.Apply(ctx, journal.Signal{To: child, Run: run.ID(child.ID), Close: &d})
+	}
+	if errors.Is(err, run.ErrState) {
+		return nil // it changes nothing any more
+	}
+	return err
 }

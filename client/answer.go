@@ -200,7 +200,7 @@ func (c *Client) MessageSession(ctx context.Context, name string, m messages.Con
 		return err
 	}
 	// The subject of a session is that of a run with "session" before the id.
-	if _, err := c.conn.Control(ctx, c.tenant, run.ID("session."+name), messages.VerbMessage, m); err != nil {
+	if _, err := c.conn.Requests.Control(ctx, c.tenant, run.ID("session."+name), messages.VerbMessage, m); err != nil {
 		return fmt.Errorf("message to session %s: %w", name, err)
 	}
 	return nil

@@ -145,7 +145,7 @@ func (c *Client) control(ctx context.Context, id run.ID, verb string, b messages
 	if err := session.ValidID("run", string(id)); err != nil {
 		return err
 	}
-	if _, err := c.conn.Control(ctx, c.tenant, id, verb, b); err != nil {
+	if _, err := c.conn.Requests.Control(ctx, c.tenant, id, verb, b); err != nil {
 		return fmt.Errorf("%s run %s: %w", verb, id, err)
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 // other way round. What is stored already is not sent again, so that an upload that was
 // cut off goes on where it was. While the tenant may store nothing more Put is
 // run.ErrBusy.
-func (c *Client) Blobs() blob.Store { return c.conn.RemoteBlobs(c.tenant) }
+func (c *Client) Blobs() blob.Store { return c.conn.Requests.RemoteBlobs(c.tenant) }
 
 // Import has a node bring the sessions of a file into the tenant: those of an archive that
 // a prune has written under their own ids, or that of a session file of OpenRath. What is
@@ -24,7 +24,7 @@ func (c *Client) Blobs() blob.Store { return c.conn.RemoteBlobs(c.tenant) }
 // What came in is decoded into a slice of structs, one for each session, with the fields of
 // "imported" in the schema imported.v1; nil leaves it out.
 func (c *Client) Import(ctx context.Context, file []byte, imported any) error {
-	rows, err := c.conn.Import(ctx, c.tenant, file)
+	rows, err := c.conn.Requests.Import(ctx, c.tenant, file)
 	if err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
@@ -40,4 +40,4 @@ func (c *Client) Import(ctx context.Context, file []byte, imported any) error {
 
 // Log returns the logs of the sessions of the client's tenant, to read: a client appends
 // nothing. The commits are checked as they come.
-func (c *Client) Log() commitlog.Log { return c.conn.RemoteLog() }
+func (c *Client) Log() commitlog.Log { return c.conn.Requests.RemoteLog() }

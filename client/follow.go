@@ -54,7 +54,7 @@ func (c *Client) follow(ctx context.Context, id run.ID, on string) (*Follower, e
 	if err := session.ValidID("run", string(id)); err != nil {
 		return nil, err
 	}
-	w, err := c.conn.Watch(ctx, messages.RunSubject(c.tenant, id, on))
+	w, err := c.conn.Requests.Watch(ctx, messages.RunSubject(c.tenant, id, on))
 	if err != nil {
 		return nil, err
 	}

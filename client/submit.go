@@ -35,7 +35,7 @@ func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (
 		return "", err
 	}
 	c.remember(t.ID)
-	if err := c.conn.Submit(ctx, c.tenant, workflow, body); err != nil {
+	if err := c.conn.Requests.Submit(ctx, c.tenant, workflow, body); err != nil {
 		return "", fmt.Errorf("submit task %s: %w", t.ID, err)
 	}
 	return t.ID, nil
@@ -66,5 +66,5 @@ var ErrSameTask = api.ErrSameTask
 // another body, run.ErrState if it was cancelled before it was submitted, or why the same
 // one was refused. A task that waits behind a thousand others may not be found.
 func (c *Client) Known(ctx context.Context, workflow string, tasks []messages.Task) ([]error, error) {
-	return c.conn.Known(ctx, c.tenant, workflow, tasks)
+	return c.conn.Requests.Known(ctx, c.tenant, workflow, tasks)
 }

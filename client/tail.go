@@ -48,7 +48,7 @@ func (c *Client) Tail(ctx context.Context, name, after string) iter.Seq2[wire.Li
 			}
 			root = g.Root
 		}
-		w, err := c.conn.Watch(ctx, messages.TailSubject(c.tenant, root, "", ""))
+		w, err := c.conn.Requests.Watch(ctx, messages.TailSubject(c.tenant, root, "", ""))
 		if err != nil {
 			fail(fmt.Errorf("tail: %w", err))
 			return

@@ -48,7 +48,7 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, timeout time.Durati
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	// It answers before the registry names it.
-	s, err := c.conn.ServeTool(working, c.tenant, spec.Name, func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer {
+	s, err := c.conn.Requests.ServeTool(working, c.tenant, spec.Name, func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		out := table.Call(ctx, spec.Name, string(call.Args), tool.Call{ID: call.ID, Attempt: call.Attempt})
@@ -57,7 +57,7 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, timeout time.Durati
 	if err != nil {
 		return err
 	}
-	if err = c.conn.AnnounceTool(ctx, c.tenant, v); err != nil {
+	if err = c.conn.Requests.AnnounceTool(ctx, c.tenant, v); err != nil {
 		err = fmt.Errorf("tool %s was not announced: %w", spec.Name, err)
 	} else {
 		select {
@@ -74,7 +74,7 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, timeout time.Durati
 // Tools returns the tools that programs have announced, sorted by name. The
 // programs may have ended: only a call shows that.
 func (c *Client) Tools(ctx context.Context) ([]wire.Tool, error) {
-	data, err := c.conn.Query(ctx, c.tenant, messages.QueryTools, wire.Query{})
+	data, err := c.conn.Requests.Query(ctx, c.tenant, messages.QueryTools, wire.Query{})
 	if err != nil {
 		return nil, err
 	}
@@ -85,5 +85,5 @@ func (c *Client) Tools(ctx context.Context) ([]wire.Tool, error) {
 // WithdrawTool takes a tool away; one that is not there is no error. Runs that
 // have begun with it go on calling it.
 func (c *Client) WithdrawTool(ctx context.Context, name string) error {
-	return c.conn.WithdrawTool(ctx, c.tenant, name)
+	return c.conn.Requests.WithdrawTool(ctx, c.tenant, name)
 }

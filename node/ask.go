@@ -117,7 +117,7 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (wir
 	}
 	for _, other := range nodes {
 		var out wire.Replay
-		data, err := n.conn.AskNode(ctx, other, messages.NodeReplay, askedReplay{Tenant: home.Tenant, Session: home.ID, Run: id})
+		data, err := n.conn.Requests.AskNode(ctx, other, messages.NodeReplay, askedReplay{Tenant: home.Tenant, Session: home.ID, Run: id})
 		if errors.Is(err, conn.ErrNoAnswer) {
 			continue // it has gone meanwhile
 		}

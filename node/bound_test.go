@@ -270,5 +270,5 @@ func TestBoundNodeHasEntry(t *testing.T) {
 }
 
 func operatorDrains(t *testing.T, srv *natsserver.Server, incarnation string) error {
-	return operator(t, srv).Drain(t.Context(), incarnation)
+	return operator(t, srv).Requests.Drain(t.Context(), incarnation)
 }

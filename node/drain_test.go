@@ -99,7 +99,7 @@ func TestOperateDrains(t *testing.T) {
 		t.Error("the shared node was asked to drain")
 	default:
 	}
-	if err := op.Drain(ctx, second.Incarnation()); err != nil {
+	if err := op.Requests.Drain(ctx, second.Incarnation()); err != nil {
 		t.Errorf("the operator of the fleet drains: %v", err)
 	}
 }

@@ -183,7 +183,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 	}
 
 	// One that takes a call and never answers.
-	if err := conn.AnnounceTool(ctx, session.DefaultTenant, wire.Tool{Name: "weather", Description: "Slow.", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 300}); err != nil {
+	if err := conn.Requests.AnnounceTool(ctx, session.DefaultTenant, wire.Tool{Name: "weather", Description: "Slow.", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 300}); err != nil {
 		t.Fatal(err)
 	}
 	raw := rawResponder(t, n, messages.ToolSubject(session.DefaultTenant, "weather"), "")
@@ -239,7 +239,7 @@ func TestToolsThatAreRefused(t *testing.T) {
 	} {
 		v := good
 		tt.change(&v)
-		if err := program.AnnounceTool(t.Context(), session.DefaultTenant, v); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), tt.want) {
+		if err := program.Requests.AnnounceTool(t.Context(), session.DefaultTenant, v); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", v, err, tt.want)
 		}
 	}
@@ -249,7 +249,7 @@ func TestToolsThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer guest.Conn.Close()
-	if _, err := guest.ServeTool(t.Context(), session.DefaultTenant, "weather", nil); !errors.Is(err, conn.ErrDenied) {
+	if _, err := guest.Requests.ServeTool(t.Context(), session.DefaultTenant, "weather", nil); !errors.Is(err, conn.ErrDenied) {
 		t.Errorf("a guest serves a tool: %v", err)
 	}
 }

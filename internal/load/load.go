@@ -162,14 +162,14 @@ func (g *generator) one(ctx context.Context, i int, over func()) {
 		g.fail("make task", err)
 		return
 	}
-	w, err := g.c.Watch(ctx, messages.RunSubject(g.o.Tenant, id, "*"))
+	w, err := g.c.Requests.Watch(ctx, messages.RunSubject(g.o.Tenant, id, "*"))
 	if err != nil {
 		g.fail("watch", err)
 		return
 	}
 	defer w.Close()
 	start := time.Now()
-	if err := g.c.Submit(ctx, g.o.Tenant, g.o.Workflow, body); err != nil {
+	if err := g.c.Requests.Submit(ctx, g.o.Tenant, g.o.Workflow, body); err != nil {
 		g.refused(err)
 		return
 	}
@@ -251,7 +251,7 @@ func (g *generator) hear(ctx context.Context, w *api.Watch, id run.ID) (r *messa
 func (g *generator) ask(ctx context.Context, id run.ID) *messages.Result {
 	ctx, cancel := context.WithTimeout(ctx, askAgain)
 	defer cancel()
-	data, err := g.c.Query(ctx, g.o.Tenant, messages.QueryResult, wire.Query{Run: id})
+	data, err := g.c.Requests.Query(ctx, g.o.Tenant, messages.QueryResult, wire.Query{Run: id})
 	if err != nil {
 		return nil
 	}

@@ -34,7 +34,7 @@ func (c *Conn) ServeNode(ctx context.Context, incarnation, verb string, handle f
 // AskNode asks something of an incarnation and returns the body of the answer,
 // or the error that it is. It takes the rights of a node. ErrNoAnswer: no such
 // incarnation lives, or it does not know the verb.
-func (c *Conn) AskNode(ctx context.Context, incarnation, verb string, body any) ([]byte, error) {
+func (c *Requests) AskNode(ctx context.Context, incarnation, verb string, body any) ([]byte, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
 	}
@@ -42,20 +42,20 @@ func (c *Conn) AskNode(ctx context.Context, incarnation, verb string, body any) 
 	if err != nil {
 		return nil, err
 	}
-	reply, err := c.Conn.Ask(ctx, messages.NodeSubject(incarnation, verb), data)
+	reply, err := c.conn.Ask(ctx, messages.NodeSubject(incarnation, verb), data)
 	if err == nil {
 		err = wire.ReplyError(reply)
 	}
 	return reply, err
 }
 
-// DrainFor is [Conn.Drain] within the rights of these credentials: a user of a tenant
+// DrainFor is [Requests.Drain] within the rights of these credentials: a user of a tenant
 // asks any node to pass it on, see drainOf. session.ErrNotFound: no such incarnation lives.
-func (c *Conn) DrainFor(ctx context.Context, t session.Tenant, incarnation string) error {
+func (c *Requests) DrainFor(ctx context.Context, t session.Tenant, incarnation string) error {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return err
 	}
-	direct, err := conn.MayPublish(ctx, c.Conn, messages.NodeSubject(incarnation, messages.NodeDrain))
+	direct, err := conn.MayPublish(ctx, c.conn, messages.NodeSubject(incarnation, messages.NodeDrain))
 	if err != nil {
 		return err
 	}
@@ -66,19 +66,19 @@ func (c *Conn) DrainFor(ctx context.Context, t session.Tenant, incarnation strin
 		}
 		return err
 	}
-	user, err := c.Conn.User(ctx, t)
+	user, err := c.conn.User(ctx, t)
 	if err != nil {
 		return err
 	}
 	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.Conn.Ask(ctx, messages.DrainSubject(t, user, incarnation), nil)
+		return c.conn.Ask(ctx, messages.DrainSubject(t, user, incarnation), nil)
 	})
 	return err
 }
 
 // Drain asks an incarnation to take no more work, to give its runs back and to
 // end, and returns once it has begun to. It takes the rights of a node.
-func (c *Conn) Drain(ctx context.Context, incarnation string) error {
+func (c *Requests) Drain(ctx context.Context, incarnation string) error {
 	if _, err := c.AskNode(ctx, incarnation, messages.NodeDrain, struct{}{}); err != nil {
 		return fmt.Errorf("drain node %s: %w", incarnation, err)
 	}
@@ -87,7 +87,7 @@ func (c *Conn) Drain(ctx context.Context, incarnation string) error {
 
 // drainOf drains a node for a user of a tenant, unless the node is another tenant's or
 // also that of others: session.ErrTenant. run.ErrNotSupported: nothing proves the user.
-func (c *Conn) drainOf(ctx context.Context, of wire.Controlled) error {
+func (c *controls) drainOf(ctx context.Context, of wire.Controlled) error {
 	if of.User == messages.UserAnonymous {
 		return fmt.Errorf("drain node %s: %w for clients without credentials; use those of a user with the role operate, or drain it where the store is", of.ID, run.ErrNotSupported)
 	}
@@ -105,7 +105,7 @@ func (c *Conn) drainOf(ctx context.Context, of wire.Controlled) error {
 				of.ID, session.ErrTenant, of.Tenant)
 		}
 	}
-	err := c.Drain(ctx, of.ID)
+	err := c.all.Requests.Drain(ctx, of.ID)
 	if errors.Is(err, conn.ErrNoAnswer) {
 		return noNode(of.ID)
 	}
@@ -121,18 +121,18 @@ func noNode(incarnation string) error {
 const replicaLag = 250 * time.Millisecond
 
 // othersStore reports whether the event streams hold a commit of any other tenant.
-func (c *Conn) othersStore(ctx context.Context, t session.Tenant) (bool, error) {
-	for p := range c.Streams.Partitions() {
-		stream := messages.EventStream(c.Streams.Generation(), p)
-		info, err := c.Messages.StreamInfo(ctx, stream)
+func (c *controls) othersStore(ctx context.Context, t session.Tenant) (bool, error) {
+	for p := range c.all.Streams.Partitions() {
+		stream := messages.EventStream(c.all.Streams.Generation(), p)
+		info, err := c.all.Messages.StreamInfo(ctx, stream)
 		if err != nil {
 			return false, fmt.Errorf("nats/api: look at stream %s: %w", stream, conn.StreamError(err))
 		}
 		own := strings.TrimSuffix(info.Config.Subjects[0], ">") + string(t) + ".>"
-		count, err := c.Streams.Capacity.Count(ctx, stream, own)
+		count, err := c.all.Streams.Capacity.Count(ctx, stream, own)
 		if err == nil && count < info.State.Msgs {
 			conn.Pause(ctx, replicaLag)
-			count, err = c.Streams.Capacity.Count(ctx, stream, own)
+			count, err = c.all.Streams.Capacity.Count(ctx, stream, own)
 		}
 		if err != nil || count < info.State.Msgs {
 			return err == nil, err
@@ -147,7 +147,7 @@ func (a answerer) replay(ctx context.Context, t session.Tenant, q wire.Query) (a
 		return nil, err
 	}
 	var out wire.Replay
-	err := a.c.ofBegun(ctx, t, q.Run, func() error {
+	err := a.c.controls.ofBegun(ctx, t, q.Run, func() error {
 		home, err := a.c.Logs.RunSession(ctx, t, q.Run)
 		switch {
 		case err != nil:

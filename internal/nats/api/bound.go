@@ -101,13 +101,13 @@ func (b *Bound) patiently(ctx context.Context, verb string, header nats.Header, 
 
 // Log returns the logs of the tenant's sessions, with their snapshots.
 func (b *Bound) Log() commitlog.Log {
-	l := &boundLog{remoteLog{b.c}, b}
+	l := &boundLog{remoteLog{b.c.Requests}, b}
 	return &boundStore{offload.New(l, b.Blobs, nil), l}
 }
 
 // Blobs returns the blobs of a tenant; those of another one are refused.
 func (b *Bound) Blobs(t session.Tenant) blob.Store {
-	return eventlog.NewBlobs(&boundBlobs{remoteBlobs{b.c, t}})
+	return eventlog.NewBlobs(&boundBlobs{remoteBlobs{b.c.Requests, t}})
 }
 
 // boundBlobs are remoteBlobs whose absence ends an attempt, and not a run.
@@ -354,7 +354,7 @@ func (b *Bound) Offer(ctx context.Context, all []wire.Workflow) error {
 // Nodes returns the nodes that the tenant may see: its own, and those for all tenants.
 func (b *Bound) Nodes(ctx context.Context) ([]wire.Node, error) {
 	var all wire.Nodes
-	err := ask(ctx, b.c, b.tenant, messages.QueryNodes, wire.Query{}, &all)
+	err := ask(ctx, b.c.Requests, b.tenant, messages.QueryNodes, wire.Query{}, &all)
 	return all.Nodes, err
 }
 
@@ -362,7 +362,7 @@ func (b *Bound) Nodes(ctx context.Context) ([]wire.Node, error) {
 // to the replica that answers, the registry's leader is asked.
 func (b *Bound) Workflows(ctx context.Context, names ...string) ([]wire.Workflow, error) {
 	var all wire.Workflows
-	if err := ask(ctx, b.c, b.tenant, messages.QueryWorkflows, wire.Query{}, &all); err != nil {
+	if err := ask(ctx, b.c.Requests, b.tenant, messages.QueryWorkflows, wire.Query{}, &all); err != nil {
 		return nil, err
 	}
 	for _, w := range all.Workflows {
@@ -376,7 +376,7 @@ func (b *Bound) Workflows(ctx context.Context, names ...string) ([]wire.Workflow
 // Of those that are named the registry's leader says what they are now.
 func (b *Bound) Tools(ctx context.Context, t session.Tenant, names ...string) ([]wire.Tool, error) {
 	var all wire.Tools
-	if err := ask(ctx, b.c, t, messages.QueryTools, wire.Query{}, &all); err != nil {
+	if err := ask(ctx, b.c.Requests, t, messages.QueryTools, wire.Query{}, &all); err != nil {
 		return nil, err
 	}
 	now, err := b.named(ctx, named{Tools: names})

@@ -21,6 +21,8 @@ type Conn struct {
 	Projections *project.Projections
 	Archive     *archive.Archive
 	Dispatch    *dispatch.Dispatch
+	Requests    *Requests
+	controls    *controls
 	// renewed is the last renewal of this node's entry, nil before there was one.
 	renewed atomic.Pointer[renewal]
 }
@@ -41,7 +43,7 @@ func Connect(ctx context.Context, o *streams.Options) (*Conn, error) {
 func Over(s *streams.Streams) *Conn {
 	logs := eventlog.NewLogs(s)
 	projections := project.NewProjections(s, logs)
-	return &Conn{
+	c := &Conn{
 		Conn:        s.Conn,
 		Messages:    s.Messages,
 		Streams:     s,
@@ -49,5 +51,8 @@ func Over(s *streams.Streams) *Conn {
 		Projections: projections,
 		Archive:     archive.NewArchive(s, logs, projections),
 		Dispatch:    dispatch.NewDispatch(s, logs, projections),
+		Requests:    &Requests{s.Conn},
 	}
+	c.controls = &controls{c}
+	return c
 }

@@ -35,18 +35,21 @@ func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context,
 		if of, ok := wire.ParseControlSubject(m.Subject); ok && strings.HasPrefix(of.Verb, "archive.") {
 			return imports.answer(ctx, of)
 		} else if ok && strings.HasPrefix(of.Verb, "lineage.") {
-			return c.controlRepair(ctx, of)
+			return c.controls.controlRepair(ctx, of)
 		} else if ok && strings.HasPrefix(of.Verb, "memory.") {
-			return wire.AnswerOf(unanswered(ctx, c.controlMemory(ctx, of, m.Data, memories)))
+			return wire.AnswerOf(unanswered(ctx, c.controls.controlMemory(ctx, of, m.Data, memories)))
 		}
-		note, err := c.control(ctx, m, apply)
+		note, err := c.controls.control(ctx, m, apply)
 		a := wire.AnswerOf(unanswered(ctx, err))
 		a.Note = note
 		return a
 	})
 }
 
-func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.Context, s journal.Signal) error) (note string, err error) {
+// controls carries out control requests.
+type controls struct{ all *Conn }
+
+func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx context.Context, s journal.Signal) error) (note string, err error) {
 	of, ok := wire.ParseControlSubject(m.Subject)
 	if !ok {
 		return "", fmt.Errorf("subject %q: %w: request rath.ctl.<tenant>.<user>.<run>.<verb>, with the NATS user of the connection, or %s without one", m.Subject, run.ErrMalformed, messages.UserAnonymous)
@@ -89,12 +92,12 @@ func (c *Conn) control(ctx context.Context, m *nats.Msg, apply func(ctx context.
 	}
 	if s.Run == "" {
 		// The session may be named by its alias.
-		if s.To.ID, err = c.Logs.ResolveSession(ctx, tenant, string(s.To.ID), false); err != nil {
+		if s.To.ID, err = c.all.Logs.ResolveSession(ctx, tenant, string(s.To.ID), false); err != nil {
 			return "", err
 		}
 		return "", apply(ctx, s)
 	}
-	home, err := c.Logs.RunSession(ctx, tenant, s.Run)
+	home, err := c.all.Logs.RunSession(ctx, tenant, s.Run)
 	if err == nil {
 		s.To = home
 		err = apply(ctx, s)
@@ -118,8 +121,8 @@ func unborn(s journal.Signal, err error) bool {
 // among the aliases: the node that was given its task may have brought it to its
 // log since the first try. Else it tells a run whose task waits, or was refused or
 // cancelled, from one that was not submitted.
-func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Signal, unknown error, apply func(ctx context.Context, s journal.Signal) error) error {
-	have, revision, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(tenant, s.Run))
+func (c *controls) notBegun(ctx context.Context, tenant session.Tenant, s journal.Signal, unknown error, apply func(ctx context.Context, s journal.Signal) error) error {
+	have, revision, err := eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(tenant, s.Run))
 	if err == nil && revision == 0 {
 		waits, err := c.taskWaits(ctx, tenant, s.Run)
 		switch {
@@ -128,7 +131,7 @@ func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Si
 		case waits:
 			return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
 		}
-		have, _, err = eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(tenant, s.Run))
+		have, _, err = eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(tenant, s.Run))
 		if err != nil {
 			return err
 		}
@@ -152,7 +155,7 @@ func (c *Conn) notBegun(ctx context.Context, tenant session.Tenant, s journal.Si
 
 // ofBegun does what needs a run that has begun, and says of one that has not how it
 // stands.
-func (c *Conn) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do func() error) error {
+func (c *controls) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do func() error) error {
 	err := do()
 	if errors.Is(err, run.ErrUnknownRun) {
 		err = c.notBegun(ctx, tenant, journal.Signal{Run: id}, err, func(context.Context, journal.Signal) error { return do() })
@@ -165,16 +168,16 @@ func (c *Conn) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do
 // waits, and unless only submitted ones are meant also for one that may come: the
 // publisher picks the id, and his cancel may overtake his task. Which of the two it
 // is for is looked up only if that decides anything. For a branch none is left.
-func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal.Signal, submitted bool, apply func(ctx context.Context, s journal.Signal) error) (string, error) {
+func (c *controls) cancelEarly(ctx context.Context, tenant session.Tenant, s journal.Signal, submitted bool, apply func(ctx context.Context, s journal.Signal) error) (string, error) {
 	subject := eventlog.RunAliasSubject(tenant, s.Run)
 	submitted = submitted || branchID.MatchString(string(s.Run))
 	for {
-		have, revision, err := eventlog.ReadAlias(ctx, c.Logs, subject)
+		have, revision, err := eventlog.ReadAlias(ctx, c.all.Logs, subject)
 		if err == nil && revision == 0 && submitted {
 			var waits bool
 			if waits, err = c.taskWaits(ctx, tenant, s.Run); err == nil && !waits {
 				// An intake that has taken it since then has made the entry before.
-				have, revision, err = eventlog.ReadAlias(ctx, c.Logs, subject)
+				have, revision, err = eventlog.ReadAlias(ctx, c.all.Logs, subject)
 				if err == nil && revision == 0 {
 					return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
 				}
@@ -191,7 +194,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 			return "", fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
 		case have.Cancelled == nil:
 			have.Cancel(s.Cancel)
-			_, _, stored, err := eventlog.PutAlias(ctx, c.Logs, subject, revision, have)
+			_, _, stored, err := eventlog.PutAlias(ctx, c.all.Logs, subject, revision, have)
 			if err != nil {
 				return "", err
 			}
@@ -201,7 +204,7 @@ func (c *Conn) cancelEarly(ctx context.Context, tenant session.Tenant, s journal
 		}
 		// The process that left the note may have got no further.
 		if have.Session == "" {
-			return told, c.Dispatch.PutCancelled(ctx, tenant, s.Run)
+			return told, c.all.Dispatch.PutCancelled(ctx, tenant, s.Run)
 		}
 		// The log may hold it by now; if not, the intake sees the note.
 		s.To = session.Key{Tenant: tenant, ID: have.Session}
@@ -231,8 +234,8 @@ const (
 // waits: a node that was given the task meanwhile has made it by then, but for one
 // of the tasks for which no stream has room. While there may be such, the answer is
 // run.ErrBusy, too.
-func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) (bool, error) {
-	consumer, err := c.Streams.Reconciler.LookQueue(ctx, streams.TasksQueue())
+func (c *controls) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) (bool, error) {
+	consumer, err := c.all.Streams.Reconciler.LookQueue(ctx, streams.TasksQueue())
 	if err != nil {
 		return false, err
 	}
@@ -242,11 +245,11 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 	}
 	from := info.Delivered.Stream + 1
 	for range lookAt {
-		m, err := c.Messages.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
+		m, err := c.all.Messages.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
 		switch {
 		case errors.Is(err, conn.ErrNoMessage) && info.NumAckPending == 0:
 			return false, nil
-		case errors.Is(err, conn.ErrNoMessage) && c.Streams.Capacity.MayRefuse():
+		case errors.Is(err, conn.ErrNoMessage) && c.all.Streams.Capacity.MayRefuse():
 			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later, or it was refused when it was submitted", id, run.ErrBusy)
 		case errors.Is(err, conn.ErrNoMessage):
 			return c.taskGiven(ctx, tenant, id, info)
@@ -263,10 +266,10 @@ func (c *Conn) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) 
 // taskGiven is taskWaits for the tasks that nodes were given and have not taken: one
 // may come again because its node could not make the entry yet. If they are many, the
 // entry is waited for instead, and the answer is run.ErrBusy if there is none by then.
-func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, info *jetstream.ConsumerInfo) (bool, error) {
+func (c *controls) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, info *jetstream.ConsumerInfo) (bool, error) {
 	from := info.AckFloor.Stream + 1
 	for range lookAt {
-		m, err := c.Messages.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
+		m, err := c.all.Messages.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(tenant)+".>", from)
 		switch {
 		case errors.Is(err, conn.ErrNoMessage) || err == nil && m.Seq > info.Delivered.Stream:
 			conn.Pause(ctx, aliasSoon)
@@ -279,7 +282,7 @@ func (c *Conn) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, 
 		from = m.Seq + 1
 	}
 	conn.Pause(ctx, aliasSoon)
-	if _, revision, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(tenant, id)); err != nil || revision != 0 {
+	if _, revision, err := eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(tenant, id)); err != nil || revision != 0 {
 		return false, err
 	}
 	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that nodes are about to take; try again later, or it was refused when it was submitted", id, run.ErrBusy)

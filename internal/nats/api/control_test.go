@@ -95,7 +95,7 @@ func TestControlAgain(t *testing.T) {
 		control := func(id run.ID, verb string, b messages.Control) {
 			t.Helper()
 			began := time.Now()
-			_, err := raw.Control(t.Context(), session.DefaultTenant, id, verb, b)
+			_, err := raw.Requests.Control(t.Context(), session.DefaultTenant, id, verb, b)
 			quick(verb+" "+string(id), err, began)
 		}
 		say := func(what string) {

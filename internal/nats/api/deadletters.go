@@ -25,7 +25,7 @@ import (
 
 // DeadLetters returns a page of a tenant's dead letters: those after a
 // sequence, oldest first, at most limit; zero is as many as a page holds.
-func (c *Conn) DeadLetters(ctx context.Context, t session.Tenant, after uint64, limit int) (wire.DeadLetters, error) {
+func (c *Requests) DeadLetters(ctx context.Context, t session.Tenant, after uint64, limit int) (wire.DeadLetters, error) {
 	data, err := c.Query(ctx, t, messages.QueryLetters, wire.Query{After: after, Limit: limit})
 	if err != nil {
 		return wire.DeadLetters{}, err
@@ -35,7 +35,7 @@ func (c *Conn) DeadLetters(ctx context.Context, t session.Tenant, after uint64, 
 
 // DeadLetter returns one of a tenant's dead letters by its sequence, or
 // session.ErrNotFound.
-func (c *Conn) DeadLetter(ctx context.Context, t session.Tenant, at uint64) (messages.DeadLetter, error) {
+func (c *Requests) DeadLetter(ctx context.Context, t session.Tenant, at uint64) (messages.DeadLetter, error) {
 	page, err := c.DeadLetters(ctx, t, max(at, 1)-1, 1)
 	if err == nil && (len(page.Letters) == 0 || page.Letters[0].At != at) {
 		err = noLetter(at)
@@ -54,28 +54,28 @@ func noLetter(at uint64) error {
 // The run keeps its id if nothing has been told about it; otherwise it gets
 // another one, the same for each retry of the letter. run.ErrState marks a task
 // that would be refused for the same reason.
-func (c *Conn) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, by string) (run.ID, error) {
+func (c *Requests) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, by string) (run.ID, error) {
 	note, err := c.controlLetter(ctx, t, at, messages.VerbRetry, messages.Control{By: by})
 	return run.ID(note), err
 }
 
 // DropDeadLetter says that nothing is to be done about a dead letter.
-func (c *Conn) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, by, reason string) error {
+func (c *Requests) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, by, reason string) error {
 	_, err := c.controlLetter(ctx, t, at, messages.VerbDrop, messages.Control{By: by, Reason: reason})
 	return err
 }
 
-func (c *Conn) controlLetter(ctx context.Context, t session.Tenant, at uint64, verb string, b messages.Control) (note string, err error) {
+func (c *Requests) controlLetter(ctx context.Context, t session.Tenant, at uint64, verb string, b messages.Control) (note string, err error) {
 	body, err := messages.Encode(b)
 	if err != nil {
 		return "", err
 	}
-	user, err := c.Conn.User(ctx, t)
+	user, err := c.conn.User(ctx, t)
 	if err != nil {
 		return "", err
 	}
 	return answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.Conn.Ask(ctx, messages.LetterSubject(t, user, at, verb), body)
+		return c.conn.Ask(ctx, messages.LetterSubject(t, user, at, verb), body)
 	})
 }
 
@@ -161,13 +161,13 @@ func (c *Conn) endedLetters(ctx context.Context, t session.Tenant, at uint64) (m
 }
 
 // controlDead deals with a dead letter; the note of a retry is the run.
-func (c *Conn) controlDead(ctx context.Context, of wire.Controlled, body messages.Control) (note string, err error) {
+func (c *controls) controlDead(ctx context.Context, of wire.Controlled, body messages.Control) (note string, err error) {
 	t, id, verb := of.Tenant, of.ID, of.Verb
 	at, err := strconv.ParseUint(id, 10, 64)
 	if err != nil || at == 0 {
 		return "", fmt.Errorf("dead letter %q: %w: name it by its sequence", id, run.ErrMalformed)
 	}
-	m, err := c.Messages.LeaderAt(ctx, streams.StreamDLQ, at)
+	m, err := c.all.Messages.LeaderAt(ctx, streams.StreamDLQ, at)
 	tenant, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
 	switch {
 	case errors.Is(err, conn.ErrNoMessage), err == nil && (!ok || tenant != t):
@@ -202,12 +202,12 @@ func endedBefore(e wire.LetterEnd) error {
 
 // endLetter stores the end of a letter after the one of a revision, zero for none,
 // and returns the one that is there then.
-func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end wire.LetterEnd) (now wire.LetterEnd, revision uint64, err error) {
+func (c *controls) endLetter(ctx context.Context, subject string, last uint64, end wire.LetterEnd) (now wire.LetterEnd, revision uint64, err error) {
 	data, err := messages.Encode(end)
 	if err != nil {
 		return end, 0, err
 	}
-	m, _, err := c.Messages.PutAfter(ctx, streams.StreamDLQ, subject, last, data)
+	m, _, err := c.all.Messages.PutAfter(ctx, streams.StreamDLQ, subject, last, data)
 	if err == nil {
 		now, err = wire.DecodeLetterEnd(m.Data)
 	}
@@ -219,12 +219,12 @@ func (c *Conn) endLetter(ctx context.Context, subject string, last uint64, end w
 
 // retry submits a letter's task again. Who does that says so first: of a letter that
 // was dropped nothing runs, and all who retry it submit one run.
-func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject string, m conn.Message, begun wire.LetterEnd) (run.ID, error) {
+func (c *controls) retry(ctx context.Context, t session.Tenant, workflow, subject string, m conn.Message, begun wire.LetterEnd) (run.ID, error) {
 	l, err := messages.DecodeDeadLetter(m.Data)
 	if err != nil {
 		return "", err
 	}
-	have, err := c.Messages.LeaderLast(ctx, streams.StreamDLQ, subject)
+	have, err := c.all.Messages.LeaderLast(ctx, streams.StreamDLQ, subject)
 	revision := have.Seq
 	switch {
 	case err == nil:
@@ -250,7 +250,7 @@ func (c *Conn) retry(ctx context.Context, t session.Tenant, workflow, subject st
 	if err != nil {
 		return "", err
 	}
-	if err = c.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: to, Data: body}); err != nil {
+	if err = c.all.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: to, Data: body}); err != nil {
 		if errors.Is(err, conn.ErrFull) {
 			err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 		}
@@ -276,9 +276,9 @@ func retried(t session.Tenant, workflow string, at uint64, l *messages.DeadLette
 // retryID is the id for the next try of a letter's task: its own one unless
 // another task has it or a result was told under it, which is for ever. Then it is one as
 // a rerun has.
-func (c *Conn) retryID(ctx context.Context, t session.Tenant, at uint64, l *messages.DeadLetter) (run.ID, error) {
+func (c *controls) retryID(ctx context.Context, t session.Tenant, at uint64, l *messages.DeadLetter) (run.ID, error) {
 	if l.Run != "" {
-		_, revision, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(t, l.Run))
+		_, revision, err := eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(t, l.Run))
 		if err != nil || revision == 0 {
 			return l.Run, err
 		}

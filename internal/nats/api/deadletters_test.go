@@ -63,11 +63,11 @@ func TestLetterEndsOnce(t *testing.T) {
 				var earlyErr error
 				hook, fired := natstest.Once(`"end":"`, func([]byte) bool {
 					w.Set(nil, nil)
-					early, earlyErr = other.controlDead(t.Context(), ofLetter(at, tc.early), messages.Control{By: "ann"})
+					early, earlyErr = other.controls.controlDead(t.Context(), ofLetter(at, tc.early), messages.Control{By: "ann"})
 					return true
 				})
 				w.Set(nil, hook)
-				late, err := c.controlDead(t.Context(), ofLetter(at, tc.late), messages.Control{By: "bob"})
+				late, err := c.controls.controlDead(t.Context(), ofLetter(at, tc.late), messages.Control{By: "bob"})
 				if !fired() || earlyErr != nil || errors.Is(err, run.ErrState) != tc.refused || err == nil && early != late {
 					t.Errorf("stood still: %v; the first is told %q, %v, and the second %q, %v", fired(), early, earlyErr, late, err)
 				}
@@ -91,17 +91,17 @@ func TestLetterHalfRetried(t *testing.T) {
 			return natstest.Replace("PUB rath.task.", "PUB rath.tusk.")(b) // without a listener
 		})
 		w.Set(nil, hook)
-		if id, err := c.controlDead(ending, ofLetter(at, messages.VerbLetterRetry), messages.Control{}); err == nil || !fired() {
+		if id, err := c.controls.controlDead(ending, ofLetter(at, messages.VerbLetterRetry), messages.Control{}); err == nil || !fired() {
 			t.Fatalf("run %s, about to be submitted: %v", id, fired())
 		}
 		if _, tasks := streamstest.LettersAndTasks(t, c.Streams); tasks != 0 || len(listedLetters(t, c)) != 1 {
 			t.Errorf("%d tasks, letters %+v", tasks, listedLetters(t, c))
 		}
-		if _, err := c.controlDead(t.Context(), ofLetter(at, messages.VerbLetterDrop), messages.Control{}); !errors.Is(err, run.ErrState) {
+		if _, err := c.controls.controlDead(t.Context(), ofLetter(at, messages.VerbLetterDrop), messages.Control{}); !errors.Is(err, run.ErrState) {
 			t.Errorf("dropped: %v", err)
 		}
 		for range 2 {
-			id, err := c.controlDead(t.Context(), ofLetter(at, messages.VerbLetterRetry), messages.Control{})
+			id, err := c.controls.controlDead(t.Context(), ofLetter(at, messages.VerbLetterRetry), messages.Control{})
 			if _, tasks := streamstest.LettersAndTasks(t, c.Streams); err != nil || id != "r1-r"+at || tasks != 1 || len(listedLetters(t, c)) != 0 {
 				t.Errorf("run %s, %v; %d tasks, letters %+v", id, err, tasks, listedLetters(t, c))
 			}

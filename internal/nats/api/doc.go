@@ -3,7 +3,7 @@
 //
 // A [Conn] is one connection to the NATS servers, with the parts over it side by side:
 // packages streams, eventlog, project, archive and dispatch. Each part holds those that it
-// uses; dispatching does not use the archive.
+// uses; dispatching does not use the archive. [Requests] are the requests of clients.
 //
 //	c, err := api.Connect(ctx, &streams.Options{URL: "nats://nats:4222", Name: "node-1", Replicas: 3, Probe: …})
 //	if err != nil {
@@ -16,6 +16,7 @@
 //
 // The package holds no workflow logic and decides nothing about which writer may write.
 //
-// Files, the lowest first: connect, delta, nodes, query_handlers, ask, live, requests, files,
-// import, tenantstore, bound, memory, notes, known, deadletters, rerun, tool, repair, query, control.
+// Files, the lowest first: requests, connect, delta, nodes, query_handlers, files, import,
+// control, tool, tenantstore, bound, memory, notes, known, deadletters, ask, rerun, live,
+// query, repair.
 package api

@@ -24,7 +24,7 @@ import (
 // nothing: the blobs of each tenant are its own.
 
 // controlBlob stores a message of a tenant's blobs.
-func (c *Conn) controlBlob(ctx context.Context, t session.Tenant, id, verb string, body []byte) error {
+func (c *controls) controlBlob(ctx context.Context, t session.Tenant, id, verb string, body []byte) error {
 	if verb != messages.VerbBlobPut {
 		return fmt.Errorf("verb %q: %w: blobs take %s", verb, run.ErrMalformed, messages.VerbBlobPut)
 	}
@@ -36,7 +36,7 @@ func (c *Conn) controlBlob(ctx context.Context, t session.Tenant, id, verb strin
 	if err != nil {
 		return err
 	}
-	err = c.Logs.StoreBlobMessage(ctx, t, d, m.List, m.Data)
+	err = c.all.Logs.StoreBlobMessage(ctx, t, d, m.List, m.Data)
 	if errors.Is(err, eventlog.ErrBlobMessage) {
 		err = fmt.Errorf("%w: %w", run.ErrMalformed, err)
 	}
@@ -109,7 +109,7 @@ const commitRoom = 64
 
 // RemoteBlobs returns the blobs of a tenant as a client stores and reads them. Beside
 // the errors of blob.Store, Put returns run.ErrBusy while the tenant may store nothing.
-func (c *Conn) RemoteBlobs(t session.Tenant) blob.Store {
+func (c *Requests) RemoteBlobs(t session.Tenant) blob.Store {
 	m := &remoteBlobs{c, t}
 	return &remoteStore{eventlog.NewBlobs(m), m}
 }
@@ -127,14 +127,14 @@ func (s *remoteStore) Missing(ctx context.Context, all []blob.Digest) ([]blob.Di
 
 // remoteBlobs are the messages of a tenant's blobs, by requests.
 type remoteBlobs struct {
-	c *Conn
-	t session.Tenant
+	requests *Requests
+	t        session.Tenant
 }
 
 // Load implements eventlog.BlobMessages.
 func (r *remoteBlobs) Load(ctx context.Context, d blob.Digest) (data []byte, list bool, err error) {
 	var m wire.Blob
-	err = ask(ctx, r.c, r.t, messages.QueryBlob, wire.Query{Digests: []blob.Digest{d}}, &m)
+	err = ask(ctx, r.requests, r.t, messages.QueryBlob, wire.Query{Digests: []blob.Digest{d}}, &m)
 	if errors.Is(err, session.ErrNotFound) {
 		err = fmt.Errorf("%w: %s", blob.ErrNotFound, d)
 	}
@@ -148,7 +148,7 @@ func (r *remoteBlobs) Store(ctx context.Context, d blob.Digest, list bool, data 
 	if err != nil {
 		return err
 	}
-	user, err := r.c.Conn.User(ctx, r.t)
+	user, err := r.requests.conn.User(ctx, r.t)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (r *remoteBlobs) Store(ctx context.Context, d blob.Digest, list bool, data 
 	defer cancel()
 	for wait := conn.NewBackoff(); ; {
 		_, err := answered(ctx, func(ctx context.Context) ([]byte, error) {
-			return r.c.question(ctx, messages.BlobSubject(r.t, user, d), body, controlElse)
+			return r.requests.question(ctx, messages.BlobSubject(r.t, user, d), body, controlElse)
 		})
 		if !errors.Is(err, run.ErrBusy) {
 			return err
@@ -172,7 +172,7 @@ func (r *remoteBlobs) missing(ctx context.Context, all []blob.Digest) ([]blob.Di
 	for len(all) > 0 {
 		n := min(len(all), wire.MaxDigests)
 		var m wire.Missing
-		if err := ask(ctx, r.c, r.t, messages.QueryMissing, wire.Query{Digests: all[:n]}, &m); err != nil {
+		if err := ask(ctx, r.requests, r.t, messages.QueryMissing, wire.Query{Digests: all[:n]}, &m); err != nil {
 			return nil, err
 		}
 		out, all = append(out, m.Missing...), all[n:]
@@ -181,8 +181,8 @@ func (r *remoteBlobs) missing(ctx context.Context, all []blob.Digest) ([]blob.Di
 }
 
 // ask puts a query and decodes its answer.
-func ask(ctx context.Context, c *Conn, t session.Tenant, verb string, q wire.Query, into any) error {
-	data, err := c.Query(ctx, t, verb, q)
+func ask(ctx context.Context, r *Requests, t session.Tenant, verb string, q wire.Query, into any) error {
+	data, err := r.Query(ctx, t, verb, q)
 	if err != nil {
 		return err
 	}
@@ -194,11 +194,11 @@ func ask(ctx context.Context, c *Conn, t session.Tenant, verb string, q wire.Que
 
 // RemoteLog returns the logs of sessions as a client reads them: Append is
 // run.ErrNotSupported.
-func (c *Conn) RemoteLog() commitlog.Log {
+func (c *Requests) RemoteLog() commitlog.Log {
 	return offload.New(&remoteLog{c}, c.RemoteBlobs, nil)
 }
 
-type remoteLog struct{ c *Conn }
+type remoteLog struct{ requests *Requests }
 
 // Append implements commitlog.Log.
 func (r *remoteLog) Append(context.Context, commitlog.Position, commitlog.Commit) (commitlog.Position, error) {
@@ -214,7 +214,7 @@ func (r *remoteLog) Read(ctx context.Context, k session.Key, after commitlog.Pos
 				q.At = wire.PositionOf(after)
 			}
 			var page wire.Commits
-			err := ask(ctx, r.c, k.Tenant, messages.QueryCommits, q, &page)
+			err := ask(ctx, r.requests, k.Tenant, messages.QueryCommits, q, &page)
 			if errors.Is(err, session.ErrNotFound) {
 				return // it has no commits
 			}

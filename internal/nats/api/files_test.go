@@ -43,7 +43,7 @@ func served(t *testing.T, test func(t *testing.T, c *Conn)) {
 // the streams hold is the same as if a node had stored them.
 func TestRemoteBlobs(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
-		far, near := c.RemoteBlobs("acme"), c.Logs.Blobs("acme")
+		far, near := c.Requests.RemoteBlobs("acme"), c.Logs.Blobs("acme")
 		for _, size := range []int{0, 1, wire.MaxBlobPart - 1, wire.MaxBlobPart, wire.MaxBlobPart + 1, 3*wire.MaxBlobPart + 7} {
 			data := bytes.Repeat([]byte("x"), size)
 			ref, err := far.Put(t.Context(), bytes.NewReader(data))
@@ -65,11 +65,11 @@ func TestRemoteBlobs(t *testing.T) {
 // TestBlobsOfOthers: a digest opens nothing of another tenant.
 func TestBlobsOfOthers(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
-		ref, err := c.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("secret"))
+		ref, err := c.Requests.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("secret"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		others := c.RemoteBlobs("other")
+		others := c.Requests.RemoteBlobs("other")
 		if data, err := read(t.Context(), others, ref.Digest); !errors.Is(err, blob.ErrNotFound) {
 			t.Errorf("another tenant reads %q, %v", data, err)
 		}
@@ -143,10 +143,10 @@ func TestUploadWithoutRoom(t *testing.T) {
 		fill.Bytes.Store(256 << 10)
 		fill.Max.Store(320 << 10)
 		c.Streams.Capacity.Streams[streams.StreamBlob] = fill
-		if _, err := c.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("more")); !errors.Is(err, run.ErrBusy) {
+		if _, err := c.Requests.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("more")); !errors.Is(err, run.ErrBusy) {
 			t.Errorf("the tenant that has most: %v", err)
 		}
-		if _, err := c.RemoteBlobs("other").Put(t.Context(), strings.NewReader("more")); err != nil {
+		if _, err := c.Requests.RemoteBlobs("other").Put(t.Context(), strings.NewReader("more")); err != nil {
 			t.Errorf("another one: %v", err)
 		}
 	})
@@ -154,7 +154,7 @@ func TestUploadWithoutRoom(t *testing.T) {
 
 func put(c *Conn, t session.Tenant, digest string, body []byte) error {
 	_, err := answered(context.Background(), func(ctx context.Context) ([]byte, error) {
-		return c.question(ctx, messages.ControlPrefix+string(t)+".anonymous.blob."+digest+".put", body, controlElse)
+		return c.Requests.question(ctx, messages.ControlPrefix+string(t)+".anonymous.blob."+digest+".put", body, controlElse)
 	})
 	return err
 }

@@ -100,11 +100,11 @@ func (i *importer) read(ctx context.Context, t session.Tenant, d blob.Digest) ([
 
 // Import has a node take over a file, of which what is missing is stored first. It asks
 // again while the node is away, busy or not done, which goes on where it was.
-func (c *Conn) Import(ctx context.Context, t session.Tenant, file []byte) ([]wire.Imported, error) {
+func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([]wire.Imported, error) {
 	if len(file) > wire.MaxImport {
 		return nil, fmt.Errorf("%d bytes, at most %d are taken: %w; import it at the store, or with the credentials of a node", len(file), wire.MaxImport, session.ErrTooLarge)
 	}
-	user, err := c.Conn.User(ctx, t)
+	user, err := c.conn.User(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (c *Conn) Import(ctx context.Context, t session.Tenant, file []byte) ([]wir
 	wait, lost := conn.NewBackoff(), time.Now()
 	for {
 		// One node is asked at a time: a second one would do the same work.
-		data, err := c.Conn.Ask(ctx, messages.ImportSubject(t, user, d), nil)
+		data, err := c.conn.Ask(ctx, messages.ImportSubject(t, user, d), nil)
 		var a wire.ImportAnswer
 		if err == nil {
 			a, err = messages.Decode[wire.ImportAnswer]("answer", data)

@@ -61,7 +61,7 @@ func TestImportGoesOn(t *testing.T) {
 	}
 	importing(t, take, func(t *testing.T, c *Conn) {
 		began := time.Now()
-		rows, err := c.Import(t.Context(), "acme", file)
+		rows, err := c.Requests.Import(t.Context(), "acme", file)
 		if err != nil || calls != 5 || !died || !slices.Equal(rows, []wire.Imported{{Session: "s1", Rows: 2}}) {
 			t.Errorf("%d calls: %+v, %v", calls, rows, err)
 		}
@@ -80,7 +80,7 @@ func TestImportIsGivenUp(t *testing.T) {
 	}
 	importing(t, take, func(t *testing.T, c *Conn) {
 		began := time.Now()
-		if _, err := c.Import(t.Context(), "acme", []byte("x")); !errors.Is(err, session.ErrUnavailable) || calls < 3 {
+		if _, err := c.Requests.Import(t.Context(), "acme", []byte("x")); !errors.Is(err, session.ErrUnavailable) || calls < 3 {
 			t.Errorf("%d calls, %v", calls, err)
 		}
 		if took := time.Since(began); took < importPatience || took > 2*importPatience {
@@ -97,7 +97,7 @@ func TestBadImports(t *testing.T) {
 	}
 	importing(t, take, func(t *testing.T, c *Conn) {
 		digest := blob.Sum([]byte("absent"))
-		large, err := c.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(make([]byte, wire.MaxImport+1)))
+		large, err := c.Requests.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(make([]byte, wire.MaxImport+1)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestBadImports(t *testing.T) {
 				t.Errorf("%s: %v, want %v", name, err, tt.want)
 			}
 		}
-		if _, err := c.Import(t.Context(), "acme", make([]byte, wire.MaxImport+1)); !errors.Is(err, session.ErrTooLarge) {
+		if _, err := c.Requests.Import(t.Context(), "acme", make([]byte, wire.MaxImport+1)); !errors.Is(err, session.ErrTooLarge) {
 			t.Errorf("a file that is too large: %v", err)
 		}
 	})
@@ -141,7 +141,7 @@ func TestImportOneAtATime(t *testing.T) {
 	importing(t, take, func(t *testing.T, c *Conn) {
 		var d [2]blob.Digest
 		for i := range d {
-			ref, err := c.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader([]byte{byte(i)}))
+			ref, err := c.Requests.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader([]byte{byte(i)}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,11 +169,11 @@ func TestPutMissing(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
 		file := random(3*wire.MaxBlobPart + 7)
 		second := file[wire.MaxBlobPart : 2*wire.MaxBlobPart]
-		if _, err := c.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(second)); err != nil {
+		if _, err := c.Requests.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(second)); err != nil {
 			t.Fatal(err)
 		}
 		before := c.Conn.NC.Stats().OutBytes
-		d, err := (&remoteBlobs{c, "acme"}).putMissing(t.Context(), file)
+		d, err := (&remoteBlobs{c.Requests, "acme"}).putMissing(t.Context(), file)
 		if err != nil || d != blob.Sum(file) {
 			t.Fatalf("%s, %v", d.Short(), err)
 		}
@@ -182,7 +182,7 @@ func TestPutMissing(t *testing.T) {
 		}
 		// The connection is the node's as well: each byte is sent twice, in base64 once.
 		sent := c.Conn.NC.Stats().OutBytes
-		if _, err := (&remoteBlobs{c, "acme"}).putMissing(t.Context(), file); err != nil {
+		if _, err := (&remoteBlobs{c.Requests, "acme"}).putMissing(t.Context(), file); err != nil {
 			t.Fatal(err)
 		}
 		if again := c.Conn.NC.Stats().OutBytes - sent; again > wire.MaxBlobPart/4 || sent-before < 2*wire.MaxBlobPart {

@@ -25,7 +25,7 @@ const (
 // Known says what is known of tasks before they are submitted, in their order: nil of one
 // whose id is free, ErrSameTask of one that was submitted, run.ErrKeyReused if another
 // body was, and the reason of one that was refused.
-func (c *Conn) Known(ctx context.Context, t session.Tenant, workflow string, tasks []messages.Task) ([]error, error) {
+func (c *Requests) Known(ctx context.Context, t session.Tenant, workflow string, tasks []messages.Task) ([]error, error) {
 	out := make([]error, len(tasks))
 	for from := 0; from < len(tasks); from += wire.MaxTasks {
 		some := tasks[from:min(from+wire.MaxTasks, len(tasks))]

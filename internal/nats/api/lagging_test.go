@@ -41,7 +41,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 					}
 					var got []uint64
 					for {
-						data, err := c.Query(t.Context(), session.DefaultTenant, messages.QueryLineage, q)
+						data, err := c.Requests.Query(t.Context(), session.DefaultTenant, messages.QueryLineage, q)
 						var page wire.Lineage
 						if err == nil {
 							err = json.Unmarshal(data, &page)
@@ -91,7 +91,7 @@ func TestLettersFromReplicaBehind(t *testing.T) {
 			}
 		}
 		list("after the refusal", 1)
-		if _, err := c.controlDead(t.Context(), ofLetter(at, messages.VerbLetterDrop), messages.Control{By: "ana"}); err != nil {
+		if _, err := c.controls.controlDead(t.Context(), ofLetter(at, messages.VerbLetterDrop), messages.Control{By: "ana"}); err != nil {
 			t.Fatal(err)
 		}
 		list("after it was dropped", 0)

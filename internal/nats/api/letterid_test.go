@@ -33,11 +33,11 @@ func TestLetterBesideRerun(t *testing.T) {
 				t.Fatal(again)
 			}
 			succeeded(t, nc, again["note"].(string))
-			letters, err := c.DeadLetters(t.Context(), session.DefaultTenant, 0, 0)
+			letters, err := c.Requests.DeadLetters(t.Context(), session.DefaultTenant, 0, 0)
 			if err != nil || len(letters.Letters) != 1 {
 				t.Fatal(letters, err)
 			}
-			id, err := c.RetryDeadLetter(t.Context(), session.DefaultTenant, letters.Letters[0].At, "ann")
+			id, err := c.Requests.RetryDeadLetter(t.Context(), session.DefaultTenant, letters.Letters[0].At, "ann")
 			if err != nil || string(id) == again["note"] {
 				t.Errorf("the letter is retried as %s, %v; the run again is %s", id, err, again["note"])
 			}

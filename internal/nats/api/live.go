@@ -161,7 +161,7 @@ func (a answerer) holder(ctx context.Context, t session.Tenant, id run.ID, incar
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
-	data, err := a.c.AskNode(ctx, incarnation, messages.NodeLive, askedLive{t, id})
+	data, err := a.c.Requests.AskNode(ctx, incarnation, messages.NodeLive, askedLive{t, id})
 	if err == nil {
 		err = json.Unmarshal(data, &told)
 	}

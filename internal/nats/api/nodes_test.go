@@ -46,7 +46,7 @@ func TestNodesThatDied(t *testing.T) {
 		at := func(d time.Duration) map[string]wire.Node {
 			t.Helper()
 			time.Sleep(d - time.Since(began))
-			data, err := c.Query(t.Context(), "default", messages.QueryNodes, wire.Query{})
+			data, err := c.Requests.Query(t.Context(), "default", messages.QueryNodes, wire.Query{})
 			var all wire.Nodes
 			if err == nil {
 				err = json.Unmarshal(data, &all)

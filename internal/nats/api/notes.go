@@ -71,7 +71,7 @@ func withCode(err error) error {
 }
 
 // controlMemory writes or forgets notes for a client.
-func (c *Conn) controlMemory(ctx context.Context, of wire.Controlled, body []byte, all Memories) error {
+func (c *controls) controlMemory(ctx context.Context, of wire.Controlled, body []byte, all Memories) error {
 	r := remembering{Memory: of.ID, Op: memoryWrite, Origin: memory.Origin{User: of.User}}
 	switch of.Verb {
 	case messages.VerbMemoryWrite:
@@ -87,13 +87,13 @@ func (c *Conn) controlMemory(ctx context.Context, of wire.Controlled, body []byt
 	if r.URI, r.Text, err = b.Note(of.Verb); err != nil {
 		return err
 	}
-	_, err = all.perform(ctx, c, of.Tenant, &r)
+	_, err = all.perform(ctx, c.all, of.Tenant, &r)
 	return withCode(err)
 }
 
 // Memory returns a memory of a tenant as a client has it. Of the origin of what is written
 // nodes keep the user alone, as they know it.
-func (c *Conn) Memory(t session.Tenant, name string) (*RemoteMemory, error) {
+func (c *Requests) Memory(t session.Tenant, name string) (*RemoteMemory, error) {
 	if err := session.ValidID("memory", name); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (c *Conn) Memory(t session.Tenant, name string) (*RemoteMemory, error) {
 }
 
 // Memories returns the names of a tenant's memories, sorted.
-func (c *Conn) Memories(ctx context.Context, t session.Tenant) (all []string, err error) {
+func (c *Requests) Memories(ctx context.Context, t session.Tenant) (all []string, err error) {
 	for q := (wire.Query{}); ; q.AfterNote = all[len(all)-1] {
 		var page wire.Memory
 		if err := ask(ctx, c, t, messages.QueryMemory, q, &page); err != nil {
@@ -154,7 +154,7 @@ func (m *RemoteMemory) Each(ctx context.Context, under string, limit int, fn fun
 }
 
 // remember asks something of a memory as a client.
-func (c *Conn) remember(ctx context.Context, t session.Tenant, r *remembering) (out remembered, err error) {
+func (c *Requests) remember(ctx context.Context, t session.Tenant, r *remembering) (out remembered, err error) {
 	q := wire.Query{Memory: r.Memory, URI: r.URI, AfterNote: r.Key, Limit: r.Limit}
 	switch r.Op {
 	case memoryWrite:
@@ -180,12 +180,12 @@ func (c *Conn) remember(ctx context.Context, t session.Tenant, r *remembering) (
 
 // change asks for a change of a memory. It may be made twice. While a node has too much
 // under way the request is sent again.
-func (c *Conn) change(ctx context.Context, t session.Tenant, r *remembering, verb string) error {
+func (c *Requests) change(ctx context.Context, t session.Tenant, r *remembering, verb string) error {
 	body, err := messages.Encode(messages.Control{URI: r.URI, Text: r.Text})
 	if err != nil {
 		return err
 	}
-	user, err := c.Conn.User(ctx, t)
+	user, err := c.conn.User(ctx, t)
 	if err != nil {
 		return err
 	}

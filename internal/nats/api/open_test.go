@@ -72,7 +72,7 @@ func TestOpenRuns(t *testing.T) {
 		list := func(states []run.State) (ids []string, pages int) {
 			t.Helper()
 			for q := (wire.Query{States: states, Limit: page}); ; pages++ {
-				data, err := n.conn.Query(t.Context(), session.DefaultTenant, messages.QueryRuns, q)
+				data, err := n.conn.Requests.Query(t.Context(), session.DefaultTenant, messages.QueryRuns, q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +108,7 @@ func TestOpenRuns(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		ids, after := count()
 		asked.Store(0)
-		if _, err := n.conn.Query(t.Context(), session.DefaultTenant, messages.QueryLive, wire.Query{Run: "behind"}); err != nil {
+		if _, err := n.conn.Requests.Query(t.Context(), session.DefaultTenant, messages.QueryLive, wire.Query{Run: "behind"}); err != nil {
 			t.Error(err)
 		}
 		if synctest.Wait(); asked.Load() > 0 {

@@ -165,7 +165,7 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q wire.Query) (any,
 			Attempt: res.Attempt, Usage: res.Usage, Ended: res.EndedMS,
 		}, nil
 	case errors.Is(err, run.ErrUnknownRun) && q.All:
-		waits, failed := a.c.taskWaits(ctx, t, q.Run)
+		waits, failed := a.c.controls.taskWaits(ctx, t, q.Run)
 		if failed != nil || waits {
 			return messages.RunInfo{Run: q.Run, State: run.Queued}, failed
 		}

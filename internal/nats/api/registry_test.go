@@ -21,12 +21,12 @@ func TestNewerEntryStays(t *testing.T) {
 	announce := func(ctx context.Context, c *Conn, description string) error {
 		data, err := messages.Encode(wire.Tool{Name: "weather", Description: description})
 		if err == nil {
-			err = c.controlTool(ctx, tenant, "weather", messages.VerbToolAnnounce, data)
+			err = c.controls.controlTool(ctx, tenant, "weather", messages.VerbToolAnnounce, data)
 		}
 		return err
 	}
 	withdraw := func(ctx context.Context, c *Conn) error {
-		return c.controlTool(ctx, tenant, "weather", messages.VerbToolWithdraw, nil)
+		return c.controls.controlTool(ctx, tenant, "weather", messages.VerbToolWithdraw, nil)
 	}
 	register := func(ctx context.Context, c *Conn, revision string) error {
 		return c.Dispatch.Registry.Register(ctx, "gpu", []wire.Workflow{{Name: "w", Revision: revision}})
@@ -128,19 +128,19 @@ func TestAnnouncedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		data := json.RawMessage(`{"name":"weather","description":"Weather."}`)
-		if err := old.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
+		if err := old.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
 		}
 		next := layer.DialThrough(t, w, o)
 		hook, fired := natstest.Once("PUB $KV.REGISTRY.", func([]byte) bool {
-			if err := old.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolWithdraw, nil); err != nil {
+			if err := old.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolWithdraw, nil); err != nil {
 				t.Error(err)
 			}
 			return true
 		})
 		w.Set(nil, hook)
 		data = json.RawMessage(`{"name":"weather","description":"Better weather."}`)
-		if err := next.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
+		if err := next.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
 		}
 		all, err := next.Tools(t.Context(), session.DefaultTenant)
@@ -155,7 +155,7 @@ func TestAnnouncedAgain(t *testing.T) {
 func TestLaggingReplica(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		data := json.RawMessage(`{"name":"weather","description":"Better weather."}`)
-		if err := c.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
+		if err := c.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Dispatch.Registry.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {

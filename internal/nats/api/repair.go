@@ -22,10 +22,10 @@ const (
 )
 
 // controlRepair has the relay of a partition repair its lineage.
-func (c *Conn) controlRepair(ctx context.Context, of wire.Controlled) wire.RepairAnswer {
+func (c *controls) controlRepair(ctx context.Context, of wire.Controlled) wire.RepairAnswer {
 	ctx, cancel := context.WithTimeout(ctx, repairFor)
 	defer cancel()
-	a := wire.RepairAnswer{Partitions: c.Streams.Partitions()}
+	a := wire.RepairAnswer{Partitions: c.all.Streams.Partitions()}
 	p, err := strconv.ParseUint(of.ID, 10, 32)
 	switch {
 	case of.Verb != messages.VerbRepair:
@@ -33,7 +33,7 @@ func (c *Conn) controlRepair(ctx context.Context, of wire.Controlled) wire.Repai
 	case err != nil || uint32(p) >= a.Partitions: //nolint:gosec // of 32 bits
 		err = fmt.Errorf("partition %q: %w: there are %d, from 0", of.ID, run.ErrMalformed, a.Partitions)
 	default:
-		a.Repaired, err = c.Projections.RepairLineage(ctx, uint32(p)) //nolint:gosec // of 32 bits
+		a.Repaired, err = c.all.Projections.RepairLineage(ctx, uint32(p)) //nolint:gosec // of 32 bits
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && err != nil {
 		a.Answer = wire.Answer{Note: wire.RepairGoesOn}
@@ -45,8 +45,8 @@ func (c *Conn) controlRepair(ctx context.Context, of wire.Controlled) wire.Repai
 
 // Repair has the lineage of all partitions repaired, one after the other, and returns what
 // each relay did. It asks again while a relay is at work.
-func (c *Conn) Repair(ctx context.Context, t session.Tenant) (all []wire.Repaired, err error) {
-	user, err := c.Conn.User(ctx, t)
+func (c *Requests) Repair(ctx context.Context, t session.Tenant) (all []wire.Repaired, err error) {
+	user, err := c.conn.User(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (c *Conn) Repair(ctx context.Context, t session.Tenant) (all []wire.Repaire
 	defer cancel()
 	wait := conn.NewBackoff()
 	for p := uint32(0); ; {
-		data, err := c.Conn.Ask(ctx, messages.RepairSubject(t, user, p), nil)
+		data, err := c.conn.Ask(ctx, messages.RepairSubject(t, user, p), nil)
 		var a wire.RepairAnswer
 		if err == nil {
 			a, err = messages.Decode[wire.RepairAnswer]("answer", data)

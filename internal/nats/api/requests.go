@@ -34,9 +34,12 @@ const (
 	longestElse = 3 * time.Second
 )
 
+// Requests are the requests of clients over one connection. It is safe for concurrent use.
+type Requests struct{ conn *conn.Conn }
+
 // question asks for something that may be answered twice, and takes the first
 // answer. It asks again after a first pause, then after longer ones.
-func (c *Conn) question(ctx context.Context, subject string, data []byte, pause time.Duration) ([]byte, error) {
+func (c *Requests) question(ctx context.Context, subject string, data []byte, pause time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, conn.AskTimeout)
 	type answer struct {
 		data []byte
@@ -54,7 +57,7 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte, pause 
 			return a.data, a.err
 		case <-wait.C:
 			asking.Go(func() {
-				d, err := c.Conn.Ask(ctx, subject, data)
+				d, err := c.conn.Ask(ctx, subject, data)
 				answers <- answer{d, err}
 			})
 			if asked++; asked < askMost {
@@ -69,8 +72,8 @@ func (c *Conn) question(ctx context.Context, subject string, data []byte, pause 
 // that again with the same body is harmless, so a server that is silent is asked
 // again: one whose disk has just become full answers no earlier request. ErrFull means that too many tasks
 // wait or the disk is full, and nothing was stored.
-func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
-	user, err := c.Conn.User(ctx, t)
+func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
+	user, err := c.conn.User(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -99,7 +102,7 @@ func (c *Conn) Submit(ctx context.Context, t session.Tenant, workflow string, bo
 
 // Query asks and returns the body of the answer, or the error that it is. More
 // than one node may be asked, when none answers soon.
-func (c *Conn) Query(ctx context.Context, t session.Tenant, verb string, q wire.Query) ([]byte, error) {
+func (c *Requests) Query(ctx context.Context, t session.Tenant, verb string, q wire.Query) ([]byte, error) {
 	body, err := messages.Encode(q)
 	if err != nil {
 		return nil, err
@@ -136,7 +139,7 @@ func elsewhere(ctx context.Context, put func(ctx context.Context) error) error {
 // says what success alone does not. Each request has an id, drawn if there is none, with
 // which more than one node may be asked when none answers soon: it is taken once,
 // and all are told the same.
-func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb string, b messages.Control) (note string, err error) {
+func (c *Requests) Control(ctx context.Context, t session.Tenant, id run.ID, verb string, b messages.Control) (note string, err error) {
 	if b.ID == "" {
 		b.ID = rand.Text()
 	}
@@ -144,7 +147,7 @@ func (c *Conn) Control(ctx context.Context, t session.Tenant, id run.ID, verb st
 	if err != nil {
 		return "", err
 	}
-	user, err := c.Conn.User(ctx, t)
+	user, err := c.conn.User(ctx, t)
 	if err != nil {
 		return "", err
 	}
@@ -172,9 +175,9 @@ func answered(ctx context.Context, ask func(ctx context.Context) ([]byte, error)
 
 // Watch is a subscription to what is published live.
 type Watch struct {
-	c    *Conn
-	sub  *nats.Subscription
-	link context.Context
+	requests *Requests
+	sub      *nats.Subscription
+	link     context.Context
 }
 
 // Live is a message of a Watch. Gap says, instead, that messages may have been
@@ -186,18 +189,18 @@ type Live struct {
 }
 
 // Watch subscribes to a subject, from now on.
-func (c *Conn) Watch(ctx context.Context, subject string) (*Watch, error) {
-	w := &Watch{c: c, link: c.Conn.Linked()}
+func (c *Requests) Watch(ctx context.Context, subject string) (*Watch, error) {
+	w := &Watch{requests: c, link: c.conn.Linked()}
 	var err error
-	if w.sub, err = c.Conn.NC.SubscribeSync(subject); err != nil {
+	if w.sub, err = c.conn.NC.SubscribeSync(subject); err != nil {
 		return nil, fmt.Errorf("nats/api: watch %s: %w", subject, err)
 	}
-	if err := c.Conn.InEffect(ctx, subject); errors.Is(err, conn.ErrDenied) {
+	if err := c.conn.InEffect(ctx, subject); errors.Is(err, conn.ErrDenied) {
 		w.Close()
 		return nil, fmt.Errorf("nats/api: watch: %w", err)
 	} else if err != nil {
 		w.Close()
-		return nil, fmt.Errorf("%w: watch %s: %s: %w", conn.ErrUnreachable, subject, c.Conn.Servers(), err)
+		return nil, fmt.Errorf("%w: watch %s: %s: %w", conn.ErrUnreachable, subject, c.conn.Servers(), err)
 	}
 	return w, nil
 }
@@ -215,10 +218,10 @@ func (w *Watch) Next(ctx context.Context) (Live, error) {
 		return Live{Gap: true}, nil
 	case ctx.Err() != nil:
 		return Live{}, ctx.Err()
-	case w.link.Err() != nil && !w.c.Conn.NC.IsClosed():
+	case w.link.Err() != nil && !w.requests.conn.NC.IsClosed():
 		// The subscription is restored with the connection: a client that asks after
 		// that, successfully, has missed nothing in between.
-		w.link = w.c.Conn.Linked()
+		w.link = w.requests.conn.Linked()
 		return Live{Gap: true}, nil
 	}
 	return Live{}, fmt.Errorf("nats/api: watch %s: %w", w.sub.Subject, err)

@@ -29,12 +29,12 @@ var rerunID = regexp.MustCompile(`-r[0-9]+$`)
 // rerun submits the task of a run again and returns the new run's id, the same
 // one for each time that the same request comes. The task is what the run's home
 // log recorded, without its times; it is from the user who submitted it, by way of user.
-func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, user, request string) (run.ID, error) {
-	home, err := c.Logs.RunSession(ctx, t, id)
+func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user, request string) (run.ID, error) {
+	home, err := c.all.Logs.RunSession(ctx, t, id)
 	if err != nil {
 		return "", err
 	}
-	values := journal.NewValues(c.Logs.Log())
+	values := journal.NewValues(c.all.Logs.Log())
 	h, err := values.Recording(ctx, home, id)
 	if err != nil {
 		return "", err
@@ -52,7 +52,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, user, req
 	if task.ID, err = c.nextRerun(ctx, t, id, request); err != nil {
 		return "", err
 	}
-	if err := c.Dispatch.Admit(ctx, session.Key{Tenant: t, ID: c.Logs.HomeOf(t, task.ID)}); err != nil {
+	if err := c.all.Dispatch.Admit(ctx, session.Key{Tenant: t, ID: c.all.Logs.HomeOf(t, task.ID)}); err != nil {
 		return "", fmt.Errorf("run %s again as %s: %w", id, task.ID, err)
 	}
 	body, err := task.Encode()
@@ -60,7 +60,7 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, user, req
 		return "", err
 	}
 	from := messages.Submitter{By: cmp.Or(h.Record.By, messages.UserAnonymous), Via: user}
-	err = c.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Data: body})
+	err = c.all.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Data: body})
 	if errors.Is(err, conn.ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}
@@ -69,17 +69,17 @@ func (c *Conn) rerun(ctx context.Context, t session.Tenant, id run.ID, user, req
 
 // nextRerun finds the id that a request has, or else takes the first one that no
 // rerun has.
-func (c *Conn) nextRerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
+func (c *controls) nextRerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
 	base := rerunID.ReplaceAllString(string(id), "")
 	for n := 1; n <= maxReruns; n++ {
 		number := "-r" + strconv.Itoa(n)
 		next := base[:min(len(base), maxID-len(number))] + number
 		subject := streams.KeySubject(streams.BucketAlias, wire.RerunAliasKey(t, run.ID(next)))
-		have, taken, err := eventlog.ReadAlias(ctx, c.Logs, subject)
+		have, taken, err := eventlog.ReadAlias(ctx, c.all.Logs, subject)
 		if err == nil && taken == 0 {
 			// A run that was submitted under such an id is no rerun.
-			if _, taken, err = eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject(t, run.ID(next))); taken == 0 && err == nil {
-				have, _, _, err = eventlog.CreateAlias(ctx, c.Logs, subject, wire.Alias{Request: request})
+			if _, taken, err = eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(t, run.ID(next))); taken == 0 && err == nil {
+				have, _, _, err = eventlog.CreateAlias(ctx, c.all.Logs, subject, wire.Alias{Request: request})
 			}
 		}
 		if err != nil {

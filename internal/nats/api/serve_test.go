@@ -53,7 +53,7 @@ func TestServeOverLostConnection(t *testing.T) {
 func TestServiceThatIsNot(t *testing.T) {
 	const tenant = session.DefaultTenant
 	serve := func(ctx context.Context, c *Conn, answer string) (*conn.Service, error) {
-		return c.ServeTool(ctx, tenant, "weather", func(ctx context.Context, _ wire.ToolCall) wire.ToolAnswer {
+		return c.Requests.ServeTool(ctx, tenant, "weather", func(ctx context.Context, _ wire.ToolCall) wire.ToolAnswer {
 			if ctx.Err() != nil {
 				answer = `"the service is over"`
 			}
@@ -144,7 +144,7 @@ func TestServiceEnds(t *testing.T) {
 				}
 				answered := make(chan error, 1)
 				go func() {
-					_, err := c.AskNode(t.Context(), "n1", "wait", struct{}{})
+					_, err := c.Requests.AskNode(t.Context(), "n1", "wait", struct{}{})
 					answered <- err
 				}()
 				<-taken
@@ -179,10 +179,10 @@ func TestServicePanics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.AskNode(t.Context(), "n1", "do", map[string]bool{"fail": true}); err == nil || !strings.Contains(err.Error(), "no such luck") {
+		if _, err := c.Requests.AskNode(t.Context(), "n1", "do", map[string]bool{"fail": true}); err == nil || !strings.Contains(err.Error(), "no such luck") {
 			t.Errorf("a request that panics: %v", err)
 		}
-		if _, err := c.AskNode(t.Context(), "n1", "do", struct{}{}); err != nil {
+		if _, err := c.Requests.AskNode(t.Context(), "n1", "do", struct{}{}); err != nil {
 			t.Errorf("the next one: %v", err)
 		}
 		if err := s.Stop(); err != nil {
@@ -195,18 +195,18 @@ func TestServicePanics(t *testing.T) {
 // and told the reason where there is none. Both are asked with the same id.
 func TestStoppingNode(t *testing.T) {
 	query := func(ctx context.Context, c *Conn) error {
-		data, err := c.Query(ctx, "default", messages.QueryRuns, wire.Query{})
+		data, err := c.Requests.Query(ctx, "default", messages.QueryRuns, wire.Query{})
 		if err == nil && len(data) == 0 {
 			return errors.New("the answer is empty")
 		}
 		return err
 	}
 	cancel := func(ctx context.Context, c *Conn) error {
-		_, err := c.Control(ctx, "default", "r", messages.VerbCancel, messages.Control{})
+		_, err := c.Requests.Control(ctx, "default", "r", messages.VerbCancel, messages.Control{})
 		return err
 	}
-	withdraw := func(ctx context.Context, c *Conn) error { return c.WithdrawTool(ctx, "default", "t") }
-	dropLetter := func(ctx context.Context, c *Conn) error { return c.DropDeadLetter(ctx, "default", 7, "", "") }
+	withdraw := func(ctx context.Context, c *Conn) error { return c.Requests.WithdrawTool(ctx, "default", "t") }
+	dropLetter := func(ctx context.Context, c *Conn) error { return c.Requests.DropDeadLetter(ctx, "default", 7, "", "") }
 	answer := func(err error) any { return wire.AnswerOf(err) }
 	for name, tc := range map[string]struct {
 		subject string

@@ -226,7 +226,7 @@ func (n *node) servedSoon(t *testing.T, nc *nats.Conn, tenant session.Tenant, id
 func tenantResult(t *testing.T, c *api.Conn, tenant session.Tenant, id run.ID) messages.Result {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		data, err := c.Query(t.Context(), tenant, messages.QueryResult, wire.Query{Run: id})
+		data, err := c.Requests.Query(t.Context(), tenant, messages.QueryResult, wire.Query{Run: id})
 		if err == nil {
 			var r messages.Result
 			if err := json.Unmarshal(data, &r); err != nil {
@@ -411,7 +411,7 @@ func TestDeadLetters(t *testing.T) {
 		tenant := session.DefaultTenant
 		page := func(after uint64, limit int) wire.DeadLetters {
 			t.Helper()
-			p, err := c.DeadLetters(t.Context(), tenant, after, limit)
+			p, err := c.Requests.DeadLetters(t.Context(), tenant, after, limit)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -428,35 +428,35 @@ func TestDeadLetters(t *testing.T) {
 		if p := page(0, 2); len(p.Letters) != 2 || p.Next == 0 || len(page(p.Next, 2).Letters) != 1 {
 			t.Errorf("page %+v", p)
 		}
-		if l, err := c.DeadLetter(t.Context(), tenant, at["m1"]); err != nil || l.Code != run.CodeMalformed || string(l.Payload()) != `{"id":"m1","inptu":"a mistake"}` {
+		if l, err := c.Requests.DeadLetter(t.Context(), tenant, at["m1"]); err != nil || l.Code != run.CodeMalformed || string(l.Payload()) != `{"id":"m1","inptu":"a mistake"}` {
 			t.Errorf("letter %+v, %v", l, err)
 		}
 
-		if _, err := c.RetryDeadLetter(t.Context(), tenant, at["m1"], "ann"); run.CodeOf(err) != run.CodeOf(run.ErrState) {
+		if _, err := c.Requests.RetryDeadLetter(t.Context(), tenant, at["m1"], "ann"); run.CodeOf(err) != run.CodeOf(run.ErrState) {
 			t.Errorf("retry of a malformed task: %v", err)
 		}
-		if _, err := c.RetryDeadLetter(t.Context(), tenant, 999, "ann"); run.CodeOf(err) != run.CodeOf(session.ErrNotFound) {
+		if _, err := c.Requests.RetryDeadLetter(t.Context(), tenant, 999, "ann"); run.CodeOf(err) != run.CodeOf(session.ErrNotFound) {
 			t.Errorf("retry of no letter: %v", err)
 		}
-		if err := c.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", "a typing mistake"); err != nil {
+		if err := c.Requests.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", "a typing mistake"); err != nil {
 			t.Error(err)
 		}
-		if err := c.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", ""); run.CodeOf(err) != run.CodeOf(run.ErrState) {
+		if err := c.Requests.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", ""); run.CodeOf(err) != run.CodeOf(run.ErrState) {
 			t.Errorf("dropped twice: %v", err)
 		}
-		id, err := c.RetryDeadLetter(t.Context(), tenant, at["r1"], "ann")
+		id, err := c.Requests.RetryDeadLetter(t.Context(), tenant, at["r1"], "ann")
 		if err != nil || id == "r1" {
 			t.Fatalf("run %s, %v", id, err)
 		}
 		if r := resultOf(t, nc, string(id)); r["output"] != "echo: another" {
 			t.Errorf("result %v", r)
 		}
-		if again, err := c.RetryDeadLetter(t.Context(), tenant, at["r1"], "ann"); err != nil || again != id {
+		if again, err := c.Requests.RetryDeadLetter(t.Context(), tenant, at["r1"], "ann"); err != nil || again != id {
 			t.Errorf("retried twice: %s, %v", again, err)
 		}
 		// Now a node offers the other one.
 		m := startNodeWith(t, n.srv, "node-2", &spec{only: []flow.Registration{nap}, pool: "sleepers"})
-		if id, err = c.RetryDeadLetter(t.Context(), tenant, at["n1"], "ann"); err != nil {
+		if id, err = c.Requests.RetryDeadLetter(t.Context(), tenant, at["n1"], "ann"); err != nil {
 			t.Fatal(err)
 		}
 		succeeded(t, nc, string(id))
@@ -478,16 +478,16 @@ func TestDroppedLetter(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Conn.Close()
-		p, err := c.DeadLetters(t.Context(), session.DefaultTenant, 0, 0)
+		p, err := c.Requests.DeadLetters(t.Context(), session.DefaultTenant, 0, 0)
 		if err != nil || len(p.Letters) != 1 {
 			t.Fatalf("letters %+v, %v", p, err)
 		}
 		at := p.Letters[0].At
-		if err := c.DropDeadLetter(t.Context(), session.DefaultTenant, at, "ann", "not needed"); err != nil {
+		if err := c.Requests.DropDeadLetter(t.Context(), session.DefaultTenant, at, "ann", "not needed"); err != nil {
 			t.Fatal(err)
 		}
 		m := startNodeWith(t, n.srv, "node-2", &spec{only: []flow.Registration{nap}, pool: "sleepers"})
-		if _, err := c.RetryDeadLetter(t.Context(), session.DefaultTenant, at, "ann"); run.CodeOf(err) != run.CodeState {
+		if _, err := c.Requests.RetryDeadLetter(t.Context(), session.DefaultTenant, at, "ann"); run.CodeOf(err) != run.CodeState {
 			t.Errorf("retry of a letter that was dropped: %v", err)
 		}
 		time.Sleep(5 * time.Second)

@@ -69,17 +69,17 @@ func (a answerer) tools(ctx context.Context, t session.Tenant, _ wire.Query) (an
 }
 
 // controlTool announces a tool or takes it away.
-func (c *Conn) controlTool(ctx context.Context, t session.Tenant, name, verb string, data []byte) error {
+func (c *controls) controlTool(ctx context.Context, t session.Tenant, name, verb string, data []byte) error {
 	switch verb {
 	case messages.VerbToolAnnounce:
 		return c.announceTool(ctx, t, name, data)
 	case messages.VerbToolWithdraw:
-		return c.Dispatch.Registry.Unregister(ctx, wire.ToolKey(t, name))
+		return c.all.Dispatch.Registry.Unregister(ctx, wire.ToolKey(t, name))
 	}
 	return fmt.Errorf("tool %q: verb %q: %w: %s or %s", name, verb, run.ErrMalformed, messages.VerbAnnounce, messages.VerbWithdraw)
 }
 
-func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, data []byte) error {
+func (c *controls) announceTool(ctx context.Context, t session.Tenant, name string, data []byte) error {
 	v, err := wire.DecodeTool(data)
 	if err == nil {
 		err = v.Check(name)
@@ -90,10 +90,10 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if _, builtin := tool.ByName(name); builtin { // which agents get, and not this one
 		return &strict.Error{Message: "tool", Field: "name", Problem: "the tool " + name + " is built into every node", Remedy: "choose another name"}
 	}
-	if err := c.ToolOf(t, v).Spec().Check(); err != nil {
+	if err := c.all.Requests.ToolOf(t, v).Spec().Check(); err != nil {
 		return &strict.Error{Message: "tool", Field: "input", Problem: strict.Problem(err), Remedy: "send the JSON Schema of an object"}
 	}
-	all, err := c.Tools(ctx, t)
+	all, err := c.all.Tools(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 	if err != nil {
 		return err
 	}
-	if err := c.Dispatch.Registry.Enter(ctx, wire.ToolKey(t, name), entry); err != nil {
+	if err := c.all.Dispatch.Registry.Enter(ctx, wire.ToolKey(t, name), entry); err != nil {
 		return fmt.Errorf("nats/api: announce tool %s: %w", name, err)
 	}
 	return nil
@@ -113,7 +113,7 @@ func (c *Conn) announceTool(ctx context.Context, t session.Tenant, name string, 
 
 // AnnounceTool puts a tool on offer to a tenant, and replaces what was there
 // under its name. It needs the right to request its ToolControlSubject.
-func (c *Conn) AnnounceTool(ctx context.Context, t session.Tenant, v wire.Tool) error {
+func (c *Requests) AnnounceTool(ctx context.Context, t session.Tenant, v wire.Tool) error {
 	body, err := messages.Encode(v)
 	if err != nil {
 		return err
@@ -122,28 +122,28 @@ func (c *Conn) AnnounceTool(ctx context.Context, t session.Tenant, v wire.Tool) 
 }
 
 // WithdrawTool takes a tool away; one that is not there is no error.
-func (c *Conn) WithdrawTool(ctx context.Context, t session.Tenant, name string) error {
+func (c *Requests) WithdrawTool(ctx context.Context, t session.Tenant, name string) error {
 	return c.controlledTool(ctx, t, name, messages.VerbWithdraw, nil)
 }
 
-func (c *Conn) controlledTool(ctx context.Context, t session.Tenant, name, verb string, body []byte) error {
-	user, err := c.Conn.User(ctx, t)
+func (c *Requests) controlledTool(ctx context.Context, t session.Tenant, name, verb string, body []byte) error {
+	user, err := c.conn.User(ctx, t)
 	if err != nil {
 		return err
 	}
 	subject := messages.ToolControlSubject(t, user, name, verb)
-	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) { return c.Conn.Ask(ctx, subject, body) })
+	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) { return c.conn.Ask(ctx, subject, body) })
 	return err
 }
 
 // ServeTool answers the calls of a tool until the service is stopped; several
 // processes that do share them. It does not announce the tool.
-func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer) (*conn.Service, error) {
+func (c *Requests) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer) (*conn.Service, error) {
 	if err := session.ValidID("tool", name); err != nil {
 		return nil, err
 	}
 	subject := messages.ToolSubject(t, name)
-	s := c.Conn.NewService(ctx)
+	s := c.conn.NewService(ctx)
 	s.Limit = messages.MaxToolTimeoutMS * time.Millisecond
 	answer := func(m *nats.Msg, a wire.ToolAnswer) {
 		data, err := messages.Encode(a)
@@ -154,10 +154,10 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 			err = m.Respond(data)
 		}
 		if err != nil {
-			c.Conn.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
+			c.conn.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
 		}
 	}
-	sub, err := c.Conn.NC.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
+	sub, err := c.conn.NC.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
 		if m.Reply == "" {
 			return
 		}
@@ -168,7 +168,7 @@ func (c *Conn) ServeTool(ctx context.Context, t session.Tenant, name string, han
 		}
 		s.Go(conn.RequestOf(m), func(ctx context.Context) { answer(m, handle(ctx, call)) }, func(err error) { answer(m, failedAnswer(err)) })
 	})
-	return s.Begun(ctx, c.Conn, subject, sub, err)
+	return s.Begun(ctx, c.conn, subject, sub, err)
 }
 
 // failedAnswer tells a model what went wrong.
@@ -179,13 +179,13 @@ func failedAnswer(err error) wire.ToolAnswer {
 
 // ToolOf returns a tool that a process announced, for an agent: its calls are
 // requests on its subject. Arguments are checked here before.
-func (c *Conn) ToolOf(t session.Tenant, v wire.Tool) tool.Tool { return &remoteTool{c, t, v} }
+func (c *Requests) ToolOf(t session.Tenant, v wire.Tool) tool.Tool { return &remoteTool{c, t, v} }
 
 // remoteTool calls a tool of another process.
 type remoteTool struct {
-	c      *Conn
-	tenant session.Tenant
-	v      wire.Tool
+	requests *Requests
+	tenant   session.Tenant
+	v        wire.Tool
 }
 
 // Spec implements tool.Tool.
@@ -218,7 +218,7 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 	defer cancel()
 	began := time.Now()
 	for wait := conn.NewBackoff(); ; {
-		m, err := r.c.Conn.Await(inside, messages.ToolSubject(r.tenant, r.v.Name), body)
+		m, err := r.requests.conn.Await(inside, messages.ToolSubject(r.tenant, r.v.Name), body)
 		absent, unsent := errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded)
 		switch {
 		case err == nil:

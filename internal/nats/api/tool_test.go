@@ -32,7 +32,7 @@ func TestToolCutOff(t *testing.T) {
 				o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 				program, caller := layer.Dial(t, o), layer.DialThrough(t, w, o)
 				var calls atomic.Int64
-				s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, wire.ToolCall) wire.ToolAnswer {
+				s, err := program.Requests.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, wire.ToolCall) wire.ToolAnswer {
 					calls.Add(1)
 					return wire.ToolAnswer{Body: json.RawMessage(`"counted"`)}
 				})
@@ -42,7 +42,7 @@ func TestToolCutOff(t *testing.T) {
 				v := wire.Tool{Name: "count", Effect: effect.String()}
 				hook, fired := natstest.Once("counted", natstest.Drop)
 				w.Set(hook, nil)
-				_, err = caller.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+				_, err = caller.Requests.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 				if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "count") {
 					t.Errorf("the call ended with %v", err)
 				}
@@ -69,7 +69,7 @@ func TestToolOfNobody(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := layer.Dial(t, streamstest.NodeOptions(natstest.Start(t, nil)))
 			began := time.Now()
-			_, err := c.ToolOf(session.DefaultTenant, wire.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
+			_, err := c.Requests.ToolOf(session.DefaultTenant, wire.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
 				Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 			f, ok := errors.AsType[*tool.Failure](err)
 			if !ok || f.Kind != tool.Unavailable || !strings.Contains(f.Message, "no program answers the tool count") {
@@ -89,7 +89,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 		o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 		program, caller := layer.Dial(t, o), layer.DialThrough(t, w, o)
 		var calls atomic.Int64
-		s, err := program.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, wire.ToolCall) wire.ToolAnswer {
+		s, err := program.Requests.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, wire.ToolCall) wire.ToolAnswer {
 			return wire.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}
 		})
 		if err != nil {
@@ -101,7 +101,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.AfterFunc(2*time.Second, func() { w.Set(nil, nil) })
-		r, err := caller.ToolOf(session.DefaultTenant, wire.Tool{Name: "count"}).
+		r, err := caller.Requests.ToolOf(session.DefaultTenant, wire.Tool{Name: "count"}).
 			Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 		if err != nil || calls.Load() != 1 {
 			t.Errorf("%+v, %v after %d calls", r, err, calls.Load())
@@ -121,7 +121,7 @@ func TestSlowTool(t *testing.T) {
 			caller := layer.Dial(t, streamstest.NodeOptions(srv))
 			user, password := srv.Tool()
 			program := layer.Dial(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true})
-			s, err := program.ServeTool(t.Context(), session.DefaultTenant, "slow", func(context.Context, wire.ToolCall) wire.ToolAnswer {
+			s, err := program.Requests.ServeTool(t.Context(), session.DefaultTenant, "slow", func(context.Context, wire.ToolCall) wire.ToolAnswer {
 				time.Sleep(takes)
 				return wire.ToolAnswer{Body: json.RawMessage(`"done"`)}
 			})
@@ -132,7 +132,7 @@ func TestSlowTool(t *testing.T) {
 			var calls sync.WaitGroup
 			for range 5 {
 				calls.Go(func() {
-					r, err := caller.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+					r, err := caller.Requests.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 					if body, ok := r.Body.(json.RawMessage); err != nil || !ok || string(body) != `"done"` {
 						t.Errorf("a call that takes %v ended with %s, %v", takes, r.Body, err)
 					}

@@ -149,7 +149,7 @@ func TestFrozenAnswerer(t *testing.T) {
 			submit(t, nc, "question", fmt.Sprintf(`{"id":%q}`, id))
 			time.Sleep(100 * time.Millisecond)
 			began := time.Now()
-			if _, err := conn.Control(t.Context(), session.DefaultTenant, id, messages.VerbApprove, messages.Control{Step: "0", By: "ann"}); err != nil {
+			if _, err := conn.Requests.Control(t.Context(), session.DefaultTenant, id, messages.VerbApprove, messages.Control{Step: "0", By: "ann"}); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
 			if d := time.Since(began); d > 28*time.Second {

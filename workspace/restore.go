@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/filelock"
 	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/internal/manifest"
 )
@@ -151,7 +152,11 @@ func fetch(ctx context.Context, b blob.Store, root *os.Root, name string, e mani
 	}
 	// A byte more than the manifest says is as wrong as a byte less.
 	n, err := io.Copy(f, io.LimitReader(rc, e.Size+1))
-	if err := errors.Join(err, f.Close()); err != nil {
+	closed := f.Close
+	if e.Exec {
+		closed = func() error { return filelock.CloseWritten(f) }
+	}
+	if err := errors.Join(err, closed()); err != nil {
 		return fmt.Errorf("workspace: restore %q: %w", e.Path, err)
 	}
 	if n != e.Size {

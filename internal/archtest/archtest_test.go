@@ -57,8 +57,8 @@ var rules = map[string]rule{
 	"internal/confinement": {ours: list("internal/proc"), others: list("golang.org/x/sys")},
 	"sandbox/local":        {ours: list("sandbox", "internal/confinement", "internal/proc", "internal/excerpt", "internal/directory", "internal/loopback"), others: list("golang.org/x/sys"), test: list("internal/overlay", "sandbox/sandboxtest")},
 	"internal/filename":    {},
-	"internal/directory":   {ours: list("sandbox", "internal/filename")},
-	"internal/mirror":      {ours: list("sandbox", "internal/directory"), others: list("golang.org/x/sys")},
+	"internal/directory":   {ours: list("sandbox", "internal/filename", "internal/filelock")},
+	"internal/mirror":      {ours: list("sandbox", "internal/directory", "internal/filelock"), others: list("golang.org/x/sys")},
 	"internal/execd":       {ours: list("sandbox", "sandbox/local", "internal/directory", "internal/loopback", "internal/mirror"), others: list("golang.org/x/sys", "github.com/coder/websocket"), test: list("sandbox/sandboxtest")},
 	"sandbox/docker":       {ours: list("sandbox", "sandbox/local", "internal/proc", "internal/execd", "internal/directory", "internal/loopback"), others: list("github.com/docker/docker", "github.com/containerd/errdefs", "golang.org/x/sys"), test: list("sandbox/sandboxtest", "sandbox/scripted")},
 	"sandbox/kubernetes":   {ours: list("sandbox", "internal/execd"), others: list("k8s.io/client-go", "k8s.io/apimachinery"), test: list("sandbox/sandboxtest", "sandbox/scripted", "golang.org/x/sys")},
@@ -86,7 +86,7 @@ var rules = map[string]rule{
 	"internal/journal/journaltest": {ours: list("internal/commitlog", "internal/journal", "run", "session", "internal/transcript")},
 	"internal/manifest":            {ours: list("blob", "internal/excerpt", "internal/ignore", "internal/filename"), others: list("golang.org/x/text", "github.com/klauspost/compress"), test: list("workspace", "sandbox/sandboxtest")},
 	"internal/git":                 {ours: list("blob", "internal/manifest", "internal/filename"), test: list("sandbox/sandboxtest")},
-	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore", "internal/filename"), test: list("internal/overlay", "sandbox/sandboxtest")},
+	"workspace":                    {ours: list("blob", "internal/manifest", "internal/ignore", "internal/filename", "internal/filelock"), test: list("internal/overlay", "sandbox/sandboxtest")},
 	"internal/guide":               {ours: list("blob", "internal/manifest"), others: list("go.yaml.in/yaml/v3")},
 	"tool":                         {ours: list("session", "sandbox", "blob", "internal/ignore", "internal/guide", "internal/schema"), others: list("github.com/google/jsonschema-go", "golang.org/x/net"), test: list("sandbox/local", "sandbox/scripted")},
 	"internal/schema":              {ours: list("internal/excerpt"), others: list("github.com/google/jsonschema-go")},
@@ -165,7 +165,7 @@ var rules = map[string]rule{
 	"node":                {ours: anything, test: list("github.com/nats-io/nats.go", "go.yaml.in/yaml/v3")},
 	"internal/natsserver": {ours: list("internal/filelock", "session", "internal/nats/permission", "messages", "internal/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/natstest", "github.com/nats-io/nats.go")},
 	"internal/natstest":   {ours: list("internal/natsserver", "internal/scratch"), others: list("github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/nats-io/nkeys", "github.com/nats-io/jwt/v2")},
-	"internal/audit":      {test: list("internal/commitlog", "session", "internal/journal", "run", "flow", "internal/engine", "internal/engine/inprocess", "tool", "llm/scripted", "github.com/google/jsonschema-go")}, // it shares no code; its tests record logs
+	"internal/audit":      {others: list("github.com/google/jsonschema-go"), test: list("internal/commitlog", "session", "internal/journal", "run", "flow", "internal/engine", "internal/engine/inprocess", "tool", "llm/scripted")}, // it shares no code; its tests record logs
 	"internal/protection": {test: list("internal/commitlog", "actors", "internal/journal", "flow", "internal/audit", "internal/engine", "internal/natsserver", "internal/natstest", "internal/nats/api", "internal/nats/dispatch", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/conn", "run", "session", "tool")},
 	"internal/scratch":    {others: list("golang.org/x/sys")},
 	"internal/transcript": {},

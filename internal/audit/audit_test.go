@@ -152,7 +152,7 @@ func TestViolations(t *testing.T) {
 		{"another session's commit", audit.Chain, "one of acme/s9", at("s1", 3, func(e *envelope) { e.session = "s9" })},
 		{"the beginning is missing", audit.Chain, "begins with commit 1", at("t1", 1, func(e *envelope) { e.drop = true })},
 		// Format.
-		{"a field of another type", audit.Format, "attempt: type string", set("s1", 3, "step.intent", "attempt", "one")},
+		{"a field of another type", audit.Format, `attempt: type: one has type "string"`, set("s1", 3, "step.intent", "attempt", "one")},
 		{"a field is missing", audit.Format, "required", at("s1", 3, func(e *envelope) { delete(e.fact("step.intent").data, "call") })},
 		{"an unknown kind", audit.Format, "unknown kind", at("s1", 3, func(e *envelope) { e.facts[0].kind = "step.guess" })},
 		{"a later schema", audit.Format, "schema 2", at("s1", 3, func(e *envelope) { e.raw = replace(`"schema":1`, `"schema":2`) })},

@@ -26,7 +26,7 @@ func BenchmarkAudit(b *testing.B) {
 			l.commit(l.step(run, p, "model", model, l.chunk("assistant", text)))
 			l.commit(l.step(run, p+".0", "tool", `,"call":"`+run+"/"+p+`.0","effect":"read_only","row":true`, l.chunk("tool_result", text)))
 		}
-		l.commit(in(run+"/end", l.end(run, "succeeded", `,"result":`+l.link())))
+		l.commit(in(run+"/end", l.end(run, "succeeded", fmt.Sprintf(`,"result":%s,"usage":{"calls":%d,"input":%d,"output":%d}`, l.link(), turns, 100*turns, 20*turns))))
 		commits += 2*turns + 2
 	}
 	var all []audit.Message

@@ -15,9 +15,6 @@ const maxDepth = 64
 type scanner struct {
 	s string
 	i int
-	// newer, if set, is told of fields that a closed schema does not know, which
-	// are no mistake then.
-	newer func(field string)
 }
 
 // canonical reports whether s is one JSON value in canonical form.

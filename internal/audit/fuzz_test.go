@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/rathcluster/rath/internal/audit"
 )
@@ -137,73 +134,6 @@ func TestNoDump(t *testing.T) {
 		if _, err := audit.Run(t.Context(), audit.ReadDump(strings.NewReader(text)), &audit.Options{Schemas: schemas}); !errors.Is(err, audit.ErrInput) {
 			t.Errorf("%q: error %v, want %v", text, err, audit.ErrInput)
 		}
-	}
-}
-
-// TestSchemaAgrees compares the auditor's reading of the schemas with another
-// implementation's, on each event of the story with each of its fields spoilt.
-func TestSchemaAgrees(t *testing.T) {
-	text, err := schemaFiles.(interface {
-		ReadFile(string) ([]byte, error)
-	}).ReadFile("commit.v1.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s jsonschema.Schema
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
-	other, err := s.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := story(newWorld(t, nil))
-	n := 0
-	done := map[string]bool{}
-	for _, m := range w.events {
-		if m.Stream == "BLOB" {
-			continue
-		}
-		for _, by := range []any{nil, "", "zz zz", json.Number("-1"), true, []any{}, object{}, headA} {
-			commit := parse(t, string(m.Data))
-			events := commit["events"].([]any)
-			for _, e := range events {
-				data, ok := e.(object)["data"].(object)
-				if !ok {
-					continue
-				}
-				for field, was := range data {
-					name := fmt.Sprint(e.(object)["kind"], field, by)
-					if done[name] {
-						continue
-					}
-					done[name] = true
-					data[field] = by
-					raw := canonicalJSON(t, commit)
-					data[field] = was
-					var v any
-					if err := json.Unmarshal(raw, &v); err != nil {
-						t.Fatal(err)
-					}
-					wrong := other.Validate(v) != nil
-					alone := m
-					alone.Data, alone.Seq = raw, 1
-					r, err := audit.Run(t.Context(), streamed([]audit.Message{alone}), &audit.Options{Schemas: schemas})
-					if err != nil {
-						t.Fatal(err)
-					}
-					found := slices.ContainsFunc(r.Violations, func(v audit.Violation) bool {
-						return v.Invariant == audit.Format && strings.Contains(v.Expected, "as in commit.v1")
-					})
-					if n++; wrong != found {
-						t.Errorf("%s = %v in %s: the other says wrong %v, the auditor %v\n%s", field, by, e.(object)["kind"], wrong, found, violations(r))
-					}
-				}
-			}
-		}
-	}
-	if n < 500 {
-		t.Errorf("%d comparisons", n)
 	}
 }
 

@@ -40,31 +40,9 @@ type resultData struct {
 	Workspace string `json:"workspace"`
 }
 
-// compact returns JSON as a text that schemas can be held against: no white
-// space, keys sorted. ok is false for what is no JSON.
-func compact(data []byte) (string, bool) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil || d.More() {
-		return "", false
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if e.Encode(v) != nil {
-		return "", false
-	}
-	return strings.TrimSuffix(b.String(), "\n"), true
-}
-
 // decoded reads JSON that is as a schema says, or says what is wrong with it.
 func decoded[T any](s *schema, data []byte) (v T, problem string) {
-	text, ok := compact(data)
-	if !ok {
-		return v, "no JSON"
-	}
-	if problem = s.check(text); problem == "" && json.Unmarshal(data, &v) != nil {
+	if problem = s.check(string(data)); problem == "" && json.Unmarshal(data, &v) != nil {
 		problem = "it does not decode"
 	}
 	return v, problem

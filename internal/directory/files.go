@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rathcluster/rath/internal/filelock"
 	"github.com/rathcluster/rath/internal/filename"
 	"github.com/rathcluster/rath/sandbox"
 )
@@ -247,7 +248,7 @@ func (w *writer) Close() error {
 		return fs.ErrClosed
 	}
 	w.done = true
-	err := errors.Join(w.failed, w.file.Close())
+	err := errors.Join(w.failed, filelock.CloseWritten(w.file))
 	if enter := w.d.Enter(); enter != nil {
 		return errors.Join(enter, err) // the sandbox removed the file
 	}

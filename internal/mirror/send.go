@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rathcluster/rath/internal/filelock"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -173,7 +174,7 @@ func (s *sending) file(e Entry, local string, r *reader) (err error) {
 	if err := s.fill(f, perm, r); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if err := f.Close(); err != nil {
+	if err := filelock.CloseWritten(f); err != nil {
 		return err
 	}
 	if err := s.root.Rename(tmp, local); err != nil {

@@ -140,9 +140,6 @@ func (y *standby) close() {
 
 // start implements the platform's part of Exec.
 func (b *box) start(c command) (process, error) {
-	if err := settle(); err != nil {
-		return nil, err
-	}
 	j := confinement.Job{
 		Argv: c.argv, Env: c.env, Tmp: b.tmp, ABI: b.o.abi, ReadOnly: b.o.ReadOnly, Tasks: cmp.Or(b.most.PIDs, MaxTasks), Disk: b.most.Disk, Held: *b.held.Load(),
 		Groups: b.groups.enter, Net: b.groups.net,

@@ -3,7 +3,6 @@ package local_test
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -56,10 +55,17 @@ func TestWrittenIsRun(t *testing.T) {
 	defer others.Wait()
 	defer close(stop)
 	for range 30 {
-		if err := os.WriteFile(filepath.Join(dir, "program"), program, 0o755); err != nil {
+		w, err := b.Files().Create(t.Context(), "program")
+		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "./program"}})
+		if _, err := w.Write(program); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "chmod +x program && ./program"}})
 		if err != nil || string(e.Stdout.Bytes()) != "mine\n" {
 			t.Fatalf("%v: %s %d %q %q", err, e.Ended, e.Code, e.Stdout.Bytes(), e.Stderr.Bytes())
 		}

@@ -234,19 +234,22 @@ func (w *world) busy(ctx context.Context, atOnce int) {
 // be stuck for good.
 func (w *world) wreck() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), settle)
+	const wait = 30 * time.Second
+	ctx, cancel := context.WithTimeout(w.t.Context(), 3*wait)
 	defer cancel()
-	most, cancelMost := context.WithTimeout(ctx, settle/3)
+	most, cancelMost := context.WithTimeout(ctx, wait)
 	defer cancelMost()
 	if err := w.load.finish(most); err != nil {
 		text, _, _ := strings.Cut(err.Error(), "\n")
-		w.fail("%v after everything was healed: %s", settle/3, text)
+		w.fail("%v after everything was healed: %s", wait, text)
 	}
 	w.audit(ctx)
 }
 
-// settle bounds how long the last runs may take when nothing disturbs them.
-const settle = 90 * time.Second
+// settle bounds how long the last runs may take when nothing disturbs them but tasks that
+// end their nodes: each is run again alone until it has ended three, and a node begins
+// again, is missed and is given runs once more each time.
+const settle = 6 * time.Minute
 
 // heal ends all faults and starts what does not run.
 func (w *world) heal() {

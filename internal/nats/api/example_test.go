@@ -53,7 +53,7 @@ func connect(ctx context.Context, srv *natsserver.Server) (*api.Conn, error) {
 }
 
 // A commit is durable when Append returns, and a second writer is refused.
-func ExampleConn_Log() {
+func Example_log() {
 	ctx := context.Background()
 	srv, stop := start(ctx)
 	defer stop()
@@ -87,7 +87,7 @@ func ExampleConn_Log() {
 }
 
 // A blob is found under the digest of its bytes, by its tenant only.
-func ExampleConn_Blobs() {
+func Example_blobs() {
 	ctx := context.Background()
 	srv, stop := start(ctx)
 	defer stop()

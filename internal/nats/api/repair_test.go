@@ -86,26 +86,6 @@ func TestLineageBeginsAnew(t *testing.T) {
 	})
 }
 
-// TestLineageLosesItsEndUnseen has LINEAGE lose its end behind relays that stay connected, while
-// the sequences after it grow on, as with one replica that other relays store in, too: the first
-// message that a relay stores after that shows it the gap, which it fills.
-func TestLineageLosesItsEndUnseen(t *testing.T) {
-	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
-		n := startNode(t, srv, "node-1")
-		for i := range 3 {
-			n.submitted(t, nc, 20*i, 20*i+20)
-			ended(t, nc, 20*i, 20*i+20)
-			time.Sleep(2 * time.Second)
-			n.forgetLineage(t, 15, 0)
-		}
-		n.submitted(t, nc, 60, 70) // of both partitions
-		ended(t, nc, 60, 70)
-		time.Sleep(2 * time.Second)
-		n.checkLineage(t)
-		n.stop()
-	})
-}
-
 // TestRepairLineage has LINEAGE lose messages in the middle, of which some tell of a log that
 // was purged since: a repair derives the others again and keeps what there is of that log,
 // in the order of the commits. A second one finds nothing.

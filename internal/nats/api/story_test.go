@@ -404,7 +404,8 @@ func TestStoryOfQueries(t *testing.T) {
 		if ns := ask(t, nc, "rath.query.default.nodes", ``)["nodes"].([]any); len(ns) != 1 {
 			t.Errorf("nodes %v", ns)
 		}
-		if l := ask(t, nc, "rath.query.default.lineage", `{"session":"talk"}`); len(l["records"].([]any)) < 4 || l["next"] != l["last"] {
+		l := ask(t, nc, "rath.query.default.lineage", `{"session":"talk"}`)
+		if records := l["records"].([]any); len(records) < 4 || l["more"] != false || l["next"] != records[len(records)-1].(map[string]any)["cursor"] {
 			t.Errorf("lineage %v", l)
 		}
 		// Another tenant is out of reach.

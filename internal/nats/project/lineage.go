@@ -68,9 +68,6 @@ func (p *LineageRelay) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = service.Stop() }() // a process that still waits asks again
-	if p.batches, err = p.batchesOf(ctx); err != nil {
-		return err
-	}
 	defer p.C.setGap(p.Stream, false) // the next relay of the stream looks
 	p.asks = make(chan chan repairAnswer)
 	repairs, err := p.serveRepair(context.WithoutCancel(ctx))
@@ -92,6 +89,9 @@ var errReconnected = errors.New("nats/project: the connection over which the pos
 func (p *LineageRelay) follow(ctx context.Context) (err error) {
 	linked := p.C.conn.Linked()
 	p.life = p.C.conn.Incarnation()
+	if p.batches, err = p.batchesOf(ctx); err != nil {
+		return err
+	}
 	if err := p.locate(ctx); err != nil {
 		return err
 	}

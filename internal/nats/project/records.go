@@ -30,8 +30,8 @@ type batches struct {
 	// An error leaves open whether the first ones are stored. It is nil if the stream
 	// takes one at a time.
 	publish func(ctx context.Context, some []*nats.Msg) (uint64, error)
-	// alone is set where one server holds LINEAGE and other relays store in it, too. When
-	// that server lost the end, the sequence of the next message does not show it. A repair
+	// alone is set where another server alone holds LINEAGE, and other relays store in it, too.
+	// When that server lost the end, the sequence of the next message does not show it. A repair
 	// begins behind a message that may be another relay's, and does not look.
 	alone bool
 	// late has the relay give them only when it would be behind for longer than lateMost
@@ -68,8 +68,11 @@ func (p *LineageRelay) batchesOf(ctx context.Context) (batches, error) {
 	})
 }
 
+// alone reports whether LINEAGE can lose its end without the loss of this connection: one
+// server holds it, which is not the one that this process is connected to.
 func (p *LineageRelay) alone(info *jetstream.StreamInfo) bool {
-	return info.Config.Replicas == 1 && p.C.streams.Partitions() > 1
+	return info.Config.Replicas == 1 && p.C.streams.Partitions() > 1 &&
+		info.Cluster != nil && info.Cluster.Leader != p.C.conn.NC.ConnectedServerName()
 }
 
 // encoded is a message of LINEAGE on its way.

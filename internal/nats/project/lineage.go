@@ -68,7 +68,7 @@ func (p *LineageRelay) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = service.Stop() }() // a process that still waits asks again
-	defer p.C.setGap(p.Stream, false) // the next relay of the stream looks
+	defer p.C.setGap(p.Stream, false)     // the next relay of the stream looks
 	p.asks = make(chan chan repairAnswer)
 	repairs, err := p.serveRepair(context.WithoutCancel(ctx))
 	if err != nil {

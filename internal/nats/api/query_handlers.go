@@ -360,10 +360,6 @@ func (a answerer) rootNamed(ctx context.Context, t session.Tenant, name string) 
 	return session.Key{Tenant: t, ID: root}, err
 }
 
-// recordRoom is about how many bytes a record has more in an answer than in LINEAGE,
-// where a commit's records share what all of them say.
-const recordRoom = 384
-
 // lineage reads a page of the stream itself, so that a reader who goes on from
 // page to page misses nothing.
 func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {

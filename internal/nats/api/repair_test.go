@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -13,10 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 )
 
@@ -203,38 +200,6 @@ func TestCursorOverRepair(t *testing.T) {
 			if diff := gocmp.Diff(slices.Sorted(slices.Values(r.want)), got); diff != "" {
 				t.Errorf("from %s (-logs +read):\n%s", name, diff)
 			}
-		}
-		n.stop()
-	})
-}
-
-// TestGapThatStays has a relay find a gap that it may not fill: its node reports the event
-// stream.
-func TestGapThatStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := natstest.Start(t, &natsserver.Options{Grant: func(r permission.Role, at permission.Place) *permission.Grant {
-			if r != permission.RoleNode {
-				return nil
-			}
-			remove := permission.Permission{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + streams.StreamLineage}
-			return &permission.Grant{Role: r, User: "node", Deny: []permission.Permission{remove}, Allow: []permission.Permission{
-				{Op: permission.OpPublish, Subject: ">"}, {Op: permission.OpSubscribe, Subject: ">"},
-			}}
-		}})
-		nc := guest(t, srv)
-		n := startNode(t, srv, "node-1")
-		n.submitted(t, nc, 0, 20)
-		ended(t, nc, 0, 20)
-		time.Sleep(2 * time.Second)
-		if gaps := n.conn.Projections.Gaps(); len(gaps) > 0 {
-			t.Errorf("there are the gaps %v", gaps)
-		}
-		n.forgetLineage(t, 15, 0)
-		n.submitted(t, nc, 20, 40)
-		ended(t, nc, 20, 40)
-		time.Sleep(2 * time.Minute)
-		if gaps := n.conn.Projections.Gaps(); len(gaps) == 0 {
-			t.Error("no gap is reported")
 		}
 		n.stop()
 	})

@@ -8,24 +8,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/schema"
 )
 
 // MaxBody is the longest body, in bytes, that enters a transcript. What is
 // longer is kept whole in the blob store and shown by its head and tail.
 const MaxBody = 64 << 10
-
-// canonical encodes v as compact JSON in valid UTF-8, without escapes that
-// only HTML needs. Equal values have equal encodings.
-func canonical(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	// Raw messages pass through the encoder with any bytes that they hold.
-	return bytes.ToValidUTF8(bytes.TrimSuffix(b.Bytes(), []byte("\n")), []byte("\ufffd")), nil
-}
 
 // folded stands for a body over MaxBody.
 type folded struct {
@@ -54,7 +42,7 @@ func fold(ctx context.Context, body json.RawMessage, blobs blob.Store) (json.Raw
 	}
 	const part = MaxBody/4 - 256
 	f.Head, f.Tail = headOf(body, part), tailOf(body, part)
-	return canonical(f)
+	return schema.Marshal(f)
 }
 
 // headOf and tailOf cut text to n bytes and drop a broken character at the cut.
@@ -79,7 +67,7 @@ func tailOf(text []byte, n int) string {
 	return string(text[at:])
 }
 
-// clip cuts a text to about n bytes and says so.
+// clip cuts a text to about n bytes, and marks the cut.
 func clip(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/schema"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 )
@@ -70,7 +71,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 // MarshalJSON writes the body.
 func (f *Failure) MarshalJSON() ([]byte, error) {
-	return canonical(struct {
+	return schema.Marshal(struct {
 		OK      bool   `json:"ok"`
 		Kind    Kind   `json:"error_kind"`
 		Message string `json:"message"`
@@ -143,7 +144,7 @@ type Outcome struct {
 // ResultOutcome is the outcome of a call that came to v, which is made elsewhere: as of a
 // tool that returns it.
 func ResultOutcome(ctx context.Context, v any, b blob.Store) Outcome {
-	body, err := canonical(v)
+	body, err := schema.Marshal(v)
 	if err == nil {
 		body, err = fold(ctx, body, b)
 	}
@@ -156,7 +157,7 @@ func ResultOutcome(ctx context.Context, v any, b blob.Store) Outcome {
 // ErrorOutcome is the outcome of a call that failed with err, which must not be nil.
 func ErrorOutcome(err error) Outcome {
 	f := failure(err)
-	body, encodeErr := canonical(f)
+	body, encodeErr := schema.Marshal(f)
 	if encodeErr != nil { // a Failure holds strings, which always encode
 		panic(encodeErr)
 	}

@@ -123,7 +123,7 @@ func wholeNumbers(args json.RawMessage) json.RawMessage {
 		}
 		return v
 	}
-	whole, err := canonical(walk(v))
+	whole, err := schema.Marshal(walk(v))
 	if err != nil {
 		return args
 	}
@@ -142,5 +142,5 @@ func schemaOf[In any](tune func(properties map[string]*jsonschema.Schema)) (json
 	if tune != nil {
 		tune(s.Properties)
 	}
-	return canonical(s)
+	return schema.Marshal(s)
 }

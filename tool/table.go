@@ -208,7 +208,7 @@ func run(ctx context.Context, t Tool, c Call) (body json.RawMessage, r Result, e
 	if r, err = t.Call(context.WithValue(ctx, callKey{}, c), c); err != nil {
 		return nil, r, err
 	}
-	if body, err = canonical(r.Body); err != nil {
+	if body, err = schema.Marshal(r.Body); err != nil {
 		return nil, r, fmt.Errorf("the result does not encode to JSON: %w", err)
 	}
 	body, err = fold(ctx, body, c.Blobs)

@@ -33,6 +33,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/schema"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 )
@@ -181,7 +182,7 @@ type Result struct {
 
 // Text returns the body as a model reads it: a string as it is, anything else as JSON.
 func (r Result) Text() string {
-	raw, err := canonical(r.Body)
+	raw, err := schema.Marshal(r.Body)
 	if err != nil {
 		return fmt.Sprint(r.Body)
 	}
@@ -190,7 +191,7 @@ func (r Result) Text() string {
 
 // Decode sets the value that into points to from the JSON of the body.
 func (r Result) Decode(into any) error {
-	raw, err := canonical(r.Body)
+	raw, err := schema.Marshal(r.Body)
 	if err == nil {
 		err = json.Unmarshal(raw, into)
 	}

@@ -48,7 +48,7 @@ func Check(text string, value []byte) (recorded json.RawMessage, why string) {
 			}
 		}
 	}
-	if recorded, err = marshal(whole(v)); err != nil {
+	if recorded, err = schema.Marshal(whole(v)); err != nil {
 		return nil, err.Error()
 	}
 	if s == nil {
@@ -94,16 +94,6 @@ func decode(value []byte) (any, error) {
 		return nil, errors.New("it is not JSON: more comes after the value")
 	}
 	return v, nil
-}
-
-func marshal(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 func depth(v any) int {

@@ -6,19 +6,21 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rathcluster/rath/internal/schema"
 )
 
 // Read returns the value that a text spells for a schema: the text itself where only texts
 // are taken, unless it is in quotes, as JSON; else the JSON value, with yes and no for true
 // and false. Where texts are taken among others, and for no JSON, the text is the value: the
 // check refuses it if need be.
-func Read(schema, text string) json.RawMessage {
-	asText, err := marshal(text)
+func Read(of, text string) json.RawMessage {
+	asText, err := schema.Marshal(text)
 	if err != nil {
 		return nil // not for strings
 	}
 	trimmed := strings.TrimSpace(text)
-	types := typesOf(parse(schema), 0)
+	types := typesOf(parse(of), 0)
 	texts := len(types) == 0 || slices.Contains(types, "string")
 	only := len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return t != "string" && t != "null" })
 	switch {
@@ -28,7 +30,7 @@ func Read(schema, text string) json.RawMessage {
 		}
 		return asText
 	case json.Valid([]byte(trimmed)):
-		if _, why := Check(schema, []byte(trimmed)); why == "" || !texts {
+		if _, why := Check(of, []byte(trimmed)); why == "" || !texts {
 			return json.RawMessage(trimmed)
 		}
 	case !texts && slices.Contains(types, "boolean") && trimmed == "yes":

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/rathcluster/rath/internal/schema"
 )
 
 // MaxWords bounds the text of Words, in bytes.
@@ -80,7 +82,7 @@ func choices(s *jsonschema.Schema) (all []string) {
 		if i == 8 {
 			return append(all, fmt.Sprintf("and %d more", len(values)-i))
 		}
-		if text, err := marshal(v); err == nil {
+		if text, err := schema.Marshal(v); err == nil {
 			all = append(all, clip(string(text), 40))
 		}
 	}
@@ -173,16 +175,16 @@ func number(f float64) string {
 }
 
 // Example returns a value that a schema takes, nil if none is found that can be shown.
-func Example(schema string) json.RawMessage {
-	s := parse(schema)
+func Example(of string) json.RawMessage {
+	s := parse(of)
 	if s == nil {
 		return nil
 	}
-	text, err := marshal(example(s, 0))
+	text, err := schema.Marshal(example(s, 0))
 	if err != nil {
 		return nil
 	}
-	taken, why := Check(schema, text)
+	taken, why := Check(of, text)
 	if why != "" || printable(string(taken)) != string(taken) {
 		return nil
 	}

@@ -156,7 +156,7 @@ func (c *Checker) withoutNulls(text string, object map[string]any) (json.RawMess
 	if len(lean) == len(object) || c.whole.Validate(lean) != nil {
 		return nil, false
 	}
-	args, err := marshal(raw)
+	args, err := Marshal(raw)
 	return args, err == nil
 }
 
@@ -233,7 +233,7 @@ func brief(v any) any {
 	return v
 }
 
-// clip cuts a text to about n bytes and says so.
+// clip cuts a text to about n bytes, and marks the cut.
 func clip(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -241,8 +241,9 @@ func clip(text string, n int) string {
 	return excerpt.Clip(text, n) + "..."
 }
 
-// marshal writes arguments that were changed as JSON, in valid UTF-8.
-func marshal(v any) (json.RawMessage, error) {
+// Marshal encodes v as compact JSON in valid UTF-8, without the escapes that only HTML
+// needs. Equal values have equal encodings.
+func Marshal(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

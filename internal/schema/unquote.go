@@ -28,7 +28,7 @@ func (c *Checker) unquoted(text string) (json.RawMessage, bool) {
 	if !u.changed || u.left < 0 {
 		return nil, false
 	}
-	args, err := marshal(value)
+	args, err := Marshal(value)
 	if err != nil {
 		return nil, false
 	}

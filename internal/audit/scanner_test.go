@@ -50,7 +50,7 @@ func TestReadSchemas(t *testing.T) {
 		t.Error(err)
 	}
 	for name := range valid {
-		for what, data := range map[string]string{"no JSON": "{", "no type": `{"type":7}`, "no reference": `{"$defs":{"run.ended":{"$ref":"#/$defs/none"}}}`} {
+		for what, data := range map[string]string{"no JSON": "{", "no type": `{"type":7}`, "a keyword that is misspelt": `{"$defs":{"run.ended":{"minimun":7}}}`, "no reference": `{"$defs":{"run.ended":{"$ref":"#/$defs/none"}}}`} {
 			files := maps.Clone(valid)
 			files[name] = &fstest.MapFile{Data: []byte(data)}
 			if _, err := ReadSchemas(files); err == nil || !strings.Contains(err.Error(), "schema") {

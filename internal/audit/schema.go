@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -56,7 +58,28 @@ func readSchema(files fs.FS, name string) (*jsonschema.Schema, error) {
 	if err := json.Unmarshal(text, s); err != nil {
 		return nil, fmt.Errorf("audit: schema %s: %w", name, err)
 	}
+	if word := unknown(s); word != "" {
+		return nil, fmt.Errorf("audit: schema %s: keyword %q would not be checked", name, word)
+	}
 	return s, nil
+}
+
+// unknown returns a keyword of a schema or one of its parts that the library does not
+// check, "" if there is none.
+func unknown(s *jsonschema.Schema) string {
+	for word := range s.Extra {
+		return word
+	}
+	parts := slices.Concat(slices.Collect(maps.Values(s.Defs)), slices.Collect(maps.Values(s.Properties)), s.AnyOf, []*jsonschema.Schema{s.Items})
+	for _, part := range parts {
+		if part == nil {
+			continue
+		}
+		if word := unknown(part); word != "" {
+			return word
+		}
+	}
+	return ""
 }
 
 // defs begins the references of the schemas.

@@ -112,11 +112,12 @@ func (d *disk) exceeded(c *count) bool {
 	return c.over() || c.hidden && d.confined || c.deep && d.held == Use{}
 }
 
-// watch says when the directories hold more than they may. It looks again once their file
-// systems have less free room than before, which is one system call to find out, and after
-// maxRest, as files that others remove may hide new ones. The time between two looks grows
-// with the time of a look, so that they cost at most a twenty-fifth of a processor. A command
-// may write more than the limit between two looks; the last one finds it, see end.
+// watch sends a reason to over when the directories hold more than they may. It looks again
+// once their file systems have less free room than before, which is one system call to find
+// out, and after maxRest, as files that others remove may hide new ones. The time between two
+// looks grows with the time of a look, so that they cost at most a twenty-fifth of a
+// processor. A command may write more than the limit between two looks; the last one finds
+// it, see end.
 //
 // It rests before its first look: the command before ended with one, and a look that opens
 // a closed directory while the command begins meets those that begin by opening it.
@@ -131,7 +132,7 @@ func (d *disk) watch(over chan<- string, done <-chan struct{}) {
 		}
 		began := time.Now()
 		free, err := d.free()
-		if err == nil && began.Before(next) && before.Bytes-free.Bytes < leastDrop && before.Files-free.Files < leastDrop/leastFile {
+		if err == nil && free.Bytes > 0 && began.Before(next) && before.Bytes-free.Bytes < leastDrop && before.Files-free.Files < leastDrop/leastFile {
 			continue
 		}
 		before, next = free, began.Add(maxRest)
@@ -143,7 +144,7 @@ func (d *disk) watch(over chan<- string, done <-chan struct{}) {
 	}
 }
 
-// free is the free room of the file systems of the directories.
+// free is the free room of the file systems of the directories; 0 where it is not known.
 func (d *disk) free() (u Use, err error) {
 	for _, dir := range d.dirs {
 		var st unix.Statfs_t

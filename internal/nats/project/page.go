@@ -11,9 +11,10 @@ import (
 	"github.com/rathcluster/rath/internal/wire"
 )
 
-// recordRoom is about how many bytes a record has more in an answer than in LINEAGE,
-// where a commit's records share their common fields.
-const recordRoom = 448
+// recordRoom is about how many bytes a record has more in an answer than in LINEAGE, where
+// a commit's records share their common fields. Its cursor comes on top, which grows with
+// the partitions.
+const recordRoom = 384
 
 // LineagePage reads the records after a cursor: of the messages that a filter matches, and
 // at most limit records and room bytes, but those of one message at least.
@@ -63,8 +64,9 @@ func (c *Projections) lineagePage(ctx context.Context, filter string, at *lineag
 		at.Move(storedAt(m))
 		for i := range records {
 			if at.Take(&records[i]) {
-				room -= recordRoom
-				out.Records = append(out.Records, wire.LineageRecord{Cursor: at.String(), Record: records[i]})
+				cursor := at.String()
+				room -= recordRoom + len(cursor)
+				out.Records = append(out.Records, wire.LineageRecord{Cursor: cursor, Record: records[i]})
 			}
 		}
 	}

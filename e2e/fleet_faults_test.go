@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -246,7 +247,10 @@ func (n *nemesis) upgrade(ctx context.Context, to string, ps ...*fleet.Process) 
 
 func (n *nemesis) rollServers(ctx context.Context, _ *rand.Rand) error {
 	for _, p := range n.w.f.Servers() {
-		if err := n.roll(ctx, p, 30*time.Second); err != nil {
+		// A NATS server that catches up with the others may not end in time. It
+		// gives up then, as its manager would make it.
+		err := n.roll(ctx, p, 30*time.Second)
+		if _, late := errors.AsType[*exec.ExitError](err); err != nil && !late {
 			return err
 		}
 		ready, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -256,17 +260,13 @@ func (n *nemesis) rollServers(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// roll restarts a process in the orderly way. It may end in another one: a task ends its
-// node, a node that has just been started does not catch the signal yet, and a NATS server
-// that catches up with the others may not end in time and gives up then, as its manager
-// would make it.
 func (n *nemesis) roll(ctx context.Context, p *fleet.Process, patience time.Duration) error {
 	release := n.hold(p)
 	ending, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := p.Drain(ending)
-	if _, otherwise := errors.AsType[*exec.ExitError](err); otherwise || ctx.Err() != nil {
-		err = nil // or it was killed because the time is over
+	if ctx.Err() != nil || endedBefore(err) {
+		err = nil // it was killed because the time is over
 	}
 	if err := errors.Join(err, release()); err != nil {
 		return err
@@ -277,6 +277,17 @@ func (n *nemesis) roll(ctx context.Context, p *fleet.Process, patience time.Dura
 		return err
 	}
 	return nil
+}
+
+// endedBefore reports whether a process ended before it could do so in the orderly way: a
+// task ended its node, or the node had just been started and did not catch the signal yet.
+func endedBefore(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return exit.ExitCode() == poisonExit || ok && status.Signaled() && status.Signal() == syscall.SIGTERM
 }
 
 // fillDisk fills the disk of a server. With space again it has to be restarted: it

@@ -180,7 +180,7 @@ func fleetNode() error {
 		prompted(poisonous, func(context.Context, session.Session, string) (session.Session, error) {
 			time.Sleep(100 * time.Millisecond) // the claim of each run beside it is stored
 			fmt.Fprintln(os.Stderr, poisonWords)
-			os.Exit(3)
+			os.Exit(poisonExit)
 			panic("not reached")
 		}),
 		prompted("ask", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {

@@ -24,13 +24,16 @@ func init() { children["poison"] = poisonChild }
 // poisonWords is the last that a task writes which ends its process.
 const poisonWords = "fatal: the library of the task gave up"
 
+// poisonExit is the exit status of a process that such a task ends.
+const poisonExit = 3
+
 // poisonChild is a node program whose workflow "poison" ends the process, and whose
 // workflow "healthy" makes three steps.
 func poisonChild() error {
 	poison := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		time.Sleep(200 * time.Millisecond) // the others of the node are at work by then
 		fmt.Fprintln(os.Stderr, poisonWords)
-		os.Exit(3)
+		os.Exit(poisonExit)
 		return s, nil
 	})
 	healthy := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

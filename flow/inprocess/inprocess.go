@@ -86,11 +86,11 @@ func (r *Runner) runtime() (*inprocess.Runtime, error) {
 			Models: r.Models, Model: r.Model, Memory: r.Memory, OnWarning: r.OnWarning, Servers: r.toolServer,
 			Workspaces: lease.Workspaces{Dir: r.Dir, Backends: r.Sandboxes},
 		}}
-		if rt.Memory == nil {
-			rt.Memory = r.notes
+		if rt.Runtime.Memory == nil {
+			rt.Runtime.Memory = r.notes
 		}
 		if r.Unsafe {
-			rt.Workspaces.MinIsolation = sandbox.IsolationProcess
+			rt.Runtime.Workspaces.MinIsolation = sandbox.IsolationProcess
 		}
 		blobs, log := r.Blobs, r.Log
 		if blobs == nil {
@@ -99,12 +99,12 @@ func (r *Runner) runtime() (*inprocess.Runtime, error) {
 		if log == nil {
 			log = &commitlog.Memory{}
 		}
-		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
-		log = offload.New(log, rt.Blobs, nil)
-		rt.Values = journal.NewValues(log)
-		rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: rt.Values, OnCommit: rt.Committed})
+		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
+		log = offload.New(log, rt.Runtime.Blobs, nil)
+		rt.Runtime.Values = journal.NewValues(log)
+		rt.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: rt.Runtime.Values, OnCommit: rt.Committed})
 		r.rt = rt
-		if rt.Workflows, r.err = engine.NewRegistry(r.Workflows); r.err == nil && r.MCPList != "" {
+		if rt.Runtime.Workflows, r.err = engine.NewRegistry(r.Workflows); r.err == nil && r.MCPList != "" {
 			r.servers, r.err = mcp.Read(r.MCPList)
 		}
 	})

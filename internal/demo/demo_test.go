@@ -73,7 +73,7 @@ func (b *bench) story(t *testing.T) (adopted, rejected int) {
 		t.Fatal(err)
 	}
 	for _, k := range b.log.Keys() {
-		v, err := b.rt.Values.At(t.Context(), session.Ref{Key: k})
+		v, err := b.rt.Runtime.Values.At(t.Context(), session.Ref{Key: k})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestFleet(t *testing.T) {
 	d := &inprocess.Driver{}
 	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		Store: journal.NewStore(&b.log, &journal.StoreOptions{Values: values, OnCommit: d.Committed}), Values: values,
-		Models: b.rt.Models, Workspaces: b.rt.Workspaces,
+		Models: b.rt.Runtime.Models, Workspaces: b.rt.Runtime.Workspaces,
 	}}
 	g := demo.FleetRegistration(t.TempDir())
 	k := session.Key{Tenant: session.DefaultTenant, ID: "home"}
@@ -151,7 +151,7 @@ func TestFleet(t *testing.T) {
 	if text := ex.Result().Text(); !strings.HasPrefix(text, "ACCEPT") {
 		t.Errorf("it ends with %q", text)
 	}
-	files, err := manifest.Load(t.Context(), rt.Blobs(k.Tenant), ex.Result().Placement().Head)
+	files, err := manifest.Load(t.Context(), rt.Runtime.Blobs(k.Tenant), ex.Result().Placement().Head)
 	if err != nil {
 		t.Fatal(err)
 	}

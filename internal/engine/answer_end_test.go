@@ -132,7 +132,7 @@ func TestLiveThoughts(t *testing.T) {
 				end = s
 				return s, err
 			}), func(rt *inprocess.Runtime, _ *journal.Task) {
-				rt.OnDelta = func(d engine.Delta) {
+				rt.Runtime.OnDelta = func(d engine.Delta) {
 					if d.Void {
 						live.Reset()
 					}
@@ -189,7 +189,7 @@ func TestCallsNotMade(t *testing.T) {
 		var w world
 		attempt := func() (run.State, error) {
 			_, _, state, err := w.run1(t, m, &flow.Agent{Name: "a", MCP: []string{"s"}}, func(rt *inprocess.Runtime, _ *journal.Task) {
-				rt.Servers = func(string) (engine.ToolServer, error) { return s, nil }
+				rt.Runtime.Servers = func(string) (engine.ToolServer, error) { return s, nil }
 			})
 			return state, err
 		}

@@ -76,7 +76,7 @@ func TestWrongAnswer(t *testing.T) {
 			check(t, talk(t, rt, journal.SignalReceived{Kind: journal.Respond, Path: "0", Value: tt.right}))
 			ex := start(t, w.runtime(nil), tt.f, resume)
 			forward(t, t.Context(), ex, run.Succeeded)
-			last := must(rt.Values.At(t.Context(), session.Ref{Key: home}))
+			last := must(rt.Runtime.Values.At(t.Context(), session.Ref{Key: home}))
 			if c, _ := last.At(last.Len() - 1); c.Text() != tt.want {
 				t.Errorf("it got %q, want %q", c.Text(), tt.want)
 			}
@@ -101,12 +101,12 @@ func TestOwnDecoder(t *testing.T) {
 		if i == 2 {
 			break
 		}
-		open := must(rt.Values.Recorded(t.Context(), home, "r")).Record.Suspended.For[0]
+		open := must(rt.Runtime.Values.Recorded(t.Context(), home, "r")).Record.Suspended.For[0]
 		if want := fmt.Sprintf("%d is odd", []int{3, 5}[i]); !strings.Contains(open.Detail, want) || strings.Count(open.Detail, "is odd") != 1 {
 			t.Errorf("question %s says %q, want %q", open.Path, open.Detail, want)
 		}
 	}
-	last := must(rt.Values.At(t.Context(), session.Ref{Key: home}))
+	last := must(rt.Runtime.Values.At(t.Context(), session.Ref{Key: home}))
 	if c, _ := last.At(last.Len() - 1); c.Text() != "6" {
 		t.Errorf("it got %q", c.Text())
 	}

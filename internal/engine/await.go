@@ -185,7 +185,7 @@ func (s *signals) wait(ctx context.Context, ws []journal.Wait, timeout time.Dura
 	if ack.State == run.Waiting {
 		return nil, ex.failed(fmt.Errorf("%w: it waits for %s at step %s", run.ErrSuspended, ws[0].Kind, ws[0].Path))
 	}
-	ex.signals.receive(ack.Inbox...)
+	s.receive(ack.Inbox...)
 	return ack.Inbox, nil
 }
 

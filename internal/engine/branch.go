@@ -74,7 +74,7 @@ func (a *around) releaseAfter(d journal.StepCompleted) ([]session.Event, error) 
 	if !modelAnswered(d) && d.Kind != journal.StepFanOut {
 		return nil, nil
 	}
-	release, err := ex.around.releaseSiblings()
+	release, err := a.releaseSiblings()
 	ex.levels.warming = ex.levels.warming && err != nil
 	return release, err
 }
@@ -113,7 +113,7 @@ func (end *ending) endUnneeded(ctx context.Context) (run.State, error) {
 	if err != nil && !errors.Is(err, run.ErrState) {
 		return run.Running, err
 	}
-	state, err := ex.ends.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.levels.stopReason))
+	state, err := end.finishFailed(ctx, run.Cancelled, fmt.Errorf("%w: %s", run.ErrCancelled, ex.levels.stopReason))
 	ex.mu.Lock()
 	ex.state = state
 	ex.mu.Unlock()

@@ -35,7 +35,7 @@ func forked(t *testing.T, n int, rules CacheRules, models llm.Models, kind strin
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values, Models: models}}
-	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
+	rt.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 	var used session.Usage
 	must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		j, err := flow.FanOut(ctx, s, ways, &flow.FanOutOptions{WarmFirst: true})

@@ -89,10 +89,9 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 }
 
 // Begin claims a run: the task's if no log holds it, else the one that the log
-// holds. The returned Execution says in State whether it was claimed; if not,
-// it stands as State says and there is nothing to do here. A run behind
-// another one on its session is Queued. opening is what a session starts with that does not
-// exist yet.
+// holds. State of the returned Execution is Running if it was claimed; in any
+// other state there is nothing to do here. A run behind another one on its
+// session is Queued. A session that does not exist yet starts with the opening events.
 func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Task, opening ...session.Event) (*Execution, error) {
 	rt.init()
 	switch {

@@ -213,7 +213,7 @@ func TestUncountedAnswersEndWithTheBudget(t *testing.T) {
 			var w world
 			asked := 0
 			rt := w.runtime(uncounted(&asked, tt.states))
-			rt.Choices = tt.choices
+			rt.Runtime.Choices = tt.choices
 			state, err := start(t, rt, spend, func(task *journal.Task) { task.Budget = tt.budget }).Forward(t.Context())
 			if state != run.Failed || !errors.Is(err, run.ErrBudget) || !strings.Contains(err.Error(), tt.says) || asked != tt.asked {
 				t.Errorf("state %s after %d calls, want %d: %v; want %q", state, asked, tt.asked, err, tt.says)
@@ -252,7 +252,7 @@ func (f streamer) Complete(ctx context.Context, r *llm.Request, sink func(llm.De
 // cancelled cancels the run after a second.
 func cancelled(t *testing.T, rt *inprocess.Runtime) {
 	time.Sleep(time.Second)
-	if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no"}}); err != nil {
+	if err := rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no"}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -354,7 +354,7 @@ func TestKilledIsCharged(t *testing.T) {
 			t.Errorf("two attempts were killed, and the step says that %+v was lost", l)
 		}
 		time.Sleep(time.Hour)
-		check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}))
+		check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}))
 		forward(t, t.Context(), start(t, w.runtime(&streaming{}), waits, resume), run.Succeeded)
 		e := ended(t, &w)
 		if e.Lost != first.Lost {

@@ -72,7 +72,7 @@ func TestRebudgetTime(t *testing.T) {
 				}, func(task *journal.Task) { task.Budget.Time = tt.before })
 				time.AfterFunc(30*time.Second, func() {
 					b := journal.Rebudgeted{Budget: run.Budget{Time: tt.after}}
-					if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+					if err := rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
 						t.Error(err)
 					}
 				})
@@ -144,7 +144,7 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 				outer := wide(branches{{Name: "a", Workflow: long("outer")}, {Name: "b", Workflow: wide(branches{{Name: "c", Workflow: long("inner")}}, 0)}}, tt.allowed)
 				time.AfterFunc(30*time.Second, func() {
 					b := journal.Rebudgeted{Budget: run.Budget{Time: tt.after}}
-					if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+					if err := rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
 						t.Error(err)
 					}
 				})

@@ -186,7 +186,7 @@ func TestWorkflowToolIsBounded(t *testing.T) {
 	if state != run.Failed || !errors.Is(err, run.ErrBudget) {
 		t.Errorf("the run is %s: %v", state, err)
 	}
-	used := must(rt.Values.Recorded(t.Context(), home, "r")).Record.Ended.Usage
+	used := must(rt.Runtime.Values.Recorded(t.Context(), home, "r")).Record.Ended.Usage
 	if used.Tokens() < 900 || used.Tokens() > 5100 {
 		t.Errorf("the run used %+v of 5000 tokens", used)
 	}

@@ -61,7 +61,7 @@ func TestEndlessSubmission(t *testing.T) {
 				begun.Store(0)
 				rt := &inprocess.Runtime{Runtime: engine.Runtime{Workflows: &engine.Registry{}}}
 				for _, name := range []string{"self", "ping", "pong"} {
-					check(t, rt.Workflows.Register(remote(name)))
+					check(t, rt.Runtime.Workflows.Register(remote(name)))
 				}
 				_, err := rt.Run(t.Context(), tt.w, session.New(session.UserText("go")))
 				switch {

@@ -20,8 +20,8 @@
 // (the budget), inbox (signals), levels (the runs around a branch). One mutex guards
 // them. Its leases of sandboxes have a lock of their own.
 //
-// On a node an actor drives executions, and the relays of partitions bring about
-// what follows from commits. Package inprocess does both in one process. [Replay] runs
+// On a node an actor drives executions, and the relays of partitions carry out
+// the effects of commits. Package inprocess does both in one process. [Replay] runs
 // code against a journal and executes nothing.
 //
 // Files, the lowest first: summary, registry, instructions, clock, live, position, lifetime, inbox, level, sessions,

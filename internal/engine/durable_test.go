@@ -48,7 +48,7 @@ func start(t *testing.T, rt *inprocess.Runtime, f flow.Func, change ...func(*jou
 	for _, c := range change {
 		c(&task)
 	}
-	ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task))
+	ex := must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return f }}, task))
 	return ex
 }
 
@@ -138,7 +138,7 @@ func TestCutOffEffect(t *testing.T) {
 				t.Fatalf("state %s, error %v", state, err)
 			}
 			sig := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: decision, Reason: "looked at the bank", Value: `"by hand"`}}
-			check(t, rt.Store.Apply(t.Context(), sig))
+			check(t, rt.Runtime.Store.Apply(t.Context(), sig))
 			last := start(t, w.runtime(nil), f, resume)
 			if decision == run.Fail {
 				if last.State() != run.Failed {
@@ -209,7 +209,7 @@ func TestShadow(t *testing.T) {
 	var w world
 	rt := w.runtime(echo)
 	var warnings []string
-	rt.OnWarning = func(_ run.ID, text string) { warnings = append(warnings, text) }
+	rt.Runtime.OnWarning = func(_ run.ID, text string) { warnings = append(warnings, text) }
 	agent := &flow.Agent{Name: "a"}
 	f := func(ctx context.Context, s session.Session) (session.Session, error) {
 		s, err := agent.Forward(ctx, s.With(session.UserText("one")))
@@ -244,7 +244,7 @@ func TestShadow(t *testing.T) {
 func TestEditsAfterFork(t *testing.T) {
 	var w world
 	rt := w.runtime(echo)
-	rt.OnWarning = func(_ run.ID, text string) { t.Error(text) }
+	rt.Runtime.OnWarning = func(_ run.ID, text string) { t.Error(text) }
 	agent := &flow.Agent{Name: "a"}
 	ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 		s = s.With(session.UserText("one"))
@@ -296,12 +296,12 @@ func TestCancel(t *testing.T) {
 			done <- err
 		}()
 		time.Sleep(time.Second)
-		check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{By: "ops", Reason: "too slow"}}))
+		check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{By: "ops", Reason: "too slow"}}))
 		if err := <-done; !errors.Is(err, run.ErrCancelled) || ex.State() != run.Cancelled {
 			t.Fatalf("state %s, error %v", ex.State(), err)
 		}
 		for _, k := range w.Keys() {
-			s := must(rt.Values.At(t.Context(), session.Ref{Key: k}))
+			s := must(rt.Runtime.Values.At(t.Context(), session.Ref{Key: k}))
 			if k != home && s.Closing().State != session.ClosedCancelled {
 				t.Errorf("branch %s is %+v", k.ID, s.Closing())
 			}
@@ -340,7 +340,7 @@ func TestBudget(t *testing.T) {
 	if state != run.Failed || !errors.Is(err, run.ErrBudget) {
 		t.Fatalf("state %s, error %v", state, err)
 	}
-	s, err := w.runtime(nil).Values.At(t.Context(), session.Ref{Key: home})
+	s, err := w.runtime(nil).Runtime.Values.At(t.Context(), session.Ref{Key: home})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +424,7 @@ func TestRecallFollowsTheSession(t *testing.T) {
 	})
 	notes := notebook.New(nil)
 	rt := w.runtime(m)
-	rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
+	rt.Runtime.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
 	agent := &flow.Agent{Name: "a", Prompt: "sys", Memory: "m"}
 	f := func(ctx context.Context, s session.Session) (session.Session, error) {
 		if _, err := flow.Remember(ctx, "m", "prefs", "The user likes dark colours"); err != nil {

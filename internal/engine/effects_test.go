@@ -64,7 +64,7 @@ func TestCutOffThenOtherCode(t *testing.T) {
 			t.Fatalf("state %s, error %v", state, err)
 		}
 		again := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "next code"}}
-		check(t, w.runtime(nil).Store.Apply(t.Context(), again))
+		check(t, w.runtime(nil).Runtime.Store.Apply(t.Context(), again))
 	}
 }
 
@@ -120,7 +120,7 @@ func TestLastWord(t *testing.T) {
 				}()
 				time.Sleep(time.Second)
 				if why == "cancel" {
-					check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "stop"}}))
+					check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "stop"}}))
 				}
 				<-done
 				if got, want := w.kinds(t), "step.intent step.done run.ended"; got != want {
@@ -171,7 +171,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 	<-inside
 	rt := w.runtime(nil)
 	forward(t, t.Context(), start(t, rt, pay, resume), run.NeedsReview)
-	check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no more"}}))
+	check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no more"}}))
 	text := ""
 	for e, err := range w.Read(t.Context(), home, commitlog.Position{}) {
 		if err != nil {
@@ -192,7 +192,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 func TestWorkspaceNotStored(t *testing.T) {
 	var w world
 	task := journal.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("nothing"))}
-	_, err := w.runtime(nil).Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}, task)
+	_, err := w.runtime(nil).Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}, task)
 	if !errors.Is(err, session.ErrNotFound) || !strings.Contains(err.Error(), "upload it first") {
 		t.Errorf("error %v", err)
 	}
@@ -207,7 +207,7 @@ func TestWorkspaceTooLarge(t *testing.T) {
 	for name, limits := range map[string]workspace.Limits{"more than 9 bytes": {Bytes: 9}, "more than 1 files": {Files: 1}} {
 		var w world
 		rt := w.runtime(nil)
-		rt.Workspaces.Limits = limits
+		rt.Runtime.Workspaces.Limits = limits
 		file := []byte("hello")
 		files, err := manifest.NewTree([]manifest.Entry{
 			{Path: "a", Kind: manifest.File, Size: 5, Digest: blob.Sum(file)}, {Path: "b", Kind: manifest.File, Size: 5, Digest: blob.Sum(file)},
@@ -216,14 +216,14 @@ func TestWorkspaceTooLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 		store := blob.NewMemory()
-		rt.Blobs = func(session.Tenant) blob.Store { return store }
+		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return store }
 		for _, data := range [][]byte{file, files.Encode()} {
 			if _, err := store.Put(t.Context(), bytes.NewReader(data)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		task := journal.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum(files.Encode())}
-		_, err = rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}, task)
+		_, err = rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return flow.EmptyWorkflow{} }}, task)
 		if run.CodeOf(err) != run.CodeTooLarge || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v (%s), want one of %s", err, run.CodeOf(err), name)
 		}
@@ -245,9 +245,9 @@ func (away) Get(context.Context, blob.Digest) (io.ReadCloser, error) { return ni
 func TestWorkspaceAway(t *testing.T) {
 	var w world
 	rt := w.runtime(nil)
-	rt.Blobs = func(session.Tenant) blob.Store { return away{} }
+	rt.Runtime.Blobs = func(session.Tenant) blob.Store { return away{} }
 	task := journal.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("something"))}
-	err := rt.Enqueue(t.Context(), task, nil)
+	err := rt.Runtime.Enqueue(t.Context(), task, nil)
 	if !errors.Is(err, errAway) || errors.Is(err, session.ErrNotFound) {
 		t.Errorf("error %v", err)
 	}

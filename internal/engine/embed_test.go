@@ -63,7 +63,7 @@ func TestEmbedder(t *testing.T) {
 			choice.Provider = p
 			return []engine.Choice{choice}, nil
 		}}}
-		e, err := rt.Embedder(t.Context(), "acme", "v")
+		e, err := rt.Runtime.Embedder(t.Context(), "acme", "v")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestEmbedder(t *testing.T) {
 			t.Errorf("%v after %d requests of %d", err, m.asked, asked)
 		}
 		choice.Embeds = false
-		if _, err := rt.Embedder(t.Context(), "acme", "v"); !errors.Is(err, llm.CodeInvalidRequest) {
+		if _, err := rt.Runtime.Embedder(t.Context(), "acme", "v"); !errors.Is(err, llm.CodeInvalidRequest) {
 			t.Error(err)
 		}
 	})
@@ -130,8 +130,8 @@ func TestEmbedderPool(t *testing.T) {
 		for _, url := range []string{"http://a/v1", "http://b/v1", "http://c/v1"} {
 			all = append(all, engine.Choice{Name: "v", Embeds: true, Provider: llm.Provider{Model: "v", BaseURL: url}})
 		}
-		rt.Choices = offering(all...)
-		e, err := rt.Embedder(t.Context(), "acme", "v")
+		rt.Runtime.Choices = offering(all...)
+		e, err := rt.Runtime.Embedder(t.Context(), "acme", "v")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,8 +175,8 @@ func TestEmbedderPool(t *testing.T) {
 			all[i].Limiter = never{}
 		}
 		time.Sleep(time.Hour)
-		rt.Choices = offering(all...)
-		if e, err = rt.Embedder(t.Context(), "acme", "v"); err != nil {
+		rt.Runtime.Choices = offering(all...)
+		if e, err = rt.Runtime.Embedder(t.Context(), "acme", "v"); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -243,14 +243,14 @@ func TestVectorsAreCharged(t *testing.T) {
 	blobs := blob.NewMemory()
 	process := func() *inprocess.Runtime {
 		rt := w.runtime(vectors)
-		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
 		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Prices: "2026-11-01", Price: func(u session.Usage) int64 { return u.Input * 2 }}
-		rt.Choices = func(p llm.Provider) ([]engine.Choice, error) {
+		rt.Runtime.Choices = func(p llm.Provider) ([]engine.Choice, error) {
 			choice.Provider = p
 			return []engine.Choice{choice}, nil
 		}
-		rt.Memory = func(ctx context.Context, of session.Tenant, _ string) (memory.Store, error) {
-			e, err := rt.Embedder(ctx, of, "v")
+		rt.Runtime.Memory = func(ctx context.Context, of session.Tenant, _ string) (memory.Store, error) {
+			e, err := rt.Runtime.Embedder(ctx, of, "v")
 			return vectorMemory{notes, e}, err
 		}
 		return rt

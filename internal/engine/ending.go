@@ -23,10 +23,10 @@ func (end *ending) finish(ctx context.Context, err error) (run.State, error) {
 	poison := ex.life.poison
 	ex.mu.Unlock()
 	if poison != nil {
-		return ex.ends.halt(ctx, poison)
+		return end.halt(ctx, poison)
 	}
 	if err == nil {
-		err = ex.ends.checkResult()
+		err = end.checkResult()
 	}
 	ex.mu.Lock()
 	missed := ex.pos.unreached(ex.levels.outer)
@@ -35,18 +35,18 @@ func (end *ending) finish(ctx context.Context, err error) (run.State, error) {
 		missed = fmt.Errorf("%w: %v", missed, err)
 	}
 	if missed != nil {
-		return ex.ends.halt(ctx, missed)
+		return end.halt(ctx, missed)
 	}
 	if err != nil {
-		return ex.ends.finishFailed(ctx, run.Failed, err)
+		return end.finishFailed(ctx, run.Failed, err)
 	}
-	state, err := ex.ends.succeed(ctx)
+	state, err := end.succeed(ctx)
 	if err != nil {
 		ex.mu.Lock()
 		poison := ex.life.poison
 		ex.mu.Unlock()
 		if poison != nil {
-			return ex.ends.halt(ctx, poison)
+			return end.halt(ctx, poison)
 		}
 	}
 	return state, err
@@ -74,20 +74,20 @@ func (end *ending) halt(ctx context.Context, why error) (run.State, error) {
 		if v.Code == run.CodeMismatch && ex.pos.mismatch != nil && ex.pos.mismatch.Revision != ex.reg.Revision {
 			v.Revision = ex.pos.mismatch.Revision
 			if v.Revision != "" && ex.rt.Offered != nil && ex.rt.Offered(ctx, ex.reg.Name, v.Revision) {
-				return ex.ends.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
+				return end.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
 					Attempt: ex.attempt, Reason: excerpt.Clip(why.Error(), 1<<10), Revision: v.Revision, Run: ex.id, Step: ex.pos.mismatch.Path, Workflow: ex.reg.Name,
 				})
 			}
 		}
-		return ex.ends.pause(ctx, run.NeedsReview, why, journal.KindReview, v)
+		return end.pause(ctx, run.NeedsReview, why, journal.KindReview, v)
 	case errors.Is(why, run.ErrCancelled):
-		return ex.ends.finishFailed(ctx, run.Cancelled, why)
+		return end.finishFailed(ctx, run.Cancelled, why)
 	case errors.Is(why, run.ErrDeadline):
-		return ex.ends.finishFailed(ctx, run.TimedOut, why)
+		return end.finishFailed(ctx, run.TimedOut, why)
 	case errors.Is(why, run.ErrSuspended):
 		return run.Waiting, why // the log says so already
 	case errors.Is(why, run.ErrShutdown):
-		return ex.ends.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
+		return end.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
 			Attempt: ex.attempt, Lost: ex.account.unrecorded, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
 		})
 	}
@@ -123,10 +123,10 @@ func (end *ending) finishFailed(ctx context.Context, s run.State, why error) (ru
 	if s == run.Cancelled {
 		closing = session.ClosedCancelled
 	}
-	if err := end.ex.ends.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
+	if err := end.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
 		return run.Running, err
 	}
-	return end.ex.ends.ended(ctx, session.Session{}, journal.Ended{State: s, Code: endCode(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
+	return end.ended(ctx, session.Session{}, journal.Ended{State: s, Code: endCode(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
 }
 
 // endCode is the code of a run that ends with an error: of a failure of a model its class,
@@ -157,7 +157,7 @@ func (x *ending) ended(ctx context.Context, s session.Session, e journal.Ended, 
 		e.Workflow = ex.reg.Name
 	}
 	if e.State != run.Succeeded {
-		if err := ex.ends.chargeUnreached(ctx); err != nil {
+		if err := x.chargeUnreached(ctx); err != nil {
 			return run.Running, errors.Join(why, err)
 		}
 	}
@@ -254,11 +254,11 @@ func (end *ending) succeed(ctx context.Context) (run.State, error) {
 		case err != nil && run.IsControl(err): // such as a log that is away: the run has not failed
 			return run.Running, ex.failed(err)
 		case err != nil:
-			return ex.ends.finishFailed(ctx, run.Failed, err)
+			return end.finishFailed(ctx, run.Failed, err)
 		}
 		home = joined
 	}
-	if err := ex.ends.closeBranches(ctx, s, session.ClosedRejected, "not returned by the workflow"); err != nil {
+	if err := end.closeBranches(ctx, s, session.ClosedRejected, "not returned by the workflow"); err != nil {
 		return run.Running, err
 	}
 	content, rest := firstBatch(slices.Collect(home.Pending()))
@@ -273,7 +273,7 @@ func (end *ending) succeed(ctx context.Context) (run.State, error) {
 	if l, ok := home.Link(); ok {
 		e.Result = &l
 	}
-	return ex.ends.ended(ctx, home, e, nil, content...)
+	return end.ended(ctx, home, e, nil, content...)
 }
 
 // closeBranches ends the branches that the code left open: all but those that
@@ -309,5 +309,5 @@ func (end *ending) closeBranches(ctx context.Context, keep session.Session, stat
 			return err
 		}
 	}
-	return ex.ends.closeFanOuts(ctx, state, reason)
+	return end.closeFanOuts(ctx, state, reason)
 }

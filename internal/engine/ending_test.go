@@ -74,7 +74,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 					if deadline { // the next attempt comes too late to do anything
 						time.Sleep(time.Hour)
 						forward(t, t.Context(), start(t, rt, end, resume), run.TimedOut)
-					} else if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
+					} else if err := rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 						t.Fatal(err)
 					}
 					last, err := w.Last(t.Context(), home)
@@ -87,7 +87,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 					}
 					for range 2 { // once more is harmless
 						for _, f := range follows {
-							if err := rt.Store.Apply(t.Context(), *f.Signal); err != nil && !errors.Is(err, run.ErrState) {
+							if err := rt.Runtime.Store.Apply(t.Context(), *f.Signal); err != nil && !errors.Is(err, run.ErrState) {
 								t.Fatal(err)
 							}
 						}
@@ -123,7 +123,7 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 		var branch session.Key
 		log := &slowLog{&w.Memory, func() {
 			time.Sleep(time.Second)
-			other := w.runtime(nil).Store
+			other := w.runtime(nil).Runtime.Store
 			if err := other.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 				t.Error(err)
 			}

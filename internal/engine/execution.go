@@ -47,7 +47,7 @@ type Execution struct {
 	flights flights // with a lock of its own
 	servers servers // likewise
 
-	// What the execution does, by its objects. Each part has a pointer back to it.
+	// The parts of the execution. Each has a pointer back to it.
 	ends    ending
 	forks   forks
 	joins   joins
@@ -84,8 +84,8 @@ func (ex *Execution) State() run.State { ex.mu.Lock(); defer ex.mu.Unlock(); ret
 // Task returns the run's task, for reading.
 func (ex *Execution) Task() *journal.Task { return ex.task }
 
-// Record returns the run as its log held it when it was claimed, with what came since for
-// this execution; for reading.
+// Record returns the run as its log held it when it was claimed, with the later signals of
+// this execution. The caller must not change it.
 func (ex *Execution) Record() *journal.Record { return ex.granted.Record }
 
 // Run returns the run's id.
@@ -269,7 +269,7 @@ func (f *forks) versionOf(k session.Key) session.Version {
 func (f *forks) holds(path run.Path, k session.Key) bool {
 	f.ex.mu.Lock()
 	defer f.ex.mu.Unlock()
-	return f.ex.forks.heldAt(path, k) != nil
+	return f.heldAt(path, k) != nil
 }
 
 // heldAt returns a session that the run at a path may extend; nil if it is
@@ -309,7 +309,7 @@ func (w *logWriter) commitDone(ctx context.Context, log session.Key, s session.S
 		return journal.Ack{}, err
 	}
 	took := &taken{used, 1 + d.Steps}
-	ack, err := ex.log.commit(ctx, log, s, d.Path, took, append(append(events, warmed...), done)...)
+	ack, err := w.commit(ctx, log, s, d.Path, took, append(append(events, warmed...), done)...)
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.account.recorded(d.Lost, used, err)
@@ -381,7 +381,7 @@ func (w *logWriter) warn(ctx context.Context, text string) {
 		ex.rt.OnWarning(ex.id, text)
 	}
 	// A warning that cannot be recorded is not worth more than the run.
-	_, _ = ex.log.note(ctx, ex.home, journal.KindWarning, journal.Warning{Run: ex.id, Text: excerpt.Clip(text, 1<<10)})
+	_, _ = w.note(ctx, ex.home, journal.KindWarning, journal.Warning{Run: ex.id, Text: excerpt.Clip(text, 1<<10)})
 }
 
 // failed poisons the run with control errors and gives err back.

@@ -99,11 +99,11 @@ func TestDefaultExpiry(t *testing.T) {
 				forward(t, t.Context(), start(t, rt, tt.waits), run.Waiting)
 				tick := journal.Signal{To: home, Tick: true}
 				time.Sleep(tt.after - time.Second)
-				if err := rt.Store.Apply(t.Context(), tick); !errors.Is(err, run.ErrState) {
+				if err := rt.Runtime.Store.Apply(t.Context(), tick); !errors.Is(err, run.ErrState) {
 					t.Errorf("before its time: %v", err)
 				}
 				time.Sleep(time.Second)
-				check(t, rt.Store.Apply(t.Context(), tick))
+				check(t, rt.Runtime.Store.Apply(t.Context(), tick))
 				want := map[bool]run.State{true: run.Succeeded, false: run.Failed}[tt.ends == nil]
 				if state, err := start(t, w.runtime(calls), tt.waits, resume).Forward(t.Context()); state != want || !errors.Is(err, tt.ends) {
 					t.Errorf("it ends %s: %v", state, err)

@@ -368,7 +368,7 @@ func TestFanOutOverOwnLog(t *testing.T) {
 		if passed {
 			o.OnCommit = rt.Committed
 		}
-		rt.Store = journal.NewStore(log, o)
+		rt.Runtime.Store = journal.NewStore(log, o)
 		s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("from a")}}, nil)
 			if err != nil {
@@ -423,7 +423,7 @@ func TestGatherReadsSideBySide(t *testing.T) {
 		})
 		log := &commitlog.Memory{}
 		there := &inprocess.Runtime{Runtime: engine.Runtime{Values: journal.NewValues(log)}}
-		there.Store = journal.NewStore(log, &journal.StoreOptions{Values: there.Values, OnCommit: there.Committed})
+		there.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: there.Runtime.Values, OnCommit: there.Committed})
 		s, err := there.Run(t.Context(), w, session.New(session.UserText("go")))
 		if err != nil {
 			t.Fatal(err)

@@ -69,7 +69,7 @@ func TestFetch(t *testing.T) {
 			var w world
 			r := rooms(false)
 			rt := w.placedRuntime(t, r, blob.NewMemory())
-			rt.Workspaces.Egress = proxies
+			rt.Runtime.Workspaces.Egress = proxies
 			var body string
 			ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 				s, r, err := flow.Call(ctx, s, fetch, map[string]string{"url": tt.url})
@@ -114,7 +114,7 @@ func TestFetch(t *testing.T) {
 					t.Errorf("the evidence is %q, want %q", q, want[i])
 				}
 			}
-			rt.Leases.Close()
+			rt.Runtime.Leases.Close()
 			if _, open := r.Opened(); open != 0 {
 				t.Errorf("%d sandboxes are left open", open)
 			}

@@ -110,7 +110,7 @@ func (f *files) filesOf(ctx context.Context, all *flow.Joined, v verdict, d deci
 		if !ok {
 			return m, fmt.Errorf("branch %s and session %s have no ancestor in common", o.Name, all.Base.Key())
 		}
-		if side.Base, err = f.ex.files.cameWith(ctx, at, o.Session); err != nil {
+		if side.Base, err = f.cameWith(ctx, at, o.Session); err != nil {
 			return m, err
 		}
 		if ours.Head.IsZero() { // no tool had opened the sandbox before they parted
@@ -121,7 +121,7 @@ func (f *files) filesOf(ctx context.Context, all *flow.Joined, v verdict, d deci
 	if ours.Head.IsZero() && !slices.ContainsFunc(sides, func(s manifest.Side) bool { return !s.Head.IsZero() }) {
 		return m, nil
 	}
-	return f.ex.files.mergeSides(ctx, ours, sides, &d)
+	return f.mergeSides(ctx, ours, sides, &d)
 }
 
 // mergeSides merges sides into ours, within what a session may have.

@@ -14,7 +14,7 @@ import (
 // stopped. An event that ends the run calls end.
 func (s *signals) follow(at commitlog.Position, end context.CancelCauseFunc) (stop func()) {
 	return s.ex.rt.Store.Follow(s.ex.home, at, func(e *commitlog.Entry) {
-		if why := s.ex.signals.receiveEvents(e.Commit.Events); why != nil {
+		if why := s.receiveEvents(e.Commit.Events); why != nil {
 			end(why)
 		}
 	})
@@ -25,7 +25,7 @@ func (s *signals) receiveEvents(events []session.Event) error {
 	for i := range events {
 		switch events[i].Kind {
 		case journal.KindSignalReceived, journal.KindQuarantined, journal.KindRebudgeted, journal.KindCancel, journal.KindSettled:
-			if why := s.ex.signals.receiveEvent(events[i]); why != nil {
+			if why := s.receiveEvent(events[i]); why != nil {
 				return why
 			}
 		}
@@ -38,7 +38,7 @@ func (s *signals) receiveEvent(e session.Event) error {
 	switch e.Kind {
 	case journal.KindSignalReceived:
 		if v, err := journal.Decode[journal.SignalReceived](e); err == nil && v.Run == ex.id {
-			ex.signals.receive(v)
+			s.receive(v)
 		}
 	case journal.KindQuarantined:
 		if v, err := journal.Decode[journal.Quarantined](e); err == nil && !v.Released {

@@ -37,7 +37,7 @@ func TestFollow(t *testing.T) {
 				t.Error(err)
 			}
 			time.Sleep(time.Minute)
-			if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no"}}); err != nil {
+			if err := rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "no"}}); err != nil {
 				t.Error(err)
 			}
 		}()

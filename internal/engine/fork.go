@@ -37,7 +37,7 @@ func (f *forks) own(ctx context.Context, path run.Path, s session.Session, exten
 	ex := f.ex
 	ex.mu.Lock()
 	s = ex.sessions.rebase(s)
-	h := ex.forks.heldAt(path, s.Key())
+	h := f.heldAt(path, s.Key())
 	ex.mu.Unlock()
 	if !extends || h != nil && s.Ref().Version == h.version {
 		return s, nil
@@ -61,7 +61,7 @@ func (f *forks) own(ctx context.Context, path run.Path, s session.Session, exten
 	if source != "" && ex.rt.OnWarning != nil && sub.decision != journal.Replay {
 		ex.rt.OnWarning(ex.id, fmt.Sprintf("%s: an older value of session %s is extended: this forks it; use flow.Fork if you mean it, or look for a shadowed or dropped result", source, s.Key().ID))
 	}
-	return ex.forks.fork(sub, opening, source)
+	return f.fork(sub, opening, source)
 }
 
 // fork records a step that makes a branch and then claims it: first the
@@ -69,7 +69,7 @@ func (f *forks) own(ctx context.Context, path run.Path, s session.Session, exten
 func (f *forks) fork(st *step, opening, source string) (session.Session, error) {
 	ex := f.ex
 	began := time.Now()
-	key := ex.forks.child(st.asked.Path)
+	key := f.child(st.asked.Path)
 	own := st.log == st.s.Key() && !st.old
 	st.beside = !own // the edits go to the child
 	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
@@ -114,9 +114,9 @@ func (f *forks) fork(st *step, opening, source string) (session.Session, error) 
 	} else {
 		h.parent = ex.levels.owner(st.asked.Path).home
 	}
-	s, err := ex.forks.claim(st.ctx, key, root, st.opening(opening, parents...), events, h)
+	s, err := f.claim(st.ctx, key, root, st.opening(opening, parents...), events, h)
 	if err == nil && !h.outer && ex.pos.recorder == nil && time.Since(began) > recheckAfter {
-		err = ex.forks.cancelIfEnded(st.ctx, key)
+		err = f.cancelIfEnded(st.ctx, key)
 	}
 	return s.Edited(rest...), err
 }

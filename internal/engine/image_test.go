@@ -88,7 +88,7 @@ func TestImages(t *testing.T) {
 	})
 	process := func(c engine.Choice) *inprocess.Runtime {
 		rt := w.runtime(model)
-		rt.Blobs, rt.Choices = func(session.Tenant) blob.Store { return blobs }, offering(c)
+		rt.Runtime.Blobs, rt.Runtime.Choices = func(session.Tenant) blob.Store { return blobs }, offering(c)
 		return rt
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -50,7 +50,7 @@ func TestInstructions(t *testing.T) {
 		}
 		return &llm.Response{Text: "two", Finish: llm.FinishStop}
 	}))
-	rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+	rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
 	agent := &flow.Agent{Name: "counter", Prompt: "Count. The key is sk-live-abcdef123456.", Tools: []tool.Tool{words}}
 	ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 		return agent.Forward(ctx, s.With(session.UserText("count this")))
@@ -92,7 +92,7 @@ func TestInstructionsWithoutBlobs(t *testing.T) {
 			asked++
 			return &llm.Response{Text: "yes", Finish: llm.FinishStop}
 		}))
-		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
 		return rt
 	}
 	work := func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -128,7 +128,7 @@ func TestInstructionsWithKey(t *testing.T) {
 		}
 		return &llm.Response{Text: "yes", Finish: llm.FinishStop}
 	}})
-	rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+	rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
 	with := tool.Func("with", "Uses "+serverKey+".", func(context.Context, wordsIn) (int, error) { return 0, nil }, &tool.FuncOptions{Effect: tool.ReadOnly})
 	forward(t, t.Context(), start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 		return (&flow.Agent{Name: "a", Prompt: "The key is " + serverKey, Tools: []tool.Tool{with}}).Forward(ctx, s.With(session.UserText("well?")))
@@ -155,7 +155,7 @@ func TestInstructionsOfRemarks(t *testing.T) {
 		}
 		return &llm.Response{Text: "yes", Finish: llm.FinishStop}
 	}))
-	rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+	rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
 	forward(t, t.Context(), start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 		return (&flow.Agent{Name: "a", Prompt: "Answer."}).Forward(ctx, s.With(session.UserText("well?")))
 	}), run.Succeeded)
@@ -178,7 +178,7 @@ func TestInstructionsAreStoredAgain(t *testing.T) {
 		var w world
 		blobs := &putBlobs{Store: blob.NewMemory()}
 		rt := w.runtime(model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "yes", Finish: llm.FinishStop} }))
-		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
 		for i, tt := range []struct {
 			after time.Duration
 			puts  int
@@ -201,7 +201,7 @@ func TestInstructionsOfRecordedSteps(t *testing.T) {
 	blobs := &putBlobs{Store: blob.NewMemory()}
 	process := func() *inprocess.Runtime {
 		rt := w.runtime(model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "yes", Finish: llm.FinishStop} }))
-		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
 		return rt
 	}
 	about := "Counts."

@@ -70,7 +70,7 @@ func (j *joins) dispose(ctx context.Context, path run.Path, k session.Key, state
 	}); err != nil {
 		return err
 	}
-	return ex.joins.close(ctx, k, session.Closing{By: parent, Reason: excerpt.Clip(reason, 1<<10), State: state})
+	return j.close(ctx, k, session.Closing{By: parent, Reason: excerpt.Clip(reason, 1<<10), State: state})
 }
 
 // close ends a branch in its own log, unless that says so already.
@@ -111,7 +111,7 @@ func (p *place) Adopt(ctx context.Context, trunk, branch session.Session, reason
 }
 
 func (j *joins) adopt(st *step, branch session.Session, policy, reason string) (session.Session, error) {
-	branch, err := j.ex.joins.flush(st.ctx, st.asked.Path, branch)
+	branch, err := j.flush(st.ctx, st.asked.Path, branch)
 	if err != nil {
 		return st.s, err
 	}
@@ -126,7 +126,7 @@ func (j *joins) adopt(st *step, branch session.Session, policy, reason string) (
 	}); err != nil {
 		return st.s, err
 	}
-	return st.after, j.ex.joins.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: excerpt.Clip(reason, 1<<10), State: session.ClosedAdopted})
+	return st.after, j.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: excerpt.Clip(reason, 1<<10), State: session.ClosedAdopted})
 }
 
 // flush commits the pending edits of a session, so that others can refer to it. It
@@ -191,7 +191,7 @@ func (j *joins) adoptResult(ctx context.Context, s session.Session) (session.Ses
 	if err != nil {
 		return s, err
 	}
-	joined, err := ex.joins.adopt(st, s, policy, reason)
+	joined, err := j.adopt(st, s, policy, reason)
 	if err != nil {
 		return s, err
 	}
@@ -200,7 +200,7 @@ func (j *joins) adoptResult(ctx context.Context, s session.Session) (session.Ses
 		mid := ex.sessions.held[r.Key]
 		ex.mu.Unlock()
 		if mid != nil && r.Key != ex.home && !mid.disposed {
-			if err := ex.joins.close(ctx, r.Key, session.Closing{By: ex.home, Reason: reason, State: session.ClosedAdopted}); err != nil {
+			if err := j.close(ctx, r.Key, session.Closing{By: ex.home, Reason: reason, State: session.ClosedAdopted}); err != nil {
 				return s, err
 			}
 		}

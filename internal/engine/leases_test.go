@@ -84,15 +84,15 @@ func noting(t *testing.T, rt *inprocess.Runtime, id run.ID, fail func() error, a
 		}
 		return s, err
 	})
-	return must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return forward }}, task))
+	return must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return forward }}, task))
 }
 
 // placedRuntime is a runtime of the world whose sandboxes are rooms.
 func (w *world) placedRuntime(t *testing.T, r *scripted.Backend, store blob.Store) *inprocess.Runtime {
 	rt := w.runtime(nil)
-	rt.Blobs = func(session.Tenant) blob.Store { return store }
-	rt.Leases = &lease.Kept{}
-	rt.Workspaces = lease.Workspaces{Dir: t.TempDir(), Backends: map[string]sandbox.Backend{"local": r}, Sandbox: sandbox.Limits{Memory: 1 << 30}}
+	rt.Runtime.Blobs = func(session.Tenant) blob.Store { return store }
+	rt.Runtime.Leases = &lease.Kept{}
+	rt.Runtime.Workspaces = lease.Workspaces{Dir: t.TempDir(), Backends: map[string]sandbox.Backend{"local": r}, Sandbox: sandbox.Limits{Memory: 1 << 30}}
 	return rt
 }
 
@@ -146,7 +146,7 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 				t.Fatalf("the first run %s: %v", state, err)
 			}
 			if tt.then != nil {
-				tt.then(rt.Leases)
+				tt.then(rt.Runtime.Leases)
 			}
 			second := noting(t, rt, "two", fine, tt.ask)
 			check(t, forward(t, t.Context(), second, run.Succeeded))
@@ -160,11 +160,11 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 			if p.Isolation != string(sandbox.IsolationKernel) || p.Limits == "" || p.Network == "" || tt.where != nil && !tt.where(p) {
 				t.Errorf("the second run ends at %+v", p)
 			}
-			rt.Leases.Close()
+			rt.Runtime.Leases.Close()
 			if _, now := r.Opened(); now != 0 {
 				t.Errorf("%d sandboxes are left open", now)
 			}
-			if left, err := filepath.Glob(filepath.Join(rt.Workspaces.Dir, "*", "*")); err != nil || len(left) > 0 {
+			if left, err := filepath.Glob(filepath.Join(rt.Runtime.Workspaces.Dir, "*", "*")); err != nil || len(left) > 0 {
 				t.Errorf("left in the directory of workspaces: %v, %v", left, err)
 			}
 		})
@@ -178,8 +178,8 @@ func TestNetworkOfNode(t *testing.T) {
 	r, store := rooms(false), blob.NewMemory()
 	rt := w.placedRuntime(t, r, store)
 	check(t, forward(t, t.Context(), noting(t, rt, "one", fine, func(task *journal.Task) { task.Sandbox.Network = "list:example.org" }), run.Succeeded))
-	rt.Leases.End(home)
-	rt.Workspaces.Network = "list:example.net"
+	rt.Runtime.Leases.End(home)
+	rt.Runtime.Workspaces.Network = "list:example.net"
 	state, err := noting(t, rt, "two", fine, nil).Forward(t.Context())
 	if state != run.Failed || err == nil || !strings.Contains(err.Error(), "example.org is not among them") {
 		t.Errorf("the second run %s: %v", state, err)
@@ -230,7 +230,7 @@ func TestLeasesAreBounded(t *testing.T) {
 		t.Errorf("%d of %d sandboxes are open, want %d", now, len(all), lease.MaxKept)
 	}
 	for i := range lease.MaxKept + 5 {
-		if k := (session.Key{Tenant: home.Tenant, ID: session.ID(fmt.Sprint("r", i))}); rt.Leases.Has(k) != (i >= 5) {
+		if k := (session.Key{Tenant: home.Tenant, ID: session.ID(fmt.Sprint("r", i))}); rt.Runtime.Leases.Has(k) != (i >= 5) {
 			t.Errorf("the lease of session %d is kept: %t", i, i < 5)
 		}
 	}
@@ -268,7 +268,7 @@ func TestAskThatCannotBeMet(t *testing.T) {
 			s, _, err := flow.Call(ctx, s, note(fine), map[string]string{"line": "x"})
 			return s, err
 		})
-		ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return forward }},
+		ex := must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return forward }},
 			journal.Task{ID: "one", Workflow: "w", Session: home, Sandbox: ask}))
 		if state, err := ex.Forward(t.Context()); state != run.Failed || err == nil {
 			t.Errorf("a run that asks for %+v %s: %v", ask, state, err)
@@ -316,7 +316,7 @@ func TestLostSandbox(t *testing.T) {
 		}
 		return s, nil
 	})
-	ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, journal.Task{ID: "one", Workflow: "w", Session: home}))
+	ex := must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, journal.Task{ID: "one", Workflow: "w", Session: home}))
 	check(t, forward(t, t.Context(), ex, run.Succeeded))
 	if !slices.Equal(failed, []bool{false, true, false}) {
 		t.Errorf("of the calls failed %v, want the second", failed)
@@ -324,5 +324,5 @@ func TestLostSandbox(t *testing.T) {
 	if got := lines(t, store, ex.Result()); got != "one three" {
 		t.Errorf("the files say %q", got)
 	}
-	rt.Leases.Close()
+	rt.Runtime.Leases.Close()
 }

@@ -164,7 +164,7 @@ func TestLiveLimit(t *testing.T) {
 			}
 			return &llm.Response{Text: "done", Finish: llm.FinishStop}, nil
 		}))
-		rt.Choices = offering(first, second)
+		rt.Runtime.Choices = offering(first, second)
 		ex := start(t, rt, agentOnce)
 		done := make(chan struct{})
 		go func() {
@@ -196,7 +196,7 @@ func TestDeltasOfTries(t *testing.T) {
 	var naive string
 	var tries, voids []int
 	var last engine.Delta
-	rt.OnDelta = func(d engine.Delta) {
+	rt.Runtime.OnDelta = func(d engine.Delta) {
 		naive += d.Text
 		if d.Try != last.Try && d.N != 1 || d.Try == last.Try && d.N != last.N+1 {
 			t.Errorf("delta %d of try %d after delta %d of try %d", d.N, d.Try, last.N, last.Try)

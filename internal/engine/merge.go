@@ -98,7 +98,7 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	return st.after, err
 }
 
-// merge returns the record of a merge, with the join and what becomes of each branch.
+// merge returns the record of a merge, with the join and the outcome of each branch.
 func (j joined) merge(st *step, v verdict) (d journal.StepCompleted, err error) {
 	ex := st.ex
 	for _, f := range j.of {
@@ -221,7 +221,7 @@ func (end *ending) closeFanOuts(ctx context.Context, state, reason string) error
 	if err != nil {
 		return err
 	}
-	return st.make(nil, func() (journal.StepCompleted, error) { return end.ex.ends.rejectAll(st, open, state, reason) })
+	return st.make(nil, func() (journal.StepCompleted, error) { return end.rejectAll(st, open, state, reason) })
 }
 
 // rejectAll returns the record of branches that were not merged.

@@ -31,7 +31,7 @@ func (c client) Client(context.Context, llm.Provider) (llm.Client, error) { retu
 // talk sends a fact to the home run as `rath session message` and `rath answer` do.
 func talk(t *testing.T, rt *inprocess.Runtime, v journal.SignalReceived) error {
 	t.Helper()
-	return rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Received: &v})
+	return rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Received: &v})
 }
 
 // parrot answers with what the user said last, after a while.
@@ -66,7 +66,7 @@ func TestMessageWhileRunning(t *testing.T) {
 			go func() {
 				time.Sleep(time.Second)
 				v := journal.SignalReceived{Kind: journal.Message, Text: "two", Interrupt: interrupt}
-				if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Received: &v}); err != nil {
+				if err := rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Received: &v}); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -112,7 +112,7 @@ func TestMessageReplayed(t *testing.T) {
 		if stop {
 			stop = false
 			v := journal.SignalReceived{Kind: journal.Message, Text: "two"}
-			if err := rt.Store.Apply(ctx, journal.Signal{To: home, Run: "r", Received: &v}); err != nil {
+			if err := rt.Runtime.Store.Apply(ctx, journal.Signal{To: home, Run: "r", Received: &v}); err != nil {
 				t.Error(err)
 			}
 			return s, run.ErrShutdown
@@ -238,7 +238,7 @@ func TestMessageBehindAgent(t *testing.T) {
 					if sig.To = home; !sig.Tick {
 						sig.Run = "r"
 					}
-					check(t, rt.Store.Apply(t.Context(), sig))
+					check(t, rt.Runtime.Store.Apply(t.Context(), sig))
 				}
 				ex := start(t, w.runtime(parrot(0, &asked)), work, resume)
 				forward(t, t.Context(), ex, run.Succeeded)
@@ -288,7 +288,7 @@ func TestMessageBehindCall(t *testing.T) {
 					t.Fatalf("state %s: %v", state, err)
 				}
 				happened := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Happened, Reason: "it did"}}
-				check(t, rt.Store.Apply(t.Context(), happened))
+				check(t, rt.Runtime.Store.Apply(t.Context(), happened))
 			}
 			forward(t, t.Context(), start(t, rt, work, resume), run.Succeeded)
 			if ran != 1 || !slices.Equal(asked, []string{"one"}) {
@@ -394,11 +394,11 @@ func TestToolApprovalExpires(t *testing.T) {
 		forward(t, t.Context(), start(t, rt, work), run.Waiting)
 		tick := journal.Signal{To: home, Tick: true}
 		time.Sleep(time.Hour - time.Second)
-		if err := rt.Store.Apply(t.Context(), tick); !errors.Is(err, run.ErrState) {
+		if err := rt.Runtime.Store.Apply(t.Context(), tick); !errors.Is(err, run.ErrState) {
 			t.Errorf("before its time: %v", err)
 		}
 		time.Sleep(time.Second)
-		check(t, rt.Store.Apply(t.Context(), tick))
+		check(t, rt.Runtime.Store.Apply(t.Context(), tick))
 		ex := start(t, w.runtime(calls), work, resume)
 		forward(t, t.Context(), ex, run.Succeeded)
 		all := texts(ex.Result())

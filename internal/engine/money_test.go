@@ -68,7 +68,7 @@ func TestMoneyBudgetStops(t *testing.T) {
 			var w world
 			asked := 0
 			rt := w.runtime(spender(&asked, tt.states))
-			rt.Choices = tt.choices
+			rt.Runtime.Choices = tt.choices
 			state, err := start(t, rt, spend, func(task *journal.Task) { task.Budget.MicroUSD = 18 }).Forward(t.Context())
 			if state != run.Failed || errors.Is(err, run.ErrBudget) == (tt.cost == "free") || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("state %s: %v; want %q", state, err, tt.says)
@@ -108,7 +108,7 @@ func TestUnpricedIsKnownAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forward(t, t.Context(), start(t, w.runtime(model), twice, func(task *journal.Task) { task.Budget.MicroUSD = 1000 }), run.Waiting)
 		rt := w.runtime(model)
-		check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}))
+		check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}))
 		state, err := start(t, rt, twice, resume).Forward(t.Context())
 		if state != run.Failed || !errors.Is(err, run.ErrBudget) || asked != 1 {
 			t.Errorf("state %s after %d calls: %v", state, asked, err)
@@ -186,7 +186,7 @@ func TestFallbacks(t *testing.T) {
 				var w world
 				m := &chain{answers: map[string][]error{"id-a": tt.a, "id-b": tt.b}}
 				rt := w.runtime(m)
-				rt.Choices = named(tt.chain...)
+				rt.Runtime.Choices = named(tt.chain...)
 				_, err := start(t, rt, agentOnce).Forward(t.Context())
 				if llm.CodeOf(err) != tt.code {
 					t.Errorf("%v; want code %q", err, tt.code)
@@ -231,7 +231,7 @@ func TestBreaker(t *testing.T) {
 		}
 		var w world
 		rt := w.runtime(m)
-		rt.Choices = named("a", "b")
+		rt.Runtime.Choices = named("a", "b")
 		forward(t, t.Context(), start(t, rt, calls), run.Succeeded)
 		if got, want := strings.ReplaceAll(strings.Join(m.asked, ""), "id-", ""), "aab|aab|aab|b|b|a|a|a|"; got != want {
 			t.Errorf("asked %s, want %s", got, want)
@@ -259,7 +259,7 @@ func TestCountedBeforeSent(t *testing.T) {
 			var w world
 			m := &chain{}
 			rt := w.runtime(m)
-			rt.Choices = offering(
+			rt.Runtime.Choices = offering(
 				engine.Choice{Name: "a", Provider: llm.Provider{Model: "id-a"}, Context: tt.context}, engine.Choice{Name: "b", Provider: llm.Provider{Model: "id-b"}})
 			agent := &flow.Agent{Name: "a"}
 			_, err := start(t, rt, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -171,7 +171,7 @@ func TestStepInStep(t *testing.T) {
 					t.Errorf("state %s", state)
 				}
 				check(t, err, `do "outer"`)
-				h, err := rt.Values.Recording(t.Context(), home, "r")
+				h, err := rt.Runtime.Values.Recording(t.Context(), home, "r")
 				if err != nil || h.Ended.Code != run.CodeNestedStep {
 					t.Errorf("the log says %+v, %v", h.Ended, err)
 				}
@@ -240,7 +240,7 @@ func TestConcurrentSteps(t *testing.T) {
 	m := model(func(*llm.Request) *llm.Response { panic("not asked") })
 	rt := w.runtime(m)
 	asked, answer := make(chan struct{}), make(chan struct{})
-	rt.Models = model(func(*llm.Request) *llm.Response {
+	rt.Runtime.Models = model(func(*llm.Request) *llm.Response {
 		close(asked)
 		<-answer
 		return &llm.Response{Text: "done", Finish: llm.FinishStop}

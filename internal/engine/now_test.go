@@ -89,7 +89,7 @@ func TestNowIsOfStepsOnly(t *testing.T) {
 		began := time.Now()
 		var noted []time.Duration
 		rt := w.runtime(nil)
-		rt.Store = slowEnds{rt.Store}
+		rt.Runtime.Store = slowEnds{rt.Runtime.Store}
 		state, err := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 			s = s.With(session.UserText("go"))
 			try, err := flow.Fork(ctx, s)

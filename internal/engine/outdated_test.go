@@ -74,14 +74,14 @@ func TestOutdatedBranch(t *testing.T) {
 	var closes []journal.Work
 	log := &stalledLog{Log: &w.Memory}
 	values := journal.NewValues(log)
-	a := &inprocess.Runtime{Runtime: engine.Runtime{Store: deposed{w.runtime(nil).Store, b.Store}, Values: values}}
+	a := &inprocess.Runtime{Runtime: engine.Runtime{Store: deposed{w.runtime(nil).Runtime.Store, b.Runtime.Store}, Values: values}}
 	log.meanwhile = func() {
 		again := func(to *journal.Task) { branch(to); to.Resume = true }
 		if state, err := start(t, b, ask, again).Forward(t.Context()); state != run.Succeeded {
 			t.Errorf("the branch elsewhere: %s: %v", state, err)
 		}
 		for _, f := range follows(task.Session) {
-			if err := b.Store.Apply(t.Context(), *f.Signal); err != nil {
+			if err := b.Runtime.Store.Apply(t.Context(), *f.Signal); err != nil {
 				t.Error(err)
 			}
 		}
@@ -103,7 +103,7 @@ func TestOutdatedBranch(t *testing.T) {
 	state, err := start(t, a, ask, branch).Forward(t.Context())
 	t.Logf("the outdated execution: %s, %v", state, err)
 	for _, f := range closes {
-		if err := b.Store.Apply(t.Context(), *f.Signal); err != nil && !errors.Is(err, run.ErrState) {
+		if err := b.Runtime.Store.Apply(t.Context(), *f.Signal); err != nil && !errors.Is(err, run.ErrState) {
 			t.Error(err)
 		}
 	}

@@ -110,7 +110,7 @@ func TestOverflow(t *testing.T) {
 			polite := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				return a.Forward(ctx, s.With(session.SystemText("be polite"), session.UserText("fetch all")))
 			})
-			rt, ex, state, err := w.run1(t, m, polite, func(rt *inprocess.Runtime, _ *journal.Task) { rt.Choices = tt.choices })
+			rt, ex, state, err := w.run1(t, m, polite, func(rt *inprocess.Runtime, _ *journal.Task) { rt.Runtime.Choices = tt.choices })
 			if err != nil || state != run.Succeeded || ex.Result().Text() != "all fetched" {
 				t.Fatalf("the run is %s and says %q: %v", state, ex.Result().Text(), err)
 			}
@@ -136,7 +136,7 @@ func TestOverflow(t *testing.T) {
 					return polite(ctx, s.With(session.UserText("go")))
 				})
 			}}
-			rt.Choices = nil // what the node knows now does not matter
+			rt.Runtime.Choices = nil // what the node knows now does not matter
 			asked := m.asked
 			if r := must(engine.Replay(t.Context(), &rt.Runtime, again, home, "r")); !r.Matches() || m.asked != asked {
 				t.Errorf("the replay says %q", r.Differs)
@@ -161,7 +161,7 @@ func TestWarmContextIsGivenUpLate(t *testing.T) {
 			return a.Forward(ctx, s.With(session.SystemText("be polite"), session.UserText("fetch all")))
 		})
 		_, _, state, err := w.run1(t, m, polite, func(rt *inprocess.Runtime, _ *journal.Task) {
-			rt.Choices = offering(engine.Choice{Name: "m", Context: 30_000, Cost: "priced", Price: price})
+			rt.Runtime.Choices = offering(engine.Choice{Name: "m", Context: 30_000, Cost: "priced", Price: price})
 		})
 		if err != nil || state != run.Succeeded {
 			t.Fatalf("the run is %s: %v", state, err)
@@ -226,7 +226,7 @@ func TestHundredCallsInALongSession(t *testing.T) {
 		return a.Forward(ctx, s)
 	})
 	_, ex, state, err := w.run1(t, m, long, func(rt *inprocess.Runtime, _ *journal.Task) {
-		rt.Choices = offering(engine.Choice{Name: "m", Context: 280_000})
+		rt.Runtime.Choices = offering(engine.Choice{Name: "m", Context: 280_000})
 	})
 	if err != nil || state != run.Succeeded || ex.Result().Text() != "all fetched" || m.summed == 0 || m.requests[0] < 800_000 {
 		t.Fatalf("the run is %s after %d calls, %d summaries, a first request of %d bytes: %v", state, m.made, m.summed, m.requests[0], err)
@@ -283,7 +283,7 @@ func TestTaskIsNotCompressed(t *testing.T) {
 			})
 			_, ex, state, err := w.run1(t, m, f, func(rt *inprocess.Runtime, _ *journal.Task) {
 				if tt.context > 0 {
-					rt.Choices = offering(engine.Choice{Name: "m", Context: int64(tt.context)})
+					rt.Runtime.Choices = offering(engine.Choice{Name: "m", Context: int64(tt.context)})
 				}
 			})
 			if state != tt.state || (m.summed > 0) != (tt.calls > 0) || m.made != tt.calls {

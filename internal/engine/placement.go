@@ -55,7 +55,7 @@ func (b *boxes) placed(ctx context.Context, path run.Path, s session.Session) (s
 	st.fly(Opens, "")
 	defer st.flight.end()
 	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
-		if err := ex.rt.Workspaces.FirstHead(ctx, ex.boxes.blobs(), &p, ex.granted.Epoch); err != nil {
+		if err := ex.rt.Workspaces.FirstHead(ctx, b.blobs(), &p, ex.granted.Epoch); err != nil {
 			d.Summary = "is refused a sandbox: " + excerpt.Clip(strings.TrimPrefix(err.Error(), "flow: "), 160)
 			return d, came(err)
 		}
@@ -109,7 +109,7 @@ func (b *boxes) lease(k session.Key) *lease.Lease { return b.ex.leases.Get(k, b.
 // owner is the execution as its leases see it.
 func (b *boxes) owner() *lease.Owner {
 	ex := b.ex
-	return &lease.Owner{Workspaces: &ex.rt.Workspaces, Blobs: ex.boxes.blobs(), Epoch: ex.granted.Epoch, Allowed: ex.task.Sandbox.Paths(), Forked: ex.boxes.forked}
+	return &lease.Owner{Workspaces: &ex.rt.Workspaces, Blobs: b.blobs(), Epoch: ex.granted.Epoch, Allowed: ex.task.Sandbox.Paths(), Forked: b.forked}
 }
 
 // forked reports whether a session has the head that it was forked with, as its siblings

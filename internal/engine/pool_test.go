@@ -34,7 +34,7 @@ func TestPool(t *testing.T) {
 			}
 			return &llm.Response{Text: "ok", Finish: llm.FinishStop, Usage: session.Usage{Input: 1}}, nil
 		}))
-		rt.Choices = pool(order)
+		rt.Runtime.Choices = pool(order)
 		_, err := start(t, rt, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			s, err := (&flow.Agent{Name: "a"}).Forward(ctx, s.With(session.UserText(name)))
 			if err != nil {
@@ -87,7 +87,7 @@ func TestPoolTooLong(t *testing.T) {
 	at := func(name, url string) engine.Choice {
 		return engine.Choice{Name: name, Provider: llm.Provider{Model: name, BaseURL: url}}
 	}
-	rt.Choices = offering(at("small", "http://a"), at("small", "http://b"), at("large", "http://c"))
+	rt.Runtime.Choices = offering(at("small", "http://a"), at("small", "http://b"), at("large", "http://c"))
 	if _, err := start(t, rt, agentOnce).Forward(t.Context()); err != nil || !slices.Equal(asked, []string{"small", "large"}) {
 		t.Errorf("asked %v: %v", asked, err)
 	}

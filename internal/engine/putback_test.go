@@ -89,7 +89,7 @@ func TestProtectedPathsArePutBack(t *testing.T) {
 				return s, err
 			})
 			task := journal.Task{ID: "one", Workflow: "w", Session: home, Sandbox: journal.Sandbox{Allow: tt.allow}}
-			ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, task))
+			ex := must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, task))
 			check(t, forward(t, t.Context(), ex, run.Succeeded))
 			if !strings.HasPrefix(string(body), tt.want) || !json.Valid(body) || len(body) > 2<<10 {
 				t.Errorf("the model reads\n%s\nwant\n%s", body, tt.want)

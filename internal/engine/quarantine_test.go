@@ -44,7 +44,7 @@ func TestQuarantine(t *testing.T) {
 		}
 		ex := start(t, rt, work)
 		set := func(released bool) error {
-			return rt.Store.Apply(t.Context(), journal.Signal{To: home, Quarantine: &journal.Quarantined{Reason: "odd", Released: released}})
+			return rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Quarantine: &journal.Quarantined{Reason: "odd", Released: released}})
 		}
 		go func() {
 			time.Sleep(90 * time.Second)
@@ -88,7 +88,7 @@ func TestQuarantineInLastStep(t *testing.T) {
 			return taken.With(session.UserText("done")), err
 		})
 		time.AfterFunc(time.Second, func() {
-			if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Quarantine: &journal.Quarantined{Reason: "odd"}}); err != nil {
+			if err := rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Quarantine: &journal.Quarantined{Reason: "odd"}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -128,7 +128,7 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 	forward(t, t.Context(), odd, run.Succeeded)
 	set := func(released bool) {
 		t.Helper()
-		check(t, rt.Store.Apply(t.Context(), journal.Signal{To: apart, Quarantine: &journal.Quarantined{Reason: "it read the key", Released: released}}))
+		check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: apart, Quarantine: &journal.Quarantined{Reason: "it read the key", Released: released}}))
 	}
 	join := func(ctx context.Context, s session.Session) (session.Session, error) {
 		s, err := say("mine").Forward(ctx, s)
@@ -148,7 +148,7 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 	}
 	set(true)
 	again := journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "released"}}
-	check(t, rt.Store.Apply(t.Context(), again))
+	check(t, rt.Runtime.Store.Apply(t.Context(), again))
 	ex := start(t, w.runtime(nil), join, resume)
 	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("released: state %s: %v", state, err)
@@ -225,8 +225,8 @@ func TestRecallOfUnknown(t *testing.T) {
 			t.Errorf("%s: recalled are %+v, the record says %s", tt.name, hits, step.Value)
 		}
 	}
-	m.rt.Values = nil
-	if _, err := m.rt.Begin(t.Context(), flow.Registration{Name: "w"}, journal.Task{ID: "blind", Workflow: "w", Session: session.Key{Tenant: session.DefaultTenant, ID: "blind"}}); err == nil || !strings.Contains(err.Error(), "no Values") {
+	m.rt.Runtime.Values = nil
+	if _, err := m.rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w"}, journal.Task{ID: "blind", Workflow: "w", Session: session.Key{Tenant: session.DefaultTenant, ID: "blind"}}); err == nil || !strings.Contains(err.Error(), "no Values") {
 		t.Errorf("without values: %v", err)
 	}
 }
@@ -234,7 +234,7 @@ func TestRecallOfUnknown(t *testing.T) {
 // TestOriginOfNotes: what a run writes to a memory says who wrote it.
 func TestOriginOfNotes(t *testing.T) {
 	m := newRecaller(t)
-	m.rt.Models = model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "dark", Finish: llm.FinishStop} })
+	m.rt.Runtime.Models = model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "dark", Finish: llm.FinishStop} })
 	m.run("odd", func(ctx context.Context, s session.Session) (session.Session, error) {
 		if _, err := flow.Remember(ctx, "m", "colours", "first colour"); err != nil {
 			return s, err
@@ -281,8 +281,8 @@ func (l *blindLog) Read(ctx context.Context, k session.Key, after commitlog.Posi
 func newRecaller(t *testing.T) *recaller {
 	var w world
 	m := &recaller{t: t, rt: w.runtime(nil), log: &blindLog{Log: &w.Memory}, notes: notebook.New(nil)}
-	m.rt.Values = journal.NewValues(m.log)
-	m.rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return m.notes, nil }
+	m.rt.Runtime.Values = journal.NewValues(m.log)
+	m.rt.Runtime.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return m.notes, nil }
 	return m
 }
 
@@ -328,7 +328,7 @@ func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step journal
 func (m *recaller) quarantine(id session.ID, released bool) {
 	m.t.Helper()
 	q := journal.Quarantined{Reason: "it read the key", Released: released}
-	if err := m.rt.Store.Apply(m.t.Context(), journal.Signal{To: session.Key{Tenant: home.Tenant, ID: id}, Quarantine: &q}); err != nil {
+	if err := m.rt.Runtime.Store.Apply(m.t.Context(), journal.Signal{To: session.Key{Tenant: home.Tenant, ID: id}, Quarantine: &q}); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -344,7 +344,7 @@ func testRebudget(t *testing.T) {
 		calls++
 		if calls == 1 {
 			b := journal.Rebudgeted{Budget: run.Budget{Tokens: 1 << 20}}
-			if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
+			if err := rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(time.Second) // the execution hears of it

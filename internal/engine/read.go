@@ -51,7 +51,7 @@ func (x *reading) read(ctx context.Context, path run.Path, r session.Ref) (sessi
 	}
 	s, err := x.ex.rt.Values.At(ctx, r)
 	if err == nil {
-		err = x.ex.values.notArchived(ctx, path, r.Key)
+		err = x.notArchived(ctx, path, r.Key)
 	}
 	if err == nil {
 		return s, nil

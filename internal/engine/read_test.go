@@ -30,7 +30,7 @@ func TestReadWithoutLog(t *testing.T) {
 	}
 	process := func() *inprocess.Runtime {
 		rt := w.runtime(nil)
-		rt.Values = journal.NewValues(log)
+		rt.Runtime.Values = journal.NewValues(log)
 		return rt
 	}
 	if state, err := start(t, process(), work).Forward(t.Context()); state != run.Running || !errors.Is(err, session.ErrUnavailable) || !errors.Is(err, log.fails) {

@@ -49,8 +49,8 @@ func TestRecallWithoutBlobs(t *testing.T) {
 	blobs := &awayBlobs{Store: blob.NewMemory(), put: true}
 	process := func() *inprocess.Runtime {
 		rt := w.runtime(nil)
-		rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
-		rt.Blobs = func(session.Tenant) blob.Store { return blobs }
+		rt.Runtime.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return notes, nil }
+		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
 		return rt
 	}
 	cut := errors.New("the process dies")
@@ -97,7 +97,7 @@ func TestRecallByWordsAlone(t *testing.T) {
 	check(t, notes.Write(t.Context(), "memory://user/memories/prefs/1", "Likes dark colours.", memory.Origin{}))
 	var w world
 	rt := w.runtime(nil)
-	rt.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return wordy{notes}, nil }
+	rt.Runtime.Memory = func(context.Context, session.Tenant, string) (memory.Store, error) { return wordy{notes}, nil }
 	ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 		hits, err := flow.Recall(ctx, "m", "which colours?", 1)
 		if err != nil || len(hits) != 1 {

@@ -117,7 +117,7 @@ func TestOtherTenant(t *testing.T) {
 			t.Errorf("%s: state %s: %v", name, state, err)
 		}
 	}
-	_, err := rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return say("x") }}, journal.Task{
+	_, err := rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return say("x") }}, journal.Task{
 		ID: "fork", Workflow: "w", Session: session.Key{Tenant: home.Tenant, ID: "fork"}, ForkOf: &session.Ref{Key: foreign, Version: 1},
 	})
 	if !errors.Is(err, session.ErrTenant) {
@@ -143,7 +143,7 @@ func TestAnswerTooLate(t *testing.T) {
 		rt := w.runtime(nil)
 		forward(t, t.Context(), start(t, rt, work), run.Waiting)
 		time.Sleep(time.Minute)
-		check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}))
+		check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Tick: true}))
 		late := func(says string) {
 			t.Helper()
 			for _, kind := range []string{journal.Approve, journal.Refuse} {

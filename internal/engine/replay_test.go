@@ -169,7 +169,7 @@ func TestReplayWaiting(t *testing.T) {
 	}}
 	k := session.Key{Tenant: "default", ID: "home"}
 	task := journal.Task{ID: "one", Workflow: "ask", Session: k}
-	ex, err := rt.Begin(t.Context(), g, task)
+	ex, err := rt.Runtime.Begin(t.Context(), g, task)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestReplayWaiting(t *testing.T) {
 	no := journal.Signal{To: k, Run: "one", Received: &journal.SignalReceived{Kind: journal.Refuse, Path: "0", Reason: "not yet"}}
 	check(t, rt.Signal(t.Context(), no))
 	task.Resume = true
-	if ex, err = rt.Begin(t.Context(), g, task); err != nil {
+	if ex, err = rt.Runtime.Begin(t.Context(), g, task); err != nil {
 		t.Fatal(err)
 	}
 	if state, _ := ex.Forward(t.Context()); state != run.Failed {

@@ -55,7 +55,7 @@ func TestRequestsOfCutOffCall(t *testing.T) {
 					stop(run.ErrShutdown)
 				} else {
 					cancel := journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}}
-					if err := rt.Store.Apply(context.WithoutCancel(ctx), cancel); err != nil {
+					if err := rt.Runtime.Store.Apply(context.WithoutCancel(ctx), cancel); err != nil {
 						return "", err
 					}
 				}

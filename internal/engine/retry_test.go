@@ -123,7 +123,7 @@ func TestRetriesOfAModel(t *testing.T) {
 				var w world
 				s := &server{answers: []string{"500"}}
 				rt := w.runtime(s.models())
-				rt.Choices = func(p llm.Provider) ([]engine.Choice, error) {
+				rt.Runtime.Choices = func(p llm.Provider) ([]engine.Choice, error) {
 					return []engine.Choice{{Name: "m", Provider: p, Cost: "free", Retries: tt.retries}}, nil
 				}
 				ex := start(t, rt, agentOnce)

@@ -38,10 +38,10 @@ func TestOtherRevisionGoesOn(t *testing.T) {
 	begin := func(revision string, f flow.Func, elsewhere bool) *engine.Execution {
 		t.Helper()
 		rt := w.runtime(nil)
-		rt.Offered = func(_ context.Context, workflow, revision string) bool {
+		rt.Runtime.Offered = func(_ context.Context, workflow, revision string) bool {
 			return elsewhere && workflow == "w" && revision == "1"
 		}
-		ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, journal.Task{
+		ex := must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, journal.Task{
 			ID: "r", Workflow: "w", Session: home, Resume: w.n > 1,
 		}))
 		return ex
@@ -97,8 +97,8 @@ func TestQuestionGoesBackToItsRevision(t *testing.T) {
 			did = ""
 			begin := func(revision string, f flow.Func) *engine.Execution {
 				rt := w.runtime(nil)
-				rt.Offered = func(_ context.Context, _, revision string) bool { return revision == "old" }
-				return must(rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, journal.Task{
+				rt.Runtime.Offered = func(_ context.Context, _, revision string) bool { return revision == "old" }
+				return must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", Revision: revision, New: func() flow.Workflow { return f }}, journal.Task{
 					ID: "r", Workflow: "w", Session: home, Resume: w.n > 1,
 				}))
 			}
@@ -209,7 +209,7 @@ func TestWorkflowThatFailsBeforeItsSteps(t *testing.T) {
 				return s, err
 			}), run.Queued)
 			g.Name, g.Revision = "w", "1"
-			ex := must(w.runtime(nil).Begin(t.Context(), g, journal.Task{ID: "r", Workflow: "w", Session: home, Resume: true}))
+			ex := must(w.runtime(nil).Runtime.Begin(t.Context(), g, journal.Task{ID: "r", Workflow: "w", Session: home, Resume: true}))
 			if err := forward(t, t.Context(), ex, run.NeedsReview); !errors.Is(err, run.ErrMismatch) || !strings.Contains(err.Error(), "no such directory") {
 				t.Errorf("the review says %v", err)
 			}

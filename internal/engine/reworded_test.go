@@ -53,7 +53,7 @@ func TestAnswerIsForItsQuestion(t *testing.T) {
 			if !errors.Is(err, run.ErrMismatch) || !strings.Contains(err.Error(), `step 0 asked "publish"`) || did != "" {
 				t.Errorf("the run did %q and says %v", did, err)
 			}
-			check(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, By: "ana", Reason: "the code is back"}}))
+			check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, By: "ana", Reason: "the code is back"}}))
 			forward(t, t.Context(), start(t, w.runtime(nil), asks("publish"), resume), run.Succeeded)
 			if did != "publish" {
 				t.Errorf("with the code of before it did %q", did)

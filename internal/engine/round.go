@@ -409,7 +409,7 @@ func (r *round) do(c *toolCall) error {
 	if place.Services != "" {
 		o.ends = r.ex.boxes.lease(r.base.Key()).ServiceEnds()
 	}
-	o.body = o.ends.Told(back.Told(out.Body))
+	o.body = o.ends.Amend(back.Amend(out.Body))
 	switch {
 	case errors.Is(out.Err, run.ErrNestedStep):
 		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, excerpt.Clip(errText(out.Err), 1<<10)

@@ -85,7 +85,7 @@ func TestManyRows(t *testing.T) {
 			if err != nil || s.Len() != c.want || len(warned) > 0 && name != "an older value" {
 				t.Fatalf("%d rows, want %d: %v %q", s.Len(), c.want, err, warned)
 			}
-			stored, err := rt.Values.At(t.Context(), session.Ref{Key: s.Key()})
+			stored, err := rt.Runtime.Values.At(t.Context(), session.Ref{Key: s.Key()})
 			if err != nil || stored.Len() != c.want {
 				t.Fatalf("the log has %d rows, %v", stored.Len(), err)
 			}

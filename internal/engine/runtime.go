@@ -49,8 +49,8 @@ type Runtime struct {
 	Node string
 	// Model is taken where neither agent nor task names one.
 	Model string
-	// Workflows are what remote branches name when they run in this process, or are
-	// replayed; nil has none. Nodes take what the fleet offers.
+	// Workflows has the workflows of remote branches that run in this process, or are
+	// replayed; nil has none. Nodes take those that the fleet offers.
 	Workflows *Registry
 	// Offered reports whether a node offers a workflow in a revision; nil
 	// knows of none. A run that does not match the code of this node goes there.

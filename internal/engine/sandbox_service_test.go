@@ -143,7 +143,7 @@ func TestServiceRunsBesideCalls(t *testing.T) {
 	if got := first.Result().Placement().Services; got != web {
 		t.Errorf("the session has the services %s", got)
 	}
-	if d.count("web") != 1 || !rt.Leases.Has(home) {
+	if d.count("web") != 1 || !rt.Runtime.Leases.Has(home) {
 		t.Error("the service ended with the run")
 	}
 	second := noting(t, rt, "two", fine, nil)
@@ -151,7 +151,7 @@ func TestServiceRunsBesideCalls(t *testing.T) {
 	if got := lines(t, store, second.Result()); got != "up one two" || d.starts != 1 {
 		t.Errorf("the files say %q after %d starts, want one", got, d.starts)
 	}
-	rt.Leases.Close()
+	rt.Runtime.Leases.Close()
 	if d.count("web") != 0 {
 		t.Error("the service outlives its lease")
 	}
@@ -179,9 +179,9 @@ func TestServiceStartsAgain(t *testing.T) {
 		return s, nil
 	})
 	task := journal.Task{ID: "one", Workflow: "w", Session: home, Sandbox: journal.Sandbox{Services: web}}
-	ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, task))
+	ex := must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, task))
 	check(t, forward(t, t.Context(), ex, run.Succeeded))
-	rt.Leases.Close()
+	rt.Runtime.Leases.Close()
 	const told = `"services":{"ended":[{"how":"it exited with code 3","log":"listens\npanic: out of ideas","name":"web"}],"note":"` +
 		"these services ended before or during this call; those that do not run are started again before the next command" + `"}}`
 	want := []string{`{}`, `{"n":1,` + told, `"done"`, `{"result":"done",` + told, `"done"`}
@@ -278,7 +278,7 @@ func TestServicesAfterCrash(t *testing.T) {
 			if got := lines(t, store, again.Result()); got != "up one" || d.starts != 2 {
 				t.Errorf("the files say %q after %d starts, want the service and the call once", got, d.starts)
 			}
-			rt.Leases.Close()
+			rt.Runtime.Leases.Close()
 		})
 	}
 }
@@ -314,9 +314,9 @@ func TestServiceChangesFiles(t *testing.T) {
 	})
 	churn := `[{"name":"churn","command":"while :; do for n in a b c d; do echo $n > $n.new; mv $n.new $n; done; rm a b; done"}]`
 	task := journal.Task{ID: "one", Workflow: "w", Session: home, Sandbox: journal.Sandbox{Services: churn}}
-	ex := must(rt.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, task))
+	ex := must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, task))
 	check(t, forward(t, t.Context(), ex, run.Succeeded))
-	rt.Leases.Close()
+	rt.Runtime.Leases.Close()
 }
 
 // elsewhere are sandboxes whose files lie elsewhere: each Sync adds "synced" to the file log.
@@ -348,12 +348,12 @@ func TestServiceFilesElsewhere(t *testing.T) {
 		var w world
 		d, store := newDaemons(true), blob.NewMemory()
 		rt := w.placedRuntime(t, d.Backend, store)
-		rt.Workspaces.Backends["local"] = elsewhere{d}
+		rt.Runtime.Workspaces.Backends["local"] = elsewhere{d}
 		ex := noting(t, rt, "one", fine, beside(services))
 		check(t, forward(t, t.Context(), ex, run.Succeeded))
 		if got := lines(t, store, ex.Result()); got != want {
 			t.Errorf("the files say %q, want %q", got, want)
 		}
-		rt.Leases.Close()
+		rt.Runtime.Leases.Close()
 	}
 }

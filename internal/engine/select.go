@@ -69,7 +69,7 @@ func (p *place) selects(ctx context.Context, ask *call, s session.Session, candi
 }
 
 // once makes the model call of a step that needs an answer without calls of tools, and
-// returns the answer with what its record holds of it. by names the model in an error.
+// returns the answer with its part of the record. by names the model in an error.
 func (c *call) once(st *step, s session.Session, by string) (resp *llm.Response, d journal.StepCompleted, err error) {
 	resp, d.Prompt, err = c.complete(st, s)
 	if err == nil && len(resp.Calls) > 0 {

@@ -55,8 +55,8 @@ type step struct {
 	vectors *vectors
 }
 
-// make takes a step that the journal was asked about to its end. take takes over what is
-// recorded; nil returns the error of the record alone. Else work does the step and returns
+// make takes a step that the journal was asked about to its end. take takes over the
+// recorded outcome; nil returns the error of the record alone. Else work does the step and returns
 // its record, which is committed. An error of work that [came] marks is the outcome, and
 // recorded; any other one leaves the step without a record.
 func (st *step) make(take func() error, work func() (journal.StepCompleted, error)) error {
@@ -85,8 +85,8 @@ func came(err error) error {
 // maxError bounds the text of an error in the record of a step, in bytes.
 const maxError = 4 << 10
 
-// finish records what the work of the step came to, and returns why there is no record, or
-// else the error that is recorded.
+// finish records the outcome of the step's work. It returns the error that kept it from
+// the record, or else the error that is recorded.
 func (st *step) finish(d journal.StepCompleted, err error) error {
 	why, isOutcome := err.(*ended)
 	if err != nil && !isOutcome {
@@ -335,7 +335,7 @@ func (st *step) keep() error {
 	return st.given.keep(st.ctx, st.ex.boxes.blobs(), st.ex.home.Tenant, &st.ex.rt.stored)
 }
 
-// decode sets out as the record says.
+// decode sets out to the output of the record.
 func (st *step) decode(out any) error { return decode(st.record.StepCompleted, out) }
 
 func inputDigest(s session.Session, args []string) string {
@@ -402,5 +402,5 @@ func (st *step) evidence(d journal.StepCompleted) {
 	d.Run, d.Attempt, d.Revision, d.Elapsed = st.ex.id, st.ex.attempt, st.ex.reg.Revision, time.Since(st.began).Milliseconds()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(st.ctx), finishTimeout)
 	defer cancel()
-	_, _ = st.ex.log.note(ctx, st.log, journal.KindLate, journal.Late(d)) // what is returned is the stop
+	_, _ = st.ex.log.note(ctx, st.log, journal.KindLate, journal.Late(d)) // the caller gets the stop
 }

@@ -318,7 +318,7 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 
 // discover asks a server for its tools.
 func (u *toolServerUse) discover(ctx context.Context, s session.Session, name string, boxErr error) (foundServer, error) {
-	sv, conn, err := u.ex.mcp.connected(ctx, s.Key(), name, func(ctx context.Context) (sandbox.Sandbox, error) {
+	sv, conn, err := u.connected(ctx, s.Key(), name, func(ctx context.Context) (sandbox.Sandbox, error) {
 		if boxErr != nil {
 			return nil, boxErr
 		}

@@ -92,7 +92,7 @@ func TestRequestsGoOn(t *testing.T) {
 			t.Errorf("request %d:\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
-	h, err := rt.Values.Recording(t.Context(), s.Key(), id)
+	h, err := rt.Runtime.Values.Recording(t.Context(), s.Key(), id)
 	if err != nil {
 		t.Fatal(err)
 	}

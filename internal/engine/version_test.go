@@ -74,8 +74,8 @@ func versions(t *testing.T, w *world, all ...edition) (ran []string, last *engin
 		defer end(nil)
 		e.ran, e.end = &ran, end
 		rt := w.runtime(nil)
-		rt.Offered = func(_ context.Context, _, revision string) bool { return revision == "offered" }
-		last = must(rt.Begin(t.Context(), flow.Registration{Name: "w", Revision: e.revision, New: func() flow.Workflow { return flow.Func(e.forward) }}, journal.Task{
+		rt.Runtime.Offered = func(_ context.Context, _, revision string) bool { return revision == "offered" }
+		last = must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", Revision: e.revision, New: func() flow.Workflow { return flow.Func(e.forward) }}, journal.Task{
 			ID: "r", Workflow: "w", Session: home, Resume: w.n > 1,
 		}))
 		if _, err = last.Forward(ctx); e.wait && last.State() == run.Waiting {

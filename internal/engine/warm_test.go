@@ -73,7 +73,7 @@ func warmed(t *testing.T, m *scribe, o flow.FanOutOptions, bs ...flow.Branch) (n
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values, Models: client(m.complete)}}
-	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
+	rt.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 	o.WarmFirst = true
 	s := must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		j, err := flow.FanOut(ctx, s, bs, &o)
@@ -176,7 +176,7 @@ func TestWarmFirstNeedsReview(t *testing.T) {
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
 	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values}}
-	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
+	rt.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 	stuck := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s, fmt.Errorf("look at it: %w", run.ErrReview)
 	})

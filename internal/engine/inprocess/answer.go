@@ -21,8 +21,8 @@ func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 	}
 }
 
-// answerWaits asks Driver.Answer what a run of the tree waits for from outside. A
-// commit of a former process may tell of a question that is decided.
+// answerWaits asks Driver.Answer for the answer to a run of the tree that waits for one
+// from outside. A commit of a former process may hold a question that is decided.
 func (t *tree) answerWaits(k session.Key, v journal.RunWaiting) {
 	for _, w := range v.For {
 		switch w.Kind {

@@ -20,8 +20,9 @@ import (
 // a log in memory. Once used it must not be copied or changed, and is safe for concurrent
 // use.
 type Runtime struct {
-	engine.Runtime
-	// Answer, if set, is asked for what a run waits for from outside. It returns a
+	// Runtime has the settings, as those of a node. Its Store and Values may be nil.
+	Runtime engine.Runtime
+	// Answer, if set, is asked for the answers that runs wait for from outside. It returns a
 	// flow.Approval for an approval, a string for a message, and anything that JSON can hold
 	// for a response; nil leaves the question open, for Signal or until its time is up, and
 	// an error ends Run, while the run waits on. For an answer that the question refuses it is
@@ -36,15 +37,15 @@ type Runtime struct {
 
 func (rt *Runtime) init() {
 	rt.once.Do(func() {
-		rt.driver.Workflows, rt.driver.Answer = rt.Workflows, rt.Answer
-		if rt.Store != nil {
+		rt.driver.Workflows, rt.driver.Answer = rt.Runtime.Workflows, rt.Answer
+		if rt.Runtime.Store != nil {
 			return
 		}
 		log := &commitlog.Memory{}
-		if rt.Values == nil {
-			rt.Values = journal.NewValues(log)
+		if rt.Runtime.Values == nil {
+			rt.Runtime.Values = journal.NewValues(log)
 		}
-		rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: rt.Values, Now: rt.Clock.Now, OnCommit: rt.driver.Committed})
+		rt.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: rt.Runtime.Values, Now: rt.Runtime.Clock.Now, OnCommit: rt.driver.Committed})
 	})
 }
 
@@ -52,7 +53,7 @@ func (rt *Runtime) init() {
 // and go on with runs that waited:
 //
 //	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values}}
-//	rt.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
+//	rt.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
 //
 // A runtime without a Store of its own does not need it.
 func (rt *Runtime) Committed(e commitlog.Entry) { rt.driver.Committed(e) }
@@ -61,7 +62,7 @@ func (rt *Runtime) Committed(e commitlog.Entry) { rt.driver.Committed(e) }
 // message, a cancel.
 func (rt *Runtime) Signal(ctx context.Context, s journal.Signal) error {
 	rt.init()
-	return rt.Store.Apply(ctx, s)
+	return rt.Runtime.Store.Apply(ctx, s)
 }
 
 // Run runs w on s to its end and returns the resulting session, in the
@@ -90,15 +91,15 @@ func (rt *Runtime) newRun(w flow.Workflow, s session.Session) *tree {
 	edits := slices.Collect(s.Pending())
 	var opening []session.Event
 	if s.Unborn() {
-		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Mint.ID(body)}
+		k = session.Key{Tenant: session.DefaultTenant, ID: rt.Runtime.Mint.ID(body)}
 		root = k.ID
 		for opening = range commitlog.Batches(edits) {
 			edits = edits[len(opening):]
 			break
 		}
 	}
-	// What the first commit does not hold is pending when Forward begins, for
-	// the branches of the run as for itself.
+	// Signals that the first commit does not hold are pending when Forward begins,
+	// for the branches of the run as for itself.
 	forward := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return w.Forward(ctx, s.Edited(edits...))
 	})

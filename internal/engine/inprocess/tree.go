@@ -339,7 +339,7 @@ func (t *tree) attempt(w journal.Work) error {
 }
 
 // apply brings a signal to its session. The report of a branch whose parent no longer
-// waits for it closes the branch, as the parent's log says.
+// waits for it closes the branch, as the parent's log has it.
 func apply(ctx context.Context, rt *engine.Runtime, s journal.Signal) error {
 	err := rt.Store.Apply(ctx, s)
 	if s.Received != nil && s.Received.Kind == journal.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {

@@ -230,7 +230,7 @@ func TestForksWithoutMounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := workspace.Read(t.Context(), rt.Blobs(s.Key().Tenant), s.Placement().Head, "f")
+		data, err := workspace.Read(t.Context(), rt.Runtime.Blobs(s.Key().Tenant), s.Placement().Head, "f")
 		if err != nil || string(data) != "new\n" || most != 1 {
 			t.Errorf("f is %q, %v, with %d mounts", data, err, most)
 		}

@@ -248,8 +248,8 @@ func (l *Lease) close() error {
 	return err
 }
 
-// GiveUp ends a sandbox that died, so that the next call opens another one. What cannot be
-// removed now is removed by the next epoch.
+// GiveUp ends a sandbox that died, so that the next call opens another one. A sandbox that
+// cannot be removed now is removed by the next epoch.
 func (l *Lease) GiveUp(box sandbox.Sandbox) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,8 +277,8 @@ func (l *Lease) Way(box sandbox.Sandbox) (http.RoundTripper, error) {
 	return l.proxy.Transport(), nil
 }
 
-// Requests returns what the commands of the calls since the last look asked over the
-// network. Of calls at the same time the one that ends first tells of all.
+// Requests returns the network requests of the commands since the last call of Requests.
+// Of calls of tools at the same time, the first that ends gets those of all.
 func (l *Lease) Requests() (list []journal.NetworkRequest, more int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,7 +295,7 @@ func (l *Lease) ServiceEnds() ServiceEnds {
 	return l.beside.take()
 }
 
-// ServiceLogs returns what the services wrote since the last look, as Requests does.
+// ServiceLogs returns the output of the services since the last call, as Requests does.
 func (l *Lease) ServiceLogs() []journal.ServiceLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -71,8 +71,8 @@ func (l *Held) Give(home session.Key, kept *Kept) {
 // MaxKept is how many sandboxes [Kept] keeps open that no run uses.
 const MaxKept = 16
 
-// Kept keeps the sandboxes of sessions open between their runs. What drives the
-// sessions' logs ends each with its epoch. A nil *Kept keeps none. It is safe for
+// Kept keeps the sandboxes of sessions open between their runs. The driver of a
+// session's log ends its sandbox with its epoch. A nil *Kept keeps none. It is safe for
 // concurrent use.
 type Kept struct {
 	mu     sync.Mutex

@@ -21,8 +21,8 @@ const maxTold = 5
 const putBackNote = "these paths are protected and this run does not allow them, so they are again what they were before the call; " +
 	"go on without them, or say that a person has to allow them by name"
 
-// Told adds to the body of a call's result which paths were put back.
-func (b PutBack) Told(body json.RawMessage) json.RawMessage {
+// Amend adds to the body of a call's result which paths were put back.
+func (b PutBack) Amend(body json.RawMessage) json.RawMessage {
 	if len(b) == 0 {
 		return body
 	}
@@ -59,7 +59,7 @@ func Beside(body json.RawMessage, name, text string) json.RawMessage {
 	return fmt.Appendf(nil, `%s,"%s":%s}`, object, name, text)
 }
 
-// Warning says the same to people; "" is nothing.
+// Warning is the same for people, or "".
 func (b PutBack) Warning() string {
 	if len(b) == 0 {
 		return ""

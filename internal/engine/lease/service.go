@@ -263,13 +263,13 @@ func (v *services) take() []serviceEnd {
 	return ended
 }
 
-// ServiceEnds are told by the call that ends first after them.
+// ServiceEnds are the ends of services that the next result of a call names.
 type ServiceEnds []serviceEnd
 
 const serviceEndNote = "these services ended before or during this call; those that do not run are started again before the next command"
 
-// Told adds them to the body of a call's result.
-func (l ServiceEnds) Told(body json.RawMessage) json.RawMessage {
+// Amend adds them to the body of a call's result.
+func (l ServiceEnds) Amend(body json.RawMessage) json.RawMessage {
 	if len(l) == 0 {
 		return body
 	}
@@ -283,7 +283,7 @@ func (l ServiceEnds) Told(body json.RawMessage) json.RawMessage {
 	return Beside(body, "services", text)
 }
 
-// Warning says the same to people.
+// Warning is the same for people.
 func (l ServiceEnds) Warning() string {
 	var parts []string
 	for _, e := range l {

@@ -30,17 +30,17 @@ type Workspaces struct {
 	Limits workspace.Limits
 	// MinIsolation is the weakest isolation accepted; "" is the kernel's.
 	MinIsolation sandbox.Isolation
-	// Sandbox bounds what each sandbox may use. Without a limit of disk it is scratch
+	// Sandbox bounds the resources of each sandbox. Without a limit of disk it is scratch
 	// workspaces, where the backend can enforce one.
 	Sandbox sandbox.Limits
-	// Network is the most that a task can ask for; "" is any list of hosts. Egress is
-	// what the proxies of sandboxes with a list share.
+	// Network is the most that a task can ask for; "" is any list of hosts. Egress has
+	// the options that the proxies of sandboxes with a list share.
 	Network sandbox.Network
 	Egress  egress.Options
 }
 
-// scratch is how many times the bytes of the largest workspace a sandbox may take: what
-// commands write for a moment is more than what they leave.
+// scratch is how many times the bytes of the largest workspace a sandbox may take:
+// commands write more for a moment than they leave.
 const scratch = 2
 
 // limits are those of a sandbox of a backend that can do this.
@@ -72,8 +72,8 @@ func (w *Workspaces) Backend(p session.Placement) (sandbox.Backend, error) {
 	return b, nil
 }
 
-// FirstHead fills in what will hold in the sandbox and the head of the directory that
-// the session was sent to.
+// FirstHead fills in the terms of the sandbox and the head of the directory that the
+// session was sent to.
 func (w *Workspaces) FirstHead(ctx context.Context, b blob.Store, p *session.Placement, epoch uint64) error {
 	backend, err := w.Backend(*p)
 	if err != nil {
@@ -98,8 +98,9 @@ func (w *Workspaces) FirstHead(ctx context.Context, b blob.Store, p *session.Pla
 	return nil
 }
 
-// terms fills in what holds in a sandbox of a session that was sent to a backend: what
-// was asked for, within what the node allows, and what the backend makes of it.
+// terms fills in the terms of a sandbox of a session that was sent to a backend: the
+// request of the task within the limits of the node, and the isolation that the backend
+// reaches.
 func (w *Workspaces) terms(ctx context.Context, b sandbox.Backend, p *session.Placement, epoch uint64) error {
 	can, err := b.Probe(ctx)
 	if err != nil {
@@ -139,8 +140,8 @@ func (w *Workspaces) terms(ctx context.Context, b sandbox.Backend, p *session.Pl
 	return nil
 }
 
-// spec is what to open for a session of which p holds. A sandbox that would hold less
-// is refused, because what a crash may do with the session's calls was decided by it.
+// spec is the specification of a sandbox under the terms of p. Weaker terms are refused,
+// because the replay of the session's calls after a crash was decided by them.
 // Limits are not promises to the log: those of this node may be lower.
 func (w *Workspaces) spec(ctx context.Context, b sandbox.Backend, p session.Placement, epoch uint64) (sandbox.Spec, error) {
 	s := sandbox.Spec{Epoch: epoch, MinIsolation: w.MinIsolation, Image: p.Image, Services: p.Services != ""}
@@ -165,7 +166,7 @@ func (w *Workspaces) spec(ctx context.Context, b sandbox.Backend, p session.Plac
 	return s, nil
 }
 
-// Describe says what else holds in a sandbox, for people.
+// Describe is the text of the other terms of a sandbox, for people.
 func Describe(p session.Placement) string {
 	var text strings.Builder
 	if p.Image != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TailEnd is the cursor of a reader that wants no record of what is committed by now.
+// TailEnd is the cursor of a reader that wants only the records of later commits.
 const TailEnd = wire.LineageEnd
 
 const (

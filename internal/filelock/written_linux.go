@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writersPatience is far above what the start of a process takes.
+// writersPatience is far above the time that the start of a process takes.
 const writersPatience = 2 * time.Second
 
 // CloseWritten closes a file that was written, and waits until it can be run, at most two

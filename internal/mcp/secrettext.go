@@ -13,7 +13,7 @@ var (
 	// askingVerbs stand before the secret, with no more than a few words of its name between.
 	askingVerbs = strings.Fields(`enter re-enter reenter provide type retype give paste supply input send share submit specify tell insert
 		confirm repeat write set choose pick create`)
-	// needingVerbs ask only for what is the person's: "it needs your password".
+	// needingVerbs ask only for the person's own: "it needs your password".
 	needingVerbs = strings.Fields("need needs require requires")
 	// otherSubjects, before a verb, have somebody else do it, or nobody.
 	otherSubjects = strings.Fields("i we it they will ll should shall not t never cannot")

@@ -48,7 +48,7 @@ func TestReusedIdIsTold(t *testing.T) {
 					if swapped {
 						bodies[0], bodies[1] = bodies[1], bodies[0]
 					}
-					sender := layer.Dial(t, &c.Streams.O) // through the wire too: it breaks by what only the node writes
+					sender := layer.Dial(t, &c.Streams.O) // through the wire too: only the node's writes break it
 					heard := make(chan *nats.Msg, 100)
 					if _, err := sender.Conn.NC.ChanSubscribe(subject, heard); err != nil {
 						t.Fatal(err)
@@ -112,7 +112,7 @@ func TestReusedIdIsTold(t *testing.T) {
 func TestRefusalIsTold(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		const subject = "rath.run.default.r1.event"
-		sender := layer.Dial(t, &c.Streams.O) // through the wire too: it breaks by what only the node writes
+		sender := layer.Dial(t, &c.Streams.O) // through the wire too: only the node's writes break it
 		heard := make(chan *nats.Msg, 100)
 		if _, err := sender.Conn.NC.ChanSubscribe(subject, heard); err != nil {
 			t.Fatal(err)

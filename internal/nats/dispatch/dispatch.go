@@ -18,7 +18,7 @@ type Dispatch struct {
 	streams     *streams.Streams
 	logs        *eventlog.Logs
 	projections *project.Projections
-	// Registry is what is on offer, and Delivery brings work to incarnations.
+	// Registry has the offers of the nodes, and Delivery brings work to incarnations.
 	Registry *Registry
 	Delivery *Delivery
 	// host takes what is dispatched to this process; nil while it takes nothing.

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Registry is what workflows and tools are on offer, and by which nodes. It is safe for
+// Registry has the workflows and tools on offer, and the nodes that offer them. It is safe for
 // concurrent use.
 type Registry struct {
 	messages *conn.Messages

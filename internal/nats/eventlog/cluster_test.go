@@ -23,7 +23,7 @@ import (
 
 // TestClusterWriters lets many sessions be written, and read back, while the
 // leader of their stream is stopped and started again. No append fails, each
-// is stored once, and what Last says is never outdated.
+// is stored once, and the position from Last is never outdated.
 func TestClusterWriters(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)

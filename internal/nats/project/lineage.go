@@ -123,7 +123,7 @@ func (p *LineageRelay) locate(ctx context.Context) error {
 			p.at = before // the gap is looked for again
 			return errReconnected
 		default:
-			p.at = at // the gap stays, and the relay stores what follows
+			p.at = at // the gap stays, and the relay stores later records
 			p.C.setGap(p.Stream, true)
 			p.C.conn.Logger.Error("lineage has a gap; derive it again with rath cluster repair", "stream", p.Stream, "err", err)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// lineageWorld is LINEAGE with what relays store in it, and a reader that keeps nothing but
-// the text of its cursor.
+// lineageWorld is LINEAGE with the records of relays, and a reader that keeps the text of
+// its cursor alone.
 type lineageWorld struct {
 	t      *testing.T
 	c      *Projections
@@ -62,7 +62,7 @@ func (w *lineageWorld) store(records []lineage.Record) {
 	w.must(err)
 }
 
-// relay stores what comes next of a partition.
+// relay stores the next records of a partition.
 func (w *lineageWorld) relay(p int) {
 	if w.stored[p] < len(w.commits[p]) {
 		w.store(w.commits[p][w.stored[p]])
@@ -131,7 +131,7 @@ func (w *lineageWorld) last() uint64 {
 func (w *lineageWorld) remove(seq uint64) { w.must(w.stream.DeleteMsg(w.t.Context(), seq)) }
 
 // repair derives a partition again from one of its commits: behind the end, and then it
-// removes what it replaces, the last first. The reader reads meanwhile.
+// removes the former messages, the last first. The reader reads meanwhile.
 func (w *lineageWorld) repair(p int) {
 	if w.stored[p] == 0 {
 		return
@@ -143,7 +143,7 @@ func (w *lineageWorld) repair(p int) {
 			old = append(old, m.Sequence)
 		}
 	}
-	if w.caughtUp() && len(old) > 0 && w.rng.IntN(2) == 0 { // what the reader has is lost before
+	if w.caughtUp() && len(old) > 0 && w.rng.IntN(2) == 0 { // the reader's records are lost before
 		w.remove(old[0])
 		old = old[1:]
 	}

@@ -109,8 +109,8 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// readTop reads what happened after a cursor, since a time, and how
-// all stands now.
+// readTop reads the records after a cursor, since a time, and the present
+// state of the fleet.
 func readTop(ctx context.Context, s *app.System, after string, began time.Time) (next string, t view.Top, err error) {
 	var c view.Counts
 	for range topPages {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rathcluster/rath/internal/lineage"
@@ -76,12 +75,8 @@ const askedFrom = 64
 // call, such as one that a workflow asks itself. q is one that Approvals returned.
 func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error) {
 	path, ok := strings.CutSuffix(string(q.Step), ".approval")
-	dot := strings.LastIndexByte(path, '.')
-	if q.Kind != run.WaitApproval || !ok || dot < 0 {
-		return session.ToolCall{}, fmt.Errorf("question %s of run %s is about no tool call: %w", q.Step, q.Run, session.ErrNotFound)
-	}
-	n, err := strconv.Atoi(path[dot+1:])
-	if err != nil {
+	asking := run.Path(path).Parent()
+	if q.Kind != run.WaitApproval || !ok || asking == "" {
 		return session.ToolCall{}, fmt.Errorf("question %s of run %s is about no tool call: %w", q.Step, q.Run, session.ErrNotFound)
 	}
 	for _, id := range slices.Backward(q.sessions) { // it asks in the one that it came to last
@@ -93,8 +88,10 @@ func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error
 			return session.ToolCall{}, fmt.Errorf("question %s of run %s: %w", q.Step, q.Run, err)
 		}
 		for _, row := range slices.Backward(page.Chunks) {
-			if row.Run == string(q.Run) && row.Step == path[:dot] && n < len(row.Calls) {
-				return row.Calls[n], nil
+			for n, call := range row.Calls {
+				if row.Run == string(q.Run) && row.Step == string(asking) && asking.Index(n) == run.Path(path) {
+					return call, nil
+				}
 			}
 		}
 	}

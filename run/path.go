@@ -21,6 +21,9 @@ func (p Path) Child(name string) Path {
 // Index returns the n-th path below p.
 func (p Path) Index(n int) Path { return p.Child(strconv.Itoa(n)) }
 
+// Parent returns the path above p, "" for one of a single element.
+func (p Path) Parent() Path { return p[:max(strings.LastIndexByte(string(p), '.'), 0)] }
+
 // Within reports whether p is o or below it.
 func (p Path) Within(o Path) bool { return p == o || strings.HasPrefix(string(p), string(o)+".") }
 

@@ -1,7 +1,6 @@
 package dossier
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -14,12 +13,11 @@ type blame struct {
 	files map[string]*blamed
 }
 
-// blamed is one file on its way. own says for each line of now the index that
-// it had in base, or which steps added it.
+// blamed is one file on its way. A line of now has the index that it had in base, or the
+// steps that added it.
 type blamed struct {
 	base    []string
-	now     []string
-	own     []origin
+	now     []manifest.Traced[origin]
 	removed map[int][]int // steps that removed a line of base
 	steps   []int         // that touched the path
 	last    []int         // the last of them
@@ -37,9 +35,8 @@ func (b *blame) begin(c manifest.Change) error {
 	if f.base, f.why, err = b.t.text(c.Before); err != nil {
 		return err
 	}
-	f.now = f.base
-	for i := range f.base {
-		f.own = append(f.own, origin{base: i})
+	for i, text := range f.base {
+		f.now = append(f.now, manifest.Traced[origin]{Text: text, By: origin{base: i}})
 	}
 	b.files[c.Path] = f
 	return nil
@@ -85,20 +82,11 @@ func (b *blame) step(f *blamed, next manifest.Entry, steps []int) error {
 	if why != "" {
 		f.why = why
 	}
-	var own []origin
-	for _, e := range compare(f.now, now) {
-		switch e.op {
-		case ' ':
-			own = append(own, f.own[e.old])
-		case '+':
-			own = append(own, origin{-1, steps})
-		case '-':
-			if o := f.own[e.old]; o.base >= 0 {
-				f.removed[o.base] = steps
-			}
+	f.now = manifest.Trace(f.now, now, origin{-1, steps}, func(l manifest.Traced[origin]) {
+		if l.By.base >= 0 {
+			f.removed[l.By.base] = steps
 		}
-	}
-	f.now, f.own = now, own
+	})
 	return nil
 }
 
@@ -134,79 +122,48 @@ func (f *blamed) change(c manifest.Change, room *int) FileChange {
 		out.Note = strings.TrimPrefix(out.Note+"; "+f.why, "; ")
 		return out
 	}
-	edits := compare(f.base, f.now)
-	for _, e := range edits {
-		switch e.op {
-		case '+':
-			out.Add++
-		case '-':
-			out.Remove++
-		}
-	}
-	for _, h := range hunks(edits) {
-		if *room -= len(h); *room < 0 {
-			out.Note = strings.TrimPrefix(out.Note+"; its further changes are not shown", "; ")
-			break
-		}
-		out.Hunks = append(out.Hunks, f.hunk(h))
-	}
-	return out
-}
-
-// hunks groups changed lines with what stands around them.
-func hunks(edits []edit) [][]edit {
-	var out [][]edit
-	end := 0 // of the last hunk
-	for i := 0; i < len(edits); i++ {
-		if edits[i].op == ' ' {
+	hidden := false
+	for _, h := range manifest.Hunks(f.base, manifest.Texts(f.now)) {
+		added, removed := h.Changed()
+		out.Add, out.Remove = out.Add+added, out.Remove+removed
+		if *room -= len(h.Lines); *room < 0 {
+			hidden = true
 			continue
 		}
-		from := max(i-around, end)
-		to, quiet := i+1, 0
-		for j := i + 1; j < len(edits) && quiet <= 2*around; j++ {
-			if edits[j].op == ' ' {
-				quiet++
-				continue
-			}
-			to, quiet = j+1, 0
-		}
-		end = min(to+around, len(edits))
-		out = append(out, edits[from:end])
-		i = end - 1
+		out.Hunks = append(out.Hunks, f.hunk(&h))
+	}
+	if hidden {
+		out.Note = strings.TrimPrefix(out.Note+"; its further changes are not shown", "; ")
 	}
 	return out
 }
 
-func (f *blamed) hunk(edits []edit) Hunk {
-	var h Hunk
-	var olds, news int
-	for _, e := range edits {
-		l := Line{Op: string(e.op)}
+func (f *blamed) hunk(of *manifest.Hunk) Hunk {
+	h := Hunk{Header: of.Header()}
+	old, now := max(of.OldStart-1, 0), max(of.NewStart-1, 0) // indexes; of a side without lines none is used
+	for _, line := range of.Lines {
+		l := Line{Op: string(line.Op), Text: plain(line.Text)}
 		var steps []int
-		switch e.op {
+		switch line.Op {
 		case '-':
-			if steps = f.removed[e.old]; steps == nil {
+			if steps = f.removed[old]; steps == nil {
 				steps = f.last
 			}
-			l.Old, l.Text = e.old+1, f.base[e.old]
-			olds++
 		case '+':
-			if o := f.own[e.new]; o.base < 0 {
-				steps = o.steps
-			} else {
-				steps = f.last
+			if steps = f.last; f.now[now].By.base < 0 {
+				steps = f.now[now].By.steps
 			}
-			l.New, l.Text = e.new+1, f.now[e.new]
-			news++
-		default:
-			l.Old, l.New, l.Text = e.old+1, e.new+1, f.now[e.new]
-			olds++
-			news++
 		}
-		if text, ends := strings.CutSuffix(l.Text, "\n"); ends {
-			l.Text = plain(text)
-		} else {
-			l.Text = plain(text) + " ⟦no newline at the end⟧"
+		if line.Op != '+' {
+			old++
+			l.Old = old
+		}
+		if line.Op != '-' {
+			now++
+			l.New = now
+		}
+		if line.NoEOL {
+			l.Text += " ⟦no newline at the end⟧"
 		}
 		l.Text = clip(l.Text, maxText)
 		for _, s := range steps {
@@ -218,17 +175,5 @@ func (f *blamed) hunk(edits []edit) Hunk {
 		h.Lines = append(h.Lines, l)
 	}
 	slices.Sort(h.Steps)
-	h.Header = fmt.Sprintf("@@ -%s +%s @@", span(edits[0].old, olds), span(edits[0].new, news))
 	return h
-}
-
-// span writes a range of lines as diffs do.
-func span(start, n int) string {
-	switch n {
-	case 0:
-		return fmt.Sprintf("%d,0", start)
-	case 1:
-		return fmt.Sprint(start + 1)
-	}
-	return fmt.Sprintf("%d,%d", start+1, n)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -102,7 +103,7 @@ func (f *Facts) fold() []Block {
 		if !ok {
 			at = len(out)
 			many[of.Step] = at
-			out = append(out, Block{Title: counted(siblings[of.Step], "branch"), From: b.From})
+			out = append(out, Block{Title: lineage.Counted(siblings[of.Step], "branch"), From: b.From})
 		}
 		out[at].Blocks = append(out[at].Blocks, b)
 		out[at].add(&b)

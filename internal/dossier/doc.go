@@ -46,7 +46,7 @@
 // upload, redact or decide who may read: a dossier holds the whole text
 // of the run's sessions.
 //
-// Files, the lowest first: text, lines, failure, evidence, facts, archive, plan, check,
+// Files, the lowest first: text, failure, evidence, facts, archive, plan, check,
 // signatures, order, words, steps, instructions, files, blame, branch, blocks, fold, outline, embed, collect,
 // html, markdown, verify, tree.
 package dossier

@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/manifest"
-	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 )
 
 // Changes is how the files differ between the beginning of the run and its
@@ -60,7 +57,6 @@ const (
 	maxShownFile = 512 << 10 // bytes of a file that is compared line by line
 	maxFiles     = 100
 	maxHunkLines = 3000 // of all files together
-	around       = 3    // unchanged lines around changed ones
 )
 
 // move is a change of the head of the files.
@@ -70,69 +66,31 @@ type move struct {
 	ours  bool  // made by the run
 }
 
-// moves returns how the head of a session's files came to be what it is at a
-// commit and version: through the sessions that it was forked from, and
-// through the branch whose files it adopted.
-func (t *timeline) moves(c *chain, n uint64, limit session.Version) []move {
-	var out []move
-	version := session.Version(0)
-	if o, ok := c.opening(); ok && len(o.Parents) == 1 && o.Kind != session.OpenMerge && o.Kind != session.OpenImport {
-		l := o.Parents[0]
-		out = t.moves(t.a.byID[l.ID], l.Seq, l.Version)
-		if o.Kind != session.OpenCompress && o.Kind != session.OpenCall {
-			version = l.Version
+// moves returns how the head of the home session's files came to be what it is: through
+// the sessions that it was forked from, and through the branch whose files it adopted.
+func (t *timeline) moves() ([]move, error) {
+	records, err := t.graph.Heads(t.a.home, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]move, len(records))
+	for i := range records {
+		r := &records[i]
+		out[i] = move{steps: t.movedBy(r), ours: t.a.runs[r.Run]}
+		if out[i].head, err = blob.ParseDigest(r.Head); err != nil {
+			return nil, fail(Inconsistent, r.Session, r.Commit, "head %q: %v", r.Head, err)
 		}
 	}
-	for i := range n {
-		for _, e := range c.facts[i] {
-			if session.IsContent(e.Kind) {
-				if limit != 0 && i+1 == n && version >= limit {
-					return out
-				}
-				version++
-			}
-			head := blob.Digest{}
-			switch p := e.What.(type) {
-			case session.Chunk:
-				head = p.Origin().Placement.Head
-			case session.Placement:
-				head = p.Head
-			case session.Join:
-				if p.Placement.Backend == "" {
-					continue
-				}
-				head = p.Placement.Head
-				for _, part := range p.Parents {
-					from := t.a.byID[part.Link.ID]
-					s, err := t.a.named(c, i+1, part.Link)
-					if err == nil && s.placement == p.Placement {
-						out = t.moves(from, part.Link.Seq, part.Link.Version)
-						break
-					}
-				}
-			}
-			if head.IsZero() || len(out) > 0 && out[len(out)-1].head == head {
-				continue
-			}
-			out = append(out, move{head, t.movedBy(c, i+1, e), t.a.runs[e.Recorder()]})
-		}
-	}
-	return out
+	return out, nil
 }
 
 // movedBy finds the line of the timeline that moved a head.
-func (t *timeline) movedBy(c *chain, n uint64, e journal.Fact) []int {
-	path := ""
-	if ch, ok := e.What.(session.Chunk); ok {
-		path = ch.Origin().Step
-	} else if id, p, ok := strings.Cut(e.Batch, "/"); ok && t.a.runs[run.ID(id)] {
-		path = p
-	}
-	if at, ok := t.index[stepRef{c.key.ID, run.Path(path)}]; ok {
+func (t *timeline) movedBy(r *lineage.Record) []int {
+	if at, ok := t.index[stepRef{r.Session, r.Step}]; ok && t.a.runs[r.Run] {
 		return []int{at}
 	}
 	for _, s := range t.f.Steps {
-		if s.Session == c.key.ID && s.Commit == n && s.Kind == "placed" {
+		if s.Session == r.Session && s.Commit == r.Commit && s.Kind == "placed" {
 			return []int{s.N}
 		}
 	}
@@ -143,8 +101,10 @@ func (t *timeline) movedBy(c *chain, n uint64, e journal.Fact) []int {
 // each line the step that changed it by replaying the heads in between.
 func (t *timeline) changes() error {
 	ch := &t.f.Changes
-	home := t.a.logs[0]
-	moves := t.moves(home, home.last(), 0)
+	moves, err := t.moves()
+	if err != nil {
+		return err
+	}
 	if len(moves) == 0 {
 		ch.Note = "The run worked on no files."
 		return nil
@@ -264,5 +224,5 @@ func (t *timeline) text(e manifest.Entry) (lines []string, why string, err error
 	case !utf8.Valid(data) || slices.Contains(data, 0):
 		return nil, "not text", nil
 	}
-	return split(string(data)), "", nil
+	return manifest.SplitLines(data), "", nil
 }

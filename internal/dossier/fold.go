@@ -24,7 +24,7 @@ func (a *archive) facts() (*Facts, error) {
 		return nil, err
 	}
 	f.Spent, f.Waited = g.SpentOn(a.home.Tenant, a.run), g.WaitedFor(a.home.Tenant, a.run)
-	t := a.timeline(f, names)
+	t := a.timeline(f, g, names)
 	t.sessions()
 	t.branches()
 	t.rejections()
@@ -169,7 +169,7 @@ func (t *timeline) verdict() string {
 	var parts []string
 	switch n := len(adopted); {
 	case n > 3:
-		parts = append(parts, counted(n, "branch")+" adopted or merged")
+		parts = append(parts, lineage.Counted(n, "branch")+" adopted or merged")
 	case n > 0:
 		parts = append(parts, strings.Join(adopted, ", "))
 	}
@@ -179,7 +179,7 @@ func (t *timeline) verdict() string {
 	}
 	for _, w := range []string{session.ClosedRejected, session.ClosedFailed, session.ClosedCancelled} {
 		if ways[w] > 0 {
-			parts = append(parts, counted(ways[w], "branch")+" "+w)
+			parts = append(parts, lineage.Counted(ways[w], "branch")+" "+w)
 		}
 	}
 	tail := ""
@@ -315,7 +315,7 @@ func (t *timeline) memory(s *Step, p journal.StepCompleted) {
 			m.Notes = append(m.Notes, Note{URI: uri})
 		}
 		for _, l := range r.Withheld[:min(len(r.Withheld), maxNotes)] {
-			m.Withheld = append(m.Withheld, one(fmt.Sprintf("%s of session %s: %s", counted(l.Notes, "note"), l.Session, l.Why), 400))
+			m.Withheld = append(m.Withheld, one(fmt.Sprintf("%s of session %s: %s", lineage.Counted(l.Notes, "note"), l.Session, l.Why), 400))
 		}
 	default:
 		s.Body = textOf(p.Value)
@@ -397,16 +397,16 @@ func (t *timeline) omitted() {
 	}
 	var out []string
 	if earlier > 0 {
-		out = append(out, counted(earlier, "commit")+" of other runs are in the evidence, because the chain needs them, and not in the timeline.")
+		out = append(out, lineage.Counted(earlier, "commit")+" of other runs are in the evidence, because the chain needs them, and not in the timeline.")
 	}
 	if cut > 0 {
-		out = append(out, "Long texts of "+counted(cut, "step")+" are cut here; the commits hold all of them.")
+		out = append(out, "Long texts of "+lineage.Counted(cut, "step")+" are cut here; the commits hold all of them.")
 	}
 	if whole > 0 {
-		out = append(out, "The outputs of "+counted(whole, "step")+" are extracts in the commits too; the whole is a blob, named by its digest and not included.")
+		out = append(out, "The outputs of "+lineage.Counted(whole, "step")+" are extracts in the commits too; the whole is a blob, named by its digest and not included.")
 	}
 	if open > 0 {
-		out = append(out, "Announced without a recorded outcome: "+counted(open, "call")+". Nobody knows from these commits what became of it.")
+		out = append(out, "Announced without a recorded outcome: "+lineage.Counted(open, "call")+". Nobody knows from these commits what became of it.")
 	}
 	for _, l := range t.left {
 		out = append(out, "Not included: "+l+".")

@@ -37,7 +37,7 @@ func page(e *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"step": func(n int) *Step { return f.step(n) }, "short": shortDigest, "when": when, "clock": clock, "took": took,
-		"count": lineage.Thousands, "counted": counted, "mark": mark, "word": word, "classOf": classOf, "limits": func(f *Facts) []string { return append(slices.Clone(f.limits()), f.Omitted...) },
+		"count": lineage.Thousands, "counted": lineage.Counted[int], "mark": mark, "word": word, "classOf": classOf, "limits": func(f *Facts) []string { return append(slices.Clone(f.limits()), f.Omitted...) },
 		"spent": spent, "opClass": opClass, "attempts": attempts, "lasted": lasted, "cost": cost, "costs": lineage.CostText, "answered": answered, "alike": alike, "changed": changed, "by": by,
 	}).Parse(pageText)
 	if err != nil {

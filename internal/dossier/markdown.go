@@ -99,7 +99,7 @@ func (m *marker) first() {
 	}
 	n := f.Numbers
 	if c := f.Changes; len(c.Files) > 0 {
-		m.put("Changed: %s, +%d −%d\n\n", counted(len(c.Files)+c.More, "file"), c.Add, c.Remove)
+		m.put("Changed: %s, +%d −%d\n\n", lineage.Counted(len(c.Files)+c.More, "file"), c.Add, c.Remove)
 	} else {
 		m.put("Changed: nothing. %s\n\n", c.Note)
 	}
@@ -115,7 +115,7 @@ func (m *marker) first() {
 		m.file(file)
 	}
 	if f.Changes.More > 0 {
-		m.put("%s changed.\n\n", counted(f.Changes.More, "more file"))
+		m.put("%s changed.\n\n", lineage.Counted(f.Changes.More, "more file"))
 	}
 	if len(f.Rejections) > 0 {
 		m.put("## Not taken\n\n")
@@ -168,7 +168,7 @@ func (m *marker) file(file FileChange) {
 			last := by(h.Steps)
 			made = "by " + m.links(last.Steps)
 			if last.More > 0 {
-				made += " and " + counted(last.More, "more step")
+				made += " and " + lineage.Counted(last.More, "more step")
 			}
 			if s := m.f.step(h.Steps[0]); s != nil && len(h.Steps) == 1 {
 				made += " " + code(s.Actor+" "+s.Text)
@@ -265,7 +265,7 @@ func (m *marker) timeline() {
 			m.put("%s:\n\n", part.name)
 			m.block("text", part.t.Shown)
 			if part.t.More > 0 {
-				m.put("%s in the commit.\n", counted(part.t.More, "more character"))
+				m.put("%s in the commit.\n", lineage.Counted(part.t.More, "more character"))
 			}
 			m.put("\n")
 		}
@@ -288,7 +288,7 @@ func (m *marker) instructions(all []Instruction) {
 		}
 		m.block("text", p.Text.Shown)
 		if p.Text.More > 0 {
-			m.put("%s in the blob.\n", counted(p.Text.More, "more character"))
+			m.put("%s in the blob.\n", lineage.Counted(p.Text.More, "more character"))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/signature"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -223,7 +224,7 @@ func (r *Report) signedLines() string {
 		fmt.Fprintf(&b, "signed: %d more\n", more)
 	}
 	if rest := r.Commits - r.covered(); len(r.Signed) > 0 && rest > 0 {
-		fmt.Fprintf(&b, "no signature stands for %s, which came after the end or which no\nsigned commit refers to\n", counted(rest, "commit"))
+		fmt.Fprintf(&b, "no signature stands for %s, which came after the end or which no\nsigned commit refers to\n", lineage.Counted(rest, "commit"))
 	}
 	return b.String()
 }

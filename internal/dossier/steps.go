@@ -23,6 +23,7 @@ type timeline struct {
 	a     *archive
 	f     *Facts
 	names map[session.ID]string
+	graph *lineage.Graph  // of all commits
 	index map[stepRef]int // number of a step's line
 	rows  map[stepRef]session.Chunk
 	at    commitRef // the commit that is folded
@@ -39,8 +40,8 @@ type attempt struct {
 }
 
 // timeline fills f.Steps and everything that lists some of them.
-func (a *archive) timeline(f *Facts, names map[session.ID]string) *timeline {
-	t := &timeline{a: a, f: f, names: names, index: map[stepRef]int{}, rows: map[stepRef]session.Chunk{}, seen: map[attempt]bool{}, asks: map[stepRef]string{}, fans: map[run.ID]int{}}
+func (a *archive) timeline(f *Facts, g *lineage.Graph, names map[session.ID]string) *timeline {
+	t := &timeline{a: a, f: f, graph: g, names: names, index: map[stepRef]int{}, rows: map[stepRef]session.Chunk{}, seen: map[attempt]bool{}, asks: map[stepRef]string{}, fans: map[run.ID]int{}}
 	for _, p := range a.order() {
 		if !p.c.ours || !p.c.concerns(p.n, a.runs) {
 			continue
@@ -53,20 +54,12 @@ func (a *archive) timeline(f *Facts, names map[session.ID]string) *timeline {
 	}
 	for i := range f.Steps {
 		s := &f.Steps[i]
-		if parent, _, ok := cutLast(string(s.Path)); ok && s.Kind != "run" {
-			at, found := t.index[stepRef{s.Session, run.Path(parent)}]
+		if parent := s.Path.Parent(); parent != "" && s.Kind != "run" {
+			at, found := t.index[stepRef{s.Session, parent}]
 			s.Child = found && at < s.N
 		}
 	}
 	return t
-}
-
-func cutLast(path string) (head, tail string, ok bool) {
-	i := strings.LastIndexByte(path, '.')
-	if i < 0 {
-		return path, "", false
-	}
-	return path[:i], path[i+1:], true
 }
 
 func (t *timeline) name(id session.ID) string { return cmp.Or(t.names[id], string(id)) }
@@ -163,7 +156,7 @@ func (t *timeline) event(e journal.Fact) {
 	case journal.FanOut:
 		t.fanOut(p)
 	case journal.BranchesReleased:
-		t.line(e, "spread", "run", "spreads to "+counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
+		t.line(e, "spread", "run", "spreads to "+lineage.Counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
 	case journal.BranchOutcomes:
 		t.disposed(p)
 	case journal.Quarantined:
@@ -174,8 +167,8 @@ func (t *timeline) event(e journal.Fact) {
 		s := t.line(e, what, cmp.Or(journal.Named(p.By, p.Says), "somebody"), text+p.Reason)
 		t.decision(e, s, what+" session "+t.name(t.at.c.key.ID))
 	case journal.Rebudgeted:
-		s := t.line(e, "rebudgeted", cmp.Or(journal.Named(p.By, p.Says), "somebody"), "sets the budget: "+budgetText(p.Budget))
-		t.decision(e, s, "budget set: "+budgetText(p.Budget))
+		s := t.line(e, "rebudgeted", cmp.Or(journal.Named(p.By, p.Says), "somebody"), "sets the budget: "+lineage.BudgetText(p.Budget))
+		t.decision(e, s, "budget set: "+lineage.BudgetText(p.Budget))
 	case journal.StepStarted:
 		t.intent(e, p)
 	case journal.StepCompleted:
@@ -210,22 +203,6 @@ func (t *timeline) state(id run.ID, s run.State) {
 	if b := t.branch(id); b != nil {
 		b.State = s
 	}
-}
-
-func budgetText(b run.Budget) string {
-	var parts []string
-	for _, part := range []struct {
-		n    int64
-		noun string
-	}{{b.Tokens, "tokens"}, {b.MicroUSD, "micro-USD"}, {b.Steps, "steps"}} {
-		if part.n > 0 {
-			parts = append(parts, lineage.Thousands(part.n)+" "+part.noun)
-		}
-	}
-	if b.Time > 0 {
-		parts = append(parts, b.Time.String())
-	}
-	return cmp.Or(strings.Join(parts, ", "), "no limit")
 }
 
 func (t *timeline) claimed(e journal.Fact, p journal.Claimed) {
@@ -386,16 +363,13 @@ func (t *timeline) prompt(s *Step) {
 // arguments finds what a tool was called with: in the row of the model that
 // asked for it, unless its own row said what a person made of that.
 func (t *timeline) arguments(s *Step) {
-	parent, index, ok := cutLast(string(s.Path))
-	if !ok || !s.Args.Empty() {
-		return
-	}
-	row, ok := t.rows[stepRef{s.Session, run.Path(parent)}]
-	if !ok {
+	parent := s.Path.Parent()
+	row, ok := t.rows[stepRef{s.Session, parent}]
+	if !ok || parent == "" || !s.Args.Empty() {
 		return
 	}
 	for i, call := range row.Calls() {
-		if fmt.Sprint(i) == index {
+		if parent.Index(i) == s.Path {
 			s.Args = textOf(call.Args)
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/rathcluster/rath/internal/lineage"
 )
 
 // sequences are what steers a terminal: CSI and OSC sequences, the latter up
@@ -118,17 +116,6 @@ func textOf(s string) Text {
 
 // Empty reports whether there is nothing to show.
 func (t Text) Empty() bool { return t.Shown == "" }
-
-// counted returns "1 step", "2 steps".
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if strings.HasSuffix(noun, "ch") {
-		return lineage.Thousands(int64(n)) + " " + noun + "es"
-	}
-	return lineage.Thousands(int64(n)) + " " + noun + "s"
-}
 
 // took writes milliseconds for people.
 func took(ms int64) string {

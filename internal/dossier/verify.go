@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/internal/signature"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -92,18 +93,18 @@ func (r *Report) Text(alone bool) string {
 	if r.Anchored == 0 {
 		word = "consistent, not anchored" // a forger who rewrites everything gets as far
 	}
-	fmt.Fprintf(&b, "%s: %s\n%s, %s, %s\n", word, what, counted(len(r.Sessions), "session"), counted(r.Commits, "commit"), counted(r.Blobs, "blob"))
+	fmt.Fprintf(&b, "%s: %s\n%s, %s, %s\n", word, what, lineage.Counted(len(r.Sessions), "session"), lineage.Counted(r.Commits, "commit"), lineage.Counted(r.Blobs, "blob"))
 	if r.Form != FormTree {
 		fmt.Fprintf(&b, "%s\n", r.Verdict)
 	}
 	for _, c := range r.Sessions {
-		fmt.Fprintf(&b, "%s  %s  %s\n", c.Head, counted(c.Commits, "commit"), c.Session)
+		fmt.Fprintf(&b, "%s  %s  %s\n", c.Head, lineage.Counted(c.Commits, "commit"), c.Session)
 	}
 	if r.Form == FormJSON {
 		b.WriteString("the document is evidence alone: there was no rendering to compare\n")
 	}
 	if r.Left > 0 {
-		fmt.Fprintf(&b, "%s of workspaces were no longer stored when it was written\n", counted(r.Left, "file"))
+		fmt.Fprintf(&b, "%s of workspaces were no longer stored when it was written\n", lineage.Counted(r.Left, "file"))
 	}
 	switch {
 	case r.Anchored > 0 || !alone:

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/lineage"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -28,7 +29,7 @@ func (t *timeline) words(s *Step, p journal.StepCompleted, row session.Chunk) (a
 		case p.Again != "":
 			text = p.Summary
 		case row.CallCount() > 0:
-			text = "calls " + callNames(row)
+			text = "calls " + lineage.CallNames(row, "×")
 		default:
 			text = "answers " + quote(row.Text(), 120)
 		}
@@ -90,19 +91,3 @@ func (t *timeline) words(s *Step, p journal.StepCompleted, row session.Chunk) (a
 
 // quote returns the beginning of a text between quotation marks.
 func quote(s string, limit int) string { return "“" + one(s, limit) + "”" }
-
-func callNames(c session.Chunk) string {
-	var names []string
-	count := map[string]int{}
-	for _, call := range c.Calls() {
-		if count[call.Name]++; count[call.Name] == 1 {
-			names = append(names, call.Name)
-		}
-	}
-	for i, n := range names {
-		if count[n] > 1 {
-			names[i] = fmt.Sprintf("%s ×%d", n, count[n])
-		}
-	}
-	return strings.Join(names, ", ")
-}

@@ -308,7 +308,7 @@ func says(actor string, c session.Chunk) string {
 		return actor + " answers"
 	case session.Assistant:
 		if c.CallCount() > 0 {
-			return actor + " calls " + callNames(c)
+			return actor + " calls " + CallNames(c, "x")
 		}
 	}
 	return actor + " " + verb + quote(c.Text(), MaxSummary-len(actor)-len(verb)-1)
@@ -334,7 +334,8 @@ func ofWorkspace(text string) string {
 	return strings.Join(parts, ", ")
 }
 
-func callNames(c session.Chunk) string {
+// CallNames are the tools that a row calls; times stands before how often, as in "grep x2".
+func CallNames(c session.Chunk, times string) string {
 	var names []string
 	count := map[string]int{}
 	for _, call := range c.Calls() {
@@ -345,7 +346,7 @@ func callNames(c session.Chunk) string {
 	}
 	for i, n := range names {
 		if count[n] > 1 {
-			names[i] = fmt.Sprintf("%s x%d", n, count[n])
+			names[i] = fmt.Sprintf("%s %s%d", n, times, count[n])
 		}
 	}
 	return strings.Join(names, ", ")

@@ -57,7 +57,7 @@ func (r *Record) ofRun(what any) {
 	case journal.FanOut:
 		r.fannedOut(v)
 	case journal.BranchesReleased: // it names no branches: the record of the fan-out does
-		r.Kind, r.Summary = Spread, "spreads to "+countedAs(max(len(v.Branches)-1, 0), "more branch", "more branches")
+		r.Kind, r.Summary = Spread, "spreads to "+Counted(max(len(v.Branches)-1, 0), "more branch")
 	case journal.BranchOutcomes:
 		r.Kind = Disposed
 		for _, b := range v.Branches {
@@ -158,7 +158,7 @@ func (r *Record) ended(v journal.Ended) {
 	case v.Error != "":
 		r.Summary += ": " + excerpt(strings.TrimPrefix(v.Error, "llm: "), 80)
 	case v.Usage.Calls > 0:
-		r.Summary += fmt.Sprintf(", %s, %s tokens", counted(int(v.Usage.Calls), "model call"), Thousands(v.Usage.Tokens()))
+		r.Summary += fmt.Sprintf(", %s, %s tokens", Counted(int(v.Usage.Calls), "model call"), Thousands(v.Usage.Tokens()))
 	}
 }
 
@@ -192,9 +192,9 @@ func (w Wait) String() string {
 	case run.WaitTimer:
 		return cmp.Or(until, "for a time")
 	case run.WaitBranches:
-		text = "for " + countedAs(len(w.Branches), "branch", "branches")
+		text = "for " + Counted(len(w.Branches), "branch")
 		if w.Need > 0 && w.Need < len(w.Branches) {
-			text = fmt.Sprintf("for %d of %s", w.Need, countedAs(len(w.Branches), "branch", "branches"))
+			text = fmt.Sprintf("for %d of %s", w.Need, Counted(len(w.Branches), "branch"))
 		}
 	case run.WaitMessage:
 		text = "for a message"
@@ -273,23 +273,7 @@ func (r *Record) quarantined(v journal.Quarantined) {
 
 func (r *Record) rebudgeted(v journal.Rebudgeted) {
 	r.Kind = Rebudgeted
-	var parts []string
-	for _, part := range []struct {
-		n    int64
-		noun string
-	}{{v.Budget.Tokens, "token"}, {v.Budget.MicroUSD, "micro-USD"}, {v.Budget.Steps, "step"}} {
-		switch {
-		case part.n == 0:
-		case part.n == 1 || part.noun == "micro-USD":
-			parts = append(parts, Thousands(part.n)+" "+part.noun)
-		default:
-			parts = append(parts, Thousands(part.n)+" "+part.noun+"s")
-		}
-	}
-	if v.Budget.Time > 0 {
-		parts = append(parts, v.Budget.Time.String())
-	}
-	r.Summary = cmp.Or(r.who(), "somebody") + " sets the budget: " + cmp.Or(strings.Join(parts, ", "), "no limit")
+	r.Summary = cmp.Or(r.who(), "somebody") + " sets the budget: " + BudgetText(v.Budget)
 	if v.Reason != "" {
 		r.Summary += " " + quote(v.Reason, 40)
 	}
@@ -317,14 +301,33 @@ func dispositions(ends []journal.BranchOutcome, name func(session.ID) string) st
 	return text
 }
 
-// counted returns "1 step", "2 steps".
-func counted(n int, noun string) string { return countedAs(n, noun, noun+"s") }
-
-func countedAs(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
+// BudgetText is the limits of a budget.
+func BudgetText(b run.Budget) string {
+	var parts []string
+	if b.Tokens > 0 {
+		parts = append(parts, Counted(b.Tokens, "token"))
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	if b.MicroUSD > 0 {
+		parts = append(parts, Thousands(b.MicroUSD)+" micro-USD")
+	}
+	if b.Steps > 0 {
+		parts = append(parts, Counted(b.Steps, "step"))
+	}
+	if b.Time > 0 {
+		parts = append(parts, b.Time.String())
+	}
+	return cmp.Or(strings.Join(parts, ", "), "no limit")
+}
+
+// Counted returns "1 step", "2,000 steps", "3 branches".
+func Counted[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "ch") {
+		noun += "e"
+	}
+	return Thousands(int64(n)) + " " + noun + "s"
 }
 
 // Thousands writes 12345 as "12,345".

@@ -192,7 +192,7 @@ func shorts(links []session.Link) []string {
 
 // fansOut names the branches of a fan-out.
 func fansOut(names []string) string {
-	return "fans out into " + countedAs(len(names), "branch", "branches") + ": " + strings.Join(names, ", ")
+	return "fans out into " + Counted(len(names), "branch") + ": " + strings.Join(names, ", ")
 }
 
 // fannedOut adds to a fan-out's record what its event says.
@@ -215,7 +215,7 @@ func (r *Record) fannedOut(v journal.FanOut) {
 func gathers(v journal.StepCompleted, author string) string {
 	ends, err := v.Gathered()
 	if err != nil || len(ends) == 0 {
-		return cmp.Or(author, "joins "+countedAs(len(v.Links), "branch", "branches"))
+		return cmp.Or(author, "joins "+Counted(len(v.Links), "branch"))
 	}
 	joined := 0
 	var others []run.State
@@ -230,7 +230,7 @@ func gathers(v journal.StepCompleted, author string) string {
 		}
 		names[e.State] = append(names[e.State], excerpt(e.Name, 40))
 	}
-	parts := []string{fmt.Sprintf("%d of %s joined", joined, countedAs(len(ends), "branch", "branches"))}
+	parts := []string{fmt.Sprintf("%d of %s joined", joined, Counted(len(ends), "branch"))}
 	for _, s := range others {
 		parts = append(parts, strings.Join(names[s], ", ")+" "+strings.ReplaceAll(string(s), "_", " "))
 	}

@@ -9,7 +9,7 @@ import (
 
 // Heads returns the records that moved the workspace head on the way to a version
 // of a session, the oldest first. The way leads through the ancestors that the
-// session was forked from and, where a branch's files were adopted, through that
+// session was opened from and, where a branch's files were adopted, through that
 // branch: what the trunk did to its own files meanwhile is not part of it.
 // HeadFrom of each record is the Head of the one before it. Version zero is the
 // newest.
@@ -41,7 +41,7 @@ func (g *Graph) Heads(k session.Key, v session.Version) ([]Record, error) {
 			i = t.upTo(from.commit(t))
 		case opens(r.Kind) && r.Commit == 1 && len(r.Parents) > 0:
 			up := g.sessions[session.Key{Tenant: k.Tenant, ID: r.Parents[0].Session}]
-			if up == nil || r.Kind != Forked && r.Kind != Detached {
+			if up == nil || r.Kind == Concatenated {
 				continue
 			}
 			t, i = up, up.upTo(r.Parents[0].commit(up))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -91,7 +90,7 @@ func (g *Graph) maker(t *history, i int) Maker {
 		m.Agent, m.Model = cmp.Or(m.Agent, step.Agent), cmp.Or(m.Model, step.Model)
 	}
 	if m.Tool != "" {
-		if m.Asked = g.step(t, r.Run, parentStep(r.Step), Model); m.Asked != nil {
+		if m.Asked = g.step(t, r.Run, r.Step.Parent(), Model); m.Asked != nil {
 			m.Agent, m.Model = cmp.Or(m.Agent, m.Asked.Agent), cmp.Or(m.Model, m.Asked.Model)
 		}
 	}
@@ -144,9 +143,4 @@ func (g *Graph) step(t *history, id run.ID, path run.Path, want ...Kind) *Record
 		}
 	}
 	return found
-}
-
-func parentStep(p run.Path) run.Path {
-	i := strings.LastIndexByte(string(p), '.')
-	return p[:max(i, 0)]
 }

@@ -51,7 +51,7 @@ func (p *Picture) Mermaid() string {
 		fmt.Fprintf(&b, "  %s %s %s\n", e.From, mermaidArrows[e.Kind], e.To)
 	}
 	if p.Omitted > 0 {
-		fmt.Fprintf(&b, "  more[\"%s more\"]:::open\n", counted(p.Omitted, "session"))
+		fmt.Fprintf(&b, "  more[\"%s more\"]:::open\n", Counted(p.Omitted, "session"))
 	}
 	b.WriteString(mermaidClasses)
 	return b.String()

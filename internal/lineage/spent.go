@@ -134,7 +134,7 @@ func (c callers) name(r *Record) {
 	}
 	if r.Kind == Tool && r.Agent == "" {
 		actor := r.Actor()
-		if r.Agent = c[stepID{r.Run, parentStep(r.Step)}]; r.Agent != "" {
+		if r.Agent = c[stepID{r.Run, r.Step.Parent()}]; r.Agent != "" {
 			r.Summary = strings.TrimPrefix(r.Summary, actor+" ")
 		}
 	}

@@ -279,7 +279,7 @@ func (p *Picture) legend(b *strings.Builder, x, y, width float64) {
 		x += 32 + measure(words[k], fontSmall) + 22
 	}
 	if p.Omitted > 0 {
-		note := counted(p.Omitted, "session") + " more are not shown"
+		note := Counted(p.Omitted, "session") + " more are not shown"
 		text(b, max(x, width-20-measure(note, fontSmall)), y, "mute small", note)
 	}
 }

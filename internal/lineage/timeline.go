@@ -104,7 +104,7 @@ func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeli
 			case Model:
 				agents[stepID{r.Run, r.Step}] = r.Agent
 			case Tool:
-				shown.called[stepID{r.Run, parentStep(r.Step)}] = true
+				shown.called[stepID{r.Run, r.Step.Parent()}] = true
 			case Answered:
 				shown.answered[stepID{r.Run, r.Step}] = true
 			}
@@ -112,7 +112,7 @@ func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeli
 		for n, r := range t.records {
 			if r.Kind == Tool && r.Agent == "" { // its row may come later
 				r = t.record(n)
-				r.Agent = agents[stepID{r.Run, parentStep(r.Step)}]
+				r.Agent = agents[stepID{r.Run, r.Step.Parent()}]
 				if rest, ok := strings.CutPrefix(r.Summary, t.records[n].Actor()+" "); ok && r.Agent != "" {
 					r.Summary = r.Agent + " " + rest
 				}

@@ -62,7 +62,7 @@ func (g *Graph) Tree(root session.Key, o *TreeOptions) (string, error) {
 	}
 	w.write()
 	if left > 0 {
-		fmt.Fprintf(&w.b, "... %s more\n", counted(left, "session"))
+		fmt.Fprintf(&w.b, "... %s more\n", Counted(left, "session"))
 	}
 	return w.b.String(), nil
 }

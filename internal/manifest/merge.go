@@ -380,7 +380,7 @@ func (m *merger) file(p string, b, o, t *node) (n, beside *node, err error) {
 	}
 	var texts [3][]string
 	for i, side := range []*node{b, o, t} {
-		lines, ok, err := textOf(m.ctx, m.blobs, side.Entry)
+		lines, ok, err := Text(m.ctx, m.blobs, side.Entry)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -424,8 +424,9 @@ func (m *merger) file(p string, b, o, t *node) (n, beside *node, err error) {
 	return out, nil, nil
 }
 
-// textOf returns the lines of a file that is a text of at most 1 MiB.
-func textOf(ctx context.Context, b blob.Store, e Entry) (lines []string, ok bool, err error) {
+// Text returns the lines of a file, with their ends. ok is false for one that is no text,
+// or larger than 1 MiB.
+func Text(ctx context.Context, b blob.Store, e Entry) (lines []string, ok bool, err error) {
 	if e.Size > maxText {
 		return nil, false, nil
 	}
@@ -433,5 +434,5 @@ func textOf(ctx context.Context, b blob.Store, e Entry) (lines []string, ok bool
 	if err != nil || !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
 		return nil, false, err
 	}
-	return splitLines(data), true, nil
+	return SplitLines(data), true, nil
 }

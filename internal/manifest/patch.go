@@ -105,7 +105,7 @@ func (d *FileDiff) compare(ctx context.Context, b blob.Store) error {
 		}
 		sides[i] = data
 	}
-	d.Hunks = hunks(splitLines(sides[0]), splitLines(sides[1]))
+	d.Hunks = Hunks(SplitLines(sides[0]), SplitLines(sides[1]))
 	return nil
 }
 
@@ -125,9 +125,9 @@ func content(ctx context.Context, b blob.Store, e Entry) ([]byte, error) {
 	return data, nil
 }
 
-// splitLines keeps the newlines, so a last line without one differs from one
+// SplitLines keeps the newlines, so a last line without one differs from one
 // that has it.
-func splitLines(data []byte) []string {
+func SplitLines(data []byte) []string {
 	var lines []string
 	for l := range bytes.Lines(data) {
 		lines = append(lines, string(l))
@@ -135,7 +135,9 @@ func splitLines(data []byte) []string {
 	return lines
 }
 
-func hunks(a, z []string) []Hunk {
+// Hunks returns how the lines of z differ from those of a. Both are as SplitLines returns
+// them.
+func Hunks(a, z []string) []Hunk {
 	var out []Hunk
 	edits := DiffLines(a, z)
 	for i := 0; i < len(edits); {
@@ -187,6 +189,33 @@ func (h *Hunk) add(op byte, lines []string) {
 	}
 }
 
+// Changed counts the lines that the hunk adds and removes.
+func (h *Hunk) Changed() (added, removed int) {
+	for i := range h.Lines {
+		switch h.Lines[i].Op {
+		case '+':
+			added++
+		case '-':
+			removed++
+		}
+	}
+	return added, removed
+}
+
+// Changed counts the lines that the hunks add and remove.
+func (d *FileDiff) Changed() (added, removed int) {
+	for i := range d.Hunks {
+		a, r := d.Hunks[i].Changed()
+		added, removed = added+a, removed+r
+	}
+	return added, removed
+}
+
+// Header returns the line that a unified diff has before the hunk.
+func (h *Hunk) Header() string {
+	return fmt.Sprintf("@@ -%s +%s @@", span(h.OldStart, h.OldLines), span(h.NewStart, h.NewLines))
+}
+
 // WriteUnified writes differences in the unified format that git apply reads,
 // as far as they have hunks; the rest is told in a line each.
 func WriteUnified(w io.Writer, diffs []FileDiff) error {
@@ -235,7 +264,7 @@ func (d *FileDiff) write(w *bufio.Writer) {
 		fmt.Fprintf(w, "--- %s\n+++ %s\n", old, now)
 	}
 	for _, h := range d.Hunks {
-		fmt.Fprintf(w, "@@ -%s +%s @@\n", span(h.OldStart, h.OldLines), span(h.NewStart, h.NewLines))
+		fmt.Fprintln(w, h.Header())
 		for _, l := range h.Lines {
 			fmt.Fprintf(w, "%c%s\n", l.Op, l.Text)
 			if l.NoEOL {

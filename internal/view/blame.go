@@ -24,17 +24,18 @@ var (
 )
 
 // BlamedLine is a line of a file with the change of the files that made it.
-type BlamedLine struct {
-	Text string
-	By   *lineage.Record
-}
+type BlamedLine = manifest.Traced[*lineage.Record]
 
 // Blame returns the lines of a file as a chain of head changes, oldest first,
 // left it, each with the change that brought it. A line that a merge of files took of a
 // branch is the branch's, as far as the graph holds it.
 func Blame(ctx context.Context, blobs blob.Store, g *lineage.Graph, changes []lineage.Record, path string) ([]BlamedLine, error) {
 	b := blamer{blobs, g}
-	return b.blame(ctx, changes, path, 0)
+	lines, err := b.blame(ctx, changes, path, 0)
+	for i := range lines {
+		lines[i].Text = strings.TrimSuffix(lines[i].Text, "\n")
+	}
+	return lines, err
 }
 
 // blamer follows the lines of files.
@@ -50,43 +51,48 @@ const (
 )
 
 func (b *blamer) blame(ctx context.Context, changes []lineage.Record, path string, depth int) ([]BlamedLine, error) {
-	blobs := b.blobs
 	var lines []BlamedLine
-	var at blob.Digest
+	var head blob.Digest
+	var at manifest.Entry
 	for i := range changes {
 		c := &changes[i]
-		to, err := blob.ParseDigest(c.Head)
-		if err != nil {
+		var err error
+		if head, err = blob.ParseDigest(c.Head); err != nil {
 			return nil, fmt.Errorf("head %q: %w", c.Head, err)
 		}
-		patch, err := manifest.Patch(ctx, blobs, at, to)
+		next, text, err := b.text(ctx, head, path, at)
 		if errors.Is(err, blob.ErrNotFound) {
 			return nil, fmt.Errorf("the files at %s are not in the blob store any more: %w", c.Head[:12], err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		at = to
-		for j := range patch {
-			d := &patch[j]
-			if d.Path != path {
-				continue
-			}
-			switch {
-			case d.Kind == manifest.Removed, d.Binary, d.Large, d.After.Kind != manifest.File:
-				lines = nil
-			default:
-				lines = patched(lines, d.Hunks, c)
-				if err := b.ofBranches(ctx, lines, path, c, depth); err != nil {
-					return nil, err
-				}
-			}
+		if next == at {
+			continue
+		}
+		at, lines = next, manifest.Trace(lines, text, c, nil)
+		if err := b.ofBranches(ctx, lines, path, c, depth); err != nil {
+			return nil, err
 		}
 	}
 	if len(lines) > 0 {
 		return lines, nil
 	}
-	return nil, noText(ctx, blobs, at, path)
+	return nil, noText(ctx, b.blobs, head, path)
+}
+
+// text returns what a head has at a path, and its lines if that is another text than before.
+func (b *blamer) text(ctx context.Context, head blob.Digest, path string, before manifest.Entry) (manifest.Entry, []string, error) {
+	t, err := manifest.Load(ctx, b.blobs, head)
+	if err != nil {
+		return before, nil, err
+	}
+	e, ok := t.Lookup(path)
+	if !ok || e == before || e.Kind != manifest.File {
+		return e, nil, nil
+	}
+	text, _, err := manifest.Text(ctx, manifest.NewFiles(b.blobs, t), e)
+	return e, text, err
 }
 
 // ofBranches gives lines that a merge brought to the changes that brought them to its
@@ -117,7 +123,7 @@ func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, path string
 		if err != nil {
 			continue // it has no such file
 		}
-		for _, e := range manifest.DiffLines(textsOf(branch), textsOf(lines)) {
+		for _, e := range manifest.DiffLines(manifest.Texts(branch), manifest.Texts(lines)) {
 			if e.Op != ' ' {
 				continue
 			}
@@ -174,14 +180,6 @@ func ownPath(path string, branches []string) string {
 	return ""
 }
 
-func textsOf(lines []BlamedLine) []string {
-	out := make([]string, len(lines))
-	for i, l := range lines {
-		out[i] = l.Text
-	}
-	return out
-}
-
 // noText says why a file has no lines.
 func noText(ctx context.Context, blobs blob.Store, head blob.Digest, path string) error {
 	t, err := manifest.Load(ctx, blobs, head)
@@ -216,35 +214,4 @@ func someFiles(t *manifest.Tree) string {
 		text += e.Path
 	}
 	return cmp.Or(text, "no files")
-}
-
-// patched applies hunks to lines; new ones are made by a change.
-func patched(lines []BlamedLine, hunks []manifest.Hunk, by *lineage.Record) []BlamedLine {
-	var out []BlamedLine
-	old := 0 // lines that were taken over or dropped
-	for _, h := range hunks {
-		start := h.OldStart - 1
-		if h.OldLines == 0 {
-			start = h.OldStart // the line before
-		}
-		for ; old < start && old < len(lines); old++ {
-			out = append(out, lines[old])
-		}
-		for _, l := range h.Lines {
-			switch {
-			case l.Op == '+':
-				out = append(out, BlamedLine{l.Text, by})
-			case old >= len(lines): // the text before was not followed
-				if l.Op == ' ' {
-					out = append(out, BlamedLine{l.Text, by})
-				}
-			default:
-				if l.Op == ' ' {
-					out = append(out, lines[old])
-				}
-				old++
-			}
-		}
-	}
-	return append(out, lines[min(old, len(lines)):]...)
 }

@@ -46,16 +46,8 @@ func summary(patch []manifest.FileDiff) (text, right string) {
 		}
 		files++
 		names[d.Kind] = append(names[d.Kind], d.Path)
-		for _, h := range d.Hunks {
-			for _, line := range h.Lines {
-				switch line.Op {
-				case '+':
-					added++
-				case '-':
-					removed++
-				}
-			}
-		}
+		a, r := d.Changed()
+		added, removed = added+a, removed+r
 	}
 	if files == 0 {
 		return "", ""

@@ -45,18 +45,8 @@ func FileChanges(ctx context.Context, blobs blob.Store, changes []lineage.Record
 			if d.Before.Kind == manifest.Dir || d.After.Kind == manifest.Dir {
 				continue
 			}
-			f := FileChange{Path: d.Path, Kind: d.Kind, By: c}
-			for _, h := range d.Hunks {
-				for _, l := range h.Lines {
-					switch l.Op {
-					case '+':
-						f.Added++
-					case '-':
-						f.Removed++
-					}
-				}
-			}
-			out = append(out, f)
+			added, removed := d.Changed()
+			out = append(out, FileChange{Path: d.Path, Kind: d.Kind, Added: added, Removed: removed, By: c})
 		}
 	}
 	return out, nil

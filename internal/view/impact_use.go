@@ -27,12 +27,6 @@ const (
 // Calls are the arguments of tool calls, in JSON, by the run and the step of each.
 type Calls map[StepKey]string
 
-// StepKey names a step.
-type StepKey struct {
-	Run  run.ID
-	Step run.Path
-}
-
 // Add adds the calls that a row of a transcript asks for: the one with the index i is
 // the step i below that of the row.
 func (c Calls) Add(id run.ID, step run.Path, calls []session.ToolCall) {

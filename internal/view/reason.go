@@ -160,30 +160,10 @@ func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *lineage.Record
 	if c.Kind == lineage.Placed || c.Kind == lineage.Did && c.HeadFrom == "" {
 		r.Did, r.Agent, r.Tool = "was there when the session got its files", "", ""
 		r.Actor = "the directory that was copied"
-	} else if c.Version > 0 {
-		// The step that changed the files knows less than the row that it made.
-		if m, err := g.Why(session.Key{Tenant: t, ID: c.Session}, c.Version); err == nil && m.Step == c.Step {
-			r.Agent, r.Model, r.Workflow, r.Call = cmp.Or(r.Agent, m.Agent), cmp.Or(r.Model, m.Model), m.Workflow, cmp.Or(r.Call, m.Call)
-			r.Attempt = max(r.Attempt, m.Attempt)
-		}
+	} else if m, err := g.Step(t, c.Run, c.Step); err == nil {
+		r.Agent, r.Model, r.Workflow, r.Call = cmp.Or(r.Agent, m.Agent), cmp.Or(r.Model, m.Model), m.Workflow, cmp.Or(r.Call, m.Call)
+		r.Attempt = max(r.Attempt, m.Attempt)
 	}
-	if r.Agent == "" && r.Tool != "" {
-		r.Agent = askedBy(g, t, c)
-	}
-}
-
-// askedBy finds the agent whose model asked for the call that moved the files.
-func askedBy(g *lineage.Graph, t session.Tenant, c *lineage.Record) string {
-	i := strings.LastIndexByte(string(c.Step), '.')
-	if i < 0 {
-		return ""
-	}
-	for _, r := range g.Records(session.Key{Tenant: t, ID: c.Session}) {
-		if r.Kind == lineage.Model && r.Run == c.Run && r.Step == c.Step[:i] {
-			return r.Agent
-		}
-	}
-	return ""
 }
 
 // Complete adds what the graph says of its branch, its run, and where it is kept.

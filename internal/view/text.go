@@ -60,15 +60,7 @@ func Took(d time.Duration) string {
 }
 
 // Counted returns "1 step", "2 steps".
-func Counted(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if strings.HasSuffix(noun, "ch") {
-		noun += "e"
-	}
-	return lineage.Thousands(n) + " " + noun + "s"
-}
+func Counted(n int64, noun string) string { return lineage.Counted(n, noun) }
 
 // Names writes names with commas.
 func Names(names []string) string {

@@ -27,7 +27,7 @@ type Timeline struct {
 	Labels *lineage.Labels
 
 	threads map[session.ID]*thread
-	asked   map[stepKey]string // the agent of a model step
+	asked   map[StepKey]string // the agent of a model step
 	moved   map[session.ID]bool
 	woken   map[run.ID]bool     // by what has come, so that the next claim is no news
 	folded  map[session.ID]bool // of which only what goes wrong or asks has a line
@@ -37,9 +37,10 @@ type Timeline struct {
 	at      session.ID // of the last line
 }
 
-type stepKey struct {
-	run  run.ID
-	path run.Path
+// StepKey names a step.
+type StepKey struct {
+	Run  run.ID
+	Step run.Path
 }
 
 // Of a fan-out with more than foldFrom branches foldTo are shown, as in the tree of
@@ -63,7 +64,7 @@ type thread struct {
 
 // NewTimeline returns a Timeline that passes each line to emit once it is final.
 func NewTimeline(emit func(Line)) *Timeline {
-	return &Timeline{emit: emit, Labels: &lineage.Labels{}, threads: map[session.ID]*thread{}, asked: map[stepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}, folded: map[session.ID]bool{}}
+	return &Timeline{emit: emit, Labels: &lineage.Labels{}, threads: map[session.ID]*thread{}, asked: map[StepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}, folded: map[session.ID]bool{}}
 }
 
 // Add takes the next record. Records of one session come in order.

@@ -43,7 +43,7 @@ func (t *Timeline) act(r *lineage.Record, th *thread, actor, text, right string)
 }
 
 func (t *Timeline) model(r *lineage.Record, th *thread) {
-	t.asked[stepKey{r.Run, r.Step}] = r.Actor()
+	t.asked[StepKey{r.Run, r.Step}] = r.Actor()
 	th.speaker = r.Actor()
 	switch {
 	case r.Failed():
@@ -66,8 +66,8 @@ func (t *Timeline) model(r *lineage.Record, th *thread) {
 
 func (t *Timeline) tool(ctx context.Context, r *lineage.Record, th *thread) {
 	actor := r.Agent
-	if i := strings.LastIndexByte(string(r.Step), '.'); actor == "" && i > 0 {
-		actor = t.asked[stepKey{r.Run, r.Step[:i]}]
+	if actor == "" {
+		actor = t.asked[StepKey{r.Run, r.Step.Parent()}]
 	}
 	text, right := strings.TrimPrefix(r.Action(), r.Tool+" "), ""
 	called := actor == ""

@@ -264,7 +264,7 @@ func TestViolations(t *testing.T) {
 		{"an answer of another type", audit.Waits, "an answer to the question at step 4 that is of type string, found 2026", both(set("t1", 14, "run.received", "value", "2026"), asksFor("t1", 12, `{"type":"string"}`))},
 		{"an answer without a field", audit.Waits, `that is an object with "n", found {}`, both(set("t1", 14, "run.received", "value", "{}"), asksFor("t1", 12, `{"type":["null","object"],"required":["n"]}`))},
 		{"an answer that is missing", audit.Waits, "that is JSON", asksFor("t1", 12, `{"type":"object"}`)},
-		{"an answer of another kind", audit.Waits, "takes this answer, found respond ann", set("t1", 14, "run.received", "kind", "respond")},
+		{"an answer of another kind", audit.Waits, "takes this answer, found respond", set("t1", 14, "run.received", "kind", "respond")},
 		{"a step while it waits", audit.Waits, "no step while the run waits", instead("t1", 13, "step.done", "q1/9", doneOf("q1", "9", "do", 3))},
 		{"an inbox that is not there", audit.Waits, "an inbox of at most 2", set("t1", 17, "step.done", "inbox", 7)},
 		{"success in review", audit.Waits, "a run that succeeds to run", instead("t1", 7, "run.ended", "", object{"attempt": 2, "run": "q1", "state": "succeeded", "workflow": "fix"})},

@@ -36,9 +36,9 @@ func (g *runState) spend(d *doneData, home bool) {
 }
 
 // rebudgeted gives a run another budget.
-func (f *folding) rebudgeted(e *event, d rebudgetedData) {
+func (f *folding) rebudgeted(_ *event, d rebudgetedData) {
 	f.signal(d.ID, d.Run)
-	f.a.witness.decided(f.l, "run "+d.Run, "rebudget", e.claimed(d.By, d.Says), d.Reason)
+	f.a.witness.decided(f.l, "run "+d.Run, "rebudget", d.Says, d.Reason)
 	r, g := f.here(d.Run)
 	if !f.lives(d.Run, r, runRebudgeted) {
 		return

@@ -380,14 +380,6 @@ type doneData struct {
 	Value        string            `json:"value"`
 }
 
-// claimed is who the author of a request said to be: by under schema 1, and says.
-func (e *event) claimed(by, says string) string {
-	if e.schema == 1 {
-		return by
-	}
-	return says
-}
-
 // read decodes the data of an event, which were held against the schema.
 func read[T any](data string) (v T, ok bool) {
 	return v, json.Unmarshal([]byte(data), &v) == nil

@@ -303,11 +303,6 @@ func (a *audit) load(l *log, seq uint64, e *event, blobs map[string]string) bool
 	return ok
 }
 
-// claimable are the kinds of schema 2, in which by is no claim any more: says is.
-var claimable = map[string]bool{
-	runCancel: true, runResolved: true, runReceived: true, runQuarantined: true, runRebudgeted: true,
-}
-
 // fits holds an event against its schema.
 func (a *audit) fits(l *log, seq uint64, e *event) bool {
 	s := a.o.Schemas.events[e.kind]
@@ -321,7 +316,7 @@ func (a *audit) fits(l *log, seq uint64, e *event) bool {
 		return false // readers skip what they do not know
 	case s == nil:
 		wrong = "unknown kind"
-	case e.schema != 1 && (e.schema != 2 || !claimable[e.kind]):
+	case e.schema != 1:
 		wrong = fmt.Sprintf("schema %d", e.schema)
 	default:
 		wrong = s.checkNewer(e.data, a.newerThanKnown(l, e.kind))

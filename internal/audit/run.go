@@ -310,7 +310,7 @@ func (f *folding) warned(_ *event, d cancelData) {
 	f.lives(d.Run, r, runWarning)
 }
 
-func (f *folding) quarantined(e *event, d quarantinedData) {
+func (f *folding) quarantined(_ *event, d quarantinedData) {
 	f.signal(d.ID, "")
 	f.a.check(Waits, f.l.quarantined == d.Released, f.says("", "a quarantine that was set, or lifted, once", "it again"))
 	f.l.quarantined = !d.Released
@@ -318,7 +318,7 @@ func (f *folding) quarantined(e *event, d quarantinedData) {
 	if d.Released {
 		verb = "release"
 	}
-	f.a.witness.decided(f.l, "session "+f.l.id, verb, e.claimed(d.By, d.Says), d.Reason)
+	f.a.witness.decided(f.l, "session "+f.l.id, verb, d.Says, d.Reason)
 }
 
 func (f *folding) ended(e *event, d endedData) {

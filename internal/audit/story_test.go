@@ -89,14 +89,14 @@ func waits(w *world) {
 	// The node dies; another one does not know whether the call took effect.
 	l.commit(l.open("n2"), l.claim("q1", "t1", "n2"))
 	l.commit(l.ev("run.review", `{"attempt":@a,"code":"needs_review","expires":9795165200000,"path":"3","reason":"cut off","run":"q1"}`, "@a", l.runs["q1"]))
-	l.commit(l.ev("run.resolved", `{"by":"ann","decision":"again","path":"3","reason":"not there","run":"q1"}`))
+	l.commit(l.ev("run.resolved", `{"decision":"again","path":"3","reason":"not there","run":"q1","says":"ann"}`))
 	l.commit(l.claim("q1", "t1", "n2"))
 	l.commit(in("q1/3", l.intent("q1", "3", 5000)))
 	l.commit(l.step("q1", "3", "do", `,"effect":"non_idempotent","value":"1"`))
 	l.commit(l.ev("step.late", `{"attempt":1,"call":"q1/3","effect":"non_idempotent","input":"i","kind":"do","name":"n","path":"3","run":"q1","value":"1"}`))
 	l.commit(l.ev("run.waiting", `{"attempt":@a,"for":[{"kind":"approval","path":"4"}],"run":"q1"}`, "@a", l.runs["q1"]))
-	l.commit(l.ev("run.received", `{"by":"bob","id":"m1","kind":"message","n":1,"run":"q1","text":"hurry"}`))
-	l.commit(l.ev("run.received", `{"by":"ann","kind":"approve","n":2,"path":"4","run":"q1","wake":1}`))
+	l.commit(l.ev("run.received", `{"id":"m1","kind":"message","n":1,"run":"q1","text":"hurry","says":"bob"}`))
+	l.commit(l.ev("run.received", `{"kind":"approve","n":2,"path":"4","run":"q1","wake":1,"says":"ann"}`))
 	l.commit(l.open("n3"), l.claim("q1", "t1", "n3"))
 	l.commit(l.step("q1", "4", "await", `,"value":"true"`))
 	l.commit(l.step("q1", "5", "model", model+`,"inbox":1`, l.chunk("user", "hurry"), l.chunk("assistant", "yes")))
@@ -111,8 +111,8 @@ func waits(w *world) {
 	// One that goes on where it waits: its answer comes with its claim.
 	l.commit(l.submit("q3", ""), l.claim("q3", "t1", "n4"))
 	l.commit(l.ev("run.waiting", `{"attempt":@a,"for":[{"kind":"approval","path":"0"}],"run":"q3"}`, "@a", l.runs["q3"]))
-	l.commit(l.ev("run.received", `{"by":"ann","kind":"approve","n":1,"path":"0","run":"q3","wake":1}`), l.claim("q3", "t1", "n4"),
-		l.ev("run.received", `{"by":"bob","kind":"message","n":2,"run":"q3","text":"well"}`))
+	l.commit(l.ev("run.received", `{"kind":"approve","n":1,"path":"0","run":"q3","wake":1,"says":"ann"}`), l.claim("q3", "t1", "n4"),
+		l.ev("run.received", `{"kind":"message","n":2,"run":"q3","text":"well","says":"bob"}`))
 	l.commit(l.step("q3", "0", "await", `,"value":"true"`))
 	l.commit(in("q3/end", l.end("q3", "succeeded", "")))
 }
@@ -211,7 +211,7 @@ func cancels(w *world) {
 	l.commit(l.step("k1", "1", "fork", `,"links":[`+unborn("c2", l.version)+`]`))
 	c := w.log("c2", "c1")
 	c.commit(c.open("n1"), c.ev("session.opened", `{"kind":"fork","parents":[@l],"run":"k1","step":"1"}`, "@l", l.link()), c.claim("k1", "c1", "n1"))
-	l.commit(l.ev("run.cancel_requested", `{"by":"ann","reason":"stop","run":"k1"}`))
+	l.commit(l.ev("run.cancel_requested", `{"reason":"stop","run":"k1","says":"ann"}`))
 	l.commit(in("k1/end", l.end("k1", "cancelled", `,"children":["c2"],"code":"cancelled","error":"stop"`)))
 	ended := c.end("k1", "cancelled", `,"code":"cancelled","error":"stop"`)
 	ended.child, ended.data["workflow"] = true, ""

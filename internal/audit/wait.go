@@ -58,7 +58,7 @@ func (f *folding) received(e *event, d receivedData) {
 	if d.Branch != nil {
 		f.reported(&d)
 	}
-	f.a.witness.received(f.l, e, &d)
+	f.a.witness.received(f.l, &d)
 	d.Text, d.Value, d.Reason = "", "", ""                    // what they say plays no role in waits
 	if _, late := r.steps[d.Path]; d.Branch == nil || !late { // a late report only says what the branch used
 		r.inbox = append(r.inbox, d)

@@ -202,12 +202,12 @@ func (w *witnesses) late(d *doneData) {
 }
 
 // received notes a control fact that a client may have been told of.
-func (w *witnesses) received(l *log, e *event, d *receivedData) {
+func (w *witnesses) received(l *log, d *receivedData) {
 	if len(w.told) == 0 {
 		return
 	}
 	for _, target := range []string{"run " + d.Run, "session " + l.id} {
-		w.heard[heard(l.tenant, target, d.Kind, e.claimed(d.By, d.Says), d.Reason+d.Text)]++
+		w.heard[heard(l.tenant, target, d.Kind, d.Says, d.Reason+d.Text)]++
 		w.heard[heard(l.tenant, target, d.Kind, "", "")]++
 	}
 }

@@ -55,8 +55,8 @@ func TestWitnesses(t *testing.T) {
 		t.Errorf("a call that failed, which is told late:\n%s", violations(r))
 	}
 	// A person quarantines the session of a run, releases it, and gives it more.
-	decided := both(with("t1", 20, "run.quarantined", "", object{"by": "eve", "reason": "odd"}),
-		with("t1", 20, "run.quarantined", "", object{"by": "eve", "reason": "fine", "released": true}))
+	decided := both(with("t1", 20, "run.quarantined", "", object{"says": "eve", "reason": "odd"}),
+		with("t1", 20, "run.quarantined", "", object{"says": "eve", "reason": "fine", "released": true}))
 	told := append(slices.Clone(seenClients), `{"op":"control","tenant":"acme","run":"q1","verb":"quarantine","by":"eve","text":"odd"}`,
 		`{"op":"control","tenant":"acme","run":"q1","verb":"release","by":"eve","text":"fine"}`)
 	if r := witnessed(t, seenTools, nil, told, decided); !r.OK() {

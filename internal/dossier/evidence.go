@@ -22,7 +22,7 @@ const Format = 1
 // Layout is the version of the rendering. It changes whenever the same
 // evidence renders to other bytes, be it because of this package, its style
 // sheet or the pictures of package lineage.
-const Layout = 3
+const Layout = 1
 
 // Evidence is what a dossier is made of. It is plain data: [Collect] reads it from a
 // log, [Decode] from a document. Of an archived tree, which [CollectTree] reads,

@@ -356,7 +356,7 @@ func TestOtherReleases(t *testing.T) {
 	later = append([]byte(nil), later...)
 	for name, doc := range map[string][]byte{
 		"format": later,
-		"layout": bytes.Replace(docs[dossier.FormHTML], []byte(`"layout":3`), []byte(`"layout":9`), 1),
+		"layout": bytes.Replace(docs[dossier.FormHTML], []byte(`"layout":1`), []byte(`"layout":9`), 1),
 	} {
 		_, err := dossier.Verify(doc, nil)
 		if f := failure(t, err); f.Kind != dossier.Release {

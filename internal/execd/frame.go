@@ -37,7 +37,7 @@ const (
 )
 
 // version is of the protocol. Both ends are the same program, unless it was replaced.
-const version = 2
+const version = 1
 
 type (
 	// hold is the first word of a holder.

@@ -44,29 +44,8 @@ const (
 // KindWriter opens the first commit of a writer's incarnation.
 const KindWriter = "writer.opened"
 
-// Schema is the schema number that this release writes, but for the kinds that
-// schemas names.
+// Schema is the schema number of the events of this package.
 const Schema = 1
-
-// UserSchema is the schema number of the events that name a user.
-const UserSchema = 2
-
-// schemas are the numbers of kinds whose data have changed their meaning. Under 1 the
-// field by of these was what the author of a request said, see Named.
-var schemas = map[string]int{
-	KindCancel: UserSchema, KindResolved: UserSchema, KindSignalReceived: UserSchema, KindQuarantined: UserSchema, KindRebudgeted: UserSchema,
-}
-
-func schemaOf(kind string) int { return max(schemas[kind], Schema) }
-
-// claim is implemented by the data of those kinds: By was said and not proved.
-type claim interface{ claim() }
-
-func (v *CancelRequested) claim() { v.By, v.Says = "", v.By }
-func (v *Resolved) claim()        { v.By, v.Says = "", v.By }
-func (v *SignalReceived) claim()  { v.By, v.Says = "", v.By }
-func (v *Quarantined) claim()     { v.By, v.Says = "", v.By }
-func (v *Rebudgeted) claim()      { v.By, v.Says = "", v.By }
 
 // Named says who asked for something: by is the user whose credentials the server
 // checked or, of a branch, the run around it, and says who the request claims to be
@@ -441,7 +420,7 @@ func NewEvent(kind string, payload any) (session.Event, error) {
 	if err != nil {
 		return session.Event{}, fmt.Errorf("journal: %s: %w", kind, err)
 	}
-	e := session.Event{Kind: kind, Schema: schemaOf(kind), Data: data}
+	e := session.Event{Kind: kind, Schema: Schema, Data: data}
 	switch payload.(type) {
 	case Submitted, WriterOpened, Claimed, StepStarted, StepCompleted, Ended: // nearly all that is written
 		if !strings.Contains(data, notText) {
@@ -458,17 +437,14 @@ const notText = "\uFFFD"
 // Decode decodes an event's data as T.
 func Decode[T any](e session.Event) (T, error) {
 	var v T
-	if newest := schemaOf(e.Kind); e.Schema < 1 || e.Schema > newest {
-		return v, fmt.Errorf("journal: %s has schema %d, this release reads up to %d: %w", e.Kind, e.Schema, newest, session.ErrTooOld)
+	if e.Schema != Schema {
+		return v, fmt.Errorf("journal: %s has schema %d, this release reads %d: %w", e.Kind, e.Schema, Schema, session.ErrTooOld)
 	}
 	if made, ok := e.Made().(T); ok {
 		return made, nil
 	}
 	if err := session.Unmarshal(e.Data, &v); err != nil {
 		return v, fmt.Errorf("journal: %s: %w", e.Kind, err)
-	}
-	if c, ok := any(&v).(claim); ok && e.Schema < schemaOf(e.Kind) {
-		c.claim()
 	}
 	return v, nil
 }

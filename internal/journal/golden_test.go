@@ -195,9 +195,9 @@ func TestGolden(t *testing.T) {
 			t.Errorf("the history has no %s", kind)
 		}
 	}
-	file := golden(t, "schema2.commits.jsonl", stored.Bytes())
+	file := golden(t, "schema1.commits.jsonl", stored.Bytes())
 	home := h.keys[0]
-	log, old := h.reads(t, file, "schema2.projection.json")
+	log, old := h.reads(t, file, "schema1.projection.json")
 
 	// A snapshot that this fold version wrote once is still the same state.
 	s, err := old.Snapshot()

@@ -312,7 +312,7 @@ func (w *StateMachine) promote(e Ended, now time.Time) session.Event {
 
 // unencoded is an event whose data stage encodes: until then it is completed.
 func unencoded(e Ended) session.Event {
-	return session.Event{Kind: KindEnded, Schema: schemaOf(KindEnded)}.Of(e)
+	return session.Event{Kind: KindEnded, Schema: Schema}.Of(e)
 }
 
 // unknownEffects names the calls that were announced and of which it is unknown

@@ -522,27 +522,3 @@ func TestSelectionIsTold(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
-
-// TestFormerBy: what records of schema 1 say by is a claim where a person decided, and
-// what it was where a session or a run did.
-func TestFormerBy(t *testing.T) {
-	for kind, claim := range map[lineage.Kind]bool{
-		lineage.Answered: true, lineage.Message: true, lineage.Cancel: true, lineage.Resolved: true, lineage.Quarantined: true,
-		lineage.Readmitted: true, lineage.Rebudgeted: true, lineage.Closed: false, lineage.Queued: false,
-	} {
-		text := `{"by":"ana","commit":1,"epoch":1,"hash":"","k":0,"kind":"` + string(kind) + `","partition":0,"root":"s1","schema":1,"session":"s1","summary":"","tenant":"acme","time":0}`
-		r, err := lineage.Decode([]byte(text))
-		if err != nil || (r.Says == "ana") != claim || (r.By == "ana") == claim || r.Schema != lineage.Schema {
-			t.Errorf("%s: by %q, says %q, schema %d, %v", kind, r.By, r.Says, r.Schema, err)
-		}
-		now, err := lineage.Decode([]byte(strings.Replace(text, `"schema":1`, `"schema":2`, 1)))
-		if err != nil || now.By != "ana" || now.Says != "" {
-			t.Errorf("%s of this release: by %q, says %q, %v", kind, now.By, now.Says, err)
-		}
-		stored := `{"commit":1,"epoch":1,"hash":"","partition":0,"records":[{"by":"ana","k":0,"kind":"` + string(kind) + `","summary":"","time":0}],"root":"s1","schema":1,"session":"s1","tenant":"acme"}`
-		all, err := lineage.DecodeStored([]byte(strings.Replace(stored, `"session":"s1",`, `"seq":1,"session":"s1",`, 1)))
-		if err != nil || len(all) != 1 || all[0].By != r.By || all[0].Says != r.Says {
-			t.Errorf("%s as it is stored: %+v, %v", kind, all, err)
-		}
-	}
-}

@@ -13,9 +13,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Schema is the schema number of the records that this release writes. Under 1 By
-// was what the author of a request said.
-const Schema = 2
+// Schema is the schema number of the records that this release reads and writes.
+const Schema = 1
 
 // Limits of a record's texts, in characters.
 const (
@@ -203,28 +202,16 @@ func Decode(data []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if r.Schema > Schema {
-		return Record{}, fmt.Errorf("lineage: record has schema %d, this release reads up to %d: %w", r.Schema, Schema, session.ErrTooOld)
+		return Record{}, fmt.Errorf("lineage: record has schema %d, this release reads %d: %w", r.Schema, Schema, session.ErrTooOld)
 	}
 	if err := r.valid(); err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	r.reread()
 	return r, nil
 }
 
 // who is who asked for what the record says.
 func (r *Record) who() string { return journal.Named(r.By, r.Says) }
-
-// reread gives what a record of a former schema says its place in this one.
-func (r *Record) reread() {
-	switch r.Kind {
-	case Message, Answered, Cancel, Resolved, Quarantined, Readmitted, Rebudgeted:
-		if r.Schema < 2 {
-			r.By, r.Says = "", r.By
-		}
-	}
-	r.Schema = Schema
-}
 
 func (r *Record) valid() error {
 	if err := r.Key().Valid(); err != nil {
@@ -234,8 +221,8 @@ func (r *Record) valid() error {
 		return err
 	}
 	switch {
-	case r.Schema < 1:
-		return fmt.Errorf("schema %d: want 1 to %d", r.Schema, Schema)
+	case r.Schema != Schema:
+		return fmt.Errorf("schema %d: want %d", r.Schema, Schema)
 	case r.Kind.Doc() == "":
 		return fmt.Errorf("unknown kind %q", r.Kind)
 	case r.Commit == 0 || r.K < 0 || r.Rows < 0:

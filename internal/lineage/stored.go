@@ -72,7 +72,7 @@ func DecodeStored(data []byte) ([]Record, error) {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if m.Schema > Schema {
-		return nil, fmt.Errorf("lineage: records have schema %d, this release reads up to %d: %w", m.Schema, Schema, session.ErrTooOld)
+		return nil, fmt.Errorf("lineage: records have schema %d, this release reads %d: %w", m.Schema, Schema, session.ErrTooOld)
 	}
 	if len(m.Records) == 0 || len(m.Records) > MaxStored {
 		return nil, fmt.Errorf("%w: %d records: want 1 to %d", ErrMalformed, len(m.Records), MaxStored)
@@ -89,7 +89,6 @@ func DecodeStored(data []byte) ([]Record, error) {
 		if err := r.valid(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 		}
-		r.reread()
 	}
 	return m.Records, nil
 }

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"cmp"
-	"encoding/json"
 
 	"github.com/rathcluster/rath/internal/journal"
 	"github.com/rathcluster/rath/internal/strict"
@@ -22,8 +21,6 @@ type Alias struct {
 	Ended string `json:"ended,omitempty"`
 	// Cancelled is set when the run was cancelled before a log held it.
 	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
-	// Schema is that of Cancelled as an event; absent means 1.
-	Schema int `json:"schema,omitempty"`
 	// Refused is the code of a task that was not taken.
 	Refused run.Code `json:"refused,omitempty"`
 	// Request is, in the entry of a rerun's id, of the request that has it, or of the dead
@@ -34,24 +31,6 @@ type Alias struct {
 
 // Task returns the digest of the task as it was submitted, "" for an entry of no task.
 func (a *Alias) Task() string { return cmp.Or(a.Digest, a.Ended) }
-
-// Cancel notes that the run was cancelled.
-func (a *Alias) Cancel(v *journal.CancelRequested) {
-	a.Cancelled, a.Schema = v, journal.UserSchema
-}
-
-// UnmarshalJSON implements json.Unmarshaler: it reads entries of former releases as well.
-func (a *Alias) UnmarshalJSON(data []byte) error {
-	type plain Alias
-	if err := json.Unmarshal(data, (*plain)(a)); err != nil {
-		return err
-	}
-	if a.Cancelled != nil && a.Schema < journal.UserSchema {
-		a.Cancelled.By, a.Cancelled.Says = "", a.Cancelled.By
-		a.Schema = journal.UserSchema
-	}
-	return nil
-}
 
 // RunAliasKey is the key of a run's entry in the bucket ALIAS.
 func RunAliasKey(t session.Tenant, id run.ID) string { return string(t) + ".run." + string(id) }

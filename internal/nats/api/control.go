@@ -193,7 +193,7 @@ func (c *controls) cancelEarly(ctx context.Context, tenant session.Tenant, s jou
 		case have.Refused != "":
 			return "", fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
 		case have.Cancelled == nil:
-			have.Cancel(s.Cancel)
+			have.Cancelled = s.Cancel
 			_, _, stored, err := eventlog.PutAlias(ctx, c.all.Logs, subject, revision, have)
 			if err != nil {
 				return "", err

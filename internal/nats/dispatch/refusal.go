@@ -35,7 +35,7 @@ func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) er
 func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
 	have, _, err := eventlog.ReadAlias(ctx, i.c.logs, subject)
 	if err == nil && have.Cancelled == nil && have.Refused != "" {
-		have.Cancel(&journal.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was refused before a log held it"})
+		have.Cancelled = &journal.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was refused before a log held it"}
 	}
 	if err != nil || have.Cancelled == nil || i.Signal == nil {
 		return err

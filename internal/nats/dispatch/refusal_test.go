@@ -79,7 +79,7 @@ func TestRefusedIsToldAgain(t *testing.T) {
 				in := Intake{Offers: func(string) (string, bool) { return "1", cancelled }}
 				if cancelled {
 					var a wire.Alias
-					a.Cancel(&journal.CancelRequested{Run: "r1"})
+					a.Cancelled = &journal.CancelRequested{Run: "r1"}
 					if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
 						t.Fatal(err)
 					}

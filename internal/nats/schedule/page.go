@@ -87,7 +87,7 @@ func (p *pages) changed(o *openSession) { p.dirty[p.place(o.key())] = struct{}{}
 // Format numbers what pages hold. One of another number is not restored: in a
 // fleet that is upgraded node by node, a relay may go on where one of another
 // release stopped, which gathers something else.
-const Format = 4
+const Format = 1
 
 // PageCount returns how many pages the open set has.
 func (s *Scheduler) PageCount() int { return len(s.pages.of) }

@@ -32,7 +32,7 @@ func Version(a *app.App) *cobra.Command {
 				Run     int    `json:"run_schema"`
 				Lineage int    `json:"lineage_schema"`
 				Dossier int    `json:"dossier_format"`
-			}{node.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, commitlog.Format, session.Schema, journal.UserSchema, lineage.Schema, dossier.Format}
+			}{node.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, commitlog.Format, session.Schema, journal.Schema, lineage.Schema, dossier.Format}
 			if done, err := app.EmitOne(a, v); done {
 				return err
 			}

@@ -37,7 +37,7 @@ func TestTrace(t *testing.T) {
 				}
 			}
 			if !slices.Equal(manifest.Texts(lines), text) || len(lines) != before-gone+added {
-				t.Fatalf("%q after %q", lines, text)
+				t.Fatalf("%v after %q", lines, text)
 			}
 		}
 	}

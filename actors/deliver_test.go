@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 

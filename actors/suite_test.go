@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/actors"
-	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/journal/journaltest"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/core/journal/journaltest"
 )
 
 func TestStore(t *testing.T) {
@@ -41,7 +41,7 @@ func TestStoreSlow(t *testing.T) {
 // TestProtocol: session actors answer as the transcripts of package run say, and
 // append the same commits.
 func TestProtocol(t *testing.T) {
-	const dir = "../internal/journal/testdata/protocol"
+	const dir = "../internal/core/journal/testdata/protocol"
 	nodes := func(o actors.Options) func(*testing.T, commitlog.Log, string) journal.Store {
 		return func(t *testing.T, log commitlog.Log, incarnation string) journal.Store {
 			o.Incarnation = incarnation

@@ -9,11 +9,11 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/lease"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/workers"
+	"github.com/rathcluster/rath/internal/platform/workers"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

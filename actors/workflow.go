@@ -9,7 +9,7 @@ import (
 
 	"github.com/asynkron/protoactor-go/actor"
 
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/run"
 )
 

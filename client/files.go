@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
 )
 
 // Blobs returns the blobs of the client's tenant, such as the files of heads; package

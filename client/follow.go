@@ -7,7 +7,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/dossier"
+	"github.com/rathcluster/rath/internal/evidence/dossier"
 )
 
 // hints returns the commands that the demo proposes, as printed.

@@ -12,10 +12,10 @@
 // # Fleets
 //
 // The tests in fleet_*_test.go start whole fleets, with package
-// internal/fleet: NATS servers, nodes and routers, each in a network of its
+// internal/testkit/fleet: NATS servers, nodes and routers, each in a network of its
 // own. A load generator submits tasks, answers questions, cancels and reads,
 // and writes down what it was told; tools, the model server and the logs of
-// the system are compared with that by internal/audit and porcupine.
+// the system are compared with that by internal/evidence/audit and porcupine.
 //
 // TestNemesis does everything to a fleet that can go wrong, in an order that a
 // seed decides. A failure prints its seed and the command that repeats it; the
@@ -43,7 +43,7 @@
 // done, asked again and refused, and why.
 //
 // One of the faults moves nodes and routers to a build of another version, or back, and
-// TestRollingUpgrade does nothing else. With -off a protection of internal/protection is left out, and the seed
+// TestRollingUpgrade does nothing else. With -off a protection of internal/core/protection is left out, and the seed
 // fails if no check notices:
 //
 //	go test -tags=e2e -count=1 -v -run '^TestNemesis$' ./e2e -off append_cas -seeds 1 -length 60s

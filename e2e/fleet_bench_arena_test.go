@@ -19,11 +19,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/fleet"
-	"github.com/rathcluster/rath/internal/load"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
+	"github.com/rathcluster/rath/internal/testkit/load"
 	"github.com/rathcluster/rath/messages"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/fleet"
-	"github.com/rathcluster/rath/internal/load"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
+	"github.com/rathcluster/rath/internal/testkit/load"
 	"github.com/rathcluster/rath/internal/wire"
 )
 

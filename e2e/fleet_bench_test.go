@@ -18,7 +18,7 @@ var flagTries = flag.Int("bench-tries", 20, "how often BenchmarkFleet kills and 
 //
 //	go test -tags=e2e -run '^$' -bench Fleet -benchtime 1x -timeout 30m ./e2e
 //
-// The documentation of package internal/load tells the rows.
+// The documentation of package internal/testkit/load tells the rows.
 func BenchmarkFleet(b *testing.B) {
 	t := &table{}
 	for _, row := range []struct {

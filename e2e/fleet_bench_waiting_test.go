@@ -12,8 +12,8 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/load"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/load"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
 )
 
 func sleep(ctx context.Context, d time.Duration) {

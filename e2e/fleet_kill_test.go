@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
 )
 
 // drawSeed is the seed of a test that plays one.

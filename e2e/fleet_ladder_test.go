@@ -25,7 +25,7 @@ import (
 	"github.com/rathcluster/rath/examples"
 	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"

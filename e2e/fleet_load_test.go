@@ -15,8 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/internal/audit"
-	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
 )
 
 // clients submit tasks and ask questions as users of a fleet do, with

@@ -17,9 +17,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/rathcluster/rath/internal/audit"
-	"github.com/rathcluster/rath/internal/fleet"
-	"github.com/rathcluster/rath/internal/protection"
+	"github.com/rathcluster/rath/internal/core/protection"
+	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
 )
 
 // nemesis does harm to a world, in an order that its seed decides.
@@ -216,7 +216,7 @@ func (n *nemesis) hold(ps ...*fleet.Process) (release func() error) {
 // protects is broken. A seed of a minute found append_cas, persist_before_reply
 // and wake_numbers. It missed attempt_fence and intent_expiry, which guard against
 // moments that are too rare for that, and was not played without
-// claim_before_read: TestFound of internal/protection plays each of the six on
+// claim_before_read: TestFound of internal/core/protection plays each of the six on
 // purpose.
 //
 //	go test -tags=e2e -count=1 -v -run '^TestNemesis$' ./e2e -off append_cas -seeds 1 -length 60s

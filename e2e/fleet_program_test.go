@@ -31,9 +31,9 @@ func nextProgram(t *testing.T) string {
 }
 
 // programWithout returns the file of a build without a protection, see
-// internal/protection.
+// internal/core/protection.
 func programWithout(t *testing.T, protection string) string {
-	return program(t, protection, "-tags=e2e", "-ldflags=-X "+module+"internal/protection.without="+protection)
+	return program(t, protection, "-tags=e2e", "-ldflags=-X "+module+"internal/core/protection.without="+protection)
 }
 
 func program(t *testing.T, name string, flags ...string) string {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
 	"github.com/rathcluster/rath/messages"
 )
 

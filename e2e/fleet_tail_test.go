@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/audit"
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/session"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/evidence/audit"
 )
 
 // one submits a task until that is acknowledged, sometimes again, does to the

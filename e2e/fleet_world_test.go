@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
 	"github.com/rathcluster/rath/llm/openai"
 )
 

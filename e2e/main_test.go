@@ -8,7 +8,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/fleet"
+	"github.com/rathcluster/rath/internal/testkit/fleet"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 

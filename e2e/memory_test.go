@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/node"

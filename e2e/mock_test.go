@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // mockModule answers by the protocols of several providers, and is written by others.

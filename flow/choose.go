@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )

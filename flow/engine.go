@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/stepper"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/stepper"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/memory"
 )
 

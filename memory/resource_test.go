@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/memory"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/run"
 )
 

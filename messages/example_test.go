@@ -3,7 +3,7 @@ package messages_test
 import (
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/canonical"
-	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/core/canonical"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -87,11 +87,11 @@ func TestFormatKnowsTheSources(t *testing.T) {
 	for _, src := range []struct{ file, pattern string }{
 		{"../session/event.go", `(?m)^\s*Kind[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../session/event.go", `(?m)^\s*(?:Open|Closed|Join)[A-Z]\w*\s+= "([a-z_.]+)"`},
-		{"../internal/journal/event.go", `(?m)^\s*(?:const )?Kind[A-Z]\w*\s+= "([a-z_.]+)"`},
-		{"../internal/journal/event.go", `(?m)^\s*Step[A-Z]\w*\s+= "([a-z_.]+)"`},
+		{"../internal/core/journal/event.go", `(?m)^\s*(?:const )?Kind[A-Z]\w*\s+= "([a-z_.]+)"`},
+		{"../internal/core/journal/event.go", `(?m)^\s*Step[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../run/code.go", `(?m)^\s*Code[A-Z]\w*\s+Code = "([a-z_.]+)"`},
 		{"../run/run.go", `(?m)^\s*\w+\s+State = "(succeeded|failed|cancelled|timed_out)"`},
-		{"../internal/lineage/kind.go", `(?m)^\s*\w+\s+Kind = "([a-z_.]+)"`},
+		{"../internal/evidence/lineage/kind.go", `(?m)^\s*\w+\s+Kind = "([a-z_.]+)"`},
 		{"control.go", `(?m)^\s*Verb[A-Z]\w*\s+= "([a-z_]+)"`},
 		{"query.go", `(?m)^\s*Query[A-Z]\w*\s+= "([a-z_]+)"`},
 	} {

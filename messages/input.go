@@ -1,6 +1,6 @@
 package messages
 
-import "github.com/rathcluster/rath/internal/strict"
+import "github.com/rathcluster/rath/internal/core/strict"
 
 // DecodeInput reads the input of a workflow into a struct as strictly as a task
 // is read: for an unknown field, one that is there twice or one of another type the

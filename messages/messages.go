@@ -27,7 +27,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

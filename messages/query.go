@@ -3,8 +3,8 @@ package messages
 import (
 	"encoding/json"
 
-	"github.com/rathcluster/rath/internal/excerpt"
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"

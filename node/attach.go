@@ -4,11 +4,11 @@ import (
 	"context"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/internal/nats/supervise"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )

@@ -3,7 +3,7 @@ package node
 import (
 	"os"
 
-	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/internal/nats/supervise"
 )
 
 // announce writes how to reach this node into its store.

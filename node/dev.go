@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/evidence/signature"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/signature"
-	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/internal/nats/supervise"
 )
 
 // devLabel keeps the nodes of `rath dev` apart from other fleets.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/egress"
+	"github.com/rathcluster/rath/internal/sandbox/egress"
 )
 
 // ParsePrivate reads ranges of addresses with commas between them, as

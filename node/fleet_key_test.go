@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cluster"
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // TestGossipKeys: a file holds the key to send with, and after it keys that are

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/overlay"
+	"github.com/rathcluster/rath/internal/sandbox/overlay"
 )
 
 // TestForksOfFormerProcess: a node unmounts and removes the directories that a process left

@@ -18,8 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"

@@ -16,8 +16,8 @@ import (
 
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/engine/lease"
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/sandbox/scripted"

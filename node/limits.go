@@ -1,6 +1,6 @@
 package node
 
-import "github.com/rathcluster/rath/internal/limiter"
+import "github.com/rathcluster/rath/internal/models/limiter"
 
 // limit makes the limits of the models that this node asks. All nodes share them but those
 // that are bound to a tenant, which store nothing: each of these keeps its own.

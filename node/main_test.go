@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/mcptest"
-	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/internal/scratch"
+	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/sandbox/docker"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/session"

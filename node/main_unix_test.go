@@ -17,8 +17,8 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cluster"
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // TestMainWaitsForServers starts the program without its servers: it waits, is

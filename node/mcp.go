@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/mcp"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/tool"
 )

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/mcptest"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"

@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/internal/nats/notes"
-	"github.com/rathcluster/rath/internal/notebook"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/memorytest"
 	"github.com/rathcluster/rath/messages"

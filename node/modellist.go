@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rathcluster/rath/internal/demo"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/limiter"
 	"github.com/rathcluster/rath/internal/models"
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/models/limiter"
+	"github.com/rathcluster/rath/internal/workflows/demo"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 )

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/demo"
 	"github.com/rathcluster/rath/internal/models"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/workflows/demo"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/llm/scripted"

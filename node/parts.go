@@ -9,8 +9,8 @@ import (
 	"strconv"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/excerpt"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"

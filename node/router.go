@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/router"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/workflows/router"
 	"github.com/rathcluster/rath/session"
 )
 

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cluster"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"

@@ -8,10 +8,10 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/rathcluster/rath/internal/metrics"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
-	"github.com/rathcluster/rath/internal/takeover"
+	"github.com/rathcluster/rath/internal/nats/metrics"
+	"github.com/rathcluster/rath/internal/nats/takeover"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // TestMainBeforeServers starts a node and a router, without health endpoints,

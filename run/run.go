@@ -2,7 +2,7 @@
 // paths, what they may consume, and the errors and codes that they end with.
 //
 // A run is one execution of a workflow on a session. What the log of a session says
-// of it, and how that decides what executes, is in internal/journal.
+// of it, and how that decides what executes, is in internal/core/journal.
 package run
 
 // ID names a run and is its idempotency key, unique per tenant.

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/core/canonical"
 )
 
 // Chunks are most of what a log holds, and folding one is mostly decoding

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/core/canonical"
 )
 
 func fullChunk() Chunk {

@@ -6,9 +6,9 @@
 // and forking it cost the same for ten chunks and for a hundred thousand.
 //
 // Behind each session id is one append-only log of commits with one writer
-// at a time (package internal/commitlog). Commits hold events; folding the content
+// at a time (package internal/core/commitlog). Commits hold events; folding the content
 // events of a log gives the value at each version. The same log is the journal of the runs that
-// worked on the session (package internal/journal folds their events) and the evidence of
+// worked on the session (package internal/core/journal folds their events) and the evidence of
 // what they did, because each commit holds the hash of the one before.
 //
 // The package reads no clock, draws no randomness, starts no goroutine and

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/core/canonical"
 )
 
 // Event is one recorded fact. Kind is namespaced; this package folds
@@ -150,7 +150,7 @@ type Opening struct {
 	Parents []Link `json:"parents,omitempty"`
 	Run     string `json:"run,omitempty"`
 	// Source is what the file of an import says beside its chunks. Package
-	// internal/openrath writes and reads it.
+	// internal/evidence/openrath writes and reads it.
 	Source string `json:"source,omitempty"`
 	Step   string `json:"step,omitempty"`
 }

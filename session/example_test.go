@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 

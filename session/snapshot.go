@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/core/canonical"
 )
 
 // Chunks are kept in pages of at most this many, and of less when they are

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/canonical"
+	"github.com/rathcluster/rath/internal/core/canonical"
 )
 
 // Events and records are read far more often than they are written: by the fold

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/schema"
+	"github.com/rathcluster/rath/internal/core/schema"
 )
 
 // MaxBody is the longest body, in bytes, that enters a transcript. What is

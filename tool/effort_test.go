@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/schema"
+	"github.com/rathcluster/rath/internal/core/schema"
 )
 
 // TestCostlyChecks: a program may announce any schema, and a model may be made

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/schema"
+	"github.com/rathcluster/rath/internal/core/schema"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 )

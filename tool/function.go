@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/rathcluster/rath/internal/schema"
+	"github.com/rathcluster/rath/internal/core/schema"
 )
 
 // FuncOptions configure Func. The zero FuncOptions are the careful defaults.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/rathcluster/rath/internal/ignore"
-	"github.com/rathcluster/rath/internal/schema"
+	"github.com/rathcluster/rath/internal/core/schema"
+	"github.com/rathcluster/rath/internal/files/ignore"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/rathcluster/rath/internal/guide"
+	"github.com/rathcluster/rath/internal/agents/guide"
 )
 
 type skillArgs struct {

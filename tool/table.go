@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/schema"
+	"github.com/rathcluster/rath/internal/core/schema"
 	"github.com/rathcluster/rath/session"
 )
 

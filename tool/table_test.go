@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rathcluster/rath/internal/schema"
+	"github.com/rathcluster/rath/internal/core/schema"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -8,7 +8,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/ignore"
+	"github.com/rathcluster/rath/internal/files/ignore"
 	"github.com/rathcluster/rath/sandbox"
 )
 

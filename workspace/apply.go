@@ -15,8 +15,8 @@ import (
 	"syscall"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/filename"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/filename"
+	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
 // Apply carries the changes of the plan into a directory that was a copy of the plan's

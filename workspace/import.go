@@ -14,9 +14,9 @@ import (
 	"syscall"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/filename"
-	"github.com/rathcluster/rath/internal/ignore"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/filename"
+	"github.com/rathcluster/rath/internal/files/ignore"
+	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
 // The ignore files that Import reads, in the order in which they count: a line of

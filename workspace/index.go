@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
 // index remembers what the files of one directory held, so that a file that nothing has

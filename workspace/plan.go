@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
 // Plan is what of the difference of two heads goes into the directory that the first

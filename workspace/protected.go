@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
 // gitHooks holds the programs that git runs; those that end with .sample it does not.

@@ -11,9 +11,9 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/filelock"
-	"github.com/rathcluster/rath/internal/filename"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/filename"
+	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/platform/filelock"
 )
 
 // fetchers is how many files are read from the store at one time.

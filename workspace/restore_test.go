@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/workspace"
 )
 

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/filename"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/filename"
+	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
 // inMemory is the size up to which a file is read once, into memory, and stored in a pack

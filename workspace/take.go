@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/filename"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/filename"
+	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
 // Take is a [Snapshot] of a directory in which commands ran that are not trusted: what they

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/overlay"
+	"github.com/rathcluster/rath/internal/sandbox/overlay"
 	"github.com/rathcluster/rath/workspace"
 )
 

@@ -36,7 +36,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
 // Limits of a workspace unless the caller sets others.

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/manifest"
-	"github.com/rathcluster/rath/internal/scratch"
+	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/platform/scratch"
 	"github.com/rathcluster/rath/workspace"
 )
 

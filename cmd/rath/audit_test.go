@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/evidence/audit"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/platform/term"
 )
 
 // echoes is the environment of command lines whose model repeats what it is told.

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/sandbox/local"
 )

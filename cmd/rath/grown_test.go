@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/evidence"
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
 )
 
 // TestImportOfWhatWentOn imports a file of OpenRath whose session went on there since

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/inspect"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"

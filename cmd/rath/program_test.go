@@ -15,8 +15,8 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"

@@ -15,10 +15,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // exactServer is a server whose users may do what is listed for them.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // readmeCommands returns the indented lines of a section of the README, as a

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
-	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"
 )

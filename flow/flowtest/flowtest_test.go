@@ -9,7 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
-	"github.com/rathcluster/rath/internal/scratch"
+	"github.com/rathcluster/rath/internal/platform/scratch"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )

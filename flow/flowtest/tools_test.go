@@ -9,7 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/sandbox/scripted"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"

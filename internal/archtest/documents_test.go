@@ -118,28 +118,6 @@ func slugs(page string) (all []string) {
 	return all
 }
 
-// TestLayerTableIsReal: each package that the layer table names exists.
-func TestLayerTableIsReal(t *testing.T) {
-	_, table, _ := strings.Cut(architecture(t), "## Layers")
-	table, _, _ = strings.Cut(table, "\n## ")
-	named := 0
-	for line := range strings.Lines(table) {
-		cells := strings.Split(line, "|")
-		if len(cells) < 4 {
-			continue
-		}
-		for _, m := range codeSpan.FindAllStringSubmatch(cells[2], -1) {
-			named++
-			if !there(".", m[1]) {
-				t.Errorf("the layer table names %s, which does not exist", m[1])
-			}
-		}
-	}
-	if named == 0 {
-		t.Error("the layer table names no package: the test does not find them")
-	}
-}
-
 // TestNamedTests: each test that docs/openrath.md names, as PACKAGE:TEST, is there, and each
 // of its lines of behaviour names one.
 func TestNamedTests(t *testing.T) {

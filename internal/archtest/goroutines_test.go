@@ -13,7 +13,7 @@ import (
 // TestOneGoroutine: nothing runs at once in the packages that .ci/run keeps from the
 // race detector, neither in their code nor in their tests.
 func TestOneGoroutine(t *testing.T) {
-	for _, dir := range []string{"internal/nats/schedule", "internal/openrath", "run", "session"} {
+	for _, dir := range []string{"internal/nats/schedule", "internal/evidence/openrath", "run", "session"} {
 		names, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(dir), "*.go"))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %d files, %v", dir, len(names), err)
@@ -30,7 +30,7 @@ func TestOneGoroutine(t *testing.T) {
 			}
 			for _, i := range f.Imports {
 				switch path := strings.Trim(i.Path.Value, `"`); path {
-				case "testing/synctest", "net/http/httptest", module + "/internal/natstest", module + "/internal/sessiontest":
+				case "testing/synctest", "net/http/httptest", module + "/internal/testkit/natstest", module + "/internal/testkit/sessiontest":
 					t.Errorf("%s imports %s", fset.Position(i.Pos()), path)
 				}
 			}

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/stepper"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/stepper"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/llm"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/tokens"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/models/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

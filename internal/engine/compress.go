@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/excerpt"
-	"github.com/rathcluster/rath/internal/guide"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/agents/guide"
+	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

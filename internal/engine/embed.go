@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/tokens"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/models/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/lease"
-	"github.com/rathcluster/rath/internal/excerpt"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/stepper"
+	"github.com/rathcluster/rath/internal/engine/stepper"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

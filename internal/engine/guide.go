@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/guide"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/manifest"
+	"github.com/rathcluster/rath/internal/agents/guide"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/session"
 )
 

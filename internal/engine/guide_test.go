@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/guide"
+	"github.com/rathcluster/rath/internal/agents/guide"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )

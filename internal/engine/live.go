@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/tool"

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/canonical"
-	"github.com/rathcluster/rath/internal/excerpt"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/agents/notebook"
+	"github.com/rathcluster/rath/internal/core/canonical"
+	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"
 )

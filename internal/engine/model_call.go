@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"

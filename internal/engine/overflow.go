@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/canonical"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/tokens"
+	"github.com/rathcluster/rath/internal/core/canonical"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/models/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

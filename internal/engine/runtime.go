@@ -6,10 +6,10 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/lease"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/tokens"
+	"github.com/rathcluster/rath/internal/models/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"

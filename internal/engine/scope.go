@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/run"
 )
 

@@ -3,7 +3,7 @@ package engine
 import (
 	"slices"
 
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"

@@ -12,8 +12,8 @@ import (
 	"strconv"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/excerpt"
-	"github.com/rathcluster/rath/internal/guide"
+	"github.com/rathcluster/rath/internal/agents/guide"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )

@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rathcluster/rath/internal/listfile"
+	"github.com/rathcluster/rath/internal/models/listfile"
 	"github.com/rathcluster/rath/llm"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/rathcluster/rath/internal/listfile"
+	"github.com/rathcluster/rath/internal/models/listfile"
 )
 
 //go:embed public.yaml

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/listfile"
+	"github.com/rathcluster/rath/internal/models/listfile"
 	"github.com/rathcluster/rath/llm"
 )
 

@@ -3,8 +3,8 @@ package wire
 import (
 	"cmp"
 
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

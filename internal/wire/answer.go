@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/messages"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )

@@ -3,7 +3,7 @@ package wire
 import (
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/core/strict"
 )
 
 // TestQueryRefusals: what a query asks wrongly is refused with its field, the cause and

@@ -3,7 +3,7 @@ package wire
 import (
 	"time"
 
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

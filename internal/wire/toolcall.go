@@ -3,7 +3,7 @@ package wire
 import (
 	"encoding/json"
 
-	"github.com/rathcluster/rath/internal/strict"
+	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/messages"
 )
 

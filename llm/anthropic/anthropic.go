@@ -22,7 +22,7 @@ package anthropic
 import (
 	"net/http"
 
-	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/internal/models/exchange"
 	"github.com/rathcluster/rath/llm"
 )
 

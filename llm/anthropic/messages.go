@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/internal/models/exchange"
 	"github.com/rathcluster/rath/llm"
 )
 

@@ -3,7 +3,7 @@ package anthropic
 import (
 	"encoding/json"
 
-	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/internal/models/exchange"
 	"github.com/rathcluster/rath/llm"
 )
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/internal/models/exchange"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )

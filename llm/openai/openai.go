@@ -24,7 +24,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/internal/models/exchange"
 	"github.com/rathcluster/rath/llm"
 )
 

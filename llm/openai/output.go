@@ -9,7 +9,7 @@ import (
 
 	api "github.com/sashabaranov/go-openai"
 
-	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/internal/models/exchange"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/internal/models/exchange"
 )
 
 // thoughts are those of an answer in the making, as their server wants them back.

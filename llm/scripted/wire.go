@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/exchange"
+	"github.com/rathcluster/rath/internal/models/exchange"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )

@@ -38,8 +38,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/excerpt"
-	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/agents/notebook"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/memory"
 )
 

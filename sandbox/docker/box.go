@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/rathcluster/rath/internal/directory"
-	"github.com/rathcluster/rath/internal/execd"
-	"github.com/rathcluster/rath/internal/loopback"
-	"github.com/rathcluster/rath/internal/proc"
+	"github.com/rathcluster/rath/internal/sandbox/directory"
+	"github.com/rathcluster/rath/internal/sandbox/execd"
+	"github.com/rathcluster/rath/internal/sandbox/loopback"
+	"github.com/rathcluster/rath/internal/sandbox/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rathcluster/rath/internal/proc"
+	"github.com/rathcluster/rath/internal/sandbox/proc"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )

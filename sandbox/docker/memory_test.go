@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/sandbox/execd"
 	"github.com/rathcluster/rath/sandbox"
 )
 

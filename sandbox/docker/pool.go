@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/execd"
-	"github.com/rathcluster/rath/internal/proc"
+	"github.com/rathcluster/rath/internal/sandbox/execd"
+	"github.com/rathcluster/rath/internal/sandbox/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/proc"
+	"github.com/rathcluster/rath/internal/sandbox/proc"
 )
 
 // sweepEvery is the time between two looks for containers that are left.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/proc"
+	"github.com/rathcluster/rath/internal/sandbox/proc"
 )
 
 // TestSweepFolders: a folder goes with the process that made it, also when that was killed

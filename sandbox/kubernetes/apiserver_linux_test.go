@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/sandbox/execd"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )

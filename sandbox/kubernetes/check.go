@@ -9,7 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/sandbox/execd"
 )
 
 // right is a verb that a node needs for a resource.

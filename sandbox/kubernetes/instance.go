@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/sandbox/execd"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -40,7 +40,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/sandbox/execd"
 	"github.com/rathcluster/rath/sandbox"
 )
 

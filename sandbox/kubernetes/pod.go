@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/sandbox/execd"
 	"github.com/rathcluster/rath/sandbox"
 )
 

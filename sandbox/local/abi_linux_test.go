@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/confinement"
+	"github.com/rathcluster/rath/internal/sandbox/confinement"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )

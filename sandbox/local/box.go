@@ -8,8 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/rathcluster/rath/internal/confinement"
-	"github.com/rathcluster/rath/internal/directory"
+	"github.com/rathcluster/rath/internal/sandbox/confinement"
+	"github.com/rathcluster/rath/internal/sandbox/directory"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rathcluster/rath/internal/confinement"
+	"github.com/rathcluster/rath/internal/sandbox/confinement"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rathcluster/rath/internal/confinement"
+	"github.com/rathcluster/rath/internal/sandbox/confinement"
 )
 
 // give sends an order with files.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/proc"
+	"github.com/rathcluster/rath/internal/sandbox/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -15,8 +15,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rathcluster/rath/internal/confinement"
-	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/internal/sandbox/confinement"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/confinement"
-	"github.com/rathcluster/rath/internal/proc"
+	"github.com/rathcluster/rath/internal/sandbox/confinement"
+	"github.com/rathcluster/rath/internal/sandbox/proc"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -42,7 +42,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/rathcluster/rath/internal/confinement"
+	"github.com/rathcluster/rath/internal/sandbox/confinement"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rathcluster/rath/internal/confinement"
-	"github.com/rathcluster/rath/internal/loopback"
+	"github.com/rathcluster/rath/internal/sandbox/confinement"
+	"github.com/rathcluster/rath/internal/sandbox/loopback"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/overlay"
+	"github.com/rathcluster/rath/internal/sandbox/overlay"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rathcluster/rath/internal/loopback"
+	"github.com/rathcluster/rath/internal/sandbox/loopback"
 	"github.com/rathcluster/rath/sandbox"
 )
 

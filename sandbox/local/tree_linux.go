@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rathcluster/rath/internal/confinement"
-	"github.com/rathcluster/rath/internal/proc"
+	"github.com/rathcluster/rath/internal/sandbox/confinement"
+	"github.com/rathcluster/rath/internal/sandbox/proc"
 )
 
 // killLeft kills every process that belongs to the sandbox with this folder:

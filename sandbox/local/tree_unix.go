@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rathcluster/rath/internal/proc"
+	"github.com/rathcluster/rath/internal/sandbox/proc"
 )
 
 // wholeTree: a process that leaves the group is not found.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/execd"
+	"github.com/rathcluster/rath/internal/sandbox/execd"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/scratch"
+	"github.com/rathcluster/rath/internal/platform/scratch"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )

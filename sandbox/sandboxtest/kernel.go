@@ -273,7 +273,7 @@ func testAlarms(t *testing.T, s *suite) {
 }
 
 // testDaemon has a command look for the socket of the daemon that runs it. What it would
-// say there does not matter if it cannot come to it; see also internal/execd.
+// say there does not matter if it cannot come to it; see also internal/sandbox/execd.
 func testDaemon(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.installProbe()

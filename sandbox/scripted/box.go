@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rathcluster/rath/internal/directory"
+	"github.com/rathcluster/rath/internal/sandbox/directory"
 	"github.com/rathcluster/rath/sandbox"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/overlay"
+	"github.com/rathcluster/rath/internal/sandbox/overlay"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/egress"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/overlay"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/sandbox/egress"
+	"github.com/rathcluster/rath/internal/sandbox/overlay"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"

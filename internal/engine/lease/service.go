@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/canonical"
-	"github.com/rathcluster/rath/internal/excerpt"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/canonical"
+	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/tool"
 )

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/egress"
-	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/internal/sandbox/egress"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
-	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
+	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
 )

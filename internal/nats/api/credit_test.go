@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/dispatch"
-	"github.com/rathcluster/rath/internal/natsserver"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/messages"
 )
 

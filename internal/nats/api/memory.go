@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"

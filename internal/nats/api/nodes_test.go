@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 )

@@ -18,12 +18,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/natsserver"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/project"

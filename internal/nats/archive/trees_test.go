@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/commitlog"
+	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/session"
 )
 

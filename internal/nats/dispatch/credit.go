@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )

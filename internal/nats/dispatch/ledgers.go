@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/rathcluster/rath/internal/limiter"
+	"github.com/rathcluster/rath/internal/models/limiter"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 )

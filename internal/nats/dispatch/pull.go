@@ -14,7 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/workers"
+	"github.com/rathcluster/rath/internal/platform/workers"
 )
 
 const (

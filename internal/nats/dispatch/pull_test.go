@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/natstest"
-	"github.com/rathcluster/rath/internal/sessiontest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
+	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/run"
 )
 

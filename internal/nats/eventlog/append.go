@@ -9,11 +9,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/core/protection"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/protection"
 	"github.com/rathcluster/rath/session"
 )
 

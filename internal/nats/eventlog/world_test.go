@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // layer connects in the tests.

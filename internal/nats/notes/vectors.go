@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/notebook"
+	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/llm"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"

@@ -1,8 +1,8 @@
 package schedule
 
 import (
-	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )

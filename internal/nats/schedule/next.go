@@ -3,7 +3,7 @@ package schedule
 import (
 	"time"
 
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/journal"
 )
 
 // Next returns what is to be carried out now.

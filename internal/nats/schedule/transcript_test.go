@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/commitlog"
-	"github.com/rathcluster/rath/internal/journal"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/schedule"
-	"github.com/rathcluster/rath/internal/transcript"
+	"github.com/rathcluster/rath/internal/testkit/transcript"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

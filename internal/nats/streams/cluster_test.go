@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // TestClusterPlan provisions three servers and lowers the number of replicas;

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // refusal is an answer of JetStream's API.

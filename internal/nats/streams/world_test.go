@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // Conn is what the tests connect.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/session"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/demo"
-	"github.com/rathcluster/rath/internal/journal"
-	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/workflows/demo"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"

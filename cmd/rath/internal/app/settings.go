@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/mcp"
+	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/node"

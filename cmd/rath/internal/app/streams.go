@@ -9,9 +9,9 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/natsserver"
-	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/internal/nats/supervise"
 )
 
 // Rights say what a connection to the streams is for.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/wire"
 )
 

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/dossier"
-	"github.com/rathcluster/rath/internal/openrath"
+	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/evidence/openrath"
 )
 
 // namedFiles lists the files that are meant, archives apart from those of

@@ -4,10 +4,10 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/audit"
-	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/platform/term"
 )
 
 // audited tells what an audit found.

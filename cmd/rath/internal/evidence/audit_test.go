@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/audit"
+	"github.com/rathcluster/rath/internal/evidence/audit"
 )
 
 // TestAuditOfLaterRelease: nothing is broken, and not all was looked at.

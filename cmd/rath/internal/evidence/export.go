@@ -13,9 +13,9 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/dossier"
-	"github.com/rathcluster/rath/internal/openrath"
-	"github.com/rathcluster/rath/internal/signature"
+	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/evidence/openrath"
+	"github.com/rathcluster/rath/internal/evidence/signature"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/dossier"
-	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/retention"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/nats/retention"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )

@@ -8,9 +8,9 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/evidence/view"
 	natsarchive "github.com/rathcluster/rath/internal/nats/archive"
-	"github.com/rathcluster/rath/internal/view"
 )
 
 // leastGrace is the least time from when a blob is stored to when it is named that others

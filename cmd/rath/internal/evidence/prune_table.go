@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/retention"
-	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/nats/retention"
+	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/session"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/retention"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/nats/retention"
+	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/session"
 )
 

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/signature"
+	"github.com/rathcluster/rath/internal/evidence/signature"
 )
 
 // signerName is the name of a store's key in the list that is printed of it.

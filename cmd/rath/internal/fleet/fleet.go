@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/internal/nats/supervise"
 )
 
 // Fleet are the nodes of one machine that this process started.

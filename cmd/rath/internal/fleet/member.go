@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rathcluster/rath/internal/overlay"
-	"github.com/rathcluster/rath/internal/supervise"
+	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/sandbox/overlay"
 )
 
 // Member is a node of a fleet, as the process that started it sees it.

@@ -3,7 +3,7 @@ package follow
 import (
 	"slices"
 
-	"github.com/rathcluster/rath/internal/excerpt"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/messages"
 )
 

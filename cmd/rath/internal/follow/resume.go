@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )

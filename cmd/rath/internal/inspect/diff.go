@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/manifest"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/session"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )

@@ -16,9 +16,9 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
-	"github.com/rathcluster/rath/internal/load"
-	"github.com/rathcluster/rath/internal/router"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/testkit/load"
+	"github.com/rathcluster/rath/internal/workflows/router"
 	"github.com/rathcluster/rath/messages"
 )
 

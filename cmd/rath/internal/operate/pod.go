@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/view"
 )
 
 // checkPod looks at what Kubernetes gives the pod that this process runs in: memory,

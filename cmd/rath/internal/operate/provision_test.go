@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/nats/permission"
-	"github.com/rathcluster/rath/internal/natstest"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // TestPermissionConfig has a server read what --as nats prints.

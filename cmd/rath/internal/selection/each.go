@@ -9,9 +9,9 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"

@@ -3,8 +3,8 @@ package selection
 import (
 	"strings"
 
-	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/platform/term"
 )
 
 // Topic documents the language of --where.

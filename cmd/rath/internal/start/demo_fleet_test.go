@@ -7,8 +7,8 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
-	"github.com/rathcluster/rath/internal/demo"
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/workflows/demo"
 	"github.com/rathcluster/rath/run"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/platform/term"
 )
 
 // TestDetail: on a terminal no line of what a question says is cut, and what goes on in

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/guide"
+	"github.com/rathcluster/rath/internal/agents/guide"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/workspace"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/lineage"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 )

@@ -17,10 +17,10 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/filename"
-	"github.com/rathcluster/rath/internal/git"
-	"github.com/rathcluster/rath/internal/manifest"
-	"github.com/rathcluster/rath/internal/term"
+	"github.com/rathcluster/rath/internal/files/filename"
+	"github.com/rathcluster/rath/internal/files/git"
+	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/workspace"
 )
 

@@ -16,10 +16,10 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/lineage"
-	"github.com/rathcluster/rath/internal/manifest"
-	"github.com/rathcluster/rath/internal/term"
-	"github.com/rathcluster/rath/internal/view"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/workspace"
 )
 

@@ -1,0 +1,80 @@
+package mcp_test
+
+import (
+	"context"
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/agents/mcp"
+	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/tool"
+)
+
+// connTool is a tool of a connection, as an agent has it.
+type connTool struct {
+	c    *mcp.Conn
+	spec tool.Spec
+}
+
+func (t connTool) Spec() tool.Spec { return t.spec }
+
+func (t connTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
+	return t.c.Call(ctx, t.spec.Name, c)
+}
+
+// TestCallCost: a call, with its arguments checked and its result made a body, takes at
+// most twice as long as one by the SDK alone to the same server, by turns in one run, the
+// slowest of the fastest tenth of each.
+func TestCallCost(t *testing.T) {
+	c := connect(t, server(t, "good", ""))
+	specs, _, err := c.Tools(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(specs, func(s tool.Spec) bool { return s.Name == "s__echo" })
+	table, err := tool.NewTable(connTool{c, specs[i]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var argv []string
+	if err := json.Unmarshal([]byte(mcptest.Command("good")), &argv); err != nil {
+		t.Fatal(err)
+	}
+	alone, err := sdk.NewClient(&sdk.Implementation{Name: "alone"}, nil).Connect(t.Context(), &sdk.CommandTransport{Command: exec.Command(argv[0], argv[1:]...)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.Close()
+
+	const calls = 500
+	args, blobs := `{"text":"hello"}`, blob.NewMemory()
+	var ours, theirs []time.Duration
+	for range calls {
+		began := time.Now()
+		o := table.Call(t.Context(), "s__echo", args, tool.Call{ID: "r/1", Blobs: blobs})
+		ours = append(ours, time.Since(began))
+		if o.Err != nil || string(o.Body) != `{"text":"you said hello"}` {
+			t.Fatalf("%s, %v", o.Body, o.Err)
+		}
+		began = time.Now()
+		_, err := alone.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo", Arguments: json.RawMessage(args)})
+		theirs = append(theirs, time.Since(began))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(ours)
+	slices.Sort(theirs)
+	// At the median they differ by what else the machine does: 0.9 to 1.7 times.
+	a, b := ours[calls/10], theirs[calls/10]
+	t.Logf("a fast call takes %v, %v by the SDK alone: %.2fx", a, b, float64(a)/float64(b))
+	if a > 2*b {
+		t.Errorf("a fast call takes %v, more than twice the %v of the SDK alone", a, b)
+	}
+}

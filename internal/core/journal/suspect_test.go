@@ -1,0 +1,134 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// suspicion is the naive model of a run that loses its nodes: the groups of the attempts
+// that were lost since its last new step, the oldest first.
+type suspicion []int
+
+// asks returns the largest group that may claim the run next, 0 for any.
+func (s suspicion) asks() int {
+	if len(s) < 2 {
+		return 0
+	}
+	if last := s[len(s)-1]; last > 0 {
+		return max(1, last/2)
+	}
+	return 4
+}
+
+func (s suspicion) alone() (n int) {
+	for _, group := range s {
+		if group == 1 {
+			n++
+		}
+	}
+	return n
+}
+
+// TestSuspects: what claims, steps, releases and decisions come to for a run whose nodes
+// die is the answer of the naive model, whoever claims it and whatever is promised.
+func TestSuspects(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		log := &commitlog.Memory{}
+		k := session.Key{Tenant: session.DefaultTenant, ID: "home"}
+		node := 0
+		var store journal.Store
+		start := func() {
+			node++
+			store = journal.NewStore(log, &journal.StoreOptions{Incarnation: fmt.Sprint("n", node)})
+		}
+		start()
+		g, err := store.Claim(t.Context(), journal.Claim{
+			Session: k, Home: k, Run: "r", Task: &journal.Task{ID: "r", Workflow: "work", Session: k}, Open: session.Opening{Kind: session.OpenLeaf},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lost suspicion
+		group, steps, running, owned := 0, 0, true, true // by the node that started last
+		for i := range 120 {
+			what := fmt.Sprintf("seed %d, action %d, lost %v in group %d", seed, i, lost, group)
+			commit := func(kind string, payload any, path run.Path) {
+				e, err := journal.NewEvent(kind, payload)
+				if err == nil {
+					_, err = store.Commit(t.Context(), journal.Batch{Session: k, Run: "r", Attempt: g.Attempt, Path: path, Events: []session.Event{e}})
+				}
+				if err != nil {
+					t.Fatalf("%s: %s: %v", what, kind, err)
+				}
+			}
+			switch n := r.IntN(12); {
+			case n == 0 && owned:
+				path := run.Path(fmt.Sprint(steps))
+				steps++
+				commit(journal.KindStepCompleted, journal.StepCompleted{Attempt: g.Attempt, Kind: journal.StepDo, Name: "n", Path: path, Run: "r"}, path)
+				lost, group = nil, 0
+				seen["step"]++
+			case n == 1 && owned && seed%2 == 0:
+				commit(journal.KindReleased, journal.Released{Attempt: g.Attempt, Reason: "shutdown", Run: "r", Workflow: "work"}, "")
+				lost, group, running, owned = nil, 0, false, false
+				seen["release"]++
+			default:
+				start()
+				owned = false
+				if running {
+					lost, running = append(lost, group), false
+				}
+				guilty, want := lost.alone() >= 3, lost.asks()
+				promise := r.IntN(6)
+				claim := journal.Claim{Session: k, Home: k, Run: "r", Group: promise, Death: "exit status 3"}
+				got, err := store.Claim(t.Context(), claim)
+				suspect, refused := errors.AsType[*journal.SuspectError](err)
+				wantRefused := want > 0 && (promise == 0 || promise > want && !guilty)
+				if refused != wantRefused || refused && (suspect.Group != want || suspect.Guilty != guilty || !errors.Is(err, run.ErrBusy)) || !refused && err != nil {
+					t.Fatalf("%s: promise %d, guilty %v, want a group of %d: %v", what, promise, guilty, want, err)
+				}
+				if refused {
+					lost, running = lost[:len(lost)-1], true // nothing was written: the next claim finds the same
+					seen["refused"]++
+					continue
+				}
+				if guilty {
+					if got.State != run.NeedsReview || got.Record.Review.Code != run.CodePoison || !strings.HasSuffix(got.Record.Review.Reason, ": exit status 3") {
+						t.Fatalf("%s: %s, review %+v", what, got.State, got.Record.Review)
+					}
+					err := store.Apply(t.Context(), journal.Signal{To: k, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "looked", Run: "r"}})
+					if err != nil {
+						t.Fatalf("%s: %v", what, err)
+					}
+					lost, group = nil, 0
+					seen["review"]++
+					continue
+				}
+				if got.State != run.Running {
+					t.Fatalf("%s: %s", what, got.State)
+				}
+				g, running, owned = got, true, true
+				if group = promise; want == 0 {
+					group = 0
+				}
+				seen["claim"]++
+			}
+		}
+	}
+	t.Log(seen)
+	for _, want := range []string{"step", "release", "refused", "review", "claim"} {
+		if seen[want] < 50 {
+			t.Errorf("%s: %d times", want, seen[want])
+		}
+	}
+}

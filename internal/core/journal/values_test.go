@@ -1,0 +1,131 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/session"
+)
+
+// TestValues: each version of each session of a random history reads as it was
+// when it was made, with and without snapshots, and references that lie are
+// refused.
+func TestValues(t *testing.T) {
+	h := newTheatre(t, 42)
+	type value struct {
+		link  session.Link
+		shown shownSession
+	}
+	var all []value
+	for i := range 150 {
+		h.act()
+		for _, k := range h.keys {
+			s := h.writer(k).Session()
+			if l, ok := s.Link(); ok && (len(all) == 0 || all[len(all)-1].link != l) {
+				all = append(all, value{l, showSession(s)})
+			}
+		}
+		if i%40 == 39 {
+			for _, k := range h.keys {
+				if err := save(t.Context(), h.log, h.writer(k)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	for name, log := range map[string]commitlog.Log{"with snapshots": h.log, "without": plainLog{h.log}} {
+		values := NewValues(log)
+		for i, v := range all {
+			switch i % 6 {
+			case 0:
+				values = NewValues(log)
+			case 3:
+				values.Forget()
+			}
+			s, err := values.Link(t.Context(), v.link)
+			if err != nil {
+				t.Fatalf("%s: Link(%+v): %v", name, v.link, err)
+			}
+			if got := showSession(s); fmt.Sprint(got) != fmt.Sprint(v.shown) {
+				t.Fatalf("%s: %s reads as\n%+v, was\n%+v", name, v.link.Ref, got, v.shown)
+			}
+			if v.link.Version > 0 {
+				if s, err := values.At(t.Context(), v.link.Ref); err != nil || s.Ref() != v.link.Ref || s.Len() != v.shown.Len || s.Usage() != v.shown.Usage {
+					t.Fatalf("%s: At(%s) = %s, %d chunks, %v", name, v.link.Ref, s.Ref(), s.Len(), err)
+				}
+			}
+			if i%10 != 0 {
+				continue
+			}
+			for what, change := range map[string]func(*session.Link){
+				"another hash":    func(l *session.Link) { l.Hash[0]++ },
+				"another commit":  func(l *session.Link) { l.Seq++ },
+				"no commit":       func(l *session.Link) { l.Seq = 0 },
+				"another version": func(l *session.Link) { l.Version += 1000 },
+				"another session": func(l *session.Link) { l.ID += "x" },
+				"another tenant":  func(l *session.Link) { l.Tenant += "x" },
+			} {
+				l := v.link
+				change(&l)
+				if s, err := NewValues(log).Link(t.Context(), l); !errors.Is(err, session.ErrForeign) && !errors.Is(err, session.ErrNotFound) {
+					t.Fatalf("%s: a reference with %s gives %s, %v", name, what, s.Ref(), err)
+				}
+			}
+		}
+		newest, err := values.At(t.Context(), session.Ref{Key: h.keys[0]})
+		if want := h.writer(h.keys[0]).Session().Ref(); err != nil || newest.Ref() != want {
+			t.Errorf("%s: the newest is %s, %v; want %s", name, newest.Ref(), err, want)
+		}
+	}
+}
+
+// TestValuesAreBounded: old values make room, and are folded again.
+func TestValuesAreBounded(t *testing.T) {
+	log := &commitlog.Memory{}
+	w := long(t, log, longKey, 400)
+	values := NewValues(log)
+	values.Keep(w.Session())
+	l, _ := w.Session().Link()
+	for i := range maxValues + 10 {
+		s := session.Open(session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, "r").MadeBy(1, session.Hash{1}, 0)
+		values.Keep(s)
+		values.Keep(s)
+	}
+	if len(values.known) != maxValues || len(values.order) != maxValues || len(values.last) != maxValues {
+		t.Errorf("%d values, %d in order, %d by version", len(values.known), len(values.order), len(values.last))
+	}
+	if s, err := values.Link(t.Context(), l); err != nil || s.Len() != 400 {
+		t.Errorf("a value that made room: %d chunks, %v", s.Len(), err)
+	}
+	values.Keep(w.Session().With(session.UserText("pending")))
+	values.Keep(session.Session{})
+}
+
+// circle is a log in which two sessions claim to be forks of each other: only
+// a forger could write it.
+type circle struct{ commitlog.Log }
+
+func (circle) Read(_ context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
+		other := session.Key{Tenant: k.Tenant, ID: "a"}
+		if k.ID == "a" {
+			other.ID = "b"
+		}
+		open := session.OpenedEvent(session.Opening{Kind: session.OpenFork, Parents: []session.Link{{Ref: session.Ref{Key: other}, Seq: 1}}})
+		yield(commitlog.Entry{Commit: commitlog.Commit{Key: k, Root: "a", Seq: 1, Events: []session.Event{open}}, At: commitlog.Position{Seq: 1}}, nil)
+	}
+}
+
+func TestValuesRefuseCircles(t *testing.T) {
+	_, err := NewValues(circle{}).At(t.Context(), session.Ref{Key: session.Key{Tenant: "t", ID: "a"}})
+	if !errors.Is(err, session.ErrForeign) {
+		t.Errorf("a circle of references: %.200v", err)
+	}
+	if len(err.Error()) > 1000 {
+		t.Errorf("the error has %d bytes", len(err.Error()))
+	}
+}

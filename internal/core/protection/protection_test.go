@@ -1,0 +1,592 @@
+package protection_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/actors"
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/core/protection"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/natstest"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m) }
+
+// schedule is a sequence of events that one protection has to survive. What
+// goes wrong without it is decided by nothing but the order that the schedule
+// sets: there is no chance in it.
+type schedule struct {
+	protection string
+	play       func(*testing.T) *evidence
+	invariant  string // that is broken without the protection
+	text       string // of the violation
+}
+
+var schedules = []schedule{
+	{"append_cas", zombieAppends, audit.OneWriter, "two writers"},
+	{"attempt_fence", supersededAttempt, audit.OneWriter, "nothing but of attempt 2"},
+	{"claim_before_read", outcomeBeforeClaim, audit.ReadClaim, "not to run again, attempt 1 recorded it"},
+	{"dispatch_seen", staleDispatch, audit.OneWriter, "a dispatch that saw attempt 2"},
+	{"intent_expiry", slowIntent, audit.NoRepeat, "to begin before its intent expires"},
+	{"openset_tail", endBetweenRelays, audit.Results, "result"},
+	{"persist_before_reply", deathBeforeAppend, audit.Acknowledged, "of which the submit was acknowledged"},
+	{"round", powerCut, audit.Acknowledged, "of which the submit was acknowledged"},
+	{"wake_numbers", staleResume, audit.Waits, "before a waiting run is claimed"},
+}
+
+// TestFound plays the schedules. With all protections none breaks a promise;
+// in a build that leaves one out, its schedule does, and the auditor names it.
+func TestFound(t *testing.T) {
+	off := protection.Off()
+	for _, s := range schedules {
+		if len(off) > 0 && !slices.Contains(off, s.protection) {
+			continue
+		}
+		t.Run(s.protection, func(t *testing.T) {
+			var r *audit.Report
+			synctest.Test(t, func(t *testing.T) { r = s.play(t).audited(t) })
+			found := slices.ContainsFunc(r.Violations, func(v audit.Violation) bool {
+				return v.Invariant == s.invariant && strings.Contains(v.String(), s.text)
+			})
+			for _, v := range r.Violations {
+				t.Log(v)
+			}
+			switch {
+			case len(off) == 0 && !r.OK():
+				t.Error("a promise was broken with all protections on")
+			case len(off) > 0 && !found:
+				t.Errorf("without %s nothing broke %s (%q)", s.protection, s.invariant, s.text)
+			}
+		})
+	}
+}
+
+// TestEveryProtection: no protection that can be left out is without a
+// schedule.
+func TestEveryProtection(t *testing.T) {
+	names := protection.Names()
+	if len(names) != len(schedules) {
+		t.Errorf("%d protections, %d schedules", len(names), len(schedules))
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(schedules, func(s schedule) bool { return s.protection == name }) {
+			t.Errorf("no schedule for %s", name)
+		}
+	}
+}
+
+// evidence is what an auditor gets to see.
+type evidence struct {
+	log      commitlog.Memory
+	messages []audit.Message // instead of log
+	mu       sync.Mutex
+	tools    bytes.Buffer
+	told     bytes.Buffer
+}
+
+func (e *evidence) executed(x audit.Execution) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x.Time = time.Now()
+	if err := json.NewEncoder(&e.tools).Encode(x); err != nil {
+		panic(err)
+	}
+}
+
+func (e *evidence) tell(x audit.Told) {
+	if err := json.NewEncoder(&e.told).Encode(x); err != nil {
+		panic(err)
+	}
+}
+
+// stored yields the log in memory as streams hold it.
+func (e *evidence) stored(t *testing.T) iter.Seq2[audit.Message, error] {
+	all := e.messages
+	if all == nil {
+		var entries []commitlog.Entry
+		for _, k := range e.log.Keys() {
+			for entry, err := range e.log.Read(t.Context(), k, commitlog.Position{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				entries = append(entries, entry)
+			}
+		}
+		slices.SortFunc(entries, func(a, b commitlog.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
+		last := map[session.Key]uint64{}
+		for _, en := range entries {
+			k := en.Commit.Key
+			all = append(all, audit.Message{
+				Stream: "EV_1_0", Seq: en.At.Token, Subject: fmt.Sprintf("rath.ev.1.0.%s.%s", k.Tenant, k.ID), Data: []byte(en.Raw),
+				Header: map[string][]string{"Nats-Expected-Last-Subject-Sequence": {fmt.Sprint(last[k])}},
+			})
+			last[k] = en.At.Token
+		}
+	}
+	return func(yield func(audit.Message, error) bool) {
+		for _, m := range all {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (e *evidence) audited(t *testing.T) *audit.Report {
+	t.Helper()
+	schemas, err := audit.ReadSchemas(os.DirFS("../../../messages/schema"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := audit.Run(t.Context(), e.stored(t), &audit.Options{
+		Schemas: schemas, Tools: []io.Reader{&e.tools}, Clients: []io.Reader{&e.told},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+var home = session.Key{Tenant: session.DefaultTenant, ID: "s1-1-0"}
+
+func task() *journal.Task { return &journal.Task{ID: "r1", Workflow: "w", Session: home} }
+
+// done is a step's record as a batch of an attempt.
+func done(t *testing.T, attempt uint64, path run.Path) journal.Batch {
+	t.Helper()
+	e, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Attempt: attempt, Input: "i", Kind: journal.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return journal.Batch{Session: home, Run: "r1", Attempt: attempt, Path: path, Events: []session.Event{e}}
+}
+
+func ended(t *testing.T, attempt uint64) journal.Batch {
+	t.Helper()
+	e, err := journal.NewEvent(journal.KindEnded, journal.Ended{Attempt: attempt, Run: "r1", State: run.Succeeded, Workflow: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return journal.Batch{Session: home, Run: "r1", Attempt: attempt, Path: "end", Events: []session.Event{e}}
+}
+
+// mustFence fails unless an error says that another process goes on; without the
+// protection there may be none.
+func mustFence(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil && len(protection.Off()) == 0 {
+		t.Errorf("%s went through", what)
+	}
+}
+
+// zombieAppends: a writer goes on after another one took the session.
+func zombieAppends(t *testing.T) *evidence {
+	srv := natstest.Start(t, nil)
+	user, password := srv.Node()
+	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Conn.Close()
+	if err := conn.Streams.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	zombie := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i1"})
+	if _, err := zombie.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+		t.Fatal(err)
+	}
+	next := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i2"})
+	if _, err := next.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
+		t.Fatal(err)
+	}
+	stale, cancel := context.WithTimeout(t.Context(), time.Minute)
+	_, err = zombie.Commit(stale, done(t, 1, "0"))
+	cancel()
+	mustFence(t, "a zombie's append", err)
+	_, _ = next.Commit(t.Context(), ended(t, 2)) // it may not find its way any more
+	e := &evidence{}
+	err = conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
+		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
+			e.messages = append(e.messages, audit.Message(m))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// supersededAttempt: a goroutine of the first attempt wakes up when the second
+// one, of the same process, is at work.
+func supersededAttempt(t *testing.T) *evidence {
+	e := &evidence{}
+	s := journal.NewStore(&e.log, nil)
+	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+		t.Fatal(err)
+	}
+	released, err := journal.NewEvent(journal.KindReleased, journal.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(t.Context(), journal.Batch{Session: home, Run: "r1", Attempt: 1, Events: []session.Event{released}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Commit(t.Context(), done(t, 1, "0"))
+	mustFence(t, "the outcome of a superseded attempt", err)
+	if _, err := s.Commit(t.Context(), ended(t, 2)); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// claiming is a store in which something happens right before a claim.
+type claiming struct {
+	journal.Store
+	before func()
+}
+
+func (s *claiming) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
+	s.before()
+	return s.Store.Claim(ctx, c)
+}
+
+func registration(fn flow.Func) flow.Registration {
+	return flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return fn }}
+}
+
+// outcomeBeforeClaim: the outcome of a call reaches the log in the moment
+// before another node claims the run.
+func outcomeBeforeClaim(t *testing.T) *evidence {
+	e := &evidence{}
+	answer, stored := make(chan struct{}), make(chan struct{})
+	work := func(after func(context.Context) error) flow.Func {
+		return func(ctx context.Context, s session.Session) (session.Session, error) {
+			i, _ := flow.RunInfo(ctx)
+			_, err := flow.Do(ctx, "ask", func(context.Context) (int, error) {
+				e.executed(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "ask"})
+				<-answer
+				return 1, nil
+			}, tool.Idempotent)
+			if err == nil {
+				err = after(ctx)
+			}
+			return s, err
+		}
+	}
+	values := journal.NewValues(&e.log)
+	first := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: "i1", Values: values}), Values: values}
+	ex, err := first.Begin(t.Context(), registration(work(func(ctx context.Context) error {
+		close(stored)
+		<-ctx.Done() // the process hangs from here on
+		return ctx.Err()
+	})), *task())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, kill := context.WithCancel(t.Context())
+	var zombie sync.WaitGroup
+	zombie.Go(func() { _, _ = ex.Forward(ctx) })
+	synctest.Wait() // the call is under way
+
+	later := journal.NewValues(&e.log)
+	second := &engine.Runtime{Values: later, Store: &claiming{journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: "i2", Values: later}), func() {
+		close(answer)
+		<-stored
+	}}}
+	resume := *task()
+	resume.Resume = true
+	ex, err = second.Begin(t.Context(), registration(work(func(context.Context) error { return nil })), resume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
+		t.Errorf("state %s, error %v", state, err)
+	}
+	kill()
+	zombie.Wait()
+	return e
+}
+
+// slow is a log that takes its time to store the first intent.
+type slow struct {
+	commitlog.Log
+	once sync.Once
+	wait time.Duration
+}
+
+func (l *slow) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
+	pos, err := l.Log.Append(ctx, at, c)
+	if slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == journal.KindStepStarted }) {
+		l.once.Do(func() { time.Sleep(l.wait) })
+	}
+	return pos, err
+}
+
+// slowIntent: the log is silent for longer than an intent lives, as when a
+// leader is elected.
+func slowIntent(t *testing.T) *evidence {
+	e := &evidence{}
+	log := &slow{Log: &e.log, wait: journal.IntentLife + time.Second}
+	values := journal.NewValues(log)
+	rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}
+	ex, err := rt.Begin(t.Context(), registration(func(ctx context.Context, s session.Session) (session.Session, error) {
+		i, _ := flow.RunInfo(ctx)
+		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
+			e.executed(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "pay", Effect: "non_idempotent"})
+			return 1, nil
+		}, tool.NonIdempotent)
+		return s, err
+	}), *task())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
+		t.Errorf("state %s, error %v", state, err)
+	}
+	return e
+}
+
+// dying is a log whose process dies at an append: nothing is stored any more.
+type dying struct {
+	commitlog.Log
+	left int
+}
+
+func (l *dying) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
+	if l.left--; l.left < 0 {
+		return commitlog.Position{}, errors.Join(errors.New("the process died"), session.ErrUnavailable)
+	}
+	return l.Log.Append(ctx, at, c)
+}
+
+// deathBeforeAppend: a node dies between a request and the commit of it.
+func deathBeforeAppend(t *testing.T) *evidence {
+	e := &evidence{}
+	log := &dying{Log: &e.log, left: 1}
+	sys := actors.New(&actors.Options{Log: log, AppendTimeout: time.Second})
+	for _, id := range []run.ID{"r1", "r2"} {
+		tk := task()
+		tk.ID, tk.Session.ID = id, session.ID("s-"+id)
+		c := journal.Claim{Session: tk.Session, Home: tk.Session, Run: id, Task: tk, Enqueue: true}
+		if _, err := sys.Store().Claim(t.Context(), c); err == nil {
+			e.tell(audit.Told{Op: "submit", Run: string(id)})
+		} else if id == "r1" {
+			t.Error(err)
+		}
+		synctest.Wait() // the one append is that of the first one, which may be answered before it
+	}
+	drain, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := sys.Drain(drain); err != nil {
+		t.Error(err)
+	}
+	// What was accepted is done elsewhere.
+	r1 := task()
+	r1.Session.ID, r1.Resume = "s-r1", true
+	values := journal.NewValues(&e.log)
+	rt := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: "i2", Values: values}), Values: values}
+	ex, err := rt.Begin(t.Context(), registration(func(_ context.Context, s session.Session) (session.Session, error) {
+		return s.With(session.UserText("done")), nil
+	}), *r1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
+		t.Errorf("state %s, error %v", state, err)
+	}
+	return e
+}
+
+// powerCut: the power goes right after a submit was acknowledged.
+func powerCut(t *testing.T) *evidence {
+	connect := func(o *natsserver.Options) *api.Conn {
+		srv := natstest.Start(t, o)
+		user, password := srv.Node()
+		conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1})
+		if err == nil {
+			err = conn.Streams.Provision(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	e := &evidence{}
+	power := natstest.NewPower(t)
+	conn := connect(power.Options())
+	if _, err := journal.NewStore(conn.Logs.Log(), nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+		t.Fatal(err)
+	}
+	e.tell(audit.Told{Op: "submit", Run: "r1"})
+	left := power.Cut()
+	if err := conn.Conn.Close(); err != nil {
+		t.Error(err)
+	}
+	conn = connect(&natsserver.Options{StoreDir: left})
+	defer conn.Conn.Close()
+	s := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i2"})
+	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err == nil {
+		if _, err := s.Commit(t.Context(), ended(t, 2)); err != nil {
+			t.Error(err)
+		}
+	} else if protection.Round {
+		t.Error(err)
+	}
+	err := conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
+		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
+			e.messages = append(e.messages, audit.Message(m))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// staleResume: an offer of a run that was delivered long ago comes again while
+// the run waits for a person.
+func staleResume(t *testing.T) *evidence {
+	e := &evidence{}
+	values := journal.NewValues(&e.log)
+	rt := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Values: values}), Values: values}
+	g := registration(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.Approve(ctx, "go on?", nil)
+		return s.With(session.UserText("approved")), err
+	})
+	forward := func(t *testing.T, tk journal.Task) run.State {
+		ex, err := rt.Begin(t.Context(), g, tk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ex.State() != run.Running {
+			return ex.State()
+		}
+		state, _ := ex.Forward(t.Context())
+		return state
+	}
+	resume := *task()
+	resume.Resume = true
+	for _, tk := range []journal.Task{*task(), resume} {
+		if state := forward(t, tk); state != run.Waiting {
+			t.Errorf("state %s", state)
+		}
+	}
+	yes := journal.Signal{To: home, Run: "r1", Received: &journal.SignalReceived{Kind: journal.Approve, By: "ann", Path: "0"}}
+	if err := rt.Store.Apply(t.Context(), yes); err != nil {
+		t.Error(err)
+	}
+	if state := forward(t, resume); state != run.Succeeded {
+		t.Errorf("state %s", state)
+	}
+	return e
+}
+
+// staleDispatch: a dispatch of the run after its first attempt is delivered again
+// when the second one is at work.
+func staleDispatch(t *testing.T) *evidence {
+	e := &evidence{}
+	claim := func(incarnation string, c journal.Claim) (journal.Store, error) {
+		s := journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: incarnation})
+		c.Session, c.Home, c.Run = home, home, "r1"
+		_, err := s.Claim(t.Context(), c)
+		return s, err
+	}
+	if _, err := claim("i1", journal.Claim{Task: task()}); err != nil { // and dies
+		t.Fatal(err)
+	}
+	dispatched := journal.Claim{Seen: &journal.Seen{Attempt: 1}}
+	last, err := claim("i2", dispatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A step, so that the attempt does not count as a death of its node: a suspect is
+	// refused by another check.
+	if _, err := last.Commit(t.Context(), done(t, 2, "a")); err != nil {
+		t.Fatal(err)
+	}
+	thief, err := claim("i3", dispatched)
+	mustFence(t, "a dispatch that saw the attempt before", err)
+	if err == nil {
+		_, err = thief.Commit(t.Context(), ended(t, 3))
+	} else {
+		_, err = last.Commit(t.Context(), ended(t, 2))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// endBetweenRelays: a run ends after the relay of its partition has stored the open
+// set for the last time, and before another relay takes the partition.
+func endBetweenRelays(t *testing.T) *evidence {
+	srv := natstest.Start(t, nil)
+	user, password := srv.Node()
+	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Conn.Close()
+	if err := conn.Streams.Provision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	relay := func() {
+		ctx, stop := context.WithCancel(t.Context())
+		r := conn.Dispatch.StartRelay(ctx, nil)
+		time.Sleep(10 * time.Second)
+		stop()
+		if err := r.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	s := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i1"})
+	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
+		t.Fatal(err)
+	}
+	relay()
+	if _, err := s.Commit(t.Context(), ended(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	relay()
+	e := &evidence{}
+	err = conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
+		if strings.HasPrefix(m.Stream, "EV_") || m.Stream == streams.StreamResult {
+			e.messages = append(e.messages, audit.Message(m))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}

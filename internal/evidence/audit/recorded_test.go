@@ -1,0 +1,323 @@
+package audit_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// The system itself writes the logs of these tests: processes that die at each
+// of their commits, over one log. Only the auditor's input connects the two.
+
+var home = session.Key{Tenant: session.DefaultTenant, ID: "home-1-0"}
+
+// mortal is the log as a process sees it that dies at its at-th append.
+type mortal struct {
+	commitlog.Log
+	mu      sync.Mutex
+	at, n   int
+	stored  bool // the fatal append is stored without an acknowledgement
+	dead    bool
+	deathly context.CancelCauseFunc
+}
+
+var errDead = errors.New("the process is dead")
+
+func (m *mortal) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead {
+		return commitlog.Position{}, errors.Join(errDead, session.ErrUnavailable)
+	}
+	if m.n++; m.n == m.at {
+		m.dead = true
+		defer m.deathly(errDead)
+		if m.stored {
+			if _, err := m.Log.Append(ctx, at, c); err != nil {
+				return commitlog.Position{}, err
+			}
+		}
+		return commitlog.Position{}, errors.Join(errDead, session.ErrUnavailable)
+	}
+	return m.Log.Append(ctx, at, c)
+}
+
+// fleet is what outlives processes: the log, and what the tools noted.
+type fleet struct {
+	log     commitlog.Memory
+	mu      sync.Mutex
+	witness bytes.Buffer
+	next    int
+	last    error // why the process stopped
+}
+
+func (f *fleet) note(e audit.Execution) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.Time = time.Now()
+	if err := json.NewEncoder(&f.witness).Encode(e); err != nil {
+		panic(err)
+	}
+}
+
+func (f *fleet) entries(t testing.TB) []commitlog.Entry {
+	t.Helper()
+	var all []commitlog.Entry
+	for _, k := range f.log.Keys() {
+		for e, err := range f.log.Read(context.WithoutCancel(t.Context()), k, commitlog.Position{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b commitlog.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
+	return all
+}
+
+// messages yields the log as a stream holds it.
+func (f *fleet) messages(t testing.TB) iter.Seq2[audit.Message, error] {
+	return func(yield func(audit.Message, error) bool) {
+		last := map[session.Key]uint64{}
+		for _, e := range f.entries(t) {
+			m := audit.Message{
+				Stream: "EV_1_0", Seq: e.At.Token, Subject: fmt.Sprintf("rath.ev.1.0.%s.%s", e.Commit.Tenant, e.Commit.ID), Data: []byte(e.Raw),
+				Header: map[string][]string{"Nats-Expected-Last-Subject-Sequence": {fmt.Sprint(last[e.Commit.Key])}},
+			}
+			last[e.Commit.Key] = e.At.Token
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+// life is one process: it works on the run until the run has ended, waits for
+// a person's review, or the process dies at an append.
+func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.State, int) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
+	defer cancel(nil)
+	log := &mortal{Log: &f.log, at: at, stored: stored, deathly: cancel}
+	f.next++
+	values := journal.NewValues(log)
+	driver := &inprocess.Driver{}
+	answers := sync.WaitGroup{}
+	models, err := scripted.New(scripted.Echo(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt := &engine.Runtime{Values: values, Models: models, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 1}}
+	answer := func(e commitlog.Entry) {
+		for _, ev := range e.Commit.Events {
+			if c, err := journal.Decode[journal.Review](ev); ev.Kind == journal.KindReview && err == nil && c.Run != "r" { // of a branch
+				answers.Go(func() {
+					_ = rt.Store.Apply(ctx, journal.Signal{To: e.Commit.Key, Run: c.Run, Resolve: &journal.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
+				})
+			}
+			v, err := journal.Decode[journal.RunWaiting](ev)
+			if ev.Kind != journal.KindRunWaiting || err != nil || v.For[0].Kind != run.WaitApproval {
+				continue
+			}
+			answers.Go(func() {
+				_ = rt.Store.Apply(ctx, journal.Signal{To: e.Commit.Key, Run: v.Run, Received: &journal.SignalReceived{Kind: journal.Message, ID: "words", Text: "hurry"}})
+				_ = rt.Store.Apply(ctx, journal.Signal{To: e.Commit.Key, Run: v.Run, Received: &journal.SignalReceived{Kind: journal.Approve, By: "ann", Path: v.For[0].Path}})
+			})
+		}
+	}
+	rt.Store = journal.NewStore(log, &journal.StoreOptions{Incarnation: fmt.Sprint("i", f.next), Values: values, OnCommit: func(e commitlog.Entry) {
+		driver.Committed(e)
+		answer(e)
+	}})
+	history := f.entries(t)
+	for _, e := range history {
+		answer(e)
+	}
+	task := journal.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Tokens: 10_000, Steps: 1000}, Resume: len(history) > 0}
+	g := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return w }}
+	_, state, err := driver.Run(ctx, rt, g, task, history...)
+	f.last = err
+	answers.Wait()
+	return state, log.n
+}
+
+// resolve lets a person decide about a call of the main run that was cut off.
+func (f *fleet) resolve(t testing.TB) {
+	t.Helper()
+	f.next++
+	store := journal.NewStore(&f.log, &journal.StoreOptions{Incarnation: fmt.Sprint("i", f.next)})
+	err := store.Apply(context.WithoutCancel(t.Context()), journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// workflow does a bit of everything.
+func (f *fleet) workflow() flow.Workflow {
+	deploy := tool.Func("deploy", "", func(ctx context.Context, _ struct{}) (string, error) {
+		c, _ := tool.Current(ctx)
+		f.note(audit.Execution{Call: c.ID, Attempt: c.Attempt, Tool: "deploy", Effect: "non_idempotent"})
+		return "deployed", nil
+	}, nil)
+	pay := func(ctx context.Context, name string) error {
+		i, _ := flow.RunInfo(ctx)
+		_, err := flow.Do(ctx, name, func(context.Context) (int, error) {
+			f.note(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: name, Effect: "non_idempotent"})
+			return 1, nil
+		}, tool.NonIdempotent)
+		return err
+	}
+	say := func(text string) flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			if _, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, tool.ReadOnly); err != nil {
+				return s, err
+			}
+			return s.With(session.UserText(text)), pay(ctx, "pay in "+text)
+		})
+	}
+	asks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		if err := flow.Sleep(ctx, time.Millisecond); err != nil {
+			return s, err
+		}
+		s, err := (&flow.Agent{Name: "echo"}).Forward(ctx, s.With(session.UserText("well?")))
+		if err != nil {
+			return s, err
+		}
+		return say("x").Forward(ctx, s)
+	})
+	// The branches of the one wait for a wait, those of the other for an end.
+	warm := &flow.FanOutOptions{WarmFirst: true}
+	nested := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "x", Workflow: asks}, {Name: "y", Workflow: say("y")}}, warm)
+		if err != nil {
+			return s, err
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	})
+	broken := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) { return s, errors.New("broken") })
+	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		s = s.With(session.UserText("go"))
+		s, _, err := flow.Call(ctx, s, deploy, struct{}{})
+		if err != nil {
+			return s, err
+		}
+		if s, _, err = flow.Call(ctx, s, flow.WorkflowTool("worker", "", say("called")), map[string]string{"input": "work"}); err != nil {
+			return s, err
+		}
+		if err := pay(ctx, "pay"); err != nil {
+			return s, err
+		}
+		worse, err := flow.Fork(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		if worse, err = say("worse").Forward(ctx, worse); err != nil {
+			return s, err
+		}
+		if err := flow.Reject(ctx, worse, "it is worse"); err != nil {
+			return s, err
+		}
+		if _, err := flow.Approve(ctx, "go on?", nil); err != nil {
+			return s, err
+		}
+		better, err := flow.Fork(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		if better, _, err = flow.Call(ctx, better, deploy, struct{}{}); err != nil {
+			return s, err
+		}
+		full := &flow.Agent{Name: "full", MaxContext: 40} // which the session exceeds: it is compressed
+		if better, err = full.Forward(ctx, better.With(session.UserText(strings.Repeat("more ", 20)))); err != nil {
+			return s, err
+		}
+		if s, err = flow.Adopt(ctx, s, better, "it is better"); err != nil {
+			return s, err
+		}
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "a", Workflow: say("a")}, {Name: "bad", Workflow: broken}, {Name: "deep", Workflow: nested}}, warm)
+		if err != nil {
+			return s, err
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	})
+}
+
+func (f *fleet) audited(t testing.TB) *audit.Report {
+	t.Helper()
+	r, err := audit.Run(t.Context(), f.messages(t), &audit.Options{
+		Schemas: schemas, Tools: []io.Reader{bytes.NewReader(f.witness.Bytes())},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestRecorded audits what the system records when nothing goes wrong, and
+// when the process dies at each commit, before and after it is stored.
+func TestRecorded(t *testing.T) {
+	play := func(t *testing.T, at int, stored bool) (appends int) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fleet{}
+			w := f.workflow()
+			state, n := f.life(t, w, at, stored)
+			appends = n
+			// The life after a death brings what followed from its last commits.
+			for range 20 {
+				if state.Terminal() && (at == 0 || f.next > 1) {
+					break
+				}
+				if state == run.NeedsReview {
+					f.resolve(t)
+				}
+				state, _ = f.life(t, w, 0, false)
+			}
+			r := f.audited(t)
+			if !r.OK() || state != run.Succeeded || r.Open > 0 {
+				t.Errorf("death at append %d (stored: %v): the run is %s, %d open, %v\n%s", at, stored, state, r.Open, f.last, violations(r))
+			}
+			if at == 0 {
+				for _, c := range r.Counts {
+					switch c.Invariant {
+					case audit.Chain, audit.OneWriter, audit.OneEnd, audit.NoRepeat, audit.Waits, audit.Graph, audit.BranchResults, audit.Budgets:
+						if c.Checked == 0 {
+							t.Errorf("%s was never looked at", c.Invariant)
+						}
+					}
+				}
+			}
+		})
+		return appends
+	}
+	n := play(t, 0, false)
+	if n < 40 {
+		t.Fatalf("%d appends: the workflow does less than it should", n)
+	}
+	for at := 1; at <= n; at++ {
+		for _, stored := range []bool{false, true} {
+			play(t, at, stored)
+		}
+	}
+}

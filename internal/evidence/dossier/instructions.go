@@ -1,0 +1,79 @@
+package dossier
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/core/journal"
+)
+
+// instructions notes which parts a model's call names. The notes of a recall are shown with
+// its step.
+func (t *timeline) instructions(s *Step, agent string, in *journal.Instructions) {
+	if in == nil {
+		return
+	}
+	for _, part := range []struct {
+		what   string
+		digest blob.Digest
+	}{{"prompt", in.Prompt}, {"tools", in.Tools}, {"question", in.Ask}, {"remark", in.Remark}} {
+		t.instruction(s, Instruction{Digest: part.digest, What: part.what, Agent: one(agent, 60)})
+	}
+}
+
+func (t *timeline) instruction(s *Step, part Instruction) {
+	if part.Digest.IsZero() {
+		return
+	}
+	s.Told = append(s.Told, Told{part.What, part.Digest})
+	for i := range t.f.Instructions {
+		if p := &t.f.Instructions[i]; p.Digest == part.Digest && p.What == part.What {
+			p.Steps = append(p.Steps, s.N)
+			return
+		}
+	}
+	part.Steps = []int{s.N}
+	t.f.Instructions = append(t.f.Instructions, part)
+}
+
+// instructed fills in the texts of the instructions.
+func (t *timeline) instructed() error {
+	for i := range t.f.Instructions {
+		p := &t.f.Instructions[i]
+		data, why, err := t.a.shelf(p.Digest)
+		if err != nil {
+			return err
+		}
+		if p.Left = why; why != "" {
+			t.left = append(t.left, fmt.Sprintf("the %s of step %d, blob %s: %s", p.What, p.Steps[0], p.Digest.Short(), why))
+			continue
+		}
+		if p.Text = textOf(string(data)); p.What == "tools" {
+			p.Text = textOf(tableText(data))
+		}
+	}
+	return nil
+}
+
+// tableText is a table of tools for people; its bytes, if they are none.
+func tableText(data []byte) string {
+	var table []struct {
+		Name, Description string
+		Schema            json.RawMessage
+	}
+	if json.Unmarshal(data, &table) != nil {
+		return string(data)
+	}
+	var b strings.Builder
+	for _, t := range table {
+		fmt.Fprintf(&b, "%s\n", t.Name)
+		for _, text := range []string{t.Description, string(t.Schema)} {
+			if text = strings.TrimSpace(text); text != "" {
+				fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(text, "\n", "\n  "))
+			}
+		}
+	}
+	return b.String()
+}

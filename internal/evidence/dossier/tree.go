@@ -1,0 +1,215 @@
+package dossier
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/session"
+)
+
+// FormTree is the form of an archived tree.
+const FormTree = "archive"
+
+const (
+	// DefaultTree is how many bytes of commits, and how many of blobs, an archived
+	// tree holds at most.
+	DefaultTree = 512 << 20
+	// MaxTreeFile is how many bytes the file of one may have, which has to be read
+	// as a whole.
+	MaxTreeFile = 2 * DefaultTree
+)
+
+// IsTree reports whether a file is meant as an archived tree.
+func IsTree(doc []byte) bool {
+	line, _, _ := bytes.Cut(doc, []byte("\n"))
+	var head wireTree
+	text := strings.TrimSuffix(string(line), ",") + "}"
+	return json.Unmarshal([]byte(text), &head) == nil && head.Format > 0 && head.Root != ""
+}
+
+// VerifyTree checks the archive of a tree with nothing but its bytes: every hash
+// chain, that each log ends with the commit that archived it, every reference
+// between sessions and every digest. A head of o is compared with the last
+// commit of its session; o.Head is that of the root.
+func VerifyTree(doc []byte, o *VerifyOptions) (*Evidence, *Report, error) {
+	t, err := decode(doc, FormTree)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := t.checkTree()
+	if err != nil {
+		return nil, nil, err
+	}
+	r := t.report(FormTree)
+	if r.Signed, err = a.signed(t.Signatures); err != nil {
+		return nil, nil, err
+	}
+	r.Left, r.Stated = len(t.Left), append(slices.Clone(t.Stated), leftOut(t.Left)...)
+	return t, r, r.anchor(a, t, o)
+}
+
+// checkTree verifies the chains, their ends and the references between them.
+func (e *Evidence) checkTree() (*archive, error) {
+	a, err := e.open()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range a.logs {
+		if _, ok := commitlog.Tombstone(c.entries[c.last()-1].Commit); !ok {
+			return nil, fail(Cut, c.key.ID, c.last()+1, "the log ends before the commit that archives it")
+		}
+	}
+	for _, c := range a.logs {
+		if _, err := a.stateOf(c, c.last()); err != nil {
+			return nil, err
+		}
+		if err := a.references(c); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// references checks the hashes that a log names of others in the archive.
+func (a *archive) references(c *chain) error {
+	for i, facts := range c.facts {
+		for _, e := range facts {
+			for _, l := range e.Links() {
+				to := a.byID[l.ID] // stateOf found the parents; the others may be of another tree
+				if to == nil || l.Seq == 0 {
+					continue
+				}
+				if l.Seq > to.last() {
+					return fail(Cut, l.ID, to.last()+1, "the log ends before it, but commit %d of session %s refers to commit %d", i+1, c.key.ID, l.Seq)
+				}
+				if got := to.entries[l.Seq-1].At.Hash; got != l.Hash {
+					return fail(Link, c.key.ID, uint64(i+1), "it refers to commit %d of session %s as %s, which is %s", l.Seq, l.ID, l.Hash.Short(), got.Short())
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// CollectTree reads the archive of whole sessions from their logs: a root with
+// everything under it. Its file is written like the evidence of a run, and renders
+// nothing. It is complete in itself: each log ends with the commit that archived the
+// session, all that a session refers to is there, and so is every blob that a commit
+// names and that was stored. Each session has to be archived already, so that nothing
+// follows meanwhile.
+//
+// It fails with ErrTooLarge, and with a [*Failure] if the logs do not hold
+// together or refer to a session that is not among them.
+func CollectTree(ctx context.Context, log commitlog.Log, blobs blob.Store, root session.Key, ids []session.ID, o *CollectOptions) (*Evidence, error) {
+	c := newCollector(ctx, log, blobs, o, DefaultTree, DefaultTree)
+	e := &Evidence{Home: root, Blobs: map[blob.Digest][]byte{}, Left: map[blob.Digest]string{}, Stated: c.o.Stated}
+	var named []blob.Digest
+	for _, id := range ids {
+		ch, err := c.chain(session.Key{Tenant: root.Tenant, ID: id})
+		if err != nil {
+			return nil, err
+		}
+		if ch == nil {
+			return nil, fmt.Errorf("dossier: session %s: %w", id, session.ErrNotFound)
+		}
+		e.take(ch, ch.last())
+		for _, entry := range ch.entries {
+			for _, ev := range entry.Commit.Events {
+				named = append(named, digestsIn(ev.Data)...)
+			}
+		}
+	}
+	for _, data := range e.Blobs {
+		if c.o.Blobs -= int64(len(data)); c.o.Blobs < 0 {
+			return nil, fmt.Errorf("%w: its blobs exceed the limit", ErrTooLarge)
+		}
+	}
+	if err := e.shelve(c, named); err != nil {
+		return nil, err
+	}
+	a, err := e.checkTree()
+	if err == nil {
+		err = e.sign(ctx, a, c.o.Signatures)
+	}
+	if err == nil {
+		_, err = a.signed(e.Signatures)
+	}
+	return e, err
+}
+
+// hex64 finds what may be a digest, also inside of JSON that is text.
+var hex64 = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+func digestsIn(data string) (all []blob.Digest) {
+	for _, text := range hex64.FindAllString(data, -1) {
+		var d blob.Digest
+		if d.UnmarshalText([]byte(text)) == nil {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// shelve takes along the blobs that are named: of a workspace also its files.
+// A commit names hashes of other commits too, and digests of which there never
+// was a blob; only a manifest says that something must be there.
+func (e *Evidence) shelve(c *collector, named []blob.Digest) error {
+	asked := map[blob.Digest]bool{}
+	fetch := func(d blob.Digest) ([]byte, string, error) {
+		if asked[d] || e.Blobs[d] != nil {
+			return e.Blobs[d], "", nil
+		}
+		asked[d] = true
+		data, why, err := c.fetch(d)
+		if err == nil && why == tooMuch {
+			err = fmt.Errorf("%w: its blobs exceed the limit", ErrTooLarge)
+		}
+		if err == nil && why == "" {
+			e.Blobs[d] = data
+		}
+		return data, why, err
+	}
+	for _, d := range named {
+		data, why, err := fetch(d)
+		if err != nil {
+			return err
+		}
+		if why != "" || !manifest.Looks(data) {
+			continue
+		}
+		files, err := manifest.Read(d, func(d blob.Digest) ([]byte, error) {
+			data, why, err := fetch(d)
+			if err == nil && why != "" {
+				e.Left[d] = why
+				err = notThere(why)
+			}
+			return data, err
+		})
+		_, gone := errors.AsType[notThere](err)
+		if gone || errors.Is(err, manifest.ErrMalformed) {
+			continue // it is not whole, or something else that looks like a manifest
+		}
+		if err != nil {
+			return err
+		}
+		for d := range files.Blobs() {
+			_, why, err := fetch(d)
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				e.Left[d] = why
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package lineage_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// busy is a graph of one session on which many runs worked one after the other,
+// and of many sessions with one run each.
+func busy(runs int) *lineage.Graph {
+	g := lineage.NewGraph()
+	commit := uint64(0)
+	add := func(id session.ID, commit uint64, kind lineage.Kind, n int) {
+		g.Add(lineage.Record{
+			Schema: 1, Tenant: "acme", Root: id, Session: id, Commit: commit, Kind: kind, Hash: fmt.Sprint(commit), Time: int64(n), Run: run.ID(fmt.Sprint(id, "-", n)),
+			Workflow: "fix", Step: "1", Attempt: 1, State: map[lineage.Kind]string{lineage.Ended: "succeeded"}[kind], Tool: "grep",
+		})
+	}
+	for n := range runs {
+		for _, kind := range []lineage.Kind{lineage.Submitted, lineage.Claimed, lineage.Model, lineage.Tool, lineage.Ended} {
+			commit++
+			add("chat", commit, kind, n)
+			add(session.ID(fmt.Sprint("s", n)), commit%5+1, kind, n)
+		}
+	}
+	return g
+}
+
+func BenchmarkSelect(b *testing.B) {
+	for _, runs := range []int{100, 1000, 4000} {
+		g := busy(runs)
+		s, err := lineage.ParseSelector("tool=grep and state=succeeded and not agent=critic")
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprint(runs), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if n := len(g.Select("acme", s, time.UnixMilli(0))); n != 2*runs {
+					b.Fatal(n)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,238 @@
+package lineage
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// stepKinds are the kinds of the records that steps become.
+var stepKinds = map[string]Kind{
+	journal.StepModel: Model, journal.StepTool: Tool, journal.StepDo: Did, journal.StepFork: Branched, journal.StepDetach: Branched,
+	journal.StepJoin: Merged, journal.StepReject: Rejected, journal.StepRecall: Recalled, journal.StepRemember: Remembered,
+	journal.StepOpen: Placed, journal.StepCompress: Compressed, journal.StepSelection: Selected, journal.StepFanOut: FannedOut,
+	journal.StepGather: Gathered, journal.StepAwait: Awaited,
+}
+
+// step takes over a step, and what it made in the same batch: the event made, -1 for
+// none.
+func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
+	kind, ok := stepKinds[v.Kind]
+	if !ok {
+		return fmt.Errorf("unknown kind of step %q: %w", v.Kind, session.ErrTooOld)
+	}
+	r.Kind = kind
+	r.done(v)
+	if made < 0 {
+		switch {
+		case v.Kind == journal.StepJoin:
+			r.Kind = Branched // the session that it makes has the record of the join
+			r.Branches = newborn(v.Links)
+		case v.Kind == journal.StepOpen && v.Code == "":
+			r.Kind = Did // the beginning of a call without a model
+			r.Summary = r.doneText(v)
+		}
+		return nil
+	}
+	if session.IsContent(d.facts[made].Kind) {
+		r.Rows = d.events[made].rows
+	}
+	agent, summary := r.Agent, r.Summary
+	switch o := d.facts[made].What.(type) {
+	case session.Chunk:
+		r.chunk(o)
+		switch {
+		case r.Role == string(session.Assistant) && v.Code == "":
+			r.Summary += finishText(v)
+		case r.Agent != agent:
+			r.Summary = r.doneText(v)
+		default:
+			r.Summary = summary
+		}
+	case session.Placement:
+		if r.placed(o); v.Code != "" {
+			r.Summary = summary
+		}
+	case session.Join:
+		r.joined(o)
+	case commitlog.Rejection:
+		r.rejected(o)
+	case journal.FanOut:
+		r.fannedOut(o)
+	}
+	return nil
+}
+
+// newborn returns the sessions among links that no commit had made yet.
+func newborn(links []session.Link) []Ref {
+	var out []Ref
+	for _, l := range links {
+		if l.Seq == 0 {
+			out = append(out, refOf(l))
+		}
+	}
+	return out
+}
+
+// done takes over a step's record. The summary is the one that its author gave, or is
+// made of its fields.
+func (r *Record) done(v journal.StepCompleted) {
+	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, excerpt(v.Name, 64), v.Call, excerpt(v.Model, 64)
+	r.Cost = v.CostSource()
+	r.Again, r.Finish, r.Word = v.Again, v.Finish, excerpt(v.Word, 64)
+	r.Head, r.HeadFrom, r.Source, r.Failure = hexOf(v.HeadAfter), hexOf(v.HeadBefore), v.Source, v.Failed
+	switch v.Kind {
+	case journal.StepModel, journal.StepCompress, journal.StepSelection:
+		r.Agent = r.Name
+	case journal.StepTool:
+		r.Tool = r.Name
+		fallthrough
+	case journal.StepFork, journal.StepDetach, journal.StepFanOut, journal.StepGather:
+		for _, l := range v.Links {
+			r.Branches = append(r.Branches, refOf(l))
+		}
+	}
+	if v.Kind == journal.StepSelection {
+		r.selection(v.Value)
+	}
+	r.Summary = r.doneText(v)
+}
+
+// selection takes over what a model chose from and what it answered.
+func (r *Record) selection(value string) {
+	var s struct {
+		Answer     string   `json:"answer"`
+		Candidates []string `json:"candidates"`
+	}
+	if json.Unmarshal([]byte(value), &s) != nil {
+		return // of a selection that failed, or too long to be kept in the record
+	}
+	r.Reason = cmp.Or(r.Reason, s.Answer)
+	for _, name := range s.Candidates[:min(len(s.Candidates), MaxCandidates)] {
+		r.Candidates = append(r.Candidates, excerpt(name, 64))
+	}
+}
+
+// finishText is how a model's answer ended that failed, and the server's own word for it.
+func finishText(v journal.StepCompleted) (text string) {
+	if v.Code != "" && v.Finish != "" {
+		text = ", finish " + v.Finish
+	}
+	if v.Word != "" {
+		text += ", in the server's word " + quote(v.Word, 64)
+	}
+	return text
+}
+
+func (r *Record) doneText(v journal.StepCompleted) string {
+	actor := r.Actor()
+	text := short(excerpt(v.Summary, 4*MaxSummary), MaxSummary)
+	switch {
+	case v.Kind == journal.StepGather && v.Code == "":
+		return gathers(v, text)
+	case text != "":
+	case v.Code != "":
+		text = "fails: " + string(v.Code)
+		if v.Error != "" {
+			// The code stands before it already.
+			text += " " + quote(strings.TrimPrefix(v.Error, "llm: "+string(v.Code)+": "), 60)
+		}
+	default:
+		switch v.Kind {
+		case journal.StepTool:
+			text = "answers"
+			if r.HeadFrom != r.Head {
+				text = "changes files"
+			}
+		case journal.StepModel:
+			text = "answers"
+		case journal.StepDo:
+			text = "did " + r.Name
+		case journal.StepFork, journal.StepDetach:
+			text = "branches " + strings.Join(shorts(v.Links), ", ")
+			if v.Source != "" {
+				text += " (implicit, " + excerpt(v.Source, 40) + ")"
+			}
+		case journal.StepFanOut:
+			return fansOut(shorts(v.Links))
+		case journal.StepRecall:
+			text = "recalls"
+		case journal.StepRemember:
+			text = "remembers"
+		case journal.StepCompress:
+			text = "summarises"
+		case journal.StepSelection:
+			text = "selects " + r.Name
+		case journal.StepAwait:
+			text = "waited for " + r.Name
+		default:
+			text = v.Kind + " " + r.Name
+		}
+	}
+	text += finishText(v)
+	if actor == "" || strings.HasPrefix(text, actor+" ") || text == actor {
+		return text
+	}
+	return actor + " " + text
+}
+
+func shorts(links []session.Link) []string {
+	out := make([]string, len(links))
+	for i, l := range links {
+		out[i] = Short(l.ID)
+	}
+	return out
+}
+
+// fansOut names the branches of a fan-out.
+func fansOut(names []string) string {
+	return "fans out into " + Counted(len(names), "branch") + ": " + strings.Join(names, ", ")
+}
+
+// fannedOut adds to a fan-out's record what its event says.
+func (r *Record) fannedOut(v journal.FanOut) {
+	r.Kind, r.Workflow, r.Revision = FannedOut, v.Workflow, v.Revision
+	r.Branches = nil
+	var names []string
+	for _, b := range v.Branches {
+		r.Branches = append(r.Branches, Ref{Session: b.Session, Version: v.Base.Version})
+		names = append(names, excerpt(b.Name, 40))
+	}
+	if r.Code == "" {
+		r.Summary = fansOut(names)
+	}
+}
+
+// gathers says how the branches of a fan-out ended for the step that takes them in:
+// "2 of 3 branches joined; c cancelled". Without a value that it can read it repeats
+// the author's words.
+func gathers(v journal.StepCompleted, author string) string {
+	ends, err := v.Gathered()
+	if err != nil || len(ends) == 0 {
+		return cmp.Or(author, "joins "+Counted(len(v.Links), "branch"))
+	}
+	joined := 0
+	var others []run.State
+	names := map[run.State][]string{}
+	for _, e := range ends {
+		if e.State == run.Succeeded {
+			joined++
+			continue
+		}
+		if names[e.State] == nil {
+			others = append(others, e.State)
+		}
+		names[e.State] = append(names[e.State], excerpt(e.Name, 40))
+	}
+	parts := []string{fmt.Sprintf("%d of %s joined", joined, Counted(len(ends), "branch"))}
+	for _, s := range others {
+		parts = append(parts, strings.Join(names[s], ", ")+" "+strings.ReplaceAll(string(s), "_", " "))
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,69 @@
+package lineage_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/core/canonical"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/session"
+)
+
+// fill sets all of a value that is made of fields.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for _, field := range v.Fields() {
+			fill(field)
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(1))
+	case reflect.String:
+		v.SetString("a \"b\" \\ <&> \n \u2028 é \xff")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(-7)
+	default:
+		v.SetUint(1<<32 - 1)
+	}
+}
+
+// TestEncodeIsCanonical: a record is written field by field as its type says.
+func TestEncodeIsCanonical(t *testing.T) {
+	var full lineage.Record
+	fill(reflect.ValueOf(&full).Elem())
+	records := []lineage.Record{{}, full}
+	for i := range reflect.TypeFor[lineage.Record]().NumField() { // each field by itself
+		var one lineage.Record
+		fill(reflect.ValueOf(&one).Elem().Field(i))
+		records = append(records, one)
+	}
+	for _, r := range records {
+		got, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := canonical.MustMarshal(&r); string(got) != want {
+			t.Errorf("it is\n%s\nwant\n%s", got, want)
+		}
+	}
+}
+
+func BenchmarkEncodeStored(b *testing.B) {
+	records := []lineage.Record{{
+		Schema: lineage.Schema, Tenant: "acme", Root: "s1", Session: "s1", Commit: 4, Epoch: 1, Hash: session.Hash{}.String(), K: 1, Kind: lineage.Model,
+		Agent: "coder", Name: "coder", Attempt: 1, Model: "m", Node: "n1", Revision: "1", Role: "assistant", Rows: 1, Run: "r1", Step: "1",
+		Summary: `coder says "done"`, Time: 1795743380607, Usage: session.Usage{Calls: 1, Input: 100, Output: 20}, Workflow: "fix",
+	}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := lineage.EncodeStored(records); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

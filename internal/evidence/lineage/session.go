@@ -1,0 +1,173 @@
+package lineage
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Open is the disposition of a session that has not ended. The others are those of
+// package session: adopted, merged, rejected, cancelled, failed.
+const Open = "open"
+
+// ScratchEnd is the disposition of a branch that was made to be read, such as that of a
+// judge, and LateEnd that of one whose run succeeded when the join had been decided
+// without it.
+const (
+	ScratchEnd = "scratch"
+	LateEnd    = "late"
+)
+
+// Session is what the graph holds of one session.
+type Session struct {
+	Key         session.Key
+	Root        session.ID
+	Via         string // how it was opened, "" while that record is missing
+	Name        string // of the branch or the import
+	Parents     []Ref  // that it was opened from
+	Version     session.Version
+	Commits     uint64
+	Head        string // of the workspace, hexadecimal
+	Disposition string
+	Reason      string        // of the disposition
+	By          session.ID    // the session that decided
+	Usage       session.Usage // of its own steps, without those of its parents
+	Opened      time.Time
+	Last        time.Time
+	Runs        []run.ID // that recorded something in it, sorted
+}
+
+// Session returns what the graph holds of a session.
+func (g *Graph) Session(k session.Key) (Session, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t, err := g.history(k)
+	if err != nil {
+		return Session{}, err
+	}
+	return g.info(t), nil
+}
+
+func (g *Graph) info(t *history) Session {
+	s := Session{Key: t.key, Root: t.root, Version: t.version(), Opened: t.records[0].When(), Disposition: Open}
+	if t.opening != nil {
+		s.Via, s.Name, s.Parents = t.opening.Via, t.opening.Name, slices.Clone(t.opening.Parents)
+	}
+	for _, r := range t.records {
+		s.Commits = max(s.Commits, r.Commit)
+		if r.Head != "" {
+			s.Head = r.Head
+		}
+		if spends(r) {
+			s.Usage = s.Usage.Add(r.Usage)
+		}
+		if w := r.When(); w.After(s.Last) {
+			s.Last = w
+		}
+	}
+	s.Runs = slices.Sorted(maps.Keys(t.runs))
+	if d := g.decision(t); d != nil {
+		s.Disposition, s.Reason, s.By = d.state, d.reason, d.by
+	}
+	return s
+}
+
+// spends reports whether a record's usage is its own: no sum over other records, and
+// not that of a row whose step has a record beside it.
+func spends(r *Record) bool {
+	switch r.Kind {
+	case Ended, Settled, Reported, Gathered, Adopted, Merged, Late:
+		return false
+	case Chunk:
+		return r.Step == ""
+	}
+	return true
+}
+
+// decision is how a session ended, and the session that said so.
+type decision struct {
+	state, reason string
+	by            session.ID
+}
+
+// decision returns how a session ended; nil while it is open. The run that opened a
+// branch of a fan-out names it. Otherwise the first record of a parent that names the
+// session counts, because a branch's disposition is a fact of the parent, and then
+// the session's own record.
+func (g *Graph) decision(t *history) *decision {
+	parents := map[session.ID]bool{}
+	if t.opening != nil {
+		for _, p := range t.opening.Parents {
+			parents[p.Session] = true
+		}
+	}
+	var own, found, named *Record
+	for _, r := range t.records {
+		if r.Kind == Closed {
+			own = r
+			parents[session.ID(r.By)] = true
+			break
+		}
+	}
+	earlier := func(r, than *Record) bool {
+		return than == nil || cmp.Or(cmp.Compare(r.Time, than.Time), cmp.Compare(r.Session, than.Session), cmp.Compare(r.Commit, than.Commit)) < 0
+	}
+	for by := range g.decided[t.key] {
+		for _, r := range g.sessions[by].tidy().records {
+			switch {
+			case r.ends(t.key.ID) != nil && earlier(r, named):
+				named = r
+			case parents[by.ID] && decides(r, t.key.ID) && earlier(r, found): // others merely took chunks of it
+				found = r
+			}
+		}
+	}
+	switch {
+	case named != nil:
+		e := named.ends(t.key.ID)
+		state := e.State
+		if state == session.ClosedCancelled && slices.ContainsFunc(t.records, func(r *Record) bool { return r.Kind == Ended && r.State == string(run.Succeeded) }) {
+			state = LateEnd
+		}
+		return &decision{state, e.Reason, named.Session}
+	case found != nil:
+		state := found.State
+		switch found.Kind {
+		case Adopted:
+			state = session.ClosedAdopted
+		case Merged:
+			state = session.ClosedMerged
+		}
+		return &decision{state, found.Reason, found.Session}
+	case own != nil:
+		return &decision{own.State, own.Reason, session.ID(own.By)}
+	}
+	return nil
+}
+
+// ends returns what a record says about the end of a branch. A report does not
+// count: the run that opened the branch decides.
+func (r *Record) ends(id session.ID) *journal.BranchOutcome {
+	if r.Kind != Disposed && r.Kind != Ended {
+		return nil
+	}
+	if i := slices.IndexFunc(r.Ends, func(e journal.BranchOutcome) bool { return e.Session == id }); i >= 0 {
+		return &r.Ends[i]
+	}
+	return nil
+}
+
+func decides(r *Record, id session.ID) bool {
+	switch r.Kind {
+	case Adopted, Merged:
+		return slices.ContainsFunc(r.Parents, func(p Ref) bool { return p.Session == id })
+	case Rejected:
+		return slices.ContainsFunc(r.Branches, func(p Ref) bool { return p.Session == id })
+	}
+	return false
+}

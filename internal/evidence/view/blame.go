@@ -1,0 +1,217 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/session"
+)
+
+// The reasons why a path has no lines that could be followed.
+var (
+	ErrNotFile   = errors.New("not a file")
+	ErrEmptyFile = errors.New("is empty")
+	ErrNotText   = errors.New("is no text, or larger than 1 MiB: only lines of texts are followed")
+)
+
+// BlamedLine is a line of a file with the change of the files that made it.
+type BlamedLine = manifest.Traced[*lineage.Record]
+
+// Blame returns the lines of a file as a chain of head changes, oldest first,
+// left it, each with the change that brought it. A line that a merge of files took of a
+// branch is the branch's, as far as the graph holds it.
+func Blame(ctx context.Context, blobs blob.Store, g *lineage.Graph, changes []lineage.Record, path string) ([]BlamedLine, error) {
+	b := blamer{blobs, g}
+	lines, err := b.blame(ctx, changes, path, 0)
+	for i := range lines {
+		lines[i].Text = strings.TrimSuffix(lines[i].Text, "\n")
+	}
+	return lines, err
+}
+
+// blamer follows the lines of files.
+type blamer struct {
+	blobs blob.Store
+	graph *lineage.Graph
+}
+
+// Bounds of what is looked at for a line that a merge brought.
+const (
+	mergedParents = 64
+	mergedDepth   = 8
+)
+
+func (b *blamer) blame(ctx context.Context, changes []lineage.Record, path string, depth int) ([]BlamedLine, error) {
+	var lines []BlamedLine
+	var head blob.Digest
+	var at manifest.Entry
+	for i := range changes {
+		c := &changes[i]
+		var err error
+		if head, err = blob.ParseDigest(c.Head); err != nil {
+			return nil, fmt.Errorf("head %q: %w", c.Head, err)
+		}
+		next, text, err := b.text(ctx, head, path, at)
+		if errors.Is(err, blob.ErrNotFound) {
+			return nil, fmt.Errorf("the files at %s are not in the blob store any more: %w", c.Head[:12], err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if next == at {
+			continue
+		}
+		at, lines = next, manifest.Trace(lines, text, c, nil)
+		if err := b.ofBranches(ctx, lines, path, c, depth); err != nil {
+			return nil, err
+		}
+	}
+	if len(lines) > 0 {
+		return lines, nil
+	}
+	return nil, noText(ctx, b.blobs, head, path)
+}
+
+// text returns what a head has at a path, and its lines if that is another text than before.
+func (b *blamer) text(ctx context.Context, head blob.Digest, path string, before manifest.Entry) (manifest.Entry, []string, error) {
+	t, err := manifest.Load(ctx, b.blobs, head)
+	if err != nil {
+		return before, nil, err
+	}
+	e, ok := t.Lookup(path)
+	if !ok || e == before || e.Kind != manifest.File {
+		return e, nil, nil
+	}
+	text, _, err := manifest.Text(ctx, manifest.NewFiles(b.blobs, t), e)
+	return e, text, err
+}
+
+// ofBranches gives lines that a merge brought to the changes that brought them to its
+// branches, and so those that a call brought to its workflow's. One that no branch has, such as one that a conflict made, stays the merge's.
+func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, path string, merge *lineage.Record, depth int) error {
+	var from []lineage.Ref
+	switch merge.Kind {
+	case lineage.Merged:
+		from = merge.Parents
+	case lineage.Tool:
+		from = merge.Branches
+	}
+	if depth >= mergedDepth {
+		return nil
+	}
+	for _, p := range from[:min(len(from), mergedParents)] {
+		key := session.Key{Tenant: merge.Tenant, ID: p.Session}
+		changes, err := b.graph.Heads(key, p.Version)
+		if err != nil {
+			continue // the graph does not hold the branch
+		}
+		branch, err := b.blame(ctx, changes, path, depth+1)
+		if errors.Is(err, fs.ErrNotExist) {
+			if own := ownPath(path, b.names(key)); own != "" {
+				branch, err = b.blame(ctx, changes, own, depth+1)
+			}
+		}
+		if err != nil {
+			continue // it has no such file
+		}
+		for _, e := range manifest.DiffLines(manifest.Texts(branch), manifest.Texts(lines)) {
+			if e.Op != ' ' {
+				continue
+			}
+			for i := range e.NewTo - e.NewFrom {
+				if l := &lines[e.NewFrom+i]; l.By == merge {
+					l.By = branch[e.OldFrom+i].By
+				}
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// names returns the names of a session and of those that it was forked from: a branch may
+// end with a fork of its own.
+func (b *blamer) names(k session.Key) []string {
+	var out []string
+	for range mergedDepth {
+		info, err := b.graph.Session(k)
+		if err != nil {
+			break
+		}
+		if info.Name != "" {
+			out = append(out, info.Name)
+		}
+		if len(info.Parents) != 1 {
+			break
+		}
+		k.ID = info.Parents[0].Session
+	}
+	return out
+}
+
+// ownPath returns the path in a branch of what a merge that kept both put at
+// "path.<branch>", or "path.<branch>.2" and so on, alone or with the directory that it is
+// in; "" if the path names none of these branches.
+func ownPath(path string, branches []string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		short := part
+		if j := strings.LastIndexByte(part, '.'); j > 0 {
+			if n, err := strconv.Atoi(part[j+1:]); err == nil && n > 1 {
+				short = part[:j]
+			}
+		}
+		for _, name := range branches {
+			for _, whole := range []string{part, short} {
+				if own, ok := strings.CutSuffix(whole, "."+name); ok && own != "" {
+					return strings.Join(slices.Concat(parts[:i], []string{own}, parts[i+1:]), "/")
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// noText says why a file has no lines.
+func noText(ctx context.Context, blobs blob.Store, head blob.Digest, path string) error {
+	t, err := manifest.Load(ctx, blobs, head)
+	if err != nil {
+		return err
+	}
+	e, ok := t.Lookup(path)
+	switch {
+	case !ok:
+		return fmt.Errorf("%q: %w: the files at %s hold %s", path, fs.ErrNotExist, head.Short(), someFiles(t))
+	case e.Kind != manifest.File:
+		return fmt.Errorf("%q is a %s, %w", path, e.Kind, ErrNotFile)
+	case e.Size == 0:
+		return fmt.Errorf("%q %w", path, ErrEmptyFile)
+	}
+	return fmt.Errorf("%q %w", path, ErrNotText)
+}
+
+// someFiles lists the first files of a tree.
+func someFiles(t *manifest.Tree) string {
+	text, n := "", 0
+	for e := range t.Entries() {
+		if e.Kind != manifest.File {
+			continue
+		}
+		if n++; n > 8 {
+			return text + ", ..."
+		}
+		if n > 1 {
+			text += ", "
+		}
+		text += e.Path
+	}
+	return cmp.Or(text, "no files")
+}

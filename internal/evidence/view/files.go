@@ -1,0 +1,69 @@
+package view
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/files/manifest"
+)
+
+// FileChange is how a step changed a file.
+type FileChange struct {
+	Path    string              `json:"path"`
+	Kind    manifest.ChangeKind `json:"kind"`
+	Added   int                 `json:"added"`
+	Removed int                 `json:"removed"`
+
+	By *lineage.Record `json:"-"`
+}
+
+// FileChanges returns what changes of heads did to each file, in their order.
+// The files of a head that is not stored any more are an error.
+func FileChanges(ctx context.Context, blobs blob.Store, changes []lineage.Record) ([]FileChange, error) {
+	var out []FileChange
+	for i := range changes {
+		c := &changes[i]
+		var before blob.Digest
+		if c.HeadFrom != "" {
+			var err error
+			if before, err = blob.ParseDigest(c.HeadFrom); err != nil {
+				return nil, fmt.Errorf("head %q: %w", c.HeadFrom, err)
+			}
+		}
+		after, err := blob.ParseDigest(c.Head)
+		if err != nil {
+			return nil, fmt.Errorf("head %q: %w", c.Head, err)
+		}
+		patch, err := manifest.Patch(ctx, blobs, before, after)
+		if err != nil {
+			return nil, err
+		}
+		for j := range patch {
+			d := &patch[j]
+			if d.Before.Kind == manifest.Dir || d.After.Kind == manifest.Dir {
+				continue
+			}
+			added, removed := d.Changed()
+			out = append(out, FileChange{Path: d.Path, Kind: d.Kind, Added: added, Removed: removed, By: c})
+		}
+	}
+	return out, nil
+}
+
+// HoldsFile reports whether a file was ever there on the way of heads.
+func HoldsFile(ctx context.Context, blobs blob.Store, changes []lineage.Record, path string) bool {
+	for _, c := range changes {
+		head, err := blob.ParseDigest(c.Head)
+		if err != nil {
+			continue
+		}
+		if t, err := manifest.Load(ctx, blobs, head); err == nil {
+			if e, ok := t.Lookup(path); ok && e.Kind == manifest.File {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,21 @@
+package view
+
+import (
+	"time"
+
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/wire"
+)
+
+// RecordLine is one record. On a terminal it fits the width.
+func RecordLine(w *term.Writer, r *wire.LineageRecord) string {
+	rec := &r.Record
+	line := time.UnixMilli(rec.Time).Local().Format("15:04:05.000") + "  " +
+		term.Pad(lineage.Short(rec.Session), 9) + " " + term.Pad(string(rec.Kind), 11) + " "
+	text := term.Line(rec.Summary, 200)
+	if w.Terminal() {
+		text = term.Clip(text, max(w.Width()-term.Width(line), 20))
+	}
+	return w.Dim(line) + text
+}

@@ -1,0 +1,184 @@
+package view
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// nodeColumns bounds the name of a node in a table of runs, so that a row fits in
+// 80 columns.
+const nodeColumns = 8
+
+// NodeOf names the node that a run is on, or that it ended on: a run that waits
+// or is queued is on none. Of a node without another name, or one that is gone, it
+// is the beginning of the incarnation. Long names lose their beginnings, which the
+// pods of a fleet share.
+func NodeOf(r *messages.RunInfo, names map[string]string) string {
+	name, named := names[r.Node]
+	switch {
+	case r.Node == "", r.State != run.Running && !r.State.Terminal():
+		return "-"
+	case !named:
+		return r.Node[:min(len(r.Node), nodeColumns)]
+	case len(name) > nodeColumns: // an id, which is ASCII
+		return "…" + name[len(name)-nodeColumns+1:]
+	}
+	return name
+}
+
+// noteColumns bounds the note of a run that stands in its row.
+const noteColumns = 60
+
+// RunTable writes runs; names are those of the nodes, and live says how some of the
+// runs stand at this moment. With below, a note that the window would cut off stands
+// in a line of its own.
+func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, live map[run.ID]*wire.Live, below bool) {
+	now := time.Now()
+	shortID := ShortIDs(RunIDs(runs))
+	rows := make([][]string, len(runs))
+	notes := make([]string, len(runs))
+	for i := range runs {
+		r := &runs[i]
+		rows[i] = []string{
+			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), NodeOf(r, names), fmt.Sprint(r.Steps), lineage.Thousands(r.Usage.Tokens()),
+			Age(now, time.UnixMilli(r.Submitted)),
+		}
+		notes[i] = noteNow(r, live[r.Run], shortID)
+	}
+	width := math.MaxInt
+	if below {
+		width = w.Width()
+	}
+	headers := []string{"RUN", "STATE", "WORKFLOW", "SESSION", "NODE", "STEPS", "TOKENS", "AGE", ""}
+	w.Rows(headers, withNotes(headers, rows, notes, width))
+}
+
+// withNotes puts a note behind each row, or all of them below their rows where
+// the window is too narrow for one of them.
+func withNotes(headers []string, rows [][]string, notes []string, width int) [][]string {
+	taken := 0
+	for column := range headers[:len(headers)-1] {
+		widest := term.Width(headers[column])
+		for _, r := range rows {
+			widest = max(widest, term.Width(r[column]))
+		}
+		taken += widest + 2
+	}
+	below := slices.ContainsFunc(notes, func(n string) bool { return taken+term.Width(term.Line(n, noteColumns)) > width })
+	var out [][]string
+	for i, r := range rows {
+		switch {
+		case !below:
+			out = append(out, append(slices.Clone(r), term.Line(notes[i], noteColumns)))
+		case notes[i] == "":
+			out = append(out, append(slices.Clone(r), ""))
+		default:
+			out = append(out, append(slices.Clone(r), ""), []string{"  " + term.Line(notes[i], width-2)})
+		}
+	}
+	return out
+}
+
+// RunIDs returns the ids that a table of runs shows.
+func RunIDs(runs []messages.RunInfo) []run.ID {
+	var ids []run.ID
+	for i := range runs {
+		ids = append(ids, runs[i].Run)
+		if runs[i].Behind != "" {
+			ids = append(ids, runs[i].Behind)
+		}
+		if runs[i].BranchOf != nil {
+			ids = append(ids, runs[i].BranchOf.Run)
+		}
+	}
+	return ids
+}
+
+// noteNow is what a run is at, else its note.
+func noteNow(r *messages.RunInfo, l *wire.Live, shortID func(run.ID) string) string {
+	if l == nil || r.Quarantine != "" || r.Behind != "" || r.Cancelled {
+		return RunNote(r, shortID)
+	}
+	text := LiveNote(l)
+	switch {
+	case text == "":
+		return RunNote(r, shortID)
+	case r.Branch != "":
+		return "branch " + r.Branch + ": " + text
+	}
+	return text
+}
+
+// RunNote says what is special about a run.
+func RunNote(r *messages.RunInfo, shortID func(run.ID) string) string {
+	switch {
+	case r.Quarantine != "":
+		return "quarantined: " + r.Quarantine
+	case r.Behind != "":
+		return "waits for " + shortID(r.Behind)
+	case r.Review != nil:
+		return r.Review.Reason
+	case r.State == run.Waiting && len(r.Waits) > 0:
+		return r.Waits[0].String()
+	case r.State.Terminal():
+		return reasonOf(r)
+	case r.Cancelled:
+		return "is asked to stop"
+	case r.Attempt > 1 && r.BranchOf == nil:
+		return fmt.Sprintf("attempt %d", r.Attempt)
+	case r.Branch != "":
+		return "branch " + r.Branch + " of " + shortID(r.BranchOf.Run)
+	}
+	return r.Reason
+}
+
+// reasonOf is why a run ended, in the words of all errors.
+func reasonOf(r *messages.RunInfo) string {
+	if r.Reason == "" {
+		return ""
+	}
+	return messages.Text(errors.New(r.Reason))
+}
+
+// ChangedRun is the line of a run that is new or has changed.
+func ChangedRun(r *messages.RunInfo, names map[string]string, shortID func(run.ID) string, now time.Time) string {
+	line := fmt.Sprintf("%s  %s %s %s %s %s", Clock(now), term.Pad(shortID(r.Run), 12), term.Pad(string(r.State), 12),
+		term.Pad(term.Line(r.Workflow, 12), 12), term.Pad(lineage.Short(r.Session), 9), term.Pad(NodeOf(r, names), nodeColumns))
+	return strings.TrimRight(term.Clip(fmt.Sprintf("%s %s", line, term.Line(RunNote(r, shortID), 60)), 120), " ")
+}
+
+// RunLine writes how a run stands.
+func RunLine(w *term.Writer, r *messages.RunInfo) {
+	w.Printf("run      %s of %s, %s", r.Run, cmp.Or(r.Workflow, "no workflow"), r.State)
+	if r.State == run.NeedsReview && r.Due > 0 {
+		w.Printf(" until %s", Moment(time.UnixMilli(r.Due)))
+	}
+	if more := RunNote(r, func(id run.ID) string { return string(id) }); more != "" {
+		if !strings.HasPrefix(more, "for ") { // what a run waits for
+			w.Printf(":")
+		}
+		w.Printf(" %s", term.Line(more, 200))
+	}
+	w.Println()
+	switch {
+	case r.By == "" || r.By == messages.UserAnonymous && r.Via == "" || r.BranchOf != nil:
+	case r.Via == "":
+		w.Println("by       " + r.By)
+	default:
+		w.Println("by       " + r.By + ", again by " + r.Via)
+	}
+	for _, text := range r.Warnings {
+		w.Println("warning  " + term.Line(text, 200))
+	}
+}

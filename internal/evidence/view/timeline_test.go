@@ -1,0 +1,223 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// tree is a list of records of a tree below s1, one to a commit.
+type tree []lineage.Record
+
+func (t *tree) add(id session.ID, r lineage.Record) {
+	r.Session, r.Root, r.Tenant, r.Commit = id, "s1", "default", 1
+	for _, before := range *t {
+		if before.Session == id {
+			r.Commit++
+		}
+	}
+	*t = append(*t, r)
+}
+
+// of returns the records of one session.
+func (t tree) of(id session.ID) tree {
+	return slices.DeleteFunc(slices.Clone(t), func(r lineage.Record) bool { return r.Session != id })
+}
+
+// demoRecords are those of a trunk and one rejected branch.
+func demoRecords() tree {
+	var all tree
+	add := func(id session.ID, r lineage.Record) {
+		r.Run = "r1"
+		all.add(id, r)
+	}
+	add("s1", lineage.Record{Kind: lineage.Opened})
+	add("s1", lineage.Record{Kind: lineage.Model, Agent: "planner", Step: "1", Rows: 1, Summary: `planner says "two steps"`})
+	add("s1", lineage.Record{Kind: lineage.Branched, Branches: []lineage.Ref{{Session: "s2"}}})
+	add("s2", lineage.Record{Kind: lineage.Forked, Parents: []lineage.Ref{{Session: "s1", Version: 1, Commit: 3}}})
+	add("s2", lineage.Record{Kind: lineage.Model, Agent: "coder", Step: "3", Rows: 1, Calls: 1, Summary: "coder calls write"})
+	add("s2", lineage.Record{Kind: lineage.Tool, Tool: "write", Step: "3.0", Rows: 1, Summary: "coder writes a.txt", Agent: "coder"})
+	add("s2", lineage.Record{Kind: lineage.Model, Agent: "coder", Step: "4", Rows: 1, Summary: `coder says "done"`})
+	add("s2", lineage.Record{Kind: lineage.Model, Agent: "verifier", Step: "5", Rows: 1, Summary: `verifier says "no"`})
+	add("s1", lineage.Record{Kind: lineage.Rejected, State: "rejected", Reason: "it breaks", Branches: []lineage.Ref{{Session: "s2", Commit: 5}}})
+	add("s1", lineage.Record{Kind: lineage.Ended, State: "succeeded"})
+	return all
+}
+
+func tellAll(t *testing.T, records tree) []string {
+	t.Helper()
+	var lines []string
+	w := term.New(new(strings.Builder), nil)
+	tell := NewTimeline(func(l Line) { lines = append(lines, LineText(w, l)) })
+	for _, r := range records {
+		tell.Add(t.Context(), r)
+	}
+	tell.Finish(t.Context())
+	return lines
+}
+
+func TestTimeline(t *testing.T) {
+	got := strings.Join(tellAll(t, demoRecords()), "\n")
+	want := `s1  1 planner     "two steps"
+  s2  fork of s1 at 1
+    4 coder       writes a.txt
+    5 verifier    REJECTED "it breaks"`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestTimelineOfHostileText(t *testing.T) {
+	hostile := "\x1b[2Jgone\x1b]0;t\x07 \u202eback\r\nnew line"
+	records := demoRecords()
+	for i := range records {
+		records[i].Summary = hostile
+		records[i].Reason = hostile
+		records[i].Agent = "\x1b[31m" + records[i].Agent
+	}
+	for _, l := range tellAll(t, records) {
+		if strings.ContainsAny(l, "\x1b\x07\r\n\u202e") {
+			t.Errorf("%q steers the terminal", l)
+		}
+		if term.Width(l) > 80 {
+			t.Errorf("%q is wider than 80 columns", l)
+		}
+	}
+}
+
+// TestTimelineOfManyBranches tells branches that work at once, whose lines take
+// turns, and a run that goes on when what it waited for has come.
+func TestTimelineOfManyBranches(t *testing.T) {
+	var all tree
+	add := all.add
+	add("s1", lineage.Record{Kind: lineage.Opened, Run: "r1"})
+	add("s1", lineage.Record{Kind: lineage.FannedOut, Run: "r1", Step: "1", Summary: "fans out into 3 branches: a, b, c"})
+	for _, id := range []session.ID{"s2", "s3", "s4"} {
+		add(id, lineage.Record{Kind: lineage.Forked, Run: "r" + runOf(id), Parents: []lineage.Ref{{Session: "s1", Commit: 2}}})
+	}
+	for _, id := range []session.ID{"s2", "s3", "s4"} {
+		add(id, lineage.Record{Kind: lineage.Model, Run: "r" + runOf(id), Agent: "coder", Step: "0", Rows: 1, Calls: 1})
+	}
+	for _, id := range []session.ID{"s3", "s2", "s4"} {
+		add(id, lineage.Record{Kind: lineage.Tool, Run: "r" + runOf(id), Tool: "write", Step: "0.0", Rows: 1, Summary: "coder writes a.txt", Agent: "coder"})
+	}
+	for _, id := range []session.ID{"s2", "s3"} {
+		add(id, lineage.Record{Kind: lineage.Model, Run: "r" + runOf(id), Agent: "coder", Step: "1", Rows: 1, Summary: `coder says "done"`})
+	}
+	add("s4", lineage.Record{Kind: lineage.Claimed, Run: "r4", Attempt: 2, Summary: "run resumes, attempt 2"}) // its node died
+	add("s4", lineage.Record{Kind: lineage.Model, Run: "r4", Agent: "coder", Step: "1", Rows: 1, Summary: `coder says "done"`})
+	add("s1", lineage.Record{Kind: lineage.Reported, Run: "r1", Wake: 1, Summary: "branch s4 succeeded"})
+	add("s1", lineage.Record{Kind: lineage.Claimed, Run: "r1", Attempt: 2, Summary: "run resumes, attempt 2"})
+	add("s1", lineage.Record{Kind: lineage.Gathered, Run: "r1", Step: "1.gather", Summary: "3 of 3 branches joined"})
+	add("s1", lineage.Record{Kind: lineage.Merged, Run: "r1", Step: "2", Rows: 3, Parents: []lineage.Ref{{Session: "s2", Commit: 4}, {Session: "s3", Commit: 4}, {Session: "s4", Commit: 5}}})
+	add("s1", lineage.Record{Kind: lineage.Answered, Run: "r1", Wake: 2, Summary: "ann approves"})
+	add("s1", lineage.Record{Kind: lineage.Claimed, Run: "r1", Attempt: 3, Summary: "run resumes, attempt 3"})
+	add("s1", lineage.Record{Kind: lineage.Awaited, Run: "r1", Step: "3", Summary: "workflow approved by ann"})
+	add("s1", lineage.Record{Kind: lineage.Claimed, Run: "r1", Attempt: 4, Summary: "run resumes, attempt 4"}) // no wake: its node died
+	add("s1", lineage.Record{Kind: lineage.Ended, Run: "r1", State: "succeeded"})
+	got := strings.Join(tellAll(t, all), "\n")
+	want := `s1    workflow    fans out into 3 branches: a, b, c
+  s2  fork of s1 at 0
+  s3  fork of s1 at 0
+  s4  fork of s1 at 0
+s3  2 coder       writes a.txt
+s2  2 coder       writes a.txt
+s4  2 coder       writes a.txt
+s2  3 coder       "done"
+s3  3 coder       "done"
+s4  2 run         resumes, attempt 2
+    3 coder       "done"
+s1    workflow    3 of 3 branches joined
+    3 workflow    MERGED s2, s3, s4
+    3 workflow    approved by ann
+    3 run         resumes, attempt 4`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestTimelineFoldsBranches tells a few branches of a large fan-out, and of the others
+// what goes wrong.
+func TestTimelineFoldsBranches(t *testing.T) {
+	var all tree
+	add := all.add
+	var branches []lineage.Ref
+	for i := range 12 {
+		branches = append(branches, lineage.Ref{Session: session.ID(fmt.Sprint("s", i+2))})
+	}
+	add("s1", lineage.Record{Kind: lineage.Opened, Run: "r1"})
+	add("s1", lineage.Record{Kind: lineage.FannedOut, Run: "r1", Step: "1", Summary: "fans out into 12 branches", Branches: branches})
+	for _, b := range branches {
+		add(b.Session, lineage.Record{Kind: lineage.Forked, Run: "r" + runOf(b.Session), Parents: []lineage.Ref{{Session: "s1", Commit: 2}}})
+		add(b.Session, lineage.Record{Kind: lineage.Model, Run: "r" + runOf(b.Session), Agent: "coder", Step: "0", Rows: 1, Summary: `coder says "done"`})
+		state := "succeeded"
+		if b.Session == "s10" {
+			state = "failed"
+		}
+		add(b.Session, lineage.Record{Kind: lineage.Ended, Run: "r" + runOf(b.Session), State: state, Summary: "run " + state})
+	}
+	add("s1", lineage.Record{Kind: lineage.Rejected, Run: "r1", Step: "2", Branches: []lineage.Ref{{Session: "s3", Commit: 3}, {Session: "s12", Commit: 3}}, State: "rejected"})
+	add("s1", lineage.Record{Kind: lineage.Ended, Run: "r1", State: "succeeded"})
+	got := strings.Join(tellAll(t, all), "\n")
+	want := `s1    workflow    fans out into 12 branches
+  ...  of 6 more branches only what goes wrong or asks
+  s2  fork of s1 at 0
+    1 coder       "done"
+  s3  fork of s1 at 0
+    1 coder       "done"
+  s4  fork of s1 at 0
+    1 coder       "done"
+  s5  fork of s1 at 0
+    1 coder       "done"
+  s6  fork of s1 at 0
+    1 coder       "done"
+  s7  fork of s1 at 0
+    1 coder       "done"
+s10 1 run         failed
+s3  1 coder       REJECTED`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// runOf is the number of the run that works on a session.
+func runOf(id session.ID) run.ID { return run.ID(strings.TrimPrefix(string(id), "s")) }
+
+// TestLineKeepsWordsApart: the tenth session at its tenth version is no
+// number of four digits.
+func TestLineKeepsWordsApart(t *testing.T) {
+	w := term.New(io.Discard, nil)
+	for want, l := range map[string]Line{
+		"s9  4 agent       done":  {Label: "s9", Version: 4, Actor: "agent", Text: "done"},
+		"s9 12 agent       done":  {Label: "s9", Version: 12, Actor: "agent", Text: "done"},
+		"s10 4 agent       done":  {Label: "s10", Version: 4, Actor: "agent", Text: "done"},
+		"s10 12 agent       done": {Label: "s10", Version: 12, Actor: "agent", Text: "done"},
+		"s10   agent       done":  {Label: "s10", Actor: "agent", Text: "done"},
+	} {
+		if got := LineText(w, l); got != want {
+			t.Errorf("%+v reads %q, want %q", l, got, want)
+		}
+	}
+}
+
+// TestTimelineHoldsBack tells records in an order in which they rest on each
+// other, in any order of arrival.
+func TestTimelineHoldsBack(t *testing.T) {
+	records := demoRecords()
+	want := tellAll(t, records)
+	if len(want) == 0 {
+		t.Fatal("no lines")
+	}
+	// The stream of s2 overtakes that of s1 as a whole.
+	got := tellAll(t, slices.Concat(records.of("s2"), records.of("s1")))
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("out of order:\n%s\nin order:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,194 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// turn is what one agent or tool did without a break.
+type turn struct {
+	session session.ID
+	run     run.ID
+	actor   string
+	version session.Version
+	acts    []string
+	right   []string
+	said    string
+	failed  bool
+}
+
+// act adds to the turn of an actor, or begins one. Without an actor it belongs
+// to the actor that acts next.
+func (t *Timeline) act(r *lineage.Record, th *thread, actor, text, right string) {
+	if u := t.turn; u == nil || u.session != r.Session || u.run != r.Run || u.actor != actor && u.actor != "" && actor != "" || u.said != "" {
+		t.close()
+		t.turn = &turn{session: r.Session, run: r.Run, actor: actor}
+	}
+	u := t.turn
+	u.actor, u.version = cmp.Or(u.actor, actor), th.version
+	u.failed = u.failed || r.Failed()
+	if text != "" && !slices.Contains(u.acts, text) {
+		u.acts = append(u.acts, text)
+	}
+	if right != "" {
+		u.right = append(u.right, right)
+	}
+}
+
+func (t *Timeline) model(r *lineage.Record, th *thread) {
+	t.asked[StepKey{r.Run, r.Step}] = r.Actor()
+	th.speaker = r.Actor()
+	switch {
+	case r.Failed():
+		t.act(r, th, r.Actor(), r.Action(), "")
+		t.close()
+	case r.Calls > 0:
+		t.act(r, th, r.Actor(), "", "")
+	case r.Again != "":
+		t.act(r, th, r.Actor(), r.Action(), "")
+	default:
+		t.act(r, th, r.Actor(), "", "")
+		t.turn.said = strings.TrimPrefix(r.Action(), "says ")
+		// The answer of an agent that did nothing else may be a verdict: its line
+		// waits for what comes of it.
+		if th.depth == 0 || len(t.turn.acts) > 0 {
+			t.close()
+		}
+	}
+}
+
+func (t *Timeline) tool(ctx context.Context, r *lineage.Record, th *thread) {
+	actor := r.Agent
+	if actor == "" {
+		actor = t.asked[StepKey{r.Run, r.Step.Parent()}]
+	}
+	text, right := strings.TrimPrefix(r.Action(), r.Tool+" "), ""
+	called := actor == ""
+	if called {
+		if actor = r.Tool; r.Effect == "sandboxed" {
+			actor = "sandbox"
+		}
+	}
+	if t.Details != nil && !r.Failed() {
+		if r.HeadFrom != "" && r.Head != "" && r.HeadFrom != r.Head && !called {
+			if what, lines := t.Details.changed(ctx, r.Tenant, r.HeadFrom, r.Head); what != "" {
+				text, right = what, lines
+			}
+		}
+		if called {
+			if right = t.Details.printed(ctx, session.Ref{Key: r.Key(), Version: th.version}, r.Step); right != "" {
+				text = cutExit(text)
+			}
+		}
+	}
+	if r.HeadFrom != r.Head && r.Head != "" {
+		for id, p := range t.threads { // branches of the same parent see it
+			if p.depth < th.depth {
+				t.moved[id] = true
+			}
+		}
+	}
+	t.act(r, th, actor, text, right)
+	if called {
+		t.close()
+	}
+}
+
+// cutExit removes what the right column tells better.
+func cutExit(text string) string {
+	if i := strings.LastIndex(text, ", exit "); i > 0 {
+		return text[:i]
+	}
+	return text
+}
+
+func (t *Timeline) chunk(r *lineage.Record, th *thread) {
+	switch {
+	case r.Role == string(session.ToolResult):
+		if t.turn != nil && t.turn.session == r.Session {
+			t.turn.version = th.version
+		}
+	case r.Role == string(session.User) && (t.Users || r.Run == ""):
+		if t.turn == nil || t.turn.actor != "" { // a recall belongs to the agent that speaks next
+			t.close()
+		}
+		t.say(Line{Depth: th.depth, Session: r.Session, Version: th.version, Actor: r.Actor(), Text: r.Action()})
+	}
+}
+
+// alone writes a record on a line of its own.
+func (t *Timeline) alone(r *lineage.Record, th *thread, style term.Style) {
+	t.close()
+	if style == "" && r.Failed() {
+		style = term.Red
+	}
+	t.say(Line{Depth: th.depth, Session: r.Session, Version: th.version, Actor: r.Actor(), Text: r.Action(), style: style})
+}
+
+// joined writes what became of several branches at once.
+func (t *Timeline) joined(r *lineage.Record, th *thread, word string, from []lineage.Ref) {
+	labels := make([]string, len(from))
+	for i, p := range from {
+		labels[i] = t.threads[p.Session].label
+	}
+	t.close()
+	t.say(Line{Depth: th.depth, Session: r.Session, Version: th.version, Actor: "workflow", Text: word + " " + strings.Join(labels, ", "), style: term.Green})
+}
+
+// verdict writes what became of a branch, in place of the answer that decided it.
+func (t *Timeline) verdict(id session.ID, text string, style term.Style) {
+	th := t.threads[id]
+	if th == nil || t.folded[id] {
+		return
+	}
+	if u := t.turn; u != nil && u.session == id && len(u.acts) == 0 {
+		t.turn = nil
+	}
+	t.close()
+	t.say(Line{Depth: th.depth, Session: id, Version: th.version, Actor: th.speaker, Text: text, style: style})
+}
+
+// close writes the turn that is open.
+func (t *Timeline) close() {
+	u := t.turn
+	if t.turn = nil; u == nil {
+		return
+	}
+	// What was found in memory comes after what was done.
+	slices.SortStableFunc(u.acts, func(a, b string) int {
+		return cmp.Compare(len(a)-len(strings.TrimPrefix(a, "recalls ")), len(b)-len(strings.TrimPrefix(b, "recalls ")))
+	})
+	text := strings.Join(u.acts, ", ")
+	if text == "" {
+		text = u.said
+	}
+	if text == "" {
+		return // it asked for tools whose records have not come
+	}
+	l := Line{
+		Depth: t.threads[u.session].depth, Session: u.session, Version: u.version, Actor: cmp.Or(u.actor, "memory"), Text: text,
+		Right: strings.Join(u.right, ", "), acts: u.acts,
+	}
+	if u.failed {
+		l.style = term.Red
+	}
+	t.say(l)
+}
+
+func (t *Timeline) say(l Line) {
+	if t.folded[l.Session] && l.style != term.Red && l.style != term.Yellow {
+		return
+	}
+	if l.Session != t.at && !l.heading {
+		l.Label = t.threads[l.Session].label
+	}
+	t.at = l.Session
+	t.emit(l)
+}

@@ -1,0 +1,104 @@
+//go:build unix
+
+package git_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/files/git"
+)
+
+// TestWaits: where git would wait for what a pipe brings, it is not started.
+func TestWaits(t *testing.T) {
+	for _, name := range []string{
+		".git", ".git/HEAD", ".git/config", ".git/config.worktree", ".git/commondir", ".git/packed-refs", ".git/shallow", ".git/index", ".git/info/grafts",
+		".git/info/attributes", ".git/info/exclude", ".git/objects/info/alternates", ".git/objects/info/commit-graph", ".git/objects/pack/pack-x.idx", ".git/refs/heads/main", ".git/logs/HEAD",
+		".git/objects/ab/cdef",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := made(t)
+			if err := piped(dir, name); err != nil {
+				t.Fatal(err)
+			}
+			if err := taken(t, dir); !errors.Is(err, git.ErrLeads) {
+				t.Errorf("it is taken: %v", err)
+			}
+		})
+	}
+	// What a configuration names, and what lies where git looks before it looks there.
+	for _, name := range []string{"include.path", "includeIf.gitdir:/.path"} {
+		t.Run(name, func(t *testing.T) {
+			dir := made(t)
+			if err := piped(dir, "pipe"); err != nil {
+				t.Fatal(err)
+			}
+			put(t, dir, "more", "[include]\n\tpath = pipe\n", 0o644)
+			user(t, dir, "config", name, "../more")
+			if err := taken(t, dir); !errors.Is(err, git.ErrLeads) {
+				t.Errorf("it is taken: %v", err)
+			}
+		})
+	}
+	for _, name := range []string{"diff.orderFile", "mailmap.file", "core.excludesFile", "commit.template"} {
+		t.Run(name, func(t *testing.T) {
+			dir := made(t)
+			if err := piped(dir, "pipe"); err != nil {
+				t.Fatal(err)
+			}
+			user(t, dir, "config", name, filepath.Join(dir, "pipe"))
+			if err := taken(t, dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, name := range []string{".git/COMMIT", "HEAD", "commondir", ".gitattributes", ".mailmap"} {
+		t.Run("beside it "+name, func(t *testing.T) {
+			dir := made(t)
+			if err := piped(dir, strings.ReplaceAll(name, "COMMIT", user(t, dir, "rev-parse", "HEAD"))); err != nil {
+				t.Fatal(err)
+			}
+			if err := taken(t, dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestDevice: a file without an end is not read.
+func TestDevice(t *testing.T) {
+	for _, name := range []string{"info/grafts", "shallow", "packed-refs", "config", "HEAD", "objects/info/alternates"} {
+		t.Run(name, func(t *testing.T) {
+			dir := made(t)
+			link(t, "/dev/zero", filepath.Join(dir, ".git", filepath.FromSlash(name)))
+			if err := taken(t, dir); !errors.Is(err, git.ErrLeads) {
+				t.Errorf("it is taken: %v", err)
+			}
+		})
+	}
+}
+
+// TestSocket: the socket of git's own fsmonitor is no reason to refuse a repository.
+func TestSocket(t *testing.T) {
+	dir := made(t)
+	t.Chdir(filepath.Join(dir, ".git")) // the path of a socket is short
+	l, err := net.Listen("unix", "fsmonitor--daemon.ipc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := taken(t, dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// piped puts a named pipe in the place of what is there.
+func piped(dir, name string) error {
+	p := filepath.Join(dir, filepath.FromSlash(name))
+	return errors.Join(os.RemoveAll(p), os.MkdirAll(filepath.Dir(p), 0o755), syscall.Mkfifo(p, 0o600))
+}

@@ -1,0 +1,125 @@
+package retention
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// lineageMessage is a message of LINEAGE.
+type lineageMessage struct {
+	seq     uint64
+	records []lineage.Record
+}
+
+// lineage returns what LINEAGE holds, and demands that the records of each partition are in
+// the order of its commits, each once.
+func (w *world) lineage() (all []lineageMessage, records []string) {
+	w.t.Helper()
+	type place struct {
+		seq uint64
+		k   int
+	}
+	last := map[uint32]place{}
+	if err := w.op.Logs.DumpStream(w.t.Context(), streams.StreamLineage, false, func(m eventlog.Stored) error {
+		if m.Subject == "" {
+			return nil
+		}
+		rs, err := lineage.DecodeStored(m.Data)
+		if err != nil {
+			return err
+		}
+		all = append(all, lineageMessage{m.Seq, rs})
+		for _, r := range rs {
+			if at := last[r.Partition]; r.Seq < at.seq || r.Seq == at.seq && r.K <= at.k {
+				w.t.Errorf("record %d of commit %d of partition %d follows record %d of commit %d", r.K, r.Seq, r.Partition, at.k, at.seq)
+			}
+			last[r.Partition] = place{r.Seq, r.K}
+			records = append(records, fmt.Sprint(r.Session, " ", r.Commit, " ", r.K, " ", r.Kind))
+		}
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	slices.Sort(records)
+	return all, records
+}
+
+// forget removes the lineage of a session's commits, each second one, as a server that loses
+// it does.
+func (w *world) forget(id session.ID) {
+	w.t.Helper()
+	all, _ := w.lineage()
+	n := 0
+	for _, m := range all {
+		if m.records[0].Session != id {
+			continue
+		}
+		if n++; n%2 == 0 {
+			if _, err := w.op.Messages.RemoveMessage(w.t.Context(), streams.StreamLineage, m.seq); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	if n < 2 {
+		w.t.Fatalf("LINEAGE has %d messages of session %s", n, id)
+	}
+}
+
+// TestRepairBesidePrunedTrees loses lineage of a session before and after that of trees which
+// are pruned, brought back and pruned again. A repair derives it, and changes nothing of theirs.
+func TestRepairBesidePrunedTrees(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		live := w.done("agent", messages.Task{ID: "r1", Session: "talk"})
+		w.done("tree", messages.Task{ID: "old"})
+		w.done("fan", messages.Task{ID: "wide"})
+		repaired := func(when string) {
+			t.Helper()
+			if err := w.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_, before := w.lineage()
+			listed := fmt.Sprint(w.listed(100))
+			w.forget(live)
+			did, err := w.client.RepairLineage(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, now := w.lineage(); !slices.Equal(now, before) {
+				t.Errorf("%s: a repair does %+v, and leaves %d records of %d", when, did, len(now), len(before))
+			}
+			if now := fmt.Sprint(w.listed(100)); now != listed {
+				t.Errorf("%s: the list is %s, and was %s", when, now, listed)
+			}
+			w.audited()
+		}
+		repaired("before a prune")
+		time.Sleep(keep)
+		w.done("agent", messages.Task{ID: "r2", Session: "talk"})
+		if got := states(w.prune(w.options())); len(got) != 3 {
+			t.Fatalf("%q", got)
+		}
+		repaired("with purged trees")
+		for _, doc := range w.archives() {
+			if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.done("agent", messages.Task{ID: "r3", Session: "talk"})
+		repaired("with trees that were brought back")
+		time.Sleep(keep)
+		w.done("agent", messages.Task{ID: "r4", Session: "talk"})
+		w.prune(w.options())
+		repaired("with trees that were purged again")
+	})
+}

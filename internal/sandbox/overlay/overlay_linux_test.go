@@ -1,0 +1,172 @@
+package overlay_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/internal/sandbox/overlay"
+)
+
+// TestMain is also a process that mounts and is killed, see TestClear.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("MOUNT_AND_WAIT"); dir != "" {
+		if err := overlay.Mount(filepath.Join(dir, "lower"), filepath.Join(dir, "changes"), filepath.Join(dir, "at")); err != nil {
+			println(err.Error())
+			os.Exit(1)
+		}
+		println("mounted")
+		time.Sleep(time.Hour) // it is killed
+	}
+	os.Exit(m.Run())
+}
+
+// possible ends a test where nothing can be mounted, after it made sure that this is said.
+func possible(t *testing.T) {
+	t.Helper()
+	err := overlay.Try(t.TempDir())
+	if os.Geteuid() != 0 && !errors.Is(err, overlay.ErrUnsupported) {
+		t.Fatalf("without rights: %v", err)
+	}
+	if errors.Is(err, overlay.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// places makes the directories of a mount, whose names divide the options of a mount.
+func places(t *testing.T) (top, lower, changes, dir string) {
+	t.Helper()
+	top = filepath.Join(t.TempDir(), `a,b:c\ d`)
+	lower, changes, dir = filepath.Join(top, "lower"), filepath.Join(top, "changes"), filepath.Join(top, "at")
+	for _, d := range []string{filepath.Join(lower, "d", "e"), changes, dir} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{"kept", "removed", "d/f", "d/e/g"} {
+		if err := os.WriteFile(filepath.Join(lower, f), []byte("lower "+f), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := overlay.Clear(top); err != nil {
+			t.Error(err)
+		}
+	})
+	return top, lower, changes, dir
+}
+
+// list returns the paths below a directory with their bytes.
+func list(t *testing.T, dir string) string {
+	t.Helper()
+	var all []string
+	err := fs.WalkDir(os.DirFS(dir), ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(dir, p))
+		all = append(all, p+"="+string(data))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(all, " ")
+}
+
+// mounts returns the lines of the system's table of mounts that name a path.
+func mounts(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(data)) {
+		if strings.Contains(line, path) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+func TestMount(t *testing.T) {
+	possible(t)
+	top, lower, changes, dir := places(t)
+	was := list(t, lower)
+	if err := overlay.Mount(lower, changes, dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(t, dir); got != was {
+		t.Errorf("it holds %s, not %s", got, was)
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	err := errors.Join(
+		os.Remove(at("removed")), os.Rename(at("d"), at("moved")), os.Mkdir(at("d"), 0o700),
+		os.WriteFile(at("moved/f"), []byte("new"), 0o600), os.Link(at("kept"), at("second")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := list(t, dir), "kept=lower kept moved/e/g=lower d/e/g moved/f=new second=lower kept"; got != want {
+		t.Errorf("it holds %s, not %s", got, want)
+	}
+	if got := list(t, lower); got != was {
+		t.Errorf("below it is %s, not %s", got, was)
+	}
+	for range 2 {
+		if err := overlay.Unmount(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := mounts(t, filepath.Dir(top)); left != "" {
+		t.Errorf("left is %s", left)
+	}
+}
+
+// TestClear: what a process left that was killed is unmounted, and the files below are
+// there.
+func TestClear(t *testing.T) {
+	possible(t)
+	top, lower, _, dir := places(t)
+	was := list(t, lower)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "MOUNT_AND_WAIT="+top)
+	out, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make([]byte, 100)
+	n, err := out.Read(said)
+	if got := string(said[:n]); err != nil || got != "mounted\n" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if list(t, dir) != was {
+		t.Fatal("the mount went with its process: there is nothing to clear")
+	}
+	if err := overlay.Clear(top); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("there is still %v, %v", left, err)
+	}
+	if got := list(t, lower); got != was {
+		t.Errorf("below it is %s, not %s", got, was)
+	}
+	if err := overlay.Clear(filepath.Join(top, "none")); err != nil {
+		t.Error(err)
+	}
+}

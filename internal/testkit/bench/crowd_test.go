@@ -1,0 +1,219 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/session"
+)
+
+const (
+	crowdTenants = 20
+	crowdTasks   = 1_000 // of each tenant
+	crowdSlots   = 8
+	crowdEvery   = 10 * time.Millisecond // a task of the busy pool comes
+	crowdTask    = 50 * time.Millisecond // how long it takes
+	crowdProbe   = 2_000                 // tasks that are measured at a time
+	crowdProbes  = 5
+	// crowdBar is how much longer the slowest of a hundred dispatches may take beside the
+	// tasks that wait.
+	crowdBar = 1.2
+)
+
+// BenchmarkCrowd says what 20,000 tasks of 20 tenants, which wait for a pool that no
+// node is in, cost the pool beside them: how long it takes from the submission of a task
+// until its workflow begins, alone and beside them, with five of eight slots taken on
+// average. It fails where the slowest of a hundred takes a fifth longer, by the medians of
+// several measurements: of a single one the disk of another guest may make twice as much.
+func BenchmarkCrowd(b *testing.B) {
+	for b.Loop() {
+		crowd(b)
+	}
+}
+
+func crowd(b *testing.B) {
+	var mu sync.Mutex
+	begun := map[string]time.Time{}
+	store := b.TempDir()
+	n, err := node.Start(b.Context(), &node.Options{
+		Store: store, Port: -1, Slots: crowdSlots,
+		Workflows: []flow.Registration{{Name: "busy", Revision: "1", NewFor: func(asked flow.Info) (flow.Workflow, error) {
+			return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
+				now := time.Now()
+				mu.Lock()
+				begun[string(asked.Input)] = now
+				mu.Unlock()
+				time.Sleep(crowdTask)
+				return s, nil
+			}), nil
+		}}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer n.Close()
+	at, err := supervise.ReadAttachment(store)
+	if err != nil {
+		b.Fatal(err)
+	}
+	conn, err := api.Connect(b.Context(), &streams.Options{Options: conn.Options{URL: at.URL, User: at.User, Password: at.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Conn.Close()
+	if err := conn.Dispatch.Registry.Register(b.Context(), "absent", []wire.Workflow{{Name: "waits", Revision: "1"}}); err != nil {
+		b.Fatal(err)
+	}
+	nc := dial(b, at.URL)
+	op, err := nats.Connect(at.URL, nats.UserInfo(at.OperatorUser, at.OperatorPassword))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer op.Close()
+
+	// probe returns how long dispatches took, shortest first.
+	probe := func() []time.Duration {
+		prefix := newPrefix()
+		input := func(i int) string { return fmt.Sprintf("%q", fmt.Sprint(prefix, i)) }
+		came := make([]time.Time, crowdProbe)
+		var work sync.WaitGroup
+		ticks := time.NewTicker(crowdEvery)
+		defer ticks.Stop()
+		for i := range came {
+			<-ticks.C
+			came[i] = time.Now()
+			work.Go(func() {
+				if _, err := nc.Request("rath.task.default.anonymous.busy", fmt.Appendf(nil, `{"id":%s,"input":%s}`, input(i), input(i)), time.Minute); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		work.Wait()
+		took := make([]time.Duration, 0, len(came))
+		for end := time.Now().Add(time.Minute); len(took) < len(came) && time.Now().Before(end); time.Sleep(crowdTask) {
+			took = took[:0]
+			mu.Lock()
+			for i, t := range came {
+				if at, ok := begun[input(i)]; ok {
+					took = append(took, at.Sub(t))
+				}
+			}
+			mu.Unlock()
+		}
+		if len(took) < len(came) {
+			b.Fatalf("%d of %d runs have begun", len(took), len(came))
+		}
+		slices.Sort(took)
+		return took
+	}
+	// probes returns the medians of what half and what 99 of a hundred dispatches took at most.
+	probes := func() (p50, p99 time.Duration) {
+		var halves, slowest []time.Duration
+		for range crowdProbes {
+			took := probe()
+			halves, slowest = append(halves, took[len(took)/2]), append(slowest, took[len(took)*99/100])
+		}
+		return median(halves), median(slowest)
+	}
+	probe() // all that is made once
+	alone50, alone99 := probes()
+	var work sync.WaitGroup
+	for t := range crowdTenants {
+		work.Go(func() {
+			for i := range crowdTasks {
+				subject, body := fmt.Sprintf("rath.task.tenant%d.operator.waits", t), fmt.Appendf(nil, `{"id":"w%d","input":"x"}`, i)
+				m, err := op.Request(subject, body, time.Minute)
+				if err == nil && strings.Contains(string(m.Data), `"error"`) {
+					err = fmt.Errorf("%s", m.Data)
+				}
+				if err != nil {
+					b.Errorf("submit task %d of tenant %d: %v", i, t, err)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	crowdSettles(b, op)
+	beside50, beside99 := probes()
+	waiting := crowdWaiting(b, op)
+	ratio := float64(beside99) / float64(alone99)
+	fmt.Printf("\n%d times %d dispatches each, %d tasks of %d tenants wait in TASKS or in logs\n", crowdProbes, crowdProbe, waiting, crowdTenants)
+	fmt.Printf("  alone   p50 %v  p99 %v\n  beside  p50 %v  p99 %v  x %.2f, bar %.2f\n",
+		alone50, alone99, beside50, beside99, ratio, crowdBar)
+	b.ReportMetric(ratio, "x-p99")
+	if ratio > crowdBar {
+		b.Errorf("the slowest of a hundred dispatches takes %.2f times as long beside tasks that wait, bar %.2f", ratio, crowdBar)
+	}
+	if want := crowdTenants * crowdTasks; waiting != want {
+		b.Errorf("%d tasks wait, want %d", waiting, want)
+	}
+}
+
+// crowdSettles waits until each task was looked at, and until those that came at once
+// come again at different times.
+func crowdSettles(b *testing.B, op *nats.Conn) {
+	b.Helper()
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		m, err := op.Request("$JS.API.CONSUMER.INFO.TASKS.tasks", nil, 10*time.Second)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var info struct {
+			Pending int `json:"num_pending"`
+		}
+		if err := json.Unmarshal(m.Data, &info); err != nil {
+			b.Fatal(err)
+		}
+		if info.Pending == 0 {
+			break
+		}
+		if time.Since(began) > 5*time.Minute {
+			b.Fatalf("%d tasks were not looked at", info.Pending)
+		}
+	}
+	time.Sleep(time.Minute)
+}
+
+// crowdWaiting counts the tasks of the absent pool's tenants that wait: in TASKS, and in
+// logs as sessions that were opened for them.
+func crowdWaiting(b *testing.B, op *nats.Conn) int {
+	b.Helper()
+	// of counts messages but those of the busy pool's tenant, whose last task stays until
+	// the next one is taken in.
+	of := func(stream, filter, busy string, each func(messages int) int) (n int) {
+		m, err := op.Request("$JS.API.STREAM.INFO."+stream, fmt.Appendf(nil, `{"subjects_filter":%q}`, filter), 10*time.Second)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var info struct {
+			State struct{ Subjects map[string]int }
+		}
+		if err := json.Unmarshal(m.Data, &info); err != nil {
+			b.Fatal(err)
+		}
+		for subject, messages := range info.State.Subjects {
+			if !strings.HasPrefix(subject, busy) {
+				n += each(messages)
+			}
+		}
+		return n
+	}
+	return of(streams.StreamTasks, "rath.task.>", "rath.task.default.anonymous.", func(messages int) int { return messages }) +
+		of("EV_1_0", "rath.ev.1.0.*.*", "rath.ev.1.0.default.", func(int) int { return 1 })
+}

@@ -1,0 +1,99 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/node"
+)
+
+const (
+	liveRuns  = 64
+	liveAsked = 500
+	// liveBar is how long the slowest of a hundred questions how a run in flight stands
+	// may take, and the transcript of one with what it is at.
+	liveBar = 20 * time.Millisecond
+)
+
+// BenchmarkLive says how long a client without credentials waits for what a run in
+// flight is at, and for its transcript with it, as show does, while 64 runs wait for
+// their model. It fails where the slowest of a hundred takes 20 ms.
+func BenchmarkLive(b *testing.B) {
+	model := newHanging(liveRuns)
+	store := b.TempDir()
+	n, err := node.Start(b.Context(), &node.Options{Store: store, Port: -1, Slots: liveRuns, Models: model, Model: "m"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer n.Close()
+	defer close(model.answer)
+	at, err := supervise.ReadAttachment(store)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := client.Connect(b.Context(), at.URL, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	ids := make([]messages.RunInfo, liveRuns)
+	for i := range ids {
+		if ids[i].Run, err = c.Submit(b.Context(), "agent", messages.Task{Input: json.RawMessage(`"hello"`)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range liveRuns {
+		<-model.asked
+	}
+	asks := map[string]func(context.Context, *messages.RunInfo) error{
+		"live": func(ctx context.Context, r *messages.RunInfo) error {
+			l, err := c.Live(ctx, r.Run)
+			if err == nil && (len(l.Steps) != 1 || l.Steps[0].Doing != "asks") {
+				err = fmt.Errorf("it tells %+v", l)
+			}
+			return err
+		},
+		"show": func(ctx context.Context, r *messages.RunInfo) error {
+			info, err := c.Run(ctx, r.Run)
+			if err == nil {
+				_, err = c.Session(ctx, string(info.Session))
+			}
+			if err == nil {
+				_, err = c.Live(ctx, r.Run)
+			}
+			return err
+		},
+	}
+	for name, ask := range asks {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				took := make([]time.Duration, liveAsked)
+				used := cpuTime()
+				for i := range took {
+					began := time.Now()
+					if err := ask(b.Context(), &ids[i%liveRuns]); err != nil {
+						b.Fatal(err)
+					}
+					took[i] = time.Since(began)
+				}
+				used = cpuTime() - used
+				slices.Sort(took)
+				p50, p99 := took[liveAsked/2], took[liveAsked*99/100]
+				b.ReportMetric(float64(p50.Microseconds())/1000, "ms-p50")
+				b.ReportMetric(float64(p99.Microseconds())/1000, "ms-p99")
+				b.ReportMetric(float64(liveBar.Milliseconds()), "ms-bar")
+				b.ReportMetric(float64(used.Microseconds())/liveAsked, "CPU-us/ask")
+				if p99 > liveBar {
+					b.Errorf("%s: the slowest of a hundred takes %v, bar %v", name, p99, liveBar)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/workspace"
+)
+
+const (
+	uploadFiles   = 5000
+	uploadFile    = 10 << 10 // so that all have 50 MB
+	uploadChanged = 10
+	uploadWriters = 8 // objects at once, as many as an upload has files
+
+	// uploadBar is how often the time that the bytes take in a bare object store an
+	// upload may take where nothing is stored.
+	uploadBar = 2.0
+	// uploadAgainBar is the part of that which it may take where a few files changed.
+	uploadAgainBar = 1.0 / 20
+)
+
+// BenchmarkUpload has a client without credentials upload a directory of 5,000 files to a
+// node that syncs before it acknowledges, and once more after ten of them changed; a bare
+// object store on a server that syncs takes the same bytes right before. It fails where
+// an upload takes more than its part of that.
+func BenchmarkUpload(b *testing.B) {
+	store := b.TempDir()
+	n, err := node.Start(b.Context(), &node.Options{Store: store, Port: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer n.Close()
+	at, err := supervise.ReadAttachment(store)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := client.Connect(b.Context(), at.URL, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	objects := objectStore(b)
+	random := rand.NewChaCha8([32]byte{1})
+	for b.Loop() {
+		dir, cache, files := b.TempDir(), b.TempDir(), make([][]byte, uploadFiles)
+		write := func(i int) {
+			files[i] = make([]byte, uploadFile)
+			_, _ = random.Read(files[i]) // it never fails
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.bin", i)), files[i], 0o644); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for i := range files {
+			write(i)
+		}
+		upload := func() time.Duration {
+			began := time.Now()
+			o := workspace.ImportOptions{Cache: cache, Store: at.URL}
+			if _, err := workspace.Import(b.Context(), c.Blobs(), dir, &o); err != nil {
+				b.Fatal(err)
+			}
+			return time.Since(began)
+		}
+		bare := putObjects(b, objects, files)
+		first := upload()
+		for i := range uploadChanged {
+			write(i * uploadFiles / uploadChanged)
+		}
+		again := upload()
+		b.ReportMetric(bare.Seconds(), "s-object-store")
+		b.ReportMetric(first.Seconds()/bare.Seconds(), "x-first")
+		b.ReportMetric(uploadBar, "x-first-bar")
+		b.ReportMetric(again.Seconds()/first.Seconds(), "x-again")
+		b.ReportMetric(uploadAgainBar, "x-again-bar")
+		b.Logf("object store %v, first %v, again %v", bare, first, again)
+		if first.Seconds() > uploadBar*bare.Seconds() {
+			b.Errorf("an upload takes %v, the object store %v: bar %.1f times", first, bare, uploadBar)
+		}
+		if again.Seconds() > uploadAgainBar*first.Seconds() {
+			b.Errorf("an upload of %d files that changed takes %v, the first %v: bar %.2f of it", uploadChanged, again, first, uploadAgainBar)
+		}
+	}
+}
+
+// objectStore makes an empty object store on a server of its own, which syncs each write.
+func objectStore(b *testing.B) jetstream.ObjectStore {
+	b.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: b.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.Start()
+	b.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(30 * time.Second) {
+		b.Fatal("the server of the object store does not start")
+	}
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		b.Fatal(err)
+	}
+	objects, err := js.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "bare", MaxBytes: 1 << 30})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return objects
+}
+
+// putObjects puts each file as an object and returns how long all took.
+func putObjects(b *testing.B, objects jetstream.ObjectStore, files [][]byte) time.Duration {
+	b.Helper()
+	ctx, cancel := context.WithCancelCause(b.Context())
+	defer cancel(nil)
+	began := time.Now()
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range uploadWriters {
+		wg.Go(func() {
+			for i := range next {
+				meta := jetstream.ObjectMeta{Name: fmt.Sprintf("%d-%04d", began.UnixNano(), i)}
+				if _, err := objects.Put(ctx, meta, bytes.NewReader(files[i])); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := range files {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		b.Fatal(err)
+	}
+	return time.Since(began)
+}

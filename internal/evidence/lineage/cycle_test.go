@@ -83,7 +83,7 @@ func TestForkChain(t *testing.T) {
 		t.Errorf("%d sessions, %v", len(all), err)
 	}
 	tree, err := g.Tree(k, nil)
-	if err != nil || !strings.Contains(tree, "... 19800 sessions more") {
+	if err != nil || !strings.Contains(tree, "... 19,800 sessions more") {
 		t.Errorf("tree of %d bytes, %v", len(tree), err)
 	}
 	p, err := g.Picture(k, nil)

@@ -38,7 +38,7 @@ type Agent struct {
 	// Recall is how many notes are recalled at most; 0 is 4.
 	Recall int
 	// Commit has the agent's model take notes, after each Forward, of what was said since the
-	// answer before, and writes them into Memory: see [Commit]. Where that fails the
+	// answer before, and writes them into Memory: see [CommitNotes]. Where that fails the
 	// run warns, or its steps say so, and Forward does not fail.
 	Commit bool
 	// MaxRounds bounds the model calls; 0 is 64, and ends an agent sooner that
@@ -92,7 +92,7 @@ func (a *Agent) takeNotes(ctx context.Context, s, out session.Session) error {
 	if out.Len() < s.Len() {
 		from = 0 // it was compressed on the way
 	}
-	if _, err := commit(ctx, out, from, a.Memory, &Agent{Name: a.Name, Provider: a.Provider}); run.IsControl(err) {
+	if _, err := commitNotes(ctx, out, from, a.Memory, &Agent{Name: a.Name, Provider: a.Provider}); run.IsControl(err) {
 		return err
 	}
 	return nil

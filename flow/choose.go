@@ -74,7 +74,7 @@ type Compressor struct {
 	Instruction string
 	// Keep is how many tokens of the newest chunks, by estimate, follow the summary as they
 	// are, with each tool call beside its result. The model is shown the others alone, quoted
-	// and cut to what it takes. System chunks, what [Guide] added and the newest chunk that
+	// and cut to what it takes. System chunks, what [AddWorkspaceGuide] added and the newest chunk that
 	// the user said stay before the summary. 0 keeps none.
 	Keep int64
 }

@@ -35,7 +35,7 @@ type noted struct {
 	} `json:"notes" jsonschema:"at most 8; empty if nothing is worth it"`
 }
 
-// Commit has an agent's model take notes of what the user and the assistant said in s, and
+// CommitNotes has an agent's model take notes of what the user and the assistant said in s, and
 // writes them into a memory, and returns their names. Of a long session the model is shown
 // the newest 64 KiB. It is asked in a session of its own, where the conversation is quoted,
 // by a.Provider and a.Prompt; "" is a general one. It takes at most 8 notes of 2 KiB;
@@ -43,12 +43,12 @@ type noted struct {
 //
 // The answer is a step and each note is one, as [Remember] is: a repeated attempt
 // asks for nothing that is recorded, and replaces its own notes.
-func Commit(ctx context.Context, s session.Session, name string, a *Agent) (uris []string, err error) {
-	return commit(ctx, s, 0, name, a)
+func CommitNotes(ctx context.Context, s session.Session, name string, a *Agent) (uris []string, err error) {
+	return commitNotes(ctx, s, 0, name, a)
 }
 
-// commit commits the rows from one on.
-func commit(ctx context.Context, s session.Session, from int, name string, a *Agent) (uris []string, err error) {
+// commitNotes commits the rows from one on.
+func commitNotes(ctx context.Context, s session.Session, from int, name string, a *Agent) (uris []string, err error) {
 	quoted := quoted(s, from)
 	if quoted == "" {
 		return nil, nil

@@ -54,10 +54,10 @@ type work interface {
 	// error. A former record is decoded into out, and fn is not called. After an
 	// error out holds nothing of use.
 	Do(ctx context.Context, name string, e tool.Effect, out any, fn func(context.Context) error) error
-	// Version returns which version of a change to the code holds for the run. It is
+	// ChangeVersion returns which version of a change to the code holds for the run. It is
 	// recorded by the first call for the change; later ones make no step. Code that does
 	// not know the version fails with run.ErrMismatch.
-	Version(ctx context.Context, change string, oldest, newest int) (int, error)
+	ChangeVersion(ctx context.Context, change string, oldest, newest int) (int, error)
 	// Await waits for an answer to w, whose Path and Due the step fills in, and
 	// decodes it into out, which may be nil. With a timeout above zero it is
 	// run.ErrExpired after that. Where the answer is not there it returns
@@ -65,8 +65,8 @@ type work interface {
 	Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error
 	// Listen waits likewise for words of the user and adds them to s.
 	Listen(ctx context.Context, s session.Session, w journal.Wait, timeout time.Duration) (session.Session, error)
-	// Call runs a tool on s with arguments in JSON, and adds its result as a row.
-	Call(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error)
+	// CallTool runs a tool on s with arguments in JSON, and adds its result as a row.
+	CallTool(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error)
 }
 
 // sessions are steps that make, join and end sessions, and read those of others.
@@ -80,15 +80,15 @@ type sessions interface {
 	Reject(ctx context.Context, branch session.Session, reason string) error
 	// Concatenate makes a session of the chunks of a and those of b.
 	Concatenate(ctx context.Context, a, b session.Session) (session.Session, error)
-	// Guide adds what the files of s say for agents, unless s has it, and says whether
+	// AddWorkspaceGuide adds what the files of s say for agents, unless s has it, and says whether
 	// that names skills. It makes a step only where the files were not taken in yet.
-	Guide(ctx context.Context, s session.Session) (guided session.Session, skills bool, err error)
+	AddWorkspaceGuide(ctx context.Context, s session.Session) (guided session.Session, skills bool, err error)
 	// Diff returns how the files of s differ from those that s came with, in at most
 	// journal.MaxDetail bytes.
 	Diff(ctx context.Context, s session.Session) (string, error)
-	// Read returns a session that the run does not hold, at the version of r; zero
+	// ReadSession returns a session that the run does not hold, at the version of r; zero
 	// is the newest when the step is executed.
-	Read(ctx context.Context, r session.Ref) (session.Session, error)
+	ReadSession(ctx context.Context, r session.Ref) (session.Session, error)
 }
 
 // branches are the steps of fan-outs.
@@ -128,8 +128,8 @@ type memories interface {
 	Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error)
 	// Remember writes a note and returns its name, which comes from the step.
 	Remember(ctx context.Context, name, category, text string) (uri string, err error)
-	// Archive stores the chunks of s and returns the name they are listed under.
-	Archive(ctx context.Context, s session.Session, name string) (uri string, err error)
+	// ArchiveSession stores the chunks of s and returns the name they are listed under.
+	ArchiveSession(ctx context.Context, s session.Session, name string) (uri string, err error)
 }
 
 // errNoRun is returned by every step outside of a run.

@@ -30,12 +30,12 @@ func Remember(ctx context.Context, name, category, text string) (uri string, err
 	return e.Remember(ctx, name, category, text)
 }
 
-// Archive stores the chunks of a session in a memory, where later recalls find them,
+// ArchiveSession stores the chunks of a session in a memory, where later recalls find them,
 // and returns the name they are listed under.
-func Archive(ctx context.Context, s session.Session, name string) (uri string, err error) {
+func ArchiveSession(ctx context.Context, s session.Session, name string) (uri string, err error) {
 	e, err := engineOf(ctx)
 	if err != nil {
 		return "", err
 	}
-	return e.Archive(ctx, s, name)
+	return e.ArchiveSession(ctx, s, name)
 }

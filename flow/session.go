@@ -90,15 +90,15 @@ func Diff(ctx context.Context, s session.Session) (string, error) {
 	return e.Diff(ctx, s)
 }
 
-// Read returns a session that the run does not hold, at a version; version zero
+// ReadSession returns a session that the run does not hold, at a version; version zero
 // is the newest when the step is executed. It is a step: later executions get
 // the same value. The session stays as it is: what extends it makes a fork.
 // A session of another tenant is session.ErrTenant, one that there is not
 // session.ErrNotFound, and one that is archived session.ErrArchived.
-func Read(ctx context.Context, r session.Ref) (session.Session, error) {
+func ReadSession(ctx context.Context, r session.Ref) (session.Session, error) {
 	e, err := engineOf(ctx)
 	if err != nil {
 		return session.Session{}, err
 	}
-	return e.Read(ctx, r)
+	return e.ReadSession(ctx, r)
 }

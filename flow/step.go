@@ -87,11 +87,11 @@ func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, er
 	return value, nil
 }
 
-// Version returns which version of a change to the workflow's code holds for this
+// ChangeVersion returns which version of a change to the workflow's code holds for this
 // run, so that runs that are open while the code changes go on with the code that they
 // began with:
 //
-//	if v, err := flow.Version(ctx, "review-twice", 0, 1); err != nil {
+//	if v, err := flow.ChangeVersion(ctx, "review-twice", 0, 1); err != nil {
 //		return s, err
 //	} else if v >= 1 {
 //		s, err = w.review.Forward(ctx, s) // new
@@ -104,17 +104,17 @@ func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, er
 // If the run's version lies outside of oldest to newest, because the change was taken
 // back or dropped, the error wraps run.ErrMismatch and names both: the run goes to a
 // node with the recorded revision, or needs review.
-func Version(ctx context.Context, change string, oldest, newest int) (int, error) {
+func ChangeVersion(ctx context.Context, change string, oldest, newest int) (int, error) {
 	e, err := engineOf(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return e.Version(ctx, change, oldest, newest)
+	return e.ChangeVersion(ctx, change, oldest, newest)
 }
 
-// Call runs a tool on a session without a model: one step, one tool_result
+// CallTool runs a tool on a session without a model: one step, one tool_result
 // row. args is what the tool gets as JSON.
-func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (session.Session, tool.Result, error) {
+func CallTool(ctx context.Context, s session.Session, t tool.Tool, args any) (session.Session, tool.Result, error) {
 	text, err := json.Marshal(args)
 	if err != nil {
 		return s, tool.Result{}, fmt.Errorf("flow: arguments of %s: %w", t.Spec().Name, err)
@@ -123,5 +123,5 @@ func Call(ctx context.Context, s session.Session, t tool.Tool, args any) (sessio
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	return e.Call(ctx, s, t, string(text))
+	return e.CallTool(ctx, s, t, string(text))
 }

@@ -27,7 +27,7 @@ func WorkflowTool(name, description string, w Workflow) tool.Tool {
 		panic("flow: the tool " + name + " has no workflow")
 	}
 	return workflowTool{w, tool.Func(name, description, func(context.Context, toolInput) (string, error) {
-		return "", errors.New("flow: the tool " + name + " is a workflow: a run makes its calls, by an Agent or by Call")
+		return "", errors.New("flow: the tool " + name + " is a workflow: a run makes its calls, by an Agent or by CallTool")
 	}, &tool.FuncOptions{Effect: tool.Idempotent})}
 }
 

@@ -113,7 +113,7 @@ func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Sess
 	switch {
 	case strings.TrimSpace(w.in.Prompt) != "":
 		if w.in.Guide == nil || *w.in.Guide {
-			guided, more, err := flow.Guide(ctx, s)
+			guided, more, err := flow.AddWorkspaceGuide(ctx, s)
 			if err != nil {
 				return s, err
 			}

@@ -64,7 +64,7 @@ func (names merge) Forward(ctx context.Context, s session.Session) (session.Sess
 		if err != nil {
 			return s, err
 		}
-		one, err := flow.Read(ctx, ref)
+		one, err := flow.ReadSession(ctx, ref)
 		if err != nil {
 			return s, fmt.Errorf("merge: %w", err)
 		}

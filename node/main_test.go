@@ -59,7 +59,7 @@ func commands() flow.Registration {
 		}
 		shell, _ := tool.ByName(tool.RunShellCommand)
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			s, r, err := flow.Call(ctx, s, shell, map[string]string{"cmd": cmd})
+			s, r, err := flow.CallTool(ctx, s, shell, map[string]string{"cmd": cmd})
 			if err == nil && r.IsError {
 				err = fmt.Errorf("the command: %s", r.Body)
 			}

@@ -36,7 +36,7 @@ func secondRun(t *testing.T, backend string, o Options) {
 		shell, _ := tool.ByName(tool.RunShellCommand)
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			began := time.Now()
-			s, r, err := flow.Call(ctx, s, shell, map[string]string{"cmd": cmd})
+			s, r, err := flow.CallTool(ctx, s, shell, map[string]string{"cmd": cmd})
 			took <- time.Since(began)
 			if err == nil && r.IsError {
 				err = fmt.Errorf("the command: %s", r.Body)

@@ -170,7 +170,7 @@ type Call struct {
 }
 
 // Result is the result of a tool. Body is any value that encodes to JSON, or a
-// json.RawMessage; in a result that the engine returns, as flow.Call does, it is a [JSON].
+// json.RawMessage; in a result that the engine returns, as flow.CallTool does, it is a [JSON].
 // IsError marks a body that reports a failure in the tool's own words; most tools return
 // an error instead.
 type Result struct {

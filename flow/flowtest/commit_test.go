@@ -89,7 +89,7 @@ func TestCommitIsBounded(t *testing.T) {
 	long := session.New(session.SystemText("secret system row"), session.UserText(strings.Repeat("old words ", 20_000)), session.UserText("a long talk"))
 	var uris []string
 	flowtest.Run(t, flow.Func(func(ctx context.Context, s session.Session) (_ session.Session, err error) {
-		uris, err = flow.Commit(ctx, s, "m", &flow.Agent{Name: "notes"})
+		uris, err = flow.CommitNotes(ctx, s, "m", &flow.Agent{Name: "notes"})
 		return s.With(session.UserText("end")), err
 	}), long, "testdata/commit-bounded.txtar", o)
 	if len(uris) != 8 {

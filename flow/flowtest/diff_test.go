@@ -16,7 +16,7 @@ import (
 // written returns s with a file written.
 func written(ctx context.Context, s session.Session, name, content string) (session.Session, error) {
 	write, _ := tool.ByName("write_workspace_file")
-	s, _, err := flow.Call(ctx, s, write, map[string]string{"path": name, "content": content})
+	s, _, err := flow.CallTool(ctx, s, write, map[string]string{"path": name, "content": content})
 	return s, err
 }
 
@@ -28,7 +28,7 @@ func differs(ctx context.Context, s session.Session) (session.Session, error) {
 		if err != nil {
 			return s, err
 		}
-		if _, err := flow.Version(ctx, "tell-"+name, 0, 1); err != nil {
+		if _, err := flow.ChangeVersion(ctx, "tell-"+name, 0, 1); err != nil {
 			return s, err
 		}
 		return s.With(session.UserText(name + ":\n" + text)), nil

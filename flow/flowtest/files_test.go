@@ -51,7 +51,7 @@ func together(opened bool, onConflict string, judge *flow.Agent) flow.Func {
 			return s, err
 		}
 		list, _ := tool.ByName("run_shell_command")
-		s, _, err = flow.Call(ctx, s, list, map[string]string{"cmd": "for f in *; do echo $f: $(cat $f); done"})
+		s, _, err = flow.CallTool(ctx, s, list, map[string]string{"cmd": "for f in *; do echo $f: $(cat $f); done"})
 		return s, err
 	}
 }
@@ -118,7 +118,7 @@ func TestMergeFilesManyConflicts(t *testing.T) {
 	shell, _ := tool.ByName("run_shell_command")
 	branch := func(name string) flow.Branch {
 		return flow.Branch{Name: name, Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			s, _, err := flow.Call(ctx, s, shell, map[string]string{"cmd": "for i in $(seq 100 119); do echo " + name + "$i > n$i; done"})
+			s, _, err := flow.CallTool(ctx, s, shell, map[string]string{"cmd": "for i in $(seq 100 119); do echo " + name + "$i > n$i; done"})
 			return s, err
 		})}
 	}
@@ -131,7 +131,7 @@ func TestMergeFilesManyConflicts(t *testing.T) {
 		if s, err = flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.TakeOurs, judge)); err != nil {
 			return s, err
 		}
-		s, _, err = flow.Call(ctx, s, shell, map[string]string{"cmd": "grep -h y n*"})
+		s, _, err = flow.CallTool(ctx, s, shell, map[string]string{"cmd": "grep -h y n*"})
 		return s, err
 	}), session.New(session.UserText("go")), "testdata/judge.txtar", nil)
 	var out struct{ Stdout string }

@@ -18,7 +18,7 @@ func TestHeadWithoutSandbox(t *testing.T) {
 	pure := tool.Func("pure", "Touches no file.", func(context.Context, struct{}) (int, error) { return 1, nil }, &tool.FuncOptions{Effect: tool.Sandboxed})
 	var adopted blob.Digest
 	s := flowtest.Run(t, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		s, _, err := flow.Call(ctx, s, write, map[string]string{"path": "a.txt", "content": "old\n"})
+		s, _, err := flow.CallTool(ctx, s, write, map[string]string{"path": "a.txt", "content": "old\n"})
 		if err != nil {
 			return s, err
 		}
@@ -26,14 +26,14 @@ func TestHeadWithoutSandbox(t *testing.T) {
 		if err != nil {
 			return s, err
 		}
-		if try, _, err = flow.Call(ctx, try, write, map[string]string{"path": "a.txt", "content": "new\n"}); err != nil {
+		if try, _, err = flow.CallTool(ctx, try, write, map[string]string{"path": "a.txt", "content": "new\n"}); err != nil {
 			return s, err
 		}
 		if s, err = flow.Adopt(ctx, s, try, "better"); err != nil {
 			return s, err
 		}
 		adopted = s.Placement().Head
-		s, _, err = flow.Call(ctx, s, pure, struct{}{})
+		s, _, err = flow.CallTool(ctx, s, pure, struct{}{})
 		return s, err
 	}), session.New(session.UserText("go")), "testdata/fix.txtar", nil)
 	if head := s.Placement().Head; head != adopted || adopted.IsZero() {

@@ -56,7 +56,7 @@ func TestEditsHappenOnce(t *testing.T) {
 // guided is an agent that does what the files of its workspace say for agents.
 func guided() flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		s, more, err := flow.Guide(ctx, s)
+		s, more, err := flow.AddWorkspaceGuide(ctx, s)
 		if err != nil {
 			return s, err
 		}
@@ -65,7 +65,7 @@ func guided() flow.Workflow {
 			if s, err = a.Forward(ctx, s.With(session.UserText(word))); err != nil {
 				return s, err
 			}
-			if s, _, err = flow.Guide(ctx, s); err != nil { // it is there
+			if s, _, err = flow.AddWorkspaceGuide(ctx, s); err != nil { // it is there
 				return s, err
 			}
 		}

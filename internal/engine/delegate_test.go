@@ -95,7 +95,7 @@ func TestWorkflowToolIsARun(t *testing.T) {
 	var inside flow.Info
 	worker := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		inside, _ = flow.RunInfo(ctx)
-		s, _, err := flow.Call(ctx, s, words, wordsIn{s.Text() + "one two"})
+		s, _, err := flow.CallTool(ctx, s, words, wordsIn{s.Text() + "one two"})
 		return s.With(session.AssistantText(fmt.Sprint("after ", texts(s)))), err
 	})
 	rt, ex, state, err := w.run1(t, calls("worker", "count"), lead(worker), nil)

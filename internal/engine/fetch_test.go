@@ -72,7 +72,7 @@ func TestFetch(t *testing.T) {
 			rt.Runtime.Workspaces.Egress = proxies
 			var body string
 			ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
-				s, r, err := flow.Call(ctx, s, fetch, map[string]string{"url": tt.url})
+				s, r, err := flow.CallTool(ctx, s, fetch, map[string]string{"url": tt.url})
 				if err == nil {
 					body = fmt.Sprintf("%s", r.Body)
 				}

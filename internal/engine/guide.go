@@ -12,9 +12,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Guide is flow.Guide. What a head names never changes, so that each execution adds the
+// AddWorkspaceGuide is flow.AddWorkspaceGuide. What a head names never changes, so that each execution adds the
 // same; the next step commits it.
-func (p *place) Guide(ctx context.Context, s session.Session) (session.Session, bool, error) {
+func (p *place) AddWorkspaceGuide(ctx context.Context, s session.Session) (session.Session, bool, error) {
 	for _, c := range s.Chunks() {
 		if is, skills := guide.IsText(c.Text()); is && c.Kind() == session.User {
 			return s, skills, nil

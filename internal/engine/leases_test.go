@@ -78,7 +78,7 @@ func noting(t *testing.T, rt *inprocess.Runtime, id run.ID, fail func() error, a
 		if s.Placement().Backend == "" {
 			s = s.To("local", "")
 		}
-		s, r, err := flow.Call(ctx, s, note(fail), map[string]string{"line": string(id)})
+		s, r, err := flow.CallTool(ctx, s, note(fail), map[string]string{"line": string(id)})
 		if err == nil && r.IsError {
 			err = fmt.Errorf("%s", r.Body)
 		}
@@ -265,7 +265,7 @@ func TestAskThatCannotBeMet(t *testing.T) {
 		var w world
 		rt := w.placedRuntime(t, rooms(false), blob.NewMemory())
 		forward := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			s, _, err := flow.Call(ctx, s, note(fine), map[string]string{"line": "x"})
+			s, _, err := flow.CallTool(ctx, s, note(fine), map[string]string{"line": "x"})
 			return s, err
 		})
 		ex := must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return forward }},
@@ -309,7 +309,7 @@ func TestLostSandbox(t *testing.T) {
 		for _, line := range []string{"one", "two", "three"} {
 			var r tool.Result
 			var err error
-			if s, r, err = flow.Call(ctx, s, note(fine), map[string]string{"line": line}); err != nil {
+			if s, r, err = flow.CallTool(ctx, s, note(fine), map[string]string{"line": line}); err != nil {
 				return s, err
 			}
 			failed = append(failed, r.IsError)

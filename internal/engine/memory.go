@@ -342,8 +342,8 @@ func (st *step) writes(summary string, write func(memory.Store) (uri string, err
 	return uri, err
 }
 
-// Archive is flow.Archive.
-func (p *place) Archive(ctx context.Context, s session.Session, name string) (uri string, err error) {
+// ArchiveSession is flow.ArchiveSession.
+func (p *place) ArchiveSession(ctx context.Context, s session.Session, name string) (uri string, err error) {
 	st, err := p.begin(ctx, journal.StepRemember, name, s, false, "idempotent", "archive")
 	if err != nil {
 		return "", err

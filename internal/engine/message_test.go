@@ -273,7 +273,7 @@ func TestMessageBehindCall(t *testing.T) {
 				if err != nil {
 					return s, err
 				}
-				if s, _, err = flow.Call(ctx, s, pay, struct{}{}); err == nil {
+				if s, _, err = flow.CallTool(ctx, s, pay, struct{}{}); err == nil {
 					stop(run.ErrShutdown) // in the first attempt, if it comes so far
 					_, err = flow.Do(ctx, "last", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent)
 				}

@@ -124,7 +124,7 @@ var stepsInside = map[string]func(context.Context, session.Session) error{
 		return err
 	},
 	"Call": func(ctx context.Context, s session.Session) error {
-		_, _, err := flow.Call(ctx, s, words, wordsIn{})
+		_, _, err := flow.CallTool(ctx, s, words, wordsIn{})
 		return err
 	},
 	"Recall": func(ctx context.Context, _ session.Session) error {
@@ -310,7 +310,7 @@ func TestErrorsOfOtherRuns(t *testing.T) {
 				return s, does(ctx).Error(), nil
 			},
 			"tool": func(ctx context.Context, s session.Session) (session.Session, string, error) {
-				s, r, err := flow.Call(ctx, s, fails, struct{}{})
+				s, r, err := flow.CallTool(ctx, s, fails, struct{}{})
 				return s, fmt.Sprintf("%s", r.Body), err
 			},
 			"before": func(ctx context.Context, s session.Session) (session.Session, string, error) {

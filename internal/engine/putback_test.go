@@ -84,7 +84,7 @@ func TestProtectedPathsArePutBack(t *testing.T) {
 			rt := w.placedRuntime(t, rooms(false), store)
 			var body json.RawMessage
 			code := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-				s, r, err := flow.Call(ctx, s.To("local", ""), writing(tt.body), map[string][]string{"paths": tt.paths})
+				s, r, err := flow.CallTool(ctx, s.To("local", ""), writing(tt.body), map[string][]string{"paths": tt.paths})
 				body = json.RawMessage(r.Body.(tool.JSON))
 				return s, err
 			})

@@ -135,7 +135,7 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 		if err != nil {
 			return s, err
 		}
-		other, err := flow.Read(ctx, session.Ref{Key: apart})
+		other, err := flow.ReadSession(ctx, session.Ref{Key: apart})
 		if err != nil {
 			return s, err
 		}
@@ -163,7 +163,7 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 func TestRecallOfQuarantined(t *testing.T) {
 	for name, write := range map[string]func(context.Context, session.Session) error{
 		"archive": func(ctx context.Context, s session.Session) error {
-			_, err := flow.Archive(ctx, s, "m")
+			_, err := flow.ArchiveSession(ctx, s, "m")
 			return err
 		},
 		"remember": func(ctx context.Context, _ session.Session) error {
@@ -241,7 +241,7 @@ func TestOriginOfNotes(t *testing.T) {
 		}
 		s, err := (&flow.Agent{Name: "a"}).Forward(ctx, s.With(session.UserText("second colour?")))
 		if err == nil {
-			_, err = flow.Archive(ctx, s, "m")
+			_, err = flow.ArchiveSession(ctx, s, "m")
 		}
 		return s, err
 	})

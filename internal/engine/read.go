@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Read is flow.Read.
-func (p *place) Read(ctx context.Context, r session.Ref) (session.Session, error) {
+// ReadSession is flow.ReadSession.
+func (p *place) ReadSession(ctx context.Context, r session.Ref) (session.Session, error) {
 	st, err := p.begin(ctx, journal.StepDo, "read", session.Session{}, false, "", r.String())
 	if err != nil {
 		return session.Session{}, err

@@ -22,7 +22,7 @@ func TestReadWithoutLog(t *testing.T) {
 	}, func(task *journal.Task) { task.ID, task.Session = "o", odd }), run.Succeeded)
 	log := &blindLog{Log: &w.Memory, fails: errors.New("no responders")}
 	work := func(ctx context.Context, s session.Session) (session.Session, error) {
-		other, err := flow.Read(ctx, session.Ref{Key: odd, Version: 1})
+		other, err := flow.ReadSession(ctx, session.Ref{Key: odd, Version: 1})
 		if err != nil {
 			return s, err
 		}

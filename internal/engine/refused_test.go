@@ -99,7 +99,7 @@ func TestOtherTenant(t *testing.T) {
 	forward(t, t.Context(), theirs, run.Succeeded)
 	for name, f := range map[string]func(ctx context.Context, s session.Session) (session.Session, error){
 		"read": func(ctx context.Context, _ session.Session) (session.Session, error) {
-			return flow.Read(ctx, session.Ref{Key: foreign, Version: 1})
+			return flow.ReadSession(ctx, session.Ref{Key: foreign, Version: 1})
 		},
 		"concatenate": func(ctx context.Context, s session.Session) (session.Session, error) {
 			return flow.Concatenate(ctx, s, theirs.Result())

@@ -63,7 +63,7 @@ func TestRequestsOfCutOffCall(t *testing.T) {
 				return "", context.Cause(ctx)
 			}, &tool.FuncOptions{Effect: tool.Sandboxed})
 			ex := start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
-				s, r, err := flow.Call(ctx, s, asking, struct{}{})
+				s, r, err := flow.CallTool(ctx, s, asking, struct{}{})
 				if err == nil && r.IsError {
 					err = fmt.Errorf("%s", r.Body)
 				}

@@ -86,7 +86,7 @@ func TestQuestionGoesBackToItsRevision(t *testing.T) {
 			return s, do(ctx, "more")
 		},
 		"a version": func(ctx context.Context, s session.Session) (session.Session, error) {
-			if _, err := flow.Version(ctx, "asks later", 1, 1); err != nil {
+			if _, err := flow.ChangeVersion(ctx, "asks later", 1, 1); err != nil {
 				return s, err
 			}
 			return asks("publish")(ctx, s)

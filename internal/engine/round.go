@@ -566,8 +566,8 @@ func resolvedBody(v journal.Resolved) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// Call is flow.Call.
-func (p *place) Call(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error) {
+// CallTool is flow.CallTool.
+func (p *place) CallTool(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error) {
 	table, err := tool.NewTable(t)
 	if err != nil {
 		return s, tool.Result{}, err

@@ -171,7 +171,7 @@ func TestServiceStartsAgain(t *testing.T) {
 			}
 			var r tool.Result
 			var err error
-			if s, r, err = flow.Call(ctx, s, writing(body), map[string][]string{"paths": {"f"}}); err != nil {
+			if s, r, err = flow.CallTool(ctx, s, writing(body), map[string][]string{"paths": {"f"}}); err != nil {
 				return s, err
 			}
 			bodies = append(bodies, string(r.Body.(tool.JSON)))
@@ -304,7 +304,7 @@ func TestServiceChangesFiles(t *testing.T) {
 		for range 20 {
 			var r tool.Result
 			var err error
-			if s, r, err = flow.Call(ctx, s, writing("done"), map[string][]string{"paths": {"f"}}); err != nil {
+			if s, r, err = flow.CallTool(ctx, s, writing("done"), map[string][]string{"paths": {"f"}}); err != nil {
 				return s, err
 			} else if r.IsError {
 				return s, fmt.Errorf("%s", r.Body)

@@ -73,7 +73,7 @@ func TestRequestsGoOn(t *testing.T) {
 	s, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		i, _ := flow.RunInfo(ctx)
 		id = i.Run
-		s, _, err := flow.Call(ctx, s, words, wordsIn{"one two three"})
+		s, _, err := flow.CallTool(ctx, s, words, wordsIn{"one two three"})
 		if err != nil {
 			return s, err
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// Version is flow.Version.
-func (p *place) Version(ctx context.Context, change string, oldest, newest int) (int, error) {
+// ChangeVersion is flow.ChangeVersion.
+func (p *place) ChangeVersion(ctx context.Context, change string, oldest, newest int) (int, error) {
 	if change == "" || len(change) > maxChange || oldest < 0 || newest < oldest {
 		return 0, fmt.Errorf("flow: version of change %.100q from %d to %d: name the change in 1 to %d bytes, and give versions from 0 on, the oldest first", change, oldest, newest, maxChange)
 	}

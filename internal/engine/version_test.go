@@ -48,7 +48,7 @@ func (e edition) forward(ctx context.Context, s session.Session) (session.Sessio
 		if !e.asks {
 			break
 		}
-		v, err := flow.Version(ctx, "twice", e.oldest, e.newest)
+		v, err := flow.ChangeVersion(ctx, "twice", e.oldest, e.newest)
 		if err != nil {
 			return s, err
 		}
@@ -196,7 +196,7 @@ func TestVersionTakenBack(t *testing.T) {
 func TestVersionInBranches(t *testing.T) {
 	rt := &inprocess.Runtime{}
 	ask := func(ctx context.Context, s session.Session, newest int) (session.Session, error) {
-		v, err := flow.Version(ctx, "c", 0, newest)
+		v, err := flow.ChangeVersion(ctx, "c", 0, newest)
 		return s.With(session.UserText(fmt.Sprint(v))), err
 	}
 	branch := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return ask(ctx, s, 3) })
@@ -224,18 +224,18 @@ func TestVersionRefused(t *testing.T) {
 			change         string
 			oldest, newest int
 		}{{"", 0, 1}, {strings.Repeat("x", 101), 0, 1}, {"c", -1, 1}, {"c", 2, 1}} {
-			if _, err := flow.Version(ctx, try.change, try.oldest, try.newest); err == nil {
+			if _, err := flow.ChangeVersion(ctx, try.change, try.oldest, try.newest); err == nil {
 				t.Errorf("%+v is taken", try)
 			}
 		}
-		_, err := flow.Do(ctx, "inside", func(ctx context.Context) (int, error) { return flow.Version(ctx, "c", 0, 1) }, tool.NonIdempotent)
+		_, err := flow.Do(ctx, "inside", func(ctx context.Context) (int, error) { return flow.ChangeVersion(ctx, "c", 0, 1) }, tool.NonIdempotent)
 		if !errors.Is(err, run.ErrNestedStep) {
 			t.Errorf("inside of a step: %v", err)
 		}
 		return s, nil
 	}), session.New())
 	check(t, err)
-	if _, err := flow.Version(t.Context(), "c", 0, 1); err == nil || !strings.Contains(err.Error(), "not inside a run") {
+	if _, err := flow.ChangeVersion(t.Context(), "c", 0, 1); err == nil || !strings.Contains(err.Error(), "not inside a run") {
 		t.Errorf("outside of a run: %v", err)
 	}
 }

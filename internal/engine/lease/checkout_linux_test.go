@@ -60,7 +60,7 @@ func script(before func()) tool.Tool {
 func runs(before func(), scripts ...string) flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		for _, text := range scripts {
-			next, r, err := flow.Call(ctx, s, script(before), map[string]string{"text": text})
+			next, r, err := flow.CallTool(ctx, s, script(before), map[string]string{"text": text})
 			if err == nil && r.IsError {
 				err = fmt.Errorf("%s", r.Body)
 			}

@@ -219,11 +219,11 @@ func (f *fleet) workflow() flow.Workflow {
 	broken := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) { return s, errors.New("broken") })
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		s = s.With(session.UserText("go"))
-		s, _, err := flow.Call(ctx, s, deploy, struct{}{})
+		s, _, err := flow.CallTool(ctx, s, deploy, struct{}{})
 		if err != nil {
 			return s, err
 		}
-		if s, _, err = flow.Call(ctx, s, flow.WorkflowTool("worker", "", say("called")), map[string]string{"input": "work"}); err != nil {
+		if s, _, err = flow.CallTool(ctx, s, flow.WorkflowTool("worker", "", say("called")), map[string]string{"input": "work"}); err != nil {
 			return s, err
 		}
 		if err := pay(ctx, "pay"); err != nil {
@@ -246,7 +246,7 @@ func (f *fleet) workflow() flow.Workflow {
 		if err != nil {
 			return s, err
 		}
-		if better, _, err = flow.Call(ctx, better, deploy, struct{}{}); err != nil {
+		if better, _, err = flow.CallTool(ctx, better, deploy, struct{}{}); err != nil {
 			return s, err
 		}
 		full := &flow.Agent{Name: "full", MaxContext: 40} // which the session exceeds: it is compressed

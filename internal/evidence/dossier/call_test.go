@@ -26,7 +26,7 @@ func TestCalledWorkflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := w.drive(t.Context(), func(ctx context.Context, s session.Session) (session.Session, error) {
 			s = put(ctx, say(ctx, s.To("local", "testdata/work"), "go"), "notes.md", "first\n")
-			s, _, err := flow.Call(ctx, s, worker, map[string]string{"input": "write"})
+			s, _, err := flow.CallTool(ctx, s, worker, map[string]string{"input": "write"})
 			if err != nil {
 				return s, err
 			}

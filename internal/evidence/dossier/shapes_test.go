@@ -55,7 +55,7 @@ func say(ctx context.Context, s session.Session, text string) session.Session {
 // put writes a file.
 func put(ctx context.Context, s session.Session, path, text string) session.Session {
 	write, _ := tool.ByName(tool.WriteWorkspaceFile)
-	s, _, err := flow.Call(ctx, s, write, map[string]string{"path": path, "content": text})
+	s, _, err := flow.CallTool(ctx, s, write, map[string]string{"path": path, "content": text})
 	return must(s, err)
 }
 

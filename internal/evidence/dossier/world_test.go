@@ -249,7 +249,7 @@ func fix(announce tool.Tool) flow.Workflow {
 		if _, err := flow.Remember(ctx, "notes", "lessons", "slug.sh: guard against empty input before the pipe"); err != nil {
 			return s, err
 		}
-		s, _, err = flow.Call(ctx, s, announce, map[string]string{"text": "slug.sh is fixed"})
+		s, _, err = flow.CallTool(ctx, s, announce, map[string]string{"text": "slug.sh is fixed"})
 		return s, err
 	})
 }

@@ -240,7 +240,7 @@ func (w *world) borrow(with func(ctx context.Context, s, other session.Session) 
 		if err := json.Unmarshal(set.Input, &in); err != nil {
 			return s, err
 		}
-		other, err := flow.Read(ctx, session.Ref{Key: key(in.Session), Version: 2})
+		other, err := flow.ReadSession(ctx, session.Ref{Key: key(in.Session), Version: 2})
 		if err != nil {
 			return s, err
 		}

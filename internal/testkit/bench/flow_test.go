@@ -27,7 +27,7 @@ func BenchmarkStep(b *testing.B) {
 				for i := range chunks {
 					s = s.With(session.UserText(fmt.Sprint("row ", i)))
 				}
-				s, _, err := flow.Call(ctx, s, noop, map[string]string{"path": "x"})
+				s, _, err := flow.CallTool(ctx, s, noop, map[string]string{"path": "x"})
 				if err != nil {
 					return s, err
 				}

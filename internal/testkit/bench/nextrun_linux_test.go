@@ -38,7 +38,7 @@ func BenchmarkNextRun(b *testing.B) {
 	w := flow.Registration{Name: "command", Revision: "1", Description: "Runs a command.", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			began := time.Now()
-			s, r, err := flow.Call(ctx, s, shell, map[string]string{"cmd": "true"})
+			s, r, err := flow.CallTool(ctx, s, shell, map[string]string{"cmd": "true"})
 			if took = time.Since(began); err == nil && r.IsError {
 				err = fmt.Errorf("the command: %s", r.Body)
 			}

@@ -190,7 +190,7 @@ func (w *Workflow) Forward(ctx context.Context, s session.Session) (session.Sess
 		if try, err = w.code.Forward(ctx, try); err != nil {
 			return s, err
 		}
-		try, _, err = flow.Call(ctx, try, tests(), map[string]string{"cmd": "sh test.sh"})
+		try, _, err = flow.CallTool(ctx, try, tests(), map[string]string{"cmd": "sh test.sh"})
 		if err != nil {
 			return s, err
 		}

@@ -80,7 +80,7 @@ func (w *fleet) branch(name string) flow.Workflow {
 		if err != nil {
 			return s, err
 		}
-		if s, _, err = flow.Call(ctx, s, tests(), map[string]string{"cmd": "sh test.sh"}); err != nil {
+		if s, _, err = flow.CallTool(ctx, s, tests(), map[string]string{"cmd": "sh test.sh"}); err != nil {
 			return s, err
 		}
 		return w.base.verify.Forward(ctx, s)

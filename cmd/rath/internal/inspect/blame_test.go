@@ -24,7 +24,7 @@ func TestBlameCalledWorkflow(t *testing.T) {
 	blobs := blob.NewMemory()
 	write, _ := tool.ByName(tool.WriteWorkspaceFile)
 	put := func(ctx context.Context, s session.Session, path, text string) (session.Session, error) {
-		s, _, err := flow.Call(ctx, s, write, map[string]string{"path": path, "content": text})
+		s, _, err := flow.CallTool(ctx, s, write, map[string]string{"path": path, "content": text})
 		return s, err
 	}
 	worker := flow.WorkflowTool("worker", "Works.", flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -37,7 +37,7 @@ func TestBlameCalledWorkflow(t *testing.T) {
 	s, err := r.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		s, err := put(ctx, s.To("local", ""), "note.txt", "caller\n")
 		if err == nil {
-			s, _, err = flow.Call(ctx, s, worker, map[string]string{"input": "called"})
+			s, _, err = flow.CallTool(ctx, s, worker, map[string]string{"input": "called"})
 		}
 		return s, err
 	}), session.New(session.UserText("go")))

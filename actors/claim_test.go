@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -29,7 +30,7 @@ func TestToldWithTheClaim(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, w := &faults{}, holding("step0")
 				sys := host(t, log, w, actors.Options{})
-				check(t, sys.Enqueue(t.Context(), task("r1", k), nil))
+				must.Do(t, sys.Enqueue(t.Context(), task("r1", k), nil))
 				// Both come while another commit is on its way.
 				stored := make(chan struct{})
 				log.set(func() { log.append = func(int, commitlog.Commit) error { <-stored; return nil } })
@@ -45,7 +46,7 @@ func TestToldWithTheClaim(t *testing.T) {
 				ask(func() error { tt.sig.To = k; return sys.Signal(t.Context(), tt.sig) })
 				close(stored)
 				for range 3 {
-					check(t, <-all)
+					must.Do(t, <-all)
 				}
 				if all := kinds(t, log, k); len(all) < 3 || !strings.HasPrefix(all[2], "1 run.claimed run.") {
 					t.Fatalf("want the claim and the signal in the third commit: %q", all)

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -385,9 +386,7 @@ func raceForASession(t *testing.T, dice *rand.Rand, faulty bool) {
 	}
 	steps := map[string]int{}
 	for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, ev := range e.Commit.Events {
 			if ev.Kind == journal.KindStepCompleted {
 				steps[ev.Batch]++

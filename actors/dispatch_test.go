@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -22,10 +23,8 @@ func queued(t *testing.T, log commitlog.Log, id string) journal.Task {
 	k := key("of-" + id)
 	other := start(t, log, actors.Options{Incarnation: "elsewhere-" + id}).Store()
 	g := claim(t, other, task(id, k))
-	e := must(journal.NewEvent(journal.KindReleased, journal.Released{Attempt: g.Attempt, Reason: "test", Run: g.Record.Task.ID, Workflow: "w"}))
-	if _, err := other.Commit(t.Context(), journal.Batch{Session: k, Run: g.Record.Task.ID, Attempt: g.Attempt, Events: []session.Event{e}}); err != nil {
-		t.Fatal(err)
-	}
+	e := value(journal.NewEvent(journal.KindReleased, journal.Released{Attempt: g.Attempt, Reason: "test", Run: g.Record.Task.ID, Workflow: "w"}))
+	must.Get(other.Commit(t.Context(), journal.Batch{Session: k, Run: g.Record.Task.ID, Attempt: g.Attempt, Events: []session.Event{e}}))(t)
 	return journal.Task{ID: g.Record.Task.ID, Workflow: "w", Session: k, Resume: true, Seen: &journal.Seen{Attempt: g.Attempt}}
 }
 
@@ -152,7 +151,7 @@ func TestDispatchedTakesTheSlotItWasSentTo(t *testing.T) {
 		log, w, c := &faults{}, holding("step0"), &cluster{}
 		a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
 		r1 := task("r1", key("s1"))
-		check(t, b.Enqueue(t.Context(), r1, nil))
+		must.Do(t, b.Enqueue(t.Context(), r1, nil))
 		r1 = journal.Task{ID: "r1", Workflow: "w", Session: r1.Session, Resume: true, Seen: &journal.Seen{}}
 		free := b.Free()
 		if got, err := a.Dispatched(t.Context(), r1); err != nil || got != journal.AnswerCommitted {

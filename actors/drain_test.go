@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -137,9 +138,7 @@ func TestDrainWithoutSnapshots(t *testing.T) {
 			k := key("s" + id)
 			g := claim(t, sys.Store(), task("r"+id, k))
 			for i := range actors.LongTail {
-				if _, err := sys.Store().Commit(t.Context(), step(g, k, fmt.Sprint(i), session.Version(i), "done")); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(sys.Store().Commit(t.Context(), step(g, k, fmt.Sprint(i), session.Version(i), "done")))(t)
 			}
 		}
 		before := time.Now()

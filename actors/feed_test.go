@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -82,7 +83,7 @@ func TestFollowAcrossActivations(t *testing.T) {
 		unfollow := s.Follow(k, commitlog.Position{}, func(e *commitlog.Entry) { last = e.At.Seq })
 		defer unfollow()
 		cancel := journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{ID: "c1"}}
-		check(t, other.Apply(t.Context(), cancel))
+		must.Do(t, other.Apply(t.Context(), cancel))
 		_ = s.Apply(t.Context(), cancel) // has the session activated again
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -34,7 +35,7 @@ func TestPassivation(t *testing.T) {
 		if _, err := s.Commit(t.Context(), step(g, k, "0", 0, "zero")); err != nil {
 			t.Fatalf("after an hour: %v", err)
 		}
-		a := must(s.Commit(t.Context(), end(g, k, 1)))
+		a := value(s.Commit(t.Context(), end(g, k, 1)))
 		time.Sleep(59 * time.Second)
 		if sys.Active() != 1 {
 			t.Error("passivated before a minute was over")
@@ -271,9 +272,7 @@ func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 		b := start(t, log, actors.Options{Incarnation: "b"}).Store()
 		k := key("s1")
 		g := claim(t, a, task("r1", k))
-		if _, err := a.Commit(t.Context(), end(g, k, 0)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(a.Commit(t.Context(), end(g, k, 0)))(t)
 		claim(t, b, task("r2", k)) // a's memory knows nothing of it
 		if err := a.Apply(t.Context(), journal.Signal{To: k, Run: "r2", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 			t.Errorf("cancel of a run that the log holds: %v", err)
@@ -308,9 +307,7 @@ func TestSnapshots(t *testing.T) {
 			k := key(id)
 			g := claim(t, s, task("r"+id, k))
 			for i := range commits - 1 {
-				if _, err := s.Commit(t.Context(), step(g, k, fmt.Sprint(i), session.Version(i), fmt.Sprint("chunk ", i))); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(s.Commit(t.Context(), step(g, k, fmt.Sprint(i), session.Version(i), fmt.Sprint("chunk ", i))))(t)
 			}
 			synctest.Wait()
 			return g
@@ -321,9 +318,7 @@ func TestSnapshots(t *testing.T) {
 		}
 		for id, commits := range map[string]int{"short": actors.LongTail - 1, "long": actors.LongTail, "again": every + actors.LongTail - 1} {
 			g := fill(id, commits-1)
-			if _, err := s.Commit(t.Context(), end(g, key(id), session.Version(commits-2))); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.Commit(t.Context(), end(g, key(id), session.Version(commits-2))))(t)
 		}
 		time.Sleep(2 * time.Minute)
 		if n := sys.Active(); n != 1 {
@@ -362,27 +357,17 @@ func TestForksLeaveSnapshots(t *testing.T) {
 		s := sys.Store()
 		k, fork := key("s1"), key("s2")
 		g := claim(t, s, task("r1", k))
-		ack, err := s.Commit(t.Context(), step(g, k, "0", 0, "zero"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Commit(t.Context(), end(g, k, 1)); err != nil {
-			t.Fatal(err)
-		}
+		ack := must.Get(s.Commit(t.Context(), step(g, k, "0", 0, "zero")))(t)
+		must.Get(s.Commit(t.Context(), end(g, k, 1)))(t)
 		from, ok := ack.Session.Link()
 		if !ok {
 			t.Fatal("the step's session cannot be forked")
 		}
 		again := task("r2", fork)
-		g, err = s.Claim(t.Context(), journal.Claim{
+		g = must.Get(s.Claim(t.Context(), journal.Claim{
 			Session: fork, Home: fork, Run: again.ID, Task: &again, Root: k.ID, Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{from}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Commit(t.Context(), end(g, fork, 1)); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
+		must.Get(s.Commit(t.Context(), end(g, fork, 1)))(t)
 		time.Sleep(2 * actors.DefaultPassivate)
 		if sys.Active() != 0 {
 			t.Fatalf("%d sessions are in memory", sys.Active())
@@ -404,9 +389,7 @@ func TestManySessions(t *testing.T) {
 		for i := range 4 * actors.IdleMost {
 			k := key(fmt.Sprint("s", i))
 			g := claim(t, sys.Store(), task(fmt.Sprint("r", i), k))
-			if _, err := sys.Store().Commit(t.Context(), end(g, k, 0)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(sys.Store().Commit(t.Context(), end(g, k, 0)))(t)
 		}
 		claim(t, sys.Store(), task("r", key("open")))
 		time.Sleep(time.Second)

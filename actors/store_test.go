@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -30,22 +31,13 @@ func TestCommitsAreDurableWhenAnswered(t *testing.T) {
 		}
 		at := g.Session
 		for i := range 3 {
-			a, err := s.Commit(t.Context(), step(g, k, fmt.Sprint(i), at.Ref().Version, fmt.Sprint("chunk ", i)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			last, err := log.Last(t.Context(), k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := must.Get(s.Commit(t.Context(), step(g, k, fmt.Sprint(i), at.Ref().Version, fmt.Sprint("chunk ", i))))(t)
+			last := must.Get(log.Last(t.Context(), k))(t)
 			if a.At != last.At {
 				t.Errorf("answered at %d, the log is at %d", a.At.Seq, last.At.Seq)
 			}
 			at = a.Session
-			folded, err := journal.NewValues(log).At(t.Context(), at.Ref())
-			if err != nil {
-				t.Fatal(err)
-			}
+			folded := must.Get(journal.NewValues(log).At(t.Context(), at.Ref()))(t)
 			if folded.Text() != at.Text() || folded.Len() != i+1 {
 				t.Errorf("the log folds to %q, the answer was %q", folded.Text(), at.Text())
 			}
@@ -82,9 +74,7 @@ func TestWaitingRequestsShareACommit(t *testing.T) {
 					return
 				}
 				for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
-					if err != nil {
-						t.Error(err)
-					}
+					must.Report(t, err)
 					if e.At == a.At {
 						for _, ev := range e.Commit.Events {
 							if ev.Batch == "r1/"+fmt.Sprint(i) {
@@ -163,9 +153,7 @@ func TestZombieIsRefused(t *testing.T) {
 		b := start(t, log, actors.Options{Incarnation: "b", Deliver: c.deliver}).Store()
 		k := key("s1")
 		old := claim(t, a, task("r1", k))
-		if _, err := a.Commit(t.Context(), step(old, k, "0", 0, "by a")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(a.Commit(t.Context(), step(old, k, "0", 0, "by a")))(t)
 		now := claim(t, b, task("r1", k))
 		if now.Attempt != 2 || now.Epoch != 2 || now.Journal.Len() != 1 {
 			t.Fatalf("took over attempt %d, epoch %d, %d steps", now.Attempt, now.Epoch, now.Journal.Len())
@@ -199,9 +187,7 @@ func TestNextRequestAfterConflict(t *testing.T) {
 	for i := range 300 {
 		k := key(fmt.Sprint("s", i))
 		g := claim(t, zombie, task("r1", k))
-		if _, err := other.Claim(t.Context(), journal.Claim{Session: k, Home: k, Run: "r1"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(other.Claim(t.Context(), journal.Claim{Session: k, Home: k, Run: "r1"}))(t)
 		if _, err := zombie.Commit(t.Context(), step(g, k, "0", 0, "")); !errors.Is(err, session.ErrConflict) {
 			t.Fatalf("the first step after the other writer: %v", err)
 		}
@@ -294,9 +280,7 @@ func TestFollow(t *testing.T) {
 		g := claim(t, s, task("r1", k))
 		commit := func(s journal.Store, g *journal.ClaimResult, path int) {
 			t.Helper()
-			if _, err := s.Commit(t.Context(), step(g, k, fmt.Sprint(path), 0, "")); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(s.Commit(t.Context(), step(g, k, fmt.Sprint(path), 0, "")))(t)
 		}
 		commit(s, g, 0)
 		log.set(func() { log.read = func() error { return session.ErrUnavailable } })

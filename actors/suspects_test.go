@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -34,9 +35,7 @@ func suspect(t *testing.T, log commitlog.Log, id string, groups ...int) journal.
 func lastClaim(t *testing.T, log commitlog.Log, r journal.Task) (last journal.Claimed) {
 	t.Helper()
 	for e, err := range log.Read(t.Context(), r.Session, commitlog.Position{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, f := range journal.Facts(e.Commit) {
 			if c, ok := f.What.(journal.Claimed); ok {
 				last = c

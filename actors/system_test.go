@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -96,22 +97,20 @@ func (w *work) hosted(t testing.TB, log commitlog.Log, o actors.Options) actors.
 // accepted gives a node a task, which it has to take.
 func accepted(t *testing.T, sys *actors.System, task journal.Task) {
 	t.Helper()
-	if _, err := sys.Accept(t.Context(), task); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(sys.Accept(t.Context(), task))(t)
 }
 
 // offers is a registry with one workflow of two steps.
 func (w *work) offers(t testing.TB, node, name, revision string) *engine.Registry {
 	t.Helper()
 	g := &engine.Registry{}
-	check(t, g.Register(flow.Registration{Name: name, Revision: revision, New: func() flow.Workflow { return w.workflow(node, 2) }}))
+	must.Do(t, g.Register(flow.Registration{Name: name, Revision: revision, New: func() flow.Workflow { return w.workflow(node, 2) }}))
 	return g
 }
 
 func state(t testing.TB, log commitlog.Log, k session.Key, id run.ID) *journal.Record {
 	t.Helper()
-	w := must(journal.LoadStateMachine(context.Background(), log, journal.NewValues(log), k, "reader"))
+	w := value(journal.LoadStateMachine(context.Background(), log, journal.NewValues(log), k, "reader"))
 	r := w.RunState().Run(id)
 	if r == nil {
 		return &journal.Record{}
@@ -213,7 +212,7 @@ func TestCancelStopsAnExecution(t *testing.T) {
 		k := key("s1")
 		accepted(t, sys, task("r1", k))
 		synctest.Wait()
-		check(t, sys.Signal(t.Context(), journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{Reason: "enough"}}))
+		must.Do(t, sys.Signal(t.Context(), journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{Reason: "enough"}}))
 		synctest.Wait()
 		if r := state(t, log, k, "r1"); r.State != run.Cancelled {
 			t.Errorf("a cancelled run is %q", r.State)
@@ -240,7 +239,7 @@ func TestDrainReleases(t *testing.T) {
 		if _, err := sys.Accept(t.Context(), task("r2", key("s2"))); !errors.Is(err, run.ErrShutdown) {
 			t.Errorf("a task while draining: %v", err)
 		}
-		check(t, <-ended)
+		must.Do(t, <-ended)
 		if d := time.Since(before); d != 10*time.Second {
 			t.Errorf("drained after %v", d)
 		}
@@ -253,9 +252,7 @@ func TestDrainReleases(t *testing.T) {
 		// Another node goes on at the first step that is not recorded.
 		close(w.hold["step1"])
 		next := host(t, log, w, actors.Options{Incarnation: "n2"})
-		if _, err := next.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(next.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}))(t)
 		synctest.Wait()
 		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 2 {
 			t.Errorf("resumed: %q at attempt %d", r.State, r.Attempt)
@@ -308,9 +305,7 @@ func TestPark(t *testing.T) {
 			t.Errorf("the parked run is %q", r.State)
 		}
 		next := host(t, log, w, actors.Options{Incarnation: "n2"})
-		if _, err := next.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(next.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}))(t)
 		synctest.Wait()
 		if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != 2 {
 			t.Errorf("resumed: %q at attempt %d", r.State, r.Attempt)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -107,9 +108,7 @@ func stop(t testing.TB, sys *actors.System) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := sys.Drain(ctx); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, sys.Drain(ctx))
 }
 
 func key(id string) session.Key { return session.Key{Tenant: "t", ID: session.ID(id)} }
@@ -121,7 +120,7 @@ func task(id string, k session.Key) journal.Task {
 // claim claims a run of its own session, or fails the test.
 func claim(t testing.TB, s journal.Store, task journal.Task) *journal.ClaimResult {
 	t.Helper()
-	g := must(s.Claim(context.Background(), journal.Claim{
+	g := value(s.Claim(context.Background(), journal.Claim{
 		Session: task.Session, Home: task.Session, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf},
 	}))
 	return g
@@ -156,9 +155,7 @@ func kinds(t testing.TB, log commitlog.Log, k session.Key) []string {
 	t.Helper()
 	var all []string
 	for e, err := range log.Read(context.Background(), k, commitlog.Position{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		line := []string{fmt.Sprint(e.Commit.Epoch)}
 		for _, ev := range e.Commit.Events {
 			line = append(line, ev.Kind)
@@ -168,17 +165,10 @@ func kinds(t testing.TB, log commitlog.Log, k session.Key) []string {
 	return all
 }
 
-// must returns v; it panics for an error.
-func must[T any](v T, err error) T {
+// value returns v; it panics for an error.
+func value[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
 	return v
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

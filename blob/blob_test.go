@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/blob/blobtest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 func TestMemory(t *testing.T) {
@@ -20,9 +21,7 @@ func TestMemory(t *testing.T) {
 func TestMemoryCountsBlobsOnce(t *testing.T) {
 	m := blob.NewMemory()
 	for _, s := range []string{"a", "b", "a"} {
-		if _, err := m.Put(t.Context(), strings.NewReader(s)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(m.Put(t.Context(), strings.NewReader(s)))(t)
 	}
 	if n := m.(interface{ Len() int }).Len(); n != 2 {
 		t.Errorf("Len = %d, want 2", n)
@@ -49,10 +48,7 @@ func TestDigestText(t *testing.T) {
 	}
 	type doc struct{ D blob.Digest }
 	for _, want := range []doc{{d}, {}} {
-		data, err := json.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(json.Marshal(want))(t)
 		var got doc
 		if err := json.Unmarshal(data, &got); err != nil || got != want {
 			t.Errorf("%s decodes to %v, %v", data, got, err)

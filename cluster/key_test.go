@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // A key is in no log, message or JSON, however it is printed.
@@ -18,9 +20,7 @@ func TestKeyIsHidden(t *testing.T) {
 		fmt.Fprintf(&out, verb+" "+verb+" "+verb+"\n", k, c, &c)
 	}
 	data, err := json.Marshal(struct{ K Key }{k})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out.Write(data)
 	for _, h := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
 		slog.New(h).Info("config", "key", k, "keys", []Key{k}, "struct", struct{ K Key }{k})

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 var testKey = Key("0123456789abcdef0123456789abcdef")
@@ -36,9 +38,7 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, net: newNetwork(1), nodes: map[string]*member{}, logs: &logged{}}
 	t.Cleanup(func() {
 		for _, m := range f.nodes {
-			if err := m.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, m.Close())
 		}
 		// The library's goroutines end within its timeouts; time stands still once
 		// the bubble's first goroutine is gone.
@@ -92,10 +92,7 @@ func (f *fleet) try(cfg Config) (*member, error) {
 
 func (f *fleet) start(cfg Config) *member {
 	f.t.Helper()
-	m, err := f.try(cfg)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	m := must.Get(f.try(cfg))(f.t)
 	return m
 }
 
@@ -205,9 +202,7 @@ func TestJoinDescribeLeave(t *testing.T) {
 
 		// What a node says of itself reaches the others, asked or not.
 		b.about.Store(&Node{Pools: []string{"gpu", "default"}, Slots: 4, FreeSlots: 1, Isolation: "kernel", Version: "v1.2.3"})
-		if err := b.Update(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, b.Update())
 		f.until(time.Second, a, func() bool { n := a.List()[1]; return n.FreeSlots == 1 && n.Isolation == "kernel" })
 		if got := a.List()[1].Pools; !slices.Equal(got, []string{"default", "gpu"}) {
 			t.Errorf("pools are %v", got)
@@ -219,15 +214,11 @@ func TestJoinDescribeLeave(t *testing.T) {
 		f.until(time.Second, c, func() bool { return c.List()[1].Draining })
 
 		// A node that leaves is dead at once, and known as one that left.
-		if err := c.Leave(t.Context()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, c.Leave(t.Context()))
 		if took := f.see(time.Second, nodes[:2], nodes[:2]); took > 500*time.Millisecond {
 			t.Errorf("a node that left was in the list for %v more", took)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, c.Close())
 		if a.Alive("node-2-a") {
 			t.Error("a node that left is said to live")
 		}

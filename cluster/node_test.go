@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 func peer(meta string) *memberlist.Node {
@@ -20,9 +22,7 @@ func TestDescription(t *testing.T) {
 		Pools: []string{"a", "b"}, Slots: 9, FreeSlots: 2, Draining: true,
 	}
 	data, err := encode(n, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got, oldest, err := decode(peer(string(data)))
 	if err != nil || oldest != 2 || fmt.Sprint(got) != fmt.Sprint(n) {
 		t.Errorf("%+v %d %v\nwant %+v", got, oldest, err, n)

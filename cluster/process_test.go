@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 const (
@@ -155,16 +157,9 @@ func startProcesses(tb testing.TB, tune string, names ...string) *processes {
 func run(tb testing.TB, env ...string) (*exec.Cmd, io.Reader) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if _, err := cmd.StdinPipe(); err != nil {
-		tb.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	out := must.Get(cmd.StdoutPipe())(tb)
+	must.Get(cmd.StdinPipe())(tb)
+	must.Do(tb, cmd.Start())
 	return cmd, out
 }
 

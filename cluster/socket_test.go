@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // Real sockets on loopback: nodes meet, refuse what does not fit, leave, and end
@@ -60,10 +62,7 @@ func TestSockets(t *testing.T) {
 	odd.Wait()
 
 	// The port of another program, and one that is in use.
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
 	cfg := config("d")
 	cfg.Bind = busy.Addr().String()
@@ -74,9 +73,7 @@ func TestSockets(t *testing.T) {
 		t.Error(err)
 	}
 
-	if err := c.Leave(t.Context()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, c.Leave(t.Context()))
 	for _, m := range all[:2] {
 		await(t, m, 5*time.Second, func(ns []Node) bool { return len(ns) == 2 })
 		if m.Alive("c-1") {
@@ -84,12 +81,8 @@ func TestSockets(t *testing.T) {
 		}
 	}
 	for _, m := range all {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, m.Close())
+		must.Report(t, m.Close())
 	}
 	for end := time.Now().Add(15 * time.Second); runtime.NumGoroutine() > before; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -111,10 +104,7 @@ func TestLoopbackElsewhere(t *testing.T) {
 
 func open(t testing.TB, cfg Config) *Members {
 	t.Helper()
-	m, err := Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(Start(t.Context(), cfg))(t)
 	return m
 }
 

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -46,9 +47,7 @@ func (j *job) stop() {
 func outcomeOf(t *testing.T, nc *nats.Conn, workflow, id, body string) (state, code, text string) {
 	t.Helper()
 	results, err := nc.SubscribeSync("rath.run.default." + id + ".result")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer results.Unsubscribe()
 	request(t, nc, "rath.task.default.anonymous."+workflow, body)
 	m, err := results.NextMsg(20 * time.Second)
@@ -73,9 +72,7 @@ func TestBadTasks(t *testing.T) {
 	d := newDesk(t)
 	node, url := d.dev()
 	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer nc.Close()
 	if state, _, text := outcomeOf(t, nc, "agent", "good", `{"id":"good","input":"first"}`); state != "succeeded" {
 		t.Fatalf("the good task: %s", text)
@@ -103,9 +100,7 @@ func TestBadTasks(t *testing.T) {
 
 	// The id of another task: its result stays.
 	events, err := nc.SubscribeSync("rath.run.default.good.event")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	request(t, nc, "rath.task.default.anonymous.agent", `{"id":"good","input":"second"}`)
 	letters++
 	m, err := events.NextMsg(20 * time.Second)
@@ -132,13 +127,9 @@ func TestBadTasks(t *testing.T) {
 		default:
 		}
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer other.Close()
-	if err := errors.Join(other.Publish("rath.ev.1.0.default."+sessionOf(t, nc, "good"), []byte("foreign")), other.Flush()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(other.Publish("rath.ev.1.0.default."+sessionOf(t, nc, "good"), []byte("foreign")), other.Flush()))
 	select {
 	case err := <-refused:
 		if !errors.Is(err, nats.ErrPermissionViolation) {
@@ -173,29 +164,15 @@ func sessionOf(t *testing.T, nc *nats.Conn, id string) string {
 // and returns how many there are. It logs in as the tools of the same user do.
 func deadLetters(t *testing.T, d *desk, want int) int {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(d.dir, ".rath", "node.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join(d.dir, ".rath", "node.json")))(t)
 	var at struct{ URL, User, Password string }
-	if err := json.Unmarshal(data, &at); err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(at.URL, nats.UserInfo(at.User, at.Password))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(data, &at))
+	nc := must.Get(nats.Connect(at.URL, nats.UserInfo(at.User, at.Password)))(t)
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := js.Stream(ctx, "DLQ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(t)
+	s := must.Get(js.Stream(ctx, "DLQ"))(t)
 	for {
 		info, err := s.Info(ctx)
 		if err != nil {
@@ -203,10 +180,7 @@ func deadLetters(t *testing.T, d *desk, want int) int {
 		}
 		if n := int(info.State.Msgs); n >= want {
 			for i := range info.State.LastSeq {
-				m, err := s.GetMsg(ctx, i+1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must.Get(s.GetMsg(ctx, i+1))(t)
 				if !strings.Contains(string(m.Data), `"reason"`) && !strings.Contains(string(m.Data), `"error"`) {
 					t.Errorf("a dead letter without reason: %.300s", m.Data)
 				}
@@ -263,9 +237,7 @@ func TestStoreReadOnly(t *testing.T) {
 	unmount := func() {
 		if mounted {
 			mounted = false
-			if err := unix.Unmount(store, 0); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, unix.Unmount(store, 0))
 		}
 	}
 	t.Cleanup(unmount)
@@ -283,31 +255,20 @@ func TestStoreReadOnly(t *testing.T) {
 func TestStoreFull(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	if err := os.Mkdir(filepath.Join(d.dir, "disk"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(d.dir, "disk"), 0o755))
 	disk := filepath.Join(d.dir, "disk")
 	if err := unix.Mount("none", disk, "tmpfs", 0, "size=1g"); err != nil {
 		t.Fatalf("mount a tmpfs (this test needs root): %v", err)
 	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, unix.Unmount(disk, unix.MNT_DETACH)) })
 	fill := func() {
 		t.Helper()
-		f, err := os.Create(filepath.Join(disk, "fill"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.Create(filepath.Join(disk, "fill")))(t)
 		defer f.Close()
 		// A node that runs may take some of what is free in the meantime.
 		for range 100 {
 			var st unix.Statfs_t
-			if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unix.Fstatfs(int(f.Fd()), &st))
 			if st.Bavail == 0 {
 				return
 			}
@@ -323,9 +284,7 @@ func TestStoreFull(t *testing.T) {
 	}
 	free := func() {
 		t.Helper()
-		if err := os.Remove(filepath.Join(disk, "fill")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(filepath.Join(disk, "fill")))
 	}
 	store := []string{"--store", "disk/store"}
 	at := func(args ...string) []string { return append(args, store...) }
@@ -358,22 +317,14 @@ func TestStoreFull(t *testing.T) {
 func TestStoreOnSmallDisk(t *testing.T) {
 	d := newDesk(t)
 	disk := filepath.Join(d.dir, "disk")
-	if err := os.Mkdir(disk, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(disk, 0o755))
 	if err := unix.Mount("none", disk, "tmpfs", 0, "size=200m"); err != nil {
 		t.Fatalf("mount a tmpfs (this test needs root): %v", err)
 	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, unix.Unmount(disk, unix.MNT_DETACH)) })
 	resize := func(size string) {
 		t.Helper()
-		if err := unix.Mount("none", disk, "tmpfs", unix.MS_REMOUNT, "size="+size); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Mount("none", disk, "tmpfs", unix.MS_REMOUNT, "size="+size))
 	}
 	store := []string{"--store", "disk/store"}
 	run := func() outcome { return d.rath(append([]string{"run", "-m", "x"}, store...)...) }
@@ -410,18 +361,13 @@ func TestNATSNotReachable(t *testing.T) {
 // TestBelowDurability: a node that is to promise fsync does not work on
 // servers that acknowledge first and sync later.
 func TestBelowDurability(t *testing.T) {
-	srv, err := natsserver.Start(t.Context(), &natsserver.Options{
+	srv := must.Get(natsserver.Start(t.Context(), &natsserver.Options{
 		StoreDir: t.TempDir(), Port: -1, Lazy: true, MaxStore: 16 << 30, NodePassword: "node-password",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, srv.Shutdown(ctx))
 	})
 	d := newDesk(t, "NATS_PASSWORD=node-password")
 	o := d.rath("node", "-nats", srv.URL(), "-user", "node")
@@ -495,14 +441,9 @@ func (d *desk) at(other *desk) *desk {
 // and left alone; the others come in.
 func TestBadImport(t *testing.T) {
 	d := newDesk(t)
-	data, err := os.ReadFile(filepath.Join("..", "internal", "openrath", "testdata", "v1.2.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join("..", "internal", "openrath", "testdata", "v1.2.jsonl")))(t)
 	good := string(data)
-	if err := os.Mkdir(filepath.Join(d.dir, "sessions"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(d.dir, "sessions"), 0o755))
 	lines := strings.SplitAfter(good, "\n")
 	newer := strings.Replace(good, `"schema_version": 1`, `"schema_version": 7`, 1)
 	corrupt := lines[0] + "{\"record_type\": \x00garbage\n" + strings.Join(lines[1:], "")

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/node"
 )
 
@@ -121,9 +122,7 @@ func (d *desk) begin(cmd *exec.Cmd) *job {
 	cmd.Stdout, cmd.Stderr = &j.stdout, &j.stderr
 	// A child that keeps the pipes open must not keep the test.
 	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Start(); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Do(d.t, cmd.Start())
 	go func() {
 		defer close(j.done)
 		j.err = cmd.Wait()
@@ -210,9 +209,7 @@ func (o outcome) want(t *testing.T, code int, said ...string) {
 // file writes a file into the desk's directory.
 func (d *desk) file(name, text string) string {
 	d.t.Helper()
-	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o644); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Do(d.t, os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o644))
 	return name
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -73,9 +74,7 @@ include accounts.conf
 	public := command(t, s.dir, os.Environ(), "ssh-keygen", "-y", "-f", "signing.key")
 	s.signers = filepath.Join(s.dir, operator.file("signers", `rath namespaces="rath" `+public))
 	s.commits = filepath.Join(s.dir, "commits")
-	if err := os.Mkdir(s.commits, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(s.commits, 0o700))
 	var peers []string
 	for i := range 3 {
 		gossip := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
@@ -109,12 +108,8 @@ func (d *desk) repository() (dir string) {
 	dir = filepath.Join(d.dir, "repo")
 	for name, text := range map[string]string{"greeting.txt": "Hello.\n", "doc/usage.md": "Prints a greeting.\n", ".gitignore": "*.log\n", "build.log": "not for others\n"} {
 		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			d.t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			d.t.Fatal(err)
-		}
+		must.Do(d.t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.Do(d.t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	return dir
 }
@@ -122,16 +117,10 @@ func (d *desk) repository() (dir string) {
 // committed returns the patches that the workflow has committed.
 func (s *site) committed() []string {
 	s.t.Helper()
-	names, err := filepath.Glob(filepath.Join(s.commits, "*.patch"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob(filepath.Join(s.commits, "*.patch")))(s.t)
 	var all []string
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(s.t)
 		all = append(all, string(text))
 	}
 	return all
@@ -149,10 +138,7 @@ const (
 // run is killed; Ana applies it, and checks the evidence with rath and with ssh-keygen.
 func TestClientOfFleet(t *testing.T) {
 	t.Parallel()
-	script, err := filepath.Abs(changeScript)
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := must.Get(filepath.Abs(changeScript))(t)
 	s := newSite(t, script)
 	ana, bob, eve := s.client("ana"), s.client("bob"), s.client("eve")
 	repo := ana.repository()
@@ -219,10 +205,7 @@ func TestClientOfFleet(t *testing.T) {
 	}
 	say(ana.typed(verify[1])).want(t, 0, `Good "rath" signature for rath`)
 	ana.rath("export", "one", "--dossier", "md", "--out", "one.md").want(t, 0)
-	text, err := os.ReadFile(filepath.Join(ana.dir, "one.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(ana.dir, "one.md")))(t)
 	answered := regexp.MustCompile(`(?m)^.*Chief Executive.*$`).FindString(string(text))
 	t.Log(answered)
 	if !strings.Contains(answered, "bob (says to be The Chief Executive)") {
@@ -237,18 +220,12 @@ func TestClientOfFleet(t *testing.T) {
 // which knows messages/FORMAT.md and none of our code.
 func TestClientOfFleetJavaScript(t *testing.T) {
 	t.Parallel()
-	script, err := filepath.Abs(changeScript)
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := must.Get(filepath.Abs(changeScript))(t)
 	s := newSite(t, script)
 	d := s.client("ana")
 	d.env = append(d.env, "ANA="+s.passwords["ana"], "BOB="+s.passwords["bob"])
 	repo := d.repository()
-	program, err := os.ReadFile(filepath.Join("testdata", "client.mjs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(os.ReadFile(filepath.Join("testdata", "client.mjs")))(t)
 	d.dir = installJS(t)
 	d.file("client.mjs", string(program))
 	o := d.begin(exec.Command("node", "client.mjs", s.server, siteTenant, repo, s.signers)).wait()

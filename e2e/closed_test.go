@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // closingScript has commands close directories, and says at each call that those before
@@ -43,15 +45,11 @@ Done.
 func TestClosedDirectories(t *testing.T) {
 	d := newDesk(t)
 	d.file("closing.txtar", closingScript)
-	if err := os.Mkdir(filepath.Join(d.dir, "in"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(d.dir, "in"), 0o755))
 	d.file("in/notes.txt", "a note\n")
 	// Where the other user may go: the test's directory is below one of its own user.
 	home, err := os.MkdirTemp("", "closed-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer os.RemoveAll(home)
 	const user = 65534
 	command(t, d.dir, nil, "cp", "-r", "closing.txtar", "in", filepath.Join(d.bin, "rath"), home)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // hints returns the commands that the demo proposes, as printed.
@@ -126,10 +127,7 @@ func TestVerify(t *testing.T) {
 	out := d.rath("demo")
 	out.want(t, 0)
 	name, short := proof(t, out.stdout)
-	page, err := os.ReadFile(filepath.Join(d.dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join(d.dir, name)))(t)
 	for _, form := range []string{"html", "md"} {
 		d.rath("export", "@last", "--dossier", form, "--out", "copy."+form).want(t, 0)
 		d.rath("verify", "copy."+form).want(t, 0, short)
@@ -168,14 +166,8 @@ func TestVerify(t *testing.T) {
 	}
 	d.rath("verify", "whole.html", "--head", head).want(t, 0)
 	d.rath("export", "@last", "--dossier", "json", "--out", "whole.json").want(t, 0)
-	data, err := os.ReadFile(filepath.Join(d.dir, "whole.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := dossier.Decode(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join(d.dir, "whole.json")))(t)
+	e := must.Get(dossier.Decode(data))(t)
 	for i := range e.Logs {
 		if l := &e.Logs[i]; l.Session == e.Home.ID {
 			l.Commits = l.Commits[:len(l.Commits)-1]
@@ -185,10 +177,7 @@ func TestVerify(t *testing.T) {
 		t.Error("a document is made whose signature is over more than it has")
 	}
 	e.Signatures = nil
-	cut, err := dossier.HTML(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cut := must.Get(dossier.HTML(e))(t)
 	d.file("cut.html", string(cut))
 	d.rath("verify", "cut.html").want(t, 0)
 	d.rath("verify", "cut.html", "--head", head).want(t, 1, head[:6])

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestEvidenceIsSigned checks a run's evidence with rath and with ssh-keygen, by the
@@ -26,19 +28,13 @@ func TestEvidenceIsSigned(t *testing.T) {
 	check := "ssh-keygen " + strings.TrimSpace(line)
 	d.typed(check).want(t, 0, `Good "rath" signature for rath`)
 	said := filepath.Join(d.dir, "signed", "one-1")
-	statement, err := os.ReadFile(said)
-	if err != nil {
-		t.Fatal(err)
-	}
+	statement := must.Get(os.ReadFile(said))(t)
 	d.file(filepath.Join("signed", "one-1"), strings.Replace(string(statement), "state succeeded", "state failed", 1))
 	d.typed(check).want(t, 255)
 
 	// The operator signs with a key of ssh-keygen's.
 	command(t, d.dir, d.env, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "ops")
-	public, err := os.ReadFile(filepath.Join(d.dir, "ops.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	public := must.Get(os.ReadFile(filepath.Join(d.dir, "ops.pub")))(t)
 	d.file("operators", "ops@example.com "+string(public))
 	d.rath("export", "one", "--dossier", "json", "--sign", "ops", "--out", "one.json").want(t, 0)
 	d.rath("verify", "one.json", "--signers", "operators").want(t, 0, "verified", "by ops@example.com", "signed and not counted")

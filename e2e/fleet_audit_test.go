@@ -25,6 +25,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/fleet"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm/scripted"
 )
 
@@ -151,15 +152,9 @@ func (w *world) kept() {
 func operatorOf(tb testing.TB, f *fleet.Fleet) (*nats.Conn, jetstream.JetStream) {
 	tb.Helper()
 	user, password := f.OperatorLogin()
-	nc, err := nats.Connect(f.URLs(0), nats.UserInfo(user, password))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(f.URLs(0), nats.UserInfo(user, password)))(tb)
 	tb.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(tb)
 	return nc, js
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/fleet"
 	"github.com/rathcluster/rath/internal/testkit/load"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -76,16 +77,12 @@ func newArena(b *testing.B, servers, nodes, slots int, latency time.Duration) *a
 
 func (a *arena) must(err error) {
 	a.b.Helper()
-	if err != nil {
-		a.b.Fatal(err)
-	}
+	must.Do(a.b, err)
 }
 
 func (a *arena) check(err error) {
 	a.b.Helper()
-	if err != nil {
-		a.b.Error(err)
-	}
+	must.Report(a.b, err)
 }
 
 // until polls, within a bound.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/testkit/fleet"
 	"github.com/rathcluster/rath/internal/testkit/load"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 )
 
@@ -62,9 +63,7 @@ func continuation(b *testing.B, t *table, what string, harm, mend func(*fleet.Pr
 		r, err := load.Run(ctx, a.conn, &load.Options{
 			Workflow: "calls", Tasks: load.MaxTasks, InFlight: atOnce, Duration: time.Hour, Task: number(turns), Processes: a.processes(),
 		})
-		if err != nil {
-			b.Error(err)
-		}
+		must.Report(b, err)
 		loaded <- r
 	}()
 	var first, last, stepped, read []time.Duration

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/load"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -37,9 +38,7 @@ func benchScaling(b *testing.B, t *table) {
 			r, err := load.Run(ctx, a.conn, &load.Options{
 				Workflow: "calls", Tasks: load.MaxTasks, InFlight: 2 * n * slots, Duration: warm + window, Task: number(turns),
 			})
-			if err != nil {
-				b.Error(err)
-			}
+			must.Report(b, err)
 			loaded <- r
 		}()
 		time.Sleep(warm) // the beginning is not measured

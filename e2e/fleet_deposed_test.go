@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/fleet"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -107,9 +108,7 @@ func TestDeposedLeader(t *testing.T) {
 		w.fail("%v", err)
 	}
 	r.nc.Close()
-	if err := errors.Join(answers.Stop(), there.Conn.Close(), elsewhere.Conn.Close(), m.c.Conn.Close()); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, errors.Join(answers.Stop(), there.Conn.Close(), elsewhere.Conn.Close(), m.c.Conn.Close()))
 }
 
 // urlOf is the address of one NATS server.

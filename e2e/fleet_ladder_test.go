@@ -26,6 +26,7 @@ import (
 	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/testkit/fleet"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -57,40 +58,18 @@ func TestFleetLadder(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), ladderMost)
 	defer cancel()
 	dir, all := t.TempDir(), examples.Ladder()
-	f, err := fleet.Start(ctx, &fleet.Options{Dir: dir, Servers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	f := must.Get(fleet.Start(ctx, &fleet.Options{Dir: dir, Servers: 1}))(t)
+	t.Cleanup(func() { must.Report(t, f.Close()) })
 	models := newLadderModels(t, f.Self(), all)
-	list, err := ladder.Servers(dir, []string{"/usr/bin/env", childEnv + "=ladder-server"}, all...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.AddNodes(ctx, 3, fleet.Program{
+	list := must.Get(ladder.Servers(dir, []string{"/usr/bin/env", childEnv + "=ladder-server"}, all...))(t)
+	self := must.Get(os.Executable())(t)
+	must.Do(t, f.AddNodes(ctx, 3, fleet.Program{
 		Path: self, Args: []string{"-mcp", list},
 		Env: []string{childEnv + "=ladder-node", openai.EnvKey + "=none", "OPENAI_BASE_URL=" + models.url},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	user, password := f.OperatorLogin()
-	c, err := client.Connect(ctx, f.URLs(0), &client.Options{User: user, Password: password})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := must.Get(client.Connect(ctx, f.URLs(0), &client.Options{User: user, Password: password}))(t)
+	t.Cleanup(func() { must.Report(t, c.Close()) })
 
 	type outcome struct {
 		story string
@@ -117,9 +96,7 @@ func TestFleetLadder(t *testing.T) {
 		}
 	}
 	for _, p := range f.Nodes() {
-		if err := p.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Kill())
 		for _, r := range held[p.IP()] {
 			got := <-ends[r.Dir]
 			if got.err != nil {
@@ -134,12 +111,8 @@ func TestFleetLadder(t *testing.T) {
 			}
 		}
 		t.Logf("%s was killed in the middle of %d examples", p.Name, len(held[p.IP()]))
-		if err := p.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Up(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Start())
+		must.Do(t, p.Up(ctx))
 		delete(held, p.IP())
 	}
 	if len(held) > 0 {
@@ -150,10 +123,7 @@ func TestFleetLadder(t *testing.T) {
 // ladderGolden is what an example comes to in one process.
 func ladderGolden(t *testing.T, r ladder.Rung) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "examples", "testdata", r.Dir+".txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join("..", "examples", "testdata", r.Dir+".txt")))(t)
 	return string(data)
 }
 
@@ -174,10 +144,7 @@ type ladderModels struct {
 
 func newLadderModels(t *testing.T, ip string, all []ladder.Rung) *ladderModels {
 	t.Helper()
-	scripts, err := ladder.Models(all...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	scripts := must.Get(ladder.Models(all...))(t)
 	m := &ladderModels{scripts: scripts, of: map[string]string{}, middle: map[string]int{}, at: map[string]chan string{}, seen: map[string]int{}}
 	for _, r := range all {
 		for _, name := range r.Answers() {
@@ -187,24 +154,14 @@ func newLadderModels(t *testing.T, ip string, all []ladder.Rung) *ladderModels {
 		if len(calls) == 0 {
 			t.Fatalf("%s makes no model call to be killed at", r.Dir)
 		}
-		n, err := strconv.Atoi(calls[len(calls)-1][1]) // the last line is about the whole run
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(strconv.Atoi(calls[len(calls)-1][1]))(t) // the last line is about the whole run
 		m.middle[r.Dir], m.at[r.Dir] = (n+1)/2, make(chan string, 1)
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", net.JoinHostPort(ip, "0")))(t)
 	m.url = fmt.Sprintf("http://%s/v1", l.Addr())
 	server := &http.Server{Handler: m, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, server.Close()) })
 	return m
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/testkit/fleet"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -21,30 +22,17 @@ func TestFleetRights(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	f, err := fleet.Start(ctx, &fleet.Options{Dir: t.TempDir(), Servers: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	f := must.Get(fleet.Start(ctx, &fleet.Options{Dir: t.TempDir(), Servers: 1}))(t)
+	t.Cleanup(func() { must.Report(t, f.Close()) })
 	refused := make(chan struct{}, 1)
 	user, password := f.NodeLogin()
-	nc, err := nats.Connect(f.URLs(0), nats.UserInfo(user, password), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	nc := must.Get(nats.Connect(f.URLs(0), nats.UserInfo(user, password), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if strings.Contains(err.Error(), "STREAM.DELETE") {
 			refused <- struct{}{}
 		}
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(t)
 	allowed := map[string]bool{"KV_" + messages.BucketNode: true}
 	for _, name := range []string{
 		"KV_" + messages.BucketNode, messages.EventStream(1, 0), messages.EventStream(1, 63), messages.StreamTasks,

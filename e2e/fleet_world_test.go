@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/testkit/fleet"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm/openai"
 )
 
@@ -68,9 +69,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^%s$' ./e2e -seed %d", t.Name(), seed)
 	if *flagKeep != "" {
 		w.dir = filepath.Join(*flagKeep, fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), seed))
-		if err := errors.Join(os.RemoveAll(w.dir), os.MkdirAll(w.dir, 0o700)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.RemoveAll(w.dir), os.MkdirAll(w.dir, 0o700)))
 	} else {
 		w.dir = t.TempDir()
 	}
@@ -81,19 +80,11 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	if err != nil {
 		w.fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := w.f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, w.f.Close()) })
 	if w.model, err = newModelHost(w.f.Self(), crand.Text(), "testdata/fleet.txtar", w.path("model.jsonl"), 30*time.Millisecond); err != nil {
 		w.fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := w.model.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, w.model.close()) })
 	if err := errors.Join(os.Mkdir(w.path("files"), 0o700), os.Mkdir(w.path("stalls"), 0o700), os.WriteFile(w.path("files", "all.txt"), []byte("start\n"), 0o600)); err != nil {
 		w.fatal(err)
 	}
@@ -132,11 +123,7 @@ func newWorld(t *testing.T, seed uint64, s shape) *world {
 	if w.load, err = newClients(w.f, seed, s.steady, w.path("history.jsonl"), w.path("told.jsonl"), w.path("witness.jsonl")); err != nil {
 		w.fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := w.load.close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, w.load.close()) })
 	if w.tail, err = followLineage(ctx, w.f.URLs(0)); err != nil {
 		w.fatal(err)
 	}

@@ -13,34 +13,25 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestFORMATTool runs the program in JavaScript that messages/FORMAT.md shows,
 // and the command under it, whose agent calls the program's tool.
 func TestFORMATTool(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "messages", "FORMAT.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("..", "messages", "FORMAT.md")))(t)
 	command := regexp.MustCompile("(?m)^`rath (run [^`\"]*)\"([^`\"]*)\"`").FindStringSubmatch(string(text))
 	if command == nil {
 		t.Fatal("FORMAT.md does not say how to call the tool")
 	}
-	script, err := filepath.Abs(filepath.Join("testdata", "format_tool.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := must.Get(filepath.Abs(filepath.Join("testdata", "format_tool.txtar")))(t)
 	d := startDev(t, "--script", script)
 	program := filepath.Join(installJS(t), "tool.mjs")
-	if err := os.WriteFile(program, []byte(blockOf(t, "FORMAT.md", string(text), "js", 0)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(program, []byte(blockOf(t, "FORMAT.md", string(text), "js", 0)), 0o644))
 	tool := d.begin(exec.Command("node", program))
 
-	nc, err := nats.Connect(readmeAddress)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(readmeAddress))(t)
 	defer nc.Close()
 	tool.until("announced tool", func() bool {
 		m, err := nc.Request("rath.query.default.tools", []byte("{}"), time.Second)
@@ -55,26 +46,16 @@ func TestFORMATTool(t *testing.T) {
 // it, and prints what it changed.
 func TestFORMATFiles(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "messages", "FORMAT.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	script, err := filepath.Abs(filepath.Join("testdata", "format_files.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	d := startDev(t, "--script", script)
 	install, dir := installJS(t), t.TempDir()
 	program := filepath.Join(install, "files.mjs")
-	if err := os.WriteFile(program, []byte(blockOf(t, "FORMAT.md", string(text), "js", 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(program, []byte(blockOf(t, "FORMAT.md", string(text), "js", 1)), 0o644))
 	for name, data := range map[string]string{"a.txt": "one\ntwo\n", "sub/big": strings.Repeat("0123456789abcdef", 50_000), ".git/config": "[core]", "empty": ""} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644))
 	}
 	out, err := exec.CommandContext(t.Context(), "node", program, readmeAddress, dir, "edit it").CombinedOutput()
 	if err != nil || string(out) != "--- a.txt\n-two\n+three\n" {

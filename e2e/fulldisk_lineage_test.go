@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 var flagFull = flag.Int("full", 3, "how often TestFullDiskLineage fills the disk")
@@ -28,10 +30,7 @@ func TestFullDiskLineage(t *testing.T) {
 	d := newDesk(t)
 	store := []string{"--store", filepath.Join(at.mount, "store")}
 	dev, url := d.dev(store...)
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond)))(t)
 	defer nc.Close()
 	for round := range *flagFull {
 		ctx, stop := context.WithCancel(t.Context())

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rathcluster/rath/internal/testkit/fleet"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/node"
 )
@@ -36,10 +37,7 @@ func init() {
 // fill takes all that is free, at once as far as the file system can.
 func (d *disk) fill() {
 	d.t.Helper()
-	f, err := os.Create(filepath.Join(d.mount, "fill"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	f := must.Get(os.Create(filepath.Join(d.mount, "fill")))(d.t)
 	defer f.Close()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		var st unix.Statfs_t
@@ -57,9 +55,7 @@ func (d *disk) fill() {
 				return
 			}
 		}
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		must.Do(d.t, err)
 	}
 	d.t.Fatal("the disk does not fill up")
 }
@@ -67,9 +63,7 @@ func (d *disk) fill() {
 // free gives it back.
 func (d *disk) free() {
 	d.t.Helper()
-	if err := os.Remove(filepath.Join(d.mount, "fill")); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Do(d.t, os.Remove(filepath.Join(d.mount, "fill")))
 }
 
 // submitter submits tasks as another program does, and notes which are
@@ -146,10 +140,7 @@ func fullDisk(t *testing.T, after time.Duration) {
 	for _, id := range waiting {
 		rath("submit", "agent", "-m", "wait", "--id", id).want(t, 0)
 	}
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond)))(t)
 	defer nc.Close()
 	s := &submitter{nc: nc, refused: map[string]int{}}
 	ctx, stop := context.WithCancel(t.Context())
@@ -224,10 +215,7 @@ func fullDisk(t *testing.T, after time.Duration) {
 	}
 	at.free()
 	dev, url = d.dev(append(store, "--script", "model.txtar")...)
-	again, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(nats.Connect(url))(t)
 	defer again.Close()
 	for _, id := range waiting {
 		succeeds(t, again, id+"-again")
@@ -386,9 +374,7 @@ func TestSlowDisk(t *testing.T) {
 func (d *disk) throttle(pid int) func(writes int) {
 	d.t.Helper()
 	var st unix.Stat_t
-	if err := unix.Stat(d.mount, &st); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Do(d.t, unix.Stat(d.mount, &st))
 	device := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev))
 	put := func(name, text string) {
 		d.t.Helper()
@@ -401,10 +387,7 @@ func (d *disk) throttle(pid int) func(writes int) {
 		root, file, format, most = "/sys/fs/cgroup", "io.max", "%s wiops=%d", 1<<30
 		put(filepath.Join(root, "cgroup.subtree_control"), "+io")
 	}
-	home, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	home := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)))(d.t)
 	group := filepath.Join(root, fmt.Sprintf("rath-e2e-%d", pid))
 	if err := os.Mkdir(group, 0o755); err != nil {
 		d.t.Fatalf("throttle a disk: %v (cgroups of the process: %s)", err, home)

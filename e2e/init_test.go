@@ -19,20 +19,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm/scripted"
 )
 
 // modelServer speaks the OpenAI protocol and answers from a script.
 func modelServer(t *testing.T, name string, script []byte) *httptest.Server {
 	t.Helper()
-	s, err := scripted.Parse(name, script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := scripted.New(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(scripted.Parse(name, script))(t)
+	m := must.Get(scripted.New(s, nil))(t)
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)
 	return srv
@@ -50,9 +45,7 @@ func without(env []string) []string {
 // its workflow with a plain NATS client.
 func TestInit(t *testing.T) {
 	repo, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	d := newDesk(t)
 	d.rath("init", "review", "--replace", repo).want(t, 0, "review/go.mod", "review/workflow.go", "review/workflow_test.go",
 		"review/main.go", "review/Dockerfile", "go test ./...", "go run .")
@@ -67,9 +60,7 @@ func TestInit(t *testing.T) {
 	command(t, dir, env, "go", "build", "-o", "node", ".")
 
 	script, err := os.ReadFile(filepath.Join(dir, "testdata", "model.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	model := modelServer(t, "model.txtar", script)
 	cmd := exec.Command(filepath.Join(dir, "node"), "-port", "-1")
 	node := (&desk{t: t, dir: dir, env: []string{
@@ -80,17 +71,11 @@ func TestInit(t *testing.T) {
 	url := up.FindStringSubmatch(node.stderr.String())[1]
 
 	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer nc.Close()
 	results, err := nc.SubscribeSync("rath.run.default.first.result")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, nc.Flush())
 	if ack := request(t, nc, "rath.task.default.anonymous.review", `{"id":"first","input":"tides"}`); !strings.Contains(ack, `"stream":"TASKS"`) {
 		t.Fatalf("submit: %s", ack)
 	}
@@ -116,19 +101,13 @@ func TestInit(t *testing.T) {
 // what tests of dependencies need as well, which the module proxy of this
 // environment has.
 func TestInitTidy(t *testing.T) {
-	repo, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := must.Get(filepath.Abs(".."))(t)
 	d := newDesk(t)
 	d.rath("init", "review", "--replace", repo).want(t, 0)
 	dir := filepath.Join(d.dir, "review")
 	env := append(without(os.Environ()), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GOWORK=off")
 	command(t, dir, env, "go", "mod", "tidy")
-	before, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(os.ReadFile(filepath.Join(dir, "go.mod")))(t)
 	if !bytes.Contains(before, fmt.Appendf(nil, "replace github.com/rathcluster/rath => %s", repo)) {
 		t.Errorf("tidy removed the checkout:\n%s", before)
 	}
@@ -139,14 +118,9 @@ func TestInitTidy(t *testing.T) {
 func TestInitRefuses(t *testing.T) {
 	d := newDesk(t)
 	d.rath("init", "mine", "--replace", "..").want(t, 3, "no go.mod", "--replace")
-	if err := os.Mkdir(filepath.Join(d.dir, "mine"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(d.dir, "mine"), 0o755))
 	d.file("mine/workflow.go", "package mine\n")
-	repo, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	repo := must.Get(filepath.Abs(".."))(t)
 	d.rath("init", "mine", "--replace", repo).want(t, 4, "mine holds files already", "new directory")
 	if data, err := os.ReadFile(filepath.Join(d.dir, "mine", "workflow.go")); err != nil || string(data) != "package mine\n" {
 		t.Errorf("the file is now %q, %v", data, err)

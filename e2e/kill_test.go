@@ -28,6 +28,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/node"
@@ -118,21 +119,10 @@ func (i *installation) Write(p []byte) (int, error) {
 func install(t *testing.T) *installation {
 	t.Helper()
 	i := &installation{t: t, store: t.TempDir(), dir: t.TempDir(), count: filepath.Join(t.TempDir(), "count")}
-	data, err := os.ReadFile("testdata/twenty.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	script, err := scripted.Parse("twenty.txtar", data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := script.WriteFiles(i.dir); err != nil {
-		t.Fatal(err)
-	}
-	m, err := scripted.New(script, &scripted.Options{Log: i})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("testdata/twenty.txtar"))(t)
+	script := must.Get(scripted.Parse("twenty.txtar", data))(t)
+	must.Get(script.WriteFiles(i.dir))(t)
+	m := must.Get(scripted.New(script, &scripted.Options{Log: i}))(t)
 	i.model = httptest.NewServer(m)
 	t.Cleanup(i.model.Close)
 	return i
@@ -171,9 +161,7 @@ func (i *installation) start() *process {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		i.t.Fatal(err)
-	}
+	must.Do(i.t, err)
 	p := &process{cmd: cmd}
 	i.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	lines := bufio.NewScanner(out)
@@ -189,17 +177,13 @@ func (i *installation) start() *process {
 
 func (p *process) kill(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.cmd.Process.Kill())
 	_ = p.cmd.Wait()
 }
 
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("the node did not stop cleanly: %v", err)
 	}
@@ -207,10 +191,7 @@ func (p *process) stop(t *testing.T) {
 
 func (p *process) connect(t *testing.T) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(p.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(p.url))(t)
 	return nc
 }
 
@@ -267,23 +248,13 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), time.Minute)
 	defer cancel()
-	c, stop, err := bus(ctx, filepath.Join(i.store, "nats"), streams.Fsync)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	defer func() {
-		if err := stop(); err != nil {
-			i.t.Error(err)
-		}
-	}()
+	c, stop := must.Pair(bus(ctx, filepath.Join(i.store, "nats"), streams.Fsync))(i.t)
+	defer func() { must.Report(i.t, stop()) }()
 	stories, attempts, recorded = map[string][]string{}, map[string]uint64{}, map[string]uint64{}
 	values := journal.NewValues(c.Logs.Log())
 	for _, id := range runs {
 		k := session.Key{Tenant: session.DefaultTenant, ID: c.Logs.HomeOf(session.DefaultTenant, run.ID(id))}
-		s, err := values.At(ctx, session.Ref{Key: k})
-		if err != nil {
-			i.t.Fatal(err)
-		}
+		s := must.Get(values.At(ctx, session.Ref{Key: k}))(i.t)
 		story := []string{fmt.Sprintf("version %d head %s", s.Ref().Version, s.Placement().Head)}
 		for _, c := range s.Chunks() {
 			line := []string{fmt.Sprintf("%s %s head %s %s", c.Kind(), c.Origin().Agent, c.Origin().Placement.Head, elapsedMS.ReplaceAllString(c.Text(), ""))}
@@ -294,22 +265,14 @@ func (i *installation) read(runs []string) (stories map[string][]string, attempt
 		}
 		stories[id] = story
 		for e, err := range c.Logs.Log().Read(ctx, k, commitlog.Position{}) {
-			if err != nil {
-				i.t.Fatal(err)
-			}
+			must.Do(i.t, err)
 			for _, ev := range e.Commit.Events {
 				switch ev.Kind {
 				case journal.KindClaimed:
-					v, err := journal.Decode[journal.Claimed](ev)
-					if err != nil {
-						i.t.Fatal(err)
-					}
+					v := must.Get(journal.Decode[journal.Claimed](ev))(i.t)
 					attempts[id] = v.Attempt
 				case journal.KindStepCompleted:
-					v, err := journal.Decode[journal.StepCompleted](ev)
-					if err != nil {
-						i.t.Fatal(err)
-					}
+					v := must.Get(journal.Decode[journal.StepCompleted](ev))(i.t)
 					if v.Kind == journal.StepTool && v.Name == "count" {
 						recorded[v.Call] = v.Attempt
 					}
@@ -381,9 +344,7 @@ func (i *installation) checkModel(seed uint64) {
 	seen := map[string]int{}
 	for line := range bytes.Lines(i.witness.Bytes()) {
 		var e scripted.Entry
-		if err := json.Unmarshal(line, &e); err != nil {
-			i.t.Fatal(err)
-		}
+		must.Do(i.t, json.Unmarshal(line, &e))
 		key := fmt.Sprint(e.Step, " try ", max(e.Try, 1))
 		if seen[key]++; seen[key] > 1 {
 			i.t.Errorf("the model was asked twice for %s (seed %d)", key, seed)
@@ -397,10 +358,7 @@ func (i *installation) checkModel(seed uint64) {
 // outcome is that of an execution which took place.
 func (i *installation) checkCount(attempts, recorded map[string]uint64, seed uint64) {
 	i.t.Helper()
-	data, err := os.ReadFile(i.count)
-	if err != nil {
-		i.t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(i.count))(i.t)
 	seen := map[string]int{}
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
@@ -461,10 +419,7 @@ func TestKillInsideEffect(t *testing.T) {
 	}
 	nc.Close()
 	p.stop(t)
-	data, err := os.ReadFile(i.count)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(i.count))(t)
 	if n := strings.Count(string(data), "pay pay/"); n != 1 {
 		t.Errorf("the call was executed %d times:\n%s", n, data)
 	}

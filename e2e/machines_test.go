@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cluster"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestOperationsMachines types the lines of docs/operations.md about machines of
@@ -63,10 +64,7 @@ func TestOperationsMachines(t *testing.T) {
 	if !typed["bin/rath node"] || !typed["bin/rath cluster"] {
 		t.Errorf("the section types %v", typed)
 	}
-	key, err := os.ReadFile(filepath.Join(dir, "gossip.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(os.ReadFile(filepath.Join(dir, "gossip.key")))(t)
 	if _, err := cluster.ParseKey(strings.TrimSpace(string(key))); err != nil {
 		t.Error(err)
 	}

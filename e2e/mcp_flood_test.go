@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 var flagFlood = flag.Duration("flood", 30*time.Second, "how long TestMCPFlood floods a node")
@@ -83,9 +85,7 @@ func TestMCPFlood(t *testing.T) {
 	}))
 	defer srv.Close()
 	d := newDesk(t, "RATH_MCP=mcp.yaml")
-	if err := os.Mkdir(filepath.Join(d.dir, "work"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(d.dir, "work"), 0o755))
 	d.file("work/flood.sh", floodServer)
 	d.file("mcp.yaml", "servers:\n  box: {command: sh flood.sh}\n  far: {url: "+srv.URL+"}\n")
 	d.file("m.txtar", floodScript)
@@ -96,15 +96,9 @@ func TestMCPFlood(t *testing.T) {
 			d.rath("show", "@last", "--format", "json").want(t, 0, "MCP server "+name+" during "+name+"__echo: it sent messages that nothing asked for")
 		}
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", dev.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", dev.cmd.Process.Pid)))(t)
 	_, after, _ := strings.Cut(string(status), "VmHWM:")
-	kb, err := strconv.Atoi(strings.Fields(after)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	kb := must.Get(strconv.Atoi(strings.Fields(after)[0]))(t)
 	t.Logf("at most %d MB resident", kb>>10)
 	if kb > 300<<10 {
 		t.Errorf("the node took %d MB", kb>>10)

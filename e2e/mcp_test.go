@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // mcpModules are MCP servers that are written by others.
@@ -55,9 +57,7 @@ func TestMCPServers(t *testing.T) {
 	installModules(t, d.dir, d.env, mcpModules...)
 	at := func(name string) string { return filepath.Join(d.dir, name) }
 	bin := at("node_modules/.bin/mcp-server-")
-	if err := os.Mkdir(at("shared"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(at("shared"), 0o755))
 	d.file("mcp.yaml", fmt.Sprintf(`servers:
   everything: {where: host, command: "echo $$ > %[1]s; tee -a %[2]s | %[3]severything"}
   files: {where: host, command: [%[3]sfilesystem, %[4]s]}
@@ -77,22 +77,13 @@ func TestMCPServers(t *testing.T) {
 
 	const called = `"name":"trigger-long-running-operation"`
 	count := func() int {
-		data, err := os.ReadFile(at("calls"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(at("calls")))(t)
 		return strings.Count(string(data), called)
 	}
 	j := d.start("run", "--mcp", "everything", "--script", "m.txtar", "-m", "wait", "-q")
 	j.until("call", func() bool { return count() > 0 })
-	data, err := os.ReadFile(at("pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(at("pid")))(t)
+	pid := must.Get(strconv.Atoi(strings.TrimSpace(string(data))))(t)
 	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil { // its group
 		t.Fatal(err)
 	}

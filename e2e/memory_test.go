@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
@@ -70,10 +71,7 @@ text: I do not know.
 // program in JavaScript that writes one.
 func TestNoteOfAKilledNode(t *testing.T) {
 	d := startDev(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	listen := fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
 	models := d.start("models", "serve", "--script", d.file("keeper.txtar", keeperScript), "--listen", listen)
 	models.until("model", func() bool { return strings.Contains(models.stdout.String(), "OPENAI_BASE_URL") })
@@ -95,9 +93,7 @@ func TestNoteOfAKilledNode(t *testing.T) {
 
 	js := installJS(t)
 	program := filepath.Join(js, "notes.mjs")
-	if err := os.WriteFile(program, []byte(blockOf(t, clientsPage, document(t, clientsPage), "js", 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(program, []byte(blockOf(t, clientsPage, document(t, clientsPage), "js", 1)), 0o644))
 	if out := d.program("node", program); !strings.Contains(out, "done: true") || !strings.Contains(out, "Slugs skip empty words.") {
 		t.Errorf("node notes.mjs says %s", out)
 	}

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -61,18 +62,13 @@ type recorder struct {
 
 func record(t *testing.T, target string) *recorder {
 	t.Helper()
-	to, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := must.Get(url.Parse(target))(t)
 	r := &recorder{asked: map[string][]string{}}
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	proxy.ErrorLog = log.New(io.Discard, "", 0) // an answer that breaks off is meant to
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		r.mu.Lock()
 		r.asked[req.URL.Path] = append(r.asked[req.URL.Path], string(body))
 		r.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -60,10 +61,7 @@ func poisonChild() error {
 // node. The fleet goes on and names the runs.
 func TestPoison(t *testing.T) {
 	const poisoned, others = 3, 40
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(os.Executable())(t)
 	d := newDesk(t, childEnv+"=poison")
 	dev := d.start("dev", "--nodes", "3", "--node", program, "--port", "4229")
 	t.Cleanup(func() {

@@ -27,6 +27,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -117,9 +118,7 @@ func newDiskOf(t *testing.T, size int64) *disk {
 	if err == nil {
 		err = errors.Join(f.Truncate(size), f.Close(), os.Mkdir(d.mount, 0o755))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	d.run("mkfs.ext4", "-q", "-F", "-m", "0", d.image)
 	d.up()
 	t.Cleanup(func() { _ = unix.Unmount(d.mount, 0) })
@@ -145,10 +144,7 @@ const (
 // cut ends the file system at once.
 func (d *disk) cut() {
 	d.t.Helper()
-	f, err := os.Open(d.mount)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	f := must.Get(os.Open(d.mount))(d.t)
 	defer f.Close()
 	if err := unix.IoctlSetPointerInt(int(f.Fd()), ext4Shutdown, shutdownWithoutSync); err != nil {
 		d.t.Fatalf("cut the power of %s: %v", d.mount, err)
@@ -196,9 +192,7 @@ func cutDuringCommits(t *testing.T, level streams.Level, after int) (total, lost
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var acks []acked
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
@@ -217,9 +211,7 @@ func cutDuringCommits(t *testing.T, level streams.Level, after int) (total, lost
 		if acks = append(acks, a); len(acks) == after {
 			halt(t, cmd.Process)
 			d.cut()
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Process.Kill())
 		}
 	}
 	_, _ = io.Copy(io.Discard, out)
@@ -233,9 +225,7 @@ func cutDuringCommits(t *testing.T, level streams.Level, after int) (total, lost
 // halt stops all threads of a process.
 func halt(t *testing.T, p *os.Process) {
 	t.Helper()
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Signal(syscall.SIGSTOP))
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		running := 0
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
@@ -271,11 +261,7 @@ func countLost(t *testing.T, store string, level streams.Level, acks []acked) (l
 		}
 		t.Fatalf("open the store after the power cut: %v", err)
 	}
-	defer func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer func() { must.Report(t, stop()) }()
 	return missing(ctx, t, c.Logs.Log(), acks)
 }
 

@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // readmeAddress is where the documents say that a node of `rath dev` listens, and
@@ -36,10 +38,7 @@ const (
 // document returns the text of a document, named from the repository's root.
 func document(t *testing.T, page string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(page)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join("..", filepath.FromSlash(page))))(t)
 	return string(data)
 }
 
@@ -74,9 +73,7 @@ func startDev(t *testing.T, args ...string) *desk {
 	if err != nil {
 		t.Fatalf("the documents' programs need %s, which something else uses: %v", readmeAddress, err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Close())
 	d := newDesk(t)
 	node := d.start(append([]string{"dev"}, args...)...)
 	t.Cleanup(func() {
@@ -107,9 +104,7 @@ func installJS(t *testing.T, files ...string) (dir string) {
 	// The programs that read the files of a head also need what FORMAT.md names for it.
 	installModules(t, dir, os.Environ(), append(strings.Fields(install[1])[1:], "fzstd")...)
 	for _, name := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(firstBlock(t, jsPages[name], "js")), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(firstBlock(t, jsPages[name], "js")), 0o644))
 	}
 	return dir
 }
@@ -163,24 +158,16 @@ func TestREADMEJavaScript(t *testing.T) {
 // takes twenty seconds, with the program of docs/clients.md.
 func TestREADMECancel(t *testing.T) {
 	script, err := filepath.Abs(filepath.Join("testdata", "readme_slow.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	d := startDev(t, "--script", script)
 	d.dir = installJS(t, "hello.mjs", "cancel.mjs")
 
 	nc, err := nats.Connect(readmeAddress)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer nc.Close()
 	deltas, err := nc.SubscribeSync("rath.run.default.*.delta")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, nc.Flush())
 
 	hello := d.begin(exec.Command("node", "hello.mjs"))
 	m, err := deltas.NextMsg(programTimeout)
@@ -211,10 +198,7 @@ func TestREADMECancel(t *testing.T) {
 func TestClientsPython(t *testing.T) {
 	need(t, "python3", "python3")
 	d := startDev(t)
-	module, err := os.ReadFile(filepath.Join("testdata", "readme_nats.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := must.Get(os.ReadFile(filepath.Join("testdata", "readme_nats.py")))(t)
 	for name, text := range map[string]string{"nats.py": string(module), "hello.py": firstBlock(t, clientsPage, "python")} {
 		d.file(name, text)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/protection"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -112,9 +113,7 @@ func (p *poweredNode) start(play int) (cmd *exec.Cmd, url string, lines *bufio.S
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	p.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	lines = bufio.NewScanner(out)
 	for lines.Scan() {
@@ -197,9 +196,7 @@ func (p *poweredNode) cut(play, after int) (commits []acked, tasks []run.ID) {
 			cut = true
 			halt(p.t, cmd.Process)
 			p.d.cut()
-			if err := cmd.Process.Kill(); err != nil {
-				p.t.Fatal(err)
-			}
+			must.Do(p.t, cmd.Process.Kill())
 		}
 	}
 	_ = cmd.Wait()
@@ -223,10 +220,7 @@ func (p *poweredNode) lost(commits []acked, tasks []run.ID) (lostCommits, lostTa
 	}()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 8*time.Minute) // thousands of tasks
 	defer cancel()
-	c, err := client.Connect(ctx, url, nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	c := must.Get(client.Connect(ctx, url, nil))(p.t)
 	defer c.Close()
 	var gone atomic.Int64
 	next := make(chan run.ID)
@@ -256,14 +250,9 @@ func (p *poweredNode) lost(commits []acked, tasks []run.ID) (lostCommits, lostTa
 	}
 	close(next)
 	work.Wait()
-	n, err := node.Attach(ctx, &node.Options{Store: p.store})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	n := must.Get(node.Attach(ctx, &node.Options{Store: p.store}))(p.t)
 	lostCommits = missing(ctx, p.t, n.Log(), commits)
-	if err := n.Close(); err != nil {
-		p.t.Error(err)
-	}
+	must.Report(p.t, n.Close())
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	return lostCommits, int(gone.Load())

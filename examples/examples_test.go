@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/examples/ladder"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/node"
 )
@@ -35,15 +36,10 @@ func TestMain(m *testing.M) {
 func golden(t *testing.T, file, got string, write bool) {
 	t.Helper()
 	if write && *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(file))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("it is not %s any more; if that is right, write it again with -update (-want +got):\n%s", file, diff)
 	}
@@ -53,14 +49,8 @@ func golden(t *testing.T, file, got string, write bool) {
 func TestInProcess(t *testing.T) {
 	for _, r := range examples.Ladder() {
 		t.Run(r.Dir, func(t *testing.T) {
-			models, err := ladder.Models(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			story, err := r.InProcess(t.Context(), models, "", io.Discard)
-			if err != nil {
-				t.Fatal(err)
-			}
+			models := must.Get(ladder.Models(r))(t)
+			story := must.Get(r.InProcess(t.Context(), models, "", io.Discard))(t)
 			golden(t, filepath.Join("testdata", r.Dir+".txt"), ladder.Plain(story), true)
 		})
 	}
@@ -69,42 +59,19 @@ func TestInProcess(t *testing.T) {
 // TestNode runs all of them at one node, as a client does.
 func TestNode(t *testing.T) {
 	all := examples.Ladder()
-	models, err := ladder.Models(all...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := ladder.Servers(t.TempDir(), nil, all...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	models := must.Get(ladder.Models(all...))(t)
+	list := must.Get(ladder.Servers(t.TempDir(), nil, all...))(t)
 	var offered []flow.Registration
 	for _, r := range all {
 		offered = append(offered, r.Registration())
 	}
-	n, err := node.Start(t.Context(), &node.Options{Store: t.TempDir(), Models: models, MCPList: list, Workflows: offered, Unsafe: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	n := must.Get(node.Start(t.Context(), &node.Options{Store: t.TempDir(), Models: models, MCPList: list, Workflows: offered, Unsafe: true}))(t)
+	t.Cleanup(func() { must.Report(t, n.Close()) })
+	c := must.Get(n.Client(t.Context()))(t)
+	t.Cleanup(func() { must.Report(t, c.Close()) })
 	for _, r := range all {
 		t.Run(r.Dir, func(t *testing.T) {
-			story, err := r.Submit(t.Context(), c, "", "", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			story := must.Get(r.Submit(t.Context(), c, "", "", nil))(t)
 			golden(t, filepath.Join("testdata", r.Dir+".txt"), ladder.Plain(story), false)
 		})
 	}
@@ -119,9 +86,7 @@ func TestStreams(t *testing.T) {
 			continue
 		}
 		var out strings.Builder
-		if err := r.Play(t.Context(), &out, io.Discard); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Play(t.Context(), &out, io.Discard))
 		pieces, story, _ := strings.Cut(out.String(), "SESSION\n")
 		golden(t, filepath.Join("testdata", r.Dir+".pieces.txt"), pieces, true)
 		golden(t, filepath.Join("testdata", r.Dir+".txt"), "SESSION\n"+ladder.Plain(story), false)
@@ -131,14 +96,8 @@ func TestStreams(t *testing.T) {
 // TestRealModel: a model that the environment names takes the place of the script, and the
 // program says so.
 func TestRealModel(t *testing.T) {
-	script, err := scripted.Parse("model", []byte("-- any --\n\nI am another model.\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := scripted.New(script, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := must.Get(scripted.Parse("model", []byte("-- any --\n\nI am another model.\n")))(t)
+	m := must.Get(scripted.New(script, nil))(t)
 	server := httptest.NewServer(m)
 	defer server.Close()
 	t.Setenv("OPENAI_BASE_URL", server.URL+"/v1")
@@ -146,9 +105,7 @@ func TestRealModel(t *testing.T) {
 	t.Setenv("OPENAI_DEFAULT_MODEL", scripted.DefaultModel)
 	for _, r := range []ladder.Rung{hello.Rung(), provider.Rung()} {
 		var out, remarks strings.Builder
-		if err := r.Play(t.Context(), &out, &remarks); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Play(t.Context(), &out, &remarks))
 		says := r.Name + ": asks model scripted (OPENAI_DEFAULT_MODEL); unset it for the script\n"
 		if !strings.Contains(out.String(), ": I am another model.\n") || remarks.String() != says {
 			t.Errorf("%s says %q and %q", r.Dir, remarks.String(), out.String())
@@ -163,14 +120,8 @@ func TestPictures(t *testing.T) {
 			continue
 		}
 		t.Run(r.Dir, func(t *testing.T) {
-			models, err := ladder.Models(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			svg, err := r.Picture(t.Context(), models)
-			if err != nil {
-				t.Fatal(err)
-			}
+			models := must.Get(ladder.Models(r))(t)
+			svg := must.Get(r.Picture(t.Context(), models))(t)
 			golden(t, filepath.Join("..", "docs", "pictures", r.Dir+".svg"), svg+"\n", true)
 		})
 	}
@@ -185,10 +136,7 @@ var excerpt = regexp.MustCompile("(?ms)^```(?:go|text) (\\S+)\n(.*?)^```$")
 // TestTutorial: each block of the tutorial is a part of a file that the tests compile or
 // write, word for word, and the examples come in the order of the ladder.
 func TestTutorial(t *testing.T) {
-	page, err := os.ReadFile(tutorial)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(tutorial))(t)
 	text := string(page)
 	if all, named := strings.Count(text, "\n```"), len(excerpt.FindAllString(text, -1)); all != 2*named {
 		t.Errorf("%d fences of blocks, and %d blocks name a file", all, named)

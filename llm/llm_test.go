@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -126,14 +127,9 @@ func TestProviderEqualAndJSON(t *testing.T) {
 		FrequencyPenalty: new(0.1), PresencePenalty: new(0.2), Seed: new(int64(7)), MaxTokens: 9, Stop: []string{"x"},
 		ReasoningEffort: "low", ParallelToolCalls: new(false), ResponseFormat: json.RawMessage(`{"a": 1}`), Extra: json.RawMessage(`{"b": 2}`),
 	}
-	data, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(p))(t)
 	var q llm.Provider
-	if err := json.Unmarshal(data, &q); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(data, &q))
 	if !p.Equal(q) || !q.Equal(p) {
 		t.Errorf("changed by JSON: %s", data)
 	}
@@ -184,9 +180,7 @@ func TestRequestValidate(t *testing.T) {
 		Messages: append(user, llm.Message{Role: llm.Assistant, Calls: []session.ToolCall{{ID: "1", Name: "a"}}}, llm.Message{Role: llm.Tool, CallID: "1"}),
 		Tools:    []llm.ToolSpec{{Name: "a", Schema: `{"type":"object"}`}}, ToolChoice: "a", StepKey: "r1/2.fast.0/1",
 	}
-	if err := ok.Validate(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, ok.Validate())
 }
 
 func TestRedact(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/agents/notebook"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -43,26 +44,18 @@ func TestAddResource(t *testing.T) {
 	long := "# Guide\n\n" + strings.Repeat(paragraph, 12) + strings.Repeat("漢字", 3000) + "\n" + strings.Repeat("\n", 5000) + "The end about aardvarks."
 	s := &counted{Store: notebook.New(nil)}
 	for _, beside := range []string{uri, uri + "/notes", uri + "/1", "memory://resources/docs/other/000099"} {
-		if err := s.Write(t.Context(), beside, "stays", memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Write(t.Context(), beside, "stays", memory.Origin{}))
 	}
 	add := func(text string) int {
 		t.Helper()
-		n, err := memory.AddResource(t.Context(), s, uri, []byte(text), from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(memory.AddResource(t.Context(), s, uri, []byte(text), from))(t)
 		return n
 	}
 	text := func(n int) string {
 		t.Helper()
 		var b strings.Builder
 		for i := range n {
-			part, err := s.Read(t.Context(), fmt.Sprintf("%s/%06d", uri, i))
-			if err != nil {
-				t.Fatal(err)
-			}
+			part := must.Get(s.Read(t.Context(), fmt.Sprintf("%s/%06d", uri, i)))(t)
 			b.WriteString(part)
 		}
 		return b.String()
@@ -121,10 +114,7 @@ func TestPassages(t *testing.T) {
 		strings.Repeat("x", 10_000), strings.Repeat("word ", 5_000), strings.Repeat("é", 5_000), strings.Repeat("a\n\n", 4_000), strings.Repeat("\n", 3_000) + "x",
 	} {
 		s := notebook.New(nil)
-		n, err := memory.AddResource(t.Context(), s, "memory://resources/x", []byte(text), memory.Origin{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(memory.AddResource(t.Context(), s, "memory://resources/x", []byte(text), memory.Origin{}))(t)
 		var got strings.Builder
 		for i := range n {
 			part, err := s.Read(t.Context(), fmt.Sprintf("memory://resources/x/%06d", i))
@@ -144,13 +134,9 @@ func TestReadLevel(t *testing.T) {
 	s := notebook.New(nil)
 	const note, guide = "memory://user/note", "memory://resources/guide.md"
 	text := "# The guide\n\nSlugs join words\nwith hyphens. They skip empty words.\n\n## Limits\n\nAt most 80 characters! What is longer is cut.\n#no heading\n"
-	if err := s.Write(t.Context(), note, text, memory.Origin{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Write(t.Context(), note, text, memory.Origin{}))
 	long := strings.Repeat(text, 100)
-	if _, err := memory.AddResource(t.Context(), s, guide, []byte(long), memory.Origin{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(memory.AddResource(t.Context(), s, guide, []byte(long), memory.Origin{}))(t)
 	const abstract = "The guide: Slugs join words with hyphens. They skip empty words."
 	const overview = "# The guide\nSlugs join words with hyphens.\n## Limits\nAt most 80 characters!"
 	for _, tt := range []struct{ uri, level, want string }{
@@ -169,9 +155,7 @@ func TestReadLevel(t *testing.T) {
 		t.Errorf("overview of %d bytes %q: %v", len(got), got, err)
 	}
 	for text, want := range map[string]string{"": "", "## Only a title": "Only a title", strings.Repeat("word ", 200): strings.TrimSpace(strings.Repeat("word ", 79)) + "…", strings.Repeat("漢", 200): strings.Repeat("漢", 132) + "…"} {
-		if err := s.Write(t.Context(), note, text, memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Write(t.Context(), note, text, memory.Origin{}))
 		if got, err := memory.ReadLevel(t.Context(), s, note, memory.LevelAbstract); err != nil || got != want || len(got) > 400 {
 			t.Errorf("abstract of %.20q: %q, want %q: %v", text, got, want, err)
 		}
@@ -183,23 +167,17 @@ func TestReadLevel(t *testing.T) {
 		t.Errorf("another level: %v", err)
 	}
 	uncut := strings.Repeat("漢字", memory.MaxPassage) // nowhere to cut well
-	if _, err := memory.AddResource(t.Context(), s, guide, []byte(uncut), memory.Origin{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(memory.AddResource(t.Context(), s, guide, []byte(uncut), memory.Origin{}))(t)
 	if got, err := memory.ReadLevel(t.Context(), s, guide, memory.LevelFull); err != nil || got != uncut {
 		t.Errorf("a resource of %d bytes has %d: %v", len(uncut), len(got), err)
 	}
 	for i := range memory.MaxResource / memory.MaxText {
-		if err := s.Write(t.Context(), fmt.Sprintf("memory://agent/large/%d", i), strings.Repeat("x", memory.MaxText-1)+"\n", memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Write(t.Context(), fmt.Sprintf("memory://agent/large/%d", i), strings.Repeat("x", memory.MaxText-1)+"\n", memory.Origin{}))
 	}
 	if got, err := memory.ReadLevel(t.Context(), s, "memory://agent/large", memory.LevelFull); err != nil || len(got) != memory.MaxResource {
 		t.Errorf("as much as a resource has: %d bytes, %v", len(got), err)
 	}
-	if err := s.Write(t.Context(), "memory://agent/large/more", "x", memory.Origin{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Write(t.Context(), "memory://agent/large/more", "x", memory.Origin{}))
 	if _, err := memory.ReadLevel(t.Context(), s, "memory://agent/large", memory.LevelFull); !errors.Is(err, memory.ErrTooLarge) {
 		t.Errorf("too much: %v", err)
 	}

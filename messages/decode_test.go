@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -82,15 +83,11 @@ func TestTooLarge(t *testing.T) {
 	var task messages.Task
 	task.ID, task.Input = "r1", json.RawMessage(`"`+strings.Repeat(`\\`, messages.MaxInput/2-1)+`"`)
 	in, err := task.Run("acme", "agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	in.Session.ID = "home-1-0"
 	w := wire.WorkOf(journal.Work{Task: &in})
 	data, err := w.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	back, err := wire.DecodeWork(data)
 	if err != nil || back.Task.Digest() != in.Digest() {
 		t.Errorf("work of %d bytes: %v", len(data), err)
@@ -99,21 +96,12 @@ func TestTooLarge(t *testing.T) {
 
 func TestTaskRoundTrip(t *testing.T) {
 	want := fullTask()
-	data, err := want.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := messages.DecodeTask(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(want.Encode())(t)
+	got := must.Get(messages.DecodeTask(data))(t)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	in, err := got.Run("acme", "fix")
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(got.Run("acme", "fix"))(t)
 	if diff := cmp.Diff(want, messages.TaskOf(in)); diff != "" {
 		t.Errorf("through package run:\n%s", diff)
 	}
@@ -187,10 +175,7 @@ func TestControlSignals(t *testing.T) {
 
 func TestErrorsTravel(t *testing.T) {
 	for _, err := range []error{run.ErrBusy, run.ErrKeyReused, session.ErrNotFound, run.ErrNotSupported, fmt.Errorf("deep: %w", run.ErrState)} {
-		data, encErr := messages.Encode(wire.AnswerOf(err))
-		if encErr != nil {
-			t.Fatal(encErr)
-		}
+		data := must.Get(messages.Encode(wire.AnswerOf(err)))(t)
 		a, decErr := wire.DecodeAnswer(data)
 		if decErr != nil || a.Done || run.CodeOf(a.Err()) != run.CodeOf(err) || a.Err().Error() != messages.Text(err) {
 			t.Errorf("%v became %s: %v %v", err, data, a.Err(), decErr)
@@ -200,10 +185,7 @@ func TestErrorsTravel(t *testing.T) {
 		}
 	}
 	archived := &session.ArchivedError{Key: session.Key{Tenant: "acme", ID: "s1"}, File: "acme-s1.json", Time: time.UnixMilli(1795165200010), Fenced: true}
-	reply, err := messages.Encode(wire.ErrorOf(fmt.Errorf("read: %w", archived)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reply := must.Get(messages.Encode(wire.ErrorOf(fmt.Errorf("read: %w", archived))))(t)
 	got := wire.ReplyError(reply)
 	if a, ok := errors.AsType[*session.ArchivedError](got); !ok || a.Key.ID != "s1" || a.File != archived.File || !a.Time.Equal(archived.Time) || !a.Fenced || a.Partial ||
 		!errors.Is(got, session.ErrArchived) || run.CodeOf(got) != run.CodeOf(archived) {
@@ -223,10 +205,7 @@ func TestErrorsTravel(t *testing.T) {
 }
 
 func TestResults(t *testing.T) {
-	ended, err := journal.NewEvent(journal.KindEnded, journal.Ended{Run: "r1", State: run.TimedOut, Code: run.CodeDeadline, Error: "too late", Workflow: "fix", Attempt: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ended := must.Get(journal.NewEvent(journal.KindEnded, journal.Ended{Run: "r1", State: run.TimedOut, Code: run.CodeDeadline, Error: "too late", Workflow: "fix", Attempt: 2}))(t)
 	ended.Time = moment
 	e := commitlog.Entry{
 		Commit: commitlog.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Seq: 7, Events: []session.Event{session.ChunkEvent(session.UserText("x")), ended}},
@@ -236,14 +215,8 @@ func TestResults(t *testing.T) {
 	if len(rs) != 1 {
 		t.Fatalf("%d results", len(rs))
 	}
-	data, err := rs[0].Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := messages.DecodeResult(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(rs[0].Encode())(t)
+	r := must.Get(messages.DecodeResult(data))(t)
 	if r.Chain == nil || r.Chain.Hash != e.At.Hash.String() || r.Chain.Seq != 7 || r.EndedMS != moment.UnixMilli() || r.Session != "s1" {
 		t.Errorf("%+v", r)
 	}
@@ -268,10 +241,7 @@ func TestResults(t *testing.T) {
 		}
 	}
 	// A branch that lets go of the run.
-	away, err := journal.NewEvent(journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled, Code: run.CodeCancelled, Attempt: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	away := must.Get(journal.NewEvent(journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled, Code: run.CodeCancelled, Attempt: 2}))(t)
 	e.Commit.Events = []session.Event{away}
 	if rs := messages.Results(e, journal.Facts(e.Commit)); len(rs) > 0 {
 		t.Errorf("a session that is not the run's home ends it: %+v", rs)
@@ -316,9 +286,7 @@ func TestDeadLetter(t *testing.T) {
 
 func TestDeltaIsMarked(t *testing.T) {
 	data, err := messages.Encode(messages.Delta{Run: "r1", Session: "s1", Step: "1", Attempt: 1, N: 1, Text: "<b>"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want := `{"provisional":true,"run":"r1","session":"s1","step":"1","attempt":1,"n":1,"text":"<b>"}`; string(data) != want {
 		t.Errorf("got  %s\nwant %s", data, want)
 	}
@@ -396,12 +364,8 @@ func TestViews(t *testing.T) {
 func TestHeldEvent(t *testing.T) {
 	e := wire.TaskHeld("acme", "r1", "fix", wire.Error{Code: run.CodeBusy, Text: "no room"})
 	data, err := messages.Encode(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := validate(resolved(t, "event.v1"), data); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, err)
+	must.Report(t, validate(resolved(t, "event.v1"), data))
 	back, err := messages.DecodeEvent(data)
 	if err != nil || back.Kind != messages.KindHeld || back.Code != run.CodeBusy || back.State != "" || back.Summary != "task waits: no room" {
 		t.Errorf("%s: %v", data, err)
@@ -411,9 +375,7 @@ func TestHeldEvent(t *testing.T) {
 func TestRefusedEvent(t *testing.T) {
 	e := wire.Refused("acme", "r1", "fix", wire.Error{Code: run.CodeKeyReused, Text: strings.Repeat("語 ", 200)})
 	data, err := messages.Encode(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	back, err := messages.DecodeEvent(data)
 	if err != nil || back.Kind != messages.KindRefused || back.Code != run.CodeKeyReused || len([]rune(back.Summary)) > lineage.MaxSummary {
 		t.Errorf("%s: %v", data, err)

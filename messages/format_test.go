@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -95,10 +96,7 @@ func TestFormatKnowsTheSources(t *testing.T) {
 		{"control.go", `(?m)^\s*Verb[A-Z]\w*\s+= "([a-z_]+)"`},
 		{"query.go", `(?m)^\s*Query[A-Z]\w*\s+= "([a-z_]+)"`},
 	} {
-		code, err := os.ReadFile(src.file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		code := must.Get(os.ReadFile(src.file))(t)
 		found := regexp.MustCompile(src.pattern).FindAllStringSubmatch(string(code), -1)
 		if len(found) < 2 {
 			t.Errorf("%s: %d constants match %s", src.file, len(found), src.pattern)
@@ -161,9 +159,7 @@ func TestFormatExampleIsACommit(t *testing.T) {
 	if err != nil || hash != commitlog.HashOf([]byte(raw)) || len(c.Events) != 1 {
 		t.Errorf("%v", err)
 	}
-	if err := validate(resolved(t, "commit.v1"), []byte(raw)); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, validate(resolved(t, "commit.v1"), []byte(raw)))
 	if !strings.Contains(messages.Format(), "786,432") || commitlog.MaxCommit != 786_432 || commitlog.Format != 1 || session.Schema != 1 || journal.Schema != 1 {
 		t.Error("the numbers of FORMAT.md are not those of the code")
 	}
@@ -175,10 +171,7 @@ func TestFormatEscapes(t *testing.T) {
 	for r := range rune(0x100) {
 		all = append(all, r)
 	}
-	got, err := canonical.Marshal(string(all) + "\u2028\u2029\uffff😀")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(canonical.Marshal(string(all) + "\u2028\u2029\uffff😀"))(t)
 	var want strings.Builder
 	want.WriteByte('"')
 	short := map[rune]string{'\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '"': `\"`, '\\': `\\`}

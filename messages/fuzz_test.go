@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -17,10 +18,7 @@ import (
 func FuzzDecodeTask(f *testing.F) {
 	r := resolved(f, "task.v1")
 	full := fullTask()
-	data, err := full.Encode()
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := must.Get(full.Encode())(f)
 	f.Add(data)
 	for _, s := range []string{`{"id":"r1"}`, `{"id":"r1","input":[1e400,-0,"\ud800"]}`, `{"id":"r1","budget":{"tokens":5}}`, `{"id":"r1","fork_of":"s:1"}`, `{"id":"r1","deadline":"2026-11-20T15:04:05.123456789+13:37"}`} {
 		f.Add([]byte(s))
@@ -44,17 +42,13 @@ func FuzzDecodeTask(f *testing.F) {
 			t.Fatalf("%s cannot be sent again: %v", data, err)
 		}
 		back, err := messages.DecodeTask(again)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		in, err := task.Run("acme", "fix")
 		if err != nil {
 			t.Fatalf("%s: %v", data, err)
 		}
 		out, err := back.Run("acme", "fix")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		in.Input, out.Input = nil, nil // white space may go
 		if diff := cmp.Diff(in, out); diff != "" {
 			t.Error(diff)
@@ -65,10 +59,7 @@ func FuzzDecodeTask(f *testing.F) {
 // FuzzDecoders demands that none of the others panics.
 func FuzzDecoders(f *testing.F) {
 	for _, v := range full() {
-		data, err := messages.Encode(v)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := must.Get(messages.Encode(v))(f)
 		f.Add(data)
 	}
 	f.Fuzz(func(_ *testing.T, data []byte) {

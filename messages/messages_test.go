@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -44,24 +45,12 @@ func TestDecodeTaskErrors(t *testing.T) {
 // TestWorkKeepsDigest sends a task to another node: it must stay the same
 // task, to the byte of its input.
 func TestWorkKeepsDigest(t *testing.T) {
-	in, err := messages.DecodeTask([]byte(`{"id":"r1","input": {"a" : "<&>", "n": 1.50},"model":"m","tools":["x"],
-		"budget":{"tokens":5,"time_ms":1500},"deadline":"2030-01-02T03:04:05.678Z","fork_of":"s-1-0:4"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	task, err := in.Run("acme", "agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(messages.DecodeTask([]byte(`{"id":"r1","input": {"a" : "<&>", "n": 1.50},"model":"m","tools":["x"],
+		"budget":{"tokens":5,"time_ms":1500},"deadline":"2030-01-02T03:04:05.678Z","fork_of":"s-1-0:4"}`)))(t)
+	task := must.Get(in.Run("acme", "agent"))(t)
 	task.Session.ID, task.By, task.Via = "home-1-0", "ana", "r0"
-	data, err := json.Marshal(wire.WorkOf(journal.Work{Task: &task}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	back, err := wire.DecodeWork(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(wire.WorkOf(journal.Work{Task: &task})))(t)
+	back := must.Get(wire.DecodeWork(data))(t)
 	if diff := cmp.Diff(&task, back.Task); diff != "" {
 		t.Error(diff)
 	}
@@ -81,10 +70,7 @@ var objects = regexp.MustCompile(`(^|[:,\[])\{`)
 // a node that knows it takes it.
 func TestLaterReleases(t *testing.T) {
 	later := func(v any) string {
-		data, err := messages.Encode(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(messages.Encode(v))(t)
 		return strings.ReplaceAll(objects.ReplaceAllString(string(data), `$1{"added":[1.5],`), ",}", "}")
 	}
 	k := session.Key{Tenant: "acme", ID: "s1"}
@@ -163,9 +149,7 @@ func TestSubjects(t *testing.T) {
 
 func TestErrorKeepsItsCode(t *testing.T) {
 	data, err := json.Marshal(wire.Answer{Error: wire.ErrorOf(errors.Join(run.ErrState, session.ErrClosed))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	a, err := wire.DecodeAnswer(data)
 	if err != nil || !errors.Is(a.Err(), run.ErrState) {
 		t.Errorf("%s: %v, %v", data, a.Err(), err)

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
@@ -25,10 +26,7 @@ import (
 
 func schemaOf(t testing.TB, name string) *jsonschema.Schema {
 	t.Helper()
-	text, err := messages.SchemaOf(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(messages.SchemaOf(name))(t)
 	var s jsonschema.Schema
 	if err := json.Unmarshal(text, &s); err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -246,10 +244,7 @@ func TestSchemasDescribeTheTypes(t *testing.T) {
 				t.Fatal("no Go type is compared with this schema")
 			}
 			compare(t, name, s, s, reflect.TypeOf(v), map[string]string{"delta.v1": "provisional"}[name])
-			data, err := messages.Encode(v)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(messages.Encode(v))(t)
 			takes(t, s, r, data)
 		})
 		delete(samples, name)
@@ -268,14 +263,9 @@ func takes(t *testing.T, s *jsonschema.Schema, r *jsonschema.Resolved, data []by
 	}
 	for _, required := range s.Required {
 		var fields map[string]json.RawMessage
-		if err := json.Unmarshal(data, &fields); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(data, &fields))
 		delete(fields, required)
-		less, err := json.Marshal(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
+		less := must.Get(json.Marshal(fields))(t)
 		if validate(r, less) == nil {
 			t.Errorf("without %s the schema takes it", required)
 		}
@@ -487,20 +477,14 @@ func TestCommitSchema(t *testing.T) {
 		{Kind: "vendor.note", Schema: 3, Data: `{"any":"thing"}`},
 	}
 	for _, p := range payloads {
-		e, err := journal.NewEvent(p.kind, p.data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(journal.NewEvent(p.kind, p.data))(t)
 		events = append(events, e)
 	}
 	s := schemaOf(t, "commit.v1")
 	compareEvents(t, s, payloads)
 	for _, e := range events {
 		e.Time, e.Batch = moment, "r1/1"
-		raw, err := commitlog.Encode(commitlog.Commit{Key: key, Root: "s1", Seq: 1, Epoch: 1, Events: []session.Event{e}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(commitlog.Encode(commitlog.Commit{Key: key, Root: "s1", Seq: 1, Epoch: 1, Events: []session.Event{e}}))(t)
 		if err := validate(r, raw); err != nil {
 			t.Errorf("the schema refuses %s:\n%v", raw, err)
 		}
@@ -568,10 +552,7 @@ func TestRecordsSchema(t *testing.T) {
 	full := fullRecord()
 	placed := full
 	placed.K, placed.Kind, placed.Epoch = full.K+1, lineage.Placed, full.Epoch+1
-	data, err := lineage.EncodeStored([]lineage.Record{full, placed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(lineage.EncodeStored([]lineage.Record{full, placed}))(t)
 	takes(t, s, resolved(t, "records.v1"), data)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -47,9 +48,7 @@ func readYAML(t *testing.T, into any, path ...string) {
 	if err == nil {
 		err = yaml.Unmarshal(data, into)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // accounts are those that the values of a case of the chart ask for.
@@ -120,9 +119,7 @@ func atServer(t *testing.T, url string, operator, node *Options, partitions uint
 	if err == nil {
 		err = c.Streams.Apply(t.Context(), plan)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	o := *node
 	o.NATS, o.Level, o.Store = url, "lazy", t.TempDir()
 	o.Models, o.Workflows = scriptOf(t, "tools.txtar", nil), []flow.Registration{asks()}
@@ -144,34 +141,21 @@ func TestChartRoles(t *testing.T) {
 	as := func(o client.Options) *client.Client {
 		t.Helper()
 		o.Logger = slog.New(slog.DiscardHandler)
-		c, err := client.Connect(t.Context(), srv.URL(), &o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		c := must.Get(client.Connect(t.Context(), srv.URL(), &o))(t)
+		t.Cleanup(func() { must.Report(t, c.Close()) })
 		return c
 	}
 	ana := as(client.Options{User: "ana", Password: "secret-of-ANA_PASSWORD"})
 	bob := as(client.Options{User: "bob", Password: "secret-of-BOB_PASSWORD"})
-	if _, err := ana.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := waiting(ctx, ana, "one"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ana.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}))(t)
+	must.Do(t, waiting(ctx, ana, "one"))
 	if err := ana.Approve(ctx, "one", messages.Control{}); !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "the role approve") {
 		t.Errorf("ana, who may submit, approves: %v", err)
 	}
 	if err := submitted(ctx, bob); !errors.Is(err, client.ErrDenied) {
 		t.Errorf("bob, who may approve, submits: %v", err)
 	}
-	if err := bob.Approve(ctx, "one", messages.Control{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, bob.Approve(ctx, "one", messages.Control{}))
 	if r, err := ana.Wait(ctx, "one"); err != nil || !strings.HasPrefix(r.Output, "bob ") {
 		t.Errorf("the approval is by %q, %v", r.Output, err)
 	}
@@ -189,9 +173,7 @@ func TestChartRoles(t *testing.T) {
 	}
 	public, seed := natstest.NewKey(t)
 	a.Users = append(users, permission.User{Role: permission.RoleClient, Tenant: "default", Name: "cal", Secret: "nkey: " + public})
-	if err := srv.Reload(a.Config()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, srv.Reload(a.Config()))
 	if _, err := as(client.Options{NKeyFile: seed}).Submit(ctx, "ask", messages.Task{ID: "two", Input: json.RawMessage(`"x"`)}); err != nil {
 		t.Errorf("the new user submits: %v", err)
 	}
@@ -202,9 +184,7 @@ func TestChartRoles(t *testing.T) {
 	// import services into it (nats-server 2.15).
 	a.Tenants = append(a.Tenants, "globex")
 	a.Users = append(a.Users, permission.User{Role: permission.RoleClient, Tenant: "globex", Name: "max", Secret: `password: "$2a$04$mbJCMGtkW.Pz73MzgJg3tul2rjtrNSbs58G.f.nHY1xJdwEx4A8nq"`})
-	if err := srv.Reload(a.Config()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, srv.Reload(a.Config()))
 	srv.Restart(t)
 	another := as(client.Options{User: "max", Password: chartPassword, Tenant: "globex"})
 	for _, c := range []*client.Client{another, bob} { // the node and they connect again
@@ -222,9 +202,7 @@ func TestChartRoles(t *testing.T) {
 	if _, err := another.Submit(ctx, "ask", messages.Task{ID: "two", Input: json.RawMessage(`"x"`)}); err != nil {
 		t.Errorf("the new tenant submits: %v", err)
 	}
-	if err := waiting(ctx, another, "two"); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, waiting(ctx, another, "two"))
 	if err := bob.Approve(ctx, "two", messages.Control{}); err != nil {
 		t.Errorf("bob, who connects again: %v", err)
 	}
@@ -237,15 +215,10 @@ func TestChartRoles(t *testing.T) {
 		t.Errorf("max reads a run of another tenant: %v", err)
 	}
 	refused := make(chan error, 8)
-	nc, err := nats.Connect(srv.URL(), nats.UserInfo("max", chartPassword), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(srv.URL(), nats.UserInfo("max", chartPassword), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })))(t)
 	defer nc.Close()
 	for _, subject := range []string{"rath.tail.default.>", "rath.run.default.>", "rath.tail.>", "rath.ev.>"} {
-		if _, err := nc.SubscribeSync(subject); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(nc.SubscribeSync(subject))(t)
 		if err := <-refused; !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), subject) {
 			t.Errorf("max watches %s: %v", subject, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -36,15 +37,11 @@ func TestWrongAnswer(t *testing.T) {
 	}}
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Workflows: []flow.Registration{deploy}}).started(t)
 	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
-	if _, err := c.Submit(ctx, "deploy", messages.Task{ID: "one"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(ctx, "deploy", messages.Task{ID: "one"}))(t)
 	var r messages.RunInfo
 	for r.State != run.Waiting || len(r.Waits) == 0 {
 		if r, err = c.Run(ctx, "one"); ctx.Err() != nil {
@@ -70,23 +67,17 @@ func TestWrongAnswer(t *testing.T) {
 		t.Errorf("the client is answered %v; want %s", err, want)
 	}
 	nc, err := nats.Connect(n.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer nc.Close()
 	m, err := nc.RequestWithContext(ctx, "rath.ctl.default.anonymous.one.respond", []byte(`{"step":"0","value":`+wrong+`}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if a := string(m.Data); !strings.Contains(a, `"code":"malformed"`) || !strings.Contains(strings.ReplaceAll(a, `\`, ""), want) {
 		t.Errorf("a plain request is answered %s; want %s", a, want)
 	}
 	if r, err = c.Run(ctx, "one"); err != nil || r.State != run.Waiting {
 		t.Errorf("the run is %s: %v", r.State, err)
 	}
-	if err := c.Respond(ctx, "one", messages.Control{Value: json.RawMessage(`{"place":"staging","copies":2}`)}); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, c.Respond(ctx, "one", messages.Control{Value: json.RawMessage(`{"place":"staging","copies":2}`)}))
 	if r, err := c.Wait(ctx, "one"); err != nil || r.State != run.Succeeded {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -39,26 +40,15 @@ func TestAskOtherNodes(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
 	host, err := Start(t.Context(), &Options{Store: store, Level: "lazy", Port: -1, Idle: true, Name: "host", Gossip: DevGossip()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := host.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	must.Do(t, err)
+	defer func() { must.Report(t, host.Close()) }()
 	other := func(g flow.Registration) *Instance {
-		n, err := Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Pool: "default", Workflows: []flow.Registration{g}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Pool: "default", Workflows: []flow.Registration{g}}))(t)
 		return n
 	}
 	n := other(counts("add"))
 	c, err := host.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	about := listed(t, c, n) // before it has work: an entry is renewed now and then
 	r, err := c.Do(t.Context(), "counts", messages.Task{ID: "one", Session: "talk"}, nil)
@@ -103,9 +93,7 @@ func TestAskOtherNodes(t *testing.T) {
 		t.Errorf("rewind to no version: %v", err)
 	}
 	id, err := c.Rewind(t.Context(), "talk:1", "counts", messages.Task{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	back, err := c.Wait(t.Context(), id)
 	if err != nil || back.State != run.Succeeded || back.Session == r.Session {
 		t.Fatalf("rewind: %+v, %v", back, err)
@@ -125,17 +113,13 @@ func TestAskOtherNodes(t *testing.T) {
 	}
 
 	// It drains when it is asked to.
-	if err := c.DrainNode(t.Context(), n.Incarnation()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.DrainNode(t.Context(), n.Incarnation()))
 	select {
 	case <-n.Drained():
 	case <-time.After(soon):
 		t.Fatal("the node does not know that it is to drain")
 	}
-	if err := n.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, n.Close())
 	if err := c.DrainNode(t.Context(), n.Incarnation()); !errors.Is(err, client.ErrNoAnswer) {
 		t.Errorf("drain of a node that has ended: %v", err)
 	}
@@ -145,11 +129,7 @@ func TestAskOtherNodes(t *testing.T) {
 
 	// Other code does not do what is recorded.
 	n = other(counts("sum"))
-	defer func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer func() { must.Report(t, n.Close()) }()
 	listed(t, c, n)
 	replay, err = c.Replay(t.Context(), "one")
 	if err != nil || replay.Matches || replay.Runs[0].Steps[0].Verdict != engine.StepDiffers || replay.Runs[0].Code != "sum" {
@@ -178,9 +158,7 @@ func TestMergeInput(t *testing.T) {
 			t.Errorf("%q: %v", names, err)
 		}
 	}
-	if err := (wire.MergeInput{Sessions: []string{"a:1", "b"}}).Check(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, (wire.MergeInput{Sessions: []string{"a:1", "b"}}).Check())
 }
 
 // TestReadReplay: what names a run to replay is bounded and has valid ids.

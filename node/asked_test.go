@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -51,23 +52,15 @@ func TestAsked(t *testing.T) {
 		})
 	}}
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: scriptOf(t, "asked.txtar", nil), Workflows: []flow.Registration{mails}}).started(t)
-	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
-	if _, err := c.Submit(ctx, "mails", messages.Task{ID: "one"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(ctx, "mails", messages.Task{ID: "one"}))(t)
 	open := func(want int) []client.Question {
 		t.Helper()
 		for {
-			qs, err := c.Approvals(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			qs := must.Get(c.Approvals(ctx))(t)
 			if len(qs) == want {
 				return qs
 			}
@@ -85,17 +78,13 @@ func TestAsked(t *testing.T) {
 	if text, _, err := c.Detail(ctx, first); err != nil || text != patch {
 		t.Errorf("the workflow's question says %q, %v; want %q", text, err, patch)
 	}
-	if err := c.Approve(ctx, "one", messages.Control{Step: first.Step}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Approve(ctx, "one", messages.Control{Step: first.Step}))
 	for i, q := range open(2) {
 		want := []string{`{"to": "ann", "text": "one"}`, `{"to": "bob", "text": "two"}`}[i]
 		if call, err := c.Asked(ctx, q); err != nil || call.Name != "send" || call.Args != want {
 			t.Errorf("question %s is about %+v, %v; want send %s", q.Step, call, err, want)
 		}
-		if err := c.Approve(ctx, "one", messages.Control{Step: q.Step}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Approve(ctx, "one", messages.Control{Step: q.Step}))
 	}
 	if r, err := c.Wait(ctx, "one"); err != nil || r.State != run.Succeeded {
 		t.Errorf("%+v, %v", r, err)

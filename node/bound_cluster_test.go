@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -64,22 +65,12 @@ func TestBoundNodeInCluster(t *testing.T) {
 		t.Errorf("acme's run: %+v, %v", r, err)
 	}
 	user, password := servers[2].Node()
-	other, err := api.Connect(ctx, &streams.Options{Client: true, Options: conn.Options{Dialer: servers[2].Dial, User: user, Password: password, Inbox: conn.NodeInbox}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := other.Conn.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	other := must.Get(api.Connect(ctx, &streams.Options{Client: true, Options: conn.Options{Dialer: servers[2].Dial, User: user, Password: password, Inbox: conn.NodeInbox}}))(t)
+	defer func() { must.Report(t, other.Conn.Close()) }()
 	if !other.Dispatch.Delivery.Ping(ctx, host.Incarnation()) {
 		t.Error("the bound node does not answer whether it lives")
 	}
-	gone, err := messages.BoundIncarnation("acme", "AAAAAAAAAAAA")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gone := must.Get(messages.BoundIncarnation("acme", "AAAAAAAAAAAA"))(t)
 	least := time.Hour // the machine's other work slows down single ones
 	for range 5 {
 		began := time.Now()

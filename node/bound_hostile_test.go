@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -37,9 +38,7 @@ func intrude(t *testing.T, srv *natsserver.Server) *intruder {
 	l.nc, err = nats.Connect(srv.URL(), nats.UserInfo("host-acme", "host"), nats.CustomInboxPrefix("_RATH"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		l.refused <- err
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(l.nc.Close)
 	return &intruder{l, t}
 }
@@ -94,21 +93,15 @@ func TestHostileBoundNode(t *testing.T) {
 	}
 	theirs := session.Key{Tenant: "bolt", ID: victim.Session}
 	end, err := shared.Log().Last(ctx, theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	before := stored(t, srv)
 	i := intrude(t, srv)
 
 	// What the server refuses.
 	stream, subject, err := eventlog.EventSubject(theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	forged, err := commitlog.Encode(sessiontest.Commit(theirs, end.At, "forged"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, to := range map[string]string{
 		"a commit of another tenant":             subject,
 		"a commit of its own":                    strings.Replace(subject, ".bolt.", ".acme.", 1),
@@ -149,9 +142,7 @@ func TestHostileBoundNode(t *testing.T) {
 		"an answer in another's inbox":           "_INBOX.x.y",
 		"an answer to a node":                    "_RATH.x.y",
 	} {
-		if err := i.nc.Publish(to, forged); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, i.nc.Publish(to, forged))
 		if !i.denied(to) {
 			t.Errorf("%s: the server lets it publish to %s", name, to)
 		}
@@ -168,10 +159,7 @@ func TestHostileBoundNode(t *testing.T) {
 		"answers to clients":            "_INBOX.>",
 		"everything":                    ">",
 	} {
-		sub, err := i.nc.SubscribeSync(to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := must.Get(i.nc.SubscribeSync(to))(t)
 		if !i.denied(to) {
 			t.Errorf("%s: the server lets it subscribe to %s", name, to)
 		}
@@ -183,9 +171,7 @@ func TestHostileBoundNode(t *testing.T) {
 	for _, reply := range []string{subject, "rath.run.bolt.victim.result", "rath.node.slots", "$KV.NODE." + shared.Incarnation()} {
 		for _, to := range []string{messages.StoreSubject("acme", "about"), messages.StoreSubject("acme", "last"), "rath.query.acme.nodes"} {
 			m := &nats.Msg{Subject: to, Reply: reply, Header: nats.Header{"Rath-Session": {string(theirs.ID)}}}
-			if err := i.nc.PublishMsg(m); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, i.nc.PublishMsg(m))
 		}
 	}
 
@@ -196,18 +182,12 @@ func TestHostileBoundNode(t *testing.T) {
 		return h
 	}
 	encode := func(v any) []byte {
-		data, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(json.Marshal(v))(t)
 		return data
 	}
 	mine := session.Key{Tenant: "acme", ID: shared.conn.Logs.Minter().ID("own")}
 	commit := func(k session.Key, at commitlog.Position, events ...session.Event) []byte {
-		raw, err := commitlog.Encode(sessiontest.Next(k, at, events...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(commitlog.Encode(sessiontest.Next(k, at, events...)))(t)
 		return raw
 	}
 	link := session.Link{Ref: session.Ref{Key: theirs, Version: 1}, Seq: end.At.Seq, Hash: end.At.Hash, Token: end.At.Token}
@@ -260,18 +240,12 @@ func TestHostileBoundNode(t *testing.T) {
 	// Of what is not answered nothing is passed on. Its own word is, and with the most
 	// slots of its pool it would be the first to get a run.
 	sent, err := i.nc.SubscribeSync("rath.host.acme.>")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	heard := operatorHears(t, srv, "rath.node.slots")
 	for _, incarnation := range []string{shared.Incarnation(), "tenant_bolt_AAAAAAAAAAAA", "tenant_acme_.", ""} {
-		if err := i.nc.Publish(messages.StoreSubject("acme", "standing"), standing(incarnation)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, i.nc.Publish(messages.StoreSubject("acme", "standing"), standing(incarnation)))
 	}
-	if err := i.nc.Publish(messages.StoreSubject("acme", "standing"), encode(map[string]any{"incarnation": "tenant_acme_AAAAAAAAAAAA", "pool": "shared", "free": 60000})); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, i.nc.Publish(messages.StoreSubject("acme", "standing"), encode(map[string]any{"incarnation": "tenant_acme_AAAAAAAAAAAA", "pool": "shared", "free": 60000})))
 	for own := false; !own; {
 		m, err := heard.NextMsgWithContext(ctx)
 		if err != nil {
@@ -319,17 +293,13 @@ func operatorHears(t *testing.T, srv *natsserver.Server, subject string) *nats.S
 	t.Helper()
 	user, password := srv.Node()
 	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.CustomInboxPrefix("_RATH"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(nc.Close)
 	sub, err := nc.SubscribeSync(subject)
 	if err == nil {
 		err = nc.FlushTimeout(soon)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return sub
 }
 
@@ -339,14 +309,8 @@ func stored(t *testing.T, srv *natsserver.Server) map[string]string {
 	op := operator(t, srv)
 	all := map[string]string{}
 	for _, name := range []string{streams.EventStream(1, 0), "RESULT", "SNAP", "BLOB", "KV_NODE", "KV_REGISTRY", "KV_ALIAS"} {
-		s, err := op.Conn.JS.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(">"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(op.Conn.JS.Stream(t.Context(), name))(t)
+		info := must.Get(s.Info(t.Context(), jetstream.WithSubjectFilter(">")))(t)
 		for subject, n := range info.State.Subjects {
 			if !strings.Contains(subject, "after") {
 				all[name+" "+subject] = fmt.Sprint(n)

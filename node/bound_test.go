@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -48,9 +49,7 @@ func tenants(t *testing.T) (srv *natsserver.Server, refused *refusedLog) {
 	if err == nil {
 		err = op.Streams.Apply(t.Context(), plan)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return srv, refused
 }
 
@@ -160,16 +159,12 @@ func TestBoundNode(t *testing.T) {
 	}
 	seen := func(c *client.Client) (names, workflows []string) {
 		ns, err := c.Nodes(ctx)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		for _, n := range ns {
 			names = append(names, n.Name)
 		}
 		ws, err := c.Workflows(ctx)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		for _, w := range ws {
 			workflows = append(workflows, w.Name)
 		}
@@ -194,9 +189,7 @@ func TestBoundNode(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("the node was not told to drain")
 	}
-	if err := host.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, host.Close())
 	later := messages.Task{ID: "late", NotBefore: time.Now().Add(100 * time.Millisecond)} // a relay places it
 	if r, err := ann.Do(ctx, "both", later, nil); err != nil || r.Output != "shared" {
 		t.Errorf("acme's run while no node of its own lives: %+v, %v", r, err)
@@ -224,18 +217,13 @@ func TestBoundNodeHasEntry(t *testing.T) {
 	defer cancel()
 	member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
 	user, password := srv.Node()
-	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox)))(t)
 	defer nc.Close()
 	enter := func(i int, header nats.Header) {
 		t.Helper()
 		other := fmt.Sprintf("tenant_acme_%012d", i)
 		m := &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, other), Header: header, Data: fmt.Appendf(nil, `{"incarnation":%q}`, other)}
-		if _, err := nc.RequestMsgWithContext(ctx, m); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(nc.RequestMsgWithContext(ctx, m))(t)
 	}
 	for i := range schedule.MaxBound {
 		enter(i, nil)

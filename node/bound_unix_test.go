@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -29,13 +30,9 @@ func TestBoundNodeIsKilled(t *testing.T) {
 	member(t, srv, Options{Routing: RouteOnly})
 	ann := clientOf(t, srv, "acme", "ann")
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	file := filepath.Join(t.TempDir(), "held")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	start := func() *exec.Cmd {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), exe, "-nats", srv.URL(), "-user", "host-acme", "-store", t.TempDir(), "-drain", "1s")
@@ -44,9 +41,7 @@ func TestBoundNodeIsKilled(t *testing.T) {
 		if err == nil {
 			err = cmd.Start()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		up := make(chan string, 1)
 		go func() {
 			var said strings.Builder
@@ -70,9 +65,7 @@ func TestBoundNodeIsKilled(t *testing.T) {
 		return cmd
 	}
 	first := start()
-	if _, err := ann.Submit(ctx, "held", messages.Task{ID: "one"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ann.Submit(ctx, "held", messages.Task{ID: "one"}))(t)
 	for {
 		live, err := ann.Live(ctx, "one")
 		if err == nil && len(live.Steps) > 0 && live.Steps[0].Name == "last" {
@@ -84,12 +77,8 @@ func TestBoundNodeIsKilled(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	second := start()
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Process.Kill())
+	must.Do(t, os.Remove(file))
 	began := time.Now()
 	r, err := ann.Wait(ctx, "one")
 	if want := fmt.Sprintf("%d %d", first.Process.Pid, second.Process.Pid); err != nil || r.State != run.Succeeded || r.Output != want {

@@ -24,6 +24,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -55,10 +56,7 @@ type manifest struct {
 // chart's own tests hold that it still does.
 func manifests(t *testing.T, name string) []manifest {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "helm", "testdata", name+".yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join("..", "helm", "testdata", name+".yaml")))(t)
 	var all []manifest
 	for dec := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var m manifest
@@ -84,9 +82,7 @@ func charted(t *testing.T, m manifest) *Options {
 	for _, a := range m.Spec.Template.Spec.Containers[0].Args {
 		a = strings.NewReplacer("$(POD_NAME)", "prod-rath-node-0", "$(POD_IP)", "127.0.0.1", "/etc/rath", etc, "/var/lib/rath", t.TempDir()).Replace(a)
 		if file, ok := strings.CutPrefix(a, "-gossip-key-file="); ok {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(cluster.NewKey().Text()+"\n"), 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(cluster.NewKey().Text()+"\n"), 0o600)))
 		}
 		args = append(args, a)
 	}
@@ -174,10 +170,7 @@ func TestChartScaling(t *testing.T) {
 	n := begin(t, o).started(t)
 
 	// As KEDA does, but for the name of the service.
-	at, err := url.Parse(triggers[0]["url"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(url.Parse(triggers[0]["url"]))(t)
 	at.Host = strings.TrimPrefix(n.HealthURL(), "http://")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
 	defer cancel()
@@ -185,13 +178,9 @@ func TestChartScaling(t *testing.T) {
 		t.Helper()
 		for {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			var body map[string]any
 			err = errors.Join(json.NewDecoder(resp.Body).Decode(&body), resp.Body.Close())
 			if resp.StatusCode == http.StatusServiceUnavailable {
@@ -213,17 +202,12 @@ func TestChartScaling(t *testing.T) {
 			time.Sleep(answerFresh)
 		}
 	}
-	c, err := n.ClientOf(t.Context(), session.DefaultTenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.ClientOf(t.Context(), session.DefaultTenant))(t)
 	defer c.Close()
 	submit := func(count int, id string) {
 		t.Helper()
 		for i := range count {
-			if _, err := c.Submit(ctx, "holds", messages.Task{ID: run.ID(fmt.Sprintf("%s%d", id, i))}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Submit(ctx, "holds", messages.Task{ID: run.ID(fmt.Sprintf("%s%d", id, i))}))(t)
 		}
 	}
 	submit(o.Slots, "holds")

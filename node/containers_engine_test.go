@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -23,10 +24,7 @@ import (
 // containersLeft returns the containers of sandboxes that the engine has.
 func containersLeft(t *testing.T) []string {
 	t.Helper()
-	out, err := exec.Command("docker", "ps", "-aq", "--filter", "label=rath.sandbox.lease").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.Command("docker", "ps", "-aq", "--filter", "label=rath.sandbox.lease").Output())(t)
 	return strings.Fields(string(out))
 }
 
@@ -71,21 +69,14 @@ func TestKilledDuringCommand(t *testing.T) {
 	store, first := start()
 	front := member(t, srv, Options{Routing: RouteOnly})
 	c, err := front.Client(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	ask := messages.Task{
 		ID: "one", Input: []byte(`"echo once >> log; sleep 4; echo twice >> log"`), Sandbox: messages.Sandbox{Backend: "docker", Limits: "memory=64m"},
 	}
-	if _, err := c.Submit(ctx, "commands", ask); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(ctx, "commands", ask))(t)
 	for { // until the command has written
-		logs, err := filepath.Glob(filepath.Join(store, "work", "*", "*", "*", "log"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		logs := must.Get(filepath.Glob(filepath.Join(store, "work", "*", "*", "*", "log")))(t)
 		if len(logs) == 1 {
 			break
 		}
@@ -98,9 +89,7 @@ func TestKilledDuringCommand(t *testing.T) {
 	if len(before) != 1 {
 		t.Fatalf("%d containers", len(before))
 	}
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Process.Kill())
 	_, second := start()
 	r, err := c.Wait(ctx, "one")
 	if err != nil || r.State != run.Succeeded {
@@ -110,9 +99,7 @@ func TestKilledDuringCommand(t *testing.T) {
 		t.Errorf("the run took %d attempts", r.Attempt)
 	}
 	s, err := c.Session(ctx, string(r.Session))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	data, err := workspace.Read(ctx, front.Blobs(session.DefaultTenant), s.Placement.Head, "log")
 	if err != nil || string(data) != "once\ntwice\n" {
 		t.Errorf("the files say %q, %v", data, err)
@@ -125,9 +112,7 @@ func TestKilledDuringCommand(t *testing.T) {
 			t.Fatal("the container of the dead node is still there")
 		}
 	}
-	if err := second.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, second.Process.Signal(os.Interrupt))
 	_ = second.Wait()
 	noContainers(t)
 }
@@ -146,18 +131,14 @@ func TestSecondRunHasContainer(t *testing.T) {
 func startCommands(t *testing.T, flags []string, password string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd := exec.Command(exe, flags...)
 	cmd.Env = append(os.Environ(), asNode+"=commands", "NATS_PASSWORD="+password)
 	log, err := cmd.StderrPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	up := make(chan string, 1)
 	go func() {
 		var said strings.Builder

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -40,18 +41,14 @@ func TestOperateDrains(t *testing.T) {
 	if err == nil {
 		err = op.Streams.Apply(ctx, plan)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	member(t, srv, Options{Routing: RouteOnly}) // answers after the others have ended
 	own := boundMember(t, srv, Options{Name: "acme-1", Workflows: []flow.Registration{named("own", "acme-1")}})
 	first := member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
 	second := member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
 	eve, sue, bob := clientOf(t, srv, "acme", "eve"), clientOf(t, srv, "acme", "sue"), clientOf(t, srv, "bolt", "bob")
 
-	if _, err := sue.Do(ctx, "both", messages.Task{ID: "one"}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(sue.Do(ctx, "both", messages.Task{ID: "one"}, nil))(t)
 	if id, err := eve.Rerun(ctx, "one"); err != nil || id != "one-r1" {
 		t.Errorf("rerun: %q, %v", id, err)
 	} else if r, err := eve.Wait(ctx, id); err != nil || r.State != run.Succeeded {
@@ -68,9 +65,7 @@ func TestOperateDrains(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatalf("node %s was not asked to drain", n.Incarnation())
 		}
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, n.Close())
 		if err := eve.DrainNode(ctx, n.Incarnation()); !errors.Is(err, session.ErrNotFound) {
 			t.Errorf("drain of a node that has ended: %v", err)
 		}
@@ -79,9 +74,7 @@ func TestOperateDrains(t *testing.T) {
 	if err := bob.DrainNode(ctx, own.Incarnation()); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("another tenant drains acme's own node: %v", err)
 	}
-	if _, err := bob.Do(ctx, "both", messages.Task{ID: "two"}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(bob.Do(ctx, "both", messages.Task{ID: "two"}, nil))(t)
 	for who, c := range map[string]*client.Client{"eve": eve, "bob": bob} {
 		if err := c.DrainNode(ctx, second.Incarnation()); !errors.Is(err, session.ErrTenant) || !strings.Contains(err.Error(), "ask an operator of the fleet") {
 			t.Errorf("%s drains a node that two tenants use: %v", who, err)

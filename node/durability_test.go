@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -23,9 +24,7 @@ func TestDurabilityInRecords(t *testing.T) {
 		t.Run("level="+tt.level, func(t *testing.T) {
 			n := begin(t, &Options{Store: t.TempDir(), Level: tt.level, Models: newWitnessed(t, "auto.txtar"), Workflows: writers()}).started(t)
 			c, err := n.Client(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer c.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 			defer cancel()

@@ -23,6 +23,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/sandbox/egress"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -87,9 +88,7 @@ func TestSecretStaysOutside(t *testing.T) {
 			},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	closed := false
 	defer func() {
 		if !closed {
@@ -97,21 +96,15 @@ func TestSecretStaysOutside(t *testing.T) {
 		}
 	}()
 	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	blobs := n.Blobs(session.DefaultTenant)
 	head, err := workspace.Snapshot(t.Context(), blobs, dir, blob.Digest{}, workspace.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ask := messages.Task{
 		ID: "one", Input: []byte(`"ask"`), Model: "scripted", Workspace: head.String(), Sandbox: messages.Sandbox{Network: "list:Example.com"},
 	}
-	if _, err := c.Submit(t.Context(), "agent", ask); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(t.Context(), "agent", ask))(t)
 	result, err := c.Wait(t.Context(), "one")
 	if err != nil || result.State != run.Succeeded {
 		t.Fatalf("the run %s %s: %v", result.State, result.Error, err)
@@ -122,17 +115,13 @@ func TestSecretStaysOutside(t *testing.T) {
 
 	// What the run left, as a person would look for it.
 	s, err := c.Session(t.Context(), string(result.Session))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want := "list:example.com"; s.Placement.Network != want || s.Placement.Isolation == "" {
 		t.Errorf("the session works at %+v, want network %s", s.Placement, want)
 	}
 	left := t.TempDir()
 	files := filepath.Join(left, "files")
-	if err := workspace.Restore(t.Context(), blobs, s.Placement.Head, files); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, workspace.Restore(t.Context(), blobs, s.Placement.Head, files))
 	answers, err := os.ReadFile(filepath.Join(files, "answers"))
 	if err != nil || !strings.Contains(string(answers), "200 you are Bearer "+strings.Repeat("*", len(secret))) {
 		t.Errorf("the command got %q, %v", answers, err)
@@ -141,16 +130,11 @@ func TestSecretStaysOutside(t *testing.T) {
 	var requests []journal.NetworkRequest
 	key := session.Key{Tenant: session.DefaultTenant, ID: result.Session}
 	for e, err := range n.Log().Read(t.Context(), key, commitlog.Position{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, ev := range e.Commit.Events {
 			commits.WriteString(ev.Data)
 			if ev.Kind == journal.KindStepCompleted {
-				d, err := journal.Decode[journal.StepCompleted](ev)
-				if err != nil {
-					t.Fatal(err)
-				}
+				d := must.Get(journal.Decode[journal.StepCompleted](ev))(t)
 				if requests = append(requests, d.Requests...); len(d.Requests) > 0 && d.Effect != "non_idempotent" {
 					t.Errorf("a call with a network is %s", d.Effect)
 				}
@@ -160,18 +144,14 @@ func TestSecretStaysOutside(t *testing.T) {
 	if len(requests) != 3 || requests[0].Status != 200 || requests[0].Path != "/echo" || requests[0].Received == 0 || requests[1].Refused == "" || requests[2].Refused == "" {
 		t.Errorf("told of the requests: %+v", requests)
 	}
-	if err := os.WriteFile(filepath.Join(left, "commits"), commits.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(left, "commits"), commits.Bytes(), 0o600))
 	closed = true
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Close())
 	if strings.Contains(log.String(), secret) {
 		t.Error("the log of the node holds the secret")
 	}
 	for _, root := range []string{store, left} {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		must.Do(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return err
 			}
@@ -180,10 +160,7 @@ func TestSecretStaysOutside(t *testing.T) {
 				t.Errorf("%s holds the secret", path)
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	if _, err := sandbox.ParseNetwork(s.Placement.Network); err != nil {
 		t.Error(err)

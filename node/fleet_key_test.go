@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -17,9 +18,7 @@ import (
 func TestGossipKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	read := func(text string) (*Gossip, error) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 		return gossipFrom("127.0.0.1", "", "", file, "")
 	}
 	a, b := cluster.NewKey(), cluster.NewKey()

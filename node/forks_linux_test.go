@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/sandbox/overlay"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestForksOfFormerProcess: a node unmounts and removes the directories that a process left
@@ -18,9 +19,7 @@ func TestForksOfFormerProcess(t *testing.T) {
 	work, forks := filepath.Join(store, "work", "t", "s", "1-1"), filepath.Join(store, "forks")
 	lower, changes := filepath.Join(forks, "1"), filepath.Join(forks, "2")
 	for _, d := range []string{work, lower, changes} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(d, 0o700))
 	}
 	err := overlay.Mount(lower, changes, work)
 	if errors.Is(err, overlay.ErrUnsupported) && os.Geteuid() != 0 {
@@ -29,9 +28,7 @@ func TestForksOfFormerProcess(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(work, "file"), nil, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n := begin(t, &Options{Store: store, Level: "lazy", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).started(t)
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil || strings.Contains(string(mounts), store) {

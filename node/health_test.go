@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
@@ -32,19 +33,11 @@ const soon = 2 * time.Minute
 // get asks an endpoint.
 func get(t *testing.T, url string) (int, healthAnswer) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
+	resp := must.Get(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
 	var h healthAnswer
-	if err := json.NewDecoder(resp.Body).Decode(&h); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.NewDecoder(resp.Body).Decode(&h))
 	if want := resp.StatusCode == http.StatusOK; h.OK != want || (h.Reason == "") != want {
 		t.Errorf("%s: status %d with %+v", url, resp.StatusCode, h)
 	}
@@ -89,9 +82,7 @@ func begin(t *testing.T, o *Options) *starter {
 		cancel()
 		<-s.done
 		if s.node != nil {
-			if err := s.node.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, s.node.Close())
 		}
 	})
 	return s
@@ -116,9 +107,7 @@ func echoed(t *testing.T, n *Instance) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	c, err := n.ClientOf(t.Context(), session.DefaultTenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	r, err := c.Do(ctx, "agent", messages.Task{Input: json.RawMessage(`"hello"`)}, nil)
 	if err != nil || r.State != "succeeded" {
@@ -138,9 +127,7 @@ func TestHealthOverNATSAway(t *testing.T) {
 	leave := func(s *natsserver.Server) {
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Shutdown(ctx))
 	}
 	address := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
 	s := begin(t, &Options{
@@ -178,9 +165,7 @@ func TestHealthOverNATSAway(t *testing.T) {
 		t.Fatalf("a service ended by itself: %v", err)
 	default:
 	}
-	if err := n.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, n.Close())
 	// Not a dial: a process that another test is starting has this one's listeners too, until
 	// it runs its program.
 	if resp, err := http.Get(base + "/livez"); err == nil {
@@ -194,10 +179,7 @@ func TestHealthOverNATSAway(t *testing.T) {
 func TestHealthOverSilence(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t, &natsserver.Options{NodePassword: "secret"})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var work sync.WaitGroup
 	t.Cleanup(func() {
 		l.Close()
@@ -285,14 +267,9 @@ func TestHealthWhileDraining(t *testing.T) {
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Health: "0", Models: model, Drain: 2 * soon}).started(t)
 	base := n.HealthURL()
 	until(t, base, http.StatusOK, serving, "")
-	c, err := n.ClientOf(t.Context(), session.DefaultTenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.ClientOf(t.Context(), session.DefaultTenant))(t)
 	defer c.Close()
-	if _, err := c.Submit(t.Context(), "agent", messages.Task{Input: json.RawMessage(`"hello"`)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(t.Context(), "agent", messages.Task{Input: json.RawMessage(`"hello"`)}))(t)
 	<-model.call
 	closed := make(chan error, 1)
 	go func() { closed <- n.Close() }()
@@ -396,9 +373,7 @@ func TestHealthAddress(t *testing.T) {
 // TestHealthAddressTaken holds that a node does not run unwatched.
 func TestHealthAddressTaken(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	_, err = Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", Health: l.Addr().String()})
 	if err == nil || !strings.Contains(err.Error(), "name another address") {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -26,9 +27,7 @@ import (
 func TestTaskImages(t *testing.T) {
 	t.Parallel()
 	var picture bytes.Buffer
-	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 3, 2))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, png.Encode(&picture, image.NewGray(image.Rect(0, 0, 3, 2))))
 	inline := "data:image/png;base64," + base64.StdEncoding.EncodeToString(picture.Bytes())
 	bodies := make(chan string, 16)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,27 +39,13 @@ func TestTaskImages(t *testing.T) {
 	defer server.Close()
 	dir := t.TempDir()
 	list := filepath.Join(dir, "models.yaml")
-	if err := os.WriteFile(list, []byte("default: a\nmodels:\n  a: {url: "+server.URL+"/v1, free: true, can: [tools, images]}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(list, []byte("default: a\nmodels:\n  a: {url: "+server.URL+"/v1, free: true, can: [tools, images]}\n"), 0o600))
+	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list}))(t)
 	defer n.Close()
-	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
-	digest, err := c.Blobs().Put(t.Context(), bytes.NewReader(picture.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	many, err := json.Marshal(make([]string, session.MaxImages+1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	digest := must.Get(c.Blobs().Put(t.Context(), bytes.NewReader(picture.Bytes())))(t)
+	many := must.Get(json.Marshal(make([]string, session.MaxImages+1)))(t)
 	for _, tt := range []struct {
 		input  string
 		shown  int

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -118,19 +119,13 @@ func TestSandboxLimits(t *testing.T) {
 // what it tells other nodes.
 func TestIsolationIsTold(t *testing.T) {
 	t.Parallel()
-	here, err := local.New(nil).Probe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Get(local.New(nil).Probe(t.Context()))(t)
 	want := string(here.Isolation)
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	n := member(t, srv, Options{
 		Name: "a", Unsafe: true, Gossip: &Gossip{Bind: "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)), Key: cluster.NewKey().Text()},
 	})
-	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
 	if about := listed(t, c, n); about.Isolation != want {
 		t.Errorf("its entry says %q, want %q", about.Isolation, want)
@@ -170,18 +165,14 @@ func (l *left) Run(ctx context.Context) error {
 func TestSweepOfOwnBackends(t *testing.T) {
 	b := &left{level: level(sandbox.IsolationKernel), asked: make(chan string, 3)}
 	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Port: -1, Sandboxes: map[string]sandbox.Backend{"mine": b}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := <-b.asked; got != "sweep" {
 		t.Errorf("it was asked to %s first", got)
 	}
 	if got := <-b.asked; got != "run" {
 		t.Errorf("it was asked to %s then", got)
 	}
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Close())
 	if got := <-b.asked; got != "ended" {
 		t.Errorf("after the node %s", got)
 	}

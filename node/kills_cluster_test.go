@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestHundredRunsInPods is TestHundredRuns with a pod for each sandbox, on the machine that
@@ -16,14 +18,8 @@ import (
 func TestHundredRunsInPods(t *testing.T) {
 	machine := exec.Command(os.Getenv("RATH_TEST_MACHINE"), "-test.run=^TestMachine$", "-test.v")
 	machine.Stderr = os.Stderr
-	input, err := machine.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := machine.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := must.Get(machine.StdinPipe())(t)
+	output := must.Get(machine.StdoutPipe())(t)
 	if err := machine.Start(); err != nil {
 		t.Fatalf("RATH_TEST_MACHINE: %v; run .ci/cluster kills", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -92,10 +93,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	}
 	node := start() // before a task comes: what it offers has to be known
 	front := member(t, srv, Options{Routing: RouteOnly})
-	c, err := front.Client(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(front.Client(ctx))(t)
 	defer c.Close()
 
 	const long = "5.25" // seconds that the command takes, in which the first kill is
@@ -110,9 +108,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 		if i%10 == 0 {
 			ask.Sandbox.Network = "list:example.org"
 		}
-		if _, err := c.Submit(ctx, "commands", ask); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Submit(ctx, "commands", ask))(t)
 		waits.Go(func() {
 			defer done.Add(1)
 			r, err := c.Wait(ctx, id)
@@ -135,9 +131,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	kill := func() {
 		time.Sleep(time.Duration(rand.Int64N(int64(300 * time.Millisecond))))
 		w.look()
-		if err := node.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, node.Process.Kill())
 		_ = node.Wait()
 		node = start()
 	}
@@ -186,9 +180,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	answers.Wait()
 	w.look()
 	end := func() {
-		if err := node.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, node.Process.Signal(os.Interrupt))
 		_ = node.Wait()
 	}
 	end()
@@ -221,10 +213,7 @@ type watched struct {
 // processes are those that work below the store: by directory, environment or arguments.
 func (w *watched) processes() map[string]string {
 	found := make(map[string]string)
-	names, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob("/proc/[0-9]*"))(w.t)
 	for _, p := range names {
 		// One that ends meanwhile is gone.
 		cwd, _ := os.Readlink(p + "/cwd")
@@ -239,10 +228,7 @@ func (w *watched) processes() map[string]string {
 
 // runs reports whether there is a process with these arguments.
 func (w *watched) runs(args ...string) bool {
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(w.t)
 	for _, p := range names {
 		// One that ends meanwhile is gone.
 		if line, _ := os.ReadFile(p); string(line) == strings.Join(args, "\x00")+"\x00" {
@@ -258,10 +244,7 @@ var kinds = []string{"net", "pid", "mnt", "user", "ipc", "uts"}
 func (w *watched) look() {
 	for p := range w.processes() {
 		for _, kind := range kinds {
-			own, err := os.Readlink("/proc/self/ns/" + kind)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			own := must.Get(os.Readlink("/proc/self/ns/" + kind))(w.t)
 			if name, err := os.Readlink(p + "/ns/" + kind); err == nil && name != own {
 				w.spaces[name] = true
 			}
@@ -274,10 +257,7 @@ func (w *watched) left() (left []string) {
 	for p, line := range w.processes() {
 		left = append(left, "process "+p+" "+line)
 	}
-	names, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob("/proc/[0-9]*"))(w.t)
 	for _, p := range names {
 		for _, kind := range kinds {
 			if name, err := os.Readlink(p + "/ns/" + kind); err == nil && w.spaces[name] {
@@ -285,10 +265,7 @@ func (w *watched) left() (left []string) {
 			}
 		}
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	mounts := must.Get(os.ReadFile("/proc/self/mountinfo"))(w.t)
 	for line := range strings.Lines(string(mounts)) {
 		bound := strings.Contains(line, w.store)
 		for name := range w.spaces {
@@ -298,10 +275,7 @@ func (w *watched) left() (left []string) {
 			left = append(left, "mount "+line)
 		}
 	}
-	sockets, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	sockets := must.Get(os.ReadFile("/proc/net/unix"))(w.t)
 	for line := range strings.Lines(string(sockets)) {
 		if strings.Contains(line, w.store) {
 			left = append(left, "socket "+line)
@@ -309,10 +283,7 @@ func (w *watched) left() (left []string) {
 	}
 	left = append(left, w.groups()...)
 	for _, pattern := range []string{"work/*/*/*", "forks/*", "boxes/*", "containers/box-*"} {
-		dirs, err := filepath.Glob(filepath.Join(w.store, pattern))
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		dirs := must.Get(filepath.Glob(filepath.Join(w.store, pattern)))(w.t)
 		for _, dir := range dirs {
 			held, _ := filepath.Glob(filepath.Join(dir, "*"))
 			left = append(left, fmt.Sprint(dir, " with ", held))
@@ -348,13 +319,10 @@ func (w *watched) groups() (left []string) {
 
 // eachGroup calls a function for each control group of a sandbox.
 func (w *watched) eachGroup(do func(p string)) {
-	err := filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
+	must.Do(w.t, filepath.WalkDir("/sys/fs/cgroup", func(p string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasPrefix(d.Name(), "rath-box-") {
 			do(p)
 		}
 		return nil //nolint:nilerr // one that went meanwhile
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 }

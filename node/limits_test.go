@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -53,22 +54,15 @@ func TestLimitsOfTheFleet(t *testing.T) {
 		text := "models:\n  a: {url: URL, key: file:key, limits: {requests: 3}}\n  b: {url: URL, key: file:key}\n" +
 			"  c: {url: URL, key: file:key, fallbacks: [d]}\n  d: {url: URL}\n  e: {url: URL, limits: {concurrency: 1}}\nkeys:\n  file:key: {limits: {requests: 4}}\n"
 		for name, text := range map[string]string{list: strings.ReplaceAll(text, "URL", server.URL+"/v1"), filepath.Join(filepath.Dir(list), "key"): "sk-of-the-test"} {
-			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 		}
 		nodes = append(nodes, member(t, srv, Options{ModelList: list, Slots: 2}))
 	}
 	cl, err := nodes[0].Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer cl.Close()
 	submit := func(model string) run.ID {
-		id, err := cl.Submit(t.Context(), "agent", messages.Task{Model: model, Input: json.RawMessage(`"Do you hear me?"`)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := must.Get(cl.Submit(t.Context(), "agent", messages.Task{Model: model, Input: json.RawMessage(`"Do you hear me?"`)}))(t)
 		return id
 	}
 	until := func(what string, holds func() bool) {

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -100,10 +101,7 @@ func TestLostDuringCalls(t *testing.T) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s, err := rt.Run(ctx, &flow.Agent{Name: "a", Tools: []tool.Tool{look}}, session.New(session.UserText("go")).To("local", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(rt.Run(ctx, &flow.Agent{Name: "a", Tools: []tool.Tool{look}}, session.New(session.UserText("go")).To("local", "")))(t)
 	saw, lost, rows := 0, map[string]int{}, 0
 	for _, c := range s.Chunks() {
 		if c.Kind() != session.ToolResult {
@@ -143,10 +141,7 @@ func TestLostDuringCalls(t *testing.T) {
 // marked are the processes that have a mark among their arguments.
 func marked(t *testing.T, mark string) (all []string) {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	for _, name := range files {
 		if text, err := os.ReadFile(name); err == nil && bytes.Contains(text, []byte(mark)) {
 			all = append(all, string(text))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -25,21 +26,13 @@ import (
 // alive, and ends well when it is told to.
 func TestMainWaitsForServers(t *testing.T) {
 	t.Parallel()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), exe, "-nats", "nats://127.0.0.1:"+strconv.Itoa(natstest.FreePort(t)),
 		"-level", "lazy", "-health", "0", "-drain", "1s", "-store", filepath.Join(dir, "store"))
 	cmd.Env = append(os.Environ(), asNode+"=1")
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(cmd.StderrPipe())(t)
+	must.Do(t, cmd.Start())
 	lines := bufio.NewScanner(log)
 	base := ""
 	for base == "" && lines.Scan() {
@@ -53,13 +46,8 @@ func TestMainWaitsForServers(t *testing.T) {
 		t.Fatal("the node does not say where its endpoints are")
 	}
 	until(t, base, http.StatusServiceUnavailable, starting, "no NATS server reachable")
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	rest, err := io.ReadAll(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGTERM))
+	rest := must.Get(io.ReadAll(log))(t)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, rest)
 	}
@@ -70,36 +58,22 @@ func TestMainWaitsForServers(t *testing.T) {
 func TestMainTellsNoPassword(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	user, password := srv.Node()
 	at := strings.TrimPrefix(srv.URL(), "nats://")
 	cmd := exec.CommandContext(t.Context(), exe, "-level", "lazy", "-store", t.TempDir(), "-drain", "1s")
 	cmd.Env = append(os.Environ(), asNode+"=1", "NATS_URL=nats://"+user+":"+password+"@"+at)
-	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(cmd.StderrPipe())(t)
+	must.Do(t, cmd.Start())
 	said, up := "", false
 	for lines := bufio.NewScanner(log); !up && lines.Scan(); {
 		said += lines.Text() + "\n"
 		up = strings.Contains(lines.Text(), "node is up")
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, cmd.Process.Signal(syscall.SIGTERM))
 	rest, err := io.ReadAll(log)
-	if err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, err)
+	must.Report(t, cmd.Wait())
 	said += string(rest)
 	if !up || !strings.Contains(said, `"nats":"nats://`+at+`"`) {
 		t.Errorf("it does not say where its servers are, %s:\n%s", at, said)
@@ -121,13 +95,9 @@ func TestMainWithAnotherKey(t *testing.T) {
 	first, key := at(), cluster.NewKey()
 	member(t, srv, Options{Gossip: &Gossip{Bind: first, Key: cluster.NewKey().Text()}})
 	keyFile := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(keyFile, []byte(key.Text()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(keyFile, []byte(key.Text()), 0o600))
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	user, password := srv.Node()
 	cmd := exec.CommandContext(t.Context(), exe, "-nats", srv.URL(), "-user", user, "-level", "lazy", "-store", t.TempDir(),
 		"-gossip", at(), "-join", first, "-gossip-key-file", keyFile)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -50,22 +51,14 @@ call: s__slow {"unless":%q}
 
 done
 `, file("note"), file("die"), file("again"), file("again"), file("dug")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	model, err := scripted.New(script, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	list := file("mcp.yaml")
-	if err := os.WriteFile(list, []byte("servers:\n  s: {command: "+mcptest.Command("good")+", where: host}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(list, []byte("servers:\n  s: {command: "+mcptest.Command("good")+", where: host}\n"), 0o600))
 	n := begin(t, &Options{Store: file("store"), Level: "lazy", Models: model, MCPList: list, Env: os.Getenv}).started(t)
 	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	do := func(word string) messages.Result {
 		t.Helper()
@@ -88,9 +81,7 @@ done
 	}
 
 	// How far a call is can be watched.
-	if _, err := c.Submit(t.Context(), "agent", messages.Task{ID: "digs", Input: json.RawMessage(`"dig"`), MCP: []string{"s"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(t.Context(), "agent", messages.Task{ID: "digs", Input: json.RawMessage(`"dig"`), MCP: []string{"s"}}))(t)
 	for end, said := time.Now().Add(soon), ""; said != "2 of 4: digging"; time.Sleep(10 * time.Millisecond) {
 		v, err := c.Live(t.Context(), "digs")
 		if err == nil && len(v.Steps) > 0 {
@@ -100,14 +91,10 @@ done
 			t.Fatalf("it says %q: %+v, %v", said, v, err)
 		}
 	}
-	if err := os.WriteFile(file("dug"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file("dug"), nil, 0o600))
 
 	id := run.ID("dies")
-	if _, err := c.Submit(t.Context(), "agent", messages.Task{ID: id, Input: json.RawMessage(`"perish"`), MCP: []string{"s"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(t.Context(), "agent", messages.Task{ID: id, Input: json.RawMessage(`"perish"`), MCP: []string{"s"}}))(t)
 	for end := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
 		v, err := c.Run(t.Context(), id)
 		if err == nil && v.State == run.NeedsReview {
@@ -145,23 +132,14 @@ func mcpAsks(t *testing.T, kind string) {
 		text = fmt.Appendf(text, "\n-- %[1]s --\nuser: %[1]s\nnot result: s__deploy\ncall: s__deploy {\"text\":%[1]q,\"file\":%[2]q}\n", word, file(word))
 	}
 	script, err := scripted.Parse("mcp.txtar", append(text, "\n-- else --\n\ndone\n"...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	model, err := scripted.New(script, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	list := file("mcp.yaml")
-	if err := os.WriteFile(list, []byte("servers:\n  s: {command: "+mcptest.Command(kind)+", where: host}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(list, []byte("servers:\n  s: {command: "+mcptest.Command(kind)+", where: host}\n"), 0o600))
 	start := func() (*Instance, *client.Client) {
 		n := begin(t, &Options{Store: file("store"), Level: "lazy", Models: model, MCPList: list, Env: os.Getenv}).started(t)
-		c, err := n.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(n.Client(t.Context()))(t)
 		return n, c
 	}
 	n, c := start()
@@ -190,9 +168,7 @@ func mcpAsks(t *testing.T, kind string) {
 	}
 	submit := func(id run.ID) {
 		t.Helper()
-		if _, err := c.Submit(t.Context(), "agent", messages.Task{ID: id, Input: json.RawMessage(`"` + string(id) + `"`), MCP: []string{"s"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Submit(t.Context(), "agent", messages.Task{ID: id, Input: json.RawMessage(`"` + string(id) + `"`), MCP: []string{"s"}}))(t)
 	}
 	ended := func(id run.ID, want run.State) (r messages.RunInfo) {
 		t.Helper()
@@ -219,35 +195,25 @@ A yes takes these values, as a JSON object:
 		}
 	}
 	question("plan", q.Step)
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Close())
+	must.Do(t, n.Close())
 	_, c = start()
 	defer c.Close()
-	if err := c.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(`{"place":"staging"}`)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(`{"place":"staging"}`)}))
 	r := ended("plan", run.Succeeded)
 	if got := strings.Join(toolTexts(t, c, r.Session), ""); got != `{"text":"deploys 2 to staging"}` {
 		t.Error(got)
 	}
 
 	submit("no")
-	if err := c.Reject(t.Context(), "no", messages.Control{Step: question("no", "1.0.answer").Step, Reason: "not today"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Reject(t.Context(), "no", messages.Control{Step: question("no", "1.0.answer").Step, Reason: "not today"}))
 	r = ended("no", run.Succeeded)
 	if got := strings.Join(toolTexts(t, c, r.Session), ""); got != `{"text":"told to decline"}` {
 		t.Error(got)
 	}
 
 	submit("fatal")
-	if err := c.Approve(t.Context(), "fatal", messages.Control{Step: question("fatal", "1.0.answer").Step, Value: json.RawMessage(`{"place":"staging"}`)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Approve(t.Context(), "fatal", messages.Control{Step: question("fatal", "1.0.answer").Step, Value: json.RawMessage(`{"place":"staging"}`)}))
 	if r := ended("fatal", run.NeedsReview); r.Review == nil || r.Review.Step != "1.0.again" {
 		t.Errorf("%+v", r.Review)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/agents/notebook"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/memorytest"
 	"github.com/rathcluster/rath/messages"
@@ -36,23 +37,11 @@ func TestMemoriesAreClosed(t *testing.T) {
 		}
 		return kept[of], nil
 	}}
-	t.Cleanup(func() {
-		if err := m.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	first, err := m.get(t.Context(), "acme", "m0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { must.Report(t, m.close()) })
+	first := must.Get(m.get(t.Context(), "acme", "m0"))(t)
 	for i := range 2 * maxMemories {
-		s, err := m.get(t.Context(), "acme", fmt.Sprint("m", i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Write(t.Context(), aNote, fmt.Sprint("note ", i), memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(m.get(t.Context(), "acme", fmt.Sprint("m", i)))(t)
+		must.Do(t, s.Write(t.Context(), aNote, fmt.Sprint("note ", i), memory.Origin{}))
 	}
 	if n := len(m.open); n > maxMemories {
 		t.Errorf("%d memories are open and nobody uses them, at most %d may be", n, maxMemories)
@@ -60,9 +49,7 @@ func TestMemoriesAreClosed(t *testing.T) {
 	if text, err := first.Read(t.Context(), aNote); err != nil || text != "note 0" {
 		t.Errorf("the first memory holds %q, %v", text, err)
 	}
-	if err := m.close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, m.close())
 	if _, err := first.Read(t.Context(), aNote); !errors.Is(err, memory.ErrClosed) {
 		t.Errorf("a memory of a node that has ended answers with %v", err)
 	}
@@ -76,18 +63,11 @@ func TestMemoryOfTheFleet(t *testing.T) {
 	a, b := member(t, srv, Options{}), member(t, srv, Options{})
 	bound := boundMember(t, srv, Options{})
 	of := func(n *Instance, tenant session.Tenant) memory.Store {
-		m, err := n.Memory(t.Context(), tenant, "notes")
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(n.Memory(t.Context(), tenant, "notes"))(t)
 		return m
 	}
-	if err := of(a, "acme").Write(t.Context(), aNote, "The grinder is in the kitchen.", memory.Origin{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, of(a, "acme").Write(t.Context(), aNote, "The grinder is in the kitchen.", memory.Origin{}))
+	must.Report(t, a.Close())
 	for _, n := range []*Instance{b, bound} {
 		hits, err := of(n, "acme").Find(t.Context(), memory.Query{Text: "grinder"})
 		if err != nil || len(hits) != 1 || hits[0].URI != aNote {
@@ -103,10 +83,7 @@ func TestMemoryOfTheFleet(t *testing.T) {
 	n := 0
 	memorytest.TestStore(t, func(t *testing.T) memory.Store {
 		n++
-		m, err := bound.Memory(t.Context(), "acme", fmt.Sprint("suite", n))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(bound.Memory(t.Context(), "acme", fmt.Sprint("suite", n)))(t)
 		return m
 	})
 }
@@ -146,30 +123,21 @@ func TestMemoryOfAClient(t *testing.T) {
 	t.Parallel()
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy"}).started(t)
 	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer n.Close()
 	defer c.Close()
 	count := 0
 	memorytest.TestStore(t, func(t *testing.T) memory.Store {
 		count++
-		m, err := c.Memory(fmt.Sprint("suite", count))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(c.Memory(fmt.Sprint("suite", count)))(t)
 		return &clientMemory{Store: m, t: t, from: map[string]memory.Origin{}}
 	})
 	m, err := c.Memory("notes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// More than an answer holds, and texts that JSON makes longer.
 	want := 0
 	for i := range 7 {
-		if err := m.Write(t.Context(), fmt.Sprintf("memory://agent/large/%d", i), strings.Repeat(strings.Repeat("\"\n<", i)+"words ", 10_000), memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Write(t.Context(), fmt.Sprintf("memory://agent/large/%d", i), strings.Repeat(strings.Repeat("\"\n<", i)+"words ", 10_000), memory.Origin{}))
 		want += 10_000 * (3*i + 6)
 	}
 	got := 0

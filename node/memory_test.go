@@ -9,6 +9,8 @@ import (
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestGrowth: a small heap grows to a size, a large one by a share of what is in use, and
@@ -75,12 +77,8 @@ func TestLimitMemory(t *testing.T) {
 			root := t.TempDir()
 			for name, text := range c.files {
 				path := filepath.Join(root, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+				must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 			}
 			// As the runtime has them of an operator, whose variables are not set here.
 			told := int64(math.MaxInt64)

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/metrics"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -27,14 +28,10 @@ const scrapeMost = 100 * time.Millisecond
 func scrape(t *testing.T, base string) (text string, took time.Duration) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	began := time.Now()
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	took = time.Since(began)
@@ -93,10 +90,7 @@ func TestMetrics(t *testing.T) {
 	o.User, o.Password = srv.Node()
 	n := begin(t, &o).started(t)
 	base := n.HealthURL()
-	c, err := n.ClientOf(t.Context(), session.DefaultTenant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.ClientOf(t.Context(), session.DefaultTenant))(t)
 	first := scraped(t, base, `rath_nats_connected 1`, `rath_slots{pool="default"} 1`, `rath_slots_free{pool="default"} 1`, `rath_runs_open{state="running"} 0`)
 	for _, d := range metrics.Series() {
 		if !strings.Contains(first, "# TYPE "+d.Name+" "+string(d.Kind)+"\n") {
@@ -106,9 +100,7 @@ func TestMetrics(t *testing.T) {
 
 	ids := []run.ID{"m1", "m2", "m3"}
 	for _, id := range ids {
-		if _, err := c.Submit(t.Context(), "holds", messages.Task{ID: id}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Submit(t.Context(), "holds", messages.Task{ID: id}))(t)
 	}
 	text := scraped(t, base, `rath_slots_free{pool="default"} 0`, `rath_runs_open{state="running"} 1`, `rath_runs_open{state="queued"} 2`,
 		`rath_runs_waiting{class="interactive",pool="default"} 2`, `rath_runs_waiting{class="batch",pool="default"} 0`)
@@ -134,9 +126,7 @@ func TestMetrics(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, srv.Shutdown(ctx))
 	scraped(t, base, `rath_nats_connected 0`, `rath_slots_free{pool="default"} 1`, `rath_runs_ended_total{state="succeeded"} 4`)
 	if took := fastest(t, base); took > scrapeMost {
 		t.Errorf("without servers a scrape took %v, want at most %v", took, scrapeMost)

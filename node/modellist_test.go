@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -44,19 +45,11 @@ func TestModelList(t *testing.T) {
 		"  unpriced: {id: example-mini, url: " + server.URL + "/v1, key: file:key}\n" +
 		"  locked: {url: " + server.URL + "/v1, key: file:no/such/key, free: true}\n"
 	for name, text := range map[string]string{list: text, filepath.Join(dir, "key"): "sk-of-the-test\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list}))(t)
 	defer n.Close()
-	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
 	for _, tt := range []struct {
 		name    string
@@ -99,18 +92,10 @@ func TestModelListRetries(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, "models.yaml")
 	text := "retries: {attempts: 3, pause: 10ms}\nmodels:\n  a: {url: " + server.URL + "/v1, free: true}\n  b: {url: " + server.URL + "/v1, free: true, retries: {attempts: 1}}\n"
-	if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(list, []byte(text), 0o600))
+	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list}))(t)
 	defer n.Close()
-	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
 	for model, want := range map[string]int64{"a": 3, "b": 1} {
 		asked.Store(0)
@@ -124,9 +109,7 @@ func TestModelListRetries(t *testing.T) {
 // TestModelListIsChecked: a node with a wrong list does not start.
 func TestModelListIsChecked(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "models.yaml")
-	if err := os.WriteFile(list, []byte("models:\n  a: {prize: 1}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(list, []byte("models:\n  a: {prize: 1}\n"), 0o600))
 	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", ModelList: list})
 	if err == nil {
 		n.Close()

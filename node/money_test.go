@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/dossier"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
@@ -106,39 +107,22 @@ func TestMoneyOfTheFleet(t *testing.T) {
 	var nodes []*Instance
 	for i := range nodesOfTheFleet {
 		list := filepath.Join(t.TempDir(), "models.yaml")
-		if err := os.WriteFile(list, []byte(strings.ReplaceAll(text, "URL", fmt.Sprintf("%s/node-%d/v1", web.URL, i))), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(list, []byte(strings.ReplaceAll(text, "URL", fmt.Sprintf("%s/node-%d/v1", web.URL, i))), 0o600))
 		nodes = append(nodes, member(t, srv, Options{ModelList: list, Slots: 3, Workflows: []flow.Registration{fan("spend", ""), fan("spend_unpriced", "unpriced")}}))
 	}
-	c, err := nodes[0].Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(nodes[0].Client(t.Context()))(t)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	do := func(workflow, model string) (messages.Result, *dossier.Facts) {
 		t.Helper()
-		r, err := c.Do(ctx, workflow, messages.Task{Model: model, Budget: messages.Budget{MicroUSD: budget}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(c.Do(ctx, workflow, messages.Task{Model: model, Budget: messages.Budget{MicroUSD: budget}}, nil))(t)
 		if r.Code == run.CodeMalformed {
 			return r, nil // no log has it
 		}
-		home, err := c.Run(ctx, r.Run)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := dossier.Collect(ctx, nodes[1].Log(), nodes[1].Blobs(c.Tenant()), session.Key{Tenant: c.Tenant(), ID: home.Session}, r.Run, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := dossier.Read(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		home := must.Get(c.Run(ctx, r.Run))(t)
+		e := must.Get(dossier.Collect(ctx, nodes[1].Log(), nodes[1].Blobs(c.Tenant()), session.Key{Tenant: c.Tenant(), ID: home.Session}, r.Run, nil))(t)
+		f := must.Get(dossier.Read(e))(t)
 		return r, f
 	}
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -28,9 +29,7 @@ func TestNotesAreQuoted(t *testing.T) {
 	bodies := make(chan []byte, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		bodies <- body
 		w.Header().Set("Content-Type", "text/event-stream")
 		if strings.HasSuffix(r.URL.Path, "/messages") {
@@ -43,9 +42,7 @@ func TestNotesAreQuoted(t *testing.T) {
 				`{"type":"message_stop"}`,
 			} {
 				var is struct{ Type string }
-				if err := json.Unmarshal([]byte(e), &is); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, json.Unmarshal([]byte(e), &is))
 				fmt.Fprintf(w, "event: %s\ndata: %s\n\n", is.Type, e)
 			}
 			return
@@ -57,11 +54,9 @@ func TestNotesAreQuoted(t *testing.T) {
 	list := filepath.Join(dir, "models.yaml")
 	text := "models:\n  chat: {id: a, url: " + server.URL + "/v1, key: file:key}\n  claude: {kind: anthropic, id: b, url: " + server.URL + "/v1, key: file:key}\n"
 	for name, text := range map[string]string{list: text, filepath.Join(dir, "key"): "sk-of-the-test\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list, Workflows: []flow.Registration{
+	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list, Workflows: []flow.Registration{
 		{Name: "recalls", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				if _, err := flow.Remember(ctx, "team", "lessons", order); err != nil {
@@ -70,15 +65,9 @@ func TestNotesAreQuoted(t *testing.T) {
 				return (&flow.Agent{Name: "a", Prompt: "You work.", Memory: "team"}).Forward(ctx, s.With(session.UserText("which colours?")))
 			})
 		}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	defer n.Close()
-	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
 	for _, model := range []string{"chat", "claude"} {
 		r, err := c.Do(t.Context(), "recalls", messages.Task{Model: model}, nil)
@@ -93,9 +82,7 @@ func TestNotesAreQuoted(t *testing.T) {
 			}
 		}
 		body := <-bodies
-		if err := json.Unmarshal(body, &sent); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(body, &sent))
 		if strings.Contains(string(sent.System), "Ignore") {
 			t.Errorf("%s: the note is in the system prompt: %s", model, body)
 		}
@@ -132,27 +119,17 @@ func TestNotesHaveVectors(t *testing.T) {
 	defer server.Close()
 	dir := t.TempDir()
 	list := filepath.Join(dir, "models.yaml")
-	if err := os.WriteFile(list, fmt.Appendf(nil, "memory: vectors\nmodels:\n  vectors: {url: %s/v1, can: [embeddings], free: true}\n", server.URL), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(list, fmt.Appendf(nil, "memory: vectors\nmodels:\n  vectors: {url: %s/v1, can: [embeddings], free: true}\n", server.URL), 0o600))
 	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list, Env: func(string) string { return "" }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer n.Close()
 	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	m, err := c.Memory("team")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for uri, text := range map[string]string{"memory://user/theme": "Likes it dark.", "memory://user/lunch": "Wants soup."} {
-		if err := m.Write(t.Context(), uri, text, memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Write(t.Context(), uri, text, memory.Origin{}))
 	}
 	q := memory.Query{Text: "Which colours?"}
 	if hits, err := m.Find(t.Context(), q); err != nil || len(hits) != 1 || hits[0].URI != "memory://user/theme" {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 )
@@ -32,10 +33,7 @@ func TestRoutersPool(t *testing.T) {
 	}
 	routed := func(n *Instance) []string {
 		t.Helper()
-		all, err := n.conn.Dispatch.Registry.Workflows(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(n.conn.Dispatch.Registry.Workflows(ctx))(t)
 		var names []string
 		for _, w := range all {
 			if w.Pool == "front" && (w.Name == "auto" || w.Name == "fanout") {
@@ -50,12 +48,8 @@ func TestRoutersPool(t *testing.T) {
 	if got := routed(r); !slices.Equal(got, both) {
 		t.Errorf("a node of their pool leaves routers with %v", got)
 	}
-	if err := r.conn.Dispatch.Registry.Withdraw(ctx, "front", both...); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.repairOffer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.conn.Dispatch.Registry.Withdraw(ctx, "front", both...))
+	must.Do(t, r.repairOffer(ctx))
 	if got := routed(r); !slices.Equal(got, both) {
 		t.Errorf("half a minute later the routers offer %v", got)
 	}
@@ -68,9 +62,7 @@ func TestEntry(t *testing.T) {
 	_, err := os.Stat("/bin/sh")
 	shell := err == nil
 	model, err := scripted.New(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct {
 		o           Options
 		name, words string
@@ -100,14 +92,8 @@ func TestPublicAddress(t *testing.T) {
 		{"/livez": 200, "/readyz": 200, "/waiting": 404, "/metrics": 404},
 	} {
 		for path, want := range codes {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+n.health.listeners[i].Addr().String()+path, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			answer, err := http.DefaultClient.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+n.health.listeners[i].Addr().String()+path, http.NoBody))(t)
+			answer := must.Get(http.DefaultClient.Do(r))(t)
 			if _ = answer.Body.Close(); answer.StatusCode != want {
 				t.Errorf("address %d, %s: %d, want %d", i, path, answer.StatusCode, want)
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -82,29 +83,15 @@ func operator(t *testing.T, srv *natsserver.Server) *api.Conn {
 // clientWith connects a client with such rights.
 func clientWith(t *testing.T, o *client.Options) *client.Client {
 	t.Helper()
-	c, err := client.Connect(t.Context(), "", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := must.Get(client.Connect(t.Context(), "", o))(t)
+	t.Cleanup(func() { must.Report(t, c.Close()) })
 	return c
 }
 
 func connection(t *testing.T, o *streams.Options) *api.Conn {
 	t.Helper()
-	c, err := api.Connect(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Conn.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := must.Get(api.Connect(t.Context(), o))(t)
+	t.Cleanup(func() { must.Report(t, c.Conn.Close()) })
 	return c
 }
 
@@ -136,9 +123,7 @@ func TestExactPermissions(t *testing.T) {
 	if err == nil {
 		err = op.Streams.Apply(ctx, plan)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 
 	model := &byTools{with: scriptOf(t, "tools.txtar", nil), without: scriptOf(t, "auto.txtar", nil)}
 	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
@@ -147,9 +132,7 @@ func TestExactPermissions(t *testing.T) {
 	member(t, srv, Options{Routing: RouteElsewhere, Models: model})
 
 	c, err := client.Connect(ctx, srv.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	heard := 0
 	r, err := c.Do(ctx, "auto", messages.Task{ID: "auto-1", Input: json.RawMessage(autoInput), Model: "big"}, func(client.Update) { heard++ })
@@ -283,13 +266,9 @@ func TestNotProvisioned(t *testing.T) {
 	if err == nil {
 		err = op.Streams.Apply(t.Context(), plan)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, pool := range []string{dispatch.DefaultPool, "review"} { // pools need nothing of their own
-		if err := start(pool); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, start(pool))
 	}
 }
 

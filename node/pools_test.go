@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -18,9 +19,7 @@ func TestPoolWithoutNodes(t *testing.T) {
 	defer cancel()
 	first := member(t, srv, Options{Pool: "first", Workflows: []flow.Registration{named("both", "first")}})
 	member(t, srv, Options{Pool: "second", Workflows: []flow.Registration{named("both", "second")}})
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Close())
 	later := messages.Task{ID: "late", NotBefore: time.Now().Add(100 * time.Millisecond)} // a relay places it
 	if r, err := clientOf(t, srv, "acme", "ann").Do(ctx, "both", later, nil); err != nil || r.Output != "second" {
 		t.Errorf("%+v, %v", r, err)

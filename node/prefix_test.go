@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
@@ -101,9 +102,7 @@ func TestPrefixAcrossNodes(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
+			must.Report(t, err)
 			if strings.Contains(string(body), `"part `) {
 				bodies.add(name, string(body), branches)
 				select {
@@ -122,10 +121,7 @@ func TestPrefixAcrossNodes(t *testing.T) {
 			first = n
 		}
 	}
-	c, err := first.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(first.Client(t.Context()))(t)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -25,18 +26,10 @@ func TestReplyIsNoRequest(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: []permission.User{user(permission.RoleSubmit, "ana"), user(permission.RoleApprove, "bob")}})
 	member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil)})
 	operator, secret := srv.Node()
-	nodes, err := nats.Connect(srv.URL(), nats.UserInfo(operator, secret))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := must.Get(nats.Connect(srv.URL(), nats.UserInfo(operator, secret)))(t)
 	defer nodes.Close()
-	seen, err := nodes.SubscribeSync(messages.ControlPrefix + ">")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nodes.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	seen := must.Get(nodes.SubscribeSync(messages.ControlPrefix + ">"))(t)
+	must.Do(t, nodes.Flush())
 
 	ana := logIn(t, srv.URL(), nats.UserInfo("ana", "secret"))
 	approval := messages.ControlSubject(session.DefaultTenant, "bob", "r1", messages.VerbApprove)
@@ -49,9 +42,7 @@ func TestReplyIsNoRequest(t *testing.T) {
 	}
 	for _, subject := range requests {
 		for _, h := range []nats.Header{nil, {"Nats-Expected-Stream": {"x"}}} {
-			if err := ana.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: approval, Header: h, Data: []byte("{}")}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, ana.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: approval, Header: h, Data: []byte("{}")}))
 			// The same with an inbox of its own is answered after it, or about then.
 			if subject != cancelling && subject != unheard && !ana.asks(t, subject) {
 				t.Errorf("%s is refused", subject)
@@ -60,9 +51,7 @@ func TestReplyIsNoRequest(t *testing.T) {
 	}
 	// What ana does last is seen after all that came of it.
 	last := messages.ControlSubject(session.DefaultTenant, "ana", "last", messages.VerbCancel)
-	if err := ana.nc.PublishRequest(last, ana.inbox.Subject, []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, ana.nc.PublishRequest(last, ana.inbox.Subject, []byte("{}")))
 	for cancels := 0; ; {
 		m, err := seen.NextMsgWithContext(ctx)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -45,24 +46,11 @@ func TestNegativeOptions(t *testing.T) {
 // a tool on it for ever.
 func TestServeToolEndsWithItsClient(t *testing.T) {
 	t.Parallel()
-	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: string(streams.Lazy), Port: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	n := must.Get(Start(t.Context(), &Options{Store: t.TempDir(), Level: string(streams.Lazy), Port: -1}))(t)
+	defer func() { must.Report(t, n.Close()) }()
 	user, password := n.server.Tool()
-	c, err := client.Connect(t.Context(), n.URL(), &client.Options{User: user, Password: password})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mine, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(client.Connect(t.Context(), n.URL(), &client.Options{User: user, Password: password}))(t)
+	mine := must.Get(n.Client(t.Context()))(t)
 	defer mine.Close()
 	served := make(chan error, 1)
 	go func() {
@@ -71,9 +59,7 @@ func TestServeToolEndsWithItsClient(t *testing.T) {
 		}, nil), 0)
 	}()
 	announced(t, mine, "weather")
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Close())
 	select {
 	case err := <-served:
 		if !errors.Is(err, client.ErrUnreachable) {

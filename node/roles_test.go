@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -35,9 +36,7 @@ func logIn(t *testing.T, url string, with nats.Option) *login {
 	l.nc, err = nats.Connect(url, with, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		l.refused <- err
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(l.nc.Close)
 	if l.inbox, err = l.nc.SubscribeSync(nats.NewInbox()); err != nil {
 		t.Fatal(err)
@@ -48,9 +47,7 @@ func logIn(t *testing.T, url string, with nats.Option) *login {
 // asks reports whether a request is answered, rather than refused by the server.
 func (l *login) asks(t *testing.T, subject string) bool {
 	t.Helper()
-	if err := l.nc.PublishRequest(subject, l.inbox.Subject, []byte(`{}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.nc.PublishRequest(subject, l.inbox.Subject, []byte(`{}`)))
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	answered := make(chan error, 1)
@@ -117,10 +114,7 @@ var sites = map[string]func(t *testing.T, users []permission.User) site{
 		atServer(t, srv.URL(), &Options{User: "operator", Password: "secret"}, &Options{User: "node", Password: "secret"}, 1)
 		return site{srv.URL(), func(t *testing.T, user string) nats.Option {
 			t.Helper()
-			o, err := nats.NkeyOptionFromSeed(seeds[user])
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := must.Get(nats.NkeyOptionFromSeed(seeds[user]))(t)
 			return o
 		}, func(user string) client.Options { return client.Options{NKeyFile: seeds[user]} }}
 	},
@@ -195,9 +189,7 @@ func TestRoles(t *testing.T) {
 					}
 				}
 				for _, subject := range []string{"rath.run.default.>", "rath.tail.default.>"} {
-					if _, err := l.nc.SubscribeSync(subject); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(l.nc.SubscribeSync(subject))(t)
 				}
 				if !l.asks(t, messages.QuerySubject(tenant, messages.QueryNodes)) { // after what the server says of the two
 					t.Errorf("%s may not watch", u.Role)
@@ -223,32 +215,19 @@ func TestUserOfEachLogin(t *testing.T) {
 			as := func(user, name string) *client.Client {
 				o := s.client(user)
 				o.As = name
-				c, err := client.Connect(ctx, s.url, &o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() {
-					if err := c.Close(); err != nil {
-						t.Error(err)
-					}
-				})
+				c := must.Get(client.Connect(ctx, s.url, &o))(t)
+				t.Cleanup(func() { must.Report(t, c.Close()) })
 				return c
 			}
 			ana, bob := as("ana", ""), as("bob", "")
-			if _, err := ana.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}); err != nil {
-				t.Fatal(err)
-			}
-			if err := waiting(ctx, ana, "one"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(ana.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}))(t)
+			must.Do(t, waiting(ctx, ana, "one"))
 			for who, c := range map[string]*client.Client{"ana": ana, "ana as bob": as("ana", "bob")} {
 				if err := c.Approve(ctx, "one", messages.Control{By: "bob"}); !errors.Is(err, client.ErrDenied) {
 					t.Errorf("%s approves: %v", who, err)
 				}
 			}
-			if err := bob.Approve(ctx, "one", messages.Control{By: "chief-executive"}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, bob.Approve(ctx, "one", messages.Control{By: "chief-executive"}))
 			if r, err := ana.Wait(ctx, "one"); err != nil || r.Output != "bob says to be chief-executive" {
 				t.Errorf("the workflow is told %q, %v", r.Output, err)
 			}
@@ -264,26 +243,14 @@ func submitters(ctx context.Context, t *testing.T, ana, carl *client.Client) {
 	if _, err := carl.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}); err != nil {
 		t.Errorf("carl submits the same task: %v", err)
 	}
-	again, err := carl.Rerun(ctx, "one")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := waiting(ctx, ana, again); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := carl.Submit(ctx, "ask", messages.Task{ID: "two", Input: json.RawMessage(`"x"`)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := waiting(ctx, ana, "two"); err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(carl.Rerun(ctx, "one"))(t)
+	must.Do(t, waiting(ctx, ana, again))
+	must.Get(carl.Submit(ctx, "ask", messages.Task{ID: "two", Input: json.RawMessage(`"x"`)}))(t)
+	must.Do(t, waiting(ctx, ana, "two"))
 	for by, want := range map[string]string{
 		"ana": string(again) + ": ana by way of carl\none: ana by way of \n", "carl": string(again) + ": ana by way of carl\ntwo: carl by way of \n", "bob": "",
 	} {
-		runs, err := ana.Runs(ctx, &client.RunsOptions{By: by})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runs := must.Get(ana.Runs(ctx, &client.RunsOptions{By: by}))(t)
 		var lines []string
 		for _, r := range runs {
 			lines = append(lines, fmt.Sprintf("%s: %s by way of %s\n", r.Run, r.By, r.Via))

@@ -25,6 +25,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
@@ -75,9 +76,7 @@ func (w *witnessed) asked(t *testing.T) map[string]int {
 	n := map[string]int{}
 	for lines := bufio.NewScanner(bytes.NewReader(w.log.Bytes())); lines.Scan(); {
 		var e scripted.Entry
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(lines.Bytes(), &e))
 		n[e.Rule]++
 	}
 	return n
@@ -131,9 +130,7 @@ func events(t *testing.T, n *Instance, id session.ID) iter.Seq[session.Event] {
 	t.Helper()
 	return func(yield func(session.Event) bool) {
 		for e, err := range n.Log().Read(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for _, ev := range e.Commit.Events {
 				if !yield(ev) {
 					return
@@ -153,15 +150,9 @@ func TestRouters(t *testing.T) {
 		member(t, srv, Options{Routing: RouteOnly, Models: model}).Incarnation(),
 		member(t, srv, Options{Routing: RouteOnly, Models: model}).Incarnation(),
 	}
-	c, err := worker.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(worker.Client(t.Context()))(t)
 	defer c.Close()
-	on, err := c.Workflows(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	on := must.Get(c.Workflows(t.Context()))(t)
 	for _, w := range on {
 		if routing := w.Name == "auto" || w.Name == "fanout"; routing != (w.Pool == RouterPool) {
 			t.Errorf("workflow %s is on offer in pool %s", w.Name, w.Pool)
@@ -177,9 +168,7 @@ func TestRouters(t *testing.T) {
 		wg.Go(func() {
 			var err error
 			results[i], err = c.Do(ctx, "auto", messages.Task{ID: run.ID(fmt.Sprintf("auto-%d", i)), Input: json.RawMessage(autoInput), Model: "big"}, nil)
-			if err != nil {
-				t.Error(err)
-			}
+			must.Report(t, err)
 		})
 	}
 	wg.Wait()
@@ -233,9 +222,7 @@ func TestOneNodeRoutes(t *testing.T) {
 	model := newWitnessed(t, "auto.txtar")
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
 	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
@@ -270,10 +257,7 @@ func TestPoolForgets(t *testing.T) {
 	model := newWitnessed(t, "auto.txtar")
 	offered := func(n *Instance) string {
 		t.Helper()
-		all, err := n.conn.Dispatch.Registry.Workflows(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(n.conn.Dispatch.Registry.Workflows(t.Context()))(t)
 		var names []string
 		for _, w := range all {
 			if w.Pool == "writing" && (w.Name == "write" || w.Name == "review" || w.Name == "auto") {
@@ -298,9 +282,7 @@ func TestPoolForgets(t *testing.T) {
 	if got := offered(second); got != "auto review write" {
 		t.Errorf("beside a second node that leaves auto to routers the pool offers %q", got)
 	}
-	if err := errors.Join(first.Close(), second.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(first.Close(), second.Close()))
 	third := member(t, srv, Options{Pool: "writing", Models: model, Workflows: writers()[:1]})
 	if got := offered(third); got != "auto write" {
 		t.Errorf("after a new start with less the pool offers %q", got)
@@ -316,17 +298,12 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
 	defer cancel()
 	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	nc, done := nodeConnection(t, n.server)
 	defer done()
 	consumers := func() int {
-		info, err := nc.AccountInfo()
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Get(nc.AccountInfo())(t)
 		return info.Consumers
 	}
 	// A run has every service of the node at work.
@@ -339,9 +316,7 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 		many[i] = wire.Workflow{Name: fmt.Sprintf("sort-%03d", i), Revision: "1", Description: strings.Repeat("Sorts invoices of customers by their numbers. ", 20)}
 	}
 	began := time.Now()
-	if err := n.conn.Dispatch.Registry.Register(ctx, "sorting", many); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.conn.Dispatch.Registry.Register(ctx, "sorting", many))
 	t.Logf("1000 workflows were registered in %v", time.Since(began).Round(time.Millisecond))
 	// What reads the catalog or follows a stream again has another one for a moment.
 	for until := time.Now().Add(soon); consumers() > before; time.Sleep(50 * time.Millisecond) {
@@ -382,13 +357,7 @@ func settled() int {
 func nodeConnection(t *testing.T, srv *natsserver.Server) (nats.JetStreamContext, func()) {
 	t.Helper()
 	user, password := srv.Node()
-	nc, err := nats.Connect("", nats.InProcessServer(dialFunc(srv.Dial)), nats.UserInfo(user, password))
-	if err != nil {
-		t.Fatal(err)
-	}
-	js, err := nc.JetStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect("", nats.InProcessServer(dialFunc(srv.Dial)), nats.UserInfo(user, password)))(t)
+	js := must.Get(nc.JetStream())(t)
 	return js, nc.Close
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/openai"
@@ -61,9 +62,7 @@ func TestRouterKilled(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	key := cluster.NewKey()
 	keyFile := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(keyFile, []byte(key.Text()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(keyFile, []byte(key.Text()), 0o600))
 	at := func() string { return "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)) }
 	first := at()
 	env := func(name string) string {
@@ -73,18 +72,14 @@ func TestRouterKilled(t *testing.T) {
 	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Env: env, Model: "scripted", Workflows: writers(), Gossip: gossip(first)})
 
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	user, password := srv.Node()
 	said := new(bytes.Buffer)
 	victim := exec.CommandContext(t.Context(), exe, "-nats", srv.URL(), "-user", user, "-level", "lazy", "-store", t.TempDir(),
 		"-gossip", at(), "-join", first, "-gossip-key-file", keyFile, "-model", "scripted")
 	victim.Env = append(os.Environ(), asNode+"=router", "NATS_PASSWORD="+password, openai.EnvBase+"="+server.URL+"/v1", openai.EnvKey+"=none")
 	victim.Stderr = said
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, victim.Start())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -101,20 +96,13 @@ func TestRouterKilled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	c, err := worker.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	for offered := false; !offered; time.Sleep(10 * time.Millisecond) {
-		on, err := c.Workflows(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		on := must.Get(c.Workflows(ctx))(t)
 		offered = slices.ContainsFunc(on, func(w wire.Workflow) bool { return w.Name == "auto" })
 	}
-	if _, err := c.Submit(ctx, "auto", messages.Task{ID: "auto-1", Input: json.RawMessage(autoInput)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(ctx, "auto", messages.Task{ID: "auto-1", Input: json.RawMessage(autoInput)}))(t)
 	early := make(chan messages.Result, 1)
 	waiting, stop := context.WithTimeout(ctx, soon)
 	defer stop()
@@ -128,9 +116,7 @@ func TestRouterKilled(t *testing.T) {
 		t.Fatalf("the router did not come to its second choice: %+v; the model was asked %v", r, model.asked(t))
 	}
 	survivor := member(t, srv, Options{Routing: RouteOnly, Env: env, Model: "scripted", Gossip: gossip(at())})
-	if err := victim.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, victim.Process.Kill())
 	r, err := c.Wait(ctx, "auto-1")
 	if err != nil || r.State != run.Succeeded || r.Output != "The draft is fine." {
 		t.Fatalf("%+v, %v", r, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -46,19 +47,14 @@ func secondRun(t *testing.T, backend string, o Options) {
 	}}
 	o.Workflows = []flow.Registration{timed}
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
-	c, err := member(t, srv, o).Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(member(t, srv, o).Client(t.Context()))(t)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	first := func(id, home string) time.Duration {
 		t.Helper()
 		ask := messages.Task{ID: run.ID(id), Session: home, Input: []byte(`"echo x >> log"`), Sandbox: messages.Sandbox{Backend: backend}}
-		if _, err := c.Submit(ctx, "timed", ask); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Submit(ctx, "timed", ask))(t)
 		if r, err := c.Wait(ctx, ask.ID); err != nil || r.State != run.Succeeded {
 			t.Fatalf("the run %s %s %s: %v", id, r.State, r.Error, err)
 		}

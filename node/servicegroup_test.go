@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -32,13 +33,9 @@ func TestCloseWithQuery(t *testing.T) {
 			})
 		},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	r, err := c.Do(t.Context(), "slow", messages.Task{ID: "one"}, nil)
 	if err != nil || r.State != run.Succeeded {
@@ -56,9 +53,7 @@ func TestCloseWithQuery(t *testing.T) {
 		t.Fatal("the code was not asked to run again")
 	}
 	began := time.Now()
-	if err := n.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, n.Close())
 	if took := time.Since(began); took > 15*time.Second { // else the 30 s that a query may take
 		t.Errorf("the node took %v to end", took)
 	}

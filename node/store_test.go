@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -30,47 +31,32 @@ func TestStoreWithoutSnapshots(t *testing.T) {
 	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
 	o := Options{Store: store, Level: "lazy", Models: model, Drain: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	of := func(n *Instance) *client.Client {
-		c, err := n.ClientOf(t.Context(), session.DefaultTenant)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(n.ClientOf(t.Context(), session.DefaultTenant))(t)
 		return c
 	}
 	n := begin(t, &o).started(t)
 	c := of(n)
 	defer c.Close()
-	if _, err := c.Submit(t.Context(), "agent", messages.Task{ID: "r1", Input: json.RawMessage(`"hello"`)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(t.Context(), "agent", messages.Task{ID: "r1", Input: json.RawMessage(`"hello"`)}))(t)
 	<-model.call
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.Close())
 
 	srv := natstest.Start(t, &natsserver.Options{StoreDir: filepath.Join(store, "nats"), Port: -1, Lazy: true})
 	user, password := srv.Operator()
 	nc, err := nats.Connect(srv.URL(), nats.UserInfo(user, password))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	snap, err := js.Stream(ctx, streams.StreamSnap)
 	if err == nil {
 		err = snap.Purge(ctx)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	nc.Close()
-	if err := srv.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, srv.Shutdown(ctx))
 
 	close(model.answer)
 	n = begin(t, &o).started(t)
@@ -91,9 +77,7 @@ func TestStoreOfAnotherNode(t *testing.T) {
 	o.User, o.Password = srv.Node()
 	first := begin(t, &o).started(t)
 	dir := filepath.Join(o.Store, "work", "acme", "s1", "1-1")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(dir, 0o700))
 	second, err := Start(t.Context(), &o)
 	if err == nil {
 		err = second.Close()
@@ -104,9 +88,7 @@ func TestStoreOfAnotherNode(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Errorf("the files of the first one: %v", err)
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Close())
 	begin(t, &o).started(t)
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the next node of the store found what the first one left: %v", err)
@@ -124,11 +106,7 @@ func TestStoreIsIgnored(t *testing.T) {
 		if text, err := os.ReadFile(ignore); err != nil || string(text) != want {
 			t.Errorf("%s holds %q, %v, want %q", ignore, text, err, want)
 		}
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(ignore, []byte("mine\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, n.Close())
+		must.Do(t, os.WriteFile(ignore, []byte("mine\n"), 0o600))
 	}
 }

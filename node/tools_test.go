@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -29,18 +30,9 @@ import (
 // scriptOf is a model that answers from a file of this package.
 func scriptOf(t *testing.T, name string, o *scripted.Options) *scripted.Model {
 	t.Helper()
-	data, err := os.ReadFile("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := scripted.Parse(name, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := scripted.New(s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("testdata/" + name))(t)
+	s := must.Get(scripted.Parse(name, data))(t)
+	m := must.Get(scripted.New(s, o))(t)
 	return m
 }
 
@@ -48,34 +40,17 @@ func scriptOf(t *testing.T, name string, o *scripted.Options) *scripted.Model {
 func toolProgram(t *testing.T, n *Instance) (*client.Client, *api.Conn) {
 	t.Helper()
 	user, password := n.server.Tool()
-	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "program", User: user, Password: password}, Client: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := conn.Conn.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := client.Connect(t.Context(), "", &client.Options{Dialer: n.server.Dial, User: user, Password: password})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	conn := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "program", User: user, Password: password}, Client: true}))(t)
+	t.Cleanup(func() { must.Report(t, conn.Conn.Close()) })
+	c := must.Get(client.Connect(t.Context(), "", &client.Options{Dialer: n.server.Dial, User: user, Password: password}))(t)
+	t.Cleanup(func() { must.Report(t, c.Close()) })
 	return c, conn
 }
 
 // toolTexts are the results that a session's tools gave.
 func toolTexts(t *testing.T, c *client.Client, id session.ID) []string {
 	t.Helper()
-	s, err := c.Session(t.Context(), string(id))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(c.Session(t.Context(), string(id)))(t)
 	var all []string
 	for _, chunk := range s.Chunks {
 		if chunk.Kind == session.ToolResult {
@@ -90,24 +65,15 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 	n := begin(t, &Options{
 		Store: t.TempDir(), Level: "lazy", Models: scriptOf(t, "tools.txtar", nil), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}).started(t)
-	mine, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	mine := must.Get(n.Client(t.Context()))(t)
 	defer mine.Close()
 	program, conn := toolProgram(t, n)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	ask := func(input string, tools ...string) messages.Result {
 		t.Helper()
-		text, err := json.Marshal(input)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := mine.Do(ctx, "agent", messages.Task{Input: text, Tools: tools}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(input))(t)
+		r := must.Get(mine.Do(ctx, "agent", messages.Task{Input: text, Tools: tools}, nil))(t)
 		return r
 	}
 
@@ -183,9 +149,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 	}
 
 	// One that takes a call and never answers.
-	if err := conn.Requests.AnnounceTool(ctx, session.DefaultTenant, wire.Tool{Name: "weather", Description: "Slow.", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 300}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.Requests.AnnounceTool(ctx, session.DefaultTenant, wire.Tool{Name: "weather", Description: "Slow.", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 300}))
 	raw := rawResponder(t, n, messages.ToolSubject(session.DefaultTenant, "weather"), "")
 	defer raw()
 	r = ask("weather", "weather")
@@ -193,9 +157,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 		t.Errorf("no answer: %+v %q", r, got)
 	}
 
-	if err := program.WithdrawTool(ctx, "weather"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, program.WithdrawTool(ctx, "weather"))
 	if all, err := mine.Tools(ctx); err != nil || len(all) != 0 {
 		t.Errorf("after it was withdrawn: %v, %v", all, err)
 	}
@@ -205,10 +167,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 func announced(t *testing.T, c *client.Client, name string) {
 	t.Helper()
 	for end := time.Now().Add(soon); ; time.Sleep(5 * time.Millisecond) {
-		all, err := c.Tools(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(c.Tools(t.Context()))(t)
 		if len(all) == 1 && all[0].Name == name {
 			return
 		}
@@ -244,10 +203,7 @@ func TestToolsThatAreRefused(t *testing.T) {
 		}
 	}
 	// A client without the right can neither announce nor serve.
-	guest, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "guest"}, Client: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	guest := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "guest"}, Client: true}))(t)
 	defer guest.Conn.Close()
 	if _, err := guest.Requests.ServeTool(t.Context(), session.DefaultTenant, "weather", nil); !errors.Is(err, conn.ErrDenied) {
 		t.Errorf("a guest serves a tool: %v", err)
@@ -259,28 +215,18 @@ func TestToolsThatAreRefused(t *testing.T) {
 func rawResponder(t *testing.T, n *Instance, subject, answer string) (stop func()) {
 	t.Helper()
 	user, password := n.server.Tool()
-	nc, err := nats.Connect("", nats.InProcessServer(dialFunc(n.server.Dial)), nats.UserInfo(user, password))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sub, err := nc.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) {
+	nc := must.Get(nats.Connect("", nats.InProcessServer(dialFunc(n.server.Dial)), nats.UserInfo(user, password)))(t)
+	sub := must.Get(nc.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) {
 		if answer != "" {
 			_ = m.Respond([]byte(answer))
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	must.Do(t, nc.Flush())
 	return func() {
 		t.Helper()
 		// The server hears of a closed connection a moment later, and gives it calls
 		// meanwhile.
-		if err := errors.Join(sub.Unsubscribe(), nc.Flush()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(sub.Unsubscribe(), nc.Flush()))
 		nc.Close()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -18,28 +19,16 @@ import (
 // run stands says so, and the deadline of the run ends both.
 func TestRemoteThatNoNodeOffers(t *testing.T) {
 	t.Parallel()
-	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Gossip: DevGossip(), Workflows: []flow.Registration{
+	n := must.Get(Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Gossip: DevGossip(), Workflows: []flow.Registration{
 		{Name: "asks", New: func() flow.Workflow { return flow.Remote{Workflow: "reserch", Revision: "2"} }},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	c, err := n.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
+	defer func() { must.Report(t, n.Close()) }()
+	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
 	ended := make(chan messages.Result, 1)
 	go func() {
 		r, err := c.Do(t.Context(), "asks", messages.Task{ID: "one", Deadline: time.Now().Add(4 * time.Second)}, nil)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		ended <- r
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)

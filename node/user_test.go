@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -54,12 +55,8 @@ func TestUserIsProved(t *testing.T) {
 		o.Dialer = srv.Dial
 		c := clientWith(t, o)
 		id := run.ID("of-" + by)
-		if _, err := c.Submit(ctx, "ask", messages.Task{ID: id, Input: json.RawMessage(`"x"`)}); err != nil {
-			t.Fatal(err)
-		}
-		if err := waiting(ctx, c, id); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Submit(ctx, "ask", messages.Task{ID: id, Input: json.RawMessage(`"x"`)}))(t)
+		must.Do(t, waiting(ctx, c, id))
 		if err := c.Approve(ctx, id, messages.Control{By: "chief-executive"}); err != nil {
 			t.Fatalf("%s: %v", by, err)
 		}
@@ -84,12 +81,9 @@ func TestUserIsProved(t *testing.T) {
 
 	// The server refuses the subject of another user, also to the client that asks for it.
 	refused := make(chan error, 1)
-	nc, err := nats.Connect(srv.URL(), nats.UserInfo("ana", "secret-of-ana"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	nc := must.Get(nats.Connect(srv.URL(), nats.UserInfo("ana", "secret-of-ana"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		refused <- err
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
 	defer nc.Close()
 	for _, subject := range []string{
 		messages.ControlSubject(session.DefaultTenant, "bob", "of-bob", messages.VerbCancel),
@@ -98,9 +92,7 @@ func TestUserIsProved(t *testing.T) {
 		messages.LetterSubject(session.DefaultTenant, "bob", 1, messages.VerbDrop),
 		"rath.ctl.default.of-bob.cancel",
 	} {
-		if err := nc.Publish(subject, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, nc.Publish(subject, nil))
 		select {
 		case err := <-refused:
 			if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), subject) {
@@ -134,20 +126,11 @@ func TestUserOfOperator(t *testing.T) {
 	defer cancel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	n := member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil), Workflows: []flow.Registration{asks()}})
-	c, err := n.Client(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(n.Client(ctx))(t)
 	defer c.Close()
-	if _, err := c.Submit(ctx, "ask", messages.Task{ID: "r", Input: json.RawMessage(`"x"`)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := waiting(ctx, c, "r"); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Approve(ctx, "r", messages.Control{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(ctx, "ask", messages.Task{ID: "r", Input: json.RawMessage(`"x"`)}))(t)
+	must.Do(t, waiting(ctx, c, "r"))
+	must.Do(t, c.Approve(ctx, "r", messages.Control{}))
 	if r, err := c.Wait(ctx, "r"); err != nil || r.Output != "operator says to be " {
 		t.Errorf("%q, %v", r.Output, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -28,20 +29,10 @@ import (
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
-	host, err := Start(t.Context(), &Options{Store: store, Level: "lazy", Port: -1, Idle: true, Name: "host", Gossip: DevGossip()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := host.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	host := must.Get(Start(t.Context(), &Options{Store: store, Level: "lazy", Port: -1, Idle: true, Name: "host", Gossip: DevGossip()}))(t)
+	defer func() { must.Report(t, host.Close()) }()
 	of := func(tenant session.Tenant) *client.Client {
-		c, err := host.ClientOf(t.Context(), tenant)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(host.ClientOf(t.Context(), tenant))(t)
 		return c
 	}
 	c, acme := of(session.DefaultTenant), of("acme")
@@ -56,13 +47,9 @@ func TestWaiting(t *testing.T) {
 	wait(c, 0)
 	ids := []run.ID{"one", "two"}
 	for _, id := range ids {
-		if _, err := c.Submit(t.Context(), "counts", messages.Task{ID: id}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Submit(t.Context(), "counts", messages.Task{ID: id}))(t)
 	}
-	if _, err := acme.Submit(t.Context(), "counts", messages.Task{ID: "theirs"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(acme.Submit(t.Context(), "counts", messages.Task{ID: "theirs"}))(t)
 	wait(c, 2)
 	wait(acme, 1)
 	// A client that did not submit a task follows it while it waits, and no other run.
@@ -71,10 +58,7 @@ func TestWaiting(t *testing.T) {
 	if _, err := other.Wait(t.Context(), "none"); !errors.Is(err, run.ErrUnknownRun) {
 		t.Errorf("waiting for a run that there is not: %v", err)
 	}
-	follower, err := other.Follow(t.Context(), "one")
-	if err != nil {
-		t.Fatal(err)
-	}
+	follower := must.Get(other.Follow(t.Context(), "one"))(t)
 	followed := make(chan error, 1)
 	go func() {
 		for u, err := range follower.All(t.Context()) {
@@ -85,15 +69,8 @@ func TestWaiting(t *testing.T) {
 		}
 	}()
 
-	n, err := Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Pool: "default", Workflows: []flow.Registration{counts("add")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	n := must.Get(Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Pool: "default", Workflows: []flow.Registration{counts("add")}}))(t)
+	defer func() { must.Report(t, n.Close()) }()
 	for _, id := range ids {
 		if r, err := c.Wait(t.Context(), id); err != nil || r.State != run.Succeeded {
 			t.Errorf("%+v, %v", r, err)
@@ -186,20 +163,11 @@ func TestWaitingRunsWithoutRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	ask := func() (code int, took time.Duration, body string) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/waiting?pool=default", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, base+"/waiting?pool=default", nil))(t)
 		began := time.Now()
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get(http.DefaultClient.Do(req))(t)
 		defer resp.Body.Close()
-		data, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(io.ReadAll(resp.Body))(t)
 		return resp.StatusCode, time.Since(began), string(data)
 	}
 	for code, body := 0, ""; code != http.StatusOK; { // until all partitions have a relay
@@ -207,9 +175,7 @@ func TestWaitingRunsWithoutRelay(t *testing.T) {
 			t.Fatalf("%d %s", code, body)
 		}
 	}
-	if err := srv.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, srv.Shutdown(ctx))
 	for {
 		code, took, body := ask()
 		if code == http.StatusOK && ctx.Err() == nil {

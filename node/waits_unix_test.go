@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -27,20 +28,12 @@ func TestMainBeforeServers(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
 			port := natstest.FreePort(t)
-			exe, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
+			exe := must.Get(os.Executable())(t)
 			cmd := exec.CommandContext(t.Context(), exe, "-nats", "nats://127.0.0.1:"+strconv.Itoa(port), "-user", "node",
 				"-level", "lazy", "-drain", "1s", "-store", t.TempDir())
 			cmd.Env = append(os.Environ(), asNode+"="+program, "NATS_PASSWORD=secret")
-			log, err := cmd.StderrPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			log := must.Get(cmd.StderrPipe())(t)
+			must.Do(t, cmd.Start())
 			said := make(chan string, 1<<10)
 			go func() {
 				defer close(said)
@@ -79,14 +72,10 @@ func TestMainBeforeServers(t *testing.T) {
 			if !hear(soon, "node is up") {
 				t.Fatal("it does not go on when the server is there")
 			}
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, cmd.Process.Signal(os.Interrupt))
 			for range said {
 			}
-			if err := cmd.Wait(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, cmd.Wait())
 		})
 	}
 }
@@ -97,9 +86,7 @@ func TestMainWithWrongPassword(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, NodePassword: "secret"})
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var said bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), exe, "-nats", srv.URL(), "-user", "node", "-level", "lazy", "-store", t.TempDir())
 	cmd.Env = append(os.Environ(), asNode+"=node", "NATS_PASSWORD=wrong")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -28,10 +29,7 @@ var sentinels = map[run.Code]error{
 
 // TestCodes: codes are only ever added, because they are in journals.
 func TestCodes(t *testing.T) {
-	f, err := os.Open("testdata/golden/codes.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open("testdata/golden/codes.txt"))(t)
 	defer f.Close()
 	known := map[run.Code]bool{run.CodeError: true}
 	for s := bufio.NewScanner(f); s.Scan(); {

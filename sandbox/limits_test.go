@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -46,9 +47,7 @@ func TestLimitsText(t *testing.T) {
 		{"cpus=3", "", "cpus=2,memory=1g"},
 	} {
 		l, err := sandbox.ParseLimits(tt.asked)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := l.Within(node)
 		if (err == nil) != (tt.within != "") || err == nil && got.String() != tt.within {
 			t.Errorf("%q within %q is %q, %v", tt.asked, node, got, err)

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -16,20 +17,14 @@ func TestRemoveTreeWithMount(t *testing.T) {
 	for _, at := range []string{".", "d", "d/e", "d/e/f"} {
 		keep, dir := t.TempDir(), t.TempDir()
 		file, place := filepath.Join(keep, "file"), filepath.Join(dir, filepath.FromSlash(at))
-		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.MkdirAll(place, 0o700)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.WriteFile(file, nil, 0o600), os.MkdirAll(place, 0o700)))
 		err := syscall.Mount(keep, place, "", syscall.MS_BIND, "")
 		if errors.Is(err, syscall.EPERM) && os.Geteuid() != 0 {
 			t.Skip("nothing can be mounted here")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		mounted, err := os.Open(place) // a directory above it may be moved
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := sandbox.RemoveTree(dir); !errors.Is(err, syscall.EBUSY) {
 			t.Errorf("%s: %v", at, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -54,26 +55,18 @@ func TestRemoveTree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			outer, err := os.MkdirTemp("", "tree") // t.TempDir could not remove what is left
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer os.RemoveAll(outer)
 			dir, keep := filepath.Join(outer, "dir"), filepath.Join(outer, "keep")
 			for _, d := range []string{dir, keep} {
-				if err := os.Mkdir(d, 0o777); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Mkdir(d, 0o777))
 			}
-			if err := os.WriteFile(filepath.Join(keep, "f"), nil, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(keep, "f"), nil, 0o666))
 			attr := &syscall.SysProcAttr{}
 			if os.Getuid() == 0 {
 				attr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
 				for _, d := range []string{outer, dir, keep} {
-					if err := os.Chown(d, 65534, 65534); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, os.Chown(d, 65534, 65534))
 				}
 			}
 			as := func(dir string, env []string, argv ...string) {
@@ -86,16 +79,12 @@ func TestRemoveTree(t *testing.T) {
 			}
 			self := filepath.Join(outer, "self") // where the user may read it
 			exe, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			data, err := os.ReadFile(exe)
 			if err == nil {
 				err = os.WriteFile(self, data, 0o755)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			as(dir, []string{"KEEP=" + keep, "MAKE_DEEP=1"}, "sh", "-c", script)
 			as(outer, []string{"REMOVE_TREE=" + dir}, "sh", "-c", "ulimit -n 64 && exec ./self")
 			if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -50,16 +51,12 @@ func sample() commitlog.Commit {
 func TestEncodeDecode(t *testing.T) {
 	c := sample()
 	raw, err := commitlog.Encode(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !json.Valid(raw) {
 		t.Fatalf("not JSON: %s", raw)
 	}
 	back, err := commitlog.Decode(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(c, back); diff != "" {
 		t.Errorf("decoded commit differs (-want +got):\n%s", diff)
 	}
@@ -69,9 +66,7 @@ func TestEncodeDecode(t *testing.T) {
 	}
 	// Every object has its keys in order, as any reader can check.
 	var tree any
-	if err := json.Unmarshal(raw, &tree); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(raw, &tree))
 	text, err := canonical.Marshal(tree)
 	if err != nil || text != string(raw) {
 		t.Errorf("sorting the keys of a commit changes it: %v\n%s\n%s", err, raw, text)
@@ -79,10 +74,7 @@ func TestEncodeDecode(t *testing.T) {
 }
 
 func TestDecodeRefuses(t *testing.T) {
-	raw, err := commitlog.Encode(sample())
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(commitlog.Encode(sample()))(t)
 	change := func(old, new string) []byte {
 		if !bytes.Contains(raw, []byte(old)) {
 			t.Fatalf("sample has no %q", old)
@@ -151,12 +143,9 @@ func TestEncodeRefuses(t *testing.T) {
 // and decoding agree.
 func TestTimes(t *testing.T) {
 	for _, when := range []time.Time{{}, time.Unix(-5, 0), time.UnixMilli(math.MaxInt64), at(1)} {
-		raw, err := commitlog.Encode(commitlog.Commit{Key: key("s"), Root: "s", Seq: 1, Events: []session.Event{
+		raw := must.Get(commitlog.Encode(commitlog.Commit{Key: key("s"), Root: "s", Seq: 1, Events: []session.Event{
 			{Kind: "a.b", Schema: 1, Data: `{}`, Time: when},
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))(t)
 		if _, err := commitlog.Decode(raw); err != nil {
 			t.Errorf("%v: %v", when, err)
 		}
@@ -181,10 +170,7 @@ func TestMarshalSorts(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	raw, err := commitlog.Encode(sample())
-	if err != nil {
-		f.Fatal(err)
-	}
+	raw := must.Get(commitlog.Encode(sample()))(f)
 	f.Add(raw)
 	f.Add([]byte(`{"epoch":0,"events":[],"format":1,"prev":"` + strings.Repeat("0", 64) + `","root":"","seq":0,"session":"","tenant":""}`))
 	f.Add([]byte(`{"epoch":1,"events":[{"data":{"a":"\u001f\b"},"kind":"x","schema":1,"time":0}],"format":1}`))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/canonical"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 func fullChunk() Chunk {
@@ -84,10 +85,7 @@ func TestPages(t *testing.T) {
 		chunks = append(chunks, Chunk{&r})
 	}
 	data := encodeChunks(chunks)
-	back, err := decodeChunks(data, len(chunks))
-	if err != nil {
-		t.Fatal(err)
-	}
+	back := must.Get(decodeChunks(data, len(chunks)))(t)
 	for i := range chunks {
 		if diff := cmp.Diff(*chunks[i].c, *back[i].c, cmp.AllowUnexported(row{}, origin{})); diff != "" {
 			t.Fatalf("chunk %d differs:\n%s", i, diff)
@@ -122,18 +120,14 @@ func TestLargePage(t *testing.T) {
 	if len(p.Ref().Parts) != 3 {
 		t.Fatalf("%d parts", len(p.Ref().Parts))
 	}
-	if err := p.Save(save); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Save(save))
 	got, err := LoadPage(p.Ref(), load)
 	if err != nil || got.Data() != string(data) {
 		t.Fatalf("%d bytes, %v", len(got.Data()), err)
 	}
 	for _, n := range []int{0, 1, MaxPagePart, MaxPagePart + 1} {
 		q := NewPage(1, string(data[:n]))
-		if err := q.Save(save); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, q.Save(save))
 		if got, err := LoadPage(q.Ref(), load); err != nil || got.Data() != string(data[:n]) {
 			t.Errorf("%d bytes: %v", n, err)
 		}

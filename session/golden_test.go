@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -22,17 +23,10 @@ func golden(t *testing.T, name string, got []byte) []byte {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", name)
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, got, 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(path))(t)
 	want = bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s differs (-file +now):\n%s", name, diff)
@@ -62,27 +56,19 @@ func TestGolden(t *testing.T) {
 	branch = w.commit(branch.Key(), session.ChunkEvent(session.AssistantText("Hello.").Of(origin)))
 	copied := w.fork(key("copy"), session.OpenDetach, trunk)
 	trunk = w.commit(trunk.Key(), session.PlacedEvent(session.Placement{Backend: "docker", Spec: "alpine"}))
-	j, err := session.JoinOf(trunk, session.JoinAdopt, "better", 0, branch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := must.Get(session.JoinOf(trunk, session.JoinAdopt, "better", 0, branch))(t)
 	trunk = w.commit(trunk.Key(), session.JoinedEvent(j))
 	l, _ := copied.Link()
 	w.commit(trunk.Key(), commitlog.RejectedEvent(commitlog.Rejection{Branch: l, Reason: "not needed", State: session.ClosedRejected}))
 	w.commit(branch.Key(), session.ClosedEvent(session.Closing{By: trunk.Key(), Reason: "better", State: session.ClosedAdopted}))
-	j, err = session.JoinOf(session.Session{}, session.JoinConcatenate, "", 0, w.newest[trunk.Key()], w.newest[copied.Key()])
-	if err != nil {
-		t.Fatal(err)
-	}
+	j = must.Get(session.JoinOf(session.Session{}, session.JoinConcatenate, "", 0, w.newest[trunk.Key()], w.newest[copied.Key()]))(t)
 	w.open(key("both"), session.Opening{Kind: session.OpenMerge, Parents: []session.Link{j.Parents[0].Link, j.Parents[1].Link}}, session.JoinedEvent(j))
 
 	keys := []session.Key{key("trunk"), key("branch"), key("copy"), key("both")}
 	var stored bytes.Buffer
 	for _, k := range keys {
 		for e, err := range w.log.Read(t.Context(), k, commitlog.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			stored.WriteString(e.Raw)
 			stored.WriteByte('\n')
 		}
@@ -94,16 +80,12 @@ func TestGolden(t *testing.T) {
 	old.fresh = true
 	for line := range bytes.Lines(file) {
 		c, err := commitlog.Decode(bytes.TrimSuffix(line, []byte("\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		last, err := old.log.Last(t.Context(), c.Key)
 		if err != nil && c.Seq > 1 {
 			t.Fatal(err)
 		}
-		if _, err := old.log.Append(t.Context(), last.At, c); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(old.log.Append(t.Context(), last.At, c))(t)
 	}
 	var shown []shown
 	for _, k := range keys {
@@ -111,9 +93,6 @@ func TestGolden(t *testing.T) {
 		d.Link.Token = 0 // the log's own
 		shown = append(shown, d)
 	}
-	projection, err := json.MarshalIndent(shown, "", "\t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	projection := must.Get(json.MarshalIndent(shown, "", "\t"))(t)
 	golden(t, "schema1.projection.json", append(projection, '\n'))
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -68,10 +69,7 @@ func TestGrowthIsLinear(t *testing.T) {
 func TestEditsAreValues(t *testing.T) {
 	texts := func(s session.Session) (all []string) {
 		for e := range s.Pending() {
-			c, err := session.DecodeChunk(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(session.DecodeChunk(e))(t)
 			all = append(all, c.Text())
 		}
 		for i, c := range s.Chunks() {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -21,9 +22,7 @@ func TestNewImage(t *testing.T) {
 	pixels := image.NewPaletted(image.Rect(0, 0, 3, 2), color.Palette{color.Black, color.White})
 	encoded := func(write func(b *bytes.Buffer) error) []byte {
 		var b bytes.Buffer
-		if err := write(&b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, write(&b))
 		return b.Bytes()
 	}
 	webp := func(chunk, rest string) []byte {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestMade: a chunk is folded from the event that was made of it as it is from a
@@ -31,14 +32,8 @@ func TestMade(t *testing.T) {
 		}
 		e.Time = at
 		open := Open(Key{"t", "s"}, "s")
-		made, err := Apply(open, e, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stored, err := Apply(open, e.Of(nil), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := must.Get(Apply(open, e, nil))(t)
+		stored := must.Get(Apply(open, e.Of(nil), nil))(t)
 		got, _ := made.At(0)
 		want, _ := stored.At(0)
 		if len(got.c.calls) == 0 {

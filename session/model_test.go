@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -44,9 +45,7 @@ func (w *world) fold(k session.Key, seq uint64) session.Session {
 	w.t.Helper()
 	s := session.Open(k, k.ID)
 	for e, err := range w.log.Read(w.t.Context(), k, commitlog.Position{}) {
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		must.Do(w.t, err)
 		if e.At.Seq == 1 {
 			s = session.Open(k, e.Commit.Root)
 		}
@@ -305,10 +304,7 @@ func history(t *testing.T, seed uint64) {
 				maps.Copy(next.calls, part.m.calls)
 				branches = append(branches, part.s)
 			}
-			join, err := session.JoinOf(trunk, policy, "", placed, branches...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			join := must.Get(session.JoinOf(trunk, policy, "", placed, branches...))(t)
 			if trunk.Unborn() {
 				keep(to, pair{s: w.open(name(), session.Opening{Kind: session.OpenMerge}, session.JoinedEvent(join)), m: next})
 			} else {
@@ -332,14 +328,10 @@ func history(t *testing.T, seed uint64) {
 func (w *world) paged(s session.Session) {
 	w.t.Helper()
 	kept, state, pages, err := s.With(session.UserText("pending")).MarshalPaged()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, err)
 	w.same(s, kept)
 	for _, p := range pages {
-		if err := p.Save(func(digest string, part []byte) error { return w.log.SavePage(w.t.Context(), "t", digest, part) }); err != nil {
-			w.t.Fatal(err)
-		}
+		must.Do(w.t, p.Save(func(digest string, part []byte) error { return w.log.SavePage(w.t.Context(), "t", digest, part) }))
 	}
 	loaded, err := session.UnmarshalPaged(state, func(r session.PageRef) (*session.Page, error) {
 		return session.LoadPage(r, func(digest string) ([]byte, error) { return w.log.LoadPage(w.t.Context(), "t", digest) })
@@ -356,10 +348,7 @@ func (w *world) paged(s session.Session) {
 		if rebuilt == 4 || l.Key != s.Key() || old.Mark().Table() != s.Mark().Table() {
 			continue
 		}
-		back, err := loaded.Rebuild(old.Mark())
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		back := must.Get(loaded.Rebuild(old.Mark()))(w.t)
 		w.same(old, back)
 		rebuilt++
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -13,13 +14,9 @@ func TestPagesOfChunksAlone(t *testing.T) {
 	w := newWorld(t)
 	save := func(s session.Session) session.Session {
 		kept, _, pages, err := s.MarshalPaged()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, p := range pages {
-			if err := p.Save(func(digest string, part []byte) error { return w.log.SavePage(t.Context(), "t", digest, part) }); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, p.Save(func(digest string, part []byte) error { return w.log.SavePage(t.Context(), "t", digest, part) }))
 		}
 		l, _ := s.Link()
 		w.known[l], w.newest[s.Key()] = kept, kept
@@ -35,10 +32,7 @@ func TestPagesOfChunksAlone(t *testing.T) {
 	}
 	join := func(trunk session.Session, policy string, parts ...session.Session) session.Event {
 		t.Helper()
-		j, err := session.JoinOf(trunk, policy, "", 0, parts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := must.Get(session.JoinOf(trunk, policy, "", 0, parts...))(t)
 		return session.JoinedEvent(j)
 	}
 	other := w.open(key("other"), session.Opening{Kind: session.OpenLeaf}, session.ChunkEvent(session.UserText("other")))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -170,10 +171,7 @@ func TestChunks(t *testing.T) {
 		if e.Kind != session.KindChunk || e.Data == "" {
 			continue
 		}
-		back, err := session.DecodeChunk(e.Of(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		back := must.Get(session.DecodeChunk(e.Of(nil)))(t)
 		if again := session.ChunkEvent(back); again.Data != e.Data {
 			t.Errorf("a chunk changed on its way:\n%s\n%s", e.Data, again.Data)
 		}
@@ -382,16 +380,11 @@ func BenchmarkWith(b *testing.B) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	raw, err := commitlog.Encode(sample())
-	if err != nil {
-		b.Fatal(err)
-	}
+	raw := must.Get(commitlog.Encode(sample()))(b)
 	b.SetBytes(int64(len(raw)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := commitlog.Decode(raw); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(commitlog.Decode(raw))(b)
 	}
 }
 

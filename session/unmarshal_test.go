@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/canonical"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // every has a field of each kind that events and records have.
@@ -60,10 +61,7 @@ func TestUnmarshalIsQuick(t *testing.T) {
 	long := full()
 	long.Plain = strings.Repeat("x", sharedText)
 	for _, v := range []*every{{}, {Links: []Link{}}, full(), long} {
-		data, err := canonical.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(canonical.Marshal(v))(t)
 		var quick, got every
 		if !scanned(data, &quick) {
 			t.Errorf("%s was left to encoding/json", data)
@@ -99,10 +97,7 @@ func TestUnmarshalPartIsQuick(t *testing.T) {
 
 // FuzzUnmarshal: Unmarshal and encoding/json read the same from any text.
 func FuzzUnmarshal(f *testing.F) {
-	data, err := canonical.Marshal(full())
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := must.Get(canonical.Marshal(full()))(f)
 	f.Add(data)
 	for _, s := range []string{
 		"", "{}", "null", "[]", `{"bool":null}`, `{"bool":false,"bool":true}`, `{"Bool":true}`, `{"count":-1}`, `{"count":1.0}`, `{"digest":""}`,
@@ -126,26 +121,19 @@ func FuzzUnmarshal(f *testing.F) {
 }
 
 func BenchmarkUnmarshal(b *testing.B) {
-	data, err := canonical.Marshal(full())
-	if err != nil {
-		b.Fatal(err)
-	}
+	data := must.Get(canonical.Marshal(full()))(b)
 	b.Run("quick", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var v every
-			if err := Unmarshal(data, &v); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, Unmarshal(data, &v))
 		}
 	})
 	b.Run("json", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var v every
-			if err := json.Unmarshal([]byte(data), &v); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, json.Unmarshal([]byte(data), &v))
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -24,10 +25,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 func table(t testing.TB, tools ...Tool) *Table {
 	t.Helper()
-	tb, err := NewTable(tools...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tb := must.Get(NewTable(tools...))(t)
 	return tb
 }
 
@@ -44,21 +42,13 @@ func TestBuiltinSpecs(t *testing.T) {
 	for _, s := range table(t, Builtins()...).Specs() {
 		specs = append(specs, spec{s.Name, s.Description, s.Effect, s.LaneOf(nil), s.Schema})
 	}
-	got, err := json.MarshalIndent(specs, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(json.MarshalIndent(specs, "", "  "))(t)
 	got = append(got, '\n')
 	path := filepath.Join("testdata", "builtins.json")
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, got, 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(path))(t)
 	want = bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("specs changed (-golden +now); run with -update if they should:\n%s", diff)
@@ -287,9 +277,7 @@ func TestCommandOutput(t *testing.T) {
 		t.Helper()
 		body = shellBody{}
 		c.Sandbox = f.open
-		if err := json.Unmarshal(tb.Call(t.Context(), RunShellCommand, `{"cmd":"x"}`, c).Body, &body); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(tb.Call(t.Context(), RunShellCommand, `{"cmd":"x"}`, c).Body, &body))
 	}
 	call(Call{Blobs: &store})
 	if body.Truncated == nil || store.data[body.Truncated.Blob] != whole || body.Truncated.BlobBytes != int64(len(whole)) {
@@ -319,11 +307,7 @@ func TestCommandOutput(t *testing.T) {
 func TestSpillBound(t *testing.T) {
 	t.Parallel()
 	var s offload
-	defer func() {
-		if err := s.close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer func() { must.Report(t, s.close()) }()
 	part := make([]byte, 1<<20-1)
 	for range 20 {
 		if n, err := s.Write(part); n != len(part) || err != nil {
@@ -406,9 +390,7 @@ func TestReadLong(t *testing.T) {
 		}
 		f := &fake{files: map[string]string{"f": text.String()}}
 		var body readBody
-		if err := json.Unmarshal(tb.Call(t.Context(), ReadWorkspaceFile, `{"path":"f"}`, Call{Sandbox: f.open}).Body, &body); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(tb.Call(t.Context(), ReadWorkspaceFile, `{"path":"f"}`, Call{Sandbox: f.open}).Body, &body))
 		if chars <= MaxShown {
 			if body.Data != text.String() || body.Truncated != nil {
 				t.Errorf("%d characters: %d shown, %+v", chars, utf8.RuneCountInString(body.Data), body.Truncated)
@@ -428,9 +410,7 @@ func TestReadLong(t *testing.T) {
 	lines := strings.Repeat("0123456789abcde\n", 4000)
 	f := &fake{files: map[string]string{"lines": lines, "huge": strings.Repeat("x\n", MaxScanned/2+1)}}
 	var body readBody
-	if err := json.Unmarshal(tb.Call(t.Context(), ReadWorkspaceFile, `{"path":"lines","offset":1001}`, Call{Sandbox: f.open}).Body, &body); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(tb.Call(t.Context(), ReadWorkspaceFile, `{"path":"lines","offset":1001}`, Call{Sandbox: f.open}).Body, &body))
 	if diff := cmp.Diff(&cutFile{Chars: 48_000, Lines: 3000}, body.Truncated); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
@@ -451,9 +431,7 @@ func TestListLong(t *testing.T) {
 			f.files[fmt.Sprintf("f%04d", i)] = ""
 		}
 		var body listBody
-		if err := json.Unmarshal(tb.Call(t.Context(), ListWorkspaceFiles, "", Call{Sandbox: f.open}).Body, &body); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(tb.Call(t.Context(), ListWorkspaceFiles, "", Call{Sandbox: f.open}).Body, &body))
 		if len(body.Entries) != MaxEntries || body.Entries[0].Name != "f0000" || !cmp.Equal(body.Truncated, want) {
 			t.Errorf("%d entries: %d listed, truncated %+v", n, len(body.Entries), body.Truncated)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -62,22 +63,11 @@ func TestAbsoluteNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"a.txt": "x\n", "sub/b.go": "x\n"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	box, err := local.New(nil).Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := box.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	box := must.Get(local.New(nil).Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess}))(t)
+	defer func() { must.Report(t, box.Close()) }()
 	tb, at := table(t, Builtins()...), box.Info().Dir
 	call := func(name string, args any) Outcome {
 		return tb.Call(t.Context(), name, quote(t, args), Call{ID: "c", Sandbox: func(context.Context) (sandbox.Sandbox, error) { return box, nil }})
@@ -191,9 +181,7 @@ func TestLongLine(t *testing.T) {
 			}
 		}
 		var body grepBody
-		if err := json.Unmarshal(call(Grep, `{"pattern":"needle"}`).Body, &body); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(call(Grep, `{"pattern":"needle"}`).Body, &body))
 		if !strings.Contains(body.Text, "needle") || len(body.Text) > 2*maxShownLine || !strings.HasPrefix(body.Text, "f:2:[... 399") {
 			t.Errorf("%s", body.Text)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/schema"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestCostlyChecks: a program may announce any schema, and a model may be made
@@ -76,10 +77,7 @@ func TestCostlyChecks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			table, err := NewTable(echo("costly", tt.schema))
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := must.Get(NewTable(echo("costly", tt.schema)))(t)
 			ended := make(chan Outcome, 1)
 			go func() { ended <- table.Call(t.Context(), "costly", tt.args, Call{}) }()
 			select {
@@ -144,10 +142,7 @@ func TestLargeArguments(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			table, err := NewTable(echo("x", tt.schema))
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := must.Get(NewTable(echo("x", tt.schema)))(t)
 			if o := table.Call(t.Context(), "x", tt.args, Call{}); o.IsError {
 				t.Errorf("%.500s", o.Body)
 			}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // servers answer the requests of fetch by URL.
@@ -61,14 +63,8 @@ func (s silent) Read([]byte) (int, error) {
 // fetched calls fetch over servers.
 func fetched(t *testing.T, s servers, args map[string]any) (fetchBody, *Failure) {
 	t.Helper()
-	table, err := NewTable(fetch())
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(NewTable(fetch()))(t)
+	text := must.Get(json.Marshal(args))(t)
 	c := Call{HTTP: func(context.Context) (http.RoundTripper, error) { return s, nil }}
 	if s == nil {
 		c.HTTP = func(context.Context) (http.RoundTripper, error) { return nil, nil }
@@ -76,9 +72,7 @@ func fetched(t *testing.T, s servers, args map[string]any) (fetchBody, *Failure)
 	out := table.Call(t.Context(), Fetch, string(text), c)
 	var body fetchBody
 	if !out.IsError {
-		if err := json.Unmarshal(out.Body, &body); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(out.Body, &body))
 		return body, nil
 	}
 	f, ok := errors.AsType[*Failure](out.Err)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/sandbox/scripted"
@@ -31,22 +32,11 @@ func boxes(t *testing.T, files map[string]string, each func(t *testing.T, dir st
 			dir := t.TempDir()
 			for name, text := range files {
 				full := filepath.Join(dir, filepath.FromSlash(name))
-				if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.MkdirAll(filepath.Dir(full), 0o755))
+				must.Do(t, os.WriteFile(full, []byte(text), 0o644))
 			}
-			box, err := b.Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := box.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
+			box := must.Get(b.Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess}))(t)
+			defer func() { must.Report(t, box.Close()) }()
 			tb := table(t, Builtins()...)
 			each(t, dir, func(name, args string) Outcome {
 				return tb.Call(t.Context(), name, args, Call{ID: "c", Sandbox: func(context.Context) (sandbox.Sandbox, error) { return box, nil }})
@@ -76,9 +66,7 @@ func holds(t *testing.T, dir string, want map[string]string) {
 		got[filepath.ToSlash(name)] = string(data)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
@@ -86,10 +74,7 @@ func holds(t *testing.T, dir string, want map[string]string) {
 
 func quote(t *testing.T, v any) string {
 	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(v))(t)
 	return string(data)
 }
 
@@ -178,9 +163,7 @@ func TestEditKeepsModes(t *testing.T) {
 	boxes(t, map[string]string{"run": "a", "fixed": "a"}, func(t *testing.T, dir string, call func(name, args string) Outcome) {
 		modes := map[string]os.FileMode{"run": 0o755, "fixed": 0o444}
 		for name, mode := range modes {
-			if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(filepath.Join(dir, name), mode))
 			if out := call(Edit, `{"path":"`+name+`","old_string":"a","new_string":"b"}`); out.IsError {
 				t.Errorf("%s: %s", name, out.Body)
 			}
@@ -196,9 +179,7 @@ func TestEditKeepsModes(t *testing.T) {
 func TestEditOfLinks(t *testing.T) {
 	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(outside, []byte("a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(outside, []byte("a"), 0o600))
 	boxes(t, map[string]string{"f": "a"}, func(t *testing.T, dir string, call func(name, args string) Outcome) {
 		for name, to := range map[string]string{"inside": "f", "out": outside} {
 			if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -30,10 +31,7 @@ func TestViewImage(t *testing.T) {
 	if out.IsError || len(out.Images) != 1 || string(out.Body) != `{"path":"a.txt","type":"image/gif","bytes":42}` {
 		t.Fatalf("%s, %v", out.Body, out.Images)
 	}
-	r, err := blobs.Get(t.Context(), out.Images[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(blobs.Get(t.Context(), out.Images[0].Digest))(t)
 	if data, err := io.ReadAll(r); err != nil || !bytes.Equal(data, pixel) {
 		t.Errorf("%q, %v", data, err)
 	}

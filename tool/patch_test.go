@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
@@ -254,21 +255,14 @@ func TestPatchIsUndone(t *testing.T) {
 	for n := 1; ; n++ {
 		dir := t.TempDir()
 		for name, text := range files {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), modes[name]); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), modes[name]))
 		}
-		box, err := scripted.New(nil).Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess})
-		if err != nil {
-			t.Fatal(err)
-		}
+		box := must.Get(scripted.New(nil).Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess}))(t)
 		left := n
 		out := table(t, applyPatch()).Call(t.Context(), ApplyPatch, patch, Call{Sandbox: func(context.Context) (sandbox.Sandbox, error) {
 			return failing{box, &left}, nil
 		}})
-		if err := box.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, box.Close())
 		if !out.IsError {
 			if n != 7 { // six changes were made
 				t.Errorf("%d changes were made: %s", n-1, out.Body)
@@ -301,10 +295,7 @@ func TestPatchIsBounded(t *testing.T) {
 	if out := call(t.Context(), lines, many); out.IsError {
 		t.Errorf("400 lines: %s", out.Body)
 	}
-	all, err := parsePatch("", "*** Begin Patch\n*** Update File: f\n"+many+"*** End Patch")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(parsePatch("", "*** Begin Patch\n*** Update File: f\n"+many+"*** End Patch"))(t)
 	by := newFinder(t.Context())
 	if _, _, _, err := all[0].patched(lines, by); err != nil || maxCompared-by.left != 400 {
 		t.Errorf("%d comparisons: %v", int(maxCompared)-by.left, err)
@@ -319,9 +310,7 @@ func TestPatchIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	by = newFinder(ctx)
-	if all, err = parsePatch("", "*** Begin Patch\n*** Update File: f\n"+square+"*** End Patch"); err != nil {
-		t.Fatal(err)
-	}
+	all = must.Get(parsePatch("", "*** Begin Patch\n*** Update File: f\n"+square+"*** End Patch"))(t)
 	if _, _, _, err := all[0].patched(lines, by); !errors.Is(err, context.Canceled) || by.left != maxCompared {
 		t.Errorf("cancelled: %v after %d comparisons", err, int(maxCompared)-by.left)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestUnboundedSchemas: checking arguments against such a schema would take a
@@ -84,19 +86,10 @@ func TestWideSchema(t *testing.T) {
 		args[name] = 1
 	}
 	args["p0001"] = "one"
-	schema, err := json.Marshal(map[string]any{"type": "object", "properties": properties})
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	schema := must.Get(json.Marshal(map[string]any{"type": "object", "properties": properties}))(t)
+	text := must.Get(json.Marshal(args))(t)
 	began := time.Now()
-	table, err := NewTable(echo("x", string(schema)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(NewTable(echo("x", string(schema))))(t)
 	if took := time.Since(began); took > 20*time.Second { // it took minutes, and takes a part of a second
 		t.Errorf("the table was made in %v", took)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/core/schema"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -146,9 +147,7 @@ func TestArguments(t *testing.T) {
 				Message string
 				Detail  string
 			}
-			if err := json.Unmarshal(out.Body, &f); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(out.Body, &f))
 			kind := InvalidArguments
 			if tt.tool == "nothing" {
 				kind = UnknownTool
@@ -283,10 +282,7 @@ func TestLongBody(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat(`"深\`, 30_000)
 	tb := table(t, raw{Spec{Name: "x"}, func(context.Context, Call) (Result, error) { return Result{Body: text}, nil }})
-	whole, err := schema.Marshal(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Get(schema.Marshal(text))(t)
 	var store blobs
 	for _, c := range []Call{{Blobs: &store}, {}, {Blobs: &blobs{err: errors.New("disk full")}}} {
 		out := tb.Call(t.Context(), "x", "", c)
@@ -320,10 +316,7 @@ func TestCall(t *testing.T) {
 		seen = append(seen, c)
 		return in, nil
 	}, nil))
-	_, args, err := tb.Bind("x", ` {"a":"y"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, args := must.Pair(tb.Bind("x", ` {"a":"y"}`))(t)
 	for attempt := range 2 {
 		tb.Run(t.Context(), "x", Call{ID: "id", Attempt: uint64(attempt + 1), Args: args})
 	}

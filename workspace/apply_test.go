@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -37,9 +38,7 @@ func apply(t *testing.T, b blob.Store, from, to blob.Digest, dir string, o *work
 func remove(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	for _, n := range names {
-		if err := os.RemoveAll(filepath.Join(dir, n)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(filepath.Join(dir, n)))
 	}
 }
 
@@ -51,12 +50,8 @@ func TestApplyKeepsWhatIsNotItsOwn(t *testing.T) {
 	})
 	dir := restore(t, b, from)
 	write(t, dir, map[string]string{"keep": "the owner's edit", "drop/untracked": "x", "made/": "", "other": "y"})
-	if err := os.Chmod(filepath.Join(dir, "edit"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := apply(t, b, from, to, dir, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(filepath.Join(dir, "edit"), 0o600))
+	must.Do(t, apply(t, b, from, to, dir, nil))
 	want := model{
 		"edit": "file false new", "keep": "file false the owner's edit", "other": "file false y",
 		"drop": "dir", "drop/untracked": "file false x",
@@ -120,9 +115,7 @@ func TestApplyIsDoneAlready(t *testing.T) {
 	dir := restore(t, b, from)
 	remove(t, dir, "b")
 	write(t, dir, map[string]string{"a": "new"})
-	if err := apply(t, b, from, to, dir, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, apply(t, b, from, to, dir, nil))
 	if diff := cmp.Diff(model{"a": "file false new", "c": "file false 3"}, modelOf(t, dir)); diff != "" {
 		t.Error(diff)
 	}
@@ -134,14 +127,8 @@ func TestApplyWithoutBlobs(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a": "1", "b": "2"})
 	from := snapshot(t, b, dir, blob.Digest{})
-	tree, err := manifest.NewTree([]manifest.Entry{file("a"), file("c")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := tree.Store(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := must.Get(manifest.NewTree([]manifest.Entry{file("a"), file("c")}))(t)
+	to := must.Get(tree.Store(t.Context(), b))(t)
 	before := modelOf(t, dir)
 	if err := apply(t, b, from, to, dir, nil); !errors.Is(err, blob.ErrNotFound) {
 		t.Errorf("Apply = %v", err)
@@ -162,9 +149,7 @@ func TestApplyStaysInside(t *testing.T) {
 	write(t, outside, map[string]string{"f": "1"})
 	dir := restore(t, b, from)
 	remove(t, dir, "d")
-	if err := os.Symlink(outside, filepath.Join(dir, "d")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(outside, filepath.Join(dir, "d")))
 	if err := apply(t, b, from, to, dir, nil); err == nil {
 		t.Error("applied through a link that leads out")
 	}

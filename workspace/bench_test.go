@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -24,37 +25,24 @@ func BenchmarkRestore(b *testing.B) {
 	dir, blobs := b.TempDir(), blob.NewMemory()
 	for i := range files {
 		p := filepath.Join(dir, "from", fmt.Sprintf("d%02d", i%100), fmt.Sprintf("%04d.txt", i))
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, os.MkdirAll(filepath.Dir(p), 0o755))
 		data := strings.Repeat(fmt.Sprintf("%09d ", i), 1024)
-		if err := os.WriteFile(p, []byte(data), 0o644); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, os.WriteFile(p, []byte(data), 0o644))
 	}
-	head, err := workspace.Snapshot(b.Context(), blobs, filepath.Join(dir, "from"), blob.Digest{}, workspace.Limits{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	head := must.Get(workspace.Snapshot(b.Context(), blobs, filepath.Join(dir, "from"), blob.Digest{}, workspace.Limits{}))(b)
 	restored, copied := time.Hour, time.Hour
 	for b.Loop() {
 		to := filepath.Join(dir, "to")
 		began := time.Now()
-		if err := workspace.Restore(b.Context(), blobs, head, to); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, workspace.Restore(b.Context(), blobs, head, to))
 		restored = min(restored, time.Since(began))
-		if err := os.RemoveAll(to); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, os.RemoveAll(to))
 		began = time.Now()
 		if out, err := exec.Command("cp", "-a", filepath.Join(dir, "from"), to).CombinedOutput(); err != nil {
 			b.Fatalf("%v: %s", err, out)
 		}
 		copied = min(copied, time.Since(began))
-		if err := os.RemoveAll(to); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, os.RemoveAll(to))
 	}
 	b.ReportMetric(float64(copied.Microseconds())/1000, "ms-copy")
 	b.ReportMetric(restored.Seconds()/copied.Seconds(), "x-copy")

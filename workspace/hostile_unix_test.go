@@ -17,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -55,13 +56,8 @@ func TestRefused(t *testing.T) {
 func TestHardLinks(t *testing.T) {
 	b, dir := blob.NewMemory(), t.TempDir()
 	write(t, dir, map[string]string{"d/f": "1"})
-	if err := os.Link(filepath.Join(dir, "d", "f"), filepath.Join(dir, "d", "x")); err != nil {
-		t.Fatal(err)
-	}
-	in, err := workspace.Import(t.Context(), b, dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(filepath.Join(dir, "d", "f"), filepath.Join(dir, "d", "x")))
+	in := must.Get(workspace.Import(t.Context(), b, dir, nil))(t)
 	want := model{"d": "dir", "d/f": "file false 1", "d/x": "file false 1"}
 	if diff := cmp.Diff(want, modelOf(t, restore(t, b, in.Head))); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -79,15 +75,10 @@ func TestLinksOut(t *testing.T) {
 	}
 	want := model{"d": "dir", "d/f": "file false 1"}
 	for name, target := range links {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, filepath.Join(dir, name)))
 		want[name] = "link " + target
 	}
-	in, err := workspace.Import(t.Context(), b, dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(workspace.Import(t.Context(), b, dir, nil))(t)
 	if head := snapshot(t, b, dir, blob.Digest{}); head != in.Head {
 		t.Error("a snapshot and an import of the same files differ")
 	}
@@ -106,9 +97,7 @@ func TestLinksOut(t *testing.T) {
 func TestSparseFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"sparse": "x"})
-	if err := os.Truncate(filepath.Join(dir, "sparse"), 1<<40); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Truncate(filepath.Join(dir, "sparse"), 1<<40))
 	_, err := workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
 	if _, ok := errors.AsType[*workspace.LimitError](err); !ok {
 		t.Errorf("%v", err)
@@ -121,14 +110,10 @@ func TestSparseFile(t *testing.T) {
 func TestManyNames(t *testing.T) {
 	dir := t.TempDir()
 	deep, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer deep.Close()
 	below := strings.TrimSuffix(strings.Repeat(strings.Repeat("d", 255)+"/", 14), "/")
-	if err := deep.MkdirAll(below, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, deep.MkdirAll(below, 0o755))
 	if deep, err = deep.OpenRoot(below); err != nil {
 		t.Fatal(err)
 	}
@@ -138,9 +123,7 @@ func TestManyNames(t *testing.T) {
 		target = target[:1023] // its most
 	}
 	for i := range manifest.MaxListing / (len(below) + len(target)) {
-		if err := deep.Symlink(target, fmt.Sprintf("l%05d", i)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, deep.Symlink(target, fmt.Sprintf("l%05d", i)))
 	}
 	_, err = workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
 	limit, ok := errors.AsType[*workspace.LimitError](err)
@@ -152,14 +135,10 @@ func TestManyNames(t *testing.T) {
 func TestRefusedSocketAndName(t *testing.T) {
 	// The path of a socket must be short.
 	dir, err := os.MkdirTemp("", "ws")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer os.RemoveAll(dir)
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	_, err = workspace.Snapshot(t.Context(), blob.NewMemory(), dir, blob.Digest{}, workspace.Limits{})
 	if refused, ok := errors.AsType[*workspace.RefusedError](err); !ok || refused.Reason != workspace.SpecialFile {
@@ -171,9 +150,7 @@ func TestRefusedSocketAndName(t *testing.T) {
 		return // its file systems refuse such names themselves
 	}
 	dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "bad\xffname"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "bad\xffname"), nil, 0o644))
 	b := blob.NewMemory()
 	if diff := cmp.Diff(modelOf(t, dir), modelOf(t, restore(t, b, snapshot(t, b, dir, blob.Digest{})))); diff != "" {
 		t.Errorf("a name that is not UTF-8 (-want +got)\n%s", diff)
@@ -186,18 +163,11 @@ func TestRefusedSocketAndName(t *testing.T) {
 func TestDeepTree(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	name := strings.Repeat("d", 200)
 	for range 25 {
-		if err := root.Mkdir(name, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		next, err := root.OpenRoot(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, root.Mkdir(name, 0o755))
+		next := must.Get(root.OpenRoot(name))(t)
 		root.Close()
 		root = next
 	}
@@ -215,16 +185,11 @@ func TestModes(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"run": "#!/bin/sh\n", "suid": "x", "plain": "x", "group": "x"})
 	for name, mode := range map[string]os.FileMode{"run": 0o700, "suid": 0o755 | os.ModeSetuid | os.ModeSetgid, "plain": 0o600, "group": 0o654} {
-		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(filepath.Join(dir, name), mode))
 	}
 	copied := restore(t, b, snapshot(t, b, dir, blob.Digest{}))
 	for name, exec := range map[string]bool{"run": true, "suid": true, "plain": false, "group": false} {
-		fi, err := os.Stat(filepath.Join(copied, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fi := must.Get(os.Stat(filepath.Join(copied, name)))(t)
 		if m := fi.Mode(); m&(os.ModeSetuid|os.ModeSetgid) != 0 || (m&0o100 != 0) != exec || m&0o600 != 0o600 {
 			t.Errorf("%s is restored as %v", name, m)
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -25,10 +26,7 @@ import (
 func settle(t testing.TB, x *workspace.Index, b blob.Store, dir string, files int) blob.Digest {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		head, err := x.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		head := must.Get(x.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{}))(t)
 		if x.Known() == files {
 			return head
 		}
@@ -41,10 +39,7 @@ func settle(t testing.TB, x *workspace.Index, b blob.Store, dir string, files in
 // same fails unless the index sees what a reader of all files sees.
 func same(t *testing.T, x *workspace.Index, b blob.Store, dir string, base blob.Digest) blob.Digest {
 	t.Helper()
-	got, err := x.Snapshot(t.Context(), b, dir, base, workspace.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(x.Snapshot(t.Context(), b, dir, base, workspace.Limits{}))(t)
 	fresh := blob.NewMemory()
 	sameTree(t, "with the index", b, got, fresh, snapshot(t, fresh, dir, blob.Digest{}))
 	return got
@@ -54,10 +49,7 @@ func same(t *testing.T, x *workspace.Index, b blob.Store, dir string, base blob.
 // can set is as before.
 func TestIndexSeesHostileChange(t *testing.T) {
 	times := func(t *testing.T, p string) time.Time {
-		fi, err := os.Lstat(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fi := must.Get(os.Lstat(p))(t)
 		return fi.ModTime()
 	}
 	for name, change := range map[string]func(t *testing.T, dir string) error{
@@ -121,14 +113,10 @@ func TestIndexSeesHostileChange(t *testing.T) {
 			b, dir, x := blob.NewMemory(), t.TempDir(), new(workspace.Index)
 			write(t, dir, map[string]string{"a": "good", "b": "well", "d/f": "1", "e/f": "2"})
 			for _, p := range []string{"a", "b", "d/f", "e/f"} {
-				if err := os.Chtimes(filepath.Join(dir, p), time.Unix(1e9, 0), time.Unix(1e9, 0)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Chtimes(filepath.Join(dir, p), time.Unix(1e9, 0), time.Unix(1e9, 0)))
 			}
 			head := settle(t, x, b, dir, 4)
-			if err := change(t, dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, change(t, dir))
 			if now := same(t, x, b, dir, head); now == head {
 				t.Error("the change is not in the head")
 			}
@@ -165,12 +153,8 @@ func TestIndexOfRacyFile(t *testing.T) {
 	b, dir, x := blob.NewMemory(), t.TempDir(), new(workspace.Index)
 	p, at := filepath.Join(dir, "a"), time.Unix(1e9, 0)
 	for i := range 150 {
-		if err := os.WriteFile(p, fmt.Appendf(nil, "%08d", i), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(p, at, at); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(p, fmt.Appendf(nil, "%08d", i), 0o644))
+		must.Do(t, os.Chtimes(p, at, at))
 		same(t, x, b, dir, blob.Digest{})
 	}
 }
@@ -183,24 +167,17 @@ func TestIndexIsUsed(t *testing.T) {
 	write(t, dir, map[string]string{"a": "1", "b": "2", "large": large})
 	head := settle(t, x, b, dir, 3)
 	x.Forge("a", blob.Sum([]byte("2")))
-	forged, err := x.Snapshot(t.Context(), b, dir, head, workspace.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	forged := must.Get(x.Snapshot(t.Context(), b, dir, head, workspace.Limits{}))(t)
 	if data, err := workspace.Read(t.Context(), b, forged, "a"); err != nil || string(data) != "2" {
 		t.Errorf("the file was read although nothing touched it: %q, %v", data, err)
 	}
-	if err := os.Link(filepath.Join(dir, "b"), filepath.Join(dir, "c")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(filepath.Join(dir, "b"), filepath.Join(dir, "c")))
 	if _, err := x.Snapshot(t.Context(), b, dir, head, workspace.Limits{}); err == nil {
 		t.Error("a file with a second name was taken")
 	}
 
 	restored := filepath.Join(t.TempDir(), "restored")
-	if err := x.Restore(t.Context(), slow{b, blob.Sum([]byte(large))}, head, restored); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, x.Restore(t.Context(), slow{b, blob.Sum([]byte(large))}, head, restored))
 	if x.Known() == 0 {
 		t.Error("nothing is known of what was restored a while ago")
 	}
@@ -257,15 +234,12 @@ func TestIndexAgainstNaiveModel(t *testing.T) {
 func hide(t *testing.T, r *rand.Rand, dir string) {
 	t.Helper()
 	var files []string
-	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			files = append(files, p)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if len(files) == 0 {
 		return
 	}
@@ -283,9 +257,7 @@ func hide(t *testing.T, r *rand.Rand, dir string) {
 			_ = os.Chtimes(p, time.Unix(1e9, 0), time.Unix(1e9, 0))
 		default:
 			data := bytes.Repeat([]byte{byte('a' + r.IntN(26))}, int(fi.Size()))
-			if err := os.WriteFile(p, data, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(p, data, 0o644))
 			_ = os.Chtimes(p, fi.ModTime(), fi.ModTime())
 		}
 	}
@@ -294,10 +266,7 @@ func hide(t *testing.T, r *rand.Rand, dir string) {
 // importWith imports a directory as the command line does.
 func importWith(t *testing.T, b blob.Store, cache, dir string) blob.Digest {
 	t.Helper()
-	in, err := workspace.Import(t.Context(), b, dir, &workspace.ImportOptions{Cache: cache, Store: "there"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(workspace.Import(t.Context(), b, dir, &workspace.ImportOptions{Cache: cache, Store: "there"}))(t)
 	return in.Head
 }
 
@@ -305,9 +274,7 @@ func importWith(t *testing.T, b blob.Store, cache, dir string) blob.Digest {
 // store that lost it, make it.
 func TestImportMade(t *testing.T) {
 	dir, cache, made := t.TempDir(), t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(made, "pack"), []byte("objects"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(made, "pack"), []byte("objects"), 0o600))
 	n := 0
 	get := func(b blob.Store, key string) blob.Digest {
 		t.Helper()
@@ -315,9 +282,7 @@ func TestImportMade(t *testing.T) {
 			n++
 			return made, nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		data, err := workspace.Read(t.Context(), b, head, "pack")
 		if err != nil || string(data) != "objects" {
 			t.Errorf("the store has %q, %v", data, err)
@@ -394,9 +359,7 @@ func TestIndexFile(t *testing.T) {
 		t.Fatalf("%d files are known", known())
 	}
 	data, err := os.ReadFile(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	spoiled := map[string][]byte{"empty": nil, "newer": reSum(bytes.Replace(data, []byte("index 2"), []byte("index 3"), 1))}
 	for i := range data {
 		spoiled[fmt.Sprint("cut at ", i)] = data[:i]
@@ -405,9 +368,7 @@ func TestIndexFile(t *testing.T) {
 		spoiled[fmt.Sprint("flipped at ", i)] = flipped
 	}
 	for name, bad := range spoiled {
-		if err := os.WriteFile(names[0], bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(names[0], bad, 0o600))
 		if known() != 0 {
 			t.Errorf("%s: an index is read", name)
 		}
@@ -420,12 +381,8 @@ func TestIndexFile(t *testing.T) {
 		t.Error("the index of another directory is read")
 	}
 	// A link is not followed, and a folder that cannot be made is no error.
-	if err := os.Rename(names[0], filepath.Join(cache, "real")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("real", names[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(names[0], filepath.Join(cache, "real")))
+	must.Do(t, os.Symlink("real", names[0]))
 	if known() != 0 {
 		t.Error("a link is followed")
 	}
@@ -455,9 +412,7 @@ func TestIndexesAreBounded(t *testing.T) {
 
 func FuzzIndexFile(f *testing.F) {
 	b, dir, x := blob.NewMemory(), f.TempDir(), new(workspace.Index)
-	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("1"), 0o644); err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, os.WriteFile(filepath.Join(dir, "a"), []byte("1"), 0o644))
 	settle(f, x, b, dir, 1)
 	whole := x.Encode()
 	f.Add(whole[:len(whole)-sha256.Size])
@@ -484,12 +439,8 @@ func BenchmarkSnapshotUnchanged(b *testing.B) {
 	dir, blobs, x := b.TempDir(), blob.NewMemory(), new(workspace.Index)
 	for i := range files {
 		p := filepath.Join(dir, fmt.Sprintf("d%02d", i%50), fmt.Sprintf("%04d.txt", i))
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			b.Fatal(err)
-		}
-		if err := os.WriteFile(p, bytes.Repeat([]byte{byte(i)}, 10<<10), 0o644); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, os.MkdirAll(filepath.Dir(p), 0o755))
+		must.Do(b, os.WriteFile(p, bytes.Repeat([]byte{byte(i)}, 10<<10), 0o644))
 	}
 	head := settle(b, x, blobs, dir, files)
 	best := func(least time.Duration, do func()) time.Duration {
@@ -500,15 +451,12 @@ func BenchmarkSnapshotUnchanged(b *testing.B) {
 	walk, snap := time.Hour, time.Hour
 	for b.Loop() {
 		walk = best(walk, func() {
-			err := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+			must.Do(b, filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
 				if err == nil {
 					_, err = os.Lstat(p)
 				}
 				return err
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
+			}))
 		})
 		snap = best(snap, func() {
 			now, err := x.Snapshot(b.Context(), blobs, dir, head, workspace.Limits{})

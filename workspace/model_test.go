@@ -17,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -59,9 +60,7 @@ func modelOf(t *testing.T, dir string) model {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return m
 }
 
@@ -182,10 +181,7 @@ func sameTree(t *testing.T, where string, b blob.Store, got blob.Digest, other b
 func checkDiff(t *testing.T, b blob.Store, from, to blob.Digest) {
 	t.Helper()
 	load := func(head blob.Digest) (*manifest.Tree, map[string]manifest.Entry) {
-		tree, err := manifest.Load(t.Context(), b, head)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := must.Get(manifest.Load(t.Context(), b, head))(t)
 		m := make(map[string]manifest.Entry)
 		for e := range tree.Entries() {
 			m[e.Path] = e
@@ -214,9 +210,7 @@ func checkApply(t *testing.T, b blob.Store, from, to blob.Digest, want model) {
 	t.Helper()
 	dir := restore(t, b, from)
 	for range 2 {
-		if err := apply(t, b, from, to, dir, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, apply(t, b, from, to, dir, nil))
 		if diff := cmp.Diff(want, modelOf(t, dir)); diff != "" {
 			t.Fatalf("applied (-want +got):\n%s", diff)
 		}
@@ -229,16 +223,9 @@ func TestForksAreIndependent(t *testing.T) {
 	write(t, dir, map[string]string{"shared": "before", "sub/x": "x"})
 	head := snapshot(t, b, dir, blob.Digest{})
 	one, two := restore(t, b, head), restore(t, b, head)
-	f, err := os.OpenFile(filepath.Join(one, "shared"), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString(" and after"); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(filepath.Join(one, "shared"), os.O_WRONLY|os.O_APPEND, 0))(t)
+	must.Get(f.WriteString(" and after"))(t)
+	must.Do(t, f.Close())
 	if got := modelOf(t, two)["shared"]; got != "file false before" {
 		t.Errorf("a write in one fork shows in the other: %q", got)
 	}
@@ -286,10 +273,7 @@ func TestSnapshotWhileFileGrows(t *testing.T) {
 	base := blob.Digest{}
 	for range 30 {
 		base = snapshot(t, b, dir, base)
-		data, err := workspace.Read(t.Context(), b, base, "log")
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(workspace.Read(t.Context(), b, base, "log"))(t)
 		e, _ := lookup(t, b, base, "log")
 		if e.Size != int64(len(data)) {
 			t.Fatalf("the manifest says %d bytes, the blob has %d", e.Size, len(data))
@@ -304,9 +288,6 @@ func TestSnapshotWhileFileGrows(t *testing.T) {
 
 func lookup(t *testing.T, b blob.Store, head blob.Digest, p string) (manifest.Entry, bool) {
 	t.Helper()
-	tree, err := manifest.Load(t.Context(), b, head)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := must.Get(manifest.Load(t.Context(), b, head))(t)
 	return tree.Lookup(path.Clean(p))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -26,10 +27,7 @@ func TestReadsFormerFormats(t *testing.T) {
 		b := &counting{Store: blob.NewMemory()}
 		put := func(data string) blob.Digest {
 			t.Helper()
-			ref, err := b.Put(t.Context(), strings.NewReader(data))
-			if err != nil {
-				t.Fatal(err)
-			}
+			ref := must.Get(b.Put(t.Context(), strings.NewReader(data)))(t)
 			return ref.Digest
 		}
 		put("hello")
@@ -69,10 +67,7 @@ func TestManySnapshots(t *testing.T) {
 		p := fmt.Sprintf("d%d/e/%d", r.IntN(10), r.IntN(300))
 		write(t, dir, map[string]string{p: fmt.Sprint("changed ", i)})
 		head = snapshot(t, b, dir, head)
-		tree, err := manifest.Load(t.Context(), b, head)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := must.Get(manifest.Load(t.Context(), b, head))(t)
 		most = max(most, len(slices.Collect(tree.Blobs())))
 	}
 	if most > 64+32+2 {
@@ -95,9 +90,7 @@ func TestUnchangedDirectoryIsNotWritten(t *testing.T) {
 		t.Error(head)
 	}
 	// A directory that moved is the same one.
-	if err := os.Rename(filepath.Join(dir, "x"), filepath.Join(dir, "w")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(filepath.Join(dir, "x"), filepath.Join(dir, "w")))
 	if head := text(t, b, snapshot(t, b, dir, first)); !strings.Contains(head, `{"name":"w","kind":"dir","dir":3,"head":1}`) {
 		t.Error(head)
 	}
@@ -106,13 +99,8 @@ func TestUnchangedDirectoryIsNotWritten(t *testing.T) {
 // zeros are a file that takes no room and is larger than a part.
 func zeros(t *testing.T, p string, size int64) *os.File {
 	t.Helper()
-	f, err := os.Create(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Create(p))(t)
+	must.Do(t, f.Truncate(size))
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -129,9 +117,7 @@ func TestLargeFile(t *testing.T) {
 	if got := b.puts.Load(); got != 5+1+1 {
 		t.Errorf("%d blobs for six parts and a head", got)
 	}
-	if _, err := f.WriteAt([]byte("changed"), 40<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.WriteAt([]byte("changed"), 40<<20))(t)
 	before := b.puts.Load()
 	head := snapshot(t, far, dir, first)
 	if got := b.puts.Load() - before; got != 1+1 {
@@ -139,9 +125,7 @@ func TestLargeFile(t *testing.T) {
 	}
 	restored := restore(t, far, head)
 	want, err := os.ReadFile(filepath.Join(dir, "large"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got, err := os.ReadFile(filepath.Join(restored, "large"))
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes are restored, %v", len(got), err)
@@ -165,17 +149,9 @@ func TestDefaultLimits(t *testing.T) {
 			entries = append(entries, manifest.Entry{Path: fmt.Sprint(dir, "a file with a name of a few words ", j), Kind: manifest.File, Size: 1 << 10, Digest: digest})
 		}
 	}
-	tree, err := manifest.NewTree(entries)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, err := tree.Store(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := workspace.Check(t.Context(), b, head, workspace.Limits{}); err != nil {
-		t.Error(err)
-	}
+	tree := must.Get(manifest.NewTree(entries))(t)
+	head := must.Get(tree.Store(t.Context(), b))(t)
+	must.Report(t, workspace.Check(t.Context(), b, head, workspace.Limits{}))
 	if tree, err := manifest.Load(t.Context(), b, head); err != nil || tree.Len() != workspace.DefaultFiles {
 		t.Errorf("%d entries are read: %v", tree.Len(), err)
 	}
@@ -183,14 +159,8 @@ func TestDefaultLimits(t *testing.T) {
 
 func text(t *testing.T, b blob.Store, d blob.Digest) string {
 	t.Helper()
-	rc, err := b.Get(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rc := must.Get(b.Get(t.Context(), d))(t)
 	defer rc.Close()
-	data, err := io.ReadAll(rc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(io.ReadAll(rc))(t)
 	return string(data)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -20,10 +21,7 @@ import (
 // worked imports a directory, lets work happen in a copy of it, and returns the heads.
 func worked(t *testing.T, b blob.Store, dir string, work func(dir string)) (from, to blob.Digest) {
 	t.Helper()
-	in, err := workspace.Import(t.Context(), b, dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(workspace.Import(t.Context(), b, dir, nil))(t)
 	copied := restore(t, b, in.Head)
 	work(copied)
 	return in.Head, snapshot(t, b, copied, in.Head)
@@ -46,14 +44,10 @@ func TestNothingHarmfulGoesOut(t *testing.T) {
 			files[p] = "planted"
 		}
 		write(t, copied, files)
-		if err := os.Symlink("/etc/passwd", filepath.Join(copied, "notes")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink("/etc/passwd", filepath.Join(copied, "notes")))
 	})
 	p, err := workspace.NewPlan(t.Context(), b, from, to, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want := []string{".github", ".gitignore", "main.go", "new", "new/file"}; !slices.Equal(p.Paths, want) {
 		t.Errorf("carried over: %q, want %q", p.Paths, want)
 	} else {
@@ -78,9 +72,7 @@ func TestNothingHarmfulGoesOut(t *testing.T) {
 			t.Errorf("%s is not withheld", path)
 		}
 	}
-	if err := p.Apply(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Apply(t.Context(), dir))
 	want := before
 	want["main.go"], want[".gitignore"], want["new"], want["new/file"], want[".github"] = "file false package better", "file false ", "dir", "file false 2", "dir"
 	if diff := cmp.Diff(want, modelOf(t, dir)); diff != "" {
@@ -128,9 +120,7 @@ func TestApplyNotThroughLinks(t *testing.T) {
 	write(t, dir, map[string]string{"d/sub/f": "1", ".git/hooks/sub/f": "1"})
 	from, to := worked(t, b, dir, func(copied string) { write(t, copied, map[string]string{"d/sub/f": "2", "d/sub/g": "3"}) })
 	remove(t, dir, "d")
-	if err := os.Symlink(".git/hooks", filepath.Join(dir, "d")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(".git/hooks", filepath.Join(dir, "d")))
 	before := modelOf(t, filepath.Join(dir, ".git"))
 	if err := apply(t, b, from, to, dir, nil); err == nil {
 		t.Error("applied through a link")
@@ -152,9 +142,7 @@ func TestImportSaysWhatStays(t *testing.T) {
 		"app/web/.gitignore": "/dist\n", "app/web/dist/x": "x", "app/web/src/dist/x": "kept", "app/node_modules/.gitignore": "*\n", "app/node_modules/x": "x", "app/.rath/nats/x": "x",
 	})
 	in, err := workspace.Import(t.Context(), b, filepath.Join(repo, "app"), &workspace.ImportOptions{Exclude: []string{"/mystore/"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var said []string
 	for _, o := range in.LeftOut {
 		said = append(said, o.Path+" by "+o.Why)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -83,18 +84,14 @@ func plant(t *testing.T, dir string, paths map[string]workspace.Protection, link
 	t.Helper()
 	for p := range paths {
 		at := filepath.Join(dir, filepath.FromSlash(p))
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(at), 0o755))
 		var err error
 		if link {
 			err = os.Symlink("elsewhere", at)
 		} else {
 			err = os.WriteFile(at, []byte("gitdir: ../elsewhere"), 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 }
 
@@ -110,10 +107,7 @@ func TestProtectedInEachSpelling(t *testing.T) {
 				plant(t, copied, paths, link)
 				write(t, copied, map[string]string{"main.go": "2"})
 			})
-			plan, err := workspace.NewPlan(t.Context(), b, from, to, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := must.Get(workspace.NewPlan(t.Context(), b, from, to, nil))(t)
 			withheld := map[string]workspace.LeftOut{}
 			for _, w := range plan.Withheld {
 				withheld[w.Path] = w
@@ -123,9 +117,7 @@ func TestProtectedInEachSpelling(t *testing.T) {
 					t.Errorf("%s, link %v: %q (%s) is withheld as %+v", name, link, p, kind.What, w)
 				}
 			}
-			if err := plan.Apply(t.Context(), dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, plan.Apply(t.Context(), dir))
 			for p := range modelOf(t, dir) {
 				if _, planted := paths[p]; planted {
 					t.Errorf("%s, link %v: %q came out", name, link, p)
@@ -144,10 +136,7 @@ func TestProtectedPutBack(t *testing.T) {
 	b, dir := blob.NewMemory(), t.TempDir()
 	paths := protectedPaths(spellings["as it is"], true)
 	plant(t, dir, paths, false)
-	head, back, err := workspace.TakeAll(b, dir)(t.Context(), blob.Digest{}, workspace.Limits{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	head, back := must.Pair(workspace.TakeAll(b, dir)(t.Context(), blob.Digest{}, workspace.Limits{}, nil))(t)
 	left, named := modelOf(t, restore(t, b, head)), map[string]bool{}
 	for _, l := range back {
 		named[l.Path] = true
@@ -170,10 +159,7 @@ func TestProtectedStaysOut(t *testing.T) {
 		}
 	}
 	write(t, dir, map[string]string{"sub/cvs/resume.md": "1", "sub/hg": "2"})
-	in, err := workspace.Import(t.Context(), b, dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(workspace.Import(t.Context(), b, dir, nil))(t)
 	want := model{"sub": "dir", "sub/cvs": "dir", "sub/cvs/resume.md": "file false 1", "sub/hg": "file false 2"}
 	if diff := cmp.Diff(want, modelOf(t, restore(t, b, in.Head))); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -186,9 +172,7 @@ func TestNoLinkIntoVersionControl(t *testing.T) {
 	write(t, dir, map[string]string{"a/b": "1"})
 	from, to := worked(t, b, dir, func(copied string) {
 		for name, target := range map[string]string{"notes": ".git/hooks", "a/config": "../.HG/hgrc", "a/good": "b"} {
-			if err := os.Symlink(target, filepath.Join(copied, name)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(target, filepath.Join(copied, name)))
 		}
 	})
 	plan, err := workspace.NewPlan(t.Context(), b, from, to, nil)
@@ -218,10 +202,7 @@ const (
 // TestPathTable holds the table of the document equal to that of the code.
 func TestPathTable(t *testing.T) {
 	const name = "../docs/files.md"
-	doc, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := must.Get(os.ReadFile(name))(t)
 	before, rest, ok := strings.Cut(string(doc), tableBegin)
 	_, after, ok2 := strings.Cut(rest, tableEnd)
 	if !ok || !ok2 {
@@ -244,7 +225,5 @@ func TestPathTable(t *testing.T) {
 		t.Errorf("the table of %s is not that of the code: go test ./workspace -run TestPathTable -update", path.Clean(name))
 		return
 	}
-	if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte(b.String()), 0o644))
 }

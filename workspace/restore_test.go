@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -41,10 +42,7 @@ func TestRestoreNeedsAnEmptyDirectory(t *testing.T) {
 // not as long as the manifest says.
 func TestFailedRestoreLeavesNothing(t *testing.T) {
 	b := blob.NewMemory()
-	ref, err := b.Put(t.Context(), strings.NewReader("some bytes"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := must.Get(b.Put(t.Context(), strings.NewReader("some bytes")))(t)
 	good := manifest.Entry{Path: "good", Kind: manifest.File, Size: ref.Size, Digest: ref.Digest}
 	for name, tt := range map[string]struct {
 		bad  manifest.Entry
@@ -54,14 +52,8 @@ func TestFailedRestoreLeavesNothing(t *testing.T) {
 		"longer":  {manifest.Entry{Path: "sub/bad", Kind: manifest.File, Size: ref.Size - 1, Digest: ref.Digest}, manifest.ErrMalformed},
 		"shorter": {manifest.Entry{Path: "sub/bad", Kind: manifest.File, Size: ref.Size + 1, Digest: ref.Digest}, manifest.ErrMalformed},
 	} {
-		tree, err := manifest.NewTree([]manifest.Entry{good, dirEntry("sub"), tt.bad})
-		if err != nil {
-			t.Fatal(err)
-		}
-		head, err := tree.Store(t.Context(), b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := must.Get(manifest.NewTree([]manifest.Entry{good, dirEntry("sub"), tt.bad}))(t)
+		head := must.Get(tree.Store(t.Context(), b))(t)
 		parent := t.TempDir()
 		if err := workspace.Restore(t.Context(), b, head, filepath.Join(parent, "absent")); !errors.Is(err, tt.want) || !strings.Contains(err.Error(), "sub/bad") {
 			t.Errorf("%s: %v", name, err)
@@ -100,12 +92,8 @@ func TestLimits(t *testing.T) {
 	}
 	// A file of a terabyte that takes no room is refused without being read.
 	f, err := os.Create(filepath.Join(dir, "sparse"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(f.Truncate(1<<40), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, errors.Join(f.Truncate(1<<40), f.Close()))
 	_, err = workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{})
 	if limit, ok := errors.AsType[*workspace.LimitError](err); !ok || limit.Path != "sparse" || limit.Limit != workspace.DefaultBytes {
 		t.Errorf("a sparse file: %v", err)
@@ -129,19 +117,10 @@ func TestLinksStayInside(t *testing.T) {
 		}
 		accepted++
 		entries := []manifest.Entry{dirEntry("d"), dirEntry("d/s"), link("d/l", target), link("l", "d"), link("s", "d/s")}
-		tree, err := manifest.NewTree(entries)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := must.Get(manifest.NewTree(entries))(t)
 		b := blob.NewMemory()
-		head, err := tree.Store(t.Context(), b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir, err := filepath.EvalSymlinks(filepath.Dir(restore(t, b, head)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		head := must.Get(tree.Store(t.Context(), b))(t)
+		dir := must.Get(filepath.EvalSymlinks(filepath.Dir(restore(t, b, head))))(t)
 		dir = filepath.Join(dir, "restored")
 		if real, err := filepath.EvalSymlinks(filepath.Join(dir, "d", "l")); err == nil && real != dir && !strings.HasPrefix(real, dir+string(filepath.Separator)) {
 			t.Errorf("the link to %q leads to %s, out of %s", target, real, dir)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/sandbox/overlay"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -201,13 +202,9 @@ func TestTakePutsBack(t *testing.T) {
 					take = shared(t, b, base, s.dir)
 				}
 				tt.do(s)
-				if err := errors.Join(err, from.err, s.err); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, errors.Join(err, from.err, s.err))
 				head, left, err := take(t.Context(), base, workspace.Limits{}, tt.allow)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				var back []string
 				for _, w := range left {
 					if w.Why == "" {
@@ -247,14 +244,8 @@ func shared(t *testing.T, b blob.Store, head blob.Digest, dir string) workspace.
 	if errors.Is(err, overlay.ErrUnsupported) && os.Geteuid() != 0 {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := overlay.Unmount(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Do(t, err)
+	t.Cleanup(func() { must.Report(t, overlay.Unmount(dir)) })
 	return take(dir)
 }
 

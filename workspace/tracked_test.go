@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -25,9 +26,7 @@ func TestTrackedComesIn(t *testing.T) {
 	})
 	tracked := []string{"main", "dist/lib.js", "dist/deep/a b[1].js", "a.log", "my key", "sub/gen/x", "sub/z.js", "secret/s", "gone/f"}
 	in, err := workspace.Import(t.Context(), b, dir, &workspace.ImportOptions{Tracked: tracked})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := strings.Fields(".gitignore .rathignore a.log dist dist/deep dist/lib.js main sub sub/.gitignore sub/gen sub/gen/x sub/z.js")
 	want = append(want, "dist/deep/a b[1].js", "my key")
 	slices.Sort(want)
@@ -56,13 +55,8 @@ func TestNamesThatAreBytes(t *testing.T) {
 	}
 	b, dir := blob.NewMemory(), t.TempDir()
 	write(t, dir, map[string]string{"caf\xe9.txt": "1", "d\xff/\xfe\xe9": "2", "ok": "3", "caf\u00e9.txt": "4", "caf\uefe9.txt": "5", "out\xe9/x": "6", ".rathignore": "out*\n", "no\xe9": "7", "sub/.gitignore": "no\xe9\n", "sub/no\xe9": "8"})
-	if err := os.Symlink("d\xff/\xfe\xe9", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	in, err := workspace.Import(t.Context(), b, dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("d\xff/\xfe\xe9", filepath.Join(dir, "link")))
+	in := must.Get(workspace.Import(t.Context(), b, dir, nil))(t)
 	copied := restore(t, b, in.Head)
 	want := modelOf(t, dir)
 	for _, p := range []string{"out\xe9", "out\xe9/x", "sub/no\xe9"} {
@@ -73,9 +67,7 @@ func TestNamesThatAreBytes(t *testing.T) {
 	}
 	write(t, copied, map[string]string{"caf\xe9.txt": "new", "d\xff/more\xfd": "added"})
 	remove(t, copied, "d\xff/\xfe\xe9")
-	if err := apply(t, b, in.Head, snapshot(t, b, copied, in.Head), dir, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, apply(t, b, in.Head, snapshot(t, b, copied, in.Head), dir, nil))
 	want = modelOf(t, copied)
 	got := modelOf(t, dir)
 	for _, p := range []string{"out\xe9", "out\xe9/x", "sub/no\xe9"} {

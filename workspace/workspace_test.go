@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -45,35 +46,24 @@ func write(t *testing.T, dir string, files map[string]string) {
 	for name, text := range files {
 		p := filepath.Join(dir, filepath.FromSlash(name))
 		if name[len(name)-1] == '/' {
-			if err := os.MkdirAll(p, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(p, 0o755))
 			continue
 		}
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(p), 0o755))
+		must.Do(t, os.WriteFile(p, []byte(text), 0o644))
 	}
 }
 
 func snapshot(t *testing.T, b blob.Store, dir string, base blob.Digest) blob.Digest {
 	t.Helper()
-	head, err := workspace.Snapshot(t.Context(), b, dir, base, workspace.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	head := must.Get(workspace.Snapshot(t.Context(), b, dir, base, workspace.Limits{}))(t)
 	return head
 }
 
 func restore(t *testing.T, b blob.Store, head blob.Digest) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "restored")
-	if err := workspace.Restore(t.Context(), b, head, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, workspace.Restore(t.Context(), b, head, dir))
 	return dir
 }
 
@@ -86,10 +76,7 @@ func TestRoundTrip(t *testing.T) {
 	if again := snapshot(t, b, copied, blob.Digest{}); again != head {
 		t.Errorf("the restored directory has head %s, want %s", again, head)
 	}
-	tree, err := manifest.Load(t.Context(), b, head)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := must.Get(manifest.Load(t.Context(), b, head))(t)
 	var paths []string
 	for e := range tree.Entries() {
 		paths = append(paths, e.Path)
@@ -121,14 +108,10 @@ func TestCheck(t *testing.T) {
 		"long paths": {longPaths(), workspace.Limits{}, "bytes of paths and link targets", ""},
 	} {
 		tree, err := manifest.NewTree(tt.entries)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		b := blob.NewMemory()
 		head, err := tree.Store(t.Context(), b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		err = workspace.Check(t.Context(), b, head, tt.limits)
 		limit, ok := errors.AsType[*workspace.LimitError](err)
 		if tt.what == "" && err != nil || tt.what != "" && (!ok || limit.What != tt.what || tt.path != "" && limit.Path != tt.path) {

@@ -10,46 +10,28 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // onTerminal runs the command on a terminal, types a text, and returns what was shown.
 func onTerminal(t *testing.T, dir, typed string, args ...string) string {
 	t.Helper()
-	ptm, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ptm := must.Get(os.OpenFile("/dev/ptmx", os.O_RDWR, 0))(t)
 	defer ptm.Close()
-	if err := unix.IoctlSetPointerInt(int(ptm.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(ptm.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.IoctlSetPointerInt(int(ptm.Fd()), unix.TIOCSPTLCK, 0))
+	n := must.Get(unix.IoctlGetInt(int(ptm.Fd()), unix.TIOCGPTN))(t)
+	tty := must.Get(os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0))(t)
 	defer tty.Close()
-	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
-		t.Fatal(err)
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
+	exe := must.Get(os.Executable())(t)
 	cmd := exec.CommandContext(t.Context(), exe, args...)
 	cmd.Dir, cmd.Env = dir, append(ownEnv(dir), "TERM=xterm", "NO_COLOR=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	tty.Close()
-	if _, err := ptm.WriteString(typed); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ptm.WriteString(typed))(t)
 	var shown strings.Builder
 	buf := make([]byte, 4096)
 	for { // until nothing has the other end open
@@ -74,13 +56,9 @@ func TestApplyAsks(t *testing.T) {
 	script := "Edits.\n\n-- edit --\noffers: write_workspace_file\nnot result: write_workspace_file\n" +
 		"call: write_workspace_file {\"path\":\"a.txt\",\"content\":\"two\\n\"}\n\n-- done --\n\ndone\n"
 	file := filepath.Join(dir, "work", "a.txt")
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	for name, text := range map[string]string{filepath.Join(dir, "edit.txtar"): script, file: "one\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	for _, c := range []struct{ typed, says, file string }{
 		{"n\n", "rath apply", "one\n"},
@@ -96,9 +74,7 @@ func TestApplyAsks(t *testing.T) {
 			t.Errorf("typed %q: the file holds %q, %v", c.typed, got, err)
 		}
 	}
-	if err := os.WriteFile(file, []byte("one\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("one\n"), 0o600))
 	if shown := onTerminal(t, dir, "", "run", "-C", "work", "--script", "edit.txtar", "-m", "go", "--apply", "--yes"); strings.Contains(shown, "[y/N]") {
 		t.Errorf("with --yes:\n%s", shown)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -21,17 +22,10 @@ func TestAttach(t *testing.T) {
 	dir := t.TempDir()
 	_, url := startDev(t, dir)
 	var picture bytes.Buffer
-	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 3, 2))); err != nil {
-		t.Fatal(err)
-	}
-	pic, err := session.NewImage(picture.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, png.Encode(&picture, image.NewGray(image.Rect(0, 0, 3, 2))))
+	pic := must.Get(session.NewImage(picture.Bytes()))(t)
 	for name, data := range map[string][]byte{"pic.png": picture.Bytes(), "text.png": []byte("no image"), "large.png": make([]byte, session.MaxImage+1)} {
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, data, 0o600))
 	}
 	for _, args := range [][]string{
 		{"run", "--id", "one"}, {"run", "--id", "two", "--server", url}, {"submit", "agent", "--id", "three", "--wait", "--server", url},

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/audit"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // echoes is the environment of command lines whose model repeats what it is told.
@@ -67,9 +68,7 @@ func TestAudit(t *testing.T) {
 	}
 
 	write := func(name, text string) string {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 		return name
 	}
 	for _, c := range []struct {
@@ -98,17 +97,12 @@ func TestAudit(t *testing.T) {
 // spoil changes the last message of a dump that holds a word.
 func spoil(t *testing.T, from, to, word, old, by string) {
 	t.Helper()
-	file, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Open(from))(t)
 	defer file.Close()
 	var all []audit.Message
 	last := -1
 	for m, err := range audit.ReadDump(file) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if bytes.Contains(m.Data, []byte(word)) && strings.HasPrefix(m.Stream, "EV_") {
 			last = len(all)
 		}
@@ -118,20 +112,13 @@ func spoil(t *testing.T, from, to, word, old, by string) {
 		t.Fatalf("no %s with %s", word, old)
 	}
 	all[last].Data = bytes.Replace(all[last].Data, []byte(old), []byte(by), 1)
-	made, err := os.Create(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(os.Create(to))(t)
 	defer made.Close()
 	w := audit.NewWriter(made)
 	for _, m := range all {
-		if err := w.Write(m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Write(m))
 	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Flush())
 }
 
 // TestAuditOfSomeStreams: what is not there is named, nothing is called broken for
@@ -142,20 +129,13 @@ func TestAuditOfSomeStreams(t *testing.T) {
 	}
 	dir := t.TempDir()
 	_, js := startOperated(t, dir)
-	s, err := js.Stream(t.Context(), "EV_1_0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(js.Stream(t.Context(), "EV_1_0"))(t)
 	cfg := s.CachedInfo().Config
 	cfg.Metadata["rath-partitions"] = "2" // as if there had been another one
-	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(js.UpdateStream(t.Context(), cfg))(t)
 	missing := []string{"EV_1_1", streams.StreamLineage, streams.StreamResult}
 	for _, name := range missing[1:] {
-		if err := js.DeleteStream(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, js.DeleteStream(t.Context(), name))
 	}
 	code, out, errs := rath(t, "cluster", "audit", "--open", "--dump", "some.jsonl")
 	if code != app.ExitPartial || !strings.Contains(out, "missing, so not checked: "+strings.Join(missing, ", ")+"\n") || !strings.Contains(out, "as far as one can tell") {

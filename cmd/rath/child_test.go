@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -36,21 +37,13 @@ func startCommand(t *testing.T, dir string, args ...string) *child {
 // startCommandIn is startCommand with more of an environment.
 func startCommandIn(t *testing.T, dir string, env []string, args ...string) *child {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	c := &child{exec.CommandContext(t.Context(), exe, args...), t, filepath.Join(t.TempDir(), "out")}
-	out, err := os.Create(c.output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(os.Create(c.output))(t)
 	defer out.Close()
 	c.Dir, c.Stdout, c.Stderr = dir, out, out
 	c.Env = append(ownEnv(dir), env...)
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Start())
 	t.Cleanup(func() {
 		if c.ProcessState == nil { // of a test that failed
 			_ = c.Process.Kill()
@@ -71,19 +64,14 @@ func ownEnv(dir string) []string {
 // said is what it has printed so far.
 func (c *child) said() string {
 	c.t.Helper()
-	data, err := os.ReadFile(c.output)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(c.output))(c.t)
 	return string(data)
 }
 
 // interrupt interrupts it, and returns its exit code when it has ended.
 func (c *child) interrupt() int {
 	c.t.Helper()
-	if err := c.Process.Signal(os.Interrupt); err != nil {
-		c.t.Fatal(err)
-	}
+	must.Do(c.t, c.Process.Signal(os.Interrupt))
 	_ = c.Wait() // the exit code tells
 	return c.ProcessState.ExitCode()
 }
@@ -119,17 +107,9 @@ func startOperated(t *testing.T, dir string) (dev *child, js jetstream.JetStream
 	t.Helper()
 	dev, url := startDev(t, dir)
 	command(t, "rath submit agent -m first --wait", dir)
-	at, err := supervise.ReadAttachment(filepath.Join(dir, ".rath"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(url, nats.UserInfo(at.OperatorUser, at.OperatorPassword))
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(supervise.ReadAttachment(filepath.Join(dir, ".rath")))(t)
+	nc := must.Get(nats.Connect(url, nats.UserInfo(at.OperatorUser, at.OperatorPassword)))(t)
 	t.Cleanup(nc.Close)
-	if js, err = jetstream.New(nc); err != nil {
-		t.Fatal(err)
-	}
+	js = must.Get(jetstream.New(nc))(t)
 	return dev, js
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 var (
@@ -28,19 +30,13 @@ func TestDocumentedCommands(t *testing.T) {
 			t.Fatalf("docs/%s: %d documents, %v", pattern, len(found), err)
 		}
 		for _, name := range found {
-			name, err := filepath.Rel(root, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			name := must.Get(filepath.Rel(root, name))(t)
 			pages = append(pages, name)
 		}
 	}
 	commands := 0
 	for _, page := range pages {
-		text, err := os.ReadFile(filepath.Join(root, page))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join(root, page)))(t)
 		for _, shown := range shownCommands(strings.ReplaceAll(string(text), "\r\n", "\n")) {
 			commands++
 			args, help := []string{"rath"}, 0

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -36,14 +37,9 @@ func TestDevFleet(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("NATS_URL", "")
 	script := "-- work --\nnot result: run_shell_command\nuser: \"write\"\ncall: run_shell_command {\"cmd\":\"true\"}\n\n-- other --\n\ndone\n"
-	if err := os.WriteFile("m.txtar", []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("m.txtar", []byte(script), 0o644))
 	port := natstest.FreePort(t)
-	here, err := local.New(nil).Probe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := must.Get(local.New(nil).Probe(t.Context()))(t)
 	dev := startCommand(t, dir, "dev", "--nodes", "3", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	nodes := devNode.FindAllStringSubmatch(dev.said(), -1)
@@ -65,13 +61,8 @@ func TestDevFleet(t *testing.T) {
 	rath(`submit agent --id one --tools run_shell_command -m '{"prompt":"write it","approve":["*"]}'`, "one")
 	waitFor(t, func() bool { return strings.Contains(rath("answer"), "0.0.approval") })
 	rath("cluster nodes ls", " serving     64/64 ", " relay only  - ", "server ")
-	pid, err := strconv.Atoi(nodes[0][2])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	pid := must.Get(strconv.Atoi(nodes[0][2]))(t)
+	must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
 	for killed := time.Now(); !regexp.MustCompile(`a +NODE +default +dead +- `).MatchString(rath("cluster nodes ls")); time.Sleep(50 * time.Millisecond) {
 		if time.Since(killed) > 15*time.Second { // its entry lives for 20 s at least
 			t.Fatalf("it is still listed as\n%s", rath("cluster nodes ls"))
@@ -198,15 +189,11 @@ func TestDevFleetKilled(t *testing.T) {
 	t.Chdir(dir)
 	call := `{"cmd":"while true; do echo x >> beat; sleep 0.05; done"}`
 	script := "-- work --\nnot result: run_shell_command\nuser: \"work\"\ncall: run_shell_command " + call + "\n\n-- other --\n\ndone\n"
-	if err := os.WriteFile("m.txtar", []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("m.txtar", []byte(script), 0o644))
 	port := natstest.FreePort(t)
 	dev := startCommand(t, dir, "dev", "--nodes", "2", "--unsafe", "--script", "m.txtar", "--port", strconv.Itoa(port))
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
-	if err := os.Mkdir("w", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir("w", 0o755))
 	command(t, `rath submit agent --id one --tools run_shell_command -C w -m "work"`, dir)
 	size := func() (n int64) { // of what the command writes in its workspace
 		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -220,16 +207,11 @@ func TestDevFleetKilled(t *testing.T) {
 		return n
 	}
 	waitFor(t, func() bool { return size() > 0 })
-	if err := dev.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dev.Process.Kill())
 	_ = dev.Wait() // it was killed
 	killed := time.Now()
 	for _, n := range devNode.FindAllStringSubmatch(dev.said(), -1) {
-		pid, err := strconv.Atoi(n[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		pid := must.Get(strconv.Atoi(n[2]))(t)
 		waitFor(t, func() bool { return hasEnded(pid) })
 	}
 	took := time.Since(killed)

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -33,9 +34,7 @@ func TestFollowTellsOfPeople(t *testing.T) {
 	branch := func(state run.State) string {
 		t.Helper()
 		c, err := node.node.Client(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		var all []messages.RunInfo
 		waitFor(t, func() bool {
@@ -52,9 +51,7 @@ func TestFollowTellsOfPeople(t *testing.T) {
 	}
 	command(t, "rath answer "+id+" yes --by ann", dir)
 	for _, follower := range []*child{early, late} {
-		if err := follower.Wait(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, follower.Wait())
 		if n := strings.Count(follower.said(), "answer "+id+" yes"); n != 1 {
 			t.Errorf("the question was told %d times", n)
 		}
@@ -98,18 +95,13 @@ func TestFollowTellsOfLostServer(t *testing.T) {
 		}
 	}
 	both("echo: first")
-	at, err := supervise.ReadAttachment(filepath.Join(dir, ".rath"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(supervise.ReadAttachment(filepath.Join(dir, ".rath")))(t)
 	login := "//" + at.OperatorUser + ":" + at.OperatorPassword + "@"
 	told := command(t, "rath doctor --server "+strings.Replace(url, "//", login, 1), dir)
 	if strings.Contains(told, at.OperatorPassword) || !strings.Contains(told, "ok   system") {
 		t.Errorf("doctor tells\n%s\nwant the system without the password", told)
 	}
-	if err := dev.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dev.Process.Kill())
 	_ = dev.Wait() // it was killed
 	both("is lost and is being made again")
 	_, port, _ := strings.Cut(strings.TrimPrefix(url, "nats://"), ":")
@@ -140,9 +132,7 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 	}
 	dir := t.TempDir()
 	script := "A model that is slow at its second answer.\n\n-- work --\nnot result: list_workspace_files\ncall: list_workspace_files {}\n\n-- answer --\ndelay: 60s\n\ndone\n"
-	if err := os.WriteFile(filepath.Join(dir, "slow.txtar"), []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "slow.txtar"), []byte(script), 0o644))
 	t.Chdir(dir)
 	dev := startCommand(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
@@ -172,9 +162,7 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 	// It is killed in the middle of a call.
 	command(t, "rath answer one yes --by ann", dir)
 	waitFor(t, func() bool { return strings.Contains(command(t, "rath cluster tail one --kind tool", dir), "list") })
-	if err := dev.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dev.Process.Kill())
 	_ = dev.Wait() // it was killed
 	for args, want := range map[string]string{
 		"rath cluster tail -f one": "no node runs here, so nothing more comes: start \"",
@@ -204,9 +192,7 @@ func TestFollowSteps(t *testing.T) {
 	waitFor(t, func() bool { return strings.Contains(all.said(), "did notes") })
 	command(t, "rath answer one yes --by ann", dir)
 	for _, follower := range []*child{all, failed} {
-		if err := follower.Wait(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, follower.Wait())
 	}
 	n := 0
 	for line := range strings.Lines(all.said()) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/evidence"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestImportOfWhatWentOn imports a file of OpenRath whose session went on there since
@@ -27,9 +28,7 @@ func TestImportOfWhatWentOn(t *testing.T) {
 		for i, row := range rows {
 			fmt.Fprintf(&b, `{"record_type": "chunk", "index": %d, "kind": "user", "payload": {"content": %q}}`+"\n", i, row)
 		}
-		if err := os.WriteFile("s.jsonl", []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile("s.jsonl", []byte(b.String()), 0o600))
 	}
 	take := func() (got evidence.Imported) {
 		t.Helper()
@@ -50,9 +49,7 @@ func TestImportOfWhatWentOn(t *testing.T) {
 				Payload struct{ Content string }
 				Kind    string
 			}
-			if err := json.Unmarshal([]byte(line), &r); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal([]byte(line), &r))
 			if r.Kind != "" {
 				rows = append(rows, r.Payload.Content[:min(len(r.Payload.Content), 10)])
 			}
@@ -109,9 +106,7 @@ func TestImportOfManyRows(t *testing.T) {
 	for i := range rows {
 		fmt.Fprintf(&b, `{"record_type": "chunk", "index": %d, "kind": "user", "payload": {"content": "%d"}}`+"\n", i, i)
 	}
-	if err := os.WriteFile("s.jsonl", []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("s.jsonl", []byte(b.String()), 0o600))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	code, out, errs := rath(t, "cluster", "import", "s.jsonl", "--format", "jsonl")

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/selection"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // commands returns every command of the tree.
@@ -82,15 +83,10 @@ func TestHelpTexts(t *testing.T) {
 	}
 	const name = "testdata/help.txt"
 	if *update {
-		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(b.String()), 0o644))
 		return
 	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(name))(t)
 	if got, want := b.String(), strings.ReplaceAll(string(want), "\r\n", "\n"); got != want {
 		t.Errorf("the help differs (go test ./cmd/rath -update rewrites it):\n%s", firstDifference(got, want))
 	}
@@ -147,10 +143,7 @@ func TestInitBuilds(t *testing.T) {
 	if isPlayed(t) {
 		return
 	}
-	checkout, err := filepath.Abs(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	checkout := must.Get(filepath.Abs(filepath.Join("..", "..")))(t)
 	t.Chdir(t.TempDir())
 	var out, errs bytes.Buffer
 	if code := execute([]string{"rath", "init", "review", "--replace", checkout}, nil, &out, &errs, func(string) string { return "" }); code != 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // hint finds the commands that a text tells people to type: in quotes, or on lines of
@@ -35,16 +36,10 @@ func hintsOf(text string) (lines []string) {
 // TestHintsParse reads each command that the transcripts were told to type as the command
 // line does, up to where it would run.
 func TestHintsParse(t *testing.T) {
-	names, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob("testdata/*.txtar"))(t)
 	seen := map[string]bool{}
 	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(name))(t)
 		for _, line := range hintsOf(string(data)) {
 			if seen[line] {
 				continue
@@ -91,12 +86,8 @@ func TestHintsRun(t *testing.T) {
 		"call: write_workspace_file {\"path\":\"a.txt\",\"content\":\"two\\n\"}\n\n-- done --\n\ndone\n"
 	for name, text := range map[string]string{"edit.txtar": script, "work/a.txt": "one\n"} {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	dev, url := startDev(t, dir, "--script", filepath.Join(dir, "edit.txtar"))
 	elsewhere := t.TempDir()
@@ -145,9 +136,7 @@ func TestHintsRun(t *testing.T) {
 			if data, err := os.ReadFile(filepath.Join(work, "a.txt")); err != nil || string(data) != "two\n" {
 				t.Errorf("the command that carries the diff was not told: %q, %v", data, err)
 			}
-			if err := os.WriteFile(filepath.Join(work, "a.txt"), []byte("one\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(work, "a.txt"), []byte("one\n"), 0o600))
 		})
 	}
 	dev.interrupt()

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestImportOverServer brings an archive and a session of OpenRath to a server with a
@@ -19,9 +21,7 @@ func TestImportOverServer(t *testing.T) {
 		return
 	}
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	from, store, server := t.TempDir(), t.TempDir(), t.TempDir()
 	t.Chdir(from)
 	for _, line := range []string{`run --model echo -m "hello" --id one --session notes`, "cluster prune --older-than 0s"} {
@@ -34,23 +34,17 @@ func TestImportOverServer(t *testing.T) {
 		t.Fatalf("%v, %v", archives, err)
 	}
 	doc, err := os.ReadFile(archives[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, data := range map[string]string{
 		"cut.json": string(doc[:len(doc)/2]), "altered.json": strings.Replace(string(doc), "hello", "hullo", 1), "none.json": "{}",
 	} {
-		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(data), 0o600))
 	}
 	session, err := os.ReadFile(filepath.Join(here, "..", "..", "internal", "openrath", "testdata", "v1.2.jsonl"))
 	if err == nil {
 		err = os.WriteFile("session.jsonl", session, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dev, url := startDev(t, server)
 	t.Chdir(from)
 	local := "rath --store " + filepath.Join(store, ".rath") + " "

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm/scripted"
 )
@@ -55,21 +56,13 @@ func TestWhyIsItStuck(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Chdir(dir)
-	script, err := scripted.Parse("stuck", []byte(stuckScript))
-	if err != nil {
-		t.Fatal(err)
-	}
-	model, err := scripted.New(script, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := must.Get(scripted.Parse("stuck", []byte(stuckScript)))(t)
+	model := must.Get(scripted.New(script, nil))(t)
 	srv := httptest.NewServer(model)
 	defer srv.Close()
 	defer srv.CloseClientConnections() // of answers that hang
 	host := strings.TrimPrefix(srv.URL, "http://")
-	if err := os.MkdirAll("files", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll("files", 0o755))
 	port := strconv.Itoa(natstest.FreePort(t))
 	dev := startCommandIn(t, dir, []string{"RATH_SLOTS=2", "RATH_MODEL=m1", "OPENAI_API_KEY=x", "OPENAI_BASE_URL=" + srv.URL + "/v1"},
 		"dev", "--nodes", "3", "--unsafe", "--port", port)

@@ -12,6 +12,7 @@ import (
 	"github.com/sashabaranov/go-openai"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 const servedScript = `
@@ -36,9 +37,7 @@ func TestModelsServe(t *testing.T) {
 	}
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := os.WriteFile("m.txtar", []byte(servedScript), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("m.txtar", []byte(servedScript), 0o644))
 	served := startCommand(t, dir, "models", "serve", "--script", "m.txtar", "--listen", "127.0.0.1:0", "--log", "calls.jsonl")
 	address := regexp.MustCompile(`OPENAI_BASE_URL=(\S+) OPENAI_API_KEY=(\S+) OPENAI_DEFAULT_MODEL=(\S+)`)
 	waitFor(t, func() bool { return address.MatchString(served.said()) })
@@ -61,9 +60,7 @@ func TestModelsServe(t *testing.T) {
 		}}},
 	}
 	first, err := c.CreateChatCompletion(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	said := first.Choices[0].Message
 	if len(said.ToolCalls) != 1 || said.ToolCalls[0].Function.Name != "lookup" || said.ToolCalls[0].Function.Arguments != `{"word":"tide"}` ||
 		first.Choices[0].FinishReason != "tool_calls" || first.Usage.PromptTokens != 12 || first.Usage.CompletionTokens != 3 {
@@ -76,9 +73,7 @@ func TestModelsServe(t *testing.T) {
 	}
 	r.StreamOptions = &openai.StreamOptions{IncludeUsage: true}
 	stream, err := c.CreateChatCompletionStream(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer stream.Close()
 	var text strings.Builder
 	pieces, tokens := 0, 0
@@ -87,9 +82,7 @@ func TestModelsServe(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, x := range part.Choices {
 			text.WriteString(x.Delta.Content)
 			pieces++
@@ -108,9 +101,7 @@ func TestModelsServe(t *testing.T) {
 	if near, err := vectors.Data[0].DotProduct(&vectors.Data[1]); err != nil || near < 0.3 || near > 0.6 {
 		t.Errorf("texts of which one of two and of three words is the same: %v, %v", near, err)
 	}
-	if err := os.WriteFile("models.yaml", []byte("models:\n  v: {can: [embeddings], url: "+found[1]+", prices: {date: 2026-11-01, input: 0.02}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("models.yaml", []byte("models:\n  v: {can: [embeddings], url: "+found[1]+", prices: {date: 2026-11-01, input: 0.02}}\n"), 0o600))
 	for line, want := range map[string]string{"ls": "0.02  vectors", "test v": "makes 256 dimensions in", "test": "0.000001 USD, priced"} {
 		if said := command(t, "RATH_MODELS=models.yaml rath models "+line, dir); !strings.Contains(said, want) {
 			t.Errorf("models %s says\n%s", line, said)

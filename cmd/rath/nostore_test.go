@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestNoStore gives every command that asks something of a store a directory
@@ -46,9 +47,7 @@ func TestNoStore(t *testing.T) {
 		flag, want := "", "there is no store at .rath: start with"
 		if store != "" {
 			flag, want = " --store "+store, "there is no store at "+store+": start with"
-			if err := os.Mkdir(store, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(store, 0o700))
 		}
 		for _, line := range asks {
 			if got := command(t, "rath "+line+flag, dir); !strings.Contains(got, want) || !strings.HasSuffix(got, "[exit 3]\n") {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestDevTellsOfRefusals sends tasks that are refused, and fills a stream: the
@@ -23,9 +24,7 @@ func TestDevTellsOfRefusals(t *testing.T) {
 	nc := js.Conn()
 	send := func(subject, body string) {
 		t.Helper()
-		if _, err := nc.Request(subject, []byte(body), 10*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(nc.Request(subject, []byte(body), 10*time.Second))(t)
 	}
 	send("rath.task.default.anonymous.nosuch", `{"id":"one","input":"x"}`)
 	send("rath.task.default.anonymous.agent", `no JSON`)
@@ -35,26 +34,16 @@ func TestDevTellsOfRefusals(t *testing.T) {
 	for i := range 30 {
 		send("rath.task.default.anonymous.agent", fmt.Sprint("no JSON either ", i))
 	}
-	s, err := js.Stream(t.Context(), "KV_"+streams.BucketAlias)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(js.Stream(t.Context(), "KV_"+streams.BucketAlias))(t)
 	limit := func(max int64) {
 		t.Helper()
 		cfg := s.CachedInfo().Config
 		cfg.MaxBytes = max
-		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(js.UpdateStream(t.Context(), cfg))(t)
 	}
-	if _, err := js.Publish(t.Context(), "$KV.ALIAS.default.run.filler", make([]byte, 10_000)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(js.Publish(t.Context(), "$KV.ALIAS.default.run.filler", make([]byte, 10_000)))(t)
 	usual := s.CachedInfo().Config.MaxBytes
-	state, err := bytesOf(t, js, "KV_"+streams.BucketAlias)
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := must.Get(bytesOf(t, js, "KV_"+streams.BucketAlias))(t)
 	limit(int64(state * 100 / 90))
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "% full: takes no new runs") })
 	limit(usual)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/inspect"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -117,9 +118,7 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 	}
 	o.ends = nil
 	if o.node != nil {
-		if err := o.node.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, o.node.Close())
 		o.node = nil
 	}
 	if revision == "nothing" {
@@ -133,13 +132,9 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 	}
 	var err error
 	o.node, err = node.Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c, err := o.node.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	waitFor(t, func() bool { // for its entry
 		all, err := c.Nodes(t.Context())
@@ -151,9 +146,7 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 	t.Helper()
 	c, err := o.node.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	var last messages.RunInfo
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -169,10 +162,7 @@ func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 // awaits waits until a run asks something at a step.
 func (o *offering) awaits(t *testing.T, id run.ID, step run.Path) {
 	t.Helper()
-	c, err := o.node.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(o.node.Client(t.Context()))(t)
 	defer c.Close()
 	waitFor(t, func() bool {
 		r, err := c.Run(t.Context(), id)
@@ -184,10 +174,7 @@ func (o *offering) awaits(t *testing.T, id run.ID, step run.Path) {
 // the node ends.
 func (o *offering) serve(t *testing.T, name string) {
 	t.Helper()
-	c, err := o.node.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(o.node.Client(t.Context()))(t)
 	weather := tool.Func(name, "Current weather of a city.", func(_ context.Context, in struct {
 		City string `json:"city"`
 	},
@@ -199,9 +186,7 @@ func (o *offering) serve(t *testing.T, name string) {
 	go func() { served <- c.ServeTool(ctx, weather, 90*time.Second) }()
 	o.ends = append(o.ends, func() {
 		cancel()
-		if err := errors.Join(<-served, c.Close()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(<-served, c.Close()))
 	})
 	waitFor(t, func() bool {
 		all, err := c.Tools(ctx)

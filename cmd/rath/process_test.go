@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/supervise"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -73,12 +74,8 @@ func TestInterruptParks(t *testing.T) {
 	}
 	dir := t.TempDir()
 	script := "A slow model.\n\n-- work --\nnot result: list_workspace_files\ncall: list_workspace_files {}\n\n-- answer --\ndelay: 6s\n\ndone\n"
-	if err := os.WriteFile(filepath.Join(dir, "slow.txtar"), []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "work"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "slow.txtar"), []byte(script), 0o644))
+	must.Do(t, os.Mkdir(filepath.Join(dir, "work"), 0o755))
 	cmd := startCommand(t, dir, "run", "-C", "work", "--script", "slow.txtar", "-m", "look around")
 	waitFor(t, func() bool {
 		found, err := filepath.Glob(filepath.Join(dir, ".rath", "work", "*"))
@@ -110,18 +107,9 @@ func TestInterruptParks(t *testing.T) {
 func TestHungNode(t *testing.T) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, ".rath")
-	s, err := natsserver.Start(t.Context(), &natsserver.Options{StoreDir: filepath.Join(store, "nats")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Shutdown(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err := (&supervise.Attachment{PID: os.Getpid(), URL: "nats://127.0.0.1:1"}).Write(store); err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(natsserver.Start(t.Context(), &natsserver.Options{StoreDir: filepath.Join(store, "nats")}))(t)
+	defer func() { must.Report(t, s.Shutdown(context.Background())) }()
+	must.Do(t, (&supervise.Attachment{PID: os.Getpid(), URL: "nats://127.0.0.1:1"}).Write(store))
 	got := command(t, "rath ps --store "+store, dir)
 	for _, want := range []string{"does not answer at nats://127.0.0.1:1", "look whether it hangs", "[exit 5]"} {
 		if !strings.Contains(got, want) {
@@ -140,16 +128,10 @@ func TestResumeBeforeLineage(t *testing.T) {
 	t.Chdir(dir)
 	var o offering
 	srv, err := natsserver.Start(t.Context(), &natsserver.Options{StoreDir: t.TempDir(), Port: -1, Open: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	defer func() {
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer func() { must.Report(t, srv.Shutdown(ctx)) }()
 	defer o.offer(t, dir, "nothing")
 	if o.node, err = node.Start(t.Context(), &node.Options{
 		Store: filepath.Join(dir, ".rath"), NATS: srv.URL(), Level: "lazy", Workflows: []flow.Registration{notes("1"), notesApart},
@@ -162,25 +144,17 @@ func TestResumeBeforeLineage(t *testing.T) {
 
 	// What the node has passed on, it does not pass on again.
 	nc, err := nats.Connect(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	all, err := js.Stream(ctx, streams.StreamLineage)
 	if err == nil {
 		err = all.Purge(ctx)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	asked, err := nc.SubscribeSync(messages.QuerySubject(session.DefaultTenant, messages.QueryLineage))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd := startCommand(t, dir, "resume", "one", "--server", srv.URL())
 	for _, what := range []string{"what is newest", "what there is of the run"} {
 		if _, err := asked.NextMsgWithContext(ctx); err != nil {
@@ -202,25 +176,17 @@ func TestNotedRun(t *testing.T) {
 	dir := t.TempDir()
 	dev, url := startDev(t, dir)
 	at, err := supervise.ReadAttachment(filepath.Join(dir, ".rath"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	nc, err := nats.Connect(url, nats.UserInfo(at.User, at.Password))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer nc.Close()
 	subject := streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(session.DefaultTenant, "noted"))
-	if _, err := nc.Request(subject, []byte(`{"session":"00000000000000000000-1-0","digest":"x"}`), 10*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(nc.Request(subject, []byte(`{"session":"00000000000000000000-1-0","digest":"x"}`), 10*time.Second))(t)
 	asked, err := nc.SubscribeSync(messages.QuerySubject(session.DefaultTenant, messages.QueryRuns))
 	if err == nil {
 		err = nc.Flush()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, c := range []struct{ line, want string }{
 		{"show noted", "run noted has not begun: its task waits to be taken by a node"},
 		{"why noted", "run      noted, queued"},
@@ -269,9 +235,7 @@ func TestDev(t *testing.T) {
 	dir := t.TempDir()
 	dev, url := startDev(t, dir)
 	contexts := filepath.Join(dir, ".config", "nats", "context")
-	if err := errors.Join(os.MkdirAll(contexts, 0o755), os.WriteFile(filepath.Join(contexts, "here.json"), []byte(`{"url":"`+url+`"}`), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.MkdirAll(contexts, 0o755), os.WriteFile(filepath.Join(contexts, "here.json"), []byte(`{"url":"`+url+`"}`), 0o600)))
 	for _, c := range []struct {
 		line, want string
 		code       int
@@ -313,22 +277,15 @@ func TestStoreHeldForAMoment(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	command(t, "RATH_MODEL=echo rath run --id one -m one", dir)
-	release, err := natsserver.Hold(filepath.Join(dir, ".rath"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	release := must.Get(natsserver.Hold(filepath.Join(dir, ".rath")))(t)
 	list := startCommand(t, dir, "ps")
 	time.Sleep(500 * time.Millisecond) // it may come later, and finds the store free then
-	if err := release(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, release())
 	if err := list.Wait(); err != nil || !strings.Contains(list.said(), "one") {
 		t.Errorf("%v, and it says\n%s", err, list.said())
 	}
 
-	if release, err = natsserver.Hold(filepath.Join(dir, ".rath")); err != nil {
-		t.Fatal(err)
-	}
+	release = must.Get(natsserver.Hold(filepath.Join(dir, ".rath")))(t)
 	released := make(chan error, 1)
 	time.AfterFunc(500*time.Millisecond, func() { released <- release() })
 	dev, _ := startDev(t, dir)
@@ -349,13 +306,8 @@ func TestStartAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, ".rath")
 	dev, url := startDev(t, dir)
-	killed, err := supervise.ReadAttachment(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dev.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	killed := must.Get(supervise.ReadAttachment(store))(t)
+	must.Do(t, dev.Process.Kill())
 	_ = dev.Wait() // it was killed
 	startCommand(t, dir, "dev", "--port", url[strings.LastIndexByte(url, ':')+1:])
 	for up, until := false, time.Now().Add(30*time.Second); !up; { // without a pause: the moment is short

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
@@ -47,14 +48,9 @@ func program(name string) {
 // writeProgram writes a program that offers a workflow into a directory.
 func writeProgram(t *testing.T, dir, name string) {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())(t)
 	text := fmt.Sprintf("#!/bin/sh\n%s=%s exec %s \"$@\"\n", asProgram, name, app.ShellWord(exe))
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 }
 
 // joined is the name of a node that joined by itself: that of this test binary.
@@ -75,15 +71,10 @@ func join(t *testing.T, dev *child, dir, name string) *exec.Cmd {
 	writeProgram(t, dir, name)
 	cmd := exec.CommandContext(t.Context(), "./"+name, split(line[1])...)
 	cmd.Dir, cmd.Env = dir, ownEnv(dir)
-	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(os.Create(filepath.Join(t.TempDir(), "out")))(t)
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			_ = cmd.Process.Kill()
@@ -111,9 +102,7 @@ func TestDevNode(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	writeProgram(t, dir, "triage")
-	if err := os.WriteFile("m.txtar", []byte("-- all --\necho: true\ntext: \"from the script: \"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("m.txtar", []byte("-- all --\necho: true\ntext: \"from the script: \"\n"), 0o644))
 	port := strconv.Itoa(natstest.FreePort(t))
 	dev := startCommand(t, dir, "dev", "--nodes", "2", "--node", "./triage", "--script", "m.txtar", "--port", port)
 	waitFor(t, func() bool { return joinLine.MatchString(dev.said()) })
@@ -131,17 +120,9 @@ func TestDevNode(t *testing.T) {
 		t.Errorf("the built-in workflow says %q", got)
 	}
 
-	pid, err := strconv.Atoi(nodes[0][2])
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := os.FindProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	pid := must.Get(strconv.Atoi(nodes[0][2]))(t)
+	first := must.Get(os.FindProcess(pid))(t)
+	must.Do(t, first.Kill())
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "takes its place") })
 	if said := dev.said(); !strings.Contains(said, "node a      pid "+nodes[0][2]+" died: killed\n            a program may print\n") {
 		t.Errorf("it does not say how the node died, and what it said last:\n%s", said)
@@ -160,9 +141,7 @@ func TestDevNode(t *testing.T) {
 	if got := command(t, "rath submit other --model echo -m three --wait -q", dir); got != "echo: three\n" {
 		t.Errorf("the program that joined says %q", got)
 	}
-	if err := other.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Process.Kill())
 	_ = other.Wait() // it was killed
 	if got := command(t, "rath submit triage -m four --wait -q", dir); got != "from the script: four\n" {
 		t.Errorf("the program's workflow says %q", got)
@@ -231,9 +210,7 @@ func TestDevJoined(t *testing.T) {
 	}
 	dev = start()
 	ask("two")
-	if err := triage.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, triage.Process.Signal(os.Interrupt))
 	if err := triage.Wait(); err != nil {
 		t.Errorf("the program that joined: %v", err)
 	}

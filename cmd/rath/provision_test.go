@@ -18,28 +18,24 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
 // exactServer is a server whose users may do what is listed for them.
 func exactServer(t *testing.T) *natsserver.Server {
 	t.Helper()
-	srv, err := natsserver.Start(t.Context(), &natsserver.Options{
+	srv := must.Get(natsserver.Start(t.Context(), &natsserver.Options{
 		StoreDir: t.TempDir(), Port: -1, Lazy: true, MaxStore: 64 << 30,
 		Grant: func(r permission.Role, at permission.Place) *permission.Grant {
 			at.Partitions = streams.DefaultPartitions
 			return new(permission.GrantOf(r, at))
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, srv.Shutdown(ctx))
 	})
 	return srv
 }
@@ -84,14 +80,9 @@ func TestProvision(t *testing.T) {
 	}
 	const name = "testdata/provision.txt"
 	if *update {
-		if err := os.WriteFile(name, []byte(story.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(story.String()), 0o644))
 	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(name))(t)
 	if got := story.String(); got != string(want) {
 		t.Errorf("%s differs (go test ./cmd/rath -update rewrites it):\n%s", name, firstDifference(got, string(want)))
 	}
@@ -125,29 +116,21 @@ func TestProvisionWaits(t *testing.T) {
 		text, code := run("1m")
 		done <- result{text, code}
 	}()
-	srv, err := natsserver.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := must.Get(natsserver.Start(t.Context(), o))(t)
 	r := <-done
 	if r.code != app.ExitOK || !strings.Contains(r.text, "created") {
 		t.Errorf("exit %d: %s", r.code, r.text)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, srv.Shutdown(ctx))
 }
 
 // TestChartProvision runs the job of the chart, with the server and the secret
 // of this test in the place of its own: the command knows the job's flags.
 func TestChartProvision(t *testing.T) {
 	for _, name := range []string{"full", "user"} {
-		data, err := os.ReadFile(filepath.Join("..", "..", "helm", "testdata", name+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(filepath.Join("..", "..", "helm", "testdata", name+".yaml")))(t)
 		var job struct {
 			Kind string
 			Spec struct {

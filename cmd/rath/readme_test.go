@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -19,10 +20,7 @@ import (
 // person types them.
 func readmeCommands(t *testing.T, section string) []string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join("..", "..", "README.md")))(t)
 	_, text, ok := strings.Cut(string(data), "\n## "+section+"\n")
 	if !ok {
 		t.Fatalf("README.md has no section %q", section)
@@ -52,20 +50,12 @@ func TestREADMEFleet(t *testing.T) {
 	}
 	lines := readmeCommands(t, "A fleet")
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir, bin := t.TempDir(), t.TempDir()
-	if err := os.Symlink(exe, filepath.Join(bin, "rath")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(exe, filepath.Join(bin, "rath")))
 	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(examples, filepath.Join(dir, "examples")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.Symlink(examples, filepath.Join(dir, "examples")))
 	const goRun = "go run ./cmd/rath "
 	if len(lines) == 0 || !strings.HasPrefix(lines[0], goRun) {
 		t.Fatalf("the section does not begin with %q: %q", goRun, lines)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestAddResources: names are checked before the first file is written, and of each entry
@@ -22,31 +23,23 @@ func TestAddResources(t *testing.T) {
 	}
 	link := func(to, name string) {
 		t.Helper()
-		if err := os.Symlink(to, name); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(to, name))
 	}
 	for _, dir := range []string{"docs", "docs/bad\xff", "bare"} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(dir, 0o700))
 	}
 	for name, text := range map[string]string{
 		"docs/a.md": "One.", "docs/b\n.md": "Two.", "docs/bad\xff/c.md": "Three.", "docs/latin\xe9.md": "Four.", "docs/z.md": "Five.",
 		"docs/empty.md": "", "docs/blank.md": " \n", "docs/logo.png": "\x89PNG\x00", "tab\t.md": "Six.",
 	} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	link("../docs/a.md", "docs/link.md")
 	link("loop", "docs/loop")
 	link("docs/a.md", "link.md")
 	link("docs", "linked")
 	for _, pipe := range []string{"docs/pipe", "pipe"} {
-		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Mkfifo(pipe, 0o600))
 	}
 	for _, tt := range []struct {
 		args      []string
@@ -78,9 +71,7 @@ left out, it is a pipe: pipe
 			t.Errorf("%q: exit %d\n%s%s\nwant %d\n%s%s", tt.args, code, out, errs, tt.code, tt.out, tt.errs)
 		}
 	}
-	if err := os.WriteFile("docs/a.md", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("docs/a.md", nil, 0o600))
 	if code, _, errs := rath(t, "memory", "add", "team", "--from", "docs", "-q"); code != 0 {
 		t.Errorf("once more: exit %d: %s", code, errs)
 	}
@@ -93,12 +84,8 @@ left out, it is a pipe: pipe
 // that named them.
 func TestSkillsWithPipe(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir("ours", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo("ours/pipe", 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir("ours", 0o700))
+	must.Do(t, syscall.Mkfifo("ours/pipe", 0o600))
 	const want = `rath: --skills ours: "pipe" is a FIFO, socket or device`
 	if code, _, errs := rath(t, "run", "-m", "x", "--model", "echo", "--skills", "ours"); code != app.ExitUsage || !strings.HasPrefix(errs, want) {
 		t.Errorf("exit %d: %s; want %q", code, errs, want)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 )
 
@@ -29,27 +30,18 @@ func TestRunWaitsForRoom(t *testing.T) {
 		if !strings.HasPrefix(name, "EV_") {
 			continue
 		}
-		s, err := js.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(js.Stream(t.Context(), name))(t)
 		// Each of them holds something: its limit can say how full it is.
 		cfg, state := s.CachedInfo().Config, s.CachedInfo().State
 		limits[name] = cfg.MaxBytes
 		if state.Bytes == 0 {
 			generation, partition, _ := strings.Cut(strings.TrimPrefix(name, "EV_"), "_")
 			subject := "rath.ev." + generation + "." + partition + ".default.nothing"
-			if _, err := js.Publish(t.Context(), subject, make([]byte, 1000)); err != nil {
-				t.Fatal(err)
-			}
-			if state.Bytes, err = bytesOf(t, js, name); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(js.Publish(t.Context(), subject, make([]byte, 1000)))(t)
+			state.Bytes = must.Get(bytesOf(t, js, name))(t)
 		}
 		cfg.MaxBytes = int64(state.Bytes * 100 / 90)
-		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(js.UpdateStream(t.Context(), cfg))(t)
 	}
 	if names.Err() != nil || len(limits) != streams.EmbeddedPartitions {
 		t.Fatal(limits, names.Err())
@@ -69,20 +61,13 @@ func TestRunWaitsForRoom(t *testing.T) {
 		})
 	}
 	for name, limit := range limits {
-		s, err := js.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(js.Stream(t.Context(), name))(t)
 		cfg := s.CachedInfo().Config
 		cfg.MaxBytes = limit
-		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(js.UpdateStream(t.Context(), cfg))(t)
 	}
 	for _, w := range waiting {
-		if err := w.Wait(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, w.Wait())
 		if n := strings.Count(w.said(), "accepted and waits"); n != 1 {
 			t.Errorf("that a task waits was told %d times", n)
 		}

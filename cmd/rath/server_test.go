@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestFilesOverServer hands a directory over with a client's credentials alone, and has
@@ -32,12 +34,8 @@ func TestFilesOverServer(t *testing.T) {
 		filepath.Join(dir, "work", "big"):             big,
 		filepath.Join(dir, "work", ".gitignore"):      []byte("*.log\n"), filepath.Join(dir, "work", "x.log"): []byte("stays"), filepath.Join(dir, "work", ".git", "config"): []byte("[core]\n"),
 	} {
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.Do(t, os.WriteFile(name, data, 0o644))
 	}
 	dev, url := startDev(t, node, "--script", filepath.Join(node, "edit.txtar"))
 	t.Chdir(dir)
@@ -112,10 +110,7 @@ func TestFilesOverServer(t *testing.T) {
 		t.Errorf("the step at the store:\n%s\nover the server:\n%s", got, step)
 	}
 	t.Chdir(dir)
-	want, err := os.ReadFile(filepath.Join(node, "store.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(filepath.Join(node, "store.json")))(t)
 	if got, err := os.ReadFile(filepath.Join(dir, "run.json")); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the dossier of the store has %d bytes, that of the client %d, %v", len(want), len(got), err)
 	}

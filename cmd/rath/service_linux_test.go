@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // webService answers each connection with a line, and says so in its log.
@@ -37,12 +39,8 @@ func TestServiceAfterKill(t *testing.T) {
 		"m.txtar": "Asks the service.\n\n-- ask --\nnot result: run_shell_command\ncall: run_shell_command {\"cmd\":\"" + call + "\"}\n\n-- done --\n\ndone\n",
 	} {
 		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.Do(t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	service := "web=echo up >> starts; exec perl web.pl " + mark
 	cmd := startCommand(t, dir, "run", "-C", "work", "--service", service, "--ready", "web=8000", "--script", "m.txtar", "-m", "ask it", "--id", "one")
@@ -50,18 +48,14 @@ func TestServiceAfterKill(t *testing.T) {
 	if len(running(t, mark)) == 0 {
 		t.Fatal("the service does not run beside the call")
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
 	waitFor(t, func() bool { return len(running(t, mark))+len(running(t, waits)) == 0 })
 
 	resumed := startCommand(t, dir, "resume", "one", "--script", "m.txtar")
 	waitFor(t, func() bool { return len(running(t, waits)) > 0 })
 	for _, pid := range running(t, waits) {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
 	}
 	if err := resumed.Wait(); err != nil {
 		t.Fatalf("the run does not go on: %v\n%s\nbefore:\n%s", err, resumed.said(), cmd.said())
@@ -79,10 +73,7 @@ func TestServiceAfterKill(t *testing.T) {
 // running returns the processes of a perl that has a word among its arguments.
 func running(t *testing.T, word string) (found []int) {
 	t.Helper()
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	for _, name := range names {
 		data, err := os.ReadFile(name)
 		if err != nil || !bytes.HasPrefix(data, []byte("perl\x00")) || !bytes.Contains(data, []byte("\x00"+word+"\x00")) {

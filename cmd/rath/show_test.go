@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -32,7 +33,7 @@ const (
 func longRun(b *testing.B) (server string) {
 	dir := b.TempDir()
 	b.Chdir(dir)
-	n, err := node.Start(b.Context(), &node.Options{Store: dir, Port: -1, Level: "lazy", Workflows: []flow.Registration{{
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: dir, Port: -1, Level: "lazy", Workflows: []flow.Registration{{
 		Name: "long", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				for i := range longSteps {
@@ -44,15 +45,9 @@ func longRun(b *testing.B) (server string) {
 				return s, nil
 			})
 		},
-	}}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}}}))(b)
 	b.Cleanup(func() { n.Close() })
-	c, err := client.Connect(b.Context(), n.URL(), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	c := must.Get(client.Connect(b.Context(), n.URL(), nil))(b)
 	defer c.Close()
 	if r, err := c.Do(b.Context(), "long", messages.Task{ID: "long"}, nil); err != nil || r.Err() != nil {
 		b.Fatal(err, r.Err())
@@ -97,10 +92,7 @@ func BenchmarkExport(b *testing.B) {
 // BenchmarkVersion fails if a process of the command takes longer than its limit until
 // it has written what needs nothing else.
 func BenchmarkVersion(b *testing.B) {
-	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	self := must.Get(os.Executable())(b)
 	for b.Loop() {
 		cmd := exec.CommandContext(b.Context(), self, "version")
 		cmd.Env = append(os.Environ(), asCommand+"=1")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/node"
 )
 
@@ -27,9 +28,7 @@ func TestTasksOverServer(t *testing.T) {
 		"wrong.jsonl": `{"id":"a","input":"other"}` + "\n{}x\n",
 		"many.jsonl":  strings.Repeat("{}x\n", 2000),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	for _, c := range []struct{ args, want string }{
 		{"--tasks tasks.jsonl", "2 tasks submitted\n"},
@@ -58,12 +57,9 @@ const (
 func BenchmarkSubmitTasks(b *testing.B) {
 	dir := b.TempDir()
 	b.Chdir(dir)
-	n, err := node.Start(b.Context(), &node.Options{Store: dir, Port: -1, Workflows: []flow.Registration{{
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: dir, Port: -1, Workflows: []flow.Registration{{
 		Name: "none", Revision: "1", New: func() flow.Workflow { return flow.Sequence() },
-	}}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}}}))(b)
 	defer n.Close()
 	for round := 0; b.Loop(); round++ {
 		b.StopTimer()
@@ -71,9 +67,7 @@ func BenchmarkSubmitTasks(b *testing.B) {
 		for i := range manyTasks {
 			fmt.Fprintf(&text, "{\"id\":\"t%d-%d\",\"input\":\"task %d\"}\n", round, i, i)
 		}
-		if err := os.WriteFile("tasks.jsonl", []byte(text.String()), 0o600); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, os.WriteFile("tasks.jsonl", []byte(text.String()), 0o600))
 		b.StartTimer()
 		var out, errs strings.Builder
 		if code := execute(strings.Fields("rath submit none --tasks tasks.jsonl --server "+n.URL()), strings.NewReader(""), &out, &errs, func(string) string { return "" }); code != 0 {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestInputIsText: what is no text is refused, and not sent with other characters
@@ -12,9 +14,7 @@ import (
 func TestInputIsText(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := os.WriteFile("picture", []byte("\x89PNG\xff"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("picture", []byte("\x89PNG\xff"), 0o600))
 	const want = "no text in UTF-8"
 	if got := command(t, "rath run -f picture", dir); !strings.Contains(got, want) || !strings.Contains(got, "[exit 2]") {
 		t.Errorf("it says %q, want %q and exit code 2", got, want)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
@@ -70,33 +71,21 @@ func TestTranscripts(t *testing.T) {
 			if isPlayed(t) {
 				return
 			}
-			abs, err := filepath.Abs(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ar, err := txtar.ParseFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			abs := must.Get(filepath.Abs(name))(t)
+			ar := must.Get(txtar.ParseFile(name))(t)
 			dir := t.TempDir()
 			for _, f := range ar.Files {
 				target := filepath.Join(dir, filepath.FromSlash(f.Name))
-				if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.MkdirAll(filepath.Dir(target), 0o755))
 				data := bytes.ReplaceAll(f.Data, []byte("\\-- "), []byte("-- ")) // a txtar file in a txtar file
-				if err := os.WriteFile(target, data, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(target, data, 0o644))
 			}
 			t.Chdir(dir)
 			t.Setenv(asCommand, "1") // for the nodes of a fleet
 			got := play(t, string(ar.Comment), dir)
 			if *update {
 				ar.Comment = []byte(got)
-				if err := os.WriteFile(abs, txtar.Format(ar), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(abs, txtar.Format(ar), 0o644))
 				return
 			}
 			if want := string(ar.Comment); got != want {
@@ -144,9 +133,7 @@ func startPlayed(t *testing.T) (ended func()) {
 	cmd.Env = append(os.Environ(), asPlayed+"=1")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	return func() {
 		t.Helper()
 		if err := cmd.Wait(); err != nil || !bytes.Contains(out.Bytes(), []byte("--- PASS: "+t.Name()+" ")) {
@@ -196,16 +183,11 @@ func command(t *testing.T, line, dir string) string {
 		return gitCommand(t, words[1:], dir)
 	}
 	if words[0] == "sub" {
-		data, err := os.ReadFile(words[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(os.ReadFile(words[1]))(t)
 		if !bytes.Contains(data, []byte(words[2])) {
 			t.Fatalf("%s: %q is not in it", line, words[2])
 		}
-		if err := os.WriteFile(words[1], bytes.Replace(data, []byte(words[2]), []byte(words[3]), 1), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(words[1], bytes.Replace(data, []byte(words[2]), []byte(words[3]), 1), 0o644))
 		return ""
 	}
 	var in bytes.Buffer
@@ -215,10 +197,7 @@ func command(t *testing.T, line, dir string) string {
 		switch words[i] {
 		case "<":
 			i++
-			data, err := os.ReadFile(words[i])
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(os.ReadFile(words[i]))(t)
 			in.Write(data)
 		case ">":
 			i++
@@ -230,9 +209,7 @@ func command(t *testing.T, line, dir string) string {
 	var out, errs bytes.Buffer
 	code := execute(args, &in, &out, &errs, func(name string) string { return env[name] })
 	if redirect != "" {
-		if err := os.WriteFile(redirect, out.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(redirect, out.Bytes(), 0o644))
 		out.Reset()
 	}
 	var b strings.Builder

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -71,9 +72,7 @@ func TestInput(t *testing.T) {
 
 func TestStory(t *testing.T) {
 	var out bytes.Buffer
-	if err := change(t.Context(), strings.NewReader("Name the world.\ny\n"), &out, t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, change(t.Context(), strings.NewReader("Name the world.\ny\n"), &out, t.TempDir()))
 	question := `Commit this patch?
 diff --git a/greeting.txt b/greeting.txt
 --- a/greeting.txt

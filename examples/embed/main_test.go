@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -24,50 +25,24 @@ const script = "testdata/model.txtar"
 
 // TestTask sends a task to a node that offers the workflow, as any client does.
 func TestTask(t *testing.T) {
-	data, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := scripted.Parse(script, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	model, err := scripted.New(parsed, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := node.Start(t.Context(), &node.Options{
+	data := must.Get(os.ReadFile(script))(t)
+	parsed := must.Get(scripted.Parse(script, data))(t)
+	model := must.Get(scripted.New(parsed, nil))(t)
+	n := must.Get(node.Start(t.Context(), &node.Options{
 		Store: t.TempDir(), Port: -1, Models: model, Workflows: []flow.Registration{registration()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	}))(t)
+	t.Cleanup(func() { must.Report(t, n.Close()) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c, err := client.Connect(ctx, n.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := must.Get(client.Connect(ctx, n.URL(), nil))(t)
+	t.Cleanup(func() { must.Report(t, c.Close()) })
 
 	var streamed strings.Builder
-	r, err := c.Do(ctx, "summary", messages.Task{Input: json.RawMessage(`"All about the tides."`)}, func(u client.Update) {
+	r := must.Get(c.Do(ctx, "summary", messages.Task{Input: json.RawMessage(`"All about the tides."`)}, func(u client.Update) {
 		if u.Delta != nil && u.Delta.Agent == "editor" {
 			streamed.WriteString(u.Delta.Text)
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	const want = "The moon pulls the sea."
 	if r.State != run.Succeeded || r.Output != want {
 		t.Errorf("the run %s: %q, %s", r.State, r.Output, r.Error)
@@ -76,10 +51,7 @@ func TestTask(t *testing.T) {
 		t.Errorf("the editor's words came as %q", streamed.String())
 	}
 
-	r, err = c.Do(ctx, "summary", messages.Task{Input: json.RawMessage(`7`)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r = must.Get(c.Do(ctx, "summary", messages.Task{Input: json.RawMessage(`7`)}, nil))(t)
 	if r.State != run.Failed || !strings.Contains(r.Error, "want a text") {
 		t.Errorf("a task with a number: %s, %q", r.State, r.Error)
 	}
@@ -87,10 +59,7 @@ func TestTask(t *testing.T) {
 
 func TestSurvivesCrashes(t *testing.T) {
 	flowtest.CrashEverywhere(t, func() flow.Workflow {
-		w, err := newSummary(flow.Info{Input: json.RawMessage(`"All about the tides."`)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(newSummary(flow.Info{Input: json.RawMessage(`"All about the tides."`)}))(t)
 		return w
 	}, session.New(), script, nil)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -41,9 +42,7 @@ func TestSurvivesCrashes(t *testing.T) {
 func TestStory(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer
-	if err := fix(t.Context(), &out, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, fix(t.Context(), &out, dir))
 	want := `rejected: 2.0 is the next major version, not the next minor one (VERSION is 2.0)
 adopted: the verifier accepts it (VERSION is 1.10)
 result: VERSION is 1.10, after 8 rows
@@ -59,14 +58,8 @@ result: VERSION is 1.10, after 8 rows
 
 // TestREADME keeps the workflow in the README the one that is tested here.
 func TestREADME(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("fix.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := must.Get(os.ReadFile(filepath.Join("..", "..", "README.md")))(t)
+	source := must.Get(os.ReadFile("fix.go"))(t)
 	_, rest, found := strings.Cut(string(readme), "```go\n")
 	block, _, closed := strings.Cut(rest, "```\n")
 	if !found || !closed {

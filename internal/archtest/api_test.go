@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 var update = flag.Bool("update", false, "write the exported API as it is now into testdata/api")
@@ -52,12 +54,8 @@ func TestExportedAPI(t *testing.T) {
 		name := filepath.Join(dir, strings.ReplaceAll(path, "/", ".")+".txt")
 		written[name] = true
 		if *update {
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(name, []byte(decls), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(dir, 0o755))
+			must.Do(t, os.WriteFile(name, []byte(decls), 0o644))
 			continue
 		}
 		want, err := os.ReadFile(name)
@@ -69,10 +67,7 @@ func TestExportedAPI(t *testing.T) {
 			t.Errorf("package %s exports something else than %s says; if that is meant, run go test ./internal/archtest -update (-want +got):\n%s", path, name, diff)
 		}
 	}
-	there, err := filepath.Glob(filepath.Join(dir, "*.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	there := must.Get(filepath.Glob(filepath.Join(dir, "*.txt")))(t)
 	for _, name := range there {
 		if !written[name] {
 			t.Errorf("%s is of no package: remove it", name)
@@ -90,24 +85,16 @@ func exported(t *testing.T, dir string) (decls string, types int, hidden []strin
 	t.Helper()
 	system := build.Default
 	system.GOOS, system.GOARCH, system.CgoEnabled = "linux", "amd64", false
-	p, err := system.ImportDir(dir, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(system.ImportDir(dir, 0))(t)
 	fset := token.NewFileSet()
 	var all []string
 	add := func(node any) {
 		var b bytes.Buffer
-		if err := printer.Fprint(&b, fset, node); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, printer.Fprint(&b, fset, node))
 		all = append(all, b.String()+"\n")
 	}
 	for _, name := range p.GoFiles {
-		file, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution))(t)
 		ast.FileExports(file)
 		internal := map[string]bool{}
 		for _, i := range file.Imports {

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 const module = "github.com/rathcluster/rath"
@@ -168,6 +170,7 @@ var rules = map[string]rule{
 	"internal/evidence/audit":     {others: list("github.com/google/jsonschema-go"), test: list("internal/core/commitlog", "session", "internal/core/journal", "run", "flow", "internal/engine", "internal/engine/inprocess", "tool", "llm/scripted")}, // it shares no code; its tests record logs
 	"internal/core/protection":    {test: list("internal/core/commitlog", "actors", "internal/core/journal", "flow", "internal/evidence/audit", "internal/engine", "internal/nats/natsserver", "internal/testkit/natstest", "internal/nats/api", "internal/nats/dispatch", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/conn", "run", "session", "tool")},
 	"internal/platform/scratch":   {others: list("golang.org/x/sys")},
+	"internal/testkit/must":       {},
 	"internal/testkit/transcript": {},
 	"internal/archtest":           {},
 	"internal/workflows/router":   {ours: list("internal/core/schema", "internal/wire", "internal/core/strict", "internal/agents/notebook", "internal/core/excerpt", "internal/core/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "internal/engine/inprocess", "llm/scripted")},
@@ -186,8 +189,8 @@ var rules = map[string]rule{
 
 func list(s ...string) []string { return s }
 
-// everywhere is allowed in every test.
-var everywhere = []string{"github.com/google/go-cmp", module + "/internal/platform/scratch"}
+// everywhere is allowed in every test, and in the tools of tests.
+var everywhere = []string{module + "/internal/testkit/must", "github.com/google/go-cmp", module + "/internal/platform/scratch"}
 
 type pkg struct {
 	ImportPath, Name, Doc string
@@ -257,7 +260,7 @@ func check(t *testing.T, path string, r rule, imports []string, test bool) {
 			continue // the standard library
 		}
 		if own, ours := strings.CutPrefix(imp, module+"/"); ours {
-			ok := own == path || slices.Contains(r.ours, own) || slices.Equal(r.ours, anything) || test && (slices.Contains(r.test, own) || slices.Contains(everywhere, imp))
+			ok := own == path || slices.Contains(r.ours, own) || slices.Equal(r.ours, anything) || test && slices.Contains(r.test, own) || (test || strings.HasPrefix(path, "internal/testkit/")) && slices.Contains(everywhere, imp)
 			// A suite beside the vocabulary may be used by its tests.
 			ok = ok || test && strings.HasPrefix(own, path+"/") && strings.HasSuffix(own, "test")
 			if !ok {
@@ -316,10 +319,7 @@ func TestPackageDocs(t *testing.T) {
 // architecture is the text of ARCHITECTURE.md.
 func architecture(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("..", "..", "ARCHITECTURE.md")))(t)
 	return string(text)
 }
 
@@ -336,10 +336,7 @@ func TestDependencies(t *testing.T) {
 		}
 	}
 	for _, file := range []string{"go.mod", filepath.Join("helm", "go.mod")} {
-		text, err := os.ReadFile(filepath.Join("..", "..", file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join("..", "..", file)))(t)
 		direct := 0
 		for line := range strings.Lines(string(text)) {
 			fields := strings.Fields(line)
@@ -382,10 +379,7 @@ func TestEngineClient(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, name := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly))(t)
 		found := false
 		for _, imp := range f.Imports {
 			path := strings.Trim(imp.Path.Value, `"`)
@@ -451,18 +445,12 @@ func (p pkg) references(t *testing.T, fset *token.FileSet, compiled types.Import
 	t.Helper()
 	var files []*ast.File
 	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution))(t)
 		files = append(files, f)
 	}
 	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
 	conf := types.Config{Importer: compiled}
-	checked, err := conf.Check(p.ImportPath, fset, files, &info)
-	if err != nil {
-		t.Fatal(err)
-	}
+	checked := must.Get(conf.Check(p.ImportPath, fset, files, &info))(t)
 	place := func(pos token.Pos) int {
 		return slices.Index(order, strings.TrimSuffix(filepath.Base(fset.Position(pos).Filename), ".go"))
 	}
@@ -516,10 +504,7 @@ func TestExamples(t *testing.T) {
 		}
 		found := false
 		for _, file := range append(p.TestGoFiles, p.XTestGoFiles...) {
-			text, err := os.ReadFile(filepath.Join(p.Dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(filepath.Join(p.Dir, file)))(t)
 			found = found || strings.Contains(string(text), "\nfunc Example")
 		}
 		if !found {
@@ -550,7 +535,5 @@ func TestFileLengths(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
@@ -67,16 +69,10 @@ func TestGoBlocks(t *testing.T) {
 		paths = append(paths, p)
 	}
 	compiled := importer.ForCompiler(fset, "gc", exports(t, paths...))
-	names, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob(filepath.Join("..", "..", "docs", "*.md")))(t)
 	found := 0
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		for _, at := range goBlock.FindAllSubmatchIndex(text, -1) {
 			found++
 			where := fmt.Sprintf("docs/%s:%d", filepath.Base(name), strings.Count(string(text[:at[2]]), "\n"))
@@ -95,10 +91,7 @@ func TestGoBlocks(t *testing.T) {
 		t.Errorf("%d Go blocks in docs: the test does not find them", found)
 	}
 	for _, wrong := range []string{"return flow.Nothing(ctx, s)", "x := 1", "func f() { unknown() }"} {
-		f, err := parser.ParseFile(fset, "wrong", source(wrong), parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(parser.ParseFile(fset, "wrong", source(wrong), parser.SkipObjectResolution))(t)
 		if _, err := (&types.Config{Importer: compiled}).Check("block", fset, []*ast.File{f}, nil); err == nil {
 			t.Errorf("%q passes", wrong)
 		}

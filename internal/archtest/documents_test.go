@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 var (
@@ -33,20 +35,14 @@ func documents(t *testing.T) map[string]string {
 			t.Fatalf("%s: %d documents, %v", pattern, len(found), err)
 		}
 		for _, name := range found {
-			name, err := filepath.Rel(root, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			name := must.Get(filepath.Rel(root, name))(t)
 			names = append(names, filepath.ToSlash(name))
 		}
 	}
 	fence := regexp.MustCompile("(?ms)^```.*?^```$")
 	pages := map[string]string{}
 	for _, name := range names {
-		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join(root, filepath.FromSlash(name))))(t)
 		pages[name] = fence.ReplaceAllString(strings.ReplaceAll(string(text), "\r\n", "\n"), "")
 	}
 	return pages
@@ -127,15 +123,9 @@ func TestNamedTests(t *testing.T) {
 	for _, m := range named.FindAllStringSubmatch(text, -1) {
 		dir, name := m[1], m[2]
 		if _, known := sources[dir]; !known {
-			files, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(dir), "*_test.go"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := must.Get(filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(dir), "*_test.go")))(t)
 			for _, file := range files {
-				source, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				source := must.Get(os.ReadFile(file))(t)
 				sources[dir] += string(source)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestOneGoroutine: nothing runs at once in the packages that .ci/run keeps from the
@@ -19,15 +21,9 @@ func TestOneGoroutine(t *testing.T) {
 			t.Fatalf("%s: %d files, %v", dir, len(names), err)
 		}
 		for _, name := range names {
-			data, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(os.ReadFile(name))(t)
 			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, name, data, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Get(parser.ParseFile(fset, name, data, parser.SkipObjectResolution))(t)
 			for _, i := range f.Imports {
 				switch path := strings.Trim(i.Path.Value, `"`); path {
 				case "testing/synctest", "net/http/httptest", module + "/internal/testkit/natstest", module + "/internal/testkit/sessiontest":

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // layers are the groups of packages, from the bottom up. A group is the folder at the
@@ -175,7 +177,5 @@ func TestLayerTable(t *testing.T) {
 	if !*update {
 		t.Fatal("ARCHITECTURE.md shows other groups than there are; run go test ./internal/archtest -run TestLayerTable -update")
 	}
-	if err := os.WriteFile(filepath.Join("..", "..", "ARCHITECTURE.md"), []byte(want), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join("..", "..", "ARCHITECTURE.md"), []byte(want), 0o644))
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // referred are the packages that docs/reference.md lists, in its order: what authors of
@@ -34,15 +36,10 @@ func TestReference(t *testing.T) {
 	}
 	name := filepath.Join("..", "..", "docs", "reference.md")
 	if *update {
-		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(b.String()), 0o644))
 		return
 	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(name))(t)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")); diff != "" {
 		t.Errorf("docs/reference.md is not what the code says; run go test ./internal/archtest -update (-want +got):\n%s", diff)
 	}
@@ -54,23 +51,14 @@ func refer(t *testing.T, b *strings.Builder, path string) {
 	dir := filepath.Join("..", "..", filepath.FromSlash(path))
 	system := build.Default
 	system.GOOS, system.GOARCH, system.CgoEnabled = "linux", "amd64", false
-	found, err := system.ImportDir(dir, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(system.ImportDir(dir, 0))(t)
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range found.GoFiles {
-		file, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := must.Get(parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.ParseComments|parser.SkipObjectResolution))(t)
 		files = append(files, file)
 	}
-	p, err := doc.NewFromFiles(fset, files, module+"/"+path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(doc.NewFromFiles(fset, files, module+"/"+path))(t)
 	fmt.Fprintf(b, "\n## %s\n\n%s\n\n| name | what it is |\n|---|---|\n", path, p.Synopsis(p.Doc))
 	row := func(name, text string) {
 		fmt.Fprintf(b, "| `%s` | %s |\n", name, strings.ReplaceAll(p.Synopsis(text), "|", `\|`))
@@ -78,9 +66,7 @@ func refer(t *testing.T, b *strings.Builder, path string) {
 	function := func(f *doc.Func) {
 		f.Decl.Body, f.Decl.Doc = nil, nil
 		var s strings.Builder
-		if err := printer.Fprint(&s, token.NewFileSet(), f.Decl); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, printer.Fprint(&s, token.NewFileSet(), f.Decl))
 		row(strings.Join(strings.Fields(s.String()), " "), f.Doc)
 	}
 	values := func(all []*doc.Value) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -47,9 +48,7 @@ keys:
 
 func TestParse(t *testing.T) {
 	l, err := Parse("dir/m.yaml", []byte(good))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	fast := l.Lookup("fast")
 	if l.Default != "fast" || len(l.All()) != 5 || fast.ID != "example-mini" || fast.Context != 400_000 || fast.Cost != Priced || fast.Line != 4 {
 		t.Errorf("%+v", fast)
@@ -93,10 +92,7 @@ func TestParse(t *testing.T) {
 
 // TestReplicas: a model may have a pool of servers.
 func TestReplicas(t *testing.T) {
-	l, err := Parse("m.yaml", []byte("models:\n  a: {url: [http://h1/v1, http://h2/v1], key: env:K}\n  b: {url: http://h1/v1}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(Parse("m.yaml", []byte("models:\n  a: {url: [http://h1/v1, http://h2/v1], key: env:K}\n  b: {url: http://h1/v1}\n")))(t)
 	all := l.Lookup("a").Replicas()
 	if len(all) != 2 || all[1].URL != "http://h2/v1" || all[1].Key != "env:K" || l.Lookup("a").URL != "http://h1/v1" || len(l.Lookup("b").Replicas()) != 1 {
 		t.Errorf("%+v", all)
@@ -106,13 +102,10 @@ func TestReplicas(t *testing.T) {
 // TestParseEmbeddings: a model of vectors has a price without output, and asks for the
 // dimensions that its entry says.
 func TestParseEmbeddings(t *testing.T) {
-	l, err := Parse("m.yaml", []byte(`models:
+	l := must.Get(Parse("m.yaml", []byte(`models:
   v: {can: [embeddings], dimensions: 256, prices: {date: 2026-11-01, input: 0.02}}
   text-embedding-3-small: {can: [embeddings], prices: public}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
 	v := l.Lookup("v")
 	p := v.Provider(llm.Provider{})
 	if !v.Embeds() || v.Prices.Cost(session.Usage{Input: 1_000_001}) != 20_001 || string(p.Extra) != `{"dimensions":256}` || p.Validate() != nil {
@@ -136,10 +129,7 @@ func TestThinking(t *testing.T) {
 		"{kind: anthropic, thinking: {budget: 4_000}}":             ` {"thinking":{"budget_tokens":4000,"type":"enabled"}}`,
 		"{kind: anthropic, thinking: {budget: 4000, effort: low}}": `low {"thinking":{"budget_tokens":4000,"type":"enabled"}}`,
 	} {
-		l, err := Parse("m.yaml", []byte("models:\n  a: "+entry+"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(Parse("m.yaml", []byte("models:\n  a: "+entry+"\n")))(t)
 		p := l.Lookup("a").Provider(llm.Provider{})
 		if got := strings.TrimSuffix(p.ReasoningEffort+" "+string(p.Extra), " "); got != want || p.Validate() != nil {
 			t.Errorf("%s asks with %q, want %q", entry, got, want)
@@ -159,10 +149,7 @@ func TestVectorsOfModels(t *testing.T) {
 		"v: {can: [embeddings]}", "v: {can: [embeddings], id: small}", "v: {can: [embeddings], id: large}", "v: {can: [embeddings], id: large, dimensions: 256}",
 		"v: {can: [embeddings], id: large, dimensions: 512}", "w: {can: [embeddings], id: large, dimensions: 512}",
 	} {
-		l, err := Parse("m.yaml", []byte("models:\n  "+entry+"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(Parse("m.yaml", []byte("models:\n  "+entry+"\n")))(t)
 		name := l.All()[0].Vectors()
 		if other, again := seen[name]; again {
 			t.Errorf("the vectors of %s and of %s have one name, %q", other, entry, name)
@@ -349,18 +336,11 @@ func TestMicroUSD(t *testing.T) {
 // TestKey: a key comes from where the list says, and from nowhere else.
 func TestKey(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "secrets"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, "secrets"), 0o700))
 	for name, text := range map[string]string{"secrets/slow": "sk-of-slow\n", "other": "sk-of-another"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	l, err := Parse(filepath.Join(dir, "m.yaml"), []byte(good))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(Parse(filepath.Join(dir, "m.yaml"), []byte(good)))(t)
 	env := func(name string) string { return map[string]string{"EXAMPLE_KEY": " sk-of-fast ", "OTHER": "x"}[name] }
 	for ref, want := range map[string]string{
 		"env:EXAMPLE_KEY": "sk-of-fast", l.Lookup("slow").Key: "sk-of-slow",
@@ -373,9 +353,7 @@ func TestKey(t *testing.T) {
 	if _, err := l.Key(func(string) string { return "" }, "env:EXAMPLE_KEY"); err == nil || !strings.Contains(err.Error(), "export EXAMPLE_KEY=") {
 		t.Errorf("%v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "secrets/slow"), []byte(" \n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "secrets/slow"), []byte(" \n"), 0o600))
 	if _, err := l.Key(env, l.Lookup("slow").Key); err == nil || !strings.Contains(err.Error(), "is empty") {
 		t.Errorf("%v", err)
 	}

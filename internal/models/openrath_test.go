@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestFromOpenRath: the list has what the configuration says, but for the keys.
@@ -23,9 +25,7 @@ func TestFromOpenRath(t *testing.T) {
   },
   "memory": {"providers": {}}
 }`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := `default: work
 models:
     eyes:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
 	"github.com/rathcluster/rath/llm/llmtest"
@@ -47,34 +48,21 @@ func (s *server) ask(t *testing.T, r *llm.Request) *llm.Response {
 	models := anthropic.New(&llm.ServerOptions{Env: func(name string) string {
 		return map[string]string{anthropic.EnvBase: s.URL, anthropic.EnvKey: "sk-ant-1"}[name]
 	}})
-	client, err := models.Client(t.Context(), r.Provider)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := client.Complete(t.Context(), r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(models.Client(t.Context(), r.Provider))(t)
+	resp := must.Get(client.Complete(t.Context(), r, nil))(t)
 	return resp
 }
 
 func (s *server) golden(t *testing.T, name string) {
 	t.Helper()
 	var pretty bytes.Buffer
-	if err := json.Indent(&pretty, s.body, "", "  "); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Indent(&pretty, s.body, "", "  "))
 	pretty.WriteByte('\n')
 	file := "testdata/" + name + ".json"
 	if *update {
-		if err := os.WriteFile(file, pretty.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, pretty.Bytes(), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(file))(t)
 	if diff := cmp.Diff(string(want), pretty.String()); diff != "" {
 		t.Errorf("%s: %s", file, diff)
 	}

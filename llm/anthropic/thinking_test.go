@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
 	"github.com/rathcluster/rath/llm/llmtest"
@@ -27,9 +28,7 @@ func TestThinking(t *testing.T) {
 		t.Helper()
 		r.Provider, r.Provider.Model = p, "m"
 		s.ask(t, &r)
-		if err := json.Unmarshal(s.body, &body); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(s.body, &body))
 		return body
 	}
 	hi := []llm.Message{{Role: llm.User, Text: "hi"}}
@@ -75,28 +74,19 @@ func TestRefusedThoughts(t *testing.T) {
 	key := "first"
 	models := anthropic.New(&llm.ServerOptions{Key: func(string) (string, error) { return key, nil }})
 	ask := func(r *llm.Request) (*llm.Response, error) {
-		client, err := models.Client(t.Context(), p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(models.Client(t.Context(), p))(t)
 		return client.Complete(t.Context(), r, nil)
 	}
 	r := &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}}
 	resp, err := ask(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Messages = append(r.Messages, resp.Message(), llm.Message{Role: llm.Tool, CallID: "a", Text: "broken", Failed: true})
-	if _, err := ask(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ask(r))(t)
 	key = "another" // under the same name
 	_, err = ask(r)
 	if failed, ok := errors.AsType[*llm.Error](err); !ok || failed.Code != llm.CodeInvalidRequest || !failed.Thoughts {
 		t.Fatalf("%#v", err)
 	}
 	r.ThoughtsFrom = len(r.Messages)
-	if _, err := ask(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ask(r))(t)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
 	"github.com/rathcluster/rath/llm/llmtest"
@@ -42,17 +43,11 @@ func TestManyAnswers(t *testing.T) {
 	defer srv.Close()
 	p := llm.Provider{Model: "m1", BaseURL: srv.URL, LogitBias: map[string]int{"1734": -100, "50": 5}}
 	r := &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}, N: 3, Logprobs: new(2)}
-	client, err := openai.New(nil).Client(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(openai.New(nil).Client(t.Context(), p))(t)
 	probable := `,"logprobs":{"content":[{"token":"Hel","logprob":-0.5,"top_logprobs":[{"token":"Hel","logprob":-0.5},{"token":"\ud83d","logprob":-9999}]},{"token":"?","logprob":null}]}`
 	stream = llmtest.Data(piece("1", "Hi", ""), piece("0", "Hel", probable), piece("7", "no", ""), piece("2", "", ""), piece("0", "lo", ""), end("2", "length"), end("0", "stop"), piece("1", " you", ""), end("1", "stop"), used, "[DONE]")
 	var heard llmtest.Heard
-	resp, err := client.Complete(t.Context(), r, heard.Hear)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(client.Complete(t.Context(), r, heard.Hear))(t)
 	want := &llm.Response{
 		Text: "Hello", Finish: "stop", Model: "m1", Usage: session.Usage{Input: 9, Output: 6},
 		Logprobs: []llm.Logprob{{Token: "Hel", Logprob: -0.5, Top: []llm.Logprob{{Token: "Hel", Logprob: -0.5}, {Token: "\uFFFD", Logprob: -9999}}}},
@@ -61,9 +56,7 @@ func TestManyAnswers(t *testing.T) {
 	if diff := cmp.Diff(want, resp); diff != "" {
 		t.Error(diff)
 	}
-	if err := heard.Agrees(resp); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, heard.Agrees(resp))
 	if body["n"] != 3.0 || body["logprobs"] != true || body["top_logprobs"] != 2.0 || cmp.Diff(body["logit_bias"], any(map[string]any{"1734": -100.0, "50": 5.0})) != "" {
 		t.Errorf("the body is %v", body)
 	}
@@ -84,10 +77,7 @@ func TestUnsupported(t *testing.T) {
 	asked := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
 	defer srv.Close()
-	script, err := scripted.New(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := must.Get(scripted.New(nil, nil))(t)
 	served := httptest.NewServer(script)
 	defer served.Close()
 	at := func(kind, url string) llm.Provider { return llm.Provider{Kind: kind, Model: "m", BaseURL: url} }
@@ -100,10 +90,7 @@ func TestUnsupported(t *testing.T) {
 		"a script":               {script, at("", "")},
 		"a script ":              {openai.New(nil), at("", served.URL)},
 	} {
-		client, err := tt.models.Client(t.Context(), tt.p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(tt.models.Client(t.Context(), tt.p))(t)
 		for what, set := range map[string]func(*llm.Request){
 			"n": func(r *llm.Request) { r.N = 2 }, "logprobs": func(r *llm.Request) { r.Logprobs = new(0) },
 			"logit_bias": func(r *llm.Request) { r.Provider.LogitBias = map[string]int{"1": 1} },

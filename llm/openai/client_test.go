@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/llmtest"
 	"github.com/rathcluster/rath/llm/openai"
@@ -31,21 +32,12 @@ import (
 // serve puts a script behind a real socket and returns a client for it.
 func serve(t testing.TB, script string, so *scripted.Options, o *llm.ServerOptions) (llm.Client, *scripted.Model) {
 	t.Helper()
-	s, err := scripted.Parse("test", []byte(script))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := scripted.New(s, so)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(scripted.Parse("test", []byte(script)))(t)
+	m := must.Get(scripted.New(s, so))(t)
 	srv := httptest.NewServer(m)
 	t.Cleanup(srv.Close)
 	models := openai.New(o)
-	client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: srv.URL + "/v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: srv.URL + "/v1"}))(t)
 	return client, m
 }
 
@@ -170,10 +162,7 @@ func TestScriptedServerIsTheScriptedModel(t *testing.T) {
 	_, inProcess := serve(t, everything, &scripted.Options{Log: &processLog, Now: now, Hang: 10 * time.Millisecond}, nil)
 
 	calls := user("calls")
-	first, err := inProcess.Complete(t.Context(), calls, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(inProcess.Complete(t.Context(), calls, nil))(t)
 	processLog.Reset()
 	answered := first.Message()
 	answered.Calls = slices.Clone(answered.Calls)
@@ -242,9 +231,7 @@ func TestTriesAreSeenByTheWitness(t *testing.T) {
 	dec := json.NewDecoder(&log)
 	for try := 1; try <= 3; try++ {
 		var e scripted.Entry
-		if err := dec.Decode(&e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, dec.Decode(&e))
 		if e.Step != r.StepKey || max(e.Try, 1) != try || e.Digest != scripted.Digest(r.Messages) {
 			t.Errorf("try %d: %+v", try, e)
 		}
@@ -290,9 +277,7 @@ func TestConnectionsAreReused(t *testing.T) {
 				// The end of the answer comes apart from its last event.
 				w.Header().Set("Content-Type", "text/event-stream")
 				fmt.Fprint(w, hello)
-				if err := http.NewResponseController(w).Flush(); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, http.NewResponseController(w).Flush())
 				time.Sleep(20 * time.Millisecond)
 			}),
 			ConnState: func(_ net.Conn, state http.ConnState) {
@@ -311,10 +296,7 @@ func TestConnectionsAreReused(t *testing.T) {
 		models := openai.New(&llm.ServerOptions{Transport: transport})
 		for range 20 {
 			for path, want := range map[string]llm.Code{"": "", "/busy": llm.CodeRateLimited} {
-				client, err := models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: "http://model.test" + path})
-				if err != nil {
-					t.Fatal(err)
-				}
+				client := must.Get(models.Client(t.Context(), llm.Provider{Model: "m1", BaseURL: "http://model.test" + path}))(t)
 				if _, err := client.Complete(t.Context(), user("hi"), nil); llm.CodeOf(err) != want {
 					t.Fatal(err)
 				}
@@ -392,9 +374,7 @@ func TestResolve(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			r := user("x")
 			r.Provider = c.p
 			resp, err := client.Complete(t.Context(), r, nil)
@@ -426,14 +406,8 @@ func TestBody(t *testing.T) {
 	ask := func(r *llm.Request) *llm.Response {
 		t.Helper()
 		r.Provider.BaseURL = srv.URL
-		client, err := models.Client(t.Context(), r.Provider)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := client.Complete(t.Context(), r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(models.Client(t.Context(), r.Provider))(t)
+		resp := must.Get(client.Complete(t.Context(), r, nil))(t)
 		return resp
 	}
 	full := &llm.Request{
@@ -458,20 +432,13 @@ func TestBody(t *testing.T) {
 	golden := func(name string) {
 		t.Helper()
 		var pretty bytes.Buffer
-		if err := json.Indent(&pretty, body, "", "  "); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Indent(&pretty, body, "", "  "))
 		pretty.WriteByte('\n')
 		file := "testdata/" + name + ".json"
 		if *update {
-			if err := os.WriteFile(file, pretty.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, pretty.Bytes(), 0o644))
 		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(os.ReadFile(file))(t)
 		want = bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))
 		if diff := cmp.Diff(string(want), pretty.String()); diff != "" {
 			t.Errorf("%s: %s", file, diff)
@@ -537,19 +504,14 @@ func BenchmarkStream(b *testing.B) {
 	r := user("hi")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := client.Complete(b.Context(), r, func(llm.Delta) {}); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(client.Complete(b.Context(), r, func(llm.Delta) {}))(b)
 	}
 }
 
 // TestRedact: a client masks the key of its server.
 func TestRedact(t *testing.T) {
 	env := func(name string) string { return map[string]string{"MY_KEY": "letmein4711"}[name] }
-	c, err := openai.New(&llm.ServerOptions{Env: env}).Client(t.Context(), llm.Provider{Model: "m", BaseURL: "http://localhost:1/v1", KeyRef: "MY_KEY"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(openai.New(&llm.ServerOptions{Env: env}).Client(t.Context(), llm.Provider{Model: "m", BaseURL: "http://localhost:1/v1", KeyRef: "MY_KEY"}))(t)
 	if got := c.(interface{ Redact(string) string }).Redact("say letmein4711"); got != "say "+llm.Redacted {
 		t.Errorf("%q", got)
 	}

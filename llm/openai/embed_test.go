@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/llmtest"
 	"github.com/rathcluster/rath/llm/openai"
@@ -65,9 +66,7 @@ func TestEmbeddingsRequest(t *testing.T) {
 	var header http.Header
 	asked := 0
 	model, err := scripted.New(nil, &scripted.Options{Models: []string{"m1"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		header = r.Header
@@ -83,9 +82,7 @@ func TestEmbeddingsRequest(t *testing.T) {
 	all := llm.ByKind(map[string]llm.Models{"openai": openai.New(&llm.ServerOptions{Env: func(name string) string { return map[string]string{"K": "sk-0123456789"}[name] }})})
 	p := llm.Provider{Kind: "openai", Model: "m1", BaseURL: srv.URL + "/v1", KeyRef: "K", Extra: json.RawMessage(`{"dimensions":256}`)}
 	e, err := llm.EmbedderOf(t.Context(), all, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	texts := []string{"the quick brown fox", "a quick <fox> & \u2028"}
 	out, err := e.Embed(t.Context(), texts)
 	if err != nil || len(out.Vectors) != 2 || len(out.Vectors[0]) != scripted.Dimensions || out.Usage.Input != 10 || out.Model != "m1" {
@@ -99,9 +96,7 @@ func TestEmbeddingsRequest(t *testing.T) {
 	}
 	// In this process a text has the same vector, to the bit.
 	local, err := llm.EmbedderOf(t.Context(), model, llm.Provider{Model: "m1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if same, err := local.Embed(t.Context(), texts); err != nil || !slices.Equal(same.Vectors[1], out.Vectors[1]) || same.Usage != out.Usage {
 		t.Errorf("%+v, %v", same, err)
 	}

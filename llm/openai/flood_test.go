@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/llmtest"
 	"github.com/rathcluster/rath/llm/openai"
@@ -54,10 +55,7 @@ func TestFlood(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url := flood(t, f.begin, f.rest)
 			p := llm.Provider{Model: "m1", BaseURL: url}
-			client, err := openai.New(nil).Client(t.Context(), p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := must.Get(openai.New(nil).Client(t.Context(), p))(t)
 			peak := heap(t)
 			for began := time.Now(); ; {
 				_, err := client.Complete(t.Context(), &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}}, func(llm.Delta) {})
@@ -78,10 +76,7 @@ func TestFlood(t *testing.T) {
 
 // flood serves answers that do not end.
 func flood(t *testing.T, begin, rest string) (url string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var serving sync.WaitGroup
 	t.Cleanup(func() {
 		l.Close()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/llmtest"
 	"github.com/rathcluster/rath/llm/openai"
@@ -167,29 +168,19 @@ func TestResponsesBody(t *testing.T) {
 	ask := func(r *llm.Request) (*llm.Response, error) {
 		t.Helper()
 		r.Provider.BaseURL, r.Provider.Kind = srv.URL+"/v1", openai.KindResponses
-		client, err := all.Client(t.Context(), r.Provider)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(all.Client(t.Context(), r.Provider))(t)
 		return client.Complete(t.Context(), r, nil)
 	}
 	golden := func(name string) {
 		t.Helper()
 		var pretty bytes.Buffer
-		if err := json.Indent(&pretty, body, "", "  "); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Indent(&pretty, body, "", "  "))
 		pretty.WriteByte('\n')
 		file := "testdata/" + name + ".json"
 		if *update {
-			if err := os.WriteFile(file, pretty.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, pretty.Bytes(), 0o644))
 		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(os.ReadFile(file))(t)
 		if diff := cmp.Diff(string(want), pretty.String()); diff != "" {
 			t.Errorf("%s: %s", file, diff)
 		}
@@ -217,21 +208,15 @@ func TestResponsesBody(t *testing.T) {
 		t.Errorf("asked %s", path)
 	}
 	next := &llm.Request{Provider: llm.Provider{Model: "m"}, Messages: []llm.Message{{Role: llm.User, Text: "hi"}, resp.Message(), {Role: llm.Tool, CallID: "a", Text: "1"}}}
-	if _, err := ask(next); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ask(next))(t)
 	golden("thoughts")
 	// gpt-4o has no thoughts, refuses to be asked for them, and reads none of another model.
 	next.Provider.Model = "gpt-4o"
-	if _, err := ask(next); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ask(next))(t)
 	if bytes.Contains(body, []byte("encrypted")) {
 		t.Errorf("%s", body)
 	}
-	if _, err := ask(&llm.Request{Provider: llm.Provider{Model: "gpt-4o"}, Messages: llmtest.Pictured()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(ask(&llm.Request{Provider: llm.Provider{Model: "gpt-4o"}, Messages: llmtest.Pictured()}))(t)
 	golden("pictured")
 	_, err = ask(&llm.Request{Provider: llm.Provider{Model: "m", Stop: []string{"x"}}, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}})
 	if llm.CodeOf(err) != llm.CodeInvalidRequest || !strings.Contains(err.Error(), "no stop sequences") {

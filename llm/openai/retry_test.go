@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 )
@@ -100,10 +101,7 @@ func complete(t *testing.T, ctx context.Context, tr *trips, o llm.ServerOptions,
 	t.Helper()
 	o.Transport = tr
 	p := llm.Provider{Model: "m1", BaseURL: "http://model.test/v1"}
-	client, err := openai.New(&o).Client(ctx, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(openai.New(&o).Client(ctx, p))(t)
 	return client.Complete(ctx, &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}}, sink)
 }
 
@@ -210,9 +208,7 @@ func TestConnect(t *testing.T) {
 			defer way.CloseIdleConnections()
 			p := llm.Provider{Model: "m1", BaseURL: "http://model.test/v1", Timeouts: llm.Timeouts{Connect: own}}
 			client, err := openai.New(&llm.ServerOptions{Transport: way, Timeouts: llm.Timeouts{Connect: 3 * time.Second}}).Client(t.Context(), p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			want, began := cmp.Or(own, 3*time.Second), time.Now()
 			_, err = client.Complete(t.Context(), &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}}, nil)
 			if !errors.Is(err, llm.CodeUnavailable) || !strings.Contains(err.Error(), "no connection within "+want.String()) || time.Since(began) != want {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/anthropic"
 	"github.com/rathcluster/rath/llm/openai"
@@ -67,9 +68,7 @@ func TestSchemaOmit(t *testing.T) {
 		tt.p.Model = "m"
 		tt.p.ResponseFormat = json.RawMessage(`{"type":"json_schema","json_schema":{"name":"answer","schema":` + arguments + `}}`)
 		client, err := tt.all.Client(t.Context(), tt.p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		resp, err := client.Complete(t.Context(), &llm.Request{
 			Provider: tt.p, Messages: []llm.Message{{Role: llm.User, Text: "go"}},
 			Tools: []llm.ToolSpec{{Name: "f", Schema: arguments}},

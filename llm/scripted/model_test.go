@@ -12,20 +12,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
 
 func newModel(t testing.TB, script string, o *Options) *Model {
 	t.Helper()
-	s, err := Parse("test", []byte(script))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := New(s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Parse("test", []byte(script)))(t)
+	m := must.Get(New(s, o))(t)
 	return m
 }
 
@@ -73,10 +68,7 @@ func TestConditions(t *testing.T) {
 	} {
 		for not, want := range map[string]bool{"": want, "not ": !want} {
 			m := newModel(t, "-- it --\n"+not+cond+"\n\nyes\n-- else --\n\nno\n", nil)
-			resp, err := m.Complete(t.Context(), request, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := must.Get(m.Complete(t.Context(), request, nil))(t)
 			if got := resp.Text == "yes"; got != want {
 				t.Errorf("%s%s: got %v", not, cond, got)
 			}
@@ -86,9 +78,7 @@ func TestConditions(t *testing.T) {
 
 func TestConversation(t *testing.T) {
 	m, err := New(research(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx := t.Context()
 	plan := talk("system: You are the planner.", "user: go")
 	plan.StepKey = "r/1/1"
@@ -99,9 +89,7 @@ func TestConversation(t *testing.T) {
 	}
 	plan.StepKey = "r/1/2"
 	resp, err := m.Complete(ctx, plan, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := &llm.Response{Text: "1. search\n2. write", Finish: llm.FinishStop, Model: "scripted", Usage: session.Usage{Input: 40, Output: 6, CacheRead: 32}}
 	if diff := cmp.Diff(want, resp); diff != "" {
 		t.Error(diff)
@@ -124,9 +112,7 @@ func TestConversation(t *testing.T) {
 			calls[d.Index].Args += c.Args
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if n != 6+3+3 || joined.Reasoning != first.Reasoning || first.Finish != llm.FinishTools {
 		t.Errorf("%d deltas, %+v", n, first)
 	}
@@ -280,9 +266,7 @@ func TestWitnessLog(t *testing.T) {
 	dec := json.NewDecoder(&log)
 	for dec.More() {
 		var e Entry
-		if err := dec.Decode(&e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, dec.Decode(&e))
 		got = append(got, e)
 	}
 	for i := range want {
@@ -300,25 +284,16 @@ func TestWitnessLog(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	s := research(t)
-	m, err := New(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(New(s, nil))(t)
 	recorded := &Script{Name: "recorded"}
 	run := func(c llm.Client, record bool) (texts []string) {
 		r := talk("system: You are the researcher.\nBe brief.", "user: what is it?\nreally")
 		for i := range 2 {
-			resp, err := c.Complete(t.Context(), r, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := must.Get(c.Complete(t.Context(), r, nil))(t)
 			if record {
 				recorded.Record(string(rune('a'+i)), r, resp)
 			}
-			data, err := json.Marshal(resp)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(json.Marshal(resp))(t)
 			texts = append(texts, string(data))
 			r.Messages = append(r.Messages, resp.Message())
 			for _, c := range resp.Calls {
@@ -328,10 +303,7 @@ func TestRecord(t *testing.T) {
 		return texts
 	}
 	want := run(m, true)
-	data, err := recorded.Format()
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(recorded.Format())(t)
 	replay := newModel(t, string(data), nil)
 	if diff := cmp.Diff(want, run(replay, false)); diff != "" {
 		t.Errorf("%s\n%s", diff, data)
@@ -341,21 +313,12 @@ func TestRecord(t *testing.T) {
 // TestRecordKeepsTimes: how often a rule answers is what its author wrote, also when
 // an answer to the same place is recorded after it.
 func TestRecordKeepsTimes(t *testing.T) {
-	s, err := Parse("own", []byte("-- own --\nturn: 1\nlast: tea\ntimes: 3\n\ngreen\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Parse("own", []byte("-- own --\nturn: 1\nlast: tea\ntimes: 3\n\ngreen\n")))(t)
 	s.Record("recorded", talk("user: tea"), &llm.Response{Text: "black"})
-	m, err := New(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(New(s, nil))(t)
 	var texts []string
 	for range 5 {
-		resp, err := m.Complete(t.Context(), talk("user: tea"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get(m.Complete(t.Context(), talk("user: tea"), nil))(t)
 		texts = append(texts, resp.Text)
 	}
 	if diff := cmp.Diff([]string{"green", "green", "green", "black", "black"}, texts); diff != "" {
@@ -368,8 +331,6 @@ func BenchmarkComplete(b *testing.B) {
 	r := talk("system: x", "user: hello")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := m.Complete(b.Context(), r, nil); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(m.Complete(b.Context(), r, nil))(b)
 	}
 }

@@ -11,20 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
 
 func research(t testing.TB) *Script {
 	t.Helper()
-	data, err := os.ReadFile("testdata/research.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Parse("research.txtar", data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("testdata/research.txtar"))(t)
+	s := must.Get(Parse("research.txtar", data))(t)
 	return s
 }
 
@@ -131,9 +126,7 @@ func TestFormatIsTheInverse(t *testing.T) {
 	s.files = []file{{Name: "work/a", Data: []byte("a\n")}, {Name: "work/b"}}
 	for _, s := range []*Script{s, Echo(), research(t)} {
 		data, err := s.Format()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		back, err := Parse("back", data)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, data)
@@ -170,24 +163,15 @@ func TestFormatRefusesWhatCannotBeRead(t *testing.T) {
 
 // A checkout on Windows must not change what a script says.
 func TestCRLF(t *testing.T) {
-	data, err := os.ReadFile("testdata/research.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := Parse("crlf", bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("testdata/research.txtar"))(t)
+	s := must.Get(Parse("crlf", bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n"))))(t)
 	if diff := cmp.Diff(research(t).rules, s.rules); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	data, err := os.ReadFile("testdata/research.txtar")
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("testdata/research.txtar"))(f)
 	f.Add(data)
 	f.Add([]byte("-- a --\ntext: \"\\u2028\"\ncall: f @ {}\nraw-call: g  x\n"))
 	f.Add([]byte("c\n-- a --\nnot user: \" x\"\n\n\n hello \n\n-- work/x --\n"))
@@ -214,10 +198,7 @@ func FuzzParse(f *testing.F) {
 // nowhere else.
 func TestWriteFilesOutside(t *testing.T) {
 	for _, name := range []string{"work/../outside", "work/a/../../outside", "work//outside", "work/"} {
-		s, err := Parse("files", []byte("-- a --\n\nx\n\n-- "+name+" --\nx\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(Parse("files", []byte("-- a --\n\nx\n\n-- "+name+" --\nx\n")))(t)
 		parent := t.TempDir()
 		if _, err := s.WriteFiles(filepath.Join(parent, "files")); err == nil || !strings.Contains(err.Error(), "file "+name) {
 			t.Errorf("%s: %v", name, err)

@@ -11,41 +11,27 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 )
 
 func post(t *testing.T, url, body string, header ...string) (int, http.Header, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body)))(t)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, resp.Header, string(data)
 }
 
 // TestTranscriptOverHTTP holds that a script reads the transcript and not the messages which
 // stand in it for servers alone.
 func TestTranscriptOverHTTP(t *testing.T) {
-	s, err := Parse("script", []byte("-- two --\nlast: One\nround: 2\ntext: Two.\n\n-- one --\ntext: One.\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := New(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Parse("script", []byte("-- two --\nlast: One\nround: 2\ntext: Two.\n\n-- one --\ntext: One.\n")))(t)
+	m := must.Get(New(s, nil))(t)
 	srv := httptest.NewServer(m)
 	defer srv.Close()
 	for messages, want := range map[string]string{
@@ -65,9 +51,7 @@ func TestServerSpeaksTheProtocol(t *testing.T) {
 	var log bytes.Buffer
 	s := research(t)
 	m, err := New(s, &Options{Log: &log, Models: []string{"m1", "m2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	srv := httptest.NewServer(m)
 	defer srv.Close()
 
@@ -82,9 +66,7 @@ func TestServerSpeaksTheProtocol(t *testing.T) {
 		}
 		Usage map[string]any
 	}
-	if err := json.Unmarshal([]byte(body), &answer); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(body), &answer))
 	if status != 200 || h.Get("Content-Type") != "application/json" || answer.Model != "m1" || answer.Choices[0].Message.Content != "1. search\n2. write" ||
 		answer.Choices[0].FinishReason != "stop" || answer.Usage["prompt_tokens"] != 40.0 {
 		t.Errorf("%d %s", status, body)
@@ -129,9 +111,7 @@ func TestServerSpeaksTheProtocol(t *testing.T) {
 	}
 
 	resp, err := http.Get(srv.URL + "/v1/models")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil || !strings.Contains(string(data), `"id":"m2"`) {
@@ -139,9 +119,7 @@ func TestServerSpeaksTheProtocol(t *testing.T) {
 	}
 
 	var first Entry
-	if err := json.NewDecoder(&log).Decode(&first); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.NewDecoder(&log).Decode(&first))
 	if first.Step != "run/1/2" || first.Via != "http" || first.Rule != "plan" || first.Messages != 2 || first.Status != 200 ||
 		first.Digest != Digest([]llm.Message{{Role: llm.System, Text: "You are the planner"}, {Role: llm.User, Text: "go"}}) {
 		t.Errorf("%+v", first)

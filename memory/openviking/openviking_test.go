@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/memorytest"
 )
@@ -145,10 +146,7 @@ func open(t *testing.T, h http.Handler, o Options) memory.Store {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	o.URL, o.Key = server.URL+"/", "key"
-	s, err := New(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(&o))(t)
 	return s
 }
 
@@ -165,9 +163,7 @@ func TestStore(t *testing.T) {
 		"memory://user/prefs/theme": "dark dark theme", "viking://user/prefs": "dark", "memory://session/s1/a b/深色": "night\n dark \xff",
 		"memory://agent/x": "lunch",
 	} {
-		if err := s.Write(ctx, uri, text, memory.Origin{Session: "s9"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Write(ctx, uri, text, memory.Origin{Session: "s9"}))
 	}
 	if text, err := s.Read(ctx, "memory://session/s1/a b/深色"); err != nil || text != "night\n dark \ufffd" || v.files["viking://resources/rath/session/s1/a b/深色.md"] != text {
 		t.Errorf("read %q: %v", text, err)
@@ -199,9 +195,7 @@ func TestStore(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := s.Delete(ctx, "memory://user/prefs"); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Delete(ctx, "memory://user/prefs"))
 	}
 	if got, err := s.List(ctx, "memory://user"); err != nil || len(got) > 0 || v.files["viking://resources/rath/user/a.txt"] == "" {
 		t.Errorf("after the removal there are %q: %v", got, err)
@@ -230,9 +224,7 @@ func TestOrigin(t *testing.T) {
 	v := &viking{files: map[string]string{}, tags: map[string][]string{}}
 	s := open(t, v, Options{})
 	from := memory.Origin{Session: "S-1", Version: 7, Run: "Run_2", Step: "0.A.1", User: "Ünal, a=b"}
-	if err := s.Write(t.Context(), "memory://user/a", "dark", from); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Write(t.Context(), "memory://user/a", "dark", from))
 	file := "viking://resources/rath/user/a.md"
 	v.tags[file] = append(v.tags[file], "team=search")
 	hits, err := s.Find(t.Context(), memory.Query{Text: "dark"})
@@ -268,9 +260,7 @@ func TestOrigin(t *testing.T) {
 func TestLevels(t *testing.T) {
 	s := open(t, &viking{files: map[string]string{}, tags: map[string][]string{}}, Options{})
 	for i, text := range []string{"# Title\n\nOne. Two.\n", "Three."} {
-		if err := s.Write(t.Context(), fmt.Sprintf("memory://resources/guide/%d", i), text, memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Write(t.Context(), fmt.Sprintf("memory://resources/guide/%d", i), text, memory.Origin{}))
 	}
 	for _, tt := range []struct{ uri, level, want string }{
 		{"memory://resources/guide", memory.LevelAbstract, "The abstract of the server."},
@@ -349,10 +339,7 @@ func TestAnswers(t *testing.T) {
 	}
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	s, err := New(&Options{URL: gone.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = must.Get(New(&Options{URL: gone.URL}))(t)
 	if err := s.Write(t.Context(), "memory://user/a", "x", memory.Origin{}); err == nil || !strings.Contains(err.Error(), "check that the server runs there") {
 		t.Errorf("without a server: %v", err)
 	}

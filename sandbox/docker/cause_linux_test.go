@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // answers are what an engine says to a path without the API's version; what is not there
@@ -77,9 +79,7 @@ func (a answers) serve(t *testing.T) (host string) {
 func listen(t *testing.T, serve func(net.Listener) error) (host string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "engine") // short, and another user gets there
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
 	l, err := net.Listen("unix", socket)
@@ -89,9 +89,7 @@ func listen(t *testing.T, serve func(net.Listener) error) (host string) {
 	if err == nil {
 		err = os.Chmod(socket, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -119,13 +117,8 @@ func TestTroubles(t *testing.T) {
 	}
 	t.Setenv("DOCKER_API_VERSION", "")
 	nowhere := filepath.Join(t.TempDir(), "none")
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	must.Do(t, closed.Close())
 	garbage := func(l net.Listener) error {
 		for {
 			c, err := l.Accept()
@@ -149,9 +142,7 @@ func TestTroubles(t *testing.T) {
 		return err
 	}
 	tar := filepath.Join(t.TempDir(), "tar")
-	if err := os.WriteFile(tar, []byte("no tar"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(tar, []byte("no tar"), 0o600))
 	for name, tc := range map[string]struct {
 		host string // "" is an engine with answers
 		a    answers
@@ -231,18 +222,14 @@ func TestTroubles(t *testing.T) {
 func TestForeignSocket(t *testing.T) {
 	host := answers{}.serve(t)
 	state := filepath.Join(filepath.Dir(strings.TrimPrefix(host, "unix://")), "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(state, 0o700))
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestTroubles$")
 	cmd.Env = append(os.Environ(), strangerHost+"="+host, "RATH_TEST_STATE="+state)
 	cmd.Dir = "/"
 	if os.Geteuid() == 0 {
 		const nobody = 65534
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		if err := os.Chown(state, nobody, nobody); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chown(state, nobody, nobody))
 	} else if err := os.Chmod(strings.TrimPrefix(host, "unix://"), 0); err != nil {
 		t.Fatal(err)
 	}

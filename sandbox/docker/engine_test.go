@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/sandbox/proc"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -64,24 +65,14 @@ func open(t *testing.T, b *driver, s sandbox.Spec) *box {
 	if s.Dir == "" {
 		s.Dir = t.TempDir()
 	}
-	sb, err := b.Open(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	sb := must.Get(b.Open(t.Context(), s))(t)
+	t.Cleanup(func() { must.Report(t, sb.Close()) })
 	return sb.(*box)
 }
 
 func sh(t *testing.T, x *box, script string) sandbox.Exit {
 	t.Helper()
-	e, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", script}, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", script}, Timeout: patience}))(t)
 	return e
 }
 
@@ -103,10 +94,7 @@ func TestPrivileges(t *testing.T) {
 	}()
 	var status string
 	until(t, "the command begins", func() bool {
-		names, err := filepath.Glob("/proc/[0-9]*/status")
-		if err != nil {
-			t.Fatal(err)
-		}
+		names := must.Get(filepath.Glob("/proc/[0-9]*/status"))(t)
 		for _, name := range names {
 			data, err := os.ReadFile(name)
 			if err == nil && strings.HasPrefix(string(data), "Name:\tsleep\n") && strings.Contains(string(data), fmt.Sprintf("\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", x.c.uid)) {
@@ -138,10 +126,7 @@ func TestPrivileges(t *testing.T) {
 func TestCloseRemoves(t *testing.T) {
 	b := backend(t)
 	for range 3 {
-		sb, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationContainer})
-		if err != nil {
-			t.Fatal(err)
-		}
+		sb := must.Get(b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationContainer}))(t)
 		x := sb.(*box)
 		if err := x.c.client.Close(); err != nil { // its daemon ends before Close asks for that
 			t.Fatal(err)
@@ -150,13 +135,8 @@ func TestCloseRemoves(t *testing.T) {
 			up, err := b.engine.running(t.Context(), x.c.id)
 			return err == nil && !up
 		})
-		if err := sb.Close(); err != nil {
-			t.Fatal(err)
-		}
-		left, err := b.engine.list(t.Context(), labelLease)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Close())
+		left := must.Get(b.engine.list(t.Context(), labelLease))(t)
 		for _, c := range left {
 			if c.ID == x.c.id {
 				t.Errorf("%s is left", c.Name)
@@ -191,13 +171,8 @@ func holder(t *testing.T, state, dir string, lease time.Duration) (cmd *exec.Cmd
 	cmd = exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), holderDir+"="+dir, "RATH_TEST_STATE="+state, "RATH_TEST_LEASE="+lease.String())
 	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait() // its state is not looked at
@@ -235,10 +210,7 @@ func until(t *testing.T, what string, holds func() bool) {
 
 func (b *driver) up(t *testing.T, id string) bool {
 	t.Helper()
-	up, err := b.engine.running(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	up := must.Get(b.engine.running(t.Context(), id))(t)
 	return up
 }
 
@@ -250,15 +222,11 @@ func TestKilledHolder(t *testing.T) {
 	const lease = time.Hour // it is the end of the connection that counts
 	cmd, id, _ := holder(t, state, dir, lease)
 	b := backendAt(t, state, lease)
-	if _, err := b.Probe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.Probe(t.Context()))(t)
 	if !b.up(t, id) {
 		t.Fatal("the container of the holder does not run")
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Kill())
 	cmd.Wait() // it was killed
 	until(t, "the container ends", func() bool { return !b.up(t, id) })
 	x := open(t, b, sandbox.Spec{Dir: dir, Owner: "session", Epoch: 2})
@@ -272,9 +240,7 @@ func TestKilledHolder(t *testing.T) {
 	}
 	// What it left on the host goes with a sweep, and what is held stays.
 	until(t, "its folder is removed", func() bool {
-		if _, err := b.Sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.Sweep(t.Context()))(t)
 		folders, err := filepath.Glob(filepath.Join(state, "box-*"))
 		return err == nil && len(folders) == 1 && folders[0] == x.c.folder
 	})
@@ -288,18 +254,12 @@ func TestFrozenHolder(t *testing.T) {
 	const lease = 5 * time.Second
 	cmd, id, said := holder(t, state, dir, lease)
 	b := backendAt(t, state, lease)
-	if _, err := b.Probe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.Probe(t.Context()))(t)
 	began := time.Now()
-	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGSTOP))
 	until(t, "the container ends", func() bool { return !b.up(t, id) })
 	t.Logf("the container ended after %v, the lease is %v", time.Since(began), lease)
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(syscall.SIGCONT))
 	if !said.Scan() || said.Text() != "true" {
 		t.Errorf("whether its sandbox was lost, the holder says %q", said.Text())
 	}
@@ -308,9 +268,7 @@ func TestFrozenHolder(t *testing.T) {
 // TestCancelledOpen ends the context of Open at each moment: nothing is left.
 func TestCancelledOpen(t *testing.T) {
 	b := backend(t)
-	if _, err := b.Probe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.Probe(t.Context()))(t)
 	for wait := time.Duration(0); wait < 60*time.Millisecond; wait += 3 * time.Millisecond {
 		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		sb, err := b.Open(ctx, sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationContainer})
@@ -324,10 +282,7 @@ func TestCancelledOpen(t *testing.T) {
 			t.Errorf("after %v: %v", wait, err)
 		}
 	}
-	list, err := b.engine.list(t.Context(), labelLease)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(b.engine.list(t.Context(), labelLease))(t)
 	for _, c := range list {
 		if strings.HasPrefix(c.Labels[labelFolder], b.o.State) {
 			t.Errorf("%s is left", c.Name)
@@ -346,30 +301,22 @@ func TestSweep(t *testing.T) {
 	other := open(t, b, sandbox.Spec{Owner: "another session", Epoch: 1})
 	young := open(t, b, sandbox.Spec{Owner: "session", Epoch: 2})
 	dead := exec.Command("true")
-	if err := dead.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dead.Run())
 	lease := proc.NewLease("", "", 0)
 	lease.PID = dead.Process.Pid
 	data, err := json.Marshal(lease)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	left, err := b.engine.create(t.Context(), containerSpec{
 		Name: containerName("", 0), Image: testImage, Command: []string{"sleep", "1"}, PIDs: 10,
 		Labels: map[string]string{labelLease: string(data), labelSpace: pidSpace()},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n, err := b.Sweep(t.Context())
 	if err != nil || n != 2 {
 		t.Errorf("%d containers were removed, %v", n, err)
 	}
 	list, err := b.engine.list(t.Context(), labelLease)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, c := range list {
 		if c.ID == left || c.ID == old.c.id {
 			t.Errorf("%s is left", c.Name)

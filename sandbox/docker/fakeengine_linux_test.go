@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/sandbox/execd"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
@@ -90,10 +91,7 @@ func (e *fakeEngine) start(t *testing.T, commands map[string]func(*fakeEngine, *
 			t.Errorf("%d sandboxes are open in containers that are gone", open)
 		}
 	})
-	state, err := os.MkdirTemp("", "state") // short, for the sockets
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := must.Get(os.MkdirTemp("", "state"))(t) // short, for the sockets
 	t.Cleanup(func() { os.RemoveAll(state) })
 	host := listen(t, func(l net.Listener) error { return http.Serve(l, http.HandlerFunc(e.serve)) })
 	b := newDriver(&Options{State: state, Host: host, Image: there})
@@ -242,9 +240,7 @@ func (e *fakeEngine) carryOut(w http.ResponseWriter, r *http.Request, at, id str
 			}
 		}
 		data, err := json.Marshal(all)
-		if err != nil {
-			e.t.Error(err)
-		}
+		must.Report(e.t, err)
 		says(200, string(data))(w, r)
 	default:
 		none(w, r)
@@ -315,18 +311,13 @@ func (c *fakeContainer) kill() {
 
 // exhaust ends it as its first process does when the memory ran out.
 func (c *fakeContainer) exhaust(t *testing.T) {
-	if err := os.WriteFile(filepath.Join(c.socket, "out-of-memory"), nil, 0o600); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, os.WriteFile(filepath.Join(c.socket, "out-of-memory"), nil, 0o600))
 	c.kill()
 }
 
 // folders are those of containers in the directory of a backend.
 func (b *driver) folders(t *testing.T) []string {
 	t.Helper()
-	all, err := filepath.Glob(filepath.Join(b.o.State, "box-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(filepath.Glob(filepath.Join(b.o.State, "box-*")))(t)
 	return all
 }

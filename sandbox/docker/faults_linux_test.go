@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/sandbox/proc"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
@@ -40,9 +41,7 @@ func TestBoxes(t *testing.T) {
 	limits := sandbox.Limits{CPU: 0.5, Memory: 256 << 20, Disk: 1 << 30, PIDs: 32}
 	for epoch := range uint64(2) {
 		x, err := b.Open(t.Context(), sandbox.Spec{Dir: dir, Owner: "acme/s1", Epoch: epoch + 1, Limits: limits, Services: epoch == 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if i := x.Info(); i.Image != "sha256:1" || i.Isolation != sandbox.IsolationContainer || i.Limits != limits {
 			t.Errorf("%+v", i)
 		}
@@ -56,9 +55,7 @@ func TestBoxes(t *testing.T) {
 		if at, err := x.Files().Stat(t.Context(), "out"); err != nil || at.Size != 2*int64(epoch+1) {
 			t.Errorf("the files: %+v, %v", at, err)
 		}
-		if err := errors.Join(x.Close(), x.Close()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(x.Close(), x.Close()))
 		if _, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); !errors.Is(err, sandbox.ErrClosed) {
 			t.Errorf("a closed sandbox: %v", err)
 		}
@@ -197,13 +194,9 @@ func TestFaultsCommand(t *testing.T) {
 			var e fakeEngine
 			b := e.start(t, map[string]func(*fakeEngine, *fakeContainer){"trouble": tc.trouble})
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "before"), []byte("kept\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, "before"), []byte("kept\n"), 0o644))
 			x, err := b.Open(t.Context(), sandbox.Spec{Dir: dir})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			exit, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo during > during; trouble"}})
 			if tc.want == nil {
 				if err != nil || exit.Ended != sandbox.OutOfMem || !strings.Contains(string(exit.Stderr.Bytes()), "the files are as this command left them") {
@@ -221,9 +214,7 @@ func TestFaultsCommand(t *testing.T) {
 				t.Errorf("the next command: %v, want %v", err, sandbox.ErrLost)
 			}
 			e.set()
-			if err := x.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, x.Close())
 			if names, _ := e.left(); len(names) != tc.left || len(b.folders(t)) != tc.left {
 				t.Errorf("left: %v, %v, want %d", names, b.folders(t), tc.left)
 			}
@@ -271,9 +262,7 @@ func TestFaultsSweep(t *testing.T) {
 // others hold, whose names it returns.
 func (e *fakeEngine) leave(t *testing.T, b *driver, left []string) (others []string) {
 	t.Helper()
-	if err := b.reach(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, b.reach())
 	mine := proc.NewLease("", "", 0)
 	dead, before := mine, mine
 	dead.Started++ // a process whose number was given again
@@ -282,10 +271,7 @@ func (e *fakeEngine) leave(t *testing.T, b *driver, left []string) (others []str
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	add := func(name, space string, lease any) {
-		text, err := json.Marshal(lease)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(lease))(t)
 		e.next++
 		id := fmt.Sprintf("c%d", e.next)
 		e.containers[id] = &fakeContainer{ID: id, Name: name, Labels: map[string]string{labelLease: string(text), labelSpace: space, labelFolder: filepath.Join(b.o.State, name)}}
@@ -312,9 +298,7 @@ func TestRun(t *testing.T) {
 		var log bytes.Buffer
 		ctx, cancel := context.WithCancel(t.Context())
 		b.log = slog.New(slog.NewTextHandler(writes(func(p []byte) { log.Write(p); cancel() }), nil))
-		if err := b.Run(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, b.Run(ctx))
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want) {
 			t.Errorf("the log is %q, want %q", got, want)
 		}
@@ -378,13 +362,8 @@ func TestFaultsWarm(t *testing.T) {
 	use := func(epoch uint64) {
 		t.Helper()
 		dir := t.TempDir()
-		if err := errors.Join(os.Mkdir(filepath.Join(dir, "d"), 0o755), os.WriteFile(filepath.Join(dir, "d", "a"), []byte("a\n"), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		x, err := b.Open(t.Context(), sandbox.Spec{Dir: dir, Owner: "acme/s1", Epoch: epoch})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Mkdir(filepath.Join(dir, "d"), 0o755), os.WriteFile(filepath.Join(dir, "d", "a"), []byte("a\n"), 0o644)))
+		x := must.Get(b.Open(t.Context(), sandbox.Spec{Dir: dir, Owner: "acme/s1", Epoch: epoch}))(t)
 		if names, _ := e.left(); !slices.ContainsFunc(names, func(n string) bool {
 			_, is, ok := parseName(n)
 			return ok && is == epoch
@@ -394,9 +373,7 @@ func TestFaultsWarm(t *testing.T) {
 		if text, err := os.ReadFile(filepath.Join(dir, "d", "a")); err != nil || string(text) != "a\n" {
 			t.Errorf("its files: %q, %v", text, err)
 		}
-		if err := x.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, x.Close())
 	}
 	comes(t, "Run has begun", func() bool {
 		b.pool.mu.Lock()

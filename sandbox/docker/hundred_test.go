@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -26,9 +27,7 @@ const (
 // bounds what one takes of memory. Afterwards nothing is left.
 func TestHundredContainers(t *testing.T) {
 	b := backend(t)
-	if _, err := b.Probe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.Probe(t.Context()))(t)
 	began := time.Now()
 	boxes := make([]*box, manyContainers)
 	var opening sync.WaitGroup
@@ -80,9 +79,7 @@ func TestHundredContainers(t *testing.T) {
 	var closing sync.WaitGroup
 	for _, x := range boxes {
 		closing.Go(func() {
-			if err := x.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, x.Close())
 		})
 	}
 	closing.Wait()
@@ -90,10 +87,7 @@ func TestHundredContainers(t *testing.T) {
 	t.Logf("closed in %v", time.Since(began).Round(time.Millisecond))
 	// The engine has removed a container before its own processes for it have ended.
 	until(t, "no process is left", func() bool { return memoryOf(t, ids) == 0 })
-	list, err := b.engine.list(t.Context(), labelLease)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(b.engine.list(t.Context(), labelLease))(t)
 	for _, c := range list {
 		if ids[c.ID] {
 			t.Errorf("%s is left", c.Name)
@@ -102,10 +96,7 @@ func TestHundredContainers(t *testing.T) {
 	if folders, err := filepath.Glob(filepath.Join(b.o.State, "box-*")); err != nil || len(folders) > 0 {
 		t.Errorf("folders are left: %v, %v", folders, err)
 	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	mounts := must.Get(os.ReadFile("/proc/self/mounts"))(t)
 	for id := range ids {
 		if strings.Contains(string(mounts), id) {
 			t.Errorf("a mount of %s is left", id)
@@ -117,10 +108,7 @@ func TestHundredContainers(t *testing.T) {
 // groups, and those of the engine that name them, what they share with others in parts.
 func memoryOf(t *testing.T, ids map[string]bool) int64 {
 	t.Helper()
-	names, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob("/proc/[0-9]*"))(t)
 	var sum int64
 	for _, p := range names {
 		// A process that ends meanwhile takes nothing.

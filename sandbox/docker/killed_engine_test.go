@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -26,20 +27,14 @@ func killEngine(t *testing.T) (start func() (ended <-chan string)) {
 		t.Fatalf("RATH_ENGINE_PIDFILE: %v; run the tests with .ci/engine", err)
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 	if filepath.Base(args[0]) != "dockerd" {
 		t.Fatalf("%s is no engine", args[0])
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
 	return func() <-chan string {
 		t.Helper()
 		dir := filepath.Dir(os.Getenv("RATH_ENGINE_PIDFILE"))
@@ -47,17 +42,12 @@ func killEngine(t *testing.T) (start func() (ended <-chan string)) {
 		if err := os.Remove(filepath.Join(dir, "exec", "containerd", "containerd.pid")); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
-		log, err := os.Create(filepath.Join(dir, "log.again"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := must.Get(os.Create(filepath.Join(dir, "log.again")))(t)
 		defer log.Close()
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Stdout, cmd.Stderr = log, log
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlasts the test, .ci/engine ends it
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		ended := make(chan string, 1)
 		go func() {
 			err := cmd.Wait()
@@ -74,10 +64,7 @@ func killEngine(t *testing.T) (start func() (ended <-chan string)) {
 // sandbox has the same files.
 func TestKilledEngine(t *testing.T) {
 	b, dir := backend(t), t.TempDir()
-	sb, err := b.Open(t.Context(), sandbox.Spec{Dir: dir, Owner: "session", Epoch: 1, MinIsolation: sandbox.IsolationContainer})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sb := must.Get(b.Open(t.Context(), sandbox.Spec{Dir: dir, Owner: "session", Epoch: 1, MinIsolation: sandbox.IsolationContainer}))(t)
 	old := sb.(*box)
 	ended := make(chan error, 1)
 	go func() {
@@ -123,13 +110,8 @@ func TestKilledEngine(t *testing.T) {
 		t.Errorf("the next sandbox has %q, %s", e.Stdout.Bytes(), e.Stderr.Bytes())
 	}
 	until(t, "the old container is removed", func() bool {
-		if _, err := b.Sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		list, err := b.engine.list(context.Background(), labelLease)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.Sweep(t.Context()))(t)
+		list := must.Get(b.engine.list(context.Background(), labelLease))(t)
 		for _, c := range list {
 			if c.ID == old.c.id {
 				return false

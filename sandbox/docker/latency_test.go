@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -20,10 +21,7 @@ const mostTimes = 3
 // busy for one least, the next round has another; what takes too long takes it in each.
 func TestLatency(t *testing.T) {
 	x := open(t, backend(t), sandbox.Spec{})
-	program, err := exec.LookPath("busybox") // that of the image
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(exec.LookPath("busybox"))(t) // that of the image
 	var ratio float64
 	for round := range 5 {
 		through, plain := time.Hour, time.Hour
@@ -35,9 +33,7 @@ func TestLatency(t *testing.T) {
 			}
 			through = min(through, time.Since(began))
 			began = time.Now()
-			if err := exec.Command(program, "true").Run(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, exec.Command(program, "true").Run())
 			plain = min(plain, time.Since(began))
 		}
 		ratio = float64(through) / float64(plain)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/sandbox/execd"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -21,10 +22,7 @@ const takeAll = "head -c 300000000 /dev/zero | tail >/dev/null; exit 7"
 // processes are those of this program in a container, as the host sees them.
 func (x *box) processes(t *testing.T, named string) (pids []int) {
 	t.Helper()
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	for _, name := range names {
 		line, err := os.ReadFile(name)
 		if err != nil || !strings.HasPrefix(string(line), named) {
@@ -54,9 +52,7 @@ func TestMemoryTakesDaemon(t *testing.T) {
 			t.Fatalf("there is no process %q", named)
 		}
 		for _, pid := range pids {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 	}
 	first, sock := x.c.id, x.c.folder

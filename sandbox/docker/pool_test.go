@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -29,9 +30,7 @@ func warm(t *testing.T) *driver {
 			t.Error(err)
 		}
 		left, err := b.engine.list(context.Background(), labelLease)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		for _, c := range left {
 			if strings.HasPrefix(c.Labels[labelFolder], b.o.State) {
 				t.Errorf("%s is left", c.Name)
@@ -62,12 +61,8 @@ func TestWarm(t *testing.T) {
 	fill := func() string {
 		dir := t.TempDir()
 		for _, name := range []string{"a", "d/b", "d/e/c", ".hidden"} {
-			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+			must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644))
 		}
 		return dir
 	}
@@ -85,9 +80,7 @@ func TestWarm(t *testing.T) {
 		}
 		return took
 	}
-	if _, err := b.Probe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.Probe(t.Context()))(t)
 	// The least counts: what else the machine does only adds, and more to what is short. Where
 	// it does much, more are needed.
 	const pairs, most, times = 7, 40, 10
@@ -98,9 +91,7 @@ func TestWarm(t *testing.T) {
 		b.pool.kinds = nil
 		b.pool.mu.Unlock()
 		for _, w := range kinds {
-			if err := b.giveUp(w.list); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, b.giveUp(w.list))
 		}
 		cold = min(cold, one())
 		until(t, "a container waits", b.waits)

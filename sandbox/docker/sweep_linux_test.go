@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/sandbox/proc"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestSweepFolders: a folder goes with the process that made it, also when that was killed
@@ -14,25 +15,17 @@ import (
 func TestSweepFolders(t *testing.T) {
 	state := t.TempDir()
 	dead := exec.Command("/proc/self/exe", "-test.run=^$")
-	if err := dead.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dead.Start())
 	folder := func(pid int, name string) string {
 		dir := filepath.Join(state, proc.Folder(pid)+name)
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(dir, 0o700))
 		return dir
 	}
 	left, held, mine := folder(dead.Process.Pid, "left"), folder(dead.Process.Pid, "held"), folder(os.Getpid(), "mine")
-	if err := dead.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dead.Process.Kill())
 	_ = dead.Wait() // it was killed
 	b := newDriver(&Options{State: state})
-	if err := b.sweepFolders(map[string]bool{held: true}); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, b.sweepFolders(map[string]bool{held: true}))
 	for dir, want := range map[string]bool{left: false, held: true, mine: true} {
 		if _, err := os.Stat(dir); (err == nil) != want {
 			t.Errorf("%s: %v", dir, err)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/sandbox/execd"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
@@ -117,9 +118,7 @@ func kubeconfigOf(t *testing.T, url string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config")
 	config := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c","namespace":"boxes"}}]}`, url)
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(config), 0o600))
 	return file
 }
 

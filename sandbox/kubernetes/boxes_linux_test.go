@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -28,10 +29,7 @@ func TestBoxes(t *testing.T) {
 			o.Holder = "node 0 of " + strings.Repeat("a", 80)
 			b := New(o)
 			dir := t.TempDir()
-			first, err := b.Open(t.Context(), sandbox.Spec{Dir: dir, Owner: "acme/s1", Epoch: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			first := must.Get(b.Open(t.Context(), sandbox.Spec{Dir: dir, Owner: "acme/s1", Epoch: 1}))(t)
 			if e, err := first.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo from $NAME > out"}, Env: map[string]string{"NAME": b.Name()}}); err != nil || e.Code != 0 {
 				t.Errorf("%+v, %v", e, err)
 			}
@@ -39,10 +37,7 @@ func TestBoxes(t *testing.T) {
 				t.Errorf("out: %q, %v", text, err)
 			}
 			limits := sandbox.Limits{CPU: 0.005, Memory: 256 << 20, Disk: 1 << 30, PIDs: 32}
-			second, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), Owner: "acme/s1", Epoch: 2, Limits: limits, Image: anotherImage})
-			if err != nil {
-				t.Fatal(err)
-			}
+			second := must.Get(b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), Owner: "acme/s1", Epoch: 2, Limits: limits, Image: anotherImage}))(t)
 			if i := second.Info(); i.Image != anotherImage || i.Isolation != sandbox.IsolationContainer || i.Limits != limits {
 				t.Errorf("%+v", i)
 			}
@@ -82,9 +77,7 @@ func TestBoxes(t *testing.T) {
 					t.Errorf("%s: %v, want %v", what, is[0], is[1])
 				}
 			}
-			if err := errors.Join(first.Close(), second.Close()); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, errors.Join(first.Close(), second.Close()))
 			if left := s.left(); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
@@ -233,9 +226,7 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		o := s.options(t)
 		o.Logger = slog.New(slog.NewTextHandler(writes(func(p []byte) { log.Write(p); cancel() }), nil))
-		if err := New(o).(sandbox.Sweeper).Run(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, New(o).(sandbox.Sweeper).Run(ctx))
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want) {
 			t.Errorf("the log is %q, want %q", got, want)
 		}

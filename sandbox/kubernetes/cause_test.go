@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestTrouble reads states of pods as the API server has them.
@@ -24,9 +26,7 @@ func TestTrouble(t *testing.T) {
 		"on its way":         {`{"phase":"Pending","initContainerStatuses":[{"name":"program","state":{"terminated":{"exitCode":0,"reason":"Completed"}}}],"containerStatuses":[{"name":"sandbox","state":{"waiting":{"reason":"PodInitializing"}}}]}`, false, []string{"Pending"}},
 	} {
 		var s seen
-		if err := json.Unmarshal([]byte(`{"status":`+tc.status+`}`), &s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(`{"status":`+tc.status+`}`), &s))
 		why, final := s.trouble()
 		if final != tc.final {
 			t.Errorf("%s: final %t", name, final)

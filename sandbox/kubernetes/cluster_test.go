@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -45,9 +46,7 @@ func newClient(t *testing.T) *dynamic.DynamicClient {
 	}
 	config.QPS, config.Burst = 500, 500
 	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return client
 }
 
@@ -73,10 +72,7 @@ func makeNamespace(t *testing.T, client *dynamic.DynamicClient, name string) {
 func newCluster(t *testing.T) (*cluster, *kubelet) {
 	t.Helper()
 	makeNamespace(t, newClient(t), testNamespace)
-	in, err := connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, ModePod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, ModePod))(t)
 	return in, startKubelet(t, in)
 }
 

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // claimController does what the controllers of agent-sandbox do for claims of pools that
@@ -34,10 +36,7 @@ type claimController struct {
 // installClaims gives the API server the API of agent-sandbox.
 func installClaims(t *testing.T, client dynamic.Interface) {
 	t.Helper()
-	f, err := os.Open("testdata/agent-sandbox.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open("testdata/agent-sandbox.yaml"))(t)
 	defer f.Close()
 	definitions := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	for in := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
@@ -46,9 +45,7 @@ func installClaims(t *testing.T, client dynamic.Interface) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if len(u.Object) == 0 {
 			continue
 		}
@@ -57,10 +54,7 @@ func installClaims(t *testing.T, client dynamic.Interface) {
 		}
 	}
 	until(t, "the API server has the API of claims", func() bool {
-		in, err := connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must.Get(connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, ""))(t)
 		return in.name() == ModeClaim
 	})
 }

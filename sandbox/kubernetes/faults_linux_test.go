@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/sandbox/execd"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
@@ -120,9 +121,7 @@ func TestFaultsCheck(t *testing.T) {
 // garbled is a kubeconfig that is none.
 func garbled(t *testing.T) string {
 	file := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(file, []byte("clusters: {"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("clusters: {"), 0o600))
 	return file
 }
 
@@ -324,13 +323,9 @@ func TestFaultsCommand(t *testing.T) {
 			t.Parallel()
 			s := newAPIServer(t, commands)
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "before"), []byte("kept\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, "before"), []byte("kept\n"), 0o644))
 			x, err := New(s.options(t)).Open(t.Context(), sandbox.Spec{Dir: dir, Owner: "acme/s1", Epoch: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			e, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{tc.command}})
 			if tc.want == nil {
 				if err != nil || e.Ended != sandbox.OutOfMem || !strings.Contains(string(e.Stderr.Bytes()), "the sandbox ended with it; the files are as they were before this command") {
@@ -350,9 +345,7 @@ func TestFaultsCommand(t *testing.T) {
 				t.Errorf("the next command: %v, want %v", err, sandbox.ErrLost)
 			}
 			s.set()
-			if err := x.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, x.Close())
 			if _, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); !errors.Is(err, sandbox.ErrClosed) {
 				t.Errorf("a closed sandbox: %v", err)
 			}

@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // The images of the test.
@@ -104,10 +106,7 @@ type machinePod struct {
 // startKubelet joins the cluster and works until the test ends.
 func startKubelet(t *testing.T, in *cluster) *kubelet {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pods")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "pods"))(t)
 	k := &kubelet{t: t, in: in, dir: dir, pods: map[string]*machinePod{}, reported: map[string]string{}}
 	// The collector of pods takes those of a machine away that is not there.
 	nodes := newClient(t).Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
@@ -131,9 +130,7 @@ func startKubelet(t *testing.T, in *cluster) *kubelet {
 		for _, p := range k.pods {
 			p.stop()
 			<-p.over
-			if err := p.clean(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, p.clean())
 		}
 		if t.Failed() {
 			t.Logf("the logs of pods are in %s", dir)
@@ -166,9 +163,7 @@ func (k *kubelet) sync(ctx context.Context) {
 		if !there[uid] { // deleted by force
 			p.stop()
 			<-p.over
-			if err := p.clean(); err != nil {
-				k.t.Error(err)
-			}
+			must.Report(k.t, p.clean())
 			delete(k.pods, uid)
 		}
 	}

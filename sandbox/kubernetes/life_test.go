@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/rathcluster/rath/internal/sandbox/execd"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -29,15 +30,8 @@ func open(t *testing.T, b *driver, s sandbox.Spec) *execd.Box {
 	if s.Dir == "" {
 		s.Dir = t.TempDir()
 	}
-	sb, err := b.Open(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	sb := must.Get(b.Open(t.Context(), s))(t)
+	t.Cleanup(func() { must.Report(t, sb.Close()) })
 	return sb.(*execd.Box)
 }
 
@@ -46,10 +40,7 @@ func podOf(s sandbox.Sandbox) string { return s.(*execd.Box).Place().(*instance)
 
 func sh(t *testing.T, x *execd.Box, script string) sandbox.Exit {
 	t.Helper()
-	e, err := x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", script}, Timeout: 30 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", script}, Timeout: 30 * time.Second}))(t)
 	return e
 }
 
@@ -61,10 +52,7 @@ func names(t *testing.T, in *cluster) (all []string) {
 		kinds["claim"], kinds["pool"], kinds["template"] = c.claims, c.pools, c.templates
 	}
 	for kind, of := range kinds {
-		there, err := list(t.Context(), of, labelName+"="+nameValue)
-		if err != nil {
-			t.Fatal(err)
-		}
+		there := must.Get(list(t.Context(), of, labelName+"="+nameValue))(t)
 		for _, s := range there {
 			all = append(all, kind+" "+s.Metadata.Name)
 		}
@@ -77,10 +65,7 @@ func inModes(t *testing.T, test func(*testing.T, *cluster, *kubelet, *claimContr
 	_, k := newCluster(t)
 	controller := startClaims(t)
 	for _, mode := range []string{ModePod, ModeClaim} {
-		in, err := connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, mode)
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must.Get(connect(t.Context(), os.Getenv("KUBECONFIG"), testNamespace, mode))(t)
 		t.Run(mode, func(t *testing.T) {
 			test(t, in, k, controller, func(change func(*Options)) *driver {
 				return backend(t, func(o *Options) {
@@ -120,22 +105,15 @@ func TestKilledHolder(t *testing.T) { inModes(t, killedHolder) }
 func killedHolder(t *testing.T, in *cluster, k *kubelet, _ *claimController, backend func(func(*Options)) *driver) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env, cmd.Stderr = append(os.Environ(), holderDir+"="+t.TempDir(), holderMode+"="+in.name(), "KUBECONFIG="+asNode(t)), os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	said := bufio.NewScanner(out)
 	var lines []string
 	for len(lines) < 2 && said.Scan() {
 		lines = append(lines, said.Text())
 	}
 	began := time.Now()
-	if err := cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, cmd.Process.Kill())
 	cmd.Wait() // it was killed
 	if len(lines) != 2 || lines[1] != "began" {
 		t.Fatalf("the holder said %q", lines)
@@ -152,9 +130,7 @@ func killedHolder(t *testing.T, in *cluster, k *kubelet, _ *claimController, bac
 	}
 	b := backend(nil)
 	until(t, "a sweep leaves nothing", func() bool {
-		if _, err := b.Sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.Sweep(t.Context()))(t)
 		return len(names(t, in)) == 0
 	})
 }
@@ -162,10 +138,7 @@ func killedHolder(t *testing.T, in *cluster, k *kubelet, _ *claimController, bac
 // processesOf are the processes of a user.
 func processesOf(t *testing.T, uid int) (all []string) {
 	t.Helper()
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir("/proc"))(t)
 	for _, e := range entries {
 		text, err := os.ReadFile("/proc/" + e.Name() + "/status")
 		if err == nil && strings.Contains(string(text), fmt.Sprintf("\nUid:\t%d\t", uid)) && !strings.Contains(string(text), "\nState:\tZ") {
@@ -180,9 +153,7 @@ func processesOf(t *testing.T, uid int) (all []string) {
 func TestMachine(t *testing.T) {
 	in, _ := newCluster(t)
 	fmt.Println("the machine is up")
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.Copy(io.Discard, os.Stdin))(t)
 	// A pod that never ran, because its holder was killed before, is forgotten by then.
 	var left []string
 	for end := time.Now().Add(2*DefaultStart + 2*time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -235,10 +206,7 @@ func TestKeysStayHidden(t *testing.T) {
 		t.Errorf("a command finds %s", text)
 	}
 	pid := k.named(podOf(x)).main.Process.Pid
-	fi, err := os.Stat(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fi := must.Get(os.Stat(fmt.Sprintf("/proc/%d/environ", pid)))(t)
 	if uid := fi.Sys().(*syscall.Stat_t).Uid; uid != 0 {
 		t.Errorf("the environment of the first process belongs to user %d", uid)
 	}
@@ -250,9 +218,7 @@ func TestTroubles(t *testing.T) { inModes(t, troubles) }
 
 func troubles(t *testing.T, in *cluster, k *kubelet, controller *claimController, backend func(func(*Options)) *driver) {
 	b := backend(func(o *Options) { o.Start = 2 * time.Second })
-	if _, err := b.Probe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.Probe(t.Context()))(t)
 	refused := func(what string, err error, words ...string) {
 		t.Helper()
 		for _, w := range append(words, "rath-sandbox-") {
@@ -288,9 +254,7 @@ func troubles(t *testing.T, in *cluster, k *kubelet, controller *claimController
 	if refused("evicted", err, "evicted", "low on resource", "limits"); !errors.Is(err, sandbox.ErrLost) {
 		t.Error("it is not told as lost")
 	}
-	if err := x.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, x.Close())
 
 	// A context that ends at each moment leaves nothing.
 	for wait := time.Duration(0); wait < 300*time.Millisecond; wait += 30 * time.Millisecond {
@@ -326,9 +290,7 @@ func TestMemoryOfPod(t *testing.T) {
 	if podOf(x) == first {
 		t.Error("the pod that ended is in use")
 	}
-	if err := x.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, x.Close())
 	until(t, "nothing is left", func() bool { return len(names(t, in)) == 0 })
 }
 
@@ -339,14 +301,9 @@ func TestQuota(t *testing.T) {
 	quotas := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}).Namespace(small)
 	makeNamespace(t, client, small)
 	q := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "none"}, "spec": map[string]any{"hard": map[string]any{"pods": "0"}}}}
-	if _, err := quotas.Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(quotas.Create(t.Context(), q, metav1.CreateOptions{}))(t)
 	until(t, "the quota counts", func() bool {
-		u, err := quotas.Get(t.Context(), "none", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := must.Get(quotas.Get(t.Context(), "none", metav1.GetOptions{}))(t)
 		_, ok, _ := unstructured.NestedString(u.Object, "status", "used", "pods")
 		return ok
 	})

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestMode asks API servers with, without and with half of the API of claims.
@@ -46,9 +48,7 @@ func TestMode(t *testing.T) {
 			defer server.Close()
 			file := filepath.Join(t.TempDir(), "config")
 			config := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c","namespace":"n"}}]}`, server.URL)
-			if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, []byte(config), 0o600))
 			in, err := connect(t.Context(), file, "", tc.mode)
 			if err != nil {
 				if !strings.Contains(err.Error(), tc.want) {

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -37,10 +38,7 @@ const (
 // in testNamespace.
 func chartObjects(t *testing.T, kinds ...string) (all []*unstructured.Unstructured) {
 	t.Helper()
-	f, err := os.Open("../../helm/testdata/full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open("../../helm/testdata/full.yaml"))(t)
 	defer f.Close()
 	for in := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
 		u := new(unstructured.Unstructured)
@@ -81,10 +79,7 @@ func asNode(t *testing.T) string {
 			}
 		}
 		node.file = accountConfig(t, releaseNamespace, nodeAccount)
-		in, err := connect(t.Context(), node.file, testNamespace, ModePod)
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must.Get(connect(t.Context(), node.file, testNamespace, ModePod))(t)
 		until(t, "the role counts", func() bool {
 			_, err := in.list(t.Context(), labelName+"="+nameValue)
 			return err == nil
@@ -101,23 +96,15 @@ func accountConfig(t *testing.T, namespace, name string) string {
 	t.Helper()
 	accounts := newClient(t).Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).Namespace(namespace)
 	ask := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": map[string]any{"name": name}, "spec": map[string]any{}}}
-	u, err := accounts.Create(t.Context(), ask, metav1.CreateOptions{}, "token")
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(accounts.Create(t.Context(), ask, metav1.CreateOptions{}, "token"))(t)
 	token, _, _ := unstructured.NestedString(u.Object, "status", "token")
-	config, err := clientcmd.LoadFromFile(os.Getenv("KUBECONFIG"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(os.Getenv("KUBECONFIG")))(t)
 	for _, user := range config.AuthInfos {
 		user.Token = token
 	}
 	// It outlives the test that asks first.
 	file := filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), namespace+"-"+name)
-	if err := clientcmd.WriteToFile(*config, file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*config, file))
 	return file
 }
 
@@ -164,13 +151,9 @@ func TestRights(t *testing.T) {
 		}
 	})
 	config, err := clientcmd.BuildConfigFromFlags("", asNode(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	of := func(namespace, group, version, resource string) dynamic.ResourceInterface {
 		return client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).Namespace(namespace)
 	}
@@ -257,17 +240,12 @@ func TestCheck(t *testing.T) {
 // nowhere is a kubeconfig of a server that is not there.
 func nowhere(t *testing.T) string {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(os.Getenv("KUBECONFIG"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(clientcmd.LoadFromFile(os.Getenv("KUBECONFIG")))(t)
 	for _, c := range config.Clusters {
 		c.Server = "https://127.0.0.1:1"
 	}
 	file := filepath.Join(t.TempDir(), "config")
-	if err := clientcmd.WriteToFile(*config, file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, clientcmd.WriteToFile(*config, file))
 	return file
 }
 
@@ -285,14 +263,9 @@ func auditSize(t *testing.T) int64 {
 // log has it from a place on, and the highest code of the answers.
 func asked(t *testing.T, from int64) map[string]int {
 	t.Helper()
-	f, err := os.Open(os.Getenv("RATH_TEST_AUDIT"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Open(os.Getenv("RATH_TEST_AUDIT")))(t)
 	defer f.Close()
-	if _, err := f.Seek(from, io.SeekStart); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(f.Seek(from, io.SeekStart))(t)
 	all := make(map[string]int)
 	lines := bufio.NewScanner(f)
 	for lines.Buffer(nil, 1<<20); lines.Scan(); {
@@ -302,9 +275,7 @@ func asked(t *testing.T, from int64) map[string]int {
 			ObjectRef      *struct{ APIGroup, Resource, Subresource, Namespace string }
 			ResponseStatus struct{ Code int }
 		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(lines.Bytes(), &e))
 		if e.User.Username != "system:serviceaccount:"+releaseNamespace+":"+nodeAccount || e.ObjectRef == nil || e.ObjectRef.Namespace != testNamespace {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/sandbox/confinement"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -42,19 +43,12 @@ func TestReadOnlyIsNotTruncated(t *testing.T) {
 		t.Fatalf("this kernel has no Landlock: %v", err)
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for abi := 1; abi <= have; abi++ {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "canary")
-		if err := os.WriteFile(file, []byte("long"), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		s, err := newDriver(&Options{State: t.TempDir(), abi: abi, ReadOnly: []string{dir, self}}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte("long"), 0o666))
+		s := must.Get(newDriver(&Options{State: t.TempDir(), abi: abi, ReadOnly: []string{dir, self}}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir()}))(t)
 		for _, attempt := range []string{"truncate for reading", "truncate for nothing", "truncate", "truncate by path"} {
 			// The test binary is the probe if its name says so.
 			if err := os.Symlink(self, filepath.Join(dir, "sandboxtest-probe")); err != nil && !os.IsExist(err) {
@@ -67,9 +61,7 @@ func TestReadOnlyIsNotTruncated(t *testing.T) {
 				t.Errorf("ABI %d: %s %s, %v", abi, out, e.Stderr.Bytes(), err)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Close())
 		if data, err := os.ReadFile(file); err != nil || string(data) != "long" {
 			t.Errorf("ABI %d: the file holds %q, %v", abi, data, err)
 		}

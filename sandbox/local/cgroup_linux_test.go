@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/sandbox/proc"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -30,38 +31,24 @@ func existing(g *groups) (there []string) {
 // TestSpared: the memory killer takes no supervisor where this process may say so, and no
 // command can say it of itself.
 func TestSpared(t *testing.T) {
-	s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationKernel})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationKernel}))(t)
 	defer s.Close()
 	s.(*box).groups.memory = "memory.events" // as with a limit of memory by version 2
-	e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo -1000 >/proc/self/oom_score_adj"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo -1000 >/proc/self/oom_score_adj"}}))(t)
 	if e.Code == 0 {
 		t.Error("a command excludes itself")
 	}
 	const least = "-1000"
 	score := func(pid int) string {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid)))(t)
 		return strings.TrimSpace(string(text))
 	}
 	other := exec.Command("sleep", "60")
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Start())
 	want := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", other.Process.Pid), []byte(least), 0) == nil
 	other.Process.Kill()
 	other.Wait() // it was killed
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir("/proc"))(t)
 	spared := 0
 	for _, e := range entries {
 		pid, _ := strconv.Atoi(e.Name())
@@ -80,9 +67,7 @@ func TestSpared(t *testing.T) {
 func TestGroups(t *testing.T) {
 	b := newDriver(&Options{State: t.TempDir()})
 	caps, err := b.Probe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	limits := sandbox.Limits{PIDs: 100}
 	if all := (sandbox.Limits{Memory: 64 << 20, CPU: 1, PIDs: 100}); len(caps.Unenforced(all)) == 0 {
 		limits = all
@@ -98,29 +83,21 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	s, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: limits})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	g := s.(*box).groups
 	plain, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := existing(plain.(*box).groups); len(got) == 0 && want > 0 {
 		t.Error("nothing bounds the processes of a sandbox without limits")
 	}
-	if err := plain.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, plain.Close())
 	if e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", detached + "echo done"}}); err != nil || e.Ended != sandbox.Exited {
 		t.Error(e, err)
 	}
 	if got := existing(g); len(got) != want {
 		t.Errorf("the open sandbox has the groups %v", got)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, s.Close())
 	if got := existing(g); len(got) > 0 {
 		t.Errorf("the closed sandbox left %v", got)
 	}
@@ -131,9 +108,7 @@ func TestGroups(t *testing.T) {
 	if err != nil || len(existing(left)) == 0 && len(left.dirs) > 0 {
 		t.Errorf("the host's sandbox has the groups %v, %v", left.dirs, err)
 	}
-	if err := host.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, host.Process.Kill())
 	_ = host.Wait() // killed
 	if leases, err := Reap(t.Context(), state); err != nil || len(leases) != 1 {
 		t.Errorf("%d leases were reaped, %v", len(leases), err)
@@ -164,10 +139,7 @@ func TestFull(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess, Limits: sandbox.Limits{PIDs: 50}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess, Limits: sandbox.Limits{PIDs: 50}}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -196,9 +168,7 @@ func TestFull(t *testing.T) {
 	if e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); err != nil || e.Ended != sandbox.Exited {
 		t.Errorf("after it: %v, ended %q", err, e.Ended)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, s.Close())
 }
 
 // countsProcesses reports whether this process may make groups that count processes.
@@ -215,9 +185,7 @@ func TestBomb(t *testing.T) {
 	}
 	for _, limits := range []sandbox.Limits{{}, {PIDs: 300}} {
 		s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: limits})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "f() { f | f & }; f; sleep 1"}, Timeout: time.Minute})
 		if err != nil && !errors.Is(err, sandbox.ErrLost) || e.Elapsed > 30*time.Second {
 			t.Errorf("%+v: %v, ended %q after %v", limits, err, e.Ended, e.Elapsed)
@@ -225,8 +193,6 @@ func TestBomb(t *testing.T) {
 		if e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"echo", "next"}}); err != nil || string(e.Stdout.Bytes()) != "next\n" {
 			t.Errorf("%+v: after it: %v, ended %q: %s", limits, err, e.Ended, e.Stderr.Bytes())
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Close())
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // conditions are what a process may be that opens sandboxes, on this kernel.
@@ -55,21 +57,14 @@ func TestConditions(t *testing.T) {
 	if dir, name, ok := strings.Cut(os.Getenv("RATH_TEST_CONDITIONS"), "="); ok {
 		golden = filepath.Join("testdata", name)
 		for _, c := range conditions {
-			data, err := os.ReadFile(filepath.Join(dir, c))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(os.ReadFile(filepath.Join(dir, c)))(t)
 			said[c] = string(data)
 		}
 	} else {
 		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		open, err := os.MkdirTemp("", "conditions") // where each user may read it
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer os.RemoveAll(open)
 		data, err := os.ReadFile(self)
 		if err == nil {
@@ -78,9 +73,7 @@ func TestConditions(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(open, "suite"), data, 0o755)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var mu sync.Mutex
 		var runs sync.WaitGroup
 		for _, c := range conditions {
@@ -134,9 +127,7 @@ func TestConditions(t *testing.T) {
 	}
 	got := regexp.MustCompile(`(?m) +$`).ReplaceAllString(b.String(), "")
 	if f := flag.Lookup("update"); f != nil && f.Value.String() == "true" {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
 	if want, err := os.ReadFile(golden); err != nil || string(want) != got {
 		t.Errorf("%s differs, %v; go test -tags=engine -run=TestConditions -update writes it:\n%s", golden, err, got)

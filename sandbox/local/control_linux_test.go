@@ -7,16 +7,14 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/sandbox/proc"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
 // TestSupervisorAtRest: one supervisor runs the commands of a sandbox one after the
 // other, the death of one at rest is no command's, and none outlives the sandbox.
 func TestSupervisorAtRest(t *testing.T) {
-	s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess}))(t)
 	b := s.(*box)
 	run := func() {
 		t.Helper()
@@ -28,10 +26,7 @@ func TestSupervisorAtRest(t *testing.T) {
 	for range 5 {
 		run()
 	}
-	runs, err := os.ReadFile(filepath.Join(b.own, runsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runs := must.Get(os.ReadFile(filepath.Join(b.own, runsFile)))(t)
 	// A command that ended at once is not noted.
 	if n := strings.Count(string(runs), "\n"); n == 0 || n > 6 {
 		t.Errorf("five commands and their supervisor make %d processes", n)
@@ -45,12 +40,8 @@ func TestSupervisorAtRest(t *testing.T) {
 		t.Error("the dead one waits for commands")
 	}
 	seen, err := readRuns(filepath.Join(b.own, runsFile))
-	if err != nil {
-		t.Error(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Report(t, err)
+	must.Do(t, s.Close())
 	for _, r := range seen {
 		if now, ok := proc.Started(r.pid); ok && now == r.started {
 			t.Error("a supervisor outlives its sandbox")

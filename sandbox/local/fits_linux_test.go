@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -22,9 +23,7 @@ func TestFits(t *testing.T) {
 		return argv
 	}
 	var stack unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_STACK, &stack); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_STACK, &stack))
 	most := max(min(6<<20, int(min(stack.Cur, 1<<40))/4), 128<<10)
 	for _, tt := range []struct {
 		n, each int
@@ -53,9 +52,7 @@ func TestFits(t *testing.T) {
 // read hundreds of thousands of arguments than a command may take on a slow machine.
 func TestTooMuchIsNotHandedOver(t *testing.T) {
 	s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: append([]string{"true"}, make([]string, 400_000)...)})
 	if err != nil || e.Ended != sandbox.Refused || e.Code != 127 || !strings.Contains(string(e.Stderr.Bytes()), "argument list too long") {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/sandbox/confinement"
 	"github.com/rathcluster/rath/internal/sandbox/proc"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -93,9 +94,7 @@ func TestHundredSandboxes(t *testing.T) {
 		t.Errorf("a sandbox takes %d bytes, more than %d", each, sandboxMemory)
 	}
 	for _, x := range boxes {
-		if err := x.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, x.Close())
 	}
 	wg.Wait()
 	if left := proc.Descendants(os.Getpid()); len(left) > 0 {
@@ -119,9 +118,7 @@ func (w waits) Read([]byte) (int, error) {
 func processorTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	f := strings.Fields(string(data)) // the supervisor's name has no space
 	user, err := strconv.Atoi(f[13])
 	system, err2 := strconv.Atoi(f[14])
@@ -134,10 +131,7 @@ func processorTime(t *testing.T, pid int) time.Duration {
 // proportional is the memory of a process, what it shares with others in parts.
 func proportional(t *testing.T, pid int) int64 {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)))(t)
 	for line := range strings.Lines(string(data)) {
 		var kB int64
 		if n, _ := fmt.Sscanf(line, "Pss: %d kB", &kB); n == 1 {

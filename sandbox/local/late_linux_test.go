@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -15,9 +16,7 @@ import (
 func TestLateReader(t *testing.T) {
 	t.Parallel()
 	b, err := local.New(&local.Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer b.Close()
 	var kept strings.Builder
 	e, err := b.Exec(t.Context(), sandbox.Cmd{

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -33,9 +34,7 @@ func TestForeignState(t *testing.T) {
 		"regular file": func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
 	} {
 		state := filepath.Join(t.TempDir(), "state")
-		if err := prepare(state); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, prepare(state))
 		s, err := newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
 		if err == nil {
 			s.Close()
@@ -46,17 +45,10 @@ func TestForeignState(t *testing.T) {
 
 func TestCloseLeavesNothing(t *testing.T) {
 	state := t.TempDir()
-	s, err := newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess}))(t)
 	// What a command does to its temporary directory does not keep it.
-	if _, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", `mkdir -p "$TMPDIR/a/b" && touch "$TMPDIR/a/b/c" && chmod 000 "$TMPDIR/a/b" "$TMPDIR/a"`}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Get(s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", `mkdir -p "$TMPDIR/a/b" && touch "$TMPDIR/a/b/c" && chmod 000 "$TMPDIR/a/b" "$TMPDIR/a"`}}))(t)
+	must.Report(t, s.Close())
 	if names, err := os.ReadDir(state); err != nil || len(names) != 0 {
 		t.Errorf("left behind: %v, %v", names, err)
 	}
@@ -65,14 +57,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 func BenchmarkExec(b *testing.B) {
 	for _, level := range []sandbox.Isolation{"", sandbox.IsolationProcess} {
 		backend := newDriver(&Options{State: b.TempDir(), Isolation: level})
-		caps, err := backend.Probe(b.Context())
-		if err != nil {
-			b.Fatal(err)
-		}
-		s, err := backend.Open(b.Context(), sandbox.Spec{Dir: b.TempDir(), MinIsolation: sandbox.IsolationProcess})
-		if err != nil {
-			b.Fatal(err)
-		}
+		caps := must.Get(backend.Probe(b.Context()))(b)
+		s := must.Get(backend.Open(b.Context(), sandbox.Spec{Dir: b.TempDir(), MinIsolation: sandbox.IsolationProcess}))(b)
 		b.Run(string(caps.Isolation), func(b *testing.B) {
 			for b.Loop() {
 				if e, err := s.Exec(b.Context(), sandbox.Cmd{Argv: []string{"true"}}); err != nil || e.Ended != sandbox.Exited {
@@ -80,8 +66,6 @@ func BenchmarkExec(b *testing.B) {
 				}
 			}
 		})
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, s.Close())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/sandbox/overlay"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -25,34 +26,18 @@ func TestOverlay(t *testing.T) {
 	top := t.TempDir()
 	lower, changes, dir := filepath.Join(top, "lower"), filepath.Join(top, "changes"), filepath.Join(top, "dir")
 	for _, d := range []string{filepath.Join(lower, "d", "e"), changes, dir} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(d, 0o700))
 	}
 	for name, size := range map[string]int{"d/e/f": 1, "large": 6 << 20} {
-		if err := os.WriteFile(filepath.Join(lower, name), []byte(strings.Repeat("x", size)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(lower, name), []byte(strings.Repeat("x", size)), 0o644))
 	}
-	if err := overlay.Mount(lower, changes, dir); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := overlay.Unmount(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	box, err := local.New(&local.Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: dir, Limits: sandbox.Limits{Disk: 8 << 20}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, overlay.Mount(lower, changes, dir))
+	t.Cleanup(func() { must.Report(t, overlay.Unmount(dir)) })
+	box := must.Get(local.New(&local.Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: dir, Limits: sandbox.Limits{Disk: 8 << 20}}))(t)
 	defer box.Close()
 	sh := func(text string) sandbox.Exit {
 		t.Helper()
-		e, err := box.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", text}, Env: map[string]string{"TOP": top}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(box.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", text}, Env: map[string]string{"TOP": top}}))(t)
 		return e
 	}
 	for _, reach := range []string{

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/sandbox/proc"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -52,15 +53,11 @@ const detached = "setsid sh -c 'setsid sleep 101 & exit' & sleep 102 & "
 func startHost(t *testing.T, level sandbox.Isolation) (dir string, host *exec.Cmd) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "work"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, "work"), 0o755))
 	host = exec.Command("/proc/self/exe")
 	host.Env = append(os.Environ(), hostEnv+"="+dir, hostEnv+"_LEVEL="+string(level))
 	host.Stderr = os.Stderr
-	if err := host.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, host.Start())
 	t.Cleanup(func() {
 		host.Process.Kill()
 		host.Wait()
@@ -99,10 +96,7 @@ func until(t *testing.T, what string, ok func() bool) {
 // alive lists what carries the mark of a sandbox, each process once.
 func alive(t *testing.T, own string) []proc.Process {
 	t.Helper()
-	runs, err := readRuns(filepath.Join(own, runsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runs := must.Get(readRuns(filepath.Join(own, runsFile)))(t)
 	left := leftOver(runs, []byte("\x00TMPDIR="+filepath.Join(own, tmpDir)+"\x00"))
 	slices.SortFunc(left, func(a, b proc.Process) int { return a.PID - b.PID })
 	return slices.CompactFunc(left, func(a, b proc.Process) bool { return a.PID == b.PID })
@@ -166,14 +160,10 @@ func TestReap(t *testing.T) {
 			// Killed together, the supervisor has no time to clean up, and the host
 			// none to see that it died.
 			runs, err := readRuns(filepath.Join(own, runsFile))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for _, r := range runs {
 				if p, ok := proc.Read(r.pid); ok && p.PPID == host.Process.Pid {
-					if err := host.Process.Signal(syscall.SIGSTOP); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, host.Process.Signal(syscall.SIGSTOP))
 					until(t, "the host is stopped", func() bool { return stopped(t, host.Process.Pid) })
 					proc.Kill(p)
 				}
@@ -212,18 +202,12 @@ func TestReap(t *testing.T) {
 func TestReapWithoutLease(t *testing.T) {
 	state := t.TempDir()
 	dead := exec.Command("sleep", "1000")
-	if err := dead.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dead.Start())
 	left, mine := filepath.Join(state, proc.Folder(dead.Process.Pid)+"1"), filepath.Join(state, proc.Folder(os.Getpid())+"1")
 	for _, dir := range []string{left, mine} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(dir, 0o700))
 	}
-	if err := dead.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, dead.Process.Kill())
 	_ = dead.Wait() // it was killed
 	if _, err := Reap(t.Context(), state); err != nil {
 		t.Error(err)
@@ -237,22 +221,14 @@ func TestReapWithoutLease(t *testing.T) {
 // under it and after many others: no supervisor is left to tell that its command was killed.
 func TestReapLowerEpoch(t *testing.T) {
 	state := t.TempDir()
-	s, err := newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Epoch: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Epoch: 3}))(t)
 	defer s.Close()
 	own := onlyFolder(t, state)
-	runs, err := os.OpenFile(filepath.Join(own, runsFile), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	runs := must.Get(os.OpenFile(filepath.Join(own, runsFile), os.O_APPEND|os.O_WRONLY, 0))(t)
 	defer runs.Close()
 	for i := range 10_000 {
 		const none = 1 << 22 // processes have lower numbers
-		if _, err := fmt.Fprintln(runs, none+i, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(fmt.Fprintln(runs, none+i, 1))(t)
 	}
 	const commands = 8
 	ended := make(chan error, commands)
@@ -284,9 +260,7 @@ func TestReapLowerEpoch(t *testing.T) {
 func TestReapSparesStrangers(t *testing.T) {
 	stranger := exec.Command("sleep", "100")
 	stranger.Env = []string{"PATH=" + DefaultPath}
-	if err := stranger.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, stranger.Start())
 	defer func() {
 		stranger.Process.Kill()
 		stranger.Wait()
@@ -296,15 +270,11 @@ func TestReapSparesStrangers(t *testing.T) {
 		t.Fatal("no start time")
 	}
 	own := filepath.Join(t.TempDir(), "box-old")
-	if err := os.Mkdir(own, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(own, 0o700))
 	runs := fmt.Sprintf("%d %d\n%d %d\nhalf a li", stranger.Process.Pid, start-1, stranger.Process.Pid, start+1)
 	lease := `{"pid":` + strconv.Itoa(stranger.Process.Pid) + `,"started":1,"boot":"another boot"}`
 	for name, text := range map[string]string{runsFile: runs, leaseFile: lease} {
-		if err := os.WriteFile(filepath.Join(own, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(own, name), []byte(text), 0o600))
 	}
 	if got, err := Reap(t.Context(), filepath.Dir(own)); err != nil || len(got) != 1 {
 		t.Fatalf("Reap: %v, %v", got, err)
@@ -318,9 +288,7 @@ func TestReapSparesStrangers(t *testing.T) {
 func TestSupervisorKilled(t *testing.T) {
 	state := t.TempDir()
 	s, err := newDriver(&Options{State: state, Isolation: sandbox.IsolationProcess}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	own := onlyFolder(t, state)
 	_, err = s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", detached + "kill -9 $PPID; sleep 100"}})
@@ -338,23 +306,17 @@ func TestTooManyProcesses(t *testing.T) {
 	for name, others := range map[string]int{"alone": 0, "while others end": 120} {
 		t.Run(name, func(t *testing.T) {
 			s, err := newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: sandbox.Limits{PIDs: 30}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer s.Close()
 			g := s.(*box).groups
-			if err := g.close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, g.close(t.Context()))
 			s.(*box).groups = &groups{} // as where none can be made
 			ctx, end := context.WithCancel(t.Context())
 			defer end()
 			running := make([]*exec.Cmd, others)
 			for i := range running {
 				running[i] = exec.CommandContext(ctx, "sleep", "100")
-				if err := running[i].Start(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, running[i].Start())
 			}
 			e, err := s.Exec(t.Context(), sandbox.Cmd{
 				Argv:    []string{"sh", "-c", "touch there; read line; i=0; while [ $i -lt 80 ]; do sleep 100 & i=$((i+1)); done; wait"},

@@ -5,15 +5,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestSupervisorIsEarly: a supervisor is at work before the packages are initialised that
 // make the start of a program long, as each of them would in each supervisor.
 func TestSupervisorIsEarly(t *testing.T) {
-	null, err := os.Open(os.DevNull) // its control: there is no host
-	if err != nil {
-		t.Fatal(err)
-	}
+	null := must.Get(os.Open(os.DevNull))(t) // its control: there is no host
 	defer null.Close()
 	var trace bytes.Buffer
 	cmd := reexec(nil, []*os.File{null})

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -15,19 +16,14 @@ import (
 // may give that to them; else as its own.
 func TestUser(t *testing.T) {
 	o := Options{State: filepath.Join(t.TempDir(), "state")}
-	if err := errors.Join(os.Mkdir(o.State, 0o711), os.Chmod(filepath.Dir(filepath.Dir(o.State)), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Mkdir(o.State, 0o711), os.Chmod(filepath.Dir(filepath.Dir(o.State)), 0o755)))
 	want := fmt.Sprintf("%d %d\n", os.Geteuid(), os.Getegid())
 	if os.Geteuid() == 0 {
 		o.UID, o.GID = 12345, 54321
 		want = "12345 54321\n"
 	}
 	b := newDriver(&o)
-	can, err := b.Probe(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	can := must.Get(b.Probe(t.Context()))(t)
 	specs := map[string]sandbox.Spec{"no network": {}}
 	if can.Services {
 		specs["services"] = sandbox.Spec{Services: true}
@@ -37,14 +33,9 @@ func TestUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec.Dir, spec.MinIsolation = t.TempDir(), can.Isolation
 			if o.UID != 0 {
-				if err := errors.Join(os.Chmod(filepath.Dir(spec.Dir), 0o755), os.Chown(spec.Dir, o.UID, o.GID)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, errors.Join(os.Chmod(filepath.Dir(spec.Dir), 0o755), os.Chown(spec.Dir, o.UID, o.GID)))
 			}
-			s, err := b.Open(t.Context(), spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(b.Open(t.Context(), spec))(t)
 			defer s.Close()
 			for range 2 { // the second one has the supervisor of the first
 				e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", `echo "$(id -u) $(id -g)" && touch f "$TMPDIR/f"`}})

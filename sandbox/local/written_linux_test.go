@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 )
@@ -16,20 +17,12 @@ import (
 // starts others, which have the file open for writing until they run their own programs.
 func TestWrittenIsRun(t *testing.T) {
 	dir := t.TempDir()
-	b, err := local.New(&local.Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(local.New(&local.Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: dir}))(t)
 	defer b.Close()
-	if _, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}))(t)
 	// As in a host, the lowest numbers are those of files that stay open.
 	for range 16 {
-		f, err := os.Open(os.DevNull)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.Open(os.DevNull))(t)
 		defer f.Close()
 	}
 	// Both a write and a start take long, so that they often coincide.
@@ -56,15 +49,9 @@ func TestWrittenIsRun(t *testing.T) {
 	defer close(stop)
 	for range 30 {
 		w, err := b.Files().Create(t.Context(), "program")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(program); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Get(w.Write(program))(t)
+		must.Do(t, w.Close())
 		e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "chmod +x program && ./program"}})
 		if err != nil || string(e.Stdout.Bytes()) != "mine\n" {
 			t.Fatalf("%v: %s %d %q %q", err, e.Ended, e.Code, e.Stdout.Bytes(), e.Stderr.Bytes())

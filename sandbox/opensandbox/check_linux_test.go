@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestCheck: what a server is found to lack is named, with its cause and what to do.
@@ -68,5 +70,5 @@ func TestCheck(t *testing.T) {
 
 func writeKey(t *testing.T, b *driver, key string) {
 	t.Helper()
-	must(t, os.WriteFile(b.api.keyFile, []byte(key), 0o600))
+	must.Do(t, os.WriteFile(b.api.keyFile, []byte(key), 0o600))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/sandbox/execd"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -20,13 +21,6 @@ import (
 func open(t *testing.T, b *driver, epoch uint64) (sandbox.Sandbox, error) {
 	t.Helper()
 	return b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), Owner: "acme/s1", Epoch: epoch})
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (s *server) count() (made, removed, there int) {
@@ -47,9 +41,9 @@ func TestEpochs(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)
 	first, err := open(t, b, 7)
-	must(t, err)
+	must.Do(t, err)
 	second, err := open(t, b, 8)
-	must(t, err)
+	must.Do(t, err)
 	if _, _, there := s.count(); there != 1 {
 		t.Errorf("%d sandboxes are there, want that of the newer epoch", there)
 	}
@@ -59,8 +53,8 @@ func TestEpochs(t *testing.T) {
 	if _, err := open(t, b, 7); !errors.Is(err, errNewer) {
 		t.Errorf("the older epoch again: %v", err)
 	}
-	must(t, first.Close())
-	must(t, second.Close())
+	must.Do(t, first.Close())
+	must.Do(t, second.Close())
 }
 
 // TestLostAnswer: a creation whose answer is lost is not made a second time.
@@ -68,7 +62,7 @@ func TestLostAnswer(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)
 	_, err := b.Probe(t.Context())
-	must(t, err)
+	must.Do(t, err)
 	var lost atomic.Bool
 	s.faulty(func(w http.ResponseWriter, r *http.Request, carryOut func()) bool {
 		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/sandboxes") || !lost.CompareAndSwap(false, true) {
@@ -79,11 +73,11 @@ func TestLostAnswer(t *testing.T) {
 		return true
 	})
 	x, err := open(t, b, 1)
-	must(t, err)
+	must.Do(t, err)
 	if made, _, there := s.count(); made != 2 || there != 1 {
 		t.Errorf("%d sandboxes were made with that of Probe, %d are there", made, there)
 	}
-	must(t, x.Close())
+	must.Do(t, x.Close())
 }
 
 // TestErrors: an error has the server's code and the request, and leaves nothing.
@@ -152,7 +146,7 @@ func TestRenew(t *testing.T) {
 	b := s.backend(t)
 	b.renewEvery = 1100 * time.Millisecond // times of the API are whole seconds
 	x, err := open(t, b, 1)
-	must(t, err)
+	must.Do(t, err)
 	renewals := func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -164,7 +158,7 @@ func TestRenew(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	must(t, x.Close())
+	must.Do(t, x.Close())
 	x.(*execd.Box).Place().(*instance).renewed.Wait()
 }
 
@@ -173,7 +167,7 @@ func TestGone(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)
 	x, err := open(t, b, 1)
-	must(t, err)
+	must.Do(t, err)
 	began := make(chan string, 1)
 	ended := make(chan error, 1)
 	go func() {
@@ -190,7 +184,7 @@ func TestGone(t *testing.T) {
 	if err := <-ended; !errors.Is(err, sandbox.ErrLost) || !strings.Contains(err.Error(), "box-") {
 		t.Errorf("the command: %v", err)
 	}
-	must(t, x.Close())
+	must.Do(t, x.Close())
 }
 
 type writes chan string

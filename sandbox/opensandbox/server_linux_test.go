@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 const (
@@ -70,9 +72,7 @@ func newServer(t *testing.T) *server {
 	if err == nil {
 		err = os.Chmod(dir, 0o711)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := &server{t: t, dir: dir, boxes: make(map[string]*hosted)}
 	s.web = httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(func() {
@@ -86,9 +86,7 @@ func newServer(t *testing.T) *server {
 		if left > 0 {
 			t.Errorf("%d sandboxes are left at the server", left)
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, os.RemoveAll(dir))
 	})
 	return s
 }
@@ -97,9 +95,7 @@ func newServer(t *testing.T) *server {
 func (s *server) backend(t *testing.T) *driver {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(testKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(key, []byte(testKey+"\n"), 0o600))
 	b := newDriver(Options{URL: s.web.URL + "/v1", KeyFile: key, Image: testImage, Dir: s.dir})
 	b.program = func() (*os.File, error) { return os.Open("/proc/self/exe") }
 	return b

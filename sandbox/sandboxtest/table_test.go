@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 var update = flag.Bool("update", false, "write docs/internals/hostile.md")
@@ -44,15 +46,9 @@ func columns(t *testing.T) []column {
 	top := os.DirFS(filepath.Join("..", ".."))
 	var all []column
 	for _, pattern := range []string{"*/testdata/hostile*.txt", "*/*/testdata/hostile*.txt"} {
-		names, err := fs.Glob(top, pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		names := must.Get(fs.Glob(top, pattern))(t)
 		for _, name := range names {
-			rows, err := readRows(filepath.Join("..", "..", filepath.FromSlash(name)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rows := must.Get(readRows(filepath.Join("..", "..", filepath.FromSlash(name))))(t)
 			c := column{file: name, rows: make(map[string]string)}
 			for _, r := range rows {
 				c.rows[r[0]] = r[1]
@@ -115,9 +111,7 @@ func TestHostileTable(t *testing.T) {
 	}
 	name := filepath.Join("..", "..", "docs", "internals", "hostile.md")
 	if *update {
-		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(b.String()), 0o644))
 	}
 	if want, err := os.ReadFile(name); err != nil || string(want) != b.String() {
 		t.Errorf("%s differs (go test ./sandbox/sandboxtest -update writes it): %v\n%s", name, err, b.String())

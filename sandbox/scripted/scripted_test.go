@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 	"github.com/rathcluster/rath/sandbox/scripted"
@@ -33,15 +34,8 @@ func TestConformance(t *testing.T) {
 func open(t *testing.T, b *scripted.Backend) (sandbox.Sandbox, string) {
 	t.Helper()
 	dir := t.TempDir()
-	box, err := b.Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := box.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	box := must.Get(b.Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess}))(t)
+	t.Cleanup(func() { must.Report(t, box.Close()) })
 	return box, dir
 }
 
@@ -58,9 +52,7 @@ func TestScripts(t *testing.T) {
 		"cd a; ln -s /etc out; ls out; cat out/passwd; echo x > out/new": "",
 	} {
 		box, dir := open(t, scripted.New(nil))
-		if err := os.Mkdir(filepath.Join(dir, "a"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(dir, "a"), 0o755))
 		e, err := box.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", script}})
 		if err != nil || e.Ended != sandbox.Exited || string(e.Stdout.Bytes()) != want {
 			t.Errorf("%s: %v, %+v, %q, want %q\n%s", script, err, e.Ended, e.Stdout.Bytes(), want, e.Stderr.Bytes())

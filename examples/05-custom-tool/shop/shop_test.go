@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -39,10 +40,7 @@ func TestOrdersOnce(t *testing.T) {
 
 // TestUnknownArticle looks at what the model reads when it asks for nonsense.
 func TestUnknownArticle(t *testing.T) {
-	table, err := tool.NewTable(newShop().tools()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(tool.NewTable(newShop().tools()...))(t)
 	got := table.Call(t.Context(), "price", `{"article":"gold"}`, tool.Call{})
 	if !got.IsError || !strings.Contains(string(got.Body), "there are tea and coffee") {
 		t.Errorf("the model reads %s", got.Body)

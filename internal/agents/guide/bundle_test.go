@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // copied has the blobs of several stores in one.
@@ -17,10 +18,7 @@ func copied(t *testing.T, heads map[blob.Digest]blob.Store) blob.Store {
 	t.Helper()
 	to := blob.NewMemory()
 	for head, from := range heads {
-		tree, err := manifest.Load(t.Context(), from, head)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := must.Get(manifest.Load(t.Context(), from, head))(t)
 		for d := range tree.Blobs() {
 			put(t, from, to, d)
 		}
@@ -32,13 +30,9 @@ func copied(t *testing.T, heads map[blob.Digest]blob.Store) blob.Store {
 func put(t *testing.T, from, to blob.Store, d blob.Digest) {
 	t.Helper()
 	r, err := from.Get(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = to.Put(t.Context(), r)
-	if err := errors.Join(err, r.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, r.Close()))
 }
 
 func TestLayIn(t *testing.T) {
@@ -103,9 +97,7 @@ func TestLayIn(t *testing.T) {
 				}
 			}
 			before, err := manifest.Load(t.Context(), b, laid)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for name := range tt.files {
 				if _, ok := before.Lookup(name); !ok {
 					t.Errorf("%s is gone", name)

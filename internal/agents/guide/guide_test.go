@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // headOf stores files, of which "-> x" is a link to x.
@@ -29,20 +30,11 @@ func headOf(t *testing.T, files map[string]string) (blob.Store, blob.Digest) {
 			all = append(all, manifest.Entry{Path: name, Kind: manifest.Symlink, Target: to})
 			continue
 		}
-		ref, err := b.Put(t.Context(), strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ref := must.Get(b.Put(t.Context(), strings.NewReader(text)))(t)
 		all = append(all, manifest.Entry{Path: name, Kind: manifest.File, Size: ref.Size, Digest: ref.Digest})
 	}
-	tree, err := manifest.NewTree(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, err := tree.Store(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := must.Get(manifest.NewTree(all))(t)
+	head := must.Get(tree.Store(t.Context(), b))(t)
 	return b, head
 }
 
@@ -125,10 +117,7 @@ func TestText(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			b, head := headOf(t, tt.files)
-			g, err := Read(t.Context(), b, head)
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must.Get(Read(t.Context(), b, head))(t)
 			var got []string
 			if text := g.Text(); text != "" {
 				rest, ok := strings.CutPrefix(text, begins+terms+"\n")
@@ -195,10 +184,7 @@ func TestBounds(t *testing.T) {
 	told := func(files map[string]string) string {
 		t.Helper()
 		b, head := headOf(t, files)
-		g, err := Read(context.Background(), b, head)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Get(Read(context.Background(), b, head))(t)
 		if len(g.Skills) > MaxSkills || len(g.Below) > MaxBelow || len(g.Text()) > MaxListed+20_000 {
 			t.Errorf("%d skills, %d files below, %d bytes", len(g.Skills), len(g.Below), len(g.Text()))
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -33,23 +34,12 @@ func (t connTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 // slowest of the fastest tenth of each.
 func TestCallCost(t *testing.T) {
 	c := connect(t, server(t, "good", ""))
-	specs, _, err := c.Tools(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs, _ := must.Pair(c.Tools(t.Context()))(t)
 	i := slices.IndexFunc(specs, func(s tool.Spec) bool { return s.Name == "s__echo" })
-	table, err := tool.NewTable(connTool{c, specs[i]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := must.Get(tool.NewTable(connTool{c, specs[i]}))(t)
 	var argv []string
-	if err := json.Unmarshal([]byte(mcptest.Command("good")), &argv); err != nil {
-		t.Fatal(err)
-	}
-	alone, err := sdk.NewClient(&sdk.Implementation{Name: "alone"}, nil).Connect(t.Context(), &sdk.CommandTransport{Command: exec.Command(argv[0], argv[1:]...)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(mcptest.Command("good")), &argv))
+	alone := must.Get(sdk.NewClient(&sdk.Implementation{Name: "alone"}, nil).Connect(t.Context(), &sdk.CommandTransport{Command: exec.Command(argv[0], argv[1:]...)}, nil))(t)
 	defer alone.Close()
 
 	const calls = 500
@@ -65,9 +55,7 @@ func TestCallCost(t *testing.T) {
 		began = time.Now()
 		_, err := alone.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo", Arguments: json.RawMessage(args)})
 		theirs = append(theirs, time.Since(began))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	slices.Sort(ours)
 	slices.Sort(theirs)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -25,9 +26,7 @@ func TestElicit(t *testing.T) {
 		c := connect(t, server(t, kind, ""))
 		deploy := func(what string, ask func(context.Context, string, json.RawMessage) (string, json.RawMessage, error)) (string, error) {
 			args, err := json.Marshal(map[string]string{"text": what, "file": file})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			res, err := c.Call(t.Context(), "s__deploy", tool.Call{Args: args, Ask: ask})
 			body, _ := json.Marshal(res.Body)
 			return string(body), err
@@ -73,9 +72,7 @@ func TestElicit(t *testing.T) {
 func TestElicitAtOnce(t *testing.T) {
 	for kind, refused := range map[string]bool{"good": false, "former": true} {
 		c := connect(t, server(t, kind, ""))
-		if _, _, err := c.Tools(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Pair(c.Tools(t.Context()))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		hangs := filepath.Join(t.TempDir(), "hangs")
@@ -124,9 +121,7 @@ func TestElicitSecret(t *testing.T) {
 	for _, kind := range []string{"good", "former"} {
 		c := connect(t, server(t, kind, ""))
 		args, err := json.Marshal(map[string]string{"text": `{"type":"object","properties":{"dbPassWord":{"type":"string","title":"Your answer"}}}`})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		res, err := c.Call(t.Context(), "s__deploy", tool.Call{Args: args, Ask: func(_ context.Context, message string, _ json.RawMessage) (string, json.RawMessage, error) {
 			t.Errorf("%s: a person is asked %q", kind, message)
 			return "accept", json.RawMessage(`{"dbPassWord":"hunter2"}`), nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -97,24 +98,16 @@ func TestFlood(t *testing.T) {
 				case over != "HTTP":
 					s = server(t, "flood "+kind, ", call_ms: 60_000")
 				default:
-					l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {url: "+flooded(t, kind)+", call_ms: 60_000}\n"))
-					if err != nil {
-						t.Fatal(err)
-					}
+					l := must.Get(mcp.Parse("mcp.yaml", []byte("servers:\n  s: {url: "+flooded(t, kind)+", call_ms: 60_000}\n")))(t)
 					s = l.All()[0]
 				}
 				var box sandbox.Sandbox
 				if over == "sandbox" {
-					l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+mcptest.Command("flood "+kind)+", call_ms: 60_000}\n"))
-					if err != nil {
-						t.Fatal(err)
-					}
+					l := must.Get(mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+mcptest.Command("flood "+kind)+", call_ms: 60_000}\n")))(t)
 					s, box = l.All()[0], bare{}
 				}
 				c, err := s.Connect(t.Context(), os.Getenv, box)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				most := peak(t)
 				_, err = c.Call(t.Context(), "s__echo", tool.Call{Progress: func(string) {}})
 				c.Close()

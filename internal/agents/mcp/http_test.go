@@ -18,6 +18,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -32,9 +33,7 @@ func TestHTTPRequests(t *testing.T) {
 			ID     json.RawMessage
 			Method string
 		}
-		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, json.NewDecoder(r.Body).Decode(&m))
 		say := func(result string) { fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result) }
 		w.Header().Set("Content-Type", "application/json")
 		switch m.Method {
@@ -62,10 +61,7 @@ func TestHTTPRequests(t *testing.T) {
 	}))
 	defer srv.Close()
 	defer close(stop)
-	l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {url: "+srv.URL+", call_ms: 20_000}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(mcp.Parse("mcp.yaml", []byte("servers:\n  s: {url: "+srv.URL+", call_ms: 20_000}\n")))(t)
 	c := connect(t, l.All()[0])
 	if err := callAndClose(t, srv.URL, c); !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "did not take the answers to 64 of them") {
 		t.Error(err)
@@ -96,9 +92,7 @@ func TestHTTP(t *testing.T) {
 			return
 		}
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 		if bytes.Contains(body, []byte(`"name":"hang"`)) {
 			panic(http.ErrAbortHandler) // it breaks off without an answer
 		}
@@ -130,17 +124,12 @@ func TestHTTP(t *testing.T) {
 	dir := t.TempDir()
 	secret := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "token"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, "token"), []byte(text), 0o600))
 	}
 	secret("first-secret\n")
 	entry := func(path string) *mcp.Server {
 		t.Helper()
-		l, err := mcp.Parse(filepath.Join(dir, "mcp.yaml"), []byte("servers:\n  s: {url: "+srv.URL+path+", token: file:token, call_ms: 10_000}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(mcp.Parse(filepath.Join(dir, "mcp.yaml"), []byte("servers:\n  s: {url: "+srv.URL+path+", token: file:token, call_ms: 10_000}\n")))(t)
 		return l.All()[0]
 	}
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -17,17 +18,9 @@ import (
 func TestLeft(t *testing.T) {
 	pid := filepath.Join(t.TempDir(), "pid")
 	var argv []string
-	if err := json.Unmarshal([]byte(mcptest.Command("good")), &argv); err != nil {
-		t.Fatal(err)
-	}
-	line, err := json.Marshal(append([]string{"sh", "-c", `setsid sleep 30 & echo $! >"$0"; exec "$@"`, pid}, argv...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+string(line)+", where: host, call_ms: 20_000}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(mcptest.Command("good")), &argv))
+	line := must.Get(json.Marshal(append([]string{"sh", "-c", `setsid sleep 30 & echo $! >"$0"; exec "$@"`, pid}, argv...)))(t)
+	l := must.Get(mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+string(line)+", where: host, call_ms: 20_000}\n")))(t)
 	c := connect(t, l.All()[0])
 	t.Cleanup(func() {
 		if out, err := exec.Command("sh", "-c", `kill "$(cat "$0")"`, pid).CombinedOutput(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -26,19 +27,13 @@ func TestMain(m *testing.M) {
 // server returns the entry of a server beside the sandbox.
 func server(t *testing.T, kind, more string) *mcp.Server {
 	t.Helper()
-	l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+mcptest.Command(kind)+", where: host"+more+"}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+mcptest.Command(kind)+", where: host"+more+"}\n")))(t)
 	return l.All()[0]
 }
 
 func connect(t *testing.T, s *mcp.Server) *mcp.Conn {
 	t.Helper()
-	c, err := s.Connect(t.Context(), os.Getenv, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(s.Connect(t.Context(), os.Getenv, nil))(t)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -54,10 +49,7 @@ func call(c *mcp.Conn, name, args string) tool.Outcome {
 
 // TestTools: what a server offers, under our names, with the effects that it hints at.
 func TestTools(t *testing.T) {
-	specs, _, err := connect(t, server(t, "banner", "")).Tools(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	specs, _ := must.Pair(connect(t, server(t, "banner", "")).Tools(t.Context()))(t)
 	got := map[string]tool.Effect{}
 	for _, s := range specs {
 		got[s.Name] = s.Effect
@@ -112,9 +104,7 @@ func TestProgress(t *testing.T) {
 	said := make(chan string, 2)
 	res, err := c.Call(t.Context(), "s__slow", tool.Call{Args: json.RawMessage(`{"unless":"` + file + `"}`), Progress: func(text string) {
 		said <- text
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, os.WriteFile(file, nil, 0o600))
 	}})
 	if err != nil {
 		t.Fatalf("%v, %v", res, err)
@@ -186,9 +176,7 @@ func TestHostileMessages(t *testing.T) {
 		"deaf": "beyond the bound", "pages": "does not have the tool s__echo",
 	} {
 		c, err := server(t, kind, "").Connect(t.Context(), os.Getenv, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		err = callAndClose(t, kind, c)
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("%s: %v; want %q", kind, err, says)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // authorizer is an authorization server and the MCP server that it protects: metadata
@@ -63,9 +64,7 @@ func newAuthorizer(t *testing.T) *authorizer {
 	answer := func(w http.ResponseWriter, status int, v any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		if err := json.NewEncoder(w).Encode(v); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, json.NewEncoder(w).Encode(v))
 	}
 	mux.HandleFunc("/.well-known/oauth-protected-resource/mcp", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, map[string]any{"resource": a.srv.URL + "/mcp", "authorization_servers": []string{a.srv.URL}, "scopes_supported": []string{"tools"}})
@@ -80,9 +79,7 @@ func newAuthorizer(t *testing.T) *authorizer {
 	})
 	mux.HandleFunc("/register", func(w http.ResponseWriter, r *http.Request) {
 		var meta map[string]any
-		if err := json.NewDecoder(r.Body).Decode(&meta); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, json.NewDecoder(r.Body).Decode(&meta))
 		meta["client_id"] = "registered"
 		answer(w, http.StatusCreated, meta)
 	})
@@ -98,9 +95,7 @@ func newAuthorizer(t *testing.T) *authorizer {
 		http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
 	})
 	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
-		if err := r.ParseForm(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, r.ParseForm())
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.grants = append(a.grants, r.PostForm.Get("grant_type"))
@@ -150,10 +145,7 @@ func (a *authorizer) asked() []string {
 // entry is the entry of the server with settings of oauth.
 func (a *authorizer) entry(dir, oauth string) *mcp.Server {
 	a.t.Helper()
-	l, err := mcp.Parse(filepath.Join(dir, "mcp.yaml"), []byte("servers:\n  s: {url: "+a.srv.URL+"/mcp, oauth: {"+oauth+"}}\n"))
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	l := must.Get(mcp.Parse(filepath.Join(dir, "mcp.yaml"), []byte("servers:\n  s: {url: "+a.srv.URL+"/mcp, oauth: {"+oauth+"}}\n")))(a.t)
 	return l.All()[0]
 }
 
@@ -228,9 +220,7 @@ func TestLogin(t *testing.T) {
 			if c, err := s.Connect(t.Context(), os.Getenv, nil); err == nil || !strings.Contains(err.Error(), `run "rath mcp login s"`) {
 				t.Errorf("before the login: %v", errorOf(c, err))
 			}
-			if err := s.Login(t.Context(), os.Getenv, a.browser); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Login(t.Context(), os.Getenv, a.browser))
 			fi, err := os.Stat(filepath.Join(dir, "s.login.json"))
 			if err != nil || fi.Mode().Perm() != 0o600 {
 				t.Fatalf("%v, %v", fi, err)
@@ -305,9 +295,7 @@ func TestBadLogins(t *testing.T) {
 func TestLoginOfSeveral(t *testing.T) {
 	a := newAuthorizer(t)
 	dir := t.TempDir()
-	if err := a.entry(dir, "login: f").Login(t.Context(), os.Getenv, a.browser); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, a.entry(dir, "login: f").Login(t.Context(), os.Getenv, a.browser))
 	a.revoke()
 	var all sync.WaitGroup
 	for range 8 {
@@ -323,9 +311,7 @@ func TestLoginOfSeveral(t *testing.T) {
 	if got, want := a.asked(), []string{"authorization_code", "refresh_token"}; !slices.Equal(got, want) {
 		t.Errorf("asked for %v, want %v", got, want)
 	}
-	if err := os.Chmod(filepath.Join(dir, "f"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(filepath.Join(dir, "f"), 0o644))
 	c, err := a.entry(dir, "login: f").Connect(t.Context(), os.Getenv, nil)
 	if err = errorOf(c, err); err == nil || !strings.Contains(err.Error(), "chmod 600") || strings.Contains(err.Error(), dir) {
 		t.Errorf("a file that others read: %v", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/agents/mcp"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -61,10 +62,7 @@ func at(t *testing.T, answer func(http.ResponseWriter, request)) *mcp.Server {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {url: "+srv.URL+"}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(mcp.Parse("mcp.yaml", []byte("servers:\n  s: {url: "+srv.URL+"}\n")))(t)
 	return l.All()[0]
 }
 

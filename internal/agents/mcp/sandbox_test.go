@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/agents/mcp"
 	"github.com/rathcluster/rath/internal/testkit/mcptest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -47,10 +48,7 @@ func TestSaidInSandbox(t *testing.T) {
 	const secret = "hidden-hidden"
 	env := func(name string) string { return map[string]string{"SECRET": secret, "PATH": os.Getenv("PATH")}[name] }
 	start := func(command string) (*mcp.Conn, error) {
-		l, err := mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+command+", where: sandbox, env: [SECRET, PATH]}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+command+", where: sandbox, env: [SECRET, PATH]}\n")))(t)
 		return l.All()[0].Connect(t.Context(), env, bare{})
 	}
 	for command, want := range map[string]string{
@@ -62,17 +60,12 @@ func TestSaidInSandbox(t *testing.T) {
 			t.Errorf("%s: %v; want %q", command, err, want)
 		}
 	}
-	c, err := start(mcptest.Command("good"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(start(mcptest.Command("good")))(t)
 	if o := call(c, "s__echo", `{"text":"hi"}`); string(o.Body) != `{"text":"you said hi"}` {
 		t.Errorf("%s, %v", o.Body, o.Err)
 	}
 	if o := call(c, "s__die", "{}"); o.Err == nil || !strings.Contains(o.Err.Error(), "exited with code 3") {
 		t.Errorf("%v", o.Err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, c.Close())
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -72,16 +73,12 @@ func TestFindAgainstReference(t *testing.T) {
 	for range 600 {
 		uri := fmt.Sprintf("memory://agent/n%d", rng.IntN(80))
 		if rng.IntN(4) == 0 {
-			if err := m.Delete(t.Context(), uri); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, m.Delete(t.Context(), uri))
 			delete(want, uri)
 			continue
 		}
 		want[uri] = text(1 + rng.IntN(30))
-		if err := m.Write(t.Context(), uri, want[uri], memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Write(t.Context(), uri, want[uri], memory.Origin{}))
 	}
 	analyse := func(text string, query bool) (terms []string) {
 		scan(text, query, func(term string, _, _ int) { terms = append(terms, term) })
@@ -102,10 +99,7 @@ func TestFindAgainstReference(t *testing.T) {
 				expect[uris[i]] = int64(math.Round(s * 1e6))
 			}
 		}
-		hits, err := m.Find(t.Context(), memory.Query{Text: query, Limit: memory.MaxLimit})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hits := must.Get(m.Find(t.Context(), memory.Query{Text: query, Limit: memory.MaxLimit}))(t)
 		got := make(map[string]int64)
 		for i, h := range hits {
 			got[h.URI] = h.Score
@@ -118,9 +112,7 @@ func TestFindAgainstReference(t *testing.T) {
 			t.Errorf("%q: scores (-reference +index):\n%s", query, diff)
 		}
 	}
-	if err := m.Delete(t.Context(), "memory://"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Delete(t.Context(), "memory://"))
 	if n := len(m.ix.postings); n != 0 || m.ix.total != 0 {
 		t.Errorf("an emptied index holds %d terms and counts %d", n, m.ix.total)
 	}

@@ -3,6 +3,7 @@ package notebook
 import (
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -22,19 +23,14 @@ func TestOtherForms(t *testing.T) {
 		"english": "We cooperate with the harbour office",
 	}
 	for name, text := range notes {
-		if err := m.Write(t.Context(), "memory://user/"+name, text, memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Write(t.Context(), "memory://user/"+name, text, memory.Origin{}))
 	}
 	for query, want := range map[string]string{
 		"Rechnungsadresse": "german", "зеленая коробка": "russian", "serwer": "polish", "contraseña": "spanish",
 		"sauvegarde quotidienne": "french", "palvelin": "finnish", "toplantı": "turkish",
 		"copper": "", "harbinger": "", "office harbours": "english", "пол": "",
 	} {
-		hits, err := m.Find(t.Context(), memory.Query{Text: query, Limit: 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hits := must.Get(m.Find(t.Context(), memory.Query{Text: query, Limit: 3}))(t)
 		got := ""
 		if len(hits) > 0 {
 			got = hits[0].URI[len("memory://user/"):]

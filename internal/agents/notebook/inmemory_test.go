@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/agents/notebook"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/memorytest"
 )
@@ -23,9 +24,7 @@ func TestMaxNotes(t *testing.T) {
 	t.Parallel()
 	m := notebook.New(&notebook.Options{MaxNotes: 2})
 	for _, name := range []string{"a", "b", "a"} {
-		if err := m.Write(t.Context(), "memory://user/"+name, "text", memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Write(t.Context(), "memory://user/"+name, "text", memory.Origin{}))
 	}
 	if err := m.Write(t.Context(), "memory://user/c", "text", memory.Origin{}); !errors.Is(err, memory.ErrFull) {
 		t.Errorf("third note: error %v, want ErrFull", err)
@@ -36,9 +35,7 @@ func TestMaxNotes(t *testing.T) {
 	if err := m.Write(t.Context(), "memory://user/b", "replaced", memory.Origin{}); err != nil {
 		t.Errorf("replacing in a full store: %v", err)
 	}
-	if err := m.Delete(t.Context(), "memory://user/a"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Delete(t.Context(), "memory://user/a"))
 	if err := m.Write(t.Context(), "memory://user/c", "text", memory.Origin{}); err != nil {
 		t.Errorf("after a delete: %v", err)
 	}
@@ -52,9 +49,7 @@ func TestBefore(t *testing.T) {
 	var calls int
 	var next error
 	m := notebook.New(&notebook.Options{Before: func(notebook.Change) error { calls++; return next }})
-	if err := m.Write(t.Context(), "memory://user/a", "one", memory.Origin{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Write(t.Context(), "memory://user/a", "one", memory.Origin{}))
 	next = refuse
 	if err := m.Write(t.Context(), "memory://user/a", "one", memory.Origin{}); err != nil || calls != 1 {
 		t.Errorf("the same text again: error %v, %d changes, want one", err, calls)
@@ -75,10 +70,7 @@ func TestBefore(t *testing.T) {
 
 func TestURIs(t *testing.T) {
 	t.Parallel()
-	a, err := notebook.NoteURI(notebook.User, "preferences/ui", "run-1/2.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(notebook.NoteURI(notebook.User, "preferences/ui", "run-1/2.0"))(t)
 	again, _ := notebook.NoteURI(notebook.User, "preferences/ui", "run-1/2.0")
 	other, _ := notebook.NoteURI(notebook.User, "preferences/ui", "run-1/2.1")
 	if a != again || a == other || !strings.HasPrefix(a, "memory://user/memories/preferences/ui/") {
@@ -170,17 +162,13 @@ func BenchmarkFind(b *testing.B) {
 		m := notebook.New(nil)
 		texts := corpus(n)
 		for i, text := range texts {
-			if err := m.Write(b.Context(), fmt.Sprintf("memory://agent/%d", i), text, memory.Origin{}); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, m.Write(b.Context(), fmt.Sprintf("memory://agent/%d", i), text, memory.Origin{}))
 		}
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				words := strings.Fields(texts[i%n])
-				if _, err := m.Find(b.Context(), memory.Query{Text: strings.Join(words[:4], " ")}); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(m.Find(b.Context(), memory.Query{Text: strings.Join(words[:4], " ")}))(b)
 			}
 		})
 	}
@@ -191,9 +179,7 @@ func BenchmarkWrite(b *testing.B) {
 	texts := corpus(1_000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if err := m.Write(b.Context(), fmt.Sprintf("memory://agent/%d", i%10_000), texts[i*7%1_000], memory.Origin{}); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, m.Write(b.Context(), fmt.Sprintf("memory://agent/%d", i%10_000), texts[i*7%1_000], memory.Origin{}))
 	}
 }
 
@@ -219,9 +205,7 @@ func TestJSONSize(t *testing.T) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(text.String()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, enc.Encode(text.String()))
 	if got, want := notebook.JSONSize(text.String()), b.Len()-len("\"\"\n"); got != want {
 		t.Errorf("%d bytes, want %d", got, want)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -52,9 +53,7 @@ func TestOpenRathScores(t *testing.T) {
 	t.Parallel()
 	m := New(nil)
 	for uri, text := range golden.notes {
-		if err := m.Write(t.Context(), uri, text, memory.Origin{Run: "r"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Write(t.Context(), uri, text, memory.Origin{Run: "r"}))
 	}
 	for _, tt := range golden.queries {
 		tt.query.Scores = memory.ScoresOpenRath
@@ -62,10 +61,7 @@ func TestOpenRathScores(t *testing.T) {
 			"find": func() ([]memory.Hit, error) { return m.Find(t.Context(), tt.query) },
 			"near": func() ([]memory.Hit, error) { return m.FindNear(t.Context(), tt.query, Vector{}) },
 		} {
-			hits, err := find()
-			if err != nil {
-				t.Fatal(err)
-			}
+			hits := must.Get(find())(t)
 			var got []string
 			for _, h := range hits {
 				got = append(got, fmt.Sprintf("%s %d", strings.TrimPrefix(h.URI, "memory://user/"), h.Score))
@@ -89,14 +85,9 @@ func TestOpenRathOrder(t *testing.T) {
 	t.Parallel()
 	m := New(nil)
 	for _, uri := range []string{"memory://user/a", "memory://user/a-b", "memory://user/a/z", "memory://user/ab", "memory://agent/z", "memory://session/s/x"} {
-		if err := m.Write(t.Context(), uri, "\n same "+strings.Repeat("ä", 250), memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Write(t.Context(), uri, "\n same "+strings.Repeat("ä", 250), memory.Origin{}))
 	}
-	hits, err := m.Find(t.Context(), memory.Query{Text: "same", Scores: memory.ScoresOpenRath})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hits := must.Get(m.Find(t.Context(), memory.Query{Text: "same", Scores: memory.ScoresOpenRath}))(t)
 	var got []string
 	for _, h := range hits {
 		got = append(got, h.URI)
@@ -129,9 +120,7 @@ func TestOpenRathAgainstReference(t *testing.T) {
 		uris = append(uris, fmt.Sprintf("memory://agent/n%02d", i))
 		body := text(rng.IntN(20))
 		docs = append(docs, asciiWords(body))
-		if err := m.Write(t.Context(), uris[i], body, memory.Origin{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, m.Write(t.Context(), uris[i], body, memory.Origin{}))
 	}
 	for range 40 {
 		query := text(1 + rng.IntN(5))
@@ -141,10 +130,7 @@ func TestOpenRathAgainstReference(t *testing.T) {
 				want[uris[i]] = int64(math.Round(s * 1e6))
 			}
 		}
-		hits, err := m.Find(t.Context(), memory.Query{Text: query, Limit: memory.MaxLimit, Scores: memory.ScoresOpenRath})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hits := must.Get(m.Find(t.Context(), memory.Query{Text: query, Limit: memory.MaxLimit, Scores: memory.ScoresOpenRath}))(t)
 		got := map[string]int64{}
 		for _, h := range hits {
 			got[h.URI] = h.Score

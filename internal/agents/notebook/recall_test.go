@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -32,9 +33,7 @@ func TestRecall(t *testing.T) {
 			text, answer, _ := strings.Cut(text, " => ")
 			questions = append(questions, question{text, answer})
 		} else if name, text, ok := strings.Cut(line, ": "); ok && line[0] != '#' {
-			if err := m.Write(t.Context(), "memory://user/"+name, text, memory.Origin{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, m.Write(t.Context(), "memory://user/"+name, text, memory.Origin{}))
 			names = append(names, name)
 			docs = append(docs, asciiWords(text))
 		}
@@ -58,10 +57,7 @@ func TestRecall(t *testing.T) {
 	}
 	var ours, reference quality
 	for _, q := range questions {
-		hits, err := m.Find(t.Context(), memory.Query{Text: q.text, Limit: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hits := must.Get(m.Find(t.Context(), memory.Query{Text: q.text, Limit: 10}))(t)
 		rank := slices.IndexFunc(hits, func(h memory.Hit) bool { return h.URI == "memory://user/"+q.answer })
 		if rank != 0 {
 			t.Logf("%q: rank %d, best %v", q.text, rank, hits[:min(1, len(hits))])

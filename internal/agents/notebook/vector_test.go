@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -19,10 +20,7 @@ func vectorOf(tb testing.TB, model string, rng *rand.Rand, dimensions int) Vecto
 	for i := range of {
 		of[i] = float32(rng.NormFloat64())
 	}
-	v, err := NewVector(model, of)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	v := must.Get(NewVector(model, of))(tb)
 	return v
 }
 
@@ -53,10 +51,7 @@ func TestNear(t *testing.T) {
 	}
 	m.Apply(Change{Puts: puts})
 	for _, under := range []string{"memory://user", "memory://user/b"} {
-		dir, err := ParseDir(under)
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := must.Get(ParseDir(under))(t)
 		var order []string
 		for uri, cosine := range want {
 			if cosine > 0 && below(uri, dir) {
@@ -74,9 +69,7 @@ func TestNear(t *testing.T) {
 			t.Errorf("below %s %d were found", under, len(found))
 		}
 	}
-	if err := m.Delete(t.Context(), "memory://user/a"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, m.Delete(t.Context(), "memory://user/a"))
 	bytes, any := m.Vectors("a")
 	if _, other := m.Vectors("b"); bytes != 50*120+50*124 || !any || other {
 		t.Errorf("%d bytes of vectors are left, of a %v, of b %v", bytes, any, other)
@@ -153,8 +146,6 @@ func BenchmarkFindNear(b *testing.B) {
 	asked := vectorOf(b, "a", rng, 384)
 	for i := 0; b.Loop(); i++ {
 		q := memory.Query{Text: fmt.Sprintf("w%d w%d w%d w%d", 3+i%40, 40+i%400, 900+i%900, 5000+i%5000)}
-		if _, err := m.FindNear(b.Context(), q, asked); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(m.FindNear(b.Context(), q, asked))(b)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
@@ -19,9 +20,7 @@ func TestMemoryKeys(t *testing.T) {
 	var log commitlog.Memory
 	want := []session.Key{{Tenant: "a", ID: "2"}, {Tenant: "a", ID: "s"}, {Tenant: "b", ID: "s"}}
 	for _, i := range []int{2, 0, 1} {
-		if _, err := log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(want[i], commitlog.Position{}, session.ChunkEvent(session.UserText("x")))); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(want[i], commitlog.Position{}, session.ChunkEvent(session.UserText("x")))))(t)
 	}
 	if diff := cmp.Diff(want, log.Keys()); diff != "" {
 		t.Error(diff)

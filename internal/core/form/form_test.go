@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/form"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 type inner struct {
@@ -122,10 +123,7 @@ func valueOf(t *testing.T, r *rand.Rand, of reflect.Type) string {
 	}
 	v := reflect.New(of).Elem()
 	fill(r, v)
-	text, err := json.Marshal(v.Interface())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(v.Interface()))(t)
 	return string(text)
 }
 

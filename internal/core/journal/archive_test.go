@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -16,22 +17,15 @@ import (
 func TestArchived(t *testing.T) {
 	log := &commitlog.Memory{}
 	store := journal.NewStore(log, nil)
-	g, err := store.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: &journal.Task{ID: "r1", Workflow: "w", Session: home}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(store.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: &journal.Task{ID: "r1", Workflow: "w", Session: home}}))(t)
 	end := ev(t, journal.KindEnded, journal.Ended{Attempt: g.Attempt, Run: "r1", State: run.Failed, Workflow: "w"})
-	if _, err := store.Commit(t.Context(), journal.Batch{Session: home, Run: "r1", Attempt: g.Attempt, Path: "end", Events: []session.Event{end}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(store.Commit(t.Context(), journal.Batch{Session: home, Run: "r1", Attempt: g.Attempt, Path: "end", Events: []session.Event{end}}))(t)
 	for _, archived := range []bool{true, false} {
 		sig := journal.Signal{To: home, Restore: &commitlog.Restoration{By: "ana"}}
 		if archived {
 			sig = journal.Signal{To: home, Archive: &commitlog.Archival{By: "ana", File: "a.json"}}
 		}
-		if err := store.Apply(t.Context(), sig); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, store.Apply(t.Context(), sig))
 		values := journal.NewValues(log)
 		if v, err := values.At(t.Context(), session.Ref{Key: home}); err != nil || (v.Archived() != nil) != archived {
 			t.Errorf("archived %v, %v; want %v", v.Archived(), err, archived)

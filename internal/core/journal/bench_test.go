@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -27,19 +28,12 @@ func BenchmarkActivation(b *testing.B) {
 			load(b, plainLog{log}, NewValues(plainLog{log}), int(w.At().Seq))
 		}
 	})
-	if err := save(b.Context(), log, w); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, save(b.Context(), log, w))
 	for i := range 10 {
 		e := session.ChunkEvent(session.UserText(fmt.Sprint("more ", i)))
-		if _, err := w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: run.Path(fmt.Sprint("x", i)), Base: w.Session().Ref().Version, Events: []session.Event{e}}, fromMillis(1_800_000_000_000)); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: run.Path(fmt.Sprint("x", i)), Base: w.Session().Ref().Version, Events: []session.Event{e}}, fromMillis(1_800_000_000_000)))(b)
 		c, _ := w.Take()
-		at, err := log.Append(b.Context(), w.At(), c)
-		if err != nil {
-			b.Fatal(err)
-		}
+		at := must.Get(log.Append(b.Context(), w.At(), c))(b)
 		w.Committed(at)
 	}
 	b.Run("snapshot", func(b *testing.B) {
@@ -61,15 +55,11 @@ func BenchmarkSnapshot(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			log := &counting{Memory: &commitlog.Memory{}}
 			w := long(b, log, longKey, n)
-			if err := save(b.Context(), log, w); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, save(b.Context(), log, w))
 			log.bytes = 0
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := save(b.Context(), log, w); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, save(b.Context(), log, w))
 			}
 			b.ReportMetric(float64(log.bytes)/float64(b.N), "bytes/op")
 		})
@@ -92,14 +82,9 @@ func BenchmarkStep(b *testing.B) {
 					session.ChunkEvent(session.AssistantText("the quick brown fox")),
 					event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "0123456789abcdef", Kind: StepModel, Name: "writer", Path: p, Row: true, Run: "r"}),
 				}
-				if _, err := w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: p, Base: w.Session().Ref().Version, Events: events}, fromMillis(1_800_000_000_000)); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: p, Base: w.Session().Ref().Version, Events: events}, fromMillis(1_800_000_000_000)))(b)
 				c, _ := w.Take()
-				at, err := log.Append(b.Context(), w.At(), c)
-				if err != nil {
-					b.Fatal(err)
-				}
+				at := must.Get(log.Append(b.Context(), w.At(), c))(b)
 				w.Committed(at)
 			}
 		})

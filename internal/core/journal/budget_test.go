@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -93,9 +94,7 @@ func branch(t *testing.T, r *rand.Rand, limit run.Budget, depth int) (used sessi
 func TestBudgetLimits(t *testing.T) {
 	a := journal.Account{Limit: run.Budget{Tokens: 100}}
 	a, err := a.Reserve(60)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if a, err = a.Reserve(60); err != nil { // the last call may exceed it
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -17,17 +18,10 @@ func TestAround(t *testing.T) {
 	k := session.Key{Tenant: session.DefaultTenant, ID: "home"}
 	task := journal.Task{ID: "r", Workflow: "w", Session: k}
 	g, err := s.Claim(t.Context(), journal.Claim{Session: k, Home: k, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, p := range []run.Path{"0", "end.branches"} {
-		e, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Run: "r", Attempt: g.Attempt, Path: p, Kind: journal.StepDo})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Commit(t.Context(), journal.Batch{Session: k, Run: "r", Attempt: g.Attempt, Path: p, Events: []session.Event{e}}); err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Run: "r", Attempt: g.Attempt, Path: p, Kind: journal.StepDo}))(t)
+		must.Get(s.Commit(t.Context(), journal.Batch{Session: k, Run: "r", Attempt: g.Attempt, Path: p, Events: []session.Event{e}}))(t)
 	}
 	around, err := journal.NewValues(&log).Recorded(t.Context(), k, "r")
 	if err != nil || !around.Journal.Has("end.branches") {

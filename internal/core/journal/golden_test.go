@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,17 +24,10 @@ func golden(t *testing.T, name string, got []byte) []byte {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", name)
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, got, 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(path))(t)
 	want = bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s differs (-file +now):\n%s", name, diff)
@@ -86,10 +80,7 @@ func play(t *testing.T) *theatre {
 	claim(branch, Claim{Home: home, Run: "r1", Attempt: 1, Root: "home", Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: "r1", Step: "1"}})
 	commit(branch, "r1", "2", nil, chunk, event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepModel, Name: "a", Path: "2", Row: true, Run: "r1"}))
 	b := h.writer(branch).Session()
-	j, err := session.JoinOf(h.writer(home).Session(), session.JoinAdopt, "good", 0, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := must.Get(session.JoinOf(h.writer(home).Session(), session.JoinAdopt, "good", 0, b))(t)
 	bl, _ := b.Link()
 	commit(home, "r1", "3", nil, session.JoinedEvent(j), event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepJoin, Name: session.JoinAdopt, Links: []session.Link{bl}, Path: "3", Run: "r1"}))
 	commit(branch, "r1", "", nil, session.ClosedEvent(session.Closing{By: home, State: session.ClosedAdopted}))
@@ -178,9 +169,7 @@ func TestGolden(t *testing.T) {
 	kinds := map[string]bool{}
 	for _, k := range h.log.Keys() {
 		for e, err := range h.log.Read(t.Context(), k, commitlog.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			stored.WriteString(e.Raw + "\n")
 			for _, ev := range e.Commit.Events {
 				kinds[ev.Kind] = true
@@ -201,13 +190,9 @@ func TestGolden(t *testing.T) {
 
 	// A snapshot that this fold version wrote once is still the same state.
 	s, err := old.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	state := golden(t, fmt.Sprintf("fold%d.snapshot.json", foldVersion), append(s.state, '\n'))
-	if err := log.Save(t.Context(), home, old.At(), state); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, log.Save(t.Context(), home, old.At(), state))
 	again, err := LoadStateMachine(t.Context(), log, NewValues(log), home, "reader")
 	if err != nil || again.SinceSnapshot() != 0 {
 		t.Fatalf("the old snapshot is not used: %d commits folded, %v; raise foldVersion if it cannot be", again.SinceSnapshot(), err)
@@ -221,25 +206,15 @@ func (h *theatre) reads(t *testing.T, file []byte, name string) (*commitlog.Memo
 	log := &commitlog.Memory{}
 	for line := range bytes.Lines(file) {
 		c, err := commitlog.Decode(bytes.TrimSuffix(line, []byte("\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		last, err := log.Last(t.Context(), c.Key)
 		if err != nil && c.Seq > 1 {
 			t.Fatal(err)
 		}
-		if _, err := log.Append(t.Context(), last.At, c); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(log.Append(t.Context(), last.At, c))(t)
 	}
-	old, err := LoadStateMachine(t.Context(), log, NewValues(log), h.keys[0], "reader")
-	if err != nil {
-		t.Fatal(err)
-	}
-	projection, err := json.MarshalIndent(tokenless(h.show(old)), "", "\t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(LoadStateMachine(t.Context(), log, NewValues(log), h.keys[0], "reader"))(t)
+	projection := must.Get(json.MarshalIndent(tokenless(h.show(old)), "", "\t"))(t)
 	golden(t, name, append(projection, '\n'))
 	return log, old
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -47,14 +48,8 @@ func TestMadeFacts(t *testing.T) {
 		if (e.Made() != nil) != made {
 			t.Errorf("%s is made of %v", e.Kind, e.Made())
 		}
-		got, err := payload(e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := payload(e.Of(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(payload(e))(t)
+		want := must.Get(payload(e.Of(nil)))(t)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s differs (-stored +made):\n%s", e.Kind, diff)
 		}

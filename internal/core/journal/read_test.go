@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/core/canonical"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -18,10 +19,7 @@ func TestReadIsQuick(t *testing.T) {
 		&FanOut{Branches: []FanOutBranch{{}}}, &CacheWarmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &Settled{Parent: &Ancestor{}}, &StepStarted{},
 		&StepCompleted{Links: []session.Link{{}}},
 	} {
-		data, err := canonical.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(canonical.Marshal(v))(t)
 		read := func(with func(into any) error) float64 {
 			return testing.AllocsPerRun(10, func() {
 				if err := with(reflect.New(reflect.TypeOf(v).Elem()).Interface()); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -47,12 +48,9 @@ func TestRecorded(t *testing.T) {
 		log := &slowLog{}
 		store := NewStore(log, &StoreOptions{Incarnation: "n1"})
 		k := session.Key{Tenant: "t", ID: "s1"}
-		g, err := store.Claim(t.Context(), Claim{
+		g := must.Get(store.Claim(t.Context(), Claim{
 			Session: k, Home: k, Run: "r1", Task: &Task{ID: "r1", Workflow: "w", Session: k}, Open: session.Opening{Kind: session.OpenLeaf},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		values := NewValues(log)
 		if _, err := values.Recorded(t.Context(), k, "r2"); !errors.Is(err, run.ErrUnknownRun) {
 			t.Errorf("a run that the log does not hold: %v", err)
@@ -66,9 +64,7 @@ func TestRecorded(t *testing.T) {
 			for i := range steps {
 				path := run.Path(fmt.Sprint(i))
 				done, err := NewEvent(KindStepCompleted, StepCompleted{Attempt: 1, Kind: StepDo, Name: "step", Path: path, Run: "r1", Value: "1"})
-				if err != nil {
-					t.Error(err)
-				}
+				must.Report(t, err)
 				a, err := store.Commit(t.Context(), Batch{Session: k, Run: "r1", Attempt: 1, Path: path, Base: at.Ref().Version, Events: []session.Event{done}})
 				if err != nil {
 					t.Error(err)

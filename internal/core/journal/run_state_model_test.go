@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -123,17 +124,13 @@ func TestRunStateModel(t *testing.T) {
 			var folded RunState
 			events := map[run.ID][]modelEvent{}
 			for e, err := range h.log.Read(t.Context(), k, commitlog.Position{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if err := folded.Fold(k, Facts(e.Commit)); err != nil {
 					t.Fatalf("seed %d: commit %d of %s: %v", seed, e.Commit.Seq, k, err)
 				}
 				for _, ev := range e.Commit.Events {
 					m := modelEvent{Kind: ev.Kind}
-					if err := json.Unmarshal([]byte(ev.Data), &m.Body); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, json.Unmarshal([]byte(ev.Data), &m.Body))
 					id := m.Body.Run + m.Body.Task.Run // one of them is empty
 					events[id] = append(events[id], m)
 				}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -81,10 +82,7 @@ func (w *watcher) event(c commitlog.Commit, e session.Event) {
 		queue[id] = true
 	}
 	if e.Kind == KindEnded {
-		v, err := Decode[Ended](e)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		v := must.Get(Decode[Ended](e))(w.t)
 		if w.ends[v.Run]++; w.ends[v.Run] > 1 {
 			w.t.Fatalf("commit %d: %s ends twice", c.Seq, v.Run)
 		}
@@ -109,9 +107,7 @@ func TestStates(t *testing.T) {
 		for _, k := range h.log.Keys() {
 			w := watcher{t: t, key: k, states: map[run.ID]run.State{}, seen: map[run.ID]Record{}, steps: map[string]uint64{}, ends: map[run.ID]int{}, moves: moves}
 			for e, err := range h.log.Read(t.Context(), k, commitlog.Position{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if e.Commit.Epoch < w.epoch || e.Commit.Epoch == 0 {
 					t.Fatalf("commit %d of %s has epoch %d after %d", e.At.Seq, k, e.Commit.Epoch, w.epoch)
 				}
@@ -168,9 +164,7 @@ func FuzzFold(f *testing.F) {
 	for _, k := range h.log.Keys() {
 		var script strings.Builder
 		for e, err := range h.log.Read(f.Context(), k, commitlog.Position{}) {
-			if err != nil {
-				f.Fatal(err)
-			}
+			must.Do(f, err)
 			for _, ev := range e.Commit.Events {
 				if ev.Kind != session.KindChunk {
 					fmt.Fprintln(&script, ev.Kind, ev.Data)
@@ -195,9 +189,7 @@ func FuzzFold(f *testing.F) {
 			kind, data, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 			e := session.Event{Kind: kind, Schema: 1, Data: data, Time: time.UnixMilli(1).UTC()}
 			before, err := json.Marshal(w.state.wireForTest())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			changes, err := w.plan(w.value, []session.Event{e})
 			if err == nil {
 				w.apply(changes)
@@ -213,14 +205,9 @@ func FuzzFold(f *testing.F) {
 			r.copy()
 		}
 		w.settle(commitlog.Position{Seq: 2})
-		s, err := w.Snapshot()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(w.Snapshot())(t)
 		log := &commitlog.Memory{}
-		if err := s.Save(t.Context(), log); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Save(t.Context(), log))
 		if got := NewValues(log).restore(t.Context(), log, k); got == nil {
 			t.Fatal("the snapshot cannot be read")
 		} else if a, b := mustJSON(t, w.state.wireForTest()), mustJSON(t, got.state.wireForTest()); a != b {
@@ -231,10 +218,7 @@ func FuzzFold(f *testing.F) {
 
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(json.Marshal(v))(t)
 	return string(b)
 }
 

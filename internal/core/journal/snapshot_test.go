@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -22,14 +23,8 @@ type plainLog struct{ commitlog.Log }
 
 func (h *theatre) compare(k session.Key, what string) {
 	h.t.Helper()
-	want, err := LoadStateMachine(h.t.Context(), plainLog{h.log}, NewValues(plainLog{h.log}), k, "reader")
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	got, err := LoadStateMachine(h.t.Context(), h.log, NewValues(h.log), k, "reader")
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	want := must.Get(LoadStateMachine(h.t.Context(), plainLog{h.log}, NewValues(plainLog{h.log}), k, "reader"))(h.t)
+	got := must.Get(LoadStateMachine(h.t.Context(), h.log, NewValues(h.log), k, "reader"))(h.t)
 	h.same(want, got, what)
 	h.same(want, h.writer(k), what+" of the live writer")
 }
@@ -68,9 +63,7 @@ func TestSnapshotOfAnyHistory(t *testing.T) {
 			for i := range 500 {
 				h.act()
 				if k, _ := pick(h.r, h.keys); h.r.IntN(12) == 0 {
-					if err := save(t.Context(), h.log, h.writer(k)); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, save(t.Context(), h.log, h.writer(k)))
 					if n := h.writer(k).SinceSnapshot(); n != 0 {
 						t.Fatalf("%d commits since a snapshot that was just taken", n)
 					}
@@ -135,14 +128,9 @@ func long(t testing.TB, log commitlog.Log, k session.Key, n int) *StateMachine {
 	now := fromMillis(1_700_000_000_000)
 	step := func(decide func() error) {
 		t.Helper()
-		if err := decide(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, decide())
 		c, _ := w.Take()
-		at, err := log.Append(context.Background(), w.At(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := must.Get(log.Append(context.Background(), w.At(), c))(t)
 		w.Committed(at)
 	}
 	step(func() error {
@@ -178,26 +166,16 @@ func TestSnapshotCost(t *testing.T) {
 	cost := func(n int) int {
 		log := &counting{Memory: &commitlog.Memory{}}
 		w := long(t, log, longKey, n)
-		if err := save(t.Context(), log, w); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, save(t.Context(), log, w))
 		before := log.bytes
 		for i := range 40 { // turns, with a snapshot after each fourth
 			e := session.ChunkEvent(session.UserText(fmt.Sprint("more ", i)))
-			_, err := w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: run.Path(fmt.Sprint("x", i)), Base: w.Session().Ref().Version, Events: []session.Event{e}}, fromMillis(1_800_000_000_000))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Get(w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: run.Path(fmt.Sprint("x", i)), Base: w.Session().Ref().Version, Events: []session.Event{e}}, fromMillis(1_800_000_000_000)))(t)
 			c, _ := w.Take()
-			at, err := log.Append(t.Context(), w.At(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			at := must.Get(log.Append(t.Context(), w.At(), c))(t)
 			w.Committed(at)
 			if i%4 == 3 {
-				if err := save(t.Context(), log, w); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, save(t.Context(), log, w))
 			}
 		}
 		for digest, n := range log.saved {
@@ -219,9 +197,7 @@ func TestSnapshotOfFork(t *testing.T) {
 	log := &counting{Memory: &commitlog.Memory{}}
 	values := NewValues(log)
 	w := long(t, log, longKey, 3000)
-	if err := save(t.Context(), log, w); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, save(t.Context(), log, w))
 	values.Keep(w.Session())
 	before := log.bytes
 	parent := w
@@ -235,18 +211,11 @@ func TestSnapshotOfFork(t *testing.T) {
 			Open:   session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}},
 			Events: []session.Event{session.ChunkEvent(session.UserText("mine"))},
 		}
-		if _, err := child.Claim(c, fromMillis(1_800_000_000_000)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(child.Claim(c, fromMillis(1_800_000_000_000)))(t)
 		commit, _ := child.Take()
-		at, err := log.Append(t.Context(), child.At(), commit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := must.Get(log.Append(t.Context(), child.At(), commit))(t)
 		child.Committed(at)
-		if err := save(t.Context(), log, child); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, save(t.Context(), log, child))
 		values.Keep(child.Session())
 		parent = child
 	}
@@ -254,10 +223,7 @@ func TestSnapshotOfFork(t *testing.T) {
 		t.Errorf("a fork's first snapshot takes %d bytes", per)
 	}
 	log.loads = 0
-	got, err := LoadStateMachine(t.Context(), log, NewValues(log), parent.key, "reader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(LoadStateMachine(t.Context(), log, NewValues(log), parent.key, "reader"))(t)
 	if got.Session().Len() != 3000+depth || got.SinceSnapshot() != 0 {
 		t.Errorf("loaded %d chunks, folded %d commits", got.Session().Len(), got.SinceSnapshot())
 	}
@@ -287,17 +253,12 @@ func TestSnapshotIgnored(t *testing.T) {
 	fresh := func() (*counting, *StateMachine) {
 		log := &counting{Memory: &commitlog.Memory{}}
 		w := long(t, log, longKey, 300)
-		if err := save(ctx, log, w); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, save(ctx, log, w))
 		return log, w
 	}
 	want := func(log commitlog.Log, folded int) *StateMachine {
 		t.Helper()
-		w, err := LoadStateMachine(ctx, log, NewValues(log), longKey, "reader")
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(LoadStateMachine(ctx, log, NewValues(log), longKey, "reader"))(t)
 		if w.Session().Len() != 300 || w.SinceSnapshot() != folded {
 			t.Errorf("loaded %d chunks and folded %d commits, want 300 and %d", w.Session().Len(), w.SinceSnapshot(), folded)
 		}
@@ -309,21 +270,13 @@ func TestSnapshotIgnored(t *testing.T) {
 	if got := want(plainLog{log}, all); got.Session().Ref() != w.Session().Ref() {
 		t.Errorf("folded %s", got.Session().Ref())
 	}
-	at, state, err := log.Load(ctx, longKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at, state := must.Pair(log.Load(ctx, longKey))(t)
 	change := func(at commitlog.Position, edit func(map[string]any)) {
 		t.Helper()
 		var tree map[string]any
-		if err := json.Unmarshal(state, &tree); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(state, &tree))
 		edit(tree)
-		raw, err := json.Marshal(tree)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(json.Marshal(tree))(t)
 		other, _ := fresh()
 		moved := &replaced{counting: other, at: at, state: raw}
 		want(moved, all)
@@ -377,9 +330,7 @@ func TestSnapshotSaveFails(t *testing.T) {
 		t.Errorf("a state was saved without its pages: %v", err)
 	}
 	log.fail = nil
-	if err := save(t.Context(), log, w); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, save(t.Context(), log, w))
 	got, err := LoadStateMachine(t.Context(), log, NewValues(log), longKey, "reader")
 	if err != nil || got.SinceSnapshot() != 0 || got.Session().Len() != 300 {
 		t.Errorf("loaded %d chunks, folded %d commits, %v", got.Session().Len(), got.SinceSnapshot(), err)
@@ -387,9 +338,7 @@ func TestSnapshotSaveFails(t *testing.T) {
 	if err := save(t.Context(), plainLog{log}, w); err != nil {
 		t.Errorf("Save to a log without snapshots: %v", err)
 	}
-	if _, err := w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: "z", Events: []session.Event{event(KindWarning, Warning{Run: "r"})}}, fromMillis(1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.Commit(Batch{Session: longKey, Run: "r", Attempt: 1, Path: "z", Events: []session.Event{event(KindWarning, Warning{Run: "r"})}}, fromMillis(1)))(t)
 	if _, err := w.Snapshot(); !errors.Is(err, run.ErrState) {
 		t.Errorf("Snapshot while events are staged: %v, want ErrState", err)
 	}
@@ -404,20 +353,14 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 		id := run.ID(fmt.Sprint("run", i))
 		task := &Task{ID: id, Workflow: "w", Session: k}
 		open := session.Opening{Kind: session.OpenLeaf}
-		if err := h.do(k, func(w *StateMachine) error {
+		must.Do(t, h.do(k, func(w *StateMachine) error {
 			_, err := w.Claim(Claim{Session: k, Home: k, Run: id, Task: task, Open: open}, h.now)
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		end := event(KindEnded, Ended{Run: id, State: run.Succeeded, Output: "o", Workflow: "w"})
-		if err := h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, "end", end), h.now); return err }); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, id, "end", end), h.now); return err }))
 		if i%30 == 29 {
-			if err := save(t.Context(), h.log, h.writer(k)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, save(t.Context(), h.log, h.writer(k)))
 		}
 	}
 	h.compare(k, "after 200 runs")
@@ -425,9 +368,7 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 	if err := h.do(k, func(w *StateMachine) error { _, err := w.Commit(h.batch(w, "run3", "9", late), h.now); return err }); !errors.Is(err, run.ErrSuperseded) {
 		t.Fatalf("a step of a run that ended: %v", err)
 	}
-	if err := save(t.Context(), h.log, h.writer(k)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, save(t.Context(), h.log, h.writer(k)))
 	h.compare(k, "after a late outcome")
 	w, err := LoadStateMachine(t.Context(), h.log, NewValues(h.log), k, "reader")
 	if err != nil || w.SinceSnapshot() != 0 || len(w.state.ended.pages) != 3 {
@@ -450,12 +391,10 @@ func TestSnapshotOfLongState(t *testing.T) {
 			task.Tools = append(task.Tools, fmt.Sprint("a tool with a long name ", n))
 		}
 		open := session.Opening{Kind: session.OpenLeaf}
-		if err := h.do(k, func(w *StateMachine) error {
+		must.Do(t, h.do(k, func(w *StateMachine) error {
 			_, err := w.Claim(Claim{Session: k, Home: k, Run: id, Task: task, Open: open}, h.now)
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	for i := range 50 {
 		l, _ := h.writer(k).Session().Link()
@@ -464,23 +403,14 @@ func TestSnapshotOfLongState(t *testing.T) {
 			Session: b, Home: k, Run: "run0", Attempt: 1, Root: k.ID, Events: []session.Event{h.chunk()},
 			Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}},
 		}
-		if err := h.do(b, func(w *StateMachine) error { _, err := w.Claim(c, h.now); return err }); err != nil {
-			t.Fatal(err)
-		}
-		j, err := session.JoinOf(h.writer(k).Session(), session.JoinSinceAncestor, "", -1, h.writer(b).Session())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := h.do(k, func(w *StateMachine) error {
+		must.Do(t, h.do(b, func(w *StateMachine) error { _, err := w.Claim(c, h.now); return err }))
+		j := must.Get(session.JoinOf(h.writer(k).Session(), session.JoinSinceAncestor, "", -1, h.writer(b).Session()))(t)
+		must.Do(t, h.do(k, func(w *StateMachine) error {
 			_, err := w.Commit(h.batch(w, "run0", run.Path(fmt.Sprint(i)), session.JoinedEvent(j)), h.now)
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
-	if err := save(t.Context(), h.log, h.writer(k)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, save(t.Context(), h.log, h.writer(k)))
 	_, state, err := h.log.Load(t.Context(), k)
 	if err != nil || len(state) > 1000 {
 		t.Fatalf("the state has %d bytes, %v", len(state), err)

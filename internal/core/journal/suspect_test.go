@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -52,12 +53,9 @@ func TestSuspects(t *testing.T) {
 			store = journal.NewStore(log, &journal.StoreOptions{Incarnation: fmt.Sprint("n", node)})
 		}
 		start()
-		g, err := store.Claim(t.Context(), journal.Claim{
+		g := must.Get(store.Claim(t.Context(), journal.Claim{
 			Session: k, Home: k, Run: "r", Task: &journal.Task{ID: "r", Workflow: "work", Session: k}, Open: session.Opening{Kind: session.OpenLeaf},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		var lost suspicion
 		group, steps, running, owned := 0, 0, true, true // by the node that started last
 		for i := range 120 {

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -67,9 +68,7 @@ func TestTaskDigest(t *testing.T) {
 }
 
 func TestTaskValid(t *testing.T) {
-	if err := fullTask().Valid(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, fullTask().Valid())
 	for name, change := range map[string]func(*journal.Task){
 		"no id":           func(t *journal.Task) { t.ID = "" },
 		"a bad id":        func(t *journal.Task) { t.ID = "a.b" },
@@ -90,14 +89,8 @@ func TestTaskValid(t *testing.T) {
 func TestTaskSurvives(t *testing.T) {
 	log := &commitlog.Memory{}
 	task := fullTask()
-	_, err := journal.NewStore(log, nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: &task, Open: session.Opening{Kind: session.OpenLeaf}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := journal.NewStore(log, nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(journal.NewStore(log, nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: &task, Open: session.Opening{Kind: session.OpenLeaf}}))(t)
+	g := must.Get(journal.NewStore(log, nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}))(t)
 	if diff := cmp.Diff(task, g.Record.Task); diff != "" {
 		t.Errorf("the task differs (-submitted +claimed):\n%s", diff)
 	}
@@ -118,10 +111,7 @@ func TestComparePaths(t *testing.T) {
 
 func ev(t *testing.T, kind string, payload any) session.Event {
 	t.Helper()
-	e, err := journal.NewEvent(kind, payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(journal.NewEvent(kind, payload))(t)
 	return e
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -31,9 +32,7 @@ func TestValues(t *testing.T) {
 		}
 		if i%40 == 39 {
 			for _, k := range h.keys {
-				if err := save(t.Context(), h.log, h.writer(k)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, save(t.Context(), h.log, h.writer(k)))
 			}
 		}
 	}

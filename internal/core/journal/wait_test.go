@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -18,12 +19,10 @@ func TestWokenOnce(t *testing.T) {
 		for i := range 40 { // runs, one after the other, each in a session of its own
 			k, id := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, run.ID(fmt.Sprint("r", i))
 			task := &Task{ID: id, Workflow: "w", Session: k}
-			if err := h.do(k, func(w *StateMachine) error {
+			must.Do(t, h.do(k, func(w *StateMachine) error {
 				_, err := w.Claim(Claim{Session: k, Home: k, Run: id, Task: task, Open: session.Opening{Kind: session.OpenLeaf}}, h.now)
 				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			for range 50 {
 				if r := h.writer(k).RunState().Run(id); r.State == run.Queued {
 					h.claim(h.writer(k), r)
@@ -35,13 +34,8 @@ func TestWokenOnce(t *testing.T) {
 		wakes := map[run.ID]uint64{}
 		for _, k := range h.log.Keys() {
 			for e, err := range h.log.Read(t.Context(), k, commitlog.Position{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				work, err := Followups(e, Facts(e.Commit))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
+				work := must.Get(Followups(e, Facts(e.Commit)))(t)
 				for i, ev := range e.Commit.Events {
 					v, err := Decode[SignalReceived](ev)
 					if ev.Kind != KindSignalReceived || err != nil || v.Wake == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/offload"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
@@ -52,13 +53,8 @@ func TestReadEvent(t *testing.T) {
 	want := e.Data
 	e.Blob = blob.Ref{Digest: blob.Digest{7}, Size: 40 << 10}
 	events := []session.Event{e}
-	if _, err := log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, events...)); err != nil {
-		t.Fatal(err)
-	}
-	stored, err := inner.Last(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, events...)))(t)
+	stored := must.Get(inner.Last(t.Context(), k))(t)
 	if got := stored.Commit.Events[0]; got.Data != want || got.Blob != (blob.Ref{}) || len(store.has) != 0 {
 		t.Errorf("stored with %q and blob %v", got.Data, got.Blob)
 	}
@@ -82,14 +78,8 @@ func TestLargeEvents(t *testing.T) {
 		want = append(want, text)
 		events = append(events, session.ChunkEvent(session.UserText(text)))
 	}
-	pos, err := log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, events...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored, err := inner.Last(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pos := must.Get(log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, events...)))(t)
+	stored := must.Get(inner.Last(t.Context(), k))(t)
 	if len(stored.Raw) > offload.DefaultCommit+8<<10 {
 		t.Errorf("the stored commit has %d bytes", len(stored.Raw))
 	}
@@ -114,10 +104,7 @@ func TestLargeEvents(t *testing.T) {
 	if len(store.has) != moved {
 		t.Errorf("%d events were moved out, the store has %d blobs", moved, len(store.has))
 	}
-	last, err := log.Last(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	last := must.Get(log.Last(t.Context(), k))(t)
 	for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 		if diff := cmp.Diff(last, e); err != nil || diff != "" {
 			t.Errorf("Read: %v\n%s", err, diff)
@@ -125,10 +112,7 @@ func TestLargeEvents(t *testing.T) {
 	}
 	var got []string
 	for _, e := range last.Commit.Events {
-		c, err := session.DecodeChunk(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(session.DecodeChunk(e))(t)
 		got = append(got, c.Text())
 	}
 	if !slices.Equal(got, want) {
@@ -226,9 +210,7 @@ func TestFailures(t *testing.T) {
 	var inner commitlog.Memory
 	store := &badStore{Store: blob.NewMemory()}
 	log := offload.New(&inner, oneStore(store), nil)
-	if _, err := log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, big)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(log.Append(t.Context(), commitlog.Position{}, sessiontest.Next(k, commitlog.Position{}, big)))(t)
 	check := func(name string, want error) {
 		t.Helper()
 		_, err := log.Last(t.Context(), k)

@@ -29,6 +29,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -131,9 +132,7 @@ func (e *evidence) stored(t *testing.T) iter.Seq2[audit.Message, error] {
 		var entries []commitlog.Entry
 		for _, k := range e.log.Keys() {
 			for entry, err := range e.log.Read(t.Context(), k, commitlog.Position{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				entries = append(entries, entry)
 			}
 		}
@@ -159,16 +158,10 @@ func (e *evidence) stored(t *testing.T) iter.Seq2[audit.Message, error] {
 
 func (e *evidence) audited(t *testing.T) *audit.Report {
 	t.Helper()
-	schemas, err := audit.ReadSchemas(os.DirFS("../../../messages/schema"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := audit.Run(t.Context(), e.stored(t), &audit.Options{
+	schemas := must.Get(audit.ReadSchemas(os.DirFS("../../../messages/schema")))(t)
+	r := must.Get(audit.Run(t.Context(), e.stored(t), &audit.Options{
 		Schemas: schemas, Tools: []io.Reader{&e.tools}, Clients: []io.Reader{&e.told},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return r
 }
 
@@ -179,19 +172,13 @@ func task() *journal.Task { return &journal.Task{ID: "r1", Workflow: "w", Sessio
 // done is a step's record as a batch of an attempt.
 func done(t *testing.T, attempt uint64, path run.Path) journal.Batch {
 	t.Helper()
-	e, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Attempt: attempt, Input: "i", Kind: journal.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Attempt: attempt, Input: "i", Kind: journal.StepDo, Name: "n", Path: path, Run: "r1", Effect: "read_only"}))(t)
 	return journal.Batch{Session: home, Run: "r1", Attempt: attempt, Path: path, Events: []session.Event{e}}
 }
 
 func ended(t *testing.T, attempt uint64) journal.Batch {
 	t.Helper()
-	e, err := journal.NewEvent(journal.KindEnded, journal.Ended{Attempt: attempt, Run: "r1", State: run.Succeeded, Workflow: "w"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(journal.NewEvent(journal.KindEnded, journal.Ended{Attempt: attempt, Run: "r1", State: run.Succeeded, Workflow: "w"}))(t)
 	return journal.Batch{Session: home, Run: "r1", Attempt: attempt, Path: "end", Events: []session.Event{e}}
 }
 
@@ -209,21 +196,13 @@ func zombieAppends(t *testing.T) *evidence {
 	srv := natstest.Start(t, nil)
 	user, password := srv.Node()
 	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Conn.Close()
-	if err := conn.Streams.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.Streams.Provision(t.Context()))
 	zombie := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i1"})
-	if _, err := zombie.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(zombie.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}))(t)
 	next := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i2"})
-	if _, err := next.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(next.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}))(t)
 	stale, cancel := context.WithTimeout(t.Context(), time.Minute)
 	_, err = zombie.Commit(stale, done(t, 1, "0"))
 	cancel()
@@ -236,9 +215,7 @@ func zombieAppends(t *testing.T) *evidence {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return e
 }
 
@@ -247,24 +224,14 @@ func zombieAppends(t *testing.T) *evidence {
 func supersededAttempt(t *testing.T) *evidence {
 	e := &evidence{}
 	s := journal.NewStore(&e.log, nil)
-	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}))(t)
 	released, err := journal.NewEvent(journal.KindReleased, journal.Released{Attempt: 1, Reason: "shutdown", Run: "r1", Workflow: "w"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Commit(t.Context(), journal.Batch{Session: home, Run: "r1", Attempt: 1, Events: []session.Event{released}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Get(s.Commit(t.Context(), journal.Batch{Session: home, Run: "r1", Attempt: 1, Events: []session.Event{released}}))(t)
+	must.Get(s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1"}))(t)
 	_, err = s.Commit(t.Context(), done(t, 1, "0"))
 	mustFence(t, "the outcome of a superseded attempt", err)
-	if _, err := s.Commit(t.Context(), ended(t, 2)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Commit(t.Context(), ended(t, 2)))(t)
 	return e
 }
 
@@ -304,14 +271,11 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 	}
 	values := journal.NewValues(&e.log)
 	first := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: "i1", Values: values}), Values: values}
-	ex, err := first.Begin(t.Context(), registration(work(func(ctx context.Context) error {
+	ex := must.Get(first.Begin(t.Context(), registration(work(func(ctx context.Context) error {
 		close(stored)
 		<-ctx.Done() // the process hangs from here on
 		return ctx.Err()
-	})), *task())
-	if err != nil {
-		t.Fatal(err)
-	}
+	})), *task()))(t)
 	ctx, kill := context.WithCancel(t.Context())
 	var zombie sync.WaitGroup
 	zombie.Go(func() { _, _ = ex.Forward(ctx) })
@@ -324,10 +288,7 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 	}}}
 	resume := *task()
 	resume.Resume = true
-	ex, err = second.Begin(t.Context(), registration(work(func(context.Context) error { return nil })), resume)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ex = must.Get(second.Begin(t.Context(), registration(work(func(context.Context) error { return nil })), resume))(t)
 	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
 		t.Errorf("state %s, error %v", state, err)
 	}
@@ -358,17 +319,14 @@ func slowIntent(t *testing.T) *evidence {
 	log := &slow{Log: &e.log, wait: journal.IntentLife + time.Second}
 	values := journal.NewValues(log)
 	rt := &engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}
-	ex, err := rt.Begin(t.Context(), registration(func(ctx context.Context, s session.Session) (session.Session, error) {
+	ex := must.Get(rt.Begin(t.Context(), registration(func(ctx context.Context, s session.Session) (session.Session, error) {
 		i, _ := flow.RunInfo(ctx)
 		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) {
 			e.executed(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "pay", Effect: "non_idempotent"})
 			return 1, nil
 		}, tool.NonIdempotent)
 		return s, err
-	}), *task())
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), *task()))(t)
 	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
 		t.Errorf("state %s, error %v", state, err)
 	}
@@ -406,20 +364,15 @@ func deathBeforeAppend(t *testing.T) *evidence {
 	}
 	drain, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := sys.Drain(drain); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, sys.Drain(drain))
 	// What was accepted is done elsewhere.
 	r1 := task()
 	r1.Session.ID, r1.Resume = "s-r1", true
 	values := journal.NewValues(&e.log)
 	rt := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: "i2", Values: values}), Values: values}
-	ex, err := rt.Begin(t.Context(), registration(func(_ context.Context, s session.Session) (session.Session, error) {
+	ex := must.Get(rt.Begin(t.Context(), registration(func(_ context.Context, s session.Session) (session.Session, error) {
 		return s.With(session.UserText("done")), nil
-	}), *r1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), *r1))(t)
 	if state, err := ex.Forward(t.Context()); err != nil || state != run.Succeeded {
 		t.Errorf("state %s, error %v", state, err)
 	}
@@ -435,22 +388,16 @@ func powerCut(t *testing.T) *evidence {
 		if err == nil {
 			err = conn.Streams.Provision(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return conn
 	}
 	e := &evidence{}
 	power := natstest.NewPower(t)
 	conn := connect(power.Options())
-	if _, err := journal.NewStore(conn.Logs.Log(), nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(journal.NewStore(conn.Logs.Log(), nil).Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}))(t)
 	e.tell(audit.Told{Op: "submit", Run: "r1"})
 	left := power.Cut()
-	if err := conn.Conn.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, conn.Conn.Close())
 	conn = connect(&natsserver.Options{StoreDir: left})
 	defer conn.Conn.Close()
 	s := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i2"})
@@ -461,15 +408,12 @@ func powerCut(t *testing.T) *evidence {
 	} else if protection.Round {
 		t.Error(err)
 	}
-	err := conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
+	must.Do(t, conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
 		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
 			e.messages = append(e.messages, audit.Message(m))
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return e
 }
 
@@ -484,10 +428,7 @@ func staleResume(t *testing.T) *evidence {
 		return s.With(session.UserText("approved")), err
 	})
 	forward := func(t *testing.T, tk journal.Task) run.State {
-		ex, err := rt.Begin(t.Context(), g, tk)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ex := must.Get(rt.Begin(t.Context(), g, tk))(t)
 		if ex.State() != run.Running {
 			return ex.State()
 		}
@@ -502,9 +443,7 @@ func staleResume(t *testing.T) *evidence {
 		}
 	}
 	yes := journal.Signal{To: home, Run: "r1", Received: &journal.SignalReceived{Kind: journal.Approve, By: "ann", Path: "0"}}
-	if err := rt.Store.Apply(t.Context(), yes); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, rt.Store.Apply(t.Context(), yes))
 	if state := forward(t, resume); state != run.Succeeded {
 		t.Errorf("state %s", state)
 	}
@@ -526,14 +465,10 @@ func staleDispatch(t *testing.T) *evidence {
 	}
 	dispatched := journal.Claim{Seen: &journal.Seen{Attempt: 1}}
 	last, err := claim("i2", dispatched)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// A step, so that the attempt does not count as a death of its node: a suspect is
 	// refused by another check.
-	if _, err := last.Commit(t.Context(), done(t, 2, "a")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(last.Commit(t.Context(), done(t, 2, "a")))(t)
 	thief, err := claim("i3", dispatched)
 	mustFence(t, "a dispatch that saw the attempt before", err)
 	if err == nil {
@@ -541,9 +476,7 @@ func staleDispatch(t *testing.T) *evidence {
 	} else {
 		_, err = last.Commit(t.Context(), ended(t, 2))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return e
 }
 
@@ -552,41 +485,27 @@ func staleDispatch(t *testing.T) *evidence {
 func endBetweenRelays(t *testing.T) *evidence {
 	srv := natstest.Start(t, nil)
 	user, password := srv.Node()
-	conn, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Level: streams.Lazy, Partitions: 1}))(t)
 	defer conn.Conn.Close()
-	if err := conn.Streams.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.Streams.Provision(t.Context()))
 	relay := func() {
 		ctx, stop := context.WithCancel(t.Context())
 		r := conn.Dispatch.StartRelay(ctx, nil)
 		time.Sleep(10 * time.Second)
 		stop()
-		if err := r.Wait(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, r.Wait())
 	}
 	s := journal.NewStore(conn.Logs.Log(), &journal.StoreOptions{Incarnation: "i1"})
-	if _, err := s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Claim(t.Context(), journal.Claim{Session: home, Home: home, Run: "r1", Task: task()}))(t)
 	relay()
-	if _, err := s.Commit(t.Context(), ended(t, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Commit(t.Context(), ended(t, 1)))(t)
 	relay()
 	e := &evidence{}
-	err = conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
+	must.Do(t, conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
 		if strings.HasPrefix(m.Stream, "EV_") || m.Stream == streams.StreamResult {
 			e.messages = append(e.messages, audit.Message(m))
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return e
 }

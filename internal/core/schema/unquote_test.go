@@ -3,6 +3,8 @@ package schema
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestUnquoted: a value that a model quoted counts where the schema takes no text.
@@ -13,10 +15,7 @@ func TestUnquoted(t *testing.T) {
 		"either":{"type":["string","integer"]},"word":{"enum":["1","2"]},"maybe":{"anyOf":[{"type":"integer"},{"type":"null"}]},
 		"list":{"type":"array","items":{"type":"integer"}},"deep":{"type":"object","properties":{"n":{"$ref":"#/$defs/n"}},"additionalProperties":false},"any":{}},
 		"$defs":{"n":{"type":"integer"}},"additionalProperties":false}`
-	c, err := Compile("t", json.RawMessage(schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(Compile("t", json.RawMessage(schema)))(t)
 	for args, want := range map[string]string{
 		`{"n":"5000"}`: `{"n":5000}`, `{"n":" 7 "}`: `{"n":7}`, `{"f":"-1.5e3"}`: `{"f":-1.5e3}`, `{"n":12345678901234567890,"b":"true"}`: `{"b":true,"n":12345678901234567890}`,
 		`{"b":"false"}`: `{"b":false}`, `{"b":"True"}`: `{"b":true}`, `{"e":"2"}`: `{"e":2}`, `{"maybe":"3"}`: `{"maybe":3}`, `{"n":"1","s":null}`: `{"n":1}`,

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -66,13 +67,9 @@ func TestRecordedRefusals(t *testing.T) {
 			}},
 		}
 		script, err := scripted.Parse("calls.txtar", []byte(deployCalls))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		models, err := scripted.New(script, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		values, driver := journal.NewValues(&f.log), &inprocess.Driver{}
 		rt := &engine.Runtime{Values: values, Models: models, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 1}}
 		answers := make(chan journal.RunWaiting, 10)
@@ -98,9 +95,7 @@ func TestRecordedRefusals(t *testing.T) {
 						t.Errorf("arguments of another type: %v", err)
 					}
 				}
-				if err := rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: v.Run, Received: &said}); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, rt.Store.Apply(t.Context(), journal.Signal{To: home, Run: v.Run, Received: &said}))
 			}
 		}()
 		say := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -113,9 +108,7 @@ func TestRecordedRefusals(t *testing.T) {
 			t.Fatalf("the run is %s: %v", state, err)
 		}
 		s, err := values.At(t.Context(), session.Ref{Key: home})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var told []string
 		for _, c := range s.Range(0, s.Len()) {
 			if c.Kind() == session.ToolResult {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // BenchmarkAudit audits sessions of 20 turns, each a model call and a call of a
@@ -32,9 +33,7 @@ func BenchmarkAudit(b *testing.B) {
 	var all []audit.Message
 	size := int64(0)
 	for m, err := range w.messages() {
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		all = append(all, m)
 		size += int64(len(m.Data))
 	}

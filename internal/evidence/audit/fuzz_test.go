@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // FuzzMessages changes a byte range of a message of a healthy system. The
@@ -24,9 +25,7 @@ func FuzzMessages(f *testing.F) {
 	base := story(newWorld(f, nil))
 	var all []audit.Message
 	for m, err := range base.messages() {
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Do(f, err)
 		all = append(all, m)
 	}
 	f.Fuzz(func(t *testing.T, n, offset uint16, with []byte) {
@@ -40,9 +39,7 @@ func FuzzMessages(f *testing.F) {
 		}
 		changed[i].Data = data
 		for _, open := range []bool{false, true} {
-			if _, err := audit.Run(t.Context(), streamed(changed), &audit.Options{Schemas: schemas, Open: open, Secrets: []string{"k"}}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(audit.Run(t.Context(), streamed(changed), &audit.Options{Schemas: schemas, Open: open, Secrets: []string{"k"}}))(t)
 		}
 	})
 }
@@ -93,13 +90,9 @@ func FuzzDump(f *testing.F) {
 	var b bytes.Buffer
 	w := audit.NewWriter(&b)
 	for m := range story(newWorld(f, nil)).messages() {
-		if err := w.Write(m); err != nil {
-			f.Fatal(err)
-		}
+		must.Do(f, w.Write(m))
 	}
-	if err := w.Flush(); err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, w.Flush())
 	f.Add(b.Bytes())
 	f.Add([]byte(`{"rath_dump":1}` + "\n" + `{"stream":"EV_1_0","seq":1,"subject":"rath.ev.1.0.a.b","data":"e30="}`))
 	f.Add([]byte("\n\n"))
@@ -113,13 +106,9 @@ func TestDump(t *testing.T) {
 	var b bytes.Buffer
 	w := audit.NewWriter(&b)
 	for m := range story(newWorld(t, set("t1", 14, "run.received", "wake", 2))).messages() {
-		if err := w.Write(m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Write(m))
 	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Flush())
 	want := story(newWorld(t, set("t1", 14, "run.received", "wake", 2))).audited()
 	got, err := audit.Run(t.Context(), audit.ReadDump(&b), &audit.Options{Schemas: schemas})
 	if err != nil || violations(got) != violations(want) || got.OK() {

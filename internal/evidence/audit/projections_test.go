@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // change is a hook on the messages of streams that hold no events.
@@ -21,9 +22,7 @@ func change(w *world, stream string, n int, edit func(*audit.Message, object)) {
 			continue
 		}
 		var o object
-		if err := json.Unmarshal(m.Data, &o); err != nil {
-			w.t.Fatal(err)
-		}
+		must.Do(w.t, json.Unmarshal(m.Data, &o))
 		edit(m, o)
 		m.Data = canonicalJSON(w.t, o)
 		return

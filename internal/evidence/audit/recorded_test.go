@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -87,9 +88,7 @@ func (f *fleet) entries(t testing.TB) []commitlog.Entry {
 	var all []commitlog.Entry
 	for _, k := range f.log.Keys() {
 		for e, err := range f.log.Read(context.WithoutCancel(t.Context()), k, commitlog.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			all = append(all, e)
 		}
 	}
@@ -126,9 +125,7 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	driver := &inprocess.Driver{}
 	answers := sync.WaitGroup{}
 	models, err := scripted.New(scripted.Echo(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	rt := &engine.Runtime{Values: values, Models: models, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 1}}
 	answer := func(e commitlog.Entry) {
 		for _, ev := range e.Commit.Events {
@@ -168,10 +165,7 @@ func (f *fleet) resolve(t testing.TB) {
 	t.Helper()
 	f.next++
 	store := journal.NewStore(&f.log, &journal.StoreOptions{Incarnation: fmt.Sprint("i", f.next)})
-	err := store.Apply(context.WithoutCancel(t.Context()), journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, store.Apply(context.WithoutCancel(t.Context()), journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}}))
 }
 
 // workflow does a bit of everything.
@@ -266,12 +260,9 @@ func (f *fleet) workflow() flow.Workflow {
 
 func (f *fleet) audited(t testing.TB) *audit.Report {
 	t.Helper()
-	r, err := audit.Run(t.Context(), f.messages(t), &audit.Options{
+	r := must.Get(audit.Run(t.Context(), f.messages(t), &audit.Options{
 		Schemas: schemas, Tools: []io.Reader{bytes.NewReader(f.witness.Bytes())},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return r
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // The tests write logs by hand: nothing of the system has a part in them.
@@ -96,9 +97,7 @@ func canonicalJSON(t testing.TB, v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Encode(v))
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
@@ -385,10 +384,7 @@ func (w *world) audited(change ...func(*audit.Options)) *audit.Report {
 	for _, c := range change {
 		c(o)
 	}
-	r, err := audit.Run(w.t.Context(), w.messages(), o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	r := must.Get(audit.Run(w.t.Context(), w.messages(), o))(w.t)
 	return r
 }
 

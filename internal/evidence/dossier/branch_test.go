@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -221,10 +222,7 @@ func TestGoldenBranches(t *testing.T) {
 			w.must(os.WriteFile(filepath.Join("testdata", "branches.json"), doc, 0o644))
 		})
 	}
-	e, err := dossier.Decode(read(t, "branches.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(dossier.Decode(read(t, "branches.json")))(t)
 	docs := render(t, e)
 	golden(t, "branches.html", docs[dossier.FormHTML])
 	golden(t, "branches.md", docs[dossier.FormMarkdown])

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -26,9 +27,7 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, got, 0o644))
 		return
 	}
 	want := read(t, name)
@@ -39,10 +38,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join("testdata", name)))(t)
 	return data
 }
 
@@ -50,23 +46,15 @@ func read(t testing.TB, name string) []byte {
 // this package does with it is under test.
 func sample(t testing.TB) *dossier.Evidence {
 	t.Helper()
-	e, err := dossier.Decode(read(t, "fix.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(dossier.Decode(read(t, "fix.json")))(t)
 	return e
 }
 
 func TestGolden(t *testing.T) {
 	if *record {
 		_, e := played(t)
-		doc, err := e.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join("testdata", "fix.json"), doc, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		doc := must.Get(e.Encode())(t)
+		must.Do(t, os.WriteFile(filepath.Join("testdata", "fix.json"), doc, 0o644))
 	}
 	docs := render(t, sample(t))
 	golden(t, "fix.html", docs[dossier.FormHTML])
@@ -86,10 +74,7 @@ func TestGolden(t *testing.T) {
 // TestFacts checks the facts of a run that is played now.
 func TestFacts(t *testing.T) {
 	_, e := played(t)
-	f, err := dossier.Read(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(dossier.Read(e))(t)
 	want := dossier.Numbers{Sessions: 3, ModelCalls: 7, ToolCalls: 6, Tokens: 3570, Commits: f.Numbers.Commits}
 	if diff := cmp.Diff(want, f.Numbers); diff != "" || f.Numbers.Commits < 20 {
 		t.Errorf("numbers (-want +got):\n%s", diff)

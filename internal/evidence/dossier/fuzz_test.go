@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -147,9 +148,7 @@ func FuzzVerify(f *testing.F) {
 			f.Fatal(err)
 		}
 		r, err := dossier.Verify(s.doc, nil)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Do(f, err)
 		s.stated = r.Stated
 		for _, c := range r.Sessions {
 			s.o.Heads[c.Session] = c.Head
@@ -168,9 +167,7 @@ func FuzzVerify(f *testing.F) {
 		bad := clone(s.e)
 		fd.set(bad, to)
 		doc, err := bad.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r, err := dossier.Verify(doc, s.o)
 		switch {
 		case err != nil:
@@ -196,10 +193,7 @@ func FuzzDocument(f *testing.F) {
 	var docs []document
 	for _, name := range []string{"fix.html", "fix.md", "fix.json"} {
 		doc := read(f, name)
-		r, err := dossier.Verify(doc, nil)
-		if err != nil {
-			f.Fatal(err)
-		}
+		r := must.Get(dossier.Verify(doc, nil))(f)
 		for _, at := range []uint{0, 1, 60, 4000, 30000} {
 			f.Add(uint(len(docs)), at, uint(1), []byte(`"`))
 			f.Add(uint(len(docs)), at, uint(100), []byte{})

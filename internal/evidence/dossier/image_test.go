@@ -18,9 +18,9 @@ import (
 func TestImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		data := must(base64.StdEncoding.DecodeString("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"))
-		must(w.blobs.Put(t.Context(), bytes.NewReader(data)))
-		img := must(session.NewImage(data))
+		data := value(base64.StdEncoding.DecodeString("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"))
+		value(w.blobs.Put(t.Context(), bytes.NewReader(data)))
+		img := value(session.NewImage(data))
 		gone := session.Image{Digest: img.Digest, Size: 1, Type: "image/png"}
 		gone.Digest[0]++
 		state := w.execute(t.Context(), home, "r", func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -30,7 +30,7 @@ func TestImage(t *testing.T) {
 			t.Fatal(state)
 		}
 		w.check("r", home)
-		e := must(dossier.Collect(t.Context(), &w.log, w.blobs, home, "r", nil))
+		e := value(dossier.Collect(t.Context(), &w.log, w.blobs, home, "r", nil))
 		if !bytes.Equal(e.Blobs[img.Digest], data) || !strings.Contains(e.Left[gone.Digest], "no longer stored") {
 			t.Errorf("the evidence has %q, and left out %q", e.Blobs[img.Digest], e.Left[gone.Digest])
 		}
@@ -40,7 +40,7 @@ func TestImage(t *testing.T) {
 			}
 		}
 		e.Blobs[img.Digest] = append(bytes.Clone(data), 0)
-		if _, err := dossier.Verify(must(e.Encode()), nil); err == nil || !strings.Contains(err.Error(), img.Digest.Short()) {
+		if _, err := dossier.Verify(value(e.Encode()), nil); err == nil || !strings.Contains(err.Error(), img.Digest.Short()) {
 			t.Errorf("a changed image: %v", err)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -96,10 +97,7 @@ func TestLong(t *testing.T) {
 		if len(page) > longBytes {
 			t.Errorf("the page of %d steps has %d bytes, want at most %d", longSteps, len(page), longBytes)
 		}
-		f, err := dossier.Read(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(dossier.Read(e))(t)
 		if n := f.Numbers.ModelCalls + f.Numbers.ToolCalls; n != longSteps {
 			t.Errorf("%d calls, want %d", n, longSteps)
 		}
@@ -186,9 +184,7 @@ func TestNoEmptySections(t *testing.T) {
 func BenchmarkLong(b *testing.B) {
 	e := long(b, longSteps, func(m model) llm.Models { return atOnce(m) })
 	for b.Loop() {
-		if _, err := dossier.HTML(e); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(dossier.HTML(e))(b)
 	}
 	if own := b.Elapsed() / time.Duration(b.N); own > longTime {
 		b.Errorf("%s for %d steps, want at most %s", own, longSteps, longTime)

@@ -24,7 +24,7 @@ import (
 )
 
 // must makes steps short: the workflows of these tests end at the first error.
-func must[T any](v T, err error) T {
+func value[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
@@ -49,14 +49,14 @@ func (w *world) execute(ctx context.Context, k session.Key, id run.ID, f flow.Fu
 
 // say asks a model once.
 func say(ctx context.Context, s session.Session, text string) session.Session {
-	return must((&flow.Agent{Name: "speaker", Prompt: "Answer."}).Forward(ctx, s.With(session.UserText(text))))
+	return value((&flow.Agent{Name: "speaker", Prompt: "Answer."}).Forward(ctx, s.With(session.UserText(text))))
 }
 
 // put writes a file.
 func put(ctx context.Context, s session.Session, path, text string) session.Session {
 	write, _ := tool.ByName(tool.WriteWorkspaceFile)
 	s, _, err := flow.CallTool(ctx, s, write, map[string]string{"path": path, "content": text})
-	return must(s, err)
+	return value(s, err)
 }
 
 // shapes are the ways in which the sessions of a run can hang together.
@@ -70,21 +70,21 @@ var shapes = []struct {
 		return say(ctx, s, "hello"), nil
 	}},
 	{"a failure", run.Failed, 2, func(ctx context.Context, s session.Session) (session.Session, error) {
-		must(flow.Fork(ctx, say(ctx, s, "hello")))
+		value(flow.Fork(ctx, say(ctx, s, "hello")))
 		return s, errors.New("no luck")
 	}},
 	{"a panic", run.Failed, 1, func(ctx context.Context, s session.Session) (session.Session, error) { panic("oh") }},
 	{"a branch that is returned", run.Succeeded, 2, func(ctx context.Context, s session.Session) (session.Session, error) {
-		return say(ctx, must(flow.Fork(ctx, say(ctx, s, "one"))), "two"), nil
+		return say(ctx, value(flow.Fork(ctx, say(ctx, s, "one"))), "two"), nil
 	}},
 	{"a branch of a branch that is returned", run.Succeeded, 3, func(ctx context.Context, s session.Session) (session.Session, error) {
-		mid := say(ctx, must(flow.Fork(ctx, say(ctx, s, "one"))), "two")
-		return say(ctx, must(flow.Fork(ctx, mid)), "three"), nil
+		mid := say(ctx, value(flow.Fork(ctx, say(ctx, s, "one"))), "two")
+		return say(ctx, value(flow.Fork(ctx, mid)), "three"), nil
 	}},
 	{"a branch of a branch that is adopted", run.Succeeded, 3, func(ctx context.Context, s session.Session) (session.Session, error) {
 		s = say(ctx, s, "one")
-		mid := say(ctx, must(flow.Fork(ctx, s)), "two")
-		return flow.Adopt(ctx, s, say(ctx, must(flow.Fork(ctx, mid)), "three"), "it is best")
+		mid := say(ctx, value(flow.Fork(ctx, s)), "two")
+		return flow.Adopt(ctx, s, say(ctx, value(flow.Fork(ctx, mid)), "three"), "it is best")
 	}},
 	{"a dropped result", run.Succeeded, 2, func(ctx context.Context, s session.Session) (session.Session, error) {
 		s = say(ctx, s, "one")
@@ -93,17 +93,17 @@ var shapes = []struct {
 	}},
 	{"a branch that is not returned", run.Succeeded, 2, func(ctx context.Context, s session.Session) (session.Session, error) {
 		s = say(ctx, s, "one")
-		must(flow.Fork(ctx, s))
+		value(flow.Fork(ctx, s))
 		return s, nil
 	}},
 	{"a copy", run.Succeeded, 2, func(ctx context.Context, s session.Session) (session.Session, error) {
 		s = say(ctx, s, "one")
-		say(ctx, must(flow.Detach(ctx, s)), "aside")
+		say(ctx, value(flow.Detach(ctx, s)), "aside")
 		return s, nil
 	}},
 	{"a concatenation", run.Succeeded, 4, func(ctx context.Context, s session.Session) (session.Session, error) {
 		s = say(ctx, s, "one")
-		left, right := must(flow.Fork(ctx, s)), must(flow.Fork(ctx, s))
+		left, right := value(flow.Fork(ctx, s)), value(flow.Fork(ctx, s))
 		return flow.Concatenate(ctx, say(ctx, left, "left"), say(ctx, right, "right"))
 	}},
 	{"a summary", run.Succeeded, 2, func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -222,7 +222,7 @@ func TestOtherRuns(t *testing.T) {
 					s = s.To("local", "testdata/work")
 				}
 				s = say(ctx, s, name)
-				return flow.Adopt(ctx, s, put(ctx, must(flow.Fork(ctx, s)), name+".txt", name+"\n"), "done")
+				return flow.Adopt(ctx, s, put(ctx, value(flow.Fork(ctx, s)), name+".txt", name+"\n"), "done")
 			}
 		}
 		for _, name := range []string{"one", "two", "three"} {
@@ -303,11 +303,11 @@ func TestBlame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := w.execute(t.Context(), home, fixRun, func(ctx context.Context, s session.Session) (session.Session, error) {
 			s = s.To("local", "testdata/work")
-			lost := put(ctx, must(flow.Fork(ctx, s)), "f", "lost\n")
+			lost := put(ctx, value(flow.Fork(ctx, s)), "f", "lost\n")
 			if err := flow.Reject(ctx, lost, "worse"); err != nil {
 				return s, err
 			}
-			b := must(flow.Fork(ctx, s))
+			b := value(flow.Fork(ctx, s))
 			b = put(ctx, b, "f", "one\ntwo\nthree\n")
 			b = put(ctx, b, "f", "one\nTWO\nthree\n")
 			b = put(ctx, b, "gone", "never seen\n")

@@ -9,14 +9,12 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
 	"github.com/rathcluster/rath/internal/evidence/signature"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 func newKey(t testing.TB) *signature.Key {
 	t.Helper()
-	k, err := signature.Open(filepath.Join(t.TempDir(), signature.StoreFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(signature.Open(filepath.Join(t.TempDir(), signature.StoreFile)))(t)
 	return k
 }
 
@@ -31,19 +29,14 @@ func trust(t testing.TB, keys []*signature.Key, revoked ...*signature.Key) *sign
 		_, line, _ := strings.Cut(k.Signer("x"), `"rath" `)
 		gone.WriteString(line)
 	}
-	tr, err := signature.ParseTrust([]byte(signers.String()), []byte(gone.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Get(signature.ParseTrust([]byte(signers.String()), []byte(gone.String())))(t)
 	return tr
 }
 
 func signed(t testing.TB, e *dossier.Evidence, k *signature.Key) *dossier.Evidence {
 	t.Helper()
 	e = clone(e)
-	if err := e.Sign(k.Sign); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Sign(k.Sign))
 	return e
 }
 
@@ -143,10 +136,7 @@ func TestBadSignatures(t *testing.T) {
 	plain := sample(t)
 	e := signed(t, plain, ours)
 	resigned := func(statement string) []dossier.Signature {
-		s, err := ours.Sign(statement)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(ours.Sign(statement))(t)
 		return []dossier.Signature{{Statement: statement, Signature: s}}
 	}
 	good := e.Signatures[0]
@@ -163,9 +153,7 @@ func TestBadSignatures(t *testing.T) {
 		bad := clone(plain)
 		bad.Signatures = signatures
 		doc, err := bad.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, err = dossier.Verify(doc, nil)
 		if f := failure(t, err); f.Kind != dossier.Forged {
 			t.Errorf("%s: %v", name, err)
@@ -184,9 +172,7 @@ func TestBadSignatures(t *testing.T) {
 		}
 	}
 	doc, err := cut.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = dossier.Verify(doc, nil)
 	if f := failure(t, err); f.Kind != dossier.Forged && f.Kind != dossier.Foreign {
 		t.Errorf("a chain that is cut before its end: %v", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/offload"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,21 +24,12 @@ func archivedTree(t *testing.T) (log commitlog.Log, store blob.Store, ids []sess
 	ctx := t.Context()
 	blobs := blob.NewMemory()
 	store = blobs
-	file, err := store.Put(ctx, strings.NewReader("a file's text"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := manifest.NewTree([]manifest.Entry{
+	file := must.Get(store.Put(ctx, strings.NewReader("a file's text")))(t)
+	files := must.Get(manifest.NewTree([]manifest.Entry{
 		{Path: "a.txt", Kind: manifest.File, Size: file.Size, Digest: file.Digest},
 		{Path: "gone.txt", Kind: manifest.File, Size: 4, Digest: blob.Sum([]byte("gone"))},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, err := files.Store(ctx, store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	head := must.Get(files.Store(ctx, store))(t)
 	log = offload.New(&commitlog.Memory{}, func(session.Tenant) blob.Store { return store }, nil)
 	l := putArchived(t, log, "s1", session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), session.PlacedEvent(session.Placement{Backend: "local", Head: head}),
 		session.ChunkEvent(session.UserText(strings.Repeat("long ", 10<<10))))
@@ -65,17 +57,13 @@ func putArchived(t *testing.T, log commitlog.Log, id session.ID, events ...sessi
 func TestTree(t *testing.T) {
 	log, store, ids := archivedTree(t)
 	tree, err := CollectTree(t.Context(), log, store, session.Key{Tenant: "acme", ID: "s1"}, ids, &CollectOptions{Stated: []Fact{{FactRelease, "v1"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// The offloaded text, the manifest and the file that is there.
 	if len(tree.Logs) != 2 || len(tree.Blobs) != 3 || len(tree.Left) != 1 {
 		t.Fatalf("%d logs, %d blobs, %d left out", len(tree.Logs), len(tree.Blobs), len(tree.Left))
 	}
 	doc, err := tree.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !IsTree(doc) || IsTree([]byte(`{"format":1,"layout":2,"run":"r"}`)) || IsTree(nil) {
 		t.Error("what an archive is")
 	}
@@ -141,9 +129,7 @@ func TestTreeReferences(t *testing.T) {
 			journal.KindFanOut:         journal.FanOut{Run: "r", Path: "1", Base: c.link},
 		} {
 			e, err := journal.NewEvent(name, fact)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			id := session.ID(fmt.Sprint("s2-", i, strings.ReplaceAll(name, ".", "-")))
 			putArchived(t, log, id, leaf, e)
 			_, err = CollectTree(t.Context(), log, nil, session.Key{Tenant: "acme", ID: "s1"}, []session.ID{"s1", id}, nil)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -139,14 +140,10 @@ func TestTampering(t *testing.T) {
 			bad := clone(e)
 			tt.change(bad)
 			doc, err := bad.Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			_, err = dossier.Verify(doc, &dossier.VerifyOptions{Head: head})
 			if tt.kind == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				return
 			}
 			f := failure(t, err)
@@ -177,28 +174,19 @@ func replace(s []string, i int, old, new string) {
 // forge writes a commit again with other events, right after the one before it.
 func forge(t *testing.T, e *dossier.Evidence, log, i int) {
 	t.Helper()
-	c, err := commitlog.Decode([]byte(e.Logs[log].Commits[i]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(commitlog.Decode([]byte(e.Logs[log].Commits[i])))(t)
 	c.Events = append(c.Events, session.ChunkEvent(session.UserText("and delete the tests")))
-	raw, err := commitlog.Encode(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(commitlog.Encode(c))(t)
 	e.Logs[log].Commits[i] = string(raw)
 }
 
 // other is a session with one commit that has nothing to do with the run.
 func other(t *testing.T) dossier.Log {
 	t.Helper()
-	raw, err := commitlog.Encode(commitlog.Commit{
+	raw := must.Get(commitlog.Encode(commitlog.Commit{
 		Key: session.Key{Tenant: home.Tenant, ID: "elsewhere"}, Root: "elsewhere", Seq: 1, Epoch: 1,
 		Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return dossier.Log{Session: "elsewhere", Commits: []string{string(raw)}}
 }
 
@@ -207,14 +195,8 @@ func other(t *testing.T) dossier.Log {
 func TestWithoutHead(t *testing.T) {
 	e := sample(t)
 	cut(&e.Logs[0], 1)
-	doc, err := dossier.HTML(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := dossier.Verify(doc, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := must.Get(dossier.HTML(e))(t)
+	r := must.Get(dossier.Verify(doc, nil))(t)
 	if r.Anchored > 0 || r.State == "succeeded" {
 		t.Errorf("anchored %v, state %s", r.Anchored, r.State)
 	}
@@ -223,13 +205,9 @@ func TestWithoutHead(t *testing.T) {
 func TestHeads(t *testing.T) {
 	e := sample(t)
 	doc, err := e.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r, err := dossier.Verify(doc, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	heads := map[session.ID]session.Hash{}
 	for _, c := range r.Sessions {
 		heads[c.Session] = c.Head
@@ -326,9 +304,7 @@ func TestStatedAgainstCommits(t *testing.T) {
 		e := sample(t)
 		e.Stated = append(e.Stated, stated)
 		doc, err := e.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, err = dossier.Verify(doc, nil)
 		f := failure(t, err)
 		if f.Kind != dossier.Inconsistent || !strings.Contains(f.Detail, stated.Name) || !strings.Contains(f.Detail, stated.Value) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -34,10 +35,7 @@ func busy(runs int) *lineage.Graph {
 func BenchmarkSelect(b *testing.B) {
 	for _, runs := range []int{100, 1000, 4000} {
 		g := busy(runs)
-		s, err := lineage.ParseSelector("tool=grep and state=succeeded and not agent=critic")
-		if err != nil {
-			b.Fatal(err)
-		}
+		s := must.Get(lineage.ParseSelector("tool=grep and state=succeeded and not agent=critic"))(b)
 		b.Run(fmt.Sprint(runs), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -58,10 +59,7 @@ func TestCycle(t *testing.T) {
 		if _, err := g.Tree(k, nil); err != nil {
 			t.Error(err)
 		}
-		p, err := g.Picture(k, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(g.Picture(k, nil))(t)
 		wellFormed(t, p.SVG())
 		_, _ = g.Why(k, 1) // there is no such version, but the walk ends
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -26,9 +27,7 @@ func TestDeriveDemo(t *testing.T) {
 	var out bytes.Buffer
 	for _, r := range playDemo(t).records() {
 		raw, err := r.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		back, err := lineage.Decode(raw)
 		if err != nil {
 			t.Fatalf("%s: %v", raw, err)
@@ -51,13 +50,8 @@ func sortKeys(t *testing.T, raw []byte) string {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
-	text, err := canonical.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.Decode(&v))
+	text := must.Get(canonical.Marshal(v))(t)
 	return text
 }
 
@@ -69,19 +63,13 @@ func entry(t *testing.T, seq uint64, events ...session.Event) commitlog.Entry {
 		e.Time = time.UnixMilli(1700000000000)
 		c.Events = append(c.Events, e)
 	}
-	raw, err := commitlog.Encode(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(commitlog.Encode(c))(t)
 	return commitlog.Entry{Commit: c, At: commitlog.Position{Seq: seq, Token: seq, Hash: commitlog.HashOf(raw)}, Raw: string(raw)}
 }
 
 func runEvent(t *testing.T, kind string, payload any) session.Event {
 	t.Helper()
-	e, err := journal.NewEvent(kind, payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(journal.NewEvent(kind, payload))(t)
 	return e
 }
 
@@ -239,9 +227,7 @@ func TestDeriveSummaries(t *testing.T) {
 				t.Errorf("got %s %q, want %s %q", rs[0].Kind, rs[0].Summary, tt.kind, tt.summary)
 			}
 			raw, err := rs[0].Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if _, err := lineage.Decode(raw); err != nil {
 				t.Error(err)
 			}
@@ -299,10 +285,7 @@ func TestSummariesAreOneShortLine(t *testing.T) {
 			runEvent(t, journal.KindStepCompleted, journal.StepCompleted{Run: "r1", Path: "1", Kind: journal.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
 			runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: text}),
 		} {
-			rs, err := lineage.Derive(entry(t, 2, e))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rs := must.Get(lineage.Derive(entry(t, 2, e)))(t)
 			s := rs[0].Summary
 			if n := utf8.RuneCountInString(s); n > lineage.MaxSummary {
 				t.Errorf("%d characters: %q", n, s)
@@ -327,16 +310,10 @@ func TestCredentialsAreMasked(t *testing.T) {
 		"SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY", "-----BEGIN PRIVATE KEY----- MIIEvQIBADAN",
 	} {
 		for _, text := range []string{secret, "use " + secret + " please", strings.Repeat("x ", 40) + secret} {
-			rs, err := lineage.Derive(entry(t, 2, session.ChunkEvent(session.UserText(text)),
-				session.ClosedEvent(session.Closing{State: "rejected", Reason: text})))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rs := must.Get(lineage.Derive(entry(t, 2, session.ChunkEvent(session.UserText(text)),
+				session.ClosedEvent(session.Closing{State: "rejected", Reason: text}))))(t)
 			for _, r := range rs {
-				raw, err := r.Encode()
-				if err != nil {
-					t.Fatal(err)
-				}
+				raw := must.Get(r.Encode())(t)
 				if core := secret[len(secret)-9:]; strings.Contains(string(raw), core) {
 					t.Errorf("%q got into %s", core, raw)
 				}
@@ -367,9 +344,7 @@ func TestSubjects(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	good := `{"commit":1,"epoch":1,"hash":"","k":0,"kind":"opened","partition":0,"root":"s1","schema":1,"session":"s1","summary":"","tenant":"acme","time":0}`
-	if _, err := lineage.Decode([]byte(good)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(lineage.Decode([]byte(good)))(t)
 	if r, err := lineage.Decode([]byte(strings.Replace(good, `"k":0`, `"k":0,"later":true`, 1))); err != nil || r.Session != "s1" {
 		t.Errorf("a field of a later release: %v", err)
 	}
@@ -396,9 +371,7 @@ func TestStored(t *testing.T) {
 		records := all[from:to]
 		from = to
 		data, err := lineage.EncodeStored(records)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if sorted := sortKeys(t, data); sorted != string(data) {
 			t.Errorf("keys are not sorted:\n%s\nwant\n%s", data, sorted)
 		}
@@ -411,10 +384,7 @@ func TestStored(t *testing.T) {
 	placed, other := r, r
 	placed.K, placed.Kind, placed.Epoch = 1, lineage.Placed, 7
 	other.K, other.Commit = 1, 2
-	data, err := lineage.EncodeStored([]lineage.Record{r, placed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(lineage.EncodeStored([]lineage.Record{r, placed}))(t)
 	if back, err := lineage.DecodeStored(data); err != nil || len(back) != 2 || back[0].Epoch != 1 || back[1].Epoch != 7 {
 		t.Errorf("a lease with a higher epoch: %v, %v", back, err)
 	}
@@ -438,10 +408,7 @@ func TestStored(t *testing.T) {
 
 func FuzzDecodeStored(f *testing.F) {
 	for _, r := range playDemo(f).records() {
-		raw, err := lineage.EncodeStored([]lineage.Record{r})
-		if err != nil {
-			f.Fatal(err)
-		}
+		raw := must.Get(lineage.EncodeStored([]lineage.Record{r}))(f)
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -462,10 +429,7 @@ func FuzzDecodeStored(f *testing.F) {
 
 func FuzzDecode(f *testing.F) {
 	for _, r := range playDemo(f).records() {
-		raw, err := r.Encode()
-		if err != nil {
-			f.Fatal(err)
-		}
+		raw := must.Get(r.Encode())(f)
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -481,9 +445,7 @@ func FuzzDecode(f *testing.F) {
 			t.Error(err)
 		}
 		p, err := g.Picture(r.Key(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		wellFormed(t, p.SVG())
 	})
 }
@@ -493,9 +455,7 @@ func BenchmarkDerive(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if _, err := lineage.Derive(entries[i%len(entries)]); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(lineage.Derive(entries[i%len(entries)]))(b)
 		i++
 	}
 }
@@ -506,17 +466,11 @@ func TestSelectionIsTold(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("w%d", i)
 	}
-	value, err := json.Marshal(map[string]any{"answer": "7, because", "candidates": many, "choice": 7})
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := must.Get(json.Marshal(map[string]any{"answer": "7, because", "candidates": many, "choice": 7}))(t)
 	usage := session.Usage{Calls: 1, Input: 9, Output: 2}
-	rs, err := lineage.Derive(entry(t, 2, runEvent(t, journal.KindStepCompleted, journal.StepCompleted{
+	rs := must.Get(lineage.Derive(entry(t, 2, runEvent(t, journal.KindStepCompleted, journal.StepCompleted{
 		Kind: journal.StepSelection, Name: "auto", Path: "1", Run: "r1", Value: string(value), Usage: usage, Model: "m", Summary: "selects w7",
-	})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))))(t)
 	r := rs[0]
 	if r.Reason != "7, because" || !slices.Equal(r.Candidates, many[:lineage.MaxCandidates]) || r.Usage != usage || r.Model != "m" {
 		t.Errorf("%+v", r)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -44,10 +45,7 @@ func TestEncodeIsCanonical(t *testing.T) {
 		records = append(records, one)
 	}
 	for _, r := range records {
-		got, err := r.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(r.Encode())(t)
 		if want := canonical.MustMarshal(&r); string(got) != want {
 			t.Errorf("it is\n%s\nwant\n%s", got, want)
 		}
@@ -62,8 +60,6 @@ func BenchmarkEncodeStored(b *testing.B) {
 	}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := lineage.EncodeStored(records); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(lineage.EncodeStored(records))(b)
 	}
 }

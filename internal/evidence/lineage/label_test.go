@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -44,10 +45,7 @@ func TestLabelsAreThoseOfTheRecordsAsTheyCome(t *testing.T) {
 		t.Fatalf("%d of %d records are valid", n, len(all))
 	}
 	root := session.Key{Tenant: "acme", ID: id(0)}
-	labels, err := g.Labels(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	labels := must.Get(g.Labels(root))(t)
 	for n := range 16 {
 		want := fmt.Sprint("s", n+1)
 		if got := live.Of(id(n)); got != want {
@@ -58,10 +56,7 @@ func TestLabelsAreThoseOfTheRecordsAsTheyCome(t *testing.T) {
 		}
 	}
 	for _, o := range []*lineage.TreeOptions{{All: true}, {All: true, Expand: true}} {
-		tree, err := g.Tree(root, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tree := must.Get(g.Tree(root, o))(t)
 		shown := 0
 		for n := 1; n < 16; n++ {
 			i := strings.Index(tree, lineage.Short(id(n)))

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -26,10 +27,7 @@ func TestPicturesOfDemo(t *testing.T) {
 	}})
 	golden(t, "demo.svg", []byte(p.SVG()))
 	golden(t, "demo.mmd", []byte(p.Mermaid()))
-	raw, err := p.JSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(p.JSON())(t)
 	golden(t, "demo.json", raw)
 }
 
@@ -133,10 +131,7 @@ func TestNodesDoNotOverlap(t *testing.T) {
 		svg := p.SVG()
 		wellFormed(t, svg)
 		num := func(s string) float64 {
-			f, err := strconv.ParseFloat(s, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := must.Get(strconv.ParseFloat(s, 64))(t)
 			return f
 		}
 		size := box.FindStringSubmatch(svg)

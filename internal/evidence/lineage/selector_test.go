@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -120,10 +121,7 @@ func TestSelect(t *testing.T) {
 		if got := strings.Join(selected(t, g, w.now, tt.where), " "); got != tt.want {
 			t.Errorf("%s chooses %q, want %q", tt.where, got, tt.want)
 		}
-		s, err := lineage.ParseSelector(tt.where)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(lineage.ParseSelector(tt.where))(t)
 		if again := strings.Join(selected(t, g, w.now, s.String()), " "); again != tt.want {
 			t.Errorf("%s, written as %s, chooses %q", tt.where, s, again)
 		}
@@ -199,14 +197,8 @@ func TestSelectorCaret(t *testing.T) {
 }
 
 func TestSelectorBind(t *testing.T) {
-	s, err := lineage.ParseSelector("under=ab and (session in (c, d*) or run=e) and tool=x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	bound, err := s.Bind(func(field, value string) (string, error) { return field + "-" + value, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(lineage.ParseSelector("under=ab and (session in (c, d*) or run=e) and tool=x"))(t)
+	bound := must.Get(s.Bind(func(field, value string) (string, error) { return field + "-" + value, nil }))(t)
 	if got, want := bound.String(), "under=under-ab and (session in (session-c, d*) or run=run-e) and tool=x"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -15,33 +15,26 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/openrath"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
 func golden(t testing.TB) string {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/v1.2.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile("testdata/v1.2.jsonl"))(t)
 	return strings.ReplaceAll(string(raw), "\r\n", "\n")
 }
 
 func read(t testing.TB, text string) *openrath.File {
 	t.Helper()
-	f, err := openrath.Read(strings.NewReader(text), "x.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(openrath.Read(strings.NewReader(text), "x.jsonl"))(t)
 	return f
 }
 
 func write(t testing.TB, f *openrath.File) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := f.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Write(&b))
 	return b.String()
 }
 
@@ -116,28 +109,18 @@ func TestThroughALog(t *testing.T) {
 		events = append(events, e)
 	}
 	var log commitlog.Memory
-	if _, err := log.Append(t.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: "s", Seq: 1, Events: events}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(log.Append(t.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: "s", Seq: 1, Events: events}))(t)
 	e, err := log.Last(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s, err := commitlog.ApplyCommit(session.Open(k, "s"), e, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	same, err := openrath.Restore(s.Opening().Source, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(golden(t), string(same)); diff != "" {
 		t.Errorf("restored (-imported +restored):\n%s", diff)
 	}
 	more, err := openrath.Restore(source, s.With(session.UserText("go on")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if went := read(t, string(more)); went.Closed() || len(went.Rows) != len(f.Rows)+1 || went.Header.Operator != f.Header.Operator || len(went.Other) != len(f.Other) {
 		t.Errorf("a session that went on: %s", more)
 	}
@@ -274,10 +257,7 @@ func TestScan(t *testing.T) {
 		"sessions/dir.jsonl/x":                  file("no"),
 		"sessions/lone.jsonl.__partial__.other": file("no"),
 	}
-	got, err := openrath.Scan(fsys, "sessions")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(openrath.Scan(fsys, "sessions"))(t)
 	var shown []string
 	for _, l := range got {
 		shown = append(shown, fmt.Sprintf("%s id=%s chunks=%d closed=%v torn=%v err=%v", l.Name, l.ID, l.Chunks, l.Closed, l.Torn, l.Err != nil))
@@ -311,9 +291,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		var once, twice bytes.Buffer
-		if err := file.Write(&once); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, file.Write(&once))
 		again, err := openrath.Read(bytes.NewReader(once.Bytes()), "f")
 		if err != nil {
 			t.Fatalf("what was written cannot be read: %v\n%s", err, once.String())

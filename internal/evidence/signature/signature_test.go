@@ -14,23 +14,18 @@ import (
 	"github.com/hiddeco/sshsig"
 
 	"github.com/rathcluster/rath/internal/evidence/signature"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 func newKey(t *testing.T) *signature.Key {
 	t.Helper()
-	k, err := signature.Open(filepath.Join(t.TempDir(), signature.StoreFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := must.Get(signature.Open(filepath.Join(t.TempDir(), signature.StoreFile)))(t)
 	return k
 }
 
 func sign(t *testing.T, k *signature.Key, statement string) string {
 	t.Helper()
-	s, err := k.Sign(statement)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(k.Sign(statement))(t)
 	return s
 }
 
@@ -44,21 +39,12 @@ var ended = time.Date(2026, 11, 24, 17, 30, 0, 900e6, time.UTC)
 
 func TestOpen(t *testing.T) {
 	file := filepath.Join(t.TempDir(), signature.StoreFile)
-	one, err := signature.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	two, err := signature.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	one := must.Get(signature.Open(file))(t)
+	two := must.Get(signature.Open(file))(t)
 	if one.Fingerprint() != two.Fingerprint() {
 		t.Errorf("a second start signs with %s, the first with %s", two.Fingerprint(), one.Fingerprint())
 	}
-	fi, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fi := must.Get(os.Stat(file))(t)
 	if os.PathSeparator == '/' && fi.Mode().Perm() != 0o600 { // Windows has no such modes
 		t.Errorf("the private key has mode %v", fi.Mode())
 	}
@@ -66,9 +52,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("beside the key lies %v (%v)", left, err)
 	}
 	for name, text := range map[string]string{"empty": "", "no key": "hello", "large": strings.Repeat("x", 1<<20)} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 		if _, err := signature.Open(file); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: error %v, want one that names the file", name, err)
 		}
@@ -128,9 +112,7 @@ func TestTrust(t *testing.T) {
 		"the second line":    {`a valid-before="20261001Z" ` + public(old) + "b " + public(old), "", nil, "b"},
 	} {
 		by, err := signature.Check("x", sign(t, old, "x"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		trust, err := signature.ParseTrust([]byte(c.signers), []byte(c.revoked))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -168,14 +150,8 @@ func TestBadLists(t *testing.T) {
 // bytes, or by one of its digests.
 func TestRevocationList(t *testing.T) {
 	k := newKey(t)
-	by, err := signature.Check("x", sign(t, k, "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := base64.StdEncoding.DecodeString(strings.Fields(public(k))[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	by := must.Get(signature.Check("x", sign(t, k, "x")))(t)
+	raw := must.Get(base64.StdEncoding.DecodeString(strings.Fields(public(k))[1]))(t)
 	text := func(b []byte) []byte { return append([]byte{0, 0, byte(len(b) >> 8), byte(len(b))}, b...) }
 	list := func(kind byte, keys ...[]byte) []byte {
 		var section []byte
@@ -186,10 +162,7 @@ func TestRevocationList(t *testing.T) {
 		return slices.Concat(head, text(nil), text([]byte("gone")), []byte{1}, text([]byte("a certificate")), []byte{kind}, text(section))
 	}
 	other := bytes.Repeat([]byte{7}, 32)
-	sum, err := base64.RawStdEncoding.DecodeString(strings.TrimPrefix(k.Fingerprint(), "SHA256:"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sum := must.Get(base64.RawStdEncoding.DecodeString(strings.TrimPrefix(k.Fingerprint(), "SHA256:")))(t)
 	for name, c := range map[string]struct {
 		list []byte
 		want error

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/evidence/signature"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // keygen runs ssh-keygen. It has to be there.
@@ -35,9 +36,7 @@ func TestAgreesWithSSH(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		name = filepath.Join(dir, name)
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 		return name
 	}
 	public := map[string]string{}
@@ -50,14 +49,9 @@ func TestAgreesWithSSH(t *testing.T) {
 		if out, err := keygen(t, "", "-q", "-t", typ, "-N", "", "-C", kind, "-f", name); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		text, err := os.ReadFile(name + ".pub")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name + ".pub"))(t)
 		public[kind] = string(text)
-		if made[kind], err = signature.Load(name); err != nil {
-			t.Fatal(err)
-		}
+		made[kind] = must.Get(signature.Load(name))(t)
 	}
 	krl := func(keys ...string) string {
 		name := filepath.Join(dir, "krl-"+strings.Join(keys, "-"))
@@ -68,10 +62,7 @@ func TestAgreesWithSSH(t *testing.T) {
 		if out, err := keygen(t, "", args...); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		return string(text)
 	}
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
@@ -80,14 +71,8 @@ func TestAgreesWithSSH(t *testing.T) {
 		if out, err := keygen(t, "", "-q", "-Y", "sign", "-n", signature.Namespace, "-f", filepath.Join(dir, kind), message); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		theirs, err := os.ReadFile(message + ".sig")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ours, err := made[kind].Sign(statement)
-		if err != nil {
-			t.Fatal(err)
-		}
+		theirs := must.Get(os.ReadFile(message + ".sig"))(t)
+		ours := must.Get(made[kind].Sign(statement))(t)
 		for by, armored := range map[string]string{"ssh-keygen": string(theirs), "us": ours} {
 			for name, c := range map[string]struct {
 				signers, revoked, statement string

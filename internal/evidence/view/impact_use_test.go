@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -23,10 +24,7 @@ func TestUses(t *testing.T) {
 	calls := Calls{}
 	n := 3
 	call := func(name string, args any) *lineage.Record {
-		data, err := json.Marshal(args)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(json.Marshal(args))(t)
 		step := run.Path(fmt.Sprint(n))
 		n++
 		calls.Add("r1", step, []session.ToolCall{{Name: "other", Args: "{}"}, {Name: name, Args: string(data)}})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -45,10 +46,7 @@ func TestWhyARunFailed(t *testing.T) {
 	if n := g.Add(task, end); n != 2 {
 		t.Fatalf("the graph took %d records", n)
 	}
-	r, err := ReasonOfRun(g, "default", "r1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(ReasonOfRun(g, "default", "r1"))(t)
 	same(t, "why r1", written(func(w *term.Writer) { WriteReason(w, &r) }), `
 run r1
   failed, error: review: no draft was accepted in 3

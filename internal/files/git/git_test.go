@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/files/git"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
@@ -44,20 +45,13 @@ func user(t *testing.T, dir string, args ...string) string {
 func put(t *testing.T, dir, name, text string, mode os.FileMode) {
 	t.Helper()
 	p := filepath.Join(dir, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(p, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(p), 0o755))
+	must.Do(t, os.WriteFile(p, []byte(text), mode))
 }
 
 func file(t *testing.T, b blob.Store, p, text string) manifest.Entry {
 	t.Helper()
-	ref, err := b.Put(t.Context(), strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := must.Get(b.Put(t.Context(), strings.NewReader(text)))(t)
 	return manifest.Entry{Path: p, Kind: manifest.File, Size: ref.Size, Digest: ref.Digest}
 }
 
@@ -71,15 +65,8 @@ func removed(p string) manifest.Change {
 
 func opened(t *testing.T, dir string) *git.Repository {
 	t.Helper()
-	r, err := git.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	r := must.Get(git.Open(t.Context(), dir))(t)
+	t.Cleanup(func() { must.Report(t, r.Close()) })
 	return r
 }
 
@@ -107,26 +94,18 @@ func state(t *testing.T, dir string) string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return b.String()
 }
 
 func commit(t *testing.T, r *git.Repository, b blob.Store, on string, changes ...manifest.Change) string {
 	t.Helper()
-	tree, err := r.Tree(t.Context(), b, on, changes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := must.Get(r.Tree(t.Context(), b, on, changes))(t)
 	var parents []string
 	if on != "" {
 		parents = []string{on}
 	}
-	id, err := r.Commit(t.Context(), tree, parents, "Run x\n\nRath-Run: x\n", time.Unix(1_000_000_000, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := must.Get(r.Commit(t.Context(), tree, parents, "Run x\n\nRath-Run: x\n", time.Unix(1_000_000_000, 0)))(t)
 	return id
 }
 
@@ -157,9 +136,7 @@ func TestCommit(t *testing.T) {
 			link := manifest.Entry{Path: "link", Kind: manifest.Symlink, Target: "a.txt"}
 			id := commit(t, r, b, head, crlf, removed("gone"), added(run), added(link),
 				removed("d/x"), added(file(t, b, "d", "a file now")), removed("f"), added(file(t, b, "f/y", "a directory now")))
-			if err := r.Branch(t.Context(), "rath/x", id); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.Branch(t.Context(), "rath/x", id))
 			want := "sub/a.txt\nsub/d\nsub/f/y\nsub/link\nsub/run sh\n\tü\ntop"
 			if got := strings.ReplaceAll(user(t, dir, "ls-tree", "-r", "-z", "--name-only", "rath/x"), "\x00", "\n"); strings.TrimSpace(got) != want {
 				t.Errorf("the tree has\n%s, want\n%s", got, want)
@@ -202,9 +179,7 @@ func TestUnborn(t *testing.T) {
 	if head, err := r.Head(t.Context()); err != nil || head != "" {
 		t.Fatalf("HEAD is %q, %v", head, err)
 	}
-	if err := r.Branch(t.Context(), "rath/x", commit(t, r, b, "", added(file(t, b, "a", "x")))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Branch(t.Context(), "rath/x", commit(t, r, b, "", added(file(t, b, "a", "x")))))
 	if got := user(t, dir, "show", "rath/x:a"); got != "x" {
 		t.Errorf("a says %q", got)
 	}
@@ -221,18 +196,12 @@ func TestDiffering(t *testing.T) {
 	user(t, dir, "commit", "-q", "-m", "first")
 	b := blob.NewMemory()
 	r := opened(t, dir)
-	head, err := r.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	head := must.Get(r.Head(t.Context()))(t)
 	run := file(t, b, "run", "x")
 	run.Exec = true
-	changes, err := r.Differing(t.Context(), b, head, []manifest.Entry{
+	changes := must.Get(r.Differing(t.Context(), b, head, []manifest.Entry{
 		file(t, b, "same", "x"), file(t, b, "edited", "y"), {Path: "gone"}, {Path: "never"}, run, file(t, b, "new", "z"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	var got []string
 	for _, c := range changes {
 		got = append(got, c.Path)
@@ -253,10 +222,7 @@ func TestSubmodule(t *testing.T) {
 	user(t, dir, "commit", "-q", "-m", "a submodule")
 	b := blob.NewMemory()
 	r := opened(t, dir)
-	head, err := r.Head(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	head := must.Get(r.Head(t.Context()))(t)
 	for _, name := range []string{"lib/mod/x", "lib/mod"} {
 		_, err := r.Tree(t.Context(), b, head, []manifest.Change{added(file(t, b, name, "x"))})
 		if err == nil || !strings.Contains(err.Error(), "submodule lib/mod") {
@@ -340,12 +306,8 @@ func TestHostile(t *testing.T) {
 		{Path: "a.txt", Kind: manifest.Modified, Before: file(t, b, "a.txt", "one\n"), After: file(t, b, "a.txt", "two\n")},
 		added(file(t, b, ".gitattributes", "* filter=evil diff=evil\n")), added(file(t, b, "b.txt", "x\n")),
 	}
-	if _, err := r.Differing(t.Context(), b, base, []manifest.Entry{file(t, b, "a.txt", "0\n")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Branch(t.Context(), "rath/x", commit(t, r, b, base, changes...)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.Differing(t.Context(), b, base, []manifest.Entry{file(t, b, "a.txt", "0\n")}))(t)
+	must.Do(t, r.Branch(t.Context(), "rath/x", commit(t, r, b, base, changes...)))
 	for _, name := range []string{"mark", "trace"} {
 		if _, err := os.Lstat(filepath.Join(outside, name)); err == nil {
 			t.Errorf("%s is there: something of the repository or of the environment was run", name)
@@ -396,21 +358,13 @@ func TestHistory(t *testing.T) {
 			put(t, dir, ".git/hooks/post-commit", "#!/bin/sh\n", 0o755)
 			was := state(t, dir)
 			packs, then := filepath.Join(dir, ".git", "objects", "pack"), time.Unix(1_000_000_000, 0)
-			if err := os.Chtimes(packs, then, then); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chtimes(packs, then, then))
 			r := opened(t, dir)
-			head, err := r.Head(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			head := must.Get(r.Head(t.Context()))(t)
 			if _, err := r.History(t.Context(), head, 2, 10); !errors.Is(err, git.ErrTooLarge) {
 				t.Errorf("a history of more than 10 bytes: %v", err)
 			}
-			own, err := r.History(t.Context(), head, 2, 1<<20)
-			if err != nil {
-				t.Fatal(err)
-			}
+			own := must.Get(r.History(t.Context(), head, 2, 1<<20))(t)
 			if now := state(t, dir); now != was {
 				t.Errorf("the repository changed:\n%s\nwas\n%s", now, was)
 			}
@@ -419,10 +373,7 @@ func TestHistory(t *testing.T) {
 			}
 			user(t, dir, "mv", "sub/a.txt", "b.txt")
 			user(t, dir, "commit", "-q", "-m", "moved")
-			moved, err := r.Head(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			moved := must.Get(r.Head(t.Context()))(t)
 			for commits, want := range map[int]string{1: "[b.txt sub/a.txt]", 9: "[b.txt sub/a.txt]"} {
 				paths, err := r.Paths(t.Context(), moved, commits)
 				if got := fmt.Sprint(slices.Sorted(maps.Keys(paths))); err != nil || got != want {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestBomb: an object that claims to be of many gigabytes gets no memory for them.
@@ -14,9 +16,7 @@ func TestBomb(t *testing.T) {
 	var b bytes.Buffer
 	z := zlib.NewWriter(&b)
 	fmt.Fprintf(z, "commit %d\x00tree ", int64(16<<30))
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, z.Close())
 	id := strings.Repeat("ab", 20)
 	put(t, dir, ".git/objects/ab/"+id[2:], b.String(), 0o644)
 	put(t, dir, ".git/refs/heads/main", id+"\n", 0o644)

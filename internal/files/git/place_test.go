@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/files/git"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // made is a repository with one commit.
@@ -25,17 +26,13 @@ func made(t *testing.T) string {
 // link puts a link in the place of what is there.
 func link(t *testing.T, to, name string) {
 	t.Helper()
-	if err := errors.Join(os.RemoveAll(name), os.MkdirAll(filepath.Dir(name), 0o755), os.Symlink(to, name)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.RemoveAll(name), os.MkdirAll(filepath.Dir(name), 0o755), os.Symlink(to, name)))
 }
 
 // withFile is a directory whose .git is a file.
 func withFile(t *testing.T, dir, text string) string {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Join(dir, ".git")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(filepath.Join(dir, ".git")))
 	put(t, dir, ".git", text, 0o644)
 	return dir
 }
@@ -99,10 +96,7 @@ func TestLeads(t *testing.T) {
 		"the .git file of another worktree": func(t *testing.T, dir string) string {
 			tree := filepath.Join(t.TempDir(), "tree")
 			user(t, other, "worktree", "add", "-q", "--detach", tree)
-			data, err := os.ReadFile(filepath.Join(tree, ".git"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(os.ReadFile(filepath.Join(tree, ".git")))(t)
 			return withFile(t, dir, string(data))
 		},
 		"a common directory": func(t *testing.T, dir string) string {
@@ -169,9 +163,7 @@ func TestLeads(t *testing.T) {
 		cases["a terabyte of "+name] = func(t *testing.T, dir string) string {
 			p := filepath.Join(dir, ".git", filepath.FromSlash(name))
 			put(t, dir, ".git/"+name, "", 0o644)
-			if err := os.Truncate(p, 1<<40); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Truncate(p, 1<<40))
 			return dir
 		}
 	}
@@ -190,9 +182,7 @@ func TestLeads(t *testing.T) {
 func TestLeadsLater(t *testing.T) {
 	dir, other := made(t), made(t)
 	r := opened(t, dir)
-	if err := r.Stays(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Stays(t.Context()))
 	link(t, filepath.Join(other, ".git", "refs"), filepath.Join(dir, ".git", "refs"))
 	if err := r.Stays(t.Context()); !errors.Is(err, git.ErrLeads) {
 		t.Errorf("its branches are a link: %v", err)
@@ -246,13 +236,9 @@ func TestStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, want := of(t, made(t))
-			if err := taken(t, dir); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, taken(t, dir))
 			r := opened(t, dir)
-			if err := r.Stays(t.Context()); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, r.Stays(t.Context()))
 			got := r.Elsewhere()
 			if real, err := filepath.EvalSymlinks(want); want != "" && (err != nil || real != got) || want == "" && got != "" {
 				t.Errorf("it lies in %q, want %q", got, want)

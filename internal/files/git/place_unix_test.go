@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/files/git"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestWaits: where git would wait for what a pipe brings, it is not started.
@@ -23,9 +24,7 @@ func TestWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := made(t)
-			if err := piped(dir, name); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, piped(dir, name))
 			if err := taken(t, dir); !errors.Is(err, git.ErrLeads) {
 				t.Errorf("it is taken: %v", err)
 			}
@@ -35,9 +34,7 @@ func TestWaits(t *testing.T) {
 	for _, name := range []string{"include.path", "includeIf.gitdir:/.path"} {
 		t.Run(name, func(t *testing.T) {
 			dir := made(t)
-			if err := piped(dir, "pipe"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, piped(dir, "pipe"))
 			put(t, dir, "more", "[include]\n\tpath = pipe\n", 0o644)
 			user(t, dir, "config", name, "../more")
 			if err := taken(t, dir); !errors.Is(err, git.ErrLeads) {
@@ -48,24 +45,16 @@ func TestWaits(t *testing.T) {
 	for _, name := range []string{"diff.orderFile", "mailmap.file", "core.excludesFile", "commit.template"} {
 		t.Run(name, func(t *testing.T) {
 			dir := made(t)
-			if err := piped(dir, "pipe"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, piped(dir, "pipe"))
 			user(t, dir, "config", name, filepath.Join(dir, "pipe"))
-			if err := taken(t, dir); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, taken(t, dir))
 		})
 	}
 	for _, name := range []string{".git/COMMIT", "HEAD", "commondir", ".gitattributes", ".mailmap"} {
 		t.Run("beside it "+name, func(t *testing.T) {
 			dir := made(t)
-			if err := piped(dir, strings.ReplaceAll(name, "COMMIT", user(t, dir, "rev-parse", "HEAD"))); err != nil {
-				t.Fatal(err)
-			}
-			if err := taken(t, dir); err != nil {
-				t.Error(err)
-			}
+			must.Do(t, piped(dir, strings.ReplaceAll(name, "COMMIT", user(t, dir, "rev-parse", "HEAD"))))
+			must.Report(t, taken(t, dir))
 		})
 	}
 }
@@ -87,14 +76,9 @@ func TestDevice(t *testing.T) {
 func TestSocket(t *testing.T) {
 	dir := made(t)
 	t.Chdir(filepath.Join(dir, ".git")) // the path of a socket is short
-	l, err := net.Listen("unix", "fsmonitor--daemon.ipc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("unix", "fsmonitor--daemon.ipc"))(t)
 	defer l.Close()
-	if err := taken(t, dir); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, taken(t, dir))
 }
 
 // piped puts a named pipe in the place of what is there.

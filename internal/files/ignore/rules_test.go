@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/files/ignore"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestMatch holds what git check-ignore says of these files and paths. A path that ends
@@ -73,9 +74,7 @@ func rulesOf(t testing.TB, files map[string]string) *ignore.Rules {
 	}
 	slices.Sort(dirs)
 	for _, d := range dirs {
-		if err := r.Add(d, []byte(files[d])); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Add(d, []byte(files[d])))
 	}
 	return r
 }

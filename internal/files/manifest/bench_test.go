@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -35,12 +36,8 @@ func BenchmarkMerge(b *testing.B) {
 				}
 			}
 			name := filepath.Join(dirs[side], fmt.Sprintf("d%d", i%7), fmt.Sprintf("f%d.txt", i))
-			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-				b.Fatal(err)
-			}
-			if err := os.WriteFile(name, []byte(strings.Join(lines, "")), 0o644); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, os.MkdirAll(filepath.Dir(name), 0o755))
+			must.Do(b, os.WriteFile(name, []byte(strings.Join(lines, "")), 0o644))
 		}
 		var err error
 		if heads[side], err = workspace.Snapshot(b.Context(), store, dirs[side], heads[0], workspace.Limits{}); err != nil {
@@ -62,9 +59,7 @@ func BenchmarkMerge(b *testing.B) {
 		if err != nil || len(conflicts) > 0 {
 			b.Fatalf("%v, %v", conflicts, err)
 		}
-		if _, err := t.Store(b.Context(), store); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(t.Store(b.Context(), store))(b)
 	}
 	ratio := float64(b.Elapsed()) / float64(b.N) / float64(git)
 	b.ReportMetric(ratio, "x-git-merge-file")

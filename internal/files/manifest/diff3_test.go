@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // edit makes a side of a base whose lines all differ. What both sides may insert is drawn
@@ -163,9 +165,7 @@ func TestMerge3AgainstGit(t *testing.T) {
 		regions := Merge3(base, ours, theirs)
 		_, conflicts := resolved(regions, ofOurs)
 		for name, lines := range map[string][]string{"base": base, "ours": ours, "theirs": theirs} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Join(lines, "")), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.Join(lines, "")), 0o600))
 		}
 		file := func(args ...string) (string, int) {
 			cmd := exec.Command("git", append(append([]string{"merge-file", "-p", "-q"}, args...), "ours", "base", "theirs")...)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
@@ -28,30 +29,20 @@ func TestHeadGolden(t *testing.T) {
 	for _, data := range [][]byte{small, long} {
 		p.Add(blob.Sum(data), data)
 	}
-	if err := p.Store(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Store(t.Context(), b))
 	entry := func(p string, data []byte) manifest.Entry {
 		return manifest.Entry{Path: p, Kind: manifest.File, Size: int64(len(data)), Digest: blob.Sum(data)}
 	}
 	tree, err := manifest.NewTree([]manifest.Entry{
 		entry("a", small), dirEntry("d"), entry("d/a", small), entry("d/long", long), dirEntry("d/e"), link("l", "d/e"), entry("none", nil), entry("own", []byte("own")),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	tree, head, err := tree.Packed(&p).Put(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	rc, err := b.Get(t.Context(), head)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var buf bytes.Buffer
-	if _, err := buf.ReadFrom(rc); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(buf.ReadFrom(rc))(t)
 	const want = `{"format":3,"packs":["793daea1382e0e4c156056dacfc7512d575782b9d10854548e1836b2ccd0537a"],"dirs":[[{"name":"a","kind":"file","size":5,"digest":"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824","pack":1,"len":5},{"name":"d","kind":"dir","dir":1},{"name":"l","kind":"symlink","target":"d/e"},{"name":"none","kind":"file","digest":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},{"name":"own","kind":"file","size":3,"digest":"5b3975651c3cab92d044c096dc30a1c2d9525497457472de48c51ecb363d1f4a"}],[{"name":"a","kind":"file","size":5,"digest":"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824","pack":1,"len":5},{"name":"e","kind":"dir","dir":2},{"name":"long","kind":"file","size":1600,"digest":"1f1a5c83e53c9faa87badd5d17c45ffec49b137430c9817dd5c9420fd96aaa3e","pack":1,"at":5,"len":35}],[]]}`
 	if buf.String() != want {
 		t.Errorf("%s", buf.String())
@@ -68,10 +59,7 @@ func TestHeadGolden(t *testing.T) {
 	}
 	files := manifest.NewFiles(b, again)
 	for _, data := range [][]byte{small, long, nil} {
-		rc, err := files.Get(t.Context(), blob.Sum(data))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rc := must.Get(files.Get(t.Context(), blob.Sum(data)))(t)
 		var got bytes.Buffer
 		if _, err := got.ReadFrom(rc); err != nil || !bytes.Equal(got.Bytes(), data) {
 			t.Errorf("%d bytes are %d, %v", len(data), got.Len(), err)
@@ -132,34 +120,19 @@ func TestDamagedPack(t *testing.T) {
 	var p manifest.Pack
 	data := bytes.Repeat([]byte("0123456789abcdef"), 1000)
 	p.Add(blob.Sum(data), data)
-	if err := p.Store(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
-	tree, err := manifest.NewTree([]manifest.Entry{{Path: "a", Kind: manifest.File, Size: int64(len(data)), Digest: blob.Sum(data)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, head, err := tree.Packed(&p).Put(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rc, err := b.Get(t.Context(), head)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Store(t.Context(), b))
+	tree := must.Get(manifest.NewTree([]manifest.Entry{{Path: "a", Kind: manifest.File, Size: int64(len(data)), Digest: blob.Sum(data)}}))(t)
+	_, head := must.Pair(tree.Packed(&p).Put(t.Context(), b))(t)
+	rc := must.Get(b.Get(t.Context(), head))(t)
 	var good bytes.Buffer
-	if _, err := good.ReadFrom(rc); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(good.ReadFrom(rc))(t)
 	for _, change := range [][2]string{{`"size":16000`, `"size":15999`}, {`"size":16000`, `"size":16001`}, {`"digest":"`, `"digest":"0`}, {`"pack":1,`, `"pack":1,"at":1000000,`}, {`"pack":1,`, `"pack":1,"at":3,`}} {
 		bad := strings.Replace(good.String(), change[0], change[1], 1)
 		if change[1] == `"digest":"0` {
 			bad = strings.Replace(good.String(), blob.Sum(data).String(), someDigest.String(), 1)
 		}
 		ref, err := b.Put(t.Context(), strings.NewReader(bad))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		tree, err := manifest.Load(t.Context(), b, ref.Digest)
 		if err != nil {
 			t.Errorf("%s: %v", change[1], err)
@@ -185,28 +158,16 @@ func TestTreeOfTrees(t *testing.T) {
 		var pack manifest.Pack
 		d := blob.Sum([]byte(text))
 		pack.Add(d, []byte(text))
-		if err := pack.Store(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
-		tree, err := manifest.NewTree([]manifest.Entry{dirEntry(p), {Path: p + "/f", Kind: manifest.File, Size: int64(len(text)), Digest: d}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tree, _, err = tree.Packed(&pack).Put(t.Context(), b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, pack.Store(t.Context(), b))
+		tree := must.Get(manifest.NewTree([]manifest.Entry{dirEntry(p), {Path: p + "/f", Kind: manifest.File, Size: int64(len(text)), Digest: d}}))(t)
+		tree, _ = must.Pair(tree.Packed(&pack).Put(t.Context(), b))(t)
 		return tree
 	}
 	one, two := stored("one", "1"), stored("two", "2")
 	both, err := manifest.NewTree(slices.Concat(slices.Collect(one.Entries()), slices.Collect(two.Entries())), one, two)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	head, err := both.Store(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	both, err = manifest.Load(t.Context(), b, head)
 	if err != nil || len(slices.Collect(both.Blobs())) != 3+2 {
 		t.Fatalf("%v, %v", slices.Collect(both.Blobs()), err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
@@ -36,10 +37,7 @@ func (f files) store(t *testing.T, b blob.Store) blob.Digest {
 				e.Kind, e.Target = manifest.Symlink, target
 			} else {
 				text, exec := strings.CutPrefix(what, "run ")
-				ref, err := b.Put(ctx, strings.NewReader(text))
-				if err != nil {
-					t.Fatal(err)
-				}
+				ref := must.Get(b.Put(ctx, strings.NewReader(text)))(t)
 				e.Kind, e.Exec, e.Digest, e.Size = manifest.File, exec, ref.Digest, ref.Size
 			}
 		}
@@ -50,9 +48,7 @@ func (f files) store(t *testing.T, b blob.Store) blob.Digest {
 		t.Fatalf("%v: %v", f, err)
 	}
 	head, err := tree.Store(ctx, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return head
 }
 
@@ -68,17 +64,10 @@ func filesOf(t *testing.T, b blob.Store, tree *manifest.Tree) files {
 		case manifest.Symlink:
 			f[e.Path] = "link " + e.Target
 		case manifest.File:
-			rc, err := b.Get(t.Context(), e.Digest)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rc := must.Get(b.Get(t.Context(), e.Digest))(t)
 			var text bytes.Buffer
-			if _, err := text.ReadFrom(rc); err != nil {
-				t.Fatal(err)
-			}
-			if err := rc.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(text.ReadFrom(rc))(t)
+			must.Do(t, rc.Close())
 			if int64(text.Len()) != e.Size {
 				t.Fatalf("%s has %d bytes, its entry says %d", e.Path, text.Len(), e.Size)
 			}
@@ -103,10 +92,7 @@ func merged(t *testing.T, b blob.Store, base files, choice manifest.Choice, side
 	for i, s := range sides[1:] {
 		rest = append(rest, manifest.Side{Name: fmt.Sprintf("b%d", i+1), Base: from, Head: s.store(t, b)})
 	}
-	tree, conflicts, err := manifest.Merge(t.Context(), b, ours, rest, always(choice))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree, conflicts := must.Pair(manifest.Merge(t.Context(), b, ours, rest, always(choice)))(t)
 	return filesOf(t, b, tree), conflicts
 }
 

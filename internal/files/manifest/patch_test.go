@@ -16,6 +16,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -38,13 +39,8 @@ func TestPatchGolden(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	head := func(files fstest.MapFS) blob.Digest {
 		dir := t.TempDir()
-		if err := os.CopyFS(dir, files); err != nil {
-			t.Fatal(err)
-		}
-		head, err := workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.CopyFS(dir, files))
+		head := must.Get(workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{}))(t)
 		return head
 	}
 	from := head(fstest.MapFS{
@@ -75,24 +71,14 @@ func TestPatchGolden(t *testing.T) {
 		"sub/emptied":  file(""),
 		"large":        file(strings.Repeat("0123456789abcde\n", 70_001)),
 	})
-	diffs, err := manifest.Patch(t.Context(), b, from, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	diffs := must.Get(manifest.Patch(t.Context(), b, from, to))(t)
 	var got bytes.Buffer
-	if err := manifest.WriteUnified(&got, diffs); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, manifest.WriteUnified(&got, diffs))
 	golden := filepath.Join("testdata", "patch.golden")
 	if *update {
-		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(golden, got.Bytes(), 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(golden))(t)
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
 		t.Errorf("patch (-want +got):\n%s", diff)
 	}
@@ -167,26 +153,14 @@ func TestHunksLeadFromOldToNew(t *testing.T) {
 	}
 	b := blob.NewMemory()
 	head := func(text string) blob.Digest {
-		ref, err := b.Put(t.Context(), strings.NewReader(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		tree, err := manifest.NewTree([]manifest.Entry{{Path: "f", Kind: manifest.File, Size: ref.Size, Digest: ref.Digest}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := tree.Store(t.Context(), b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ref := must.Get(b.Put(t.Context(), strings.NewReader(text)))(t)
+		tree := must.Get(manifest.NewTree([]manifest.Entry{{Path: "f", Kind: manifest.File, Size: ref.Size, Digest: ref.Digest}}))(t)
+		d := must.Get(tree.Store(t.Context(), b))(t)
 		return d
 	}
 	for range 400 {
 		old, now := text(), text()
-		diffs, err := manifest.Patch(t.Context(), b, head(old), head(now))
-		if err != nil {
-			t.Fatal(err)
-		}
+		diffs := must.Get(manifest.Patch(t.Context(), b, head(old), head(now)))(t)
 		if old == now {
 			if len(diffs) != 0 {
 				t.Fatalf("equal files differ: %+v", diffs)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/files/ignore"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
@@ -96,20 +97,14 @@ func TestLoad(t *testing.T) {
 	if _, err := manifest.Load(t.Context(), b, someDigest); !errors.Is(err, blob.ErrNotFound) {
 		t.Errorf("an absent head: %v", err)
 	}
-	ref, err := b.Put(t.Context(), strings.NewReader("no manifest"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := must.Get(b.Put(t.Context(), strings.NewReader("no manifest")))(t)
 	if _, err := manifest.Load(t.Context(), b, ref.Digest); !errors.Is(err, manifest.ErrMalformed) {
 		t.Errorf("a head of something else: %v", err)
 	}
 }
 
 func FuzzDecode(f *testing.F) {
-	tree, err := manifest.NewTree([]manifest.Entry{file("a"), dirEntry("d"), link("d/l", "../a")})
-	if err != nil {
-		f.Fatal(err)
-	}
+	tree := must.Get(manifest.NewTree([]manifest.Entry{file("a"), dirEntry("d"), link("d/l", "../a")}))(f)
 	f.Add(tree.Encode())
 	f.Add([]byte(`{"format":1,"entries":[]}`))
 	f.Add([]byte(`{"format":2,"exclude":["*.log","!/sub/**/keep"],"entries":[{"path":"l","kind":"symlink","target":"/usr"}]}`))
@@ -137,25 +132,17 @@ func FuzzDecode(f *testing.F) {
 
 // TestExcluded keeps the rules with the tree, and only then writes the later format.
 func TestExcluded(t *testing.T) {
-	tree, err := manifest.NewTree([]manifest.Entry{file("a")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := must.Get(manifest.NewTree([]manifest.Entry{file("a")}))(t)
 	rules := new(ignore.Rules)
 	if got := tree.Excluding(rules).Encode(); !bytes.HasPrefix(got, []byte(`{"format":1,"entries"`)) {
 		t.Errorf("without lines it is %s", got)
 	}
-	if err := rules.Add("sub", []byte("*.log\n!keep\n")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, rules.Add("sub", []byte("*.log\n!keep\n")))
 	data := tree.Excluding(rules).Encode()
 	if !bytes.HasPrefix(data, []byte(`{"format":2,"exclude":["/sub/**/*.log","!/sub/**/keep"],"entries":[`)) {
 		t.Errorf("with lines it is %s", data)
 	}
-	again, err := decode(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(decode(data))(t)
 	if _, out := again.Excluded().Excludes("sub/x/y.log", false); !out {
 		t.Error("the rules are lost")
 	}

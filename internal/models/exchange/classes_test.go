@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 )
 
@@ -314,9 +315,7 @@ func TestFailureRules(t *testing.T) {
 		{Code: llm.CodeOverloaded, Regex: []string{`^worker \d+ sleeps`}},
 	}
 	for i := range rules {
-		if err := rules[i].Validate(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, rules[i].Validate())
 	}
 	e := &Endpoint{Model: "m", Host: "h", failures: rules}
 	for body, want := range map[string]llm.Code{

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"unicode/utf8"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // The Joiner restores a text from any fragments, in JSON strings of any form.
@@ -88,9 +90,7 @@ func FuzzJoiner(f *testing.F) {
 			}
 			got.WriteString(piece)
 			var s string
-			if err := json.Unmarshal(raw, &s); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(raw, &s))
 			want = append(want, s...)
 			plain = plain && utf8.Valid(raw) && !bytes.Contains(raw, []byte(`\u`))
 		}

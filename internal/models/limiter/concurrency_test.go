@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 )
 
@@ -133,10 +134,7 @@ func TestConcurrencyOfTheDead(t *testing.T) {
 		acquire := func(s *Set, tenant string) (settle func(int64), took time.Duration) {
 			t.Helper()
 			began := time.Now()
-			settle, err := s.Concurrency("m", 4).Then(nil).Acquire(t.Context(), tenant, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			settle = must.Get(s.Concurrency("m", 4).Then(nil).Acquire(t.Context(), tenant, 0))(t)
 			return settle, time.Since(began)
 		}
 		var settles []func(int64)
@@ -168,9 +166,7 @@ func TestConcurrencyOfTheKnownDead(t *testing.T) {
 		defer alive.Close()
 		alive.Dead = func(node string) bool { return node == "dead" && gone.Load() }
 		for range 4 {
-			if _, err := dead.Concurrency("m", 4).Then(nil).Acquire(t.Context(), "a", 0); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(dead.Concurrency("m", 4).Then(nil).Acquire(t.Context(), "a", 0))(t)
 		}
 		time.Sleep(time.Minute) // they are still under way
 		dead.Close()

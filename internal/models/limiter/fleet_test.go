@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/models/limiter"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -43,9 +44,7 @@ func TestFleet(t *testing.T) {
 	for i := range 3 {
 		c := layer.Dial(t, streamstest.NodeOptions(srv))
 		if i == 0 {
-			if err := c.Streams.Provision(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Streams.Provision(t.Context()))
 		}
 		set := limiter.NewSet(c.Dispatch.Ledgers(), fmt.Sprint("node-", i), nil)
 		set.Shorten(window, lease, slack)

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 )
 
@@ -199,10 +200,7 @@ func TestFair(t *testing.T) {
 		var longest time.Duration
 		for range 20 {
 			began := time.Now()
-			settle, err := small.Acquire(ctx, "small", 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			settle := must.Get(small.Acquire(ctx, "small", 0))(t)
 			settle(0)
 			longest = max(longest, time.Since(began))
 			time.Sleep(5 * time.Second)
@@ -226,24 +224,17 @@ func TestDead(t *testing.T) {
 		defer alive.Close()
 		began := time.Now()
 		for range limit.Requests {
-			if _, err := dead.Limit("m", limit).Acquire(t.Context(), "t", 0); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(dead.Limit("m", limit).Acquire(t.Context(), "t", 0))(t)
 		}
 		dead.Close() // it tells nothing any more
-		if _, err := alive.Limit("m", limit).Acquire(t.Context(), "t", 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(alive.Limit("m", limit).Acquire(t.Context(), "t", 0))(t)
 		if took := time.Since(began); took < Window || took > Window+Lease+Slack+lookFor {
 			t.Errorf("it was free after %v", took)
 		}
 		time.Sleep(2 * Window)
 		other := NewSet(&store, "other", nil)
 		defer other.Close()
-		settle, err := other.Limit("m", Amount{Tokens: 1000}).Acquire(t.Context(), "t", 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		settle := must.Get(other.Limit("m", Amount{Tokens: 1000}).Acquire(t.Context(), "t", 1000))(t)
 		settle(10)
 		time.Sleep(Lease + time.Second)
 		began = time.Now()
@@ -277,9 +268,7 @@ func TestCancelled(t *testing.T) {
 		time.Sleep(time.Second)
 		began := time.Now()
 		for range 190 {
-			if _, err := l.Acquire(t.Context(), "t", 0); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(l.Acquire(t.Context(), "t", 0))(t)
 		}
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("calls that were given up took what later ones needed: %v", took)
@@ -326,13 +315,9 @@ func TestUnreadable(t *testing.T) {
 		set := NewSet(&store, "n", nil)
 		defer set.Close()
 		l := set.Limit("m", Amount{Requests: 10})
-		if err := store.Write(t.Context(), l.name, 0, []byte("{nonsense")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, store.Write(t.Context(), l.name, 0, []byte("{nonsense")))
 		began := time.Now()
-		if _, err := l.Acquire(t.Context(), "t", 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(l.Acquire(t.Context(), "t", 0))(t)
 		if took := time.Since(began); took < Window || took > Window+Lease+Slack+lookFor {
 			t.Errorf("it was free after %v", took)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/session"
 )
@@ -54,9 +55,7 @@ func sweepUntilKilled(at string) int {
 func TestSweepKilled(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	op := layer.Operator(t, srv)
-	if err := op.streams.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, op.streams.Provision(t.Context()))
 	c := layer.Dial(t, streamstest.NodeOptions(srv))
 	s := shelfOf(t, c)
 	var unnamed []blob.Digest
@@ -65,28 +64,19 @@ func TestSweepKilled(t *testing.T) {
 	}
 	named := s.put(long(99))
 	names(t, c, "s1", session.ChunkEvent(session.UserText(named.String())))
-	at, err := url.Parse(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(url.Parse(srv.URL()))(t)
 	at.User = url.UserPassword(srv.Operator())
 	for _, after := range []int{0, 1, 7, 32, 1000} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), sweeper+"="+at.String())
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, cmd.Start())
 		last := ""
 		for lines, n := bufio.NewScanner(out), -2; lines.Scan(); {
 			if last = lines.Text(); last == "removed" || last == "listed" || last == "marked" {
 				if n++; n >= after {
-					if err := cmd.Process.Kill(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, cmd.Process.Kill())
 				}
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
@@ -37,10 +38,7 @@ func shelfOf(t *testing.T, c *Archive) shelf { return shelf{t, c.logs.Blobs(acme
 
 func (s shelf) put(data []byte) blob.Digest {
 	s.t.Helper()
-	ref, err := s.Put(s.t.Context(), bytes.NewReader(data))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	ref := must.Get(s.Put(s.t.Context(), bytes.NewReader(data)))(s.t)
 	return ref.Digest
 }
 
@@ -79,14 +77,9 @@ func (s shelf) snapshot(base blob.Digest, dir string, files map[string]string) b
 	s.t.Helper()
 	for p, text := range files {
 		p = filepath.Join(dir, p)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644)); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644)))
 	}
-	head, err := workspace.Snapshot(s.t.Context(), s, dir, base, workspace.Limits{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	head := must.Get(workspace.Snapshot(s.t.Context(), s, dir, base, workspace.Limits{}))(s.t)
 	return head
 }
 
@@ -95,9 +88,7 @@ func names(t *testing.T, c *Archive, id string, events ...session.Event) {
 	t.Helper()
 	k := session.Key{Tenant: acme, ID: c.logs.Minter().ID(id)}
 	events = append([]session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}, events...)
-	if _, err := c.logs.Log().Append(t.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.logs.Log().Append(t.Context(), commitlog.Position{}, commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: events}))(t)
 }
 
 // old is the age from which on a blob goes.
@@ -109,10 +100,7 @@ const short = time.Hour
 
 func swept(t *testing.T, op *Archive, o *SweepOptions) *Sweep {
 	t.Helper()
-	s, err := op.SweepBlobs(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(op.SweepBlobs(t.Context(), o))(t)
 	return s
 }
 
@@ -141,9 +129,7 @@ func TestSweepKeepsWhatIsNamed(t *testing.T) {
 			streams.StreamTasks: "rath.task.acme.anonymous.w", streams.StreamResult: "rath.run.acme.r.result", streams.StreamDLQ: streams.PrefixDLQ + "acme.w",
 		} {
 			kept[stream] = s.put([]byte(stream))
-			if _, err := op.conn.JS.Publish(t.Context(), subject, []byte(`{"workspace":"`+kept[stream].String()+`"}`)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(op.conn.JS.Publish(t.Context(), subject, []byte(`{"workspace":"`+kept[stream].String()+`"}`)))(t)
 		}
 		names(t, c, "s4", session.ChunkEvent(session.UserText(kept["long"].String())))
 		lost["nothing names it"] = s.put([]byte("unnamed"))
@@ -177,9 +163,7 @@ func TestSweepKeepsWhatIsNamed(t *testing.T) {
 		}
 		s.gone("young", young, false)
 		for _, head := range []blob.Digest{first, second, kept["a head of the former format"]} {
-			if err := workspace.Restore(t.Context(), s, head, filepath.Join(t.TempDir(), "restored")); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, workspace.Restore(t.Context(), s, head, filepath.Join(t.TempDir(), "restored")))
 		}
 		if again := swept(t, op, &SweepOptions{}); again.Removed != 0 {
 			t.Errorf("again: %+v", again)

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
@@ -27,9 +28,7 @@ func buried(t *testing.T, c, op *Archive) (k session.Key, raws []string, at comm
 	if err := c.Purge(ctx, k, at); !errors.Is(err, conn.ErrDenied) {
 		t.Fatalf("the node purged: %v", err)
 	}
-	if err := op.Purge(ctx, k, at); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, op.Purge(ctx, k, at))
 	if err := op.Purge(ctx, k, at); err != nil {
 		t.Fatalf("again: %v", err)
 	}
@@ -77,12 +76,8 @@ func TestTombstone(t *testing.T) {
 		}
 		// Foreign bytes behind it change nothing.
 		_, subject, err := eventlog.EventSubject(k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := op.messages.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Get(op.messages.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}))(t)
 		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("with noise: %d commits, %v", n, err)
 		}
@@ -130,9 +125,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 				break
 			}
 			if n++; n == 1 {
-				if err := op.Purge(ctx, k, at); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, op.Purge(ctx, k, at))
 			}
 		}
 		if n >= commits || !errors.Is(failed, session.ErrArchived) {
@@ -153,9 +146,7 @@ func TestAppendedBehindATombstone(t *testing.T) {
 		late := commitlog.Commit{
 			Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{commitlog.RestoredEvent(commitlog.Restoration{})},
 		}
-		if _, err := c.logs.Log().Append(ctx, at, late); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.logs.Log().Append(ctx, at, late))(t)
 		if n, err := readable(ctx, c, k, commitlog.Position{}); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("Read: %d commits, %v", n, err)
 		}
@@ -172,9 +163,7 @@ func TestAppendedBehindATombstone(t *testing.T) {
 		if err != nil || last.At.Seq != at.Seq {
 			t.Fatalf("brought back: commit %d, %v", last.At.Seq, err)
 		}
-		if _, err := c.logs.Log().Append(ctx, last.At, late); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.logs.Log().Append(ctx, last.At, late))(t)
 		if last, err = c.logs.Log().Last(ctx, k); err != nil || last.At.Seq != at.Seq+1 {
 			t.Errorf("let go on: commit %d, %v", last.At.Seq, err)
 		}
@@ -187,23 +176,12 @@ func TestForeignTombstone(t *testing.T) {
 		ctx := t.Context()
 		k := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("live")}
 		open := commitlog.Commit{Key: k, Root: k.ID, Seq: 1, Epoch: 1, Events: []session.Event{session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})}}
-		at, err := c.logs.Log().Append(ctx, commitlog.Position{}, open)
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw, err := commitlog.Encode(commitlog.Commit{
+		at := must.Get(c.logs.Log().Append(ctx, commitlog.Position{}, open))(t)
+		raw := must.Get(commitlog.Encode(commitlog.Commit{
 			Key: k, Root: k.ID, Seq: 9, Epoch: 1, Events: []session.Event{commitlog.ArchivedEvent(commitlog.Archival{File: "old.json"})},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, subject, err := eventlog.EventSubject(k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := op.messages.Publish(ctx, &nats.Msg{Subject: subject, Data: raw}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
+		_, subject := must.Pair(eventlog.EventSubject(k))(t)
+		must.Get(op.messages.Publish(ctx, &nats.Msg{Subject: subject, Data: raw}))(t)
 		for after, want := range map[commitlog.Position]int{{}: 1, at: 0} {
 			if n, err := readable(ctx, c, k, after); n != want || err != nil {
 				t.Errorf("Read after commit %d: %d commits, %v", after.Seq, n, err)
@@ -225,9 +203,7 @@ func TestPurgeOfWhatGoesOn(t *testing.T) {
 		} {
 			var err error
 			at, err = c.logs.Log().Append(ctx, at, commitlog.Commit{Key: k, Root: k.ID, Seq: uint64(i) + 1, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if i == 1 {
 				fence = at
 			}
@@ -251,26 +227,17 @@ func TestRestoreIsCutOff(t *testing.T) {
 					ctx := t.Context()
 					k, raws, at := buried(t, c, op)
 					if fresh { // as in a store that never had it
-						stream, subject, err := eventlog.EventSubject(k)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if err := op.purge(ctx, stream, purgeRequest{Filter: subject}); err != nil {
-							t.Fatal(err)
-						}
+						stream, subject := must.Pair(eventlog.EventSubject(k))(t)
+						must.Do(t, op.purge(ctx, stream, purgeRequest{Filter: subject}))
 					}
 					r := &restoring{c: c, key: k, raws: raws, end: commitlog.Position{Seq: at.Seq, Hash: at.Hash}}
 					var err error
 					if r.stream, r.subject, err = eventlog.EventSubject(k); err != nil {
 						t.Fatal(err)
 					}
-					if err := r.look(ctx); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, r.look(ctx))
 					for range n {
-						if err := r.put(ctx); err != nil {
-							t.Fatal(err)
-						}
+						must.Do(t, r.put(ctx))
 					}
 					whole := !fresh && n == 5
 					empty := fresh && n == 0
@@ -329,23 +296,16 @@ func TestRestoreRefuses(t *testing.T) {
 		// Another session that lives under the id.
 		live := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("live")}
 		e := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
-		if _, err := c.logs.Log().Append(ctx, commitlog.Position{}, commitlog.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.logs.Log().Append(ctx, commitlog.Position{}, commitlog.Commit{Key: live, Root: live.ID, Seq: 1, Epoch: 1, Events: []session.Event{e}}))(t)
 		var theirs []string
 		for e, err := range c.logs.Log().Read(ctx, live, commitlog.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			theirs = append(theirs, e.Raw)
 		}
-		mark, err := commitlog.Encode(commitlog.Commit{
+		mark := must.Get(commitlog.Encode(commitlog.Commit{
 			Key: live, Root: live.ID, Seq: 2, Epoch: 1, Prev: commitlog.HashOf([]byte(theirs[0])),
 			Events: []session.Event{commitlog.ArchivedEvent(commitlog.Archival{File: "live.json"})},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		if back, _, err := c.Restore(ctx, live, append(theirs, string(mark))); !errors.Is(err, session.ErrForeign) || back {
 			t.Errorf("over a session that goes on: %v, %v", back, err)
 		}
@@ -358,27 +318,18 @@ func TestChainOverTombstones(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
 		k, raws, _ := buried(t, c, op)
-		if _, _, err := c.Restore(ctx, k, raws); err != nil {
-			t.Fatal(err)
-		}
-		last, err := c.logs.Log().Last(ctx, k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Pair(c.Restore(ctx, k, raws))(t)
+		last := must.Get(c.logs.Log().Last(ctx, k))(t)
 		e := commitlog.RestoredEvent(commitlog.Restoration{Reason: "needed"})
-		if _, err := c.logs.Log().Append(ctx, last.At, commitlog.Commit{Key: k, Root: k.ID, Seq: 6, Epoch: 1, Prev: last.At.Hash, Events: []session.Event{e}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.logs.Log().Append(ctx, last.At, commitlog.Commit{Key: k, Root: k.ID, Seq: 6, Epoch: 1, Prev: last.At.Hash, Events: []session.Event{e}}))(t)
 		g, p, _ := k.ID.Locate()
 		var all []conn.Message
-		if err := op.logs.DumpStream(ctx, streams.EventStream(g, p), false, func(m eventlog.Stored) error {
+		must.Do(t, op.logs.DumpStream(ctx, streams.EventStream(g, p), false, func(m eventlog.Stored) error {
 			if m.Subject != "" {
 				all = append(all, conn.Message{Subject: m.Subject, Seq: m.Seq, Header: m.Header, Data: m.Data})
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if len(all) != 7 {
 			t.Fatalf("%d messages, want a tombstone, five copies and one", len(all))
 		}

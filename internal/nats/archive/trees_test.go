@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -27,13 +28,8 @@ func TestTreesKeepNoCommits(t *testing.T) {
 				Key: k, Root: root, Seq: uint64(seq) + 1, Epoch: 1, Prev: at.Hash, //nolint:gosec // below 3
 				Events: []session.Event{session.ChunkEvent(session.UserText(words)), e},
 			}
-			raw, err := commitlog.Encode(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c, err = commitlog.Decode(raw); err != nil {
-				t.Fatal(err)
-			}
+			raw := must.Get(commitlog.Encode(c))(t)
+			c = must.Get(commitlog.Decode(raw))(t)
 			at = commitlog.Position{Token: at.Token + 1, Seq: c.Seq, Hash: commitlog.HashOf(raw)}
 			f.fold(commitlog.Entry{Commit: c, At: at}, len(raw), false)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -28,9 +29,7 @@ func TestFollowUnheard(t *testing.T) {
 				// one goes on (fetchInProgress in its checkPending).
 				const messages = conn.FollowAhead
 				for range messages {
-					if _, err := c.Messages.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(c.Messages.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}))(t)
 				}
 				var made time.Time
 				lost := 0
@@ -82,9 +81,7 @@ func TestFollowWithoutServer(t *testing.T) {
 		go func() { done <- c.Messages.Follow(following, streams.EventStream(1, 0), ">", 1, in) }()
 		publish := func(want uint64) {
 			t.Helper()
-			if _, err := c.Messages.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Messages.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}))(t)
 			if m := <-in; m.Seq != want {
 				t.Errorf("message %d, want %d", m.Seq, want)
 			}

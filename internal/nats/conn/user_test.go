@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestUser has a server tell who its users are: the one that their permissions name, or
@@ -44,16 +46,12 @@ func TestUser(t *testing.T) {
 		{url: open, want: "anonymous"},
 	} {
 		c, err := Connect(t.Context(), &Options{URL: tc.url, User: tc.user, Password: "p", As: tc.as})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := c.User(t.Context(), "acme")
 		if tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) || tc.err == "" && (err != nil || got != tc.want) {
 			t.Errorf("%s as %q: %q, %v; want %q %s", tc.user, tc.as, got, err, tc.want, tc.err)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, c.Close())
 	}
 }
 
@@ -61,14 +59,9 @@ func TestUser(t *testing.T) {
 func startWith(t *testing.T, config string) string {
 	t.Helper()
 	o := &server.Options{}
-	if err := o.ProcessConfigString(config); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.ProcessConfigString(config))
 	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", -1, true, true
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(server.NewServer(o))(t)
 	s.Start()
 	t.Cleanup(func() {
 		s.Shutdown()

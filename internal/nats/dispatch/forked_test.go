@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/messages"
@@ -32,9 +33,7 @@ func TestForkMadeMeanwhile(t *testing.T) {
 				submitTo(t, c.logs.Log(), home, by)
 
 				body := fmt.Sprintf(`{"id":"r1","fork_of":"%s:1","input":"hi"}`, parent.ID)
-				if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(body)))(t)
 				taken := pullWhile(t, c, time.Minute, Intake{})
 				if accepted := want == ""; accepted != (taken == 1) {
 					t.Errorf("it was given to a log %d times", taken)
@@ -78,9 +77,7 @@ func TestLateMeanwhile(t *testing.T) {
 					return true
 				})
 				w.Set(nil, hook)
-				if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body))(t)
 				taken := pullWhile(t, c, 2*placing, Intake{})
 				if !fired() || taken != 0 {
 					t.Errorf("it was about to be refused: %v, and given to a log %d times", fired(), taken)
@@ -96,10 +93,7 @@ func TestLateMeanwhile(t *testing.T) {
 // submitTo makes a session whose log holds a task.
 func submitTo(t *testing.T, l commitlog.Log, home session.Key, id run.ID) {
 	t.Helper()
-	submitted, err := journal.NewEvent(journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	submitted := must.Get(journal.NewEvent(journal.KindSubmitted, map[string]any{"digest": "d", "task": map[string]any{"run": id, "workflow": "w"}}))(t)
 	first := sessiontest.Commit(home, commitlog.Position{}, "hi")
 	first.Events = append(first.Events, submitted)
 	sessiontest.Append(t, l, commitlog.Position{}, first)

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/internal/wire"
@@ -59,14 +60,8 @@ func pullWhile(t *testing.T, c *Dispatch, d time.Duration, in Intake) (taken int
 // aliasOf is the entry of a task that a session was chosen for.
 func aliasOf(t *testing.T, c *Dispatch, tenant session.Tenant, body []byte) wire.Alias {
 	t.Helper()
-	in, err := messages.DecodeTask(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	task, err := in.Run(tenant, "w")
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(messages.DecodeTask(body))(t)
+	task := must.Get(in.Run(tenant, "w"))(t)
 	return wire.Alias{Digest: eventlog.DigestOf(task.Digest(), in.Session), Session: c.logs.HomeOf(tenant, in.ID)}
 }
 
@@ -119,9 +114,7 @@ func TestHeldIsNotRefused(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 				in := play(t, c, w)
-				if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body))(t)
 				pullWhile(t, c, time.Minute, in)
 				letters, tasks := streamstest.LettersAndTasks(t, c.streams)
 				if state := streamstest.ResultOf(t, c.streams, tenant, "r1"); state != "" || letters != 0 || tasks != 0 {
@@ -139,9 +132,7 @@ func TestRefusedMeanwhile(t *testing.T) {
 		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
 		subject := eventlog.RunAliasSubject(tenant, "r1")
 		var signals []journal.Signal
-		if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body))(t)
 		taken := pullWhile(t, c, time.Minute, Intake{
 			Accept: func(ctx context.Context, _ journal.Task) (journal.Answer, error) {
 				have, revision, err := eventlog.ReadAlias(ctx, c.logs, subject)
@@ -170,9 +161,7 @@ func TestArchivedComesOnce(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Dispatch) {
 		k := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("old")}
 		_, at := sessiontest.Archive(t, c.logs.Log(), k)
-		if err := archive.NewArchive(op.streams, op.logs, op.projections).Purge(t.Context(), k, at); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, archive.NewArchive(op.streams, op.logs, op.projections).Purge(t.Context(), k, at))
 		tenant, body := k.Tenant, []byte(`{"id":"r1","input":"hi"}`)
 		a := aliasOf(t, c, tenant, body)
 		a.Session = k.ID
@@ -181,12 +170,8 @@ func TestArchivedComesOnce(t *testing.T) {
 		}
 		r := wire.RefusedResult("r1", "w", wire.Error{}, time.Now())
 		r.State = run.Succeeded
-		if err := c.projections.PutResult(t.Context(), tenant, r, false); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.projections.PutResult(t.Context(), tenant, r, false))
+		must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body))(t)
 		pullWhile(t, c, 3*time.Minute, Intake{Offers: func(string) (string, bool) { return "", false }})
 		letters, tasks := streamstest.LettersAndTasks(t, c.streams)
 		if state := streamstest.ResultOf(t, c.streams, tenant, "r1"); state != run.Succeeded || letters != 0 || tasks != 0 {
@@ -209,9 +194,7 @@ func TestRefusalGoesOn(t *testing.T) {
 				if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body))(t)
 				if away > 0 {
 					w.Set(nil, func(b []byte) bool {
 						if bytes.Contains(b, []byte("PUB rath.run.")) {
@@ -237,14 +220,10 @@ func TestRefusalGoesOn(t *testing.T) {
 // while the replica that is asked does not know that yet. It is not refused.
 func TestLaggingRegistry(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
-		if err := c.Registry.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Registry.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}))
 		hook, fired := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
 		w.Set(nil, hook)
-		if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)))(t)
 		queued := 0
 		pullWhile(t, c, time.Minute, Intake{
 			Offers:  func(string) (string, bool) { return "", false },
@@ -264,20 +243,14 @@ func TestUnreadRegistry(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 		tenant := session.DefaultTenant
 		pool, offers := messages.BoundPool(tenant), []wire.Workflow{{Name: "w", Revision: "1"}}
-		if err := errors.Join(c.Registry.Register(t.Context(), DefaultPool, offers), c.Registry.Register(t.Context(), pool, offers)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(c.Registry.Register(t.Context(), DefaultPool, offers), c.Registry.Register(t.Context(), pool, offers)))
 		incarnation, err := messages.BoundIncarnation(tenant, "AAAAAAAAAAAA")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		entry, err := messages.Encode(wire.Node{Incarnation: incarnation, Pools: []string{pool}})
 		if err == nil {
 			_, err = c.messages.Publish(t.Context(), &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Data: entry})
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		silent := func() (asked func() bool) {
 			hook, fired := natstest.Once("GET.KV_REGISTRY", natstest.Replace("GET.KV_REGISTRY", "GET.KV_REGISTER"))
 			w.Set(nil, hook)
@@ -285,9 +258,7 @@ func TestUnreadRegistry(t *testing.T) {
 		}
 
 		asked := silent()
-		if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)))(t)
 		queued := 0
 		begun := pullWhile(t, c, 10*time.Second, Intake{ // the entry lives longer
 			Enqueue: func(context.Context, journal.Task, *journal.CancelRequested) error { queued++; return nil },

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -28,9 +29,7 @@ func onePartition(tb testing.TB) *Dispatch {
 	o := streamstest.NodeOptions(natstest.Start(tb, &natsserver.Options{Lazy: true}))
 	o.Level, o.Partitions = streams.Lazy, 1
 	c := layer.Dial(tb, o)
-	if err := c.streams.Provision(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, c.streams.Provision(tb.Context()))
 	return c
 }
 
@@ -78,9 +77,7 @@ func openRun(tb testing.TB, c *Dispatch, k session.Key, id run.ID, more ...sessi
 func event(tb testing.TB, kind string, payload any) session.Event {
 	tb.Helper()
 	e, err := journal.NewEvent(kind, payload)
-	if err != nil {
-		tb.Error(err)
-	}
+	must.Report(tb, err)
 	return e
 }
 
@@ -113,33 +110,20 @@ func TestOpenSetOfManyRuns(t *testing.T) {
 		keys := openWaiting(t, c, "s", runs)
 		dispatchFor(t, c, 10*time.Second)
 		d := newDispatcher(c)
-		if err := d.load(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.load(t.Context()))
 		if d.s.Open() != runs || d.at.Token != runs {
 			t.Errorf("%d of %d runs are open after commit %d", d.s.Open(), runs, d.at.Token)
 		}
 		for _, k := range keys[:answered] {
-			last, err := c.logs.Log().Last(t.Context(), k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			last := must.Get(c.logs.Log().Last(t.Context(), k))(t)
 			at := last.At
 			e := event(t, journal.KindSignalReceived, journal.SignalReceived{Kind: journal.Respond, N: 1, Path: "0", Run: run.ID(k.ID), Wake: 1, Workflow: "w"})
 			e.Time = time.Now()
-			if _, err := c.logs.Log().Append(t.Context(), at, commitlog.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.logs.Log().Append(t.Context(), at, commitlog.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: at.Hash, Events: []session.Event{e}}))(t)
 		}
-		before, err := c.messages.LastSequence(t.Context(), streams.StreamSnap)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get(c.messages.LastSequence(t.Context(), streams.StreamSnap))(t)
 		dispatchFor(t, c, 10*time.Second)
-		after, err := c.messages.LastSequence(t.Context(), streams.StreamSnap)
-		if err != nil {
-			t.Fatal(err)
-		}
+		after := must.Get(c.messages.LastSequence(t.Context(), streams.StreamSnap))(t)
 		// The pages of those that have changed, a root, and another one at the end.
 		if n := after - before; n == 0 || n > answered+2 {
 			t.Errorf("%d messages were stored for %d commits", n, answered)
@@ -165,9 +149,7 @@ func BenchmarkTakeover(b *testing.B) {
 	saving, stop := context.WithCancel(ctx)
 	go func() { saved <- d.run(saving) }()
 	for known := (openSetRoot{}); known.Token < runs; time.Sleep(100 * time.Millisecond) {
-		if _, err := c.logs.LoadCheckpoint(ctx, d.rootSubject(), &known); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(c.logs.LoadCheckpoint(ctx, d.rootSubject(), &known))(b)
 	}
 	stop()
 	<-saved

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/run"
@@ -23,9 +24,7 @@ func TestHandlingEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 				task := journal.Task{ID: "r1", Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}
-				if err := publishRun(t.Context(), c, task); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, publishRun(t.Context(), c, task))
 				var given atomic.Int64
 				taken, never := make(chan time.Duration, 2), make(chan struct{})
 				began := time.Now()
@@ -78,9 +77,7 @@ func TestQueueAfterRestart(t *testing.T) {
 // before does not come again, and one that comes later is taken.
 func queueAfter(t *testing.T, o *streams.Options, restart func()) {
 	c := layer.Dial(t, o)
-	if err := c.streams.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.streams.Provision(t.Context()))
 	var mu sync.Mutex
 	given := map[run.ID]int{}
 	at, restarted := make(chan struct{}), make(chan struct{})
@@ -99,11 +96,9 @@ func queueAfter(t *testing.T, o *streams.Options, restart func()) {
 	}))
 	publish := func(id run.ID) {
 		t.Helper()
-		if _, err := conn.Retry(t.Context(), func(ctx context.Context) (struct{}, error) {
+		must.Get(conn.Retry(t.Context(), func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, publishRun(ctx, c, journal.Task{ID: id, Workflow: "w", Session: sessiontest.Key("s1"), Resume: true})
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 	}
 	allTaken := func() {
 		t.Helper()
@@ -149,9 +144,7 @@ func TestLastTask(t *testing.T) {
 		}
 		publish := func(id run.ID) {
 			t.Helper()
-			if err := publishRun(t.Context(), c, journal.Task{ID: id, Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, publishRun(t.Context(), c, journal.Task{ID: id, Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}))
 			if got := <-taken; got != id {
 				t.Fatalf("it took %s, want %s", got, id)
 			}
@@ -201,9 +194,7 @@ func TestTasksThatWait(t *testing.T) {
 						return true
 					}, nil)
 				}
-				if err := publishRun(t.Context(), c, journal.Task{ID: "r1", Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, publishRun(t.Context(), c, journal.Task{ID: "r1", Workflow: "w", Session: sessiontest.Key("s1"), Resume: true}))
 				made := func() time.Time {
 					q, err := c.streams.Reconciler.LookQueue(t.Context(), streams.TasksQueue())
 					if err != nil || q == nil {
@@ -212,9 +203,7 @@ func TestTasksThatWait(t *testing.T) {
 					return q.CachedInfo().Created
 				}
 				if tc.passed {
-					if _, err := c.conn.JS.ResetConsumerToSequence(t.Context(), streams.StreamTasks, streams.TasksConsumer, 100); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(c.conn.JS.ResetConsumerToSequence(t.Context(), streams.StreamTasks, streams.TasksConsumer, 100))(t)
 				}
 				before := made()
 				var given atomic.Int64

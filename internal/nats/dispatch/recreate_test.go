@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -26,9 +27,7 @@ func TestStartWithLostStream(t *testing.T) {
 				srv := natstest.Start(t, nil)
 				d := natstest.StartDeputy(t, layer.Operator(t, srv).conn.NC)
 				first := layer.Dial(t, streamstest.NodeOptions(srv))
-				if err := first.streams.Provision(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, first.streams.Provision(t.Context()))
 				var removed atomic.Bool
 				d.Set(func(subject string) (string, bool) {
 					if strings.Contains(subject, "STREAM.DELETE.") {
@@ -71,9 +70,7 @@ func TestStartWithLostAndFound(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
 				d := natstest.StartDeputy(t, layer.Operator(t, srv).conn.NC)
-				if err := layer.Dial(t, streamstest.NodeOptions(srv)).streams.Provision(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, layer.Dial(t, streamstest.NodeOptions(srv)).streams.Provision(t.Context()))
 				var found atomic.Bool
 				began := time.Now()
 				d.Set(func(subject string) (string, bool) {
@@ -87,9 +84,7 @@ func TestStartWithLostAndFound(t *testing.T) {
 				})
 				o := streamstest.NodeOptions(srv)
 				o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
-				if err := layer.Dial(t, o).streams.Provision(t.Context()); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, layer.Dial(t, o).streams.Provision(t.Context()))
 				if took := time.Since(began); took < conn.RetryBudget {
 					t.Errorf("nothing was lost: it took %v", took)
 				}
@@ -104,9 +99,7 @@ func TestOpenLostQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		d := natstest.StartDeputy(t, layer.Operator(t, srv).conn.NC)
-		if err := layer.Dial(t, streamstest.NodeOptions(srv)).streams.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, layer.Dial(t, streamstest.NodeOptions(srv)).streams.Provision(t.Context()))
 		o := streamstest.NodeOptions(srv)
 		o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
 		c, queue := layer.Dial(t, o), streams.TasksQueue()
@@ -165,9 +158,7 @@ func TestTendThroughOutage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := natstest.Start(t, nil)
 				d := natstest.StartDeputy(t, layer.Operator(t, srv).conn.NC)
-				if err := layer.Dial(t, streamstest.NodeOptions(srv)).streams.Provision(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, layer.Dial(t, streamstest.NodeOptions(srv)).streams.Provision(t.Context()))
 				o := streamstest.NodeOptions(srv)
 				o.Dialer, o.User, o.Password = d.InProcessConn, "", ""
 				c := layer.Dial(t, o)
@@ -189,9 +180,7 @@ func TestTendThroughOutage(t *testing.T) {
 				stop := natstest.Background(t, c.streams.Reconciler.ReconcileStreams)
 				if tc.again != 0 {
 					time.Sleep(tc.again)
-					if err := c.conn.NC.ForceReconnect(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, c.conn.NC.ForceReconnect())
 				}
 				time.Sleep(time.Until(began.Add(4 * conn.RetryBudget)))
 				made := time.Duration(removed.Load())
@@ -222,9 +211,7 @@ func TestTendOneServer(t *testing.T) {
 		o.Probe = nil
 		o.Level = streams.Lazy
 		c := layer.DialThrough(t, w, o)
-		if err := c.streams.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.streams.Provision(t.Context()))
 		w.Set(nil, func(b []byte) bool {
 			asked.Add(int64(bytes.Count(b, []byte("PUB "+conn.APIStreamInfo+"KV_"+streams.BucketNode))))
 			return true
@@ -234,9 +221,7 @@ func TestTendOneServer(t *testing.T) {
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times for a stream in memory", n)
 		}
-		if err := srv.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, srv.Shutdown(t.Context()))
 		time.Sleep(time.Second)
 		now.Store(natstest.Start(t, opts))
 		asked.Store(0)

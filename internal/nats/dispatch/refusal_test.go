@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -30,9 +31,7 @@ func TestOneLetter(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)))(t)
 					if fault == "lost ack" {
 						hook, fired := natstest.Once(mark, natstest.Replace("PUB $JS.ACK.", "PUB $JS.ICK."))
 						w.Set(nil, hook)
@@ -42,14 +41,8 @@ func TestOneLetter(t *testing.T) {
 						}
 						return
 					}
-					consumer, err := c.streams.Reconciler.OpenQueue(t.Context(), &streams.Lookup{}, streams.TasksQueue())
-					if err != nil {
-						t.Fatal(err)
-					}
-					batch, err := consumer.Fetch(1)
-					if err != nil {
-						t.Fatal(err)
-					}
+					consumer := must.Get(c.streams.Reconciler.OpenQueue(t.Context(), &streams.Lookup{}, streams.TasksQueue()))(t)
+					batch := must.Get(consumer.Fetch(1))(t)
 					m := <-batch.Messages()
 					other := layer.Dial(t, &c.streams.O)
 					second := disposition(nakDelayed)
@@ -83,25 +76,16 @@ func TestRefusedIsToldAgain(t *testing.T) {
 					if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
 						t.Fatal(err)
 					}
-					if err := c.PutCancelled(t.Context(), session.DefaultTenant, "r1"); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, c.PutCancelled(t.Context(), session.DefaultTenant, "r1"))
 				}
 				for i := range 3 {
-					sub, err := c.conn.NC.SubscribeSync(messages.RunSubject(session.DefaultTenant, "r1", messages.OnResult))
-					if err != nil {
-						t.Fatal(err)
-					}
-					if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
-						t.Fatal(err)
-					}
+					sub := must.Get(c.conn.NC.SubscribeSync(messages.RunSubject(session.DefaultTenant, "r1", messages.OnResult)))(t)
+					must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)))(t)
 					pullWhile(t, c, time.Minute, in)
 					if n, _, err := sub.Pending(); n != 1 || err != nil {
 						t.Errorf("submission %d: %d results, %v; want one", i, n, err)
 					}
-					if err := sub.Unsubscribe(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, sub.Unsubscribe())
 				}
 			})
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -34,9 +35,7 @@ func TestRefusedForGood(t *testing.T) {
 		synctest.Wait()
 		stop := natstest.Background(t, func(ctx context.Context) error { return c.PullTasks(ctx, &in) })
 		for range 2 {
-			if _, err := c.conn.JS.Publish(t.Context(), messages.TaskSubject("default", messages.UserAnonymous, "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject("default", messages.UserAnonymous, "w"), []byte(`{"id":"r1","session":"notes","input":"hi"}`)))(t)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
@@ -45,9 +44,7 @@ func TestRefusedForGood(t *testing.T) {
 			t.Errorf("it was given to a log %d times", taken)
 		}
 		m, err := c.messages.Last(t.Context(), streams.StreamResult, messages.RunSubject("default", "r1", messages.OnResult))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r, err := messages.DecodeResult(m.Data)
 		if err != nil || r.State != run.Failed {
 			t.Errorf("the result: %+v, %v", r, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -32,9 +33,7 @@ func TestSpilledMeanwhile(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 				other := layer.Dial(t, o)
-				if err := other.streams.Provision(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, other.streams.Provision(t.Context()))
 				relay := func() (stop func()) {
 					c := layer.DialThrough(t, w, o)
 					return natstest.Background(t, func(ctx context.Context) error { return c.StartRelay(ctx, nil).Wait() })
@@ -54,12 +53,9 @@ func TestSpilledMeanwhile(t *testing.T) {
 					}
 				})
 				k := session.Key{Tenant: session.DefaultTenant, ID: other.logs.HomeOf(session.DefaultTenant, "r1")}
-				submitted, err := journal.NewEvent(journal.KindSubmitted, map[string]any{
+				submitted := must.Get(journal.NewEvent(journal.KindSubmitted, map[string]any{
 					"digest": "d", "task": map[string]any{"run": "r1", "workflow": "w", "input": strings.Repeat("many words ", 10_000)},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				first := sessiontest.Commit(k, commitlog.Position{}, "hi")
 				first.Events = append(first.Events, submitted)
 				sessiontest.Append(t, other.logs.Log(), commitlog.Position{}, first)
@@ -80,15 +76,10 @@ func TestSpilledMeanwhile(t *testing.T) {
 				if n := dispatched(); n == 0 {
 					t.Error("the run was not dispatched")
 				}
-				end, err := other.messages.LastSequence(t.Context(), streams.StreamLineage)
-				if err != nil {
-					t.Fatal(err)
-				}
+				end := must.Get(other.messages.LastSequence(t.Context(), streams.StreamLineage))(t)
 				told := 0
 				for m, err := range other.messages.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, end) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					if bytes.Contains(m.Data, []byte(`"r1"`)) {
 						told++
 					}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -24,14 +25,8 @@ func TestTaskDigest(t *testing.T) {
 			"",
 		},
 	} {
-		m, err := messages.DecodeTask([]byte(tc.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		task, err := m.Run("acme", "agent")
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(messages.DecodeTask([]byte(tc.body)))(t)
+		task := must.Get(m.Run("acme", "agent"))(t)
 		if got, want := TaskDigest(task, m.Session), half(half("acme\x00"+tc.task)+"\x00"+tc.session); got != want {
 			t.Errorf("%s: digest %s, want %s", tc.body, got, want)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -80,14 +81,8 @@ func TestAppendSurvives(t *testing.T) {
 // stored64 counts the messages in a session's event stream.
 func stored64(t *testing.T, c *Logs, k session.Key) uint64 {
 	t.Helper()
-	name, _, err := EventSubject(k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := c.conn.JS.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	name, _ := must.Pair(EventSubject(k))(t)
+	s := must.Get(c.conn.JS.Stream(t.Context(), name))(t)
 	return s.CachedInfo().State.Msgs
 }
 
@@ -98,10 +93,7 @@ func TestAppendLostAckToOther(t *testing.T) {
 		ctx := t.Context()
 		l := c.Log()
 		k := sessiontest.Key("s")
-		stream, subject, err := EventSubject(k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream, subject := must.Pair(EventSubject(k))(t)
 		hook, fired := natstest.Once(`{"stream":"EV_1`, natstest.Drop)
 		w.Set(hook, nil)
 		first := sessiontest.Commit(k, commitlog.Position{}, "mine")
@@ -114,14 +106,9 @@ func TestAppendLostAckToOther(t *testing.T) {
 		if !fired() {
 			t.Fatal("the fault did not happen")
 		}
-		m, err := c.messages.LeaderLast(ctx, stream, subject)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(c.messages.LeaderLast(ctx, stream, subject))(t)
 		at := commitlog.Position{Seq: 1, Token: m.Seq, Hash: commitlog.HashOf(m.Data)}
-		if _, err := l.Append(ctx, at, sessiontest.Commit(k, at, "another's")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(l.Append(ctx, at, sessiontest.Commit(k, at, "another's")))(t)
 		if err := <-done; err != nil {
 			t.Errorf("got %v", err)
 		}
@@ -142,15 +129,11 @@ func TestAppendThroughOutage(t *testing.T) {
 				o.Dialer = func() (net.Conn, error) { return now.Load().Dial() }
 				o.Probe = func(ctx context.Context) ([]streams.SyncState, error) { return streamstest.Probe(now.Load())(ctx) }
 				c := layer.Dial(t, o)
-				if err := c.streams.Provision(ctx); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, c.streams.Provision(ctx))
 				l := c.Log()
 				k := sessiontest.Key("s")
 				at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
-				if err := srv.Shutdown(ctx); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, srv.Shutdown(ctx))
 				start := time.Now()
 				done := make(chan error, 1)
 				go func() {

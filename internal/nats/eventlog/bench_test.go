@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 )
@@ -40,9 +41,7 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 		o.Level = streams.Lazy
 	}
 	c := layer.Dial(b, o)
-	if err := c.streams.Provision(ctx); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, c.streams.Provision(ctx))
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() { _ = c.streams.Capacity.WatchRoom(watch) }) // as nodes do
@@ -55,10 +54,7 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 	for i := 0; partition(other) == partition(k); i++ {
 		other = sessiontest.Key(string(rune('c' + i)))
 	}
-	_, subject, err := EventSubject(other)
-	if err != nil {
-		b.Fatal(err)
-	}
+	_, subject := must.Pair(EventSubject(other))(b)
 	var (
 		at        commitlog.Position
 		last      uint64
@@ -68,22 +64,16 @@ func benchAppend(b *testing.B, lazy bool, size int) {
 		start := time.Now()
 		next, err := l.Append(ctx, at, cm)
 		own = append(own, time.Since(start))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		at = next
 	}
 	publishOne := func(cm commitlog.Commit) {
 		raw, err := commitlog.Encode(cm)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		start := time.Now()
 		ack, err := c.conn.JS.Publish(ctx, subject, raw, jetstream.WithExpectLastSequencePerSubject(last))
 		bare = append(bare, time.Since(start))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		last = ack.Sequence
 	}
 	b.ReportAllocs()
@@ -113,25 +103,18 @@ func BenchmarkActivate(b *testing.B) {
 	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
 	c := layer.Dial(b, o)
-	if err := c.streams.Provision(ctx); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, c.streams.Provision(ctx))
 	l := c.Log()
 	k := sessiontest.Key("s")
 	at := sessiontest.Grow(b, l, k, commitlog.Position{}, 1000)
 	for i := range 20 {
 		sessiontest.Grow(b, l, sessiontest.Key(fmt.Sprint("noise", i)), commitlog.Position{}, 100)
 	}
-	if err := l.(commitlog.Snapshotter).Save(ctx, k, at, []byte("state")); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, l.(commitlog.Snapshotter).Save(ctx, k, at, []byte("state")))
 	sessiontest.Grow(b, l, k, at, 5)
 	b.Run("tail=5", func(b *testing.B) {
 		for b.Loop() {
-			at, _, err := l.(commitlog.Snapshotter).Load(ctx, k)
-			if err != nil {
-				b.Fatal(err)
-			}
+			at, _ := must.Pair(l.(commitlog.Snapshotter).Load(ctx, k))(b)
 			if n := len(sessiontest.ReadAll(b, l, k, at)); n != 5 {
 				b.Fatal(n)
 			}

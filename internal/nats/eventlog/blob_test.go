@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/session"
 )
@@ -50,10 +51,7 @@ func TestBlobStore(t *testing.T) {
 func TestBlobTenants(t *testing.T) {
 	ctx := t.Context()
 	c := layer.Open(t)
-	ref, err := c.Blobs("one").Put(ctx, bytes.NewReader([]byte("secret")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := must.Get(c.Blobs("one").Put(ctx, bytes.NewReader([]byte("secret"))))(t)
 	if _, err := c.Blobs("two").Get(ctx, ref.Digest); !errors.Is(err, blob.ErrNotFound) {
 		t.Errorf("another tenant reads it: %v", err)
 	}
@@ -80,9 +78,7 @@ func TestBlobSizes(t *testing.T) {
 			t.Fatalf("%d bytes: %v, %v", size, ref, err)
 		}
 		r, err := s.Get(ctx, ref.Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := io.ReadAll(r)
 		if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%d bytes: got %d, %v", size, len(got), err)
@@ -97,16 +93,11 @@ func TestBlobDamagedPart(t *testing.T) {
 	o := streamstest.NodeOptions(srv)
 	o.User, o.Password = srv.Operator()
 	c := layer.Dial(t, o)
-	if err := c.streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.streams.Provision(ctx))
 	s := c.Blobs("default")
 	data := make([]byte, 3*blobPart)
 	rand.Read(data)
-	ref, err := s.Put(ctx, bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := must.Get(s.Put(ctx, bytes.NewReader(data)))(t)
 	part := blob.Sum(data[blobPart : 2*blobPart])
 	read := func() error {
 		r, err := s.Get(ctx, ref.Digest)
@@ -117,26 +108,17 @@ func TestBlobDamagedPart(t *testing.T) {
 		_, err = io.Copy(io.Discard, r)
 		return err
 	}
-	if _, err := c.conn.JS.Publish(ctx, (&blobMessages{c, "default"}).subject(part), []byte("wrong")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.conn.JS.Publish(ctx, (&blobMessages{c, "default"}).subject(part), []byte("wrong")))(t)
 	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
 		t.Errorf("wrong part: %v", err)
 	}
-	stream, err := c.conn.JS.Stream(ctx, streams.StreamBlob)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(ctx, jetstream.WithPurgeSubject((&blobMessages{c, "default"}).subject(part))); err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(c.conn.JS.Stream(ctx, streams.StreamBlob))(t)
+	must.Do(t, stream.Purge(ctx, jetstream.WithPurgeSubject((&blobMessages{c, "default"}).subject(part))))
 	if err := read(); !errors.Is(err, blob.ErrCorrupt) {
 		t.Errorf("missing part: %v", err)
 	}
 	// Storing the blob again mends it.
-	if _, err := s.Put(ctx, bytes.NewReader(data)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Put(ctx, bytes.NewReader(data)))(t)
 	if err := read(); err != nil {
 		t.Errorf("after it was stored again: %v", err)
 	}
@@ -151,14 +133,8 @@ func TestBlobRenewal(t *testing.T) {
 		s := c.Blobs("default")
 		put := func() uint64 {
 			t.Helper()
-			ref, err := s.Put(ctx, bytes.NewReader([]byte("same")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := c.messages.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(ref.Digest))
-			if err != nil {
-				t.Fatal(err)
-			}
+			ref := must.Get(s.Put(ctx, bytes.NewReader([]byte("same"))))(t)
+			m := must.Get(c.messages.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(ref.Digest)))(t)
 			return m.Seq
 		}
 		first := put()
@@ -192,13 +168,8 @@ func TestBlobRenewalBehind(t *testing.T) {
 		var last uint64
 		use := func(what string, renews bool, use func() error) {
 			t.Helper()
-			if err := use(); err != nil {
-				t.Fatal(err)
-			}
-			m, err := c.messages.LeaderLast(t.Context(), streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, use())
+			m := must.Get(c.messages.LeaderLast(t.Context(), streams.StreamBlob, (&blobMessages{c, "default"}).subject(d)))(t)
 			if m.Seq != last != renews {
 				t.Errorf("%s: renewed: %t", what, !renews)
 			}
@@ -225,10 +196,7 @@ func TestMissingBlobs(t *testing.T) {
 		var all, absent []blob.Digest
 		put := func(data []byte) {
 			t.Helper()
-			ref, err := s.Put(ctx, bytes.NewReader(data))
-			if err != nil {
-				t.Fatal(err)
-			}
+			ref := must.Get(s.Put(ctx, bytes.NewReader(data)))(t)
 			all = append(all, ref.Digest)
 		}
 		for i := range 18 {
@@ -243,10 +211,7 @@ func TestMissingBlobs(t *testing.T) {
 		put([]byte("the last one"))
 		last := func() (seqs []uint64) {
 			for _, d := range []blob.Digest{all[0], all[18], all[len(all)-1], blob.Sum(long[:blobPart])} {
-				m, err := c.messages.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(d))
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must.Get(c.messages.LeaderLast(ctx, streams.StreamBlob, (&blobMessages{c, "default"}).subject(d)))(t)
 				seqs = append(seqs, m.Seq)
 			}
 			return seqs
@@ -264,10 +229,7 @@ func TestMissingBlobs(t *testing.T) {
 				}
 			}
 		}
-		r, err := s.Get(ctx, all[18])
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(s.Get(ctx, all[18]))(t)
 		defer r.Close()
 		if data, err := io.ReadAll(r); err != nil || !bytes.Equal(data, long) {
 			t.Errorf("the blob in parts is another one after it was renewed: %v", err)
@@ -288,39 +250,25 @@ func BenchmarkBlob(b *testing.B) {
 			o.Level = streams.Lazy
 		}
 		c := layer.Dial(b, o)
-		if err := c.streams.Provision(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-		objects, err := c.conn.JS.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "OBJ", MaxBytes: 1 << 30})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, c.streams.Provision(b.Context()))
+		objects := must.Get(c.conn.JS.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "OBJ", MaxBytes: 1 << 30}))(b)
 		s := c.Blobs("default")
 		data := make([]byte, 4<<10)
 		fill := func() []byte { rand.Read(data[:16]); return data }
 		name := fmt.Sprintf("lazy=%v/", lazy)
 		b.Run(name+"put/blob", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := s.Put(b.Context(), bytes.NewReader(fill())); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(s.Put(b.Context(), bytes.NewReader(fill())))(b)
 			}
 		})
 		b.Run(name+"put/object", func(b *testing.B) {
 			for b.Loop() {
 				d := blob.Sum(fill())
-				if _, err := objects.PutBytes(b.Context(), d.String(), data); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(objects.PutBytes(b.Context(), d.String(), data))(b)
 			}
 		})
-		ref, err := s.Put(b.Context(), bytes.NewReader(data))
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := objects.PutBytes(b.Context(), "x", data); err != nil {
-			b.Fatal(err)
-		}
+		ref := must.Get(s.Put(b.Context(), bytes.NewReader(data)))(b)
+		must.Get(objects.PutBytes(b.Context(), "x", data))(b)
 		b.Run(name+"get/blob", func(b *testing.B) {
 			for b.Loop() {
 				r, err := s.Get(b.Context(), ref.Digest)
@@ -328,16 +276,12 @@ func BenchmarkBlob(b *testing.B) {
 					_, err = io.Copy(io.Discard, r)
 					r.Close()
 				}
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, err)
 			}
 		})
 		b.Run(name+"get/object", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := objects.GetBytes(b.Context(), "x"); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(objects.GetBytes(b.Context(), "x"))(b)
 			}
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -28,9 +29,7 @@ func TestClusterWriters(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
 	c := layer.Dial(t, streamstest.ClusterOptions(cluster, 0))
-	if err := c.streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.streams.Provision(ctx))
 	if err := c.streams.Provision(ctx); err != nil {
 		t.Fatalf("a second time: %v", err)
 	}
@@ -134,20 +133,14 @@ func TestClusterBlobs(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
 	c := layer.Dial(t, streamstest.ClusterOptions(cluster, 0))
-	if err := c.streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.streams.Provision(ctx))
 	readers := []*Logs{c, layer.Dial(t, streamstest.ClusterOptions(cluster, 1)), layer.Dial(t, streamstest.ClusterOptions(cluster, 2))}
 	for i := range 200 {
 		data := bytes.Repeat(fmt.Appendf(nil, "%d ", i), 1+i*i)
 		ref, err := c.Blobs("default").Put(ctx, bytes.NewReader(data))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r, err := readers[i%3].Blobs("default").Get(ctx, ref.Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := io.ReadAll(r)
 		if err := errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, data) {
 			t.Fatalf("blob %d: %d bytes of %d, %v", i, len(got), len(data), err)

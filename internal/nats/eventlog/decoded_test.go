@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -21,14 +22,8 @@ func TestAppendedReadsAsStored(t *testing.T) {
 	for name, events := range map[string][]session.Event{"whole": {said, said}, "spilled": {said, spilled}} {
 		t.Run(name, func(t *testing.T) {
 			c := commitlog.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Root: "s1", Seq: 1, Epoch: 1, Events: events}
-			raw, err := Successor(commitlog.Position{}, c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, hash, err := commitlog.Successor(c.Key, commitlog.Position{}, raw)
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := must.Get(Successor(commitlog.Position{}, c))(t)
+			want, hash := must.Pair(commitlog.Successor(c.Key, commitlog.Position{}, raw))(t)
 			r := newRecent()
 			r.appended(hash, c, len(raw))
 			c.Events[0].Kind = "used.again"

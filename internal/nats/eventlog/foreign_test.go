@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -24,9 +25,7 @@ func TestSkippedOnce(t *testing.T) {
 		c := layer.Dial(t, &o)
 		k := session.Key{Tenant: "default", ID: c.HomeOf("default", "r1")}
 		stream, subject, err := EventSubject(k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var read atomic.Int64 // messages of pages, in which each names its sequence
 		w.Set(func(b []byte) bool {
 			read.Add(int64(bytes.Count(b, []byte("Nats-Sequence: "))))
@@ -34,9 +33,7 @@ func TestSkippedOnce(t *testing.T) {
 		}, nil)
 		foreign := func() {
 			t.Helper()
-			if _, err := c.conn.JS.Publish(t.Context(), subject, []byte("hello")); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.conn.JS.Publish(t.Context(), subject, []byte("hello")))(t)
 		}
 		count := func(most, want uint64, atMost int64) {
 			t.Helper()
@@ -63,9 +60,7 @@ func TestSkippedOnce(t *testing.T) {
 		if err == nil {
 			err = s.Purge(t.Context(), jetstream.WithPurgeSubject(subject))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		foreign()
 		count(9, 1, 1)
 	})
@@ -91,10 +86,7 @@ func TestLeads(t *testing.T) {
 	} {
 		group := &jetstream.ClusterInfo{Leader: tc.leader}
 		for text := range strings.FieldsSeq(tc.active) {
-			d, err := time.ParseDuration(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := must.Get(time.ParseDuration(text))(t)
 			group.Replicas = append(group.Replicas, &jetstream.PeerInfo{Active: d})
 		}
 		if got := leads(group, tc.servers); got != tc.want {

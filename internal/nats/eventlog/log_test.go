@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -35,10 +36,7 @@ func TestLogReadsWhatWasAppended(t *testing.T) {
 	var at commitlog.Position
 	for i, e := range entries {
 		want := sessiontest.Commit(a, at, fmt.Sprintf("text %d", i+1))
-		raw, err := commitlog.Encode(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(commitlog.Encode(want))(t)
 		if e.Raw != string(raw) || e.At.Hash != commitlog.HashOf(raw) {
 			t.Errorf("entry %d is %s, want %s", i, e.Raw, raw)
 		}
@@ -49,10 +47,7 @@ func TestLogReadsWhatWasAppended(t *testing.T) {
 			t.Errorf("after commit %d: %d entries", i+1, len(tail))
 		}
 	}
-	last, err := l.Last(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	last := must.Get(l.Last(t.Context(), a))(t)
 	if diff := cmp.Diff(entries[4], last); diff != "" {
 		t.Errorf("Last (-want +got):\n%s", diff)
 	}
@@ -72,9 +67,7 @@ func TestLogPages(t *testing.T) {
 	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
 	c := layer.Dial(t, o)
-	if err := c.streams.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.streams.Provision(t.Context()))
 	l := c.Log()
 	a, b := sessiontest.Key("a"), sessiontest.Key("b")
 	n := 2*conn.PageMessages + 10
@@ -168,22 +161,13 @@ func TestForeignMessages(t *testing.T) {
 	c := layer.Open(t)
 	l := c.Log()
 	k := sessiontest.Key("s")
-	_, subject, err := EventSubject(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, subject := must.Pair(EventSubject(k))(t)
 	at := sessiontest.Grow(t, l, k, commitlog.Position{}, 3)
 	entries := sessiontest.ReadAll(t, l, k, commitlog.Position{})
 	other := sessiontest.Key("t")
-	elsewhere, err := commitlog.Encode(sessiontest.Commit(other, at, "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	elsewhere := must.Get(commitlog.Encode(sessiontest.Commit(other, at, "x")))(t)
 	farAhead := sessiontest.Commit(k, commitlog.Position{Seq: 98, Hash: at.Hash}, "x")
-	ahead, err := commitlog.Encode(farAhead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ahead := must.Get(commitlog.Encode(farAhead))(t)
 	foreign := map[string]string{
 		"garbage":             "\x00garbage",
 		"empty":               "",
@@ -199,13 +183,8 @@ func TestForeignMessages(t *testing.T) {
 		for _, cas := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/cas=%v", name, cas), func(t *testing.T) {
 				if cas {
-					m, err := c.messages.LeaderLast(ctx, streams.EventStream(1, partition(k)), subject)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if _, err := c.messages.PublishExpecting(ctx, subject, m.Seq, nil, []byte(data)); err != nil {
-						t.Fatal(err)
-					}
+					m := must.Get(c.messages.LeaderLast(ctx, streams.EventStream(1, partition(k)), subject))(t)
+					must.Get(c.messages.PublishExpecting(ctx, subject, m.Seq, nil, []byte(data)))(t)
 				} else if _, err := c.conn.JS.Publish(ctx, subject, []byte(data)); err != nil {
 					t.Fatal(err)
 				}
@@ -241,14 +220,9 @@ func TestLaterFormat(t *testing.T) {
 	c := layer.Open(t)
 	l := c.Log()
 	k := sessiontest.Key("s")
-	_, subject, err := EventSubject(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, subject := must.Pair(EventSubject(k))(t)
 	at := sessiontest.Grow(t, l, k, commitlog.Position{}, 1)
-	if _, err := c.messages.PublishExpecting(ctx, subject, at.Token, nil, []byte(`{"format":99}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.messages.PublishExpecting(ctx, subject, at.Token, nil, []byte(`{"format":99}`)))(t)
 	var got error
 	for _, err := range l.Read(ctx, k, commitlog.Position{}) {
 		got = err
@@ -270,9 +244,7 @@ func TestRacingWriters(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Lazy: true})
 	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
-	if err := layer.Dial(t, o).streams.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, layer.Dial(t, o).streams.Provision(t.Context()))
 	const writers, each = 4, 50
 	k := sessiontest.Key("s")
 	var (
@@ -305,9 +277,7 @@ func TestRacingWriters(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(errs[:]...))
 	total := 0
 	for _, n := range won {
 		total += n
@@ -348,10 +318,7 @@ func TestLargeData(t *testing.T) {
 			if again := sessiontest.Append(t, l, before, cm); again != at {
 				t.Errorf("the same commit again: %v, want %v", again, at)
 			}
-			e, err := l.Last(ctx, k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := must.Get(l.Last(ctx, k))(t)
 			if len(e.Raw) > offload.DefaultCommit+64<<10 {
 				t.Errorf("the commit has %d bytes", len(e.Raw))
 			}

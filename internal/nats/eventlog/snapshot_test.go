@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
 )
@@ -33,9 +34,7 @@ func TestSnapshots(t *testing.T) {
 	}
 	save := func(at commitlog.Position, state string) {
 		t.Helper()
-		if err := s.Save(ctx, k, at, []byte(state)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Save(ctx, k, at, []byte(state)))
 	}
 	save(two, "at two")
 	check(two, "at two")
@@ -58,16 +57,12 @@ func TestNotASnapshot(t *testing.T) {
 	c := layer.Open(t)
 	s := c.Log().(commitlog.Snapshotter)
 	k := sessiontest.Key("s")
-	if _, err := c.conn.JS.Publish(ctx, SnapSubject(k), []byte("no position")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.conn.JS.Publish(ctx, SnapSubject(k), []byte("no position")))(t)
 	if _, _, err := s.Load(ctx, k); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 	at := commitlog.Position{Seq: 1, Token: 1}
-	if err := s.Save(ctx, k, at, []byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Save(ctx, k, at, []byte("x")))
 	if got, state, err := s.Load(ctx, k); err != nil || got != at || string(state) != "x" {
 		t.Errorf("got %v, %q, %v", got, state, err)
 	}
@@ -81,9 +76,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("absent: %v", err)
 	}
 	for range 2 {
-		if err := s.SavePage(ctx, "one", digest, []byte("page")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.SavePage(ctx, "one", digest, []byte("page")))
 	}
 	if page, err := s.LoadPage(ctx, "one", digest); err != nil || string(page) != "page" {
 		t.Errorf("got %q, %v", page, err)

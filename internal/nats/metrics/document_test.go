@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // scrape returns the metrics as a server answers them.
@@ -30,10 +32,7 @@ func scrape(t *testing.T, m *Metrics) string {
 // TestDocument: docs/metrics.md lists the series that there are, in the same order and
 // words.
 func TestDocument(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md")))(t)
 	var written, want []string
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "| `rath_") {
@@ -82,10 +81,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, file := range []string{"docs/metrics.md"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "..", filepath.FromSlash(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join("..", "..", "..", filepath.FromSlash(file))))(t)
 		names := regexp.MustCompile(`\brath_[a-z_]+`).FindAllString(string(text), -1)
 		if len(names) == 0 {
 			t.Errorf("%s names no series: the test shows nothing", file)

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -57,10 +58,7 @@ func has(t *testing.T, text string, lines ...string) {
 
 func event(t *testing.T, kind string, v any) session.Event {
 	t.Helper()
-	e, err := journal.NewEvent(kind, v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(journal.NewEvent(kind, v))(t)
 	return e
 }
 

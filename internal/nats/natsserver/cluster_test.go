@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -46,15 +47,9 @@ func TestCluster(t *testing.T) {
 	if always, _, err := servers[1].Sync(); err != nil || !always {
 		t.Errorf("server 1 syncs always: %v, %v", always, err)
 	}
-	nc, err := nats.Connect(strings.Join(urls, ","), nats.DontRandomize(), nats.UserInfo("node", "n"), nats.ReconnectWait(10*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(strings.Join(urls, ","), nats.DontRandomize(), nats.UserInfo("node", "n"), nats.ReconnectWait(10*time.Millisecond)))(t)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
@@ -69,12 +64,8 @@ func TestCluster(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if _, err := js.Publish(ctx, "rath.ev.1", []byte("kept")); err != nil {
-		t.Fatal(err)
-	}
-	if err := servers[0].Retire(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(js.Publish(ctx, "rath.ev.1", []byte("kept")))(t)
+	must.Do(t, servers[0].Retire(ctx))
 	for {
 		// Sent to a server that was about to leave, it is never answered.
 		try, cancel := context.WithTimeout(ctx, time.Second)
@@ -91,10 +82,7 @@ func TestCluster(t *testing.T) {
 	if name := nc.ConnectedServerName(); name != "s1" && name != "s2" {
 		t.Errorf("connected to %q, want one of the servers that are left", name)
 	}
-	s, err := js.Stream(ctx, "EV")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(js.Stream(ctx, "EV"))(t)
 	if m, err := s.GetLastMsgForSubject(ctx, "rath.ev.1"); err != nil || string(m.Data) != "kept" {
 		t.Errorf("%v, %v", m, err)
 	}
@@ -121,9 +109,7 @@ func waitHealthy(t *testing.T, port int) {
 // TestRetireAlone retires a server that no cluster knows.
 func TestRetireAlone(t *testing.T) {
 	srv := start(t, natsserver.Options{})
-	if err := srv.Retire(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, srv.Retire(t.Context()))
 	select {
 	case <-srv.Done():
 	default:

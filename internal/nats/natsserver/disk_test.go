@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -42,18 +43,10 @@ func TestReserveOfFiles(t *testing.T) {
 		srv := start(t, natsserver.Options{Open: true, Space: func(string) (natsserver.Space, error) {
 			return natsserver.Space{Free: 1 << 30, Total: 4 << 30, FreeFiles: free.Load(), TotalFiles: total.Load()}, nil
 		}})
-		nc, err := nats.Connect("", nats.InProcessServer(dialer(srv.Dial)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		nc := must.Get(nats.Connect("", nats.InProcessServer(dialer(srv.Dial))))(t)
 		defer nc.Close()
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "disk", Subjects: []string{"disk"}}); err != nil {
-			t.Fatal(err)
-		}
+		js := must.Get(jetstream.New(nc))(t)
+		must.Get(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "disk", Subjects: []string{"disk"}}))(t)
 		for _, step := range []struct {
 			free, total int64
 			stored      bool
@@ -77,19 +70,11 @@ func TestReserve(t *testing.T) {
 		srv := start(t, natsserver.Options{Open: true, Space: func(string) (natsserver.Space, error) {
 			return natsserver.Space{Free: free.Load(), Total: 4 << 30}, nil
 		}})
-		nc, err := nats.Connect("", nats.InProcessServer(dialer(srv.Dial)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		nc := must.Get(nats.Connect("", nats.InProcessServer(dialer(srv.Dial))))(t)
 		defer nc.Close()
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := must.Get(jetstream.New(nc))(t)
 		for name, storage := range map[string]jetstream.StorageType{"disk": jetstream.FileStorage, "memory": jetstream.MemoryStorage} {
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}, Storage: storage}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}, Storage: storage}))(t)
 		}
 		for _, step := range []struct {
 			free   int64
@@ -126,18 +111,12 @@ func TestFailedStream(t *testing.T) {
 			return natsserver.Space{Free: 1 << 29, Total: 1 << 30}, nil
 		}})
 		nc, err := nats.Connect("", nats.InProcessServer(dialer(srv.Dial)), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer nc.Close()
 		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, name := range []string{"events", "others"} {
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}, MaxBytes: 120_000}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}, MaxBytes: 120_000}))(t)
 		}
 		acked := 0
 		publish := func(subject string) error {
@@ -147,13 +126,9 @@ func TestFailedStream(t *testing.T) {
 			}
 			return err
 		}
-		if err := publish("events"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, publish("events"))
 		// A directory where the next file is to be fails the write as no room does.
-		if err := os.MkdirAll(filepath.Join(block, "full"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(block, "full"), 0o700))
 		for n := 0; err == nil && n < 20; n++ {
 			err = publish("events")
 		}
@@ -174,9 +149,7 @@ func TestFailedStream(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		// At once, since the server may be looking.
-		if err := os.Rename(block, filepath.Join(dir, "away")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Rename(block, filepath.Join(dir, "away")))
 		time.Sleep(2 * time.Second)
 		if d := srv.Disk(); d.Failed != "" {
 			t.Errorf("with room the disk is told as %+v", d)
@@ -187,9 +160,7 @@ func TestFailedStream(t *testing.T) {
 			}
 		}
 		s, err := js.Stream(t.Context(), "events")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for seq := range acked {
 			if _, err := s.GetMsg(t.Context(), uint64(seq)+1); err != nil {
 				t.Errorf("message %d of %d: %v", seq+1, acked, err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // tree is a store whose server is the test.
@@ -47,16 +49,12 @@ func (w *tree) write(name, text string) {
 	if err == nil {
 		err = os.WriteFile(w.path(name), []byte(text), 0o600)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, err)
 }
 
 func (w *tree) rename(from, to string) {
 	w.t.Helper()
-	if err := os.Rename(w.path(from), w.path(to)); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, os.Rename(w.path(from), w.path(to)))
 }
 
 func (w *tree) flush(path string) error {
@@ -108,9 +106,7 @@ func TestFiles(t *testing.T) {
 	w.rename("A/streams/S/msgs/1.blk.tmp", "A/streams/S/msgs/1.blk")
 	w.expect("a block rewritten", "A/streams/S/msgs", "A/streams/S/msgs/1.blk")
 	w.write("A/streams/S/msgs/2.blk", "four five")
-	if err := os.Remove(w.path("A/streams/S/msgs/2.blk")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(w.path("A/streams/S/msgs/2.blk")))
 	w.expect("a block removed", "A/streams/S/msgs")
 	w.write("B/streams/T/msgs/1.blk", "six")
 	w.write("B/streams/T/meta.inf", `{"name":"T"}`)
@@ -138,9 +134,7 @@ func TestFilesForgotten(t *testing.T) {
 	w := plant(t)
 	w.expectAll("at the start")
 	w.expect("nothing")
-	if err := w.f.note(-1, unix.IN_Q_OVERFLOW, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.f.note(-1, unix.IN_Q_OVERFLOW, ""))
 	w.expectAll("events were lost")
 	w.f.suspect()
 	w.expectAll("the server starts again")

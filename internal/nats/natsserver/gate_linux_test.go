@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -29,10 +30,7 @@ type story struct {
 
 func tell(t *testing.T, nc *nats.Conn) *story {
 	t.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(t)
 	return &story{t, js, map[string]map[uint64]string{}, map[string]uint64{}}
 }
 
@@ -45,9 +43,7 @@ func (s *story) stream(name string, perSubject int64, retention jetstream.Retent
 	if retention == jetstream.LimitsPolicy {
 		cfg.Compression = jetstream.S2Compression
 	}
-	if _, err := s.js.CreateStream(s.t.Context(), cfg); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Get(s.js.CreateStream(s.t.Context(), cfg))(s.t)
 	s.want[name] = map[uint64]string{}
 }
 
@@ -57,10 +53,7 @@ func (s *story) publish(name, subject string, size int) {
 	for i := range body {
 		body[i] = 'a' + byte(rand.IntN(26))
 	}
-	ack, err := s.js.Publish(s.t.Context(), name+"."+subject, body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	ack := must.Get(s.js.Publish(s.t.Context(), name+"."+subject, body))(s.t)
 	s.want[name][ack.Sequence] = string(body)
 	if name == "LAST" {
 		delete(s.want[name], s.last[subject])
@@ -79,9 +72,7 @@ func (s *story) work(c jetstream.Consumer) {
 	if err == nil {
 		err = m.DoubleAck(s.t.Context())
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, err)
 	delete(s.want["WORK"], meta.Sequence.Stream)
 }
 
@@ -91,10 +82,7 @@ func (s *story) check(dir string) {
 	srv := start(s.t, natsserver.Options{StoreDir: dir, Open: true})
 	nc, _ := connect(s.t, srv, "", "")
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(s.t)
 	for name, want := range s.want {
 		stream, err := js.Stream(s.t.Context(), name)
 		if err != nil {
@@ -110,9 +98,7 @@ func (s *story) check(dir string) {
 			}
 		}
 	}
-	if err := srv.Shutdown(context.WithoutCancel(s.t.Context())); err != nil {
-		s.t.Error(err)
-	}
+	must.Report(s.t, srv.Shutdown(context.WithoutCancel(s.t.Context())))
 }
 
 // TestRounds cuts the power after acknowledgements all through a story in which blocks
@@ -124,10 +110,7 @@ func TestRounds(t *testing.T) {
 	o.Open, o.Port = true, -1
 	srv := start(t, *o)
 	inside, _ := connect(t, srv, "", "")
-	outside, err := nats.Connect(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	outside := must.Get(nats.Connect(srv.URL()))(t)
 	defer outside.Close()
 	for _, nc := range []*nats.Conn{inside, outside} {
 		s := tell(t, nc)
@@ -139,9 +122,7 @@ func TestRounds(t *testing.T) {
 		s.stream("LAST", 1, jetstream.LimitsPolicy)
 		s.stream("WORK", -1, jetstream.WorkQueuePolicy)
 		work, err := s.js.CreateConsumer(t.Context(), "WORK", jetstream.ConsumerConfig{Durable: "w", AckPolicy: jetstream.AckExplicitPolicy})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for n := range 120 {
 			s.publish("LOG", fmt.Sprint("s", n%7), 900+n)
 			s.publish("LAST", fmt.Sprint("s", n%7), 900)
@@ -158,9 +139,7 @@ func TestRounds(t *testing.T) {
 		if err == nil {
 			err = stream.Purge(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		s.publish("LAST", "s", 10)
 		s.check(power.Cut())
 	}

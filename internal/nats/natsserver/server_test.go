@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -29,16 +30,11 @@ func start(t *testing.T, o natsserver.Options) *natsserver.Server {
 	if o.MaxStore == 0 {
 		o.MaxStore = 1 << 30
 	}
-	srv, err := natsserver.Start(t.Context(), &o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := must.Get(natsserver.Start(t.Context(), &o))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, srv.Shutdown(ctx))
 	})
 	return srv
 }
@@ -54,10 +50,7 @@ func connect(t *testing.T, srv *natsserver.Server, user, password string) (*nats
 	if user != "" {
 		opts = append(opts, nats.UserInfo(user, password))
 	}
-	nc, err := nats.Connect("", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect("", opts...))(t)
 	t.Cleanup(nc.Close)
 	return nc, refused
 }
@@ -82,9 +75,7 @@ func TestStoreInUse(t *testing.T) {
 		}
 	}
 
-	if err := srv.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, srv.Shutdown(t.Context()))
 	start(t, natsserver.Options{StoreDir: dir})
 }
 
@@ -95,31 +86,16 @@ func TestShutdownAfterClients(t *testing.T) {
 		srv := start(t, natsserver.Options{Lazy: true})
 		user, password := srv.Operator()
 		nc, _ := connect(t, srv, user, password)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, MaxBytes: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Fetch(1, jetstream.FetchMaxWait(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		js := must.Get(jetstream.New(nc))(t)
+		s := must.Get(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, MaxBytes: 1 << 20}))(t)
+		c := must.Get(s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy}))(t)
+		must.Get(c.Fetch(1, jetstream.FetchMaxWait(time.Minute)))(t)
+		must.Do(t, nc.Flush())
 		if !stays {
 			nc.Close()
 		}
 		began := time.Now()
-		if err := srv.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, srv.Shutdown(t.Context()))
 		return time.Since(began)
 	}
 	left, stayed := time.Hour, time.Hour
@@ -134,9 +110,7 @@ func TestShutdownAfterClients(t *testing.T) {
 
 func TestStoreDirRefused(t *testing.T) {
 	file := t.TempDir() + "/file"
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	tests := map[string]struct {
 		dir  string
 		want error
@@ -153,9 +127,7 @@ func TestStoreDirRefused(t *testing.T) {
 	}
 	if os.Getuid() > 0 {
 		dir := t.TempDir()
-		if err := os.Chmod(dir, 0o500); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(dir, 0o500))
 		tests["no permission"] = struct {
 			dir  string
 			want error
@@ -180,9 +152,7 @@ func TestStoreDirRefused(t *testing.T) {
 
 func TestPortInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	dir := t.TempDir()
@@ -225,10 +195,7 @@ func TestListen(t *testing.T) {
 		t.Errorf("a server without a port has URL %q", url)
 	}
 	srv := start(t, natsserver.Options{Port: -1})
-	nc, err := nats.Connect(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(srv.URL()))(t)
 	defer nc.Close()
 	if !strings.HasPrefix(srv.URL(), "nats://127.0.0.1:") {
 		t.Errorf("URL %q is not on the loopback interface", srv.URL())
@@ -260,33 +227,19 @@ func TestClientAccess(t *testing.T) {
 			if _, err := client.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
 				t.Errorf("%s without a responder: %v", subject, err)
 			}
-			sub, err := node.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte("ok")) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := node.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			sub := must.Get(node.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond([]byte("ok")) }))(t)
+			must.Do(t, node.Flush())
 			if m, err := client.Request(subject, []byte("?"), 5*time.Second); err != nil || string(m.Data) != "ok" {
 				t.Errorf("%s: %v, %v", subject, m, err)
 			}
-			if err := sub.Unsubscribe(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sub.Unsubscribe())
 		}
 	})
 	t.Run("watch", func(t *testing.T) {
 		for _, subject := range []string{"rath.run.default.r1.delta", "rath.tail.default.s1.fork.s2"} {
-			sub, err := client.SubscribeSync(subject)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := client.Flush(); err != nil {
-				t.Fatal(err)
-			}
-			if err := node.Publish(subject, []byte("seen")); err != nil {
-				t.Fatal(err)
-			}
+			sub := must.Get(client.SubscribeSync(subject))(t)
+			must.Do(t, client.Flush())
+			must.Do(t, node.Publish(subject, []byte("seen")))
 			if m, err := sub.NextMsg(5 * time.Second); err != nil || string(m.Data) != "seen" {
 				t.Errorf("%s: %v, %v", subject, m, err)
 			}
@@ -297,15 +250,11 @@ func TestClientAccess(t *testing.T) {
 			"rath.task.other.anonymous.w", "rath.task.default.ann.w", "rath.task.default.anonymous~ann.w", "rath.task.default.w", "rath.ctl.other.anonymous.r1.cancel", "rath.query.other.result", "rath.ev.1.0.default.s",
 			"rath.work.p.x", "rath.node.n.deliver", "$JS.API.INFO", "$SYS.REQ.SERVER.PING", "$KV.ALIAS.x", "rath.run.default.r1.result",
 		} {
-			if err := client.Publish(subject, nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, client.Publish(subject, nil))
 			expectRefusal(t, client, refused, subject)
 		}
 		for _, subject := range []string{"rath.>", ">", "rath.run.other.>", "rath.tail.>", "rath.ev.>", "rath.task.default.*.*", "$SYS.>", "$JS.>"} {
-			if _, err := client.SubscribeSync(subject); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(client.SubscribeSync(subject))(t)
 			expectRefusal(t, client, refused, subject)
 		}
 	})
@@ -325,62 +274,39 @@ func TestToolAccess(t *testing.T) {
 	if _, err := node.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("a call without a responder: %v", err)
 	}
-	sub, err := program.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) { _ = m.Respond([]byte("sunny")) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := program.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	sub := must.Get(program.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) { _ = m.Respond([]byte("sunny")) }))(t)
+	must.Do(t, program.Flush())
 	if m, err := node.Request(subject, []byte("?"), 5*time.Second); err != nil || string(m.Data) != "sunny" {
 		t.Errorf("a call: %v, %v", m, err)
 	}
-	if err := sub.Unsubscribe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := program.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sub.Unsubscribe())
+	must.Do(t, program.Flush())
 	if _, err := node.Request(subject, nil, time.Second); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("a call after the program has left: %v", err)
 	}
 	const announce = "rath.ctl.default.tool.tool.weather.announce"
-	if _, err := node.Subscribe("rath.ctl.>", func(m *nats.Msg) { _ = m.Respond([]byte("ok")) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := node.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(node.Subscribe("rath.ctl.>", func(m *nats.Msg) { _ = m.Respond([]byte("ok")) }))(t)
+	must.Do(t, node.Flush())
 	if m, err := program.Request(announce, nil, 5*time.Second); err != nil || string(m.Data) != "ok" {
 		t.Errorf("announce: %v, %v", m, err)
 	}
 	for _, subject := range []string{announce, "rath.tool.default.weather"} {
-		if err := client.Publish(subject, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.Publish(subject, nil))
 		expectRefusal(t, client, refused, subject)
 	}
-	if _, err := client.SubscribeSync(subject); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.SubscribeSync(subject))(t)
 	expectRefusal(t, client, refused, subject)
 	for _, subject := range []string{"rath.tool.other.weather", "rath.tool.>", "rath.ev.>"} {
-		if _, err := program.SubscribeSync(subject); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(program.SubscribeSync(subject))(t)
 		expectRefusal(t, program, denied, subject)
 	}
-	if err := program.Publish("rath.ev.1.0.default.s", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, program.Publish("rath.ev.1.0.default.s", nil))
 	expectRefusal(t, program, denied, "rath.ev.1.0.default.s")
 }
 
 func expectRefusal(t *testing.T, nc *nats.Conn, refused <-chan error, subject string) {
 	t.Helper()
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, nc.Flush())
 	select {
 	case err := <-refused:
 		if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), subject) {
@@ -398,42 +324,23 @@ func TestAnswerStaysWithAsker(t *testing.T) {
 	srv := start(t, natsserver.Options{})
 	user, password := srv.Node()
 	node, _ := connect(t, srv, user, password)
-	js, err := jetstream.New(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(node))(t)
 	for name, subject := range map[string]string{"EV": "rath.ev.>", "TASKS": "rath.task.*.*.*"} {
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}}))(t)
 	}
-	if _, err := node.Subscribe("rath.ctl.default.>", func(m *nats.Msg) { _ = m.Respond([]byte("answer")) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := node.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(node.Subscribe("rath.ctl.default.>", func(m *nats.Msg) { _ = m.Respond([]byte("answer")) }))(t)
+	must.Do(t, node.Flush())
 	client, _ := connect(t, srv, "", "")
 	for _, subject := range []string{"rath.task.default.anonymous.w", "rath.ctl.default.anonymous.r.cancel"} {
-		if err := client.PublishRequest(subject, "rath.ev.1.0.default.s", []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, client.PublishRequest(subject, "rath.ev.1.0.default.s", []byte("{}")))
 		// A second request, answered properly, is behind the first one.
-		if _, err := client.Request(subject, []byte("{}"), 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(client.Request(subject, []byte("{}"), 5*time.Second))(t)
 	}
-	tasks, err := js.Stream(t.Context(), "TASKS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := must.Get(js.Stream(t.Context(), "TASKS"))(t)
 	if n := tasks.CachedInfo().State.Msgs; n != 2 {
 		t.Errorf("%d tasks stored, want 2", n)
 	}
-	ev, err := js.Stream(t.Context(), "EV")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(js.Stream(t.Context(), "EV"))(t)
 	if n := ev.CachedInfo().State.Msgs; n != 0 {
 		t.Errorf("%d answers landed in the event stream", n)
 	}
@@ -443,18 +350,10 @@ func TestNodeMayNotDelete(t *testing.T) {
 	srv := start(t, natsserver.Options{})
 	user, password := srv.Node()
 	node, refused := connect(t, srv, user, password)
-	js, err := jetstream.New(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(node))(t)
 	ctx := t.Context()
-	s, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "EV", Subjects: []string{"rath.ev.>"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.Publish(ctx, "rath.ev.1.0.default.s", []byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(js.CreateStream(ctx, jetstream.StreamConfig{Name: "EV", Subjects: []string{"rath.ev.>"}}))(t)
+	must.Get(js.Publish(ctx, "rath.ev.1.0.default.s", []byte("x")))(t)
 	for what, remove := range map[string]func(context.Context) error{
 		"PURGE":  func(ctx context.Context) error { return s.Purge(ctx) },
 		"DELETE": func(ctx context.Context) error { return js.DeleteStream(ctx, "EV") },
@@ -471,13 +370,8 @@ func TestNodeMayNotDelete(t *testing.T) {
 
 	user, password = srv.Operator()
 	operator, _ := connect(t, srv, user, password)
-	js, err = jetstream.New(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s, err = js.Stream(ctx, "EV"); err != nil {
-		t.Fatal(err)
-	}
+	js = must.Get(jetstream.New(operator))(t)
+	s = must.Get(js.Stream(ctx, "EV"))(t)
 	if err := s.Purge(ctx); err != nil {
 		t.Errorf("the operator may not purge: %v", err)
 	}
@@ -500,10 +394,7 @@ func TestOpen(t *testing.T) {
 		t.Error("an open server has credentials")
 	}
 	nc, _ := connect(t, srv, "", "")
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(t)
 	if _, err := js.AccountInfo(t.Context()); err != nil {
 		t.Error(err)
 	}

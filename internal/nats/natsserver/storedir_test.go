@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rathcluster/rath/internal/platform/filelock"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestClassify gives the errors that a full or read-only disk returns, which
@@ -50,9 +51,7 @@ func TestClassify(t *testing.T) {
 // ended, as a child does that this one was about to start when it was killed.
 func TestLockOfEnded(t *testing.T) {
 	gone := exec.Command(os.Args[0], "-test.run=^$")
-	if err := gone.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, gone.Run())
 	for name, tc := range map[string]struct {
 		pid         int
 		held, waits time.Duration
@@ -66,21 +65,15 @@ func TestLockOfEnded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
 				holder, err := os.Create(filepath.Join(dir, lockName))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if held, err := filelock.Try(holder); err != nil || !held {
 					t.Fatal(held, err)
 				}
-				if _, err := fmt.Fprintln(holder, tc.pid); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(fmt.Fprintln(holder, tc.pid))(t)
 				defer time.Sleep(2 * time.Minute) // until the holder has let go
 				go func() {
 					time.Sleep(tc.held)
-					if err := holder.Close(); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, holder.Close())
 				}()
 				began := time.Now()
 				lock, err := lockDir(dir)
@@ -93,12 +86,8 @@ func TestLockOfEnded(t *testing.T) {
 					}
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := lock.release(); err != nil {
-					t.Error(err)
-				}
+				must.Do(t, err)
+				must.Report(t, lock.release())
 			})
 		})
 	}

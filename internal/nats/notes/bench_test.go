@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/memory"
 )
@@ -44,13 +45,9 @@ func BenchmarkRecall(b *testing.B) {
 	o := streamstest.NodeOptions(natstest.Start(b, &natsserver.Options{Lazy: true}))
 	o.Level = streams.Lazy
 	s := layer.Dial(b, o)
-	if err := s.Provision(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, s.Provision(b.Context()))
 	m := open(b, s, "notes")
-	if _, err := m.Import(b.Context(), func(yield func(notebook.Note) error) error { return many(notes, yield) }); err != nil {
-		b.Fatal(err)
-	}
+	must.Get(m.Import(b.Context(), func(yield func(notebook.Note) error) error { return many(notes, yield) }))(b)
 	for b.Loop() {
 		began := time.Now()
 		m = open(b, s, "notes")
@@ -61,9 +58,7 @@ func BenchmarkRecall(b *testing.B) {
 		for what, find := range map[string]func(context.Context, memory.Query) ([]memory.Hit, error){"index": m.m.Find, "store": m.Find} {
 			began := time.Now()
 			for i := range 200 {
-				if _, err := find(b.Context(), memory.Query{Text: fmt.Sprintf("w%d w%d w%d w%d", 3+i, 40+i, 900+i, 5000+i)}); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(find(b.Context(), memory.Query{Text: fmt.Sprintf("w%d w%d w%d w%d", 3+i, 40+i, 900+i, 5000+i)}))(b)
 			}
 			each := time.Since(began) / 200
 			b.ReportMetric(float64(each.Microseconds()), "µs/"+what)
@@ -89,19 +84,15 @@ func BenchmarkRecallOfThree(b *testing.B) {
 			return []streams.SyncState{{Server: "all", Always: true}}, nil
 		},
 	})
-	if err := s.Provision(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, s.Provision(b.Context()))
 	fleet := open(b, s, "notes")
 	here := notebook.New(nil)
-	if _, err := fleet.Import(b.Context(), func(yield func(notebook.Note) error) error {
+	must.Get(fleet.Import(b.Context(), func(yield func(notebook.Note) error) error {
 		return many(notes, func(n notebook.Note) error {
 			here.Apply(notebook.Change{Puts: []notebook.Note{n}})
 			return yield(n)
 		})
-	}); err != nil {
-		b.Fatal(err)
-	}
+	}))(b)
 	var took [2][]time.Duration
 	for i := 0; b.Loop(); i++ {
 		q := memory.Query{Text: fmt.Sprintf("w%d w%d w%d w%d", 3+i%40, 40+i%400, 900+i%900, 5000+i%5000)}
@@ -109,9 +100,7 @@ func BenchmarkRecallOfThree(b *testing.B) {
 			Find(ctx context.Context, q memory.Query) ([]memory.Hit, error)
 		}{here, fleet} {
 			began := time.Now()
-			if _, err := m.Find(b.Context(), q); err != nil {
-				b.Fatal(err)
-			}
+			must.Get(m.Find(b.Context(), q))(b)
 			took[of] = append(took[of], time.Since(began))
 		}
 	}

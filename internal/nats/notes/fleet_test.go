@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/memory"
 )
@@ -27,28 +28,19 @@ func pair(t *testing.T) (a, b *Store) {
 	t.Helper()
 	srv := natstest.Start(t, nil)
 	first, second := layer.Dial(t, streamstest.NodeOptions(srv)), layer.Dial(t, streamstest.NodeOptions(srv))
-	if err := first.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Provision(t.Context()))
 	return open(t, first, "notes"), open(t, second, "notes")
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // contents are the texts of all notes.
 func contents(t *testing.T, s *Store) map[string]string {
 	t.Helper()
 	uris, err := s.List(t.Context(), "memory://")
-	must(t, err)
+	must.Do(t, err)
 	all := map[string]string{}
 	for _, uri := range uris {
 		all[uri], err = s.Read(t.Context(), uri)
-		must(t, err)
+		must.Do(t, err)
 	}
 	return all
 }
@@ -61,12 +53,12 @@ func TestFoundElsewhere(t *testing.T) {
 	const uri = "memory://user/memories/places/1"
 	from := memory.Origin{Session: "s1", Run: "r1", Step: "2.0"}
 	for i := range 5 {
-		must(t, a.Write(t.Context(), uri, fmt.Sprint("The grinder is in room ", i), from))
+		must.Do(t, a.Write(t.Context(), uri, fmt.Sprint("The grinder is in room ", i), from))
 		if text, err := b.Read(t.Context(), uri); err != nil || !strings.HasSuffix(text, fmt.Sprint(i)) {
 			t.Fatalf("write %d is read elsewhere as %q, %v", i, text, err)
 		}
 	}
-	must(t, a.Close())
+	must.Do(t, a.Close())
 	if err := a.Write(t.Context(), uri, "late", from); !errors.Is(err, memory.ErrClosed) {
 		t.Errorf("a closed store: %v", err)
 	}
@@ -74,7 +66,7 @@ func TestFoundElsewhere(t *testing.T) {
 	if err != nil || len(hits) != 1 || hits[0].URI != uri || hits[0].Origin != from {
 		t.Errorf("found %+v, %v", hits, err)
 	}
-	must(t, b.Delete(t.Context(), "memory://user"))
+	must.Do(t, b.Delete(t.Context(), "memory://user"))
 	if n, err := b.Len(t.Context()); err != nil || n != 0 {
 		t.Errorf("%d notes after all were deleted, %v", n, err)
 	}
@@ -101,7 +93,7 @@ func TestRebuilt(t *testing.T) {
 		switch rng.IntN(8) {
 		case 0:
 			uri := []string{uri, "memory://user/d1", "memory://session/s1", "memory://session/s1/archives", "memory://agent"}[rng.IntN(5)]
-			must(t, errors.Join(s.Delete(t.Context(), uri), model.Delete(t.Context(), uri)))
+			must.Do(t, errors.Join(s.Delete(t.Context(), uri), model.Delete(t.Context(), uri)))
 		case 1, 2:
 			messages := make([]memory.Message, rng.IntN(5))
 			for i := range messages {
@@ -112,19 +104,19 @@ func TestRebuilt(t *testing.T) {
 			}
 			key := fmt.Sprint(rng.IntN(3))
 			got, err := s.Archive(t.Context(), "s1", key, messages, memory.Origin{})
-			must(t, err)
+			must.Do(t, err)
 			want, err := model.Archive(t.Context(), "s1", key, messages, memory.Origin{})
-			must(t, err)
+			must.Do(t, err)
 			if got != want {
 				t.Fatalf("archived as %s, want %s", got, want)
 			}
 			if rng.IntN(2) == 0 {
 				uri := got + "/000001"
-				must(t, errors.Join(s.Write(t.Context(), uri, "instead", memory.Origin{}), model.Write(t.Context(), uri, "instead", memory.Origin{})))
+				must.Do(t, errors.Join(s.Write(t.Context(), uri, "instead", memory.Origin{}), model.Write(t.Context(), uri, "instead", memory.Origin{})))
 			}
 		default:
 			text := text()
-			must(t, errors.Join(s.Write(t.Context(), uri, text, memory.Origin{}), model.Write(t.Context(), uri, text, memory.Origin{})))
+			must.Do(t, errors.Join(s.Write(t.Context(), uri, text, memory.Origin{}), model.Write(t.Context(), uri, text, memory.Origin{})))
 		}
 		if i%100 == 99 {
 			want := map[string]string{}
@@ -137,9 +129,9 @@ func TestRebuilt(t *testing.T) {
 				}
 				for _, q := range []string{"alpha run", "主题 beta", "thé"} {
 					want, err := model.Find(t.Context(), memory.Query{Text: q})
-					must(t, err)
+					must.Do(t, err)
 					got, err := s.Find(t.Context(), memory.Query{Text: q})
-					must(t, err)
+					must.Do(t, err)
 					if diff := cmp.Diff(want, got); diff != "" {
 						t.Errorf("%s finds other notes by %q (-want +got):\n%.2000s", name, q, diff)
 					}
@@ -192,20 +184,20 @@ func TestForgottenBytes(t *testing.T) {
 	a, b := pair(t)
 	const secret = "hunter2"
 	for i := range 20 {
-		must(t, a.Write(t.Context(), fmt.Sprintf("memory://user/n%d", i), secret, memory.Origin{}))
+		must.Do(t, a.Write(t.Context(), fmt.Sprintf("memory://user/n%d", i), secret, memory.Origin{}))
 	}
 	long := slices.Repeat([]memory.Message{{Role: "user", Text: strings.Repeat(secret+" ", 20000)}}, 6)
 	_, err := a.Archive(t.Context(), "s1", "k", long, memory.Origin{})
-	must(t, err)
-	must(t, b.Delete(t.Context(), "memory://"))
+	must.Do(t, err)
+	must.Do(t, b.Delete(t.Context(), "memory://"))
 	end, err := a.s.Messages.LastSequence(t.Context(), streams.StreamMemory)
-	must(t, err)
+	must.Do(t, err)
 	for m, err := range a.s.Messages.UpTo(t.Context(), streams.StreamMemory, ">", 0, end) {
-		if must(t, err); strings.Contains(string(m.Data), secret) {
+		if must.Do(t, err); strings.Contains(string(m.Data), secret) {
 			t.Errorf("%s still holds it, %d bytes", m.Subject, len(m.Data))
 		}
 	}
-	must(t, a.Write(t.Context(), "memory://user/n1", "again", memory.Origin{}))
+	must.Do(t, a.Write(t.Context(), "memory://user/n1", "again", memory.Origin{}))
 	if got := contents(t, b); len(got) != 1 {
 		t.Errorf("after a note was written again: %v", got)
 	}
@@ -216,10 +208,10 @@ func TestForgottenBytes(t *testing.T) {
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
-	must(t, a.Write(t.Context(), "memory://user/a", "known", memory.Origin{}))
+	must.Do(t, a.Write(t.Context(), "memory://user/a", "known", memory.Origin{}))
 	for _, body := range []string{`{"schema":2,"note":{"uri":"memory://user/b","text":"x"}}`, `{"later":{}}`, `not JSON`, `{"note":{"uri":"http://x"}}`, `{"note":{"uri":"memory://user/b","vector":{"model":"m","numbers":"AADAfw=="}}}`} {
 		_, err := a.s.Messages.Publish(t.Context(), &nats.Msg{Subject: a.of + noteKey("memory://user/b") + ".0", Data: []byte(body)})
-		must(t, err)
+		must.Do(t, err)
 		_, err = b.Read(t.Context(), "memory://user/a")
 		if !errors.Is(err, ErrFormat) {
 			t.Errorf("with %s in the stream: %v", body, err)
@@ -229,14 +221,14 @@ func TestForeign(t *testing.T) {
 			t.Fatalf("the error has no remedy: %v", err)
 		}
 		_, err = a.s.Messages.Publish(t.Context(), &nats.Msg{Subject: remedy[1]})
-		must(t, err)
+		must.Do(t, err)
 		if text, err := b.Read(t.Context(), "memory://user/a"); err != nil || text != "known" {
 			t.Errorf("after it was given up: %q, %v", text, err)
 		}
 	}
-	must(t, open(t, a.s, "other").Write(t.Context(), "memory://user/a", "x", memory.Origin{}))
+	must.Do(t, open(t, a.s, "other").Write(t.Context(), "memory://user/a", "x", memory.Origin{}))
 	_, err := a.s.Messages.Publish(t.Context(), &nats.Msg{Subject: a.of + noteKey("memory://user/b") + ".0", Data: []byte(`{"note":{"uri":"memory://user/b","text":"mended"},"zone":"next"}`)})
-	must(t, err)
+	must.Do(t, err)
 	if text, err := b.Read(t.Context(), "memory://user/b"); err != nil || text != "mended" {
 		t.Errorf("after it was mended: %q, %v", text, err)
 	}
@@ -247,9 +239,9 @@ func TestBounded(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
 	small, err := Open(a.s, "acme", "small", &Options{MaxNotes: 2})
-	must(t, err)
+	must.Do(t, err)
 	for i := range 2 {
-		must(t, small.Write(t.Context(), fmt.Sprint("memory://user/", i), "x", memory.Origin{}))
+		must.Do(t, small.Write(t.Context(), fmt.Sprint("memory://user/", i), "x", memory.Origin{}))
 	}
 	if err := small.Write(t.Context(), "memory://user/3", "x", memory.Origin{}); !errors.Is(err, memory.ErrFull) {
 		t.Errorf("a third note of two: %v", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"
@@ -39,11 +40,11 @@ func TestFullStream(t *testing.T) {
 	o := streamstest.NodeOptions(natstest.Start(t, nil))
 	o.StoreBytes = streams.MinStoreBytes
 	s := layer.Dial(t, o)
-	must(t, s.Provision(t.Context()))
+	must.Do(t, s.Provision(t.Context()))
 	acme, bolt := open(t, s, "notes"), openOf(t, s, "bolt")
-	must(t, bolt.Write(t.Context(), "memory://user/small", "small", memory.Origin{}))
+	must.Do(t, bolt.Write(t.Context(), "memory://user/small", "small", memory.Origin{}))
 	_, err := acme.Archive(t.Context(), "s1", "k", []memory.Message{{Role: "user", Text: "archived words"}}, memory.Origin{})
-	must(t, err)
+	must.Do(t, err)
 	first, err := fill(t, acme)
 	wantFull(t, err)
 	if !strings.Contains(err.Error(), "more than half of it of tenant acme") {
@@ -63,9 +64,9 @@ func TestFullStream(t *testing.T) {
 		}
 	}
 	wantFull(t, err)
-	must(t, bolt.Delete(t.Context(), "memory://user/filler"))
-	must(t, bolt.Write(t.Context(), "memory://user/again", "room again", memory.Origin{}))
-	must(t, acme.Delete(t.Context(), "memory://"))
+	must.Do(t, bolt.Delete(t.Context(), "memory://user/filler"))
+	must.Do(t, bolt.Write(t.Context(), "memory://user/again", "room again", memory.Origin{}))
+	must.Do(t, acme.Delete(t.Context(), "memory://"))
 	for name, s := range map[string]*Store{"the one that deleted": acme, "one that reads the stream": open(t, s, "notes")} {
 		if got := contents(t, s); len(got) != 0 {
 			t.Errorf("%s has %d notes of none", name, len(got))
@@ -83,7 +84,7 @@ func TestFullStream(t *testing.T) {
 func openOf(t *testing.T, s *streams.Streams, tenant string) *Store {
 	t.Helper()
 	m, err := Open(s, session.Tenant(tenant), "notes", nil)
-	must(t, err)
+	must.Do(t, err)
 	return m
 }
 
@@ -100,10 +101,10 @@ func TestFullDisk(t *testing.T) {
 	o := streamstest.NodeOptions(srv)
 	o.Disk = func() streams.Disk { return streams.Disk{Free: free.Load(), Total: 2000 * mib, Kept: 100 * mib} }
 	s := layer.Dial(t, o)
-	must(t, s.Provision(t.Context()))
+	must.Do(t, s.Provision(t.Context()))
 	m := open(t, s, "notes")
-	must(t, m.Write(t.Context(), "memory://user/a", "first words", memory.Origin{}))
-	must(t, m.Write(t.Context(), "memory://user/b", "second words", memory.Origin{}))
+	must.Do(t, m.Write(t.Context(), "memory://user/a", "first words", memory.Origin{}))
+	must.Do(t, m.Write(t.Context(), "memory://user/b", "second words", memory.Origin{}))
 
 	free.Store(90 * mib)
 	err := m.Write(t.Context(), "memory://user/c", "third words", memory.Origin{})
@@ -114,9 +115,9 @@ func TestFullDisk(t *testing.T) {
 	if hits, err := m.Find(t.Context(), memory.Query{Text: "words"}); err != nil || len(hits) != 2 {
 		t.Errorf("found %v, %v", hits, err)
 	}
-	must(t, m.Delete(t.Context(), "memory://user/a"))
+	must.Do(t, m.Delete(t.Context(), "memory://user/a"))
 	free.Store(1000 * mib)
-	must(t, m.Write(t.Context(), "memory://user/c", "third words", memory.Origin{}))
+	must.Do(t, m.Write(t.Context(), "memory://user/c", "third words", memory.Origin{}))
 	if got := contents(t, open(t, s, "notes")); len(got) != 2 || got["memory://user/c"] == "" {
 		t.Errorf("afterwards there are %v", got)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/memory/memorytest"
@@ -19,15 +20,8 @@ var layer = streamstest.Layer[*streams.Streams](func(s *streams.Streams) *stream
 
 func open(tb testing.TB, s *streams.Streams, name string) *Store {
 	tb.Helper()
-	m, err := Open(s, "acme", name, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
+	m := must.Get(Open(s, "acme", name, nil))(tb)
+	tb.Cleanup(func() { must.Report(tb, m.Close()) })
 	return m
 }
 

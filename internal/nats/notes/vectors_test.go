@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
@@ -47,12 +48,8 @@ func (e *topics) Embed(_ context.Context, texts []string) (*llm.Embeddings, erro
 func with(t *testing.T, s *streams.Streams, o *Options) *Store {
 	t.Helper()
 	m, err := Open(s, "acme", "notes", o)
-	must(t, err)
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Do(t, err)
+	t.Cleanup(func() { must.Report(t, m.Close()) })
 	return m
 }
 
@@ -71,13 +68,13 @@ func TestVectors(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, nil)
 	first, second := layer.Dial(t, streamstest.NodeOptions(srv)), layer.Dial(t, streamstest.NodeOptions(srv))
-	must(t, first.Provision(t.Context()))
+	must.Do(t, first.Provision(t.Context()))
 	var log bytes.Buffer
 	e := &topics{}
 	o := &Options{Embedder: e, Model: "topics", Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	a, b := with(t, first, o), with(t, second, o)
 	for uri, text := range map[string]string{"theme": "dark theme", "soup": "soup", "release": "rollback"} {
-		must(t, a.Write(t.Context(), "memory://user/"+uri, text, memory.Origin{}))
+		must.Do(t, a.Write(t.Context(), "memory://user/"+uri, text, memory.Origin{}))
 	}
 	wantAsked := func(want int64) {
 		t.Helper()
@@ -86,8 +83,8 @@ func TestVectors(t *testing.T) {
 		}
 	}
 	wantAsked(3)
-	must(t, b.Write(t.Context(), "memory://user/soup", "soup", memory.Origin{}))
-	must(t, b.Write(t.Context(), "memory://user/soup", "soup", memory.Origin{Session: "s1"}))
+	must.Do(t, b.Write(t.Context(), "memory://user/soup", "soup", memory.Origin{}))
+	must.Do(t, b.Write(t.Context(), "memory://user/soup", "soup", memory.Origin{Session: "s1"}))
 	wantAsked(0) // the text is the same
 	for limit := range 2 {
 		hits, err := b.Find(t.Context(), memory.Query{Text: "which colour at night?", Limit: 1 + limit})
@@ -103,15 +100,15 @@ func TestVectors(t *testing.T) {
 	if !errors.Is(err, memory.ErrWordsOnly) || !strings.Contains(err.Error(), "model topics: no server") || fmt.Sprint(uris(hits)) != "[soup]" {
 		t.Errorf("without the model %v: %v", uris(hits), err)
 	}
-	must(t, b.Write(t.Context(), "memory://user/bread", "bread", memory.Origin{}))
+	must.Do(t, b.Write(t.Context(), "memory://user/bread", "bread", memory.Origin{}))
 	if !strings.Contains(log.String(), "found by its words alone") || !strings.Contains(log.String(), "no server") {
 		t.Errorf("of a note without a vector the log has %q", log.String())
 	}
-	must(t, b.Write(t.Context(), "memory://user/theme", "dark theme", memory.Origin{})) // keeps its own
+	must.Do(t, b.Write(t.Context(), "memory://user/theme", "dark theme", memory.Origin{})) // keeps its own
 	wantAsked(2)
 	e.fails = nil
-	must(t, a.Write(t.Context(), "memory://user/bread", "bread", memory.Origin{})) // now it gets one
-	must(t, a.Write(t.Context(), "memory://user/blank", " \n", memory.Origin{}))
+	must.Do(t, a.Write(t.Context(), "memory://user/bread", "bread", memory.Origin{})) // now it gets one
+	must.Do(t, a.Write(t.Context(), "memory://user/blank", " \n", memory.Origin{}))
 	wantAsked(1)
 	hits, err = b.Find(t.Context(), memory.Query{Text: "lunch"})
 	if got := fmt.Sprint(uris(hits)); err != nil || !strings.HasPrefix(got, "[bread soup") {
@@ -129,7 +126,7 @@ func TestVectors(t *testing.T) {
 		t.Errorf("by another model %v were found: %v", uris(hits), err)
 	}
 	wantAsked(0) // there is nothing to compare
-	must(t, other.Write(t.Context(), "memory://user/soup", "soup", memory.Origin{Session: "s1"}))
+	must.Do(t, other.Write(t.Context(), "memory://user/soup", "soup", memory.Origin{Session: "s1"}))
 	if hits, err := other.Find(t.Context(), memory.Query{Text: "lunch"}); err != nil || fmt.Sprint(uris(hits)) != "[soup]" {
 		t.Errorf("by another model %v were found: %v", uris(hits), err)
 	}
@@ -147,7 +144,7 @@ func TestLargeVectors(t *testing.T) {
 	var log bytes.Buffer
 	e := embedding{Embedder: &topics{}, model: "topics", log: slog.New(slog.NewTextHandler(&log, nil))}
 	n, err := notebook.NewNote("memory://user/a", "soup", memory.Origin{})
-	must(t, err)
+	must.Do(t, err)
 	if v := e.ofNote(t.Context(), n, notebook.MaxVectors-8); v.Model != "" || !strings.Contains(log.String(), "rath memory forget") {
 		t.Errorf("a memory that is full of vectors takes %v: %q", v, log.String())
 	}

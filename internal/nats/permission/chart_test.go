@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -72,14 +73,9 @@ func TestChart(t *testing.T) {
 
 	name := filepath.Join("..", "..", "..", "helm", "accounts", "files", "permissions.yaml")
 	if *update {
-		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, []byte(b.String()), 0o644))
 	}
-	have, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	have := must.Get(os.ReadFile(name))(t)
 	if string(have) != b.String() {
 		t.Errorf("the chart is told other permissions (-update rewrites helm/accounts/files/permissions.yaml); now it is\n%s", b.String())
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/messages"
@@ -29,17 +30,11 @@ import (
 func TestRelayStopsAfterTelling(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 		heard := make(chan *nats.Msg, 10)
-		if _, err := c.conn.NC.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.conn.NC.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard))(t)
 		home := c.logs.HomeOf("default", "r1")
 		tail := make(chan *nats.Msg, 10)
-		if _, err := c.conn.NC.ChanSubscribe(messages.TailSubject("default", home, lineage.Ended, home), tail); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.conn.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.conn.NC.ChanSubscribe(messages.TailSubject("default", home, lineage.Ended, home), tail))(t)
+		must.Do(t, c.conn.Flush(t.Context()))
 		commits := make([][]lineage.Record, 2)
 		for i := range commits {
 			for k := range 2 {
@@ -195,13 +190,8 @@ func TestRelayGoesOnInBatch(t *testing.T) {
 				}
 				var got []uint64
 				for m, err := range c.messages.UpTo(t.Context(), streams.StreamLineage, streams.PrefixLineage+">", 0, commits+10) {
-					if err != nil {
-						t.Fatal(err)
-					}
-					records, err := lineage.DecodeStored(m.Data)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
+					records := must.Get(lineage.DecodeStored(m.Data))(t)
 					got = append(got, records[0].Seq)
 				}
 				for i, seq := range got {
@@ -227,9 +217,7 @@ func TestRelayBeginsWhereLineageEnds(t *testing.T) {
 				streamstest.PutLineage(t, c.conn.JS, id, 1, all)
 				p := &LineageRelay{C: c, Generation: g, Partition: partition, Stream: streams.EventStream(g, partition)}
 				if checkpoint {
-					if err := c.logs.SaveCheckpoint(t.Context(), p.subject(), lineagePoint{At: held - 1, Seq: held - 1}); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, c.logs.SaveCheckpoint(t.Context(), p.subject(), lineagePoint{At: held - 1, Seq: held - 1}))
 				}
 				w.Set(nil, streamstest.Behind(streams.StreamLineage, held))
 				at, err := p.Cursor(t.Context())

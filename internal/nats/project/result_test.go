@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -32,9 +33,7 @@ func TestResultIsSigned(t *testing.T) {
 		}
 		for _, key := range []string{"one", "two"} { // the second one finds the result there
 			c.streams.O.Sign = func(statement string) (string, error) { return key + " signed " + statement, nil }
-			if err := c.PutResult(t.Context(), "default", r, true); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.PutResult(t.Context(), "default", r, true))
 		}
 		got, there, err := c.Stored(t.Context(), "default", "r1")
 		if err != nil || !there || got.Statement != r.Say("default") || got.Signature != "one signed "+got.Statement {
@@ -43,18 +42,14 @@ func TestResultIsSigned(t *testing.T) {
 
 		// What an archive brings back keeps its signature.
 		r.Run, r.Statement, r.Signature = "r2", "said", "signed before"
-		if err := c.PutResult(t.Context(), "default", r, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.PutResult(t.Context(), "default", r, true))
 		if got, _, err := c.Stored(t.Context(), "default", "r2"); err != nil || got.Signature != "signed before" {
 			t.Errorf("stored is %+v (%v)", got, err)
 		}
 
 		// No log tells of a refused task.
 		refused := wire.RefusedResult("r3", "fix", wire.Error{Code: run.CodeError, Text: "no"}, time.Now())
-		if err := c.PutResult(t.Context(), "default", refused, true); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.PutResult(t.Context(), "default", refused, true))
 		if got, _, err := c.Stored(t.Context(), "default", "r3"); err != nil || got.Signature != "" {
 			t.Errorf("stored is %+v (%v)", got, err)
 		}
@@ -70,16 +65,12 @@ func TestResultSettles(t *testing.T) {
 			Chain: &messages.Chain{Hash: "5be1", Seq: 4, Session: "r1"}, Lost: session.Usage{Input: 50}, Usage: session.Usage{Input: 50},
 		}
 		c.streams.O.Sign = func(statement string) (string, error) { return "signed " + statement, nil }
-		if err := c.PutResult(t.Context(), "default", r, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.PutResult(t.Context(), "default", r, false))
 		for _, s := range []messages.Result{
 			{Run: "r1", Settled: 2, Usage: session.Usage{Calls: 3, Input: 22}},
 			{Run: "r1", Settled: 1, Usage: session.Usage{Calls: 1, Input: 7}, Lost: session.Usage{Input: 7}},
 		} {
-			if err := c.PutResult(t.Context(), "default", s, true); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.PutResult(t.Context(), "default", s, true))
 		}
 		r.Usage, r.Lost, r.Settled = session.Usage{Calls: 3, Input: 22}, session.Usage{}, 2
 		r.Statement, r.Signature = r.Say("default"), "signed "+r.Say("default")

@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -52,9 +53,7 @@ func testRunsThatWait(t *testing.T, rest int) {
 			ended.Kind, ended.K, ended.State = lineage.Ended, 2, string(want)
 			all = append(all, []lineage.Record{claimed, ended})
 		}
-		if err := p.publish(t.Context(), all); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.publish(t.Context(), all))
 		var asked, passing atomic.Int64
 		w.Set(nil, func(b []byte) bool {
 			passing.Add(int64(bytes.Count(b, []byte(`.\u003e"`))))
@@ -66,10 +65,7 @@ func testRunsThatWait(t *testing.T, rest int) {
 		h := &history{c: c, tenant: session.DefaultTenant, first: 1, last: uint64(len(all))}
 		listed, pages := 0, 0
 		for before := uint64(0); ; {
-			rows, next, err := h.Runs(t.Context(), before, page, Choice{Now: time.UnixMilli(2*runs + 1)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rows, next := must.Pair(h.Runs(t.Context(), before, page, Choice{Now: time.UnixMilli(2*runs + 1)}))(t)
 			for _, r := range rows {
 				if r.State != want {
 					t.Fatalf("run %s is %s, want %s", r.ID, r.State, want)
@@ -93,9 +89,7 @@ func testRunsThatWait(t *testing.T, rest int) {
 		if n := pagesPassing; n > int64(pages*most) {
 			t.Errorf("%d pages took %d requests that pass the messages of other trees, want at most %d each", pages, n, most)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if r, err := g.Run(session.DefaultTenant, all[0][0].Run); err != nil || r.State != want {
 			t.Errorf("the tree tells of run %s: %s, %v; want %s", r.ID, r.State, err, want)
 		}
@@ -130,9 +124,7 @@ func TestListsOfTenants(t *testing.T) {
 			ended.Kind, ended.K, ended.State, ended.Attempt = lineage.Ended, 3, string(run.Succeeded), 1
 			all = append(all, []lineage.Record{opened, r, ended})
 		}
-		if err := p.publish(t.Context(), all); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.publish(t.Context(), all))
 		var filtered, whole atomic.Int64
 		w.Set(nil, func(b []byte) bool {
 			filtered.Add(int64(bytes.Count(b, []byte(`.\u003e"`))))
@@ -145,10 +137,7 @@ func TestListsOfTenants(t *testing.T) {
 			h := &history{c: c, tenant: tenant, first: 1, last: runs}
 			listed, pages := 0, int64(0)
 			for before := uint64(0); ; {
-				rows, next, err := h.Runs(t.Context(), before, runs, Choice{Now: time.UnixMilli(runs + 1), States: []run.State{run.Succeeded}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				rows, next := must.Pair(h.Runs(t.Context(), before, runs, Choice{Now: time.UnixMilli(runs + 1), States: []run.State{run.Succeeded}}))(t)
 				listed, pages = listed+len(rows), pages+1
 				if before = next; next == 0 {
 					break
@@ -192,9 +181,7 @@ func TestListBelowManyArchived(t *testing.T) {
 			r.Root, r.Seq = r.Session, uint64(i+2) //nolint:gosec // small
 			all = append(all, []lineage.Record{r})
 		}
-		if err := p.publish(t.Context(), all); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.publish(t.Context(), all))
 		var asked atomic.Int64
 		w.Set(nil, func(b []byte) bool {
 			asked.Add(int64(bytes.Count(b, []byte("PUB $JS.API.DIRECT.GET."+streams.StreamLineage))))
@@ -204,10 +191,7 @@ func TestListBelowManyArchived(t *testing.T) {
 		listed := 0
 		for before := uint64(0); ; {
 			asked.Store(0)
-			rows, next, err := h.Runs(t.Context(), before, 1, Choice{Now: time.UnixMilli(2)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rows, next := must.Pair(h.Runs(t.Context(), before, 1, Choice{Now: time.UnixMilli(2)}))(t)
 			if n := asked.Load(); n > most {
 				t.Fatalf("an answer took %d requests, want at most %d", n, most)
 			}
@@ -231,9 +215,7 @@ func TestListOfWideFanOuts(t *testing.T) {
 		t.Run(fmt.Sprint(branches), func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 				all := fanOut(c, branches)
-				if err := newRelay(t, c, all[0][0].Session).publish(t.Context(), all); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, newRelay(t, c, all[0][0].Session).publish(t.Context(), all))
 				var asked atomic.Int64
 				w.Set(nil, func(b []byte) bool {
 					for _, api := range []string{"DIRECT.GET.", "STREAM.MSG.GET."} {
@@ -242,19 +224,13 @@ func TestListOfWideFanOuts(t *testing.T) {
 					return true
 				})
 				h := &history{c: c, tenant: session.DefaultTenant, first: 1, last: uint64(len(all))}
-				where, err := lineage.ParseSelector("branch=no")
-				if err != nil {
-					t.Fatal(err)
-				}
+				where := must.Get(lineage.ParseSelector("branch=no"))(t)
 				for name, o := range map[string]Choice{"all": {}, "no branches": {Where: where}} {
 					o.Now = time.UnixMilli(int64(10 * branches))
 					listed, pages := 0, 0
 					asked.Store(0)
 					for before := uint64(0); ; {
-						rows, next, err := h.Runs(t.Context(), before, 1000, o)
-						if err != nil {
-							t.Fatal(err)
-						}
+						rows, next := must.Pair(h.Runs(t.Context(), before, 1000, o))(t)
 						for _, r := range rows {
 							if r.State != run.Succeeded {
 								t.Fatalf("run %s is %s", r.ID, r.State)

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/session"
 )
@@ -17,18 +18,12 @@ func TestLineageIsBehind(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Projections, _ *natstest.Wire) {
 		const stream = "EV_1_0"
 		relay := layer.Dial(t, &c.streams.O)
-		if _, err := relay.conn.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
+		must.Get(relay.conn.NC.Subscribe(relayedSubject(stream), func(m *nats.Msg) {
 			time.Sleep(relayedFor)
 			_ = m.Respond([]byte("false"))
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if err := relay.conn.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := relay.conn.JS.Publish(t.Context(), streams.PrefixEvent+"1.0.default.s1", []byte("x")); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
+		must.Do(t, relay.conn.Flush(t.Context()))
+		must.Get(relay.conn.JS.Publish(t.Context(), streams.PrefixEvent+"1.0.default.s1", []byte("x")))(t)
 		for try := range 10 {
 			if err := c.CaughtUp(t.Context()); err == nil {
 				t.Errorf("try %d: a reader is told that lineage has caught up", try)

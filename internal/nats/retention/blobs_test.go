@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/archive"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -33,13 +34,8 @@ func TestBlobsOfPurgedSessions(t *testing.T) {
 		if purged.Named >= before.Named || purged.Named+purged.Young != before.Named+before.Young {
 			t.Errorf("before %+v, purged %+v", before, purged)
 		}
-		doc, err := os.ReadFile(out[0].File)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := bring(t.Context(), w.conn, doc, "op"); err != nil {
-			t.Fatal(err)
-		}
+		doc := must.Get(os.ReadFile(out[0].File))(t)
+		must.Get(bring(t.Context(), w.conn, doc, "op"))(t)
 		if back := sweep(); back.Named < before.Named {
 			t.Errorf("before %+v, brought back %+v", before, back)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -29,9 +30,7 @@ func TestCrashes(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				root := w.done("tree", messages.Task{ID: "r1"})
 				before, err := w.texts(root)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				time.Sleep(keep)
 				var seen []string
 				o := w.options()
@@ -72,9 +71,7 @@ func TestCrashes(t *testing.T) {
 				if len(w.archives()) != 1 {
 					t.Errorf("%d archives", len(w.archives()))
 				}
-				if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(bring(t.Context(), w.conn, doc, "ana"))(t)
 				if now, err := w.texts(root); err != nil || now != before {
 					t.Errorf("brought back: %q, want %q: %v", now, before, err)
 				}
@@ -87,15 +84,9 @@ func TestCrashes(t *testing.T) {
 // archives are the files that verify.
 func (w *world) archives() (docs [][]byte) {
 	w.t.Helper()
-	files, err := os.ReadDir(w.dir)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	files := must.Get(os.ReadDir(w.dir))(w.t)
 	for _, f := range files {
-		doc, err := os.ReadFile(w.dir + "/" + f.Name())
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		doc := must.Get(os.ReadFile(w.dir + "/" + f.Name()))(w.t)
 		if strings.HasSuffix(f.Name(), ".json") {
 			if _, _, err := dossier.VerifyTree(doc, nil); err != nil {
 				w.t.Errorf("%s: %v", f.Name(), err)
@@ -127,18 +118,12 @@ func (w *world) nothingLost(sessions int) {
 	w.t.Helper()
 	kept := map[session.ID]session.Hash{}
 	for _, doc := range w.archives() {
-		tree, _, err := dossier.VerifyTree(doc, nil)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		tree, _ := must.Pair(dossier.VerifyTree(doc, nil))(w.t)
 		for _, l := range tree.Logs {
 			kept[l.Session] = commitlog.HashOf([]byte(l.Commits[len(l.Commits)-1]))
 		}
 	}
-	trees, err := w.op.Archive.Trees(w.t.Context(), "")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	trees := must.Get(w.op.Archive.Trees(w.t.Context(), ""))(w.t)
 	n := 0
 	for _, t := range trees {
 		for _, s := range t.Sessions {
@@ -189,10 +174,7 @@ func TestRaces(t *testing.T) {
 			w.started("late", other)
 		}, "journal: late is running in session"},
 		{"a message before the fence", "fence 0", func(w *world, _, other session.ID) {
-			err := w.sys.Signal(w.t.Context(), journal.Signal{To: key(other), Received: &journal.SignalReceived{Kind: journal.Message, Text: "wait"}})
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			must.Do(w.t, w.sys.Signal(w.t.Context(), journal.Signal{To: key(other), Received: &journal.SignalReceived{Kind: journal.Message, Text: "wait"}}))
 		}, ""}, // it is archived with it
 		{"a run at the fence", "fence 1", func(w *world, _, other session.ID) {
 			w.begin("hold", messages.Task{ID: "late", Session: string(other)})
@@ -201,20 +183,14 @@ func TestRaces(t *testing.T) {
 			}
 		}, ""},
 		{"a fork of what was read before", "fence 1", func(w *world, root, _ session.ID) {
-			s, err := journal.NewValues(w.conn.Logs.Log()).At(w.t.Context(), session.Ref{Key: key(root)})
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			s := must.Get(journal.NewValues(w.conn.Logs.Log()).At(w.t.Context(), session.Ref{Key: key(root)}))(w.t)
 			l, _ := s.Link()
 			child := w.conn.Logs.Minter().ID("child")
-			_, err = journal.NewStore(w.conn.Logs.Log(), nil).Claim(w.t.Context(), journal.Claim{
+			must.Get(journal.NewStore(w.conn.Logs.Log(), nil).Claim(w.t.Context(), journal.Claim{
 				Session: key(child), Home: key(child), Run: "late", Root: root, Revision: "1",
 				Task: &journal.Task{ID: "late", Workflow: "agent", Session: key(child), Input: []byte(`"x"`)},
 				Open: session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}},
-			})
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			}))(w.t)
 		}, "run late is "},
 	} {
 		t.Run(strings.ReplaceAll(tc.name, " ", "-"), func(t *testing.T) {
@@ -266,9 +242,7 @@ func TestRestoreElsewhere(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})
 		before, err := w.texts(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		time.Sleep(keep)
 		w.prune(w.options())
 		doc := w.archives()[0]
@@ -280,9 +254,7 @@ func TestRestoreElsewhere(t *testing.T) {
 		if now, err := other.texts(root); err != nil || now != before {
 			t.Errorf("%q, want %q: %v", now, before, err)
 		}
-		if err := other.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, other.conn.Projections.WaitCaughtUp(t.Context()))
 		r, err := other.client.Run(t.Context(), "r1")
 		if err != nil || r.State != run.Succeeded || r.Session != root {
 			t.Errorf("its run: %+v, %v", r, err)
@@ -351,13 +323,9 @@ func TestPartsOfOthers(t *testing.T) {
 			"notes.part": true, "default-s9-20250101T000000Z.json": true,
 		} {
 			name = filepath.Join(w.dir, name)
-			if err := os.WriteFile(name, []byte("{"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(name, []byte("{"), 0o600))
 			if just := stays && strings.HasSuffix(name, "DEF.part"); !just {
-				if err := os.Chtimes(name, old, old); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Chtimes(name, old, old))
 			}
 			defer func() {
 				if _, err := os.Stat(name); (err == nil) != stays {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -33,9 +34,7 @@ func TestDirectoryIsTriedFirst(t *testing.T) {
 		if _, ok := errors.AsType[*fs.PathError](err); !ok || !strings.Contains(err.Error(), o.Dir) || len(out) > 0 {
 			t.Errorf("%q, %v", states(out), err)
 		}
-		if err := w.conn.Logs.Archived(t.Context(), key(root)); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, w.conn.Logs.Archived(t.Context(), key(root)))
 		w.done("agent", messages.Task{ID: "r2", Session: string(root)})
 	})
 }
@@ -48,10 +47,7 @@ func TestDiskFull(t *testing.T) {
 		root := w.done("tree", messages.Task{ID: "r1"})
 		time.Sleep(time.Second)
 		w.done("agent", messages.Task{ID: "r2"})
-		before, err := w.texts(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get(w.texts(root))(t)
 		time.Sleep(keep)
 		o := w.options()
 		o.part = "x"

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/nats/archive"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -54,9 +55,7 @@ func TestPromptsOfPurgedSessions(t *testing.T) {
 			t.Fatalf("%+v; %d blobs are named after the last tree", out, named())
 		}
 		m, err := w.op.Messages.Last(t.Context(), streams.StreamBlob, streams.PrefixBlob+string(session.DefaultTenant)+"."+blob.Sum([]byte(keptPrompt)).String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if gone, err := w.op.Messages.RemoveMessage(t.Context(), streams.StreamBlob, m.Seq); err != nil || !gone {
 			t.Fatalf("%v, %v", gone, err)
 		}
@@ -67,9 +66,7 @@ func TestPromptsOfPurgedSessions(t *testing.T) {
 		if err != nil || !bytes.Contains(doc, []byte(keptPrompt)) {
 			t.Fatalf("the file has no prompt: %v", err)
 		}
-		if _, err := bring(t.Context(), w.conn, doc, "op"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(bring(t.Context(), w.conn, doc, "op"))(t)
 		if got, err := prompt(); got != keptPrompt || named() != 1 {
 			t.Errorf("prompt %q, %v; %d blobs are named", got, err, named())
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -28,7 +29,7 @@ func (w *world) lineage() (all []lineageMessage, records []string) {
 		k   int
 	}
 	last := map[uint32]place{}
-	if err := w.op.Logs.DumpStream(w.t.Context(), streams.StreamLineage, false, func(m eventlog.Stored) error {
+	must.Do(w.t, w.op.Logs.DumpStream(w.t.Context(), streams.StreamLineage, false, func(m eventlog.Stored) error {
 		if m.Subject == "" {
 			return nil
 		}
@@ -45,9 +46,7 @@ func (w *world) lineage() (all []lineageMessage, records []string) {
 			records = append(records, fmt.Sprint(r.Session, " ", r.Commit, " ", r.K, " ", r.Kind))
 		}
 		return nil
-	}); err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 	slices.Sort(records)
 	return all, records
 }
@@ -63,9 +62,7 @@ func (w *world) forget(id session.ID) {
 			continue
 		}
 		if n++; n%2 == 0 {
-			if _, err := w.op.Messages.RemoveMessage(w.t.Context(), streams.StreamLineage, m.seq); err != nil {
-				w.t.Fatal(err)
-			}
+			must.Get(w.op.Messages.RemoveMessage(w.t.Context(), streams.StreamLineage, m.seq))(w.t)
 		}
 	}
 	if n < 2 {
@@ -82,19 +79,12 @@ func TestRepairBesidePrunedTrees(t *testing.T) {
 		w.done("fan", messages.Task{ID: "wide"})
 		repaired := func(when string) {
 			t.Helper()
-			if err := w.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.conn.Projections.WaitCaughtUp(t.Context()))
 			_, before := w.lineage()
 			listed := fmt.Sprint(w.listed(100))
 			w.forget(live)
-			did, err := w.client.RepairLineage(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			did := must.Get(w.client.RepairLineage(t.Context()))(t)
+			must.Do(t, w.conn.Projections.WaitCaughtUp(t.Context()))
 			if _, now := w.lineage(); !slices.Equal(now, before) {
 				t.Errorf("%s: a repair does %+v, and leaves %d records of %d", when, did, len(now), len(before))
 			}
@@ -111,9 +101,7 @@ func TestRepairBesidePrunedTrees(t *testing.T) {
 		}
 		repaired("with purged trees")
 		for _, doc := range w.archives() {
-			if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(bring(t.Context(), w.conn, doc, "ana"))(t)
 		}
 		w.done("agent", messages.Task{ID: "r3", Session: "talk"})
 		repaired("with trees that were brought back")

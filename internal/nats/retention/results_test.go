@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -21,14 +22,12 @@ import (
 // stored are the runs whose results the stream holds.
 func (w *world) stored() (ids []string) {
 	w.t.Helper()
-	if err := w.op.Logs.DumpStream(w.t.Context(), streams.StreamResult, false, func(m eventlog.Stored) error {
+	must.Do(w.t, w.op.Logs.DumpStream(w.t.Context(), streams.StreamResult, false, func(m eventlog.Stored) error {
 		if _, id, _, ok := messages.ParseRunSubject(m.Subject); ok {
 			ids = append(ids, string(id))
 		}
 		return nil
-	}); err != nil {
-		w.t.Fatal(err)
-	}
+	}))
 	slices.Sort(ids)
 	return ids
 }
@@ -76,9 +75,7 @@ func TestPruneFreesResults(t *testing.T) {
 		if r := w.result("refused"); r.State != run.Failed {
 			t.Fatalf("%+v", r)
 		}
-		if _, err := w.op.Conn.NC.Request("rath.ctl.default.operator.early.cancel", []byte(`{"reason":"not any more"}`), 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.op.Conn.NC.Request("rath.ctl.default.operator.early.cancel", []byte(`{"reason":"not any more"}`), 5*time.Second))(t)
 		before := w.result("fan")
 		time.Sleep(keep)
 		w.done("agent", messages.Task{ID: "young"})
@@ -115,9 +112,7 @@ func TestPruneFreesResults(t *testing.T) {
 		}
 		w.audited()
 		for _, doc := range w.archives() {
-			if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(bring(t.Context(), w.conn, doc, "ana"))(t)
 		}
 		if got := w.stored(); len(got) != 9 {
 			t.Errorf("brought back: results of %q", got)
@@ -189,10 +184,7 @@ func (w *world) limit(stream string, most uint64) {
 	}
 	config := ask("INFO", nil).Config
 	config["max_bytes"] = most
-	body, err := json.Marshal(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	body := must.Get(json.Marshal(config))(w.t)
 	ask("UPDATE", body)
 }
 
@@ -206,10 +198,7 @@ func TestPruneMakesRoom(t *testing.T) {
 		for i := range 12 {
 			w.done("agent", messages.Task{ID: run.ID(fmt.Sprint("fill", i))})
 		}
-		info, err := w.op.Messages.StreamInfo(t.Context(), streams.StreamResult)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := must.Get(w.op.Messages.StreamInfo(t.Context(), streams.StreamResult))(t)
 		w.limit(streams.StreamResult, info.State.Bytes*100/87)
 		time.Sleep(keep)
 		w.begin("agent", messages.Task{ID: "late"})

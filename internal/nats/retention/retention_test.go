@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -33,9 +34,7 @@ func TestPruneAndRestore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})
 		before, err := w.texts(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		time.Sleep(keep)
 		young := w.done("agent", messages.Task{ID: "r2"})
 
@@ -53,9 +52,7 @@ func TestPruneAndRestore(t *testing.T) {
 
 		// A client has read it at a version, which a node keeps.
 		at := string(root) + ":1"
-		if _, err := w.client.Session(t.Context(), at); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(w.client.Session(t.Context(), at))(t)
 		out := w.prune(w.options())
 		if got, want := states(out), []string{"archived 3", "kept 1 used 0s ago, kept for 2m"}; !slices.Equal(got, want) {
 			t.Fatalf("prune: %q, want %q", got, want)
@@ -164,9 +161,7 @@ func TestKept(t *testing.T) {
 		old := w.done("agent", messages.Task{ID: "old"})
 		w.begin("hold", messages.Task{ID: "open"})
 		apart := w.done("agent", messages.Task{ID: "apart"})
-		if err := w.sys.Signal(t.Context(), journal.Signal{To: key(apart), Quarantine: &journal.Quarantined{Reason: "odd"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.sys.Signal(t.Context(), journal.Signal{To: key(apart), Quarantine: &journal.Quarantined{Reason: "odd"}}))
 		base := w.done("agent", messages.Task{ID: "base"})
 		time.Sleep(keep)
 		// A copy is a tree of its own, and cannot be read without the other.
@@ -217,10 +212,7 @@ func TestNodesMayNotPurge(t *testing.T) {
 // is kept. In a file a character of a text may take six.
 func TestArchiveThatCannotBeReadBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		input, err := json.Marshal(strings.Repeat("<", 40<<10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		input := must.Get(json.Marshal(strings.Repeat("<", 40<<10)))(t)
 		root := w.done("agent", messages.Task{ID: "r1", Input: input})
 		time.Sleep(keep)
 		o := w.options()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -31,9 +32,7 @@ func TestCrashesBetweenRoots(t *testing.T) {
 					t.Errorf("%d archives", n)
 				}
 				for _, doc := range w.archives() {
-					if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(bring(t.Context(), w.conn, doc, "ana"))(t)
 				}
 				if now := w.all(); now != before {
 					t.Errorf("brought back: %s, want %s", now, before)
@@ -47,10 +46,7 @@ func TestCrashesBetweenRoots(t *testing.T) {
 // all is what every session says, or why it does not.
 func (w *world) all() string {
 	w.t.Helper()
-	trees, err := w.op.Archive.Trees(w.t.Context(), "")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	trees := must.Get(w.op.Archive.Trees(w.t.Context(), ""))(w.t)
 	var lines []string
 	for _, t := range trees {
 		for _, s := range t.Sessions {

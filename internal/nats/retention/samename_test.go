@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -30,14 +31,8 @@ func (w *world) listed(limit int) map[run.ID][]run.State {
 	w.t.Helper()
 	states := map[run.ID][]run.State{}
 	for before, first := uint64(0), true; first || before > 0; first = false {
-		h, err := w.conn.Projections.History(w.t.Context(), session.DefaultTenant, before)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		rows, next, err := h.Runs(w.t.Context(), before, limit, project.Choice{Now: time.Now()})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		h := must.Get(w.conn.Projections.History(w.t.Context(), session.DefaultTenant, before))(w.t)
+		rows, next := must.Pair(h.Runs(w.t.Context(), before, limit, project.Choice{Now: time.Now()}))(w.t)
 		for _, r := range rows {
 			states[r.ID] = append(states[r.ID], r.State)
 		}
@@ -69,9 +64,7 @@ func TestImportOfRunsWithTheSameID(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {
 			bringAll := func(docs [][]byte) {
 				for _, doc := range docs {
-					if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(bring(t.Context(), w.conn, doc, "ana"))(t)
 				}
 			}
 			want := map[run.ID]run.State{"r1": run.Running, "r2": run.Failed, "r3": run.Waiting, "r4": run.Succeeded}
@@ -114,9 +107,7 @@ func TestImportOfRunsWithTheSameID(t *testing.T) {
 					t.Errorf("session %s, which was brought: %d rows, %v", home, s.Total, err)
 				}
 				h, err := w.conn.Projections.History(t.Context(), session.DefaultTenant, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				rows, err := h.Below(t.Context(), home, project.Choice{Now: time.Now()})
 				if err != nil || len(rows) != 1 || rows[0].ID != ids[i] || rows[0].State != run.Succeeded || rows[0].Home.ID != home {
 					t.Errorf("below session %s: %+v, %v", home, rows, err)

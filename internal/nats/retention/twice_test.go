@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -73,10 +74,7 @@ func TestPrunesAtOnce(t *testing.T) {
 func twice(t *testing.T, do func(w *world, prune func(*Options))) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})
-		before, err := w.texts(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get(w.texts(root))(t)
 		time.Sleep(keep)
 		do(w, func(o *Options) {
 			out, err := Prune(t.Context(), w.op, o)
@@ -97,9 +95,7 @@ func twice(t *testing.T, do func(w *world, prune func(*Options))) {
 		if doc = w.whole(root); doc == nil {
 			t.Fatal("it is not archived")
 		}
-		if _, err := bring(t.Context(), w.conn, doc, "ana"); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(bring(t.Context(), w.conn, doc, "ana"))(t)
 		if now, err := w.texts(root); err != nil || now != before {
 			t.Errorf("brought back: %q, want %q: %v", now, before, err)
 		}
@@ -129,9 +125,7 @@ func (w *world) whole(root session.ID) []byte {
 		if err != nil {
 			continue
 		}
-		if _, _, err := dossier.VerifyTree(doc, &dossier.VerifyOptions{Heads: heads}); err != nil {
-			w.t.Fatal(err)
-		}
+		must.Pair(dossier.VerifyTree(doc, &dossier.VerifyOptions{Heads: heads}))(w.t)
 		for _, s := range tree.Sessions {
 			if s.Archived.File != tree.Sessions[0].Archived.File {
 				w.t.Errorf("the tombstone of %s names %s, that of %s %s", s.ID, s.Archived.File, root, tree.Sessions[0].Archived.File)
@@ -160,20 +154,13 @@ func (l purgedFirst) Append(ctx context.Context, at commitlog.Position, c commit
 func TestLiftedTooLate(t *testing.T) {
 	twice(t, func(w *world, prune func(*Options)) {
 		w.cutOff("archive")
-		trees, err := w.op.Archive.Trees(w.t.Context(), "")
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		trees := must.Get(w.op.Archive.Trees(w.t.Context(), ""))(w.t)
 		last := trees[0].Sessions[len(trees[0].Sessions)-1]
 		log := purgedFirst{w.op.Logs.Log(), func() {
-			if err := w.op.Archive.Purge(w.t.Context(), key(last.ID), last.At); err != nil {
-				w.t.Error(err)
-			}
+			must.Report(w.t, w.op.Archive.Purge(w.t.Context(), key(last.ID), last.At))
 		}}
 		store := journal.NewStore(log, &journal.StoreOptions{Incarnation: "operator"})
-		if err := store.Apply(w.t.Context(), journal.Signal{To: key(last.ID), Restore: &commitlog.Restoration{By: "ana", Reason: "kept"}}); err != nil {
-			w.t.Fatal(err)
-		}
+		must.Do(w.t, store.Apply(w.t.Context(), journal.Signal{To: key(last.ID), Restore: &commitlog.Restoration{By: "ana", Reason: "kept"}}))
 		w.audited()
 		prune(w.options())
 	})

@@ -28,6 +28,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -61,7 +62,7 @@ type world struct {
 // connect connects with the rights of a node or of the operator.
 func connect(t testing.TB, srv *natsserver.Server, user, password string) *api.Conn {
 	t.Helper()
-	c, err := api.Connect(t.Context(), &streams.Options{
+	c := must.Get(api.Connect(t.Context(), &streams.Options{
 		Options: conn.Options{
 			Dialer:   srv.Dial,
 			User:     user,
@@ -73,10 +74,7 @@ func connect(t testing.TB, srv *natsserver.Server, user, password string) *api.C
 			always, interval, err := srv.Sync()
 			return []streams.SyncState{{Server: srv.Name(), Always: always, Interval: interval}}, err
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return c
 }
 
@@ -93,9 +91,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, srv: srv, dir: t.TempDir(), hold: make(chan struct{})}
 	user, password := srv.Operator()
 	w.op = connect(t, srv, user, password)
-	if err := w.op.Streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.op.Streams.Provision(ctx))
 	user, password = srv.Node()
 	w.conn = connect(t, srv, user, password)
 	var err error
@@ -112,10 +108,7 @@ func newWorld(t testing.TB) *world {
 func (w *world) start(incarnation string) {
 	t, ctx := w.t, w.t.Context()
 	t.Helper()
-	model, err := scripted.New(scripted.Echo(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := must.Get(scripted.New(scripted.Echo(), nil))(t)
 	registry := &engine.Registry{}
 	var offers []wire.Workflow
 	for name, f := range map[string]func(context.Context, flow.Info, session.Session) (session.Session, error){
@@ -140,14 +133,10 @@ func (w *world) start(incarnation string) {
 		g := flow.Registration{Name: name, Revision: "1", NewFor: func(set flow.Info) (flow.Workflow, error) {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return f(ctx, set, s) }), nil
 		}}
-		if err := registry.Register(g); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, registry.Register(g))
 		offers = append(offers, wire.Workflow{Name: name, Revision: "1"})
 	}
-	if err := w.conn.Dispatch.Registry.Register(ctx, dispatch.DefaultPool, offers); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.conn.Dispatch.Registry.Register(ctx, dispatch.DefaultPool, offers))
 	log := w.conn.Logs.Log()
 	w.values = journal.NewValues(log)
 	w.sys = actors.New(&actors.Options{
@@ -156,15 +145,9 @@ func (w *world) start(incarnation string) {
 	})
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.end = end
-	control, err := w.conn.ServeControl(serving, w.sys.Signal, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	control := must.Get(w.conn.ServeControl(serving, w.sys.Signal, nil, nil))(t)
 	relay := w.conn.Dispatch.StartRelay(serving, &dispatch.RelayOptions{Incarnation: incarnation, Signal: w.sys.Signal})
-	queries, err := w.conn.ServeQueries(serving, &api.Queries{Values: w.values})
-	if err != nil {
-		t.Fatal(err)
-	}
+	queries := must.Get(w.conn.ServeQueries(serving, &api.Queries{Values: w.values}))(t)
 	w.services = []*conn.Service{control, queries}
 	sys := w.sys
 	w.work.Go(func() {
@@ -192,24 +175,18 @@ func (w *world) stop() {
 	w.t.Helper()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), 50*time.Millisecond)
 	defer cancel()
-	if err := w.sys.Drain(drain); err != nil {
-		w.t.Error(err)
-	}
+	must.Report(w.t, w.sys.Drain(drain))
 	w.end()
 	w.work.Wait()
 	for _, s := range w.services {
-		if err := s.Stop(); err != nil {
-			w.t.Error(err)
-		}
+		must.Report(w.t, s.Stop())
 	}
 }
 
 func (w *world) close() {
 	w.t.Helper()
 	w.stop()
-	if err := errors.Join(w.client.Close(), w.op.Conn.Close(), w.conn.Conn.Close()); err != nil {
-		w.t.Error(err)
-	}
+	must.Report(w.t, errors.Join(w.client.Close(), w.op.Conn.Close(), w.conn.Conn.Close()))
 }
 
 // answer has a model answer the input.
@@ -285,9 +262,7 @@ func (w *world) begin(workflow string, task messages.Task) {
 	if task.Input == nil {
 		task.Input = json.RawMessage(`"hello"`)
 	}
-	if _, err := w.client.Submit(w.t.Context(), workflow, task); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(w.client.Submit(w.t.Context(), workflow, task))(w.t)
 }
 
 // done submits a run, waits for its end and returns its session.
@@ -309,9 +284,7 @@ func (w *world) result(id run.ID) messages.Result {
 	if err != nil {
 		w.t.Fatalf("run %s: %v", id, err)
 	}
-	if err := w.conn.Projections.WaitCaughtUp(ctx); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, w.conn.Projections.WaitCaughtUp(ctx))
 	return r
 }
 
@@ -365,16 +338,11 @@ func (w *world) texts(id session.ID) (string, error) {
 // audited demands that the stored bytes keep every promise.
 func (w *world) audited() {
 	w.t.Helper()
-	if err := w.conn.Projections.WaitCaughtUp(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, w.conn.Projections.WaitCaughtUp(w.t.Context()))
 	time.Sleep(time.Second) // results are stored beside
 	stop := errors.New("stop")
-	schemas, err := audit.ReadSchemas(os.DirFS("../../../messages/schema"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	r, err := audit.Run(w.t.Context(), func(yield func(audit.Message, error) bool) {
+	schemas := must.Get(audit.ReadSchemas(os.DirFS("../../../messages/schema")))(w.t)
+	r := must.Get(audit.Run(w.t.Context(), func(yield func(audit.Message, error) bool) {
 		err := w.op.Logs.Dump(w.t.Context(), func(m eventlog.Stored) error {
 			if !yield(audit.Message(m), nil) {
 				return stop
@@ -384,10 +352,7 @@ func (w *world) audited() {
 		if err != nil && !errors.Is(err, stop) {
 			yield(audit.Message{}, err)
 		}
-	}, &audit.Options{Schemas: schemas})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}, &audit.Options{Schemas: schemas}))(w.t)
 	for _, v := range r.Violations {
 		w.t.Error(v)
 	}
@@ -396,10 +361,7 @@ func (w *world) audited() {
 // treeOf is the tree of a root, as it is stored.
 func (w *world) treeOf(root session.ID) archive.Tree {
 	w.t.Helper()
-	trees, err := w.op.Archive.Trees(w.t.Context(), "")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	trees := must.Get(w.op.Archive.Trees(w.t.Context(), ""))(w.t)
 	i := slices.IndexFunc(trees, func(t archive.Tree) bool { return t.Root == root })
 	if i < 0 {
 		w.t.Fatalf("there is no tree %s", root)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -45,10 +46,7 @@ func newHistory(tb testing.TB, seed uint64) *history {
 
 func (h *history) event(kind string, v any) session.Event {
 	h.tb.Helper()
-	e, err := journal.NewEvent(kind, v)
-	if err != nil {
-		h.tb.Fatal(err)
-	}
+	e := must.Get(journal.NewEvent(kind, v))(h.tb)
 	e.Time = epoch
 	return e
 }
@@ -172,10 +170,7 @@ func (s *Scheduler) stateOf(tb testing.TB) (state map[session.Key]string, owed m
 		if o.holder == "" { // only then it decides more than which node is asked first
 			bare.Writer = ""
 		}
-		data, err := json.Marshal(bare)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		data := must.Get(json.Marshal(bare))(tb)
 		state[k] = string(data)
 	}
 	return state, owed
@@ -183,9 +178,7 @@ func (s *Scheduler) stateOf(tb testing.TB) (state map[session.Key]string, owed m
 
 func (s *Scheduler) fold(tb testing.TB, e commitlog.Entry) {
 	tb.Helper()
-	if err := s.Fold(epoch, e, journal.Facts(e.Commit)); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, s.Fold(epoch, e, journal.Facts(e.Commit)))
 }
 
 // TestPagesWhileFolding takes the pages one by one while the runs that they are
@@ -210,10 +203,7 @@ func TestPagesWhileFolding(t *testing.T) {
 				commit()
 			}
 			for more := true; more; {
-				some, m, err := s.Pages(1 + h.random.IntN(3))
-				if err != nil {
-					t.Fatal(err)
-				}
+				some, m := must.Pair(s.Pages(1 + h.random.IntN(3)))(t)
 				maps.Copy(pages, some)
 				if more = m; more && h.random.IntN(2) == 0 {
 					commit()
@@ -259,10 +249,7 @@ func restored(tb testing.TB, count int, pages map[int][]byte) *Scheduler {
 	for i, data := range pages {
 		stored[i] = data
 	}
-	s, err := Restore(&Options{Self: "relay"}, epoch, stored)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(Restore(&Options{Self: "relay"}, epoch, stored))(tb)
 	return s
 }
 

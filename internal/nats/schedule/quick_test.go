@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/schedule"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -68,10 +69,7 @@ func (w *world) after(most time.Duration, do func()) {
 }
 
 func (w *world) event(kind string, v any) session.Event {
-	e, err := journal.NewEvent(kind, v)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	e := must.Get(journal.NewEvent(kind, v))(w.t)
 	return e
 }
 
@@ -88,9 +86,7 @@ func (w *world) commit(k session.Key, events ...session.Event) {
 
 func (w *world) fold() {
 	for ; w.folded < len(w.log); w.folded++ {
-		if err := w.s.Fold(w.now, w.log[w.folded], journal.Facts(w.log[w.folded].Commit)); err != nil {
-			w.t.Fatal(err)
-		}
+		must.Do(w.t, w.s.Fold(w.now, w.log[w.folded], journal.Facts(w.log[w.folded].Commit)))
 	}
 }
 
@@ -108,10 +104,7 @@ func (w *world) start(pool string, slots int) *modelNode {
 // bind starts a node that is bound to a tenant.
 func (w *world) bind(t session.Tenant, pool string, slots int) *modelNode {
 	w.next++
-	name, err := messages.BoundIncarnation(t, fmt.Sprintf("%012d", w.next))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	name := must.Get(messages.BoundIncarnation(t, fmt.Sprintf("%012d", w.next)))(w.t)
 	return w.join(&modelNode{name: name, pool: pool, slots: slots, busy: map[run.ID]uint64{}, kept: map[uint64]bool{}, alive: true})
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -77,9 +78,7 @@ func TestClocksApart(t *testing.T) {
 			w, o := &natstest.Wire{}, nodeOptions(natstest.Start(t, nil))
 			o.Dialer, o.Logger = w.Through(o.Dialer), slog.New(slog.NewTextHandler(&said, nil))
 			c := dial(t, o)
-			if err := c.Provision(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Provision(t.Context()))
 			stop := natstest.Background(t, c.Capacity.WatchRoom)
 			time.Sleep(3 * lookEvery)
 			w.Set(natstest.Days(days), nil)

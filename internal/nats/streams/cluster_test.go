@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -34,10 +35,7 @@ func TestClusterPlan(t *testing.T) {
 	if err := node.Verify(ctx); err != nil || node.Partitions() != 2 {
 		t.Errorf("a node finds %d partitions and %v", node.Partitions(), err)
 	}
-	less, err := c.Plan(ctx, &Provisioning{Replicas: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	less := must.Get(c.Plan(ctx, &Provisioning{Replicas: 1}))(t)
 	if err := c.Apply(ctx, less); !errors.Is(err, ErrRefused) {
 		t.Errorf("fewer replicas without consent: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 )
@@ -51,9 +52,7 @@ func TestLevels(t *testing.T) {
 				defer c.Conn.Close()
 			}
 			if len(tc.names) == 0 {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				want := tc.opts.Level
 				if want == "" {
 					want = streams.Fsync
@@ -105,9 +104,7 @@ func TestMonitorProbe(t *testing.T) {
 	good := serve(200, `{"server_name":"n0","jetstream":{"config":{"sync_always":true,"sync_interval":120000000000}}}`)
 	lazy := serve(200, `{"server_name":"n1","jetstream":{"config":{"sync_interval":120000000000}}}`)
 	states, err := streams.MonitorProbe(good+"/", lazy)(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := []streams.SyncState{{Server: "n0", Always: true, Interval: 2 * time.Minute}, {Server: "n1", Always: false, Interval: 2 * time.Minute}}
 	if len(states) != 2 || states[0] != want[0] || states[1] != want[1] {
 		t.Errorf("got %v, want %v", states, want)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 )
@@ -30,9 +31,7 @@ func planned(t *testing.T, c *Conn, p *Provisioning) *Plan {
 	if err == nil {
 		err = c.Apply(t.Context(), plan)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return plan
 }
 
@@ -50,9 +49,7 @@ func TestPlan(t *testing.T) {
 	srv := natstest.Start(t, nil)
 	c := operatorOf(t, srv)
 	plan, err := c.Plan(ctx, &Provisioning{Partitions: 3, Replicas: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := []string{
 		"EV_1_0", "EV_1_1", "EV_1_2", "SNAP", "BLOB", "MEMORY", "TASKS", "LINEAGE", "RESULT", "DLQ", "NODE", "REGISTRY", "ALIAS", "TASKS/tasks",
 	}
@@ -62,9 +59,7 @@ func TestPlan(t *testing.T) {
 	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); info != nil || err != nil {
 		t.Errorf("a plan made a stream: %v, %v", info, err)
 	}
-	if err := c.Apply(ctx, plan); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Apply(ctx, plan))
 	if p := planned(t, c, nil); len(p.Pending()) != 0 || p.Partitions != 3 || p.Replicas != 1 || len(actions(p)[Keep]) != len(want) {
 		t.Errorf("a second time: %+v", p)
 	}
@@ -112,9 +107,7 @@ func TestPlanRefuses(t *testing.T) {
 	refuses := func(name string, p *Provisioning, words ...string) {
 		t.Helper()
 		plan, err := c.Plan(ctx, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		err = c.Apply(ctx, plan)
 		if !errors.Is(err, ErrRefused) {
 			t.Errorf("%s: %v", name, err)
@@ -131,9 +124,7 @@ func TestPlanRefuses(t *testing.T) {
 
 	node := dial(t, nodeOptions(srv))
 	for range 5 {
-		if _, err := node.Conn.JS.Publish(ctx, PrefixDLQ+"acme.w", make([]byte, 900<<10)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(node.Conn.JS.Publish(ctx, PrefixDLQ+"acme.w", make([]byte, 900<<10)))(t)
 	}
 	refuses("less than there is", &Provisioning{StoreBytes: MinStoreBytes}, "stream DLQ: max bytes", "it holds 4.4 MiB")
 	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); err != nil || info.Config.MaxBytes != DefaultStoreBytes/1000*115 {
@@ -142,15 +133,10 @@ func TestPlanRefuses(t *testing.T) {
 
 	alter := func(name string, change func(*jetstream.StreamConfig)) {
 		t.Helper()
-		s, err := c.Conn.JS.Stream(ctx, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(c.Conn.JS.Stream(ctx, name))(t)
 		cfg := s.CachedInfo().Config
 		change(&cfg)
-		if _, err := c.Conn.JS.UpdateStream(ctx, cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Conn.JS.UpdateStream(ctx, cfg))(t)
 	}
 	alter(StreamDLQ, func(s *jetstream.StreamConfig) { s.Discard = jetstream.DiscardNew; s.Description = "ours" })
 	p := planned(t, c, nil)
@@ -201,9 +187,7 @@ func TestPlanOfOtherSettings(t *testing.T) {
 		if cfg.Name == StreamTasks {
 			cfg.MaxMsgSize, cfg.MaxMsgsPerSubject, cfg.MaxBytes = -1, 1000, DefaultStoreBytes/1000*40
 		}
-		if _, err := found.Conn.JS.CreateStream(ctx, cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(found.Conn.JS.CreateStream(ctx, cfg))(t)
 	}
 	if err := found.Verify(ctx); err == nil || strings.Contains(err.Error(), settingPartitions) {
 		t.Errorf("a node with streams of other settings: %v", err)
@@ -211,9 +195,7 @@ func TestPlanOfOtherSettings(t *testing.T) {
 	c := operatorOf(t, srv)
 	large, small := bytes.Repeat([]byte(" "), messages.MaxTask+1), []byte("{}")
 	for range 3 {
-		if _, err := c.Conn.JS.Publish(ctx, "rath.task.t.anonymous.w", large); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Conn.JS.Publish(ctx, "rath.task.t.anonymous.w", large))(t)
 	}
 	p := planned(t, c, nil)
 	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "SNAP", "BLOB", "MEMORY", "TASKS", "LINEAGE", "RESULT", "DLQ", "REGISTRY", "ALIAS"}) || p.Partitions != 2 {
@@ -233,9 +215,7 @@ func TestPlanOfOtherSettings(t *testing.T) {
 	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 4 || info.Config.MaxBytes < (fullWorkflows+1)*info.Config.MaxMsgsPerSubject*messages.MaxTask {
 		t.Errorf("the stream of tasks has %+v after %v, %v", info, actions(p), err)
 	}
-	if err := found.Provision(ctx); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, found.Provision(ctx))
 }
 
 // TestProvisionMendsConsumers changes a consumer, also one on disk as an earlier release
@@ -244,25 +224,17 @@ func TestProvisionMendsConsumers(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
 	cfg := TasksQueue().config()
-	if err := c.Conn.JS.DeleteConsumer(ctx, StreamTasks, cfg.Durable); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Conn.JS.DeleteConsumer(ctx, StreamTasks, cfg.Durable))
 	cfg.MemoryStorage = false
-	if _, err := c.Conn.JS.CreateConsumer(ctx, StreamTasks, cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Conn.JS.CreateConsumer(ctx, StreamTasks, cfg))(t)
 	if err := errors.Join(c.Verify(ctx), c.Provision(ctx), c.Verify(ctx)); err != nil {
 		t.Errorf("one on disk: %v", err)
 	}
 	cfg.AckWait = time.Hour
-	if _, err := c.Conn.JS.UpdateConsumer(ctx, StreamTasks, cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Conn.JS.UpdateConsumer(ctx, StreamTasks, cfg))(t)
 	e, ok := errors.AsType[*MismatchError](c.Verify(ctx))
 	if !ok || len(e.Mismatches) != 1 || e.Mismatches[0].Field != "consumer tasks: ack wait" || e.Mismatches[0].Got != "1h0m0s" {
 		t.Errorf("Verify: %v", e)
 	}
-	if err := errors.Join(c.Provision(ctx), c.Verify(ctx)); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, errors.Join(c.Provision(ctx), c.Verify(ctx)))
 }

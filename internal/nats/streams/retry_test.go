@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -52,9 +53,7 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 				srv := natstest.Start(t, nil)
 				user, password := srv.Node()
 				principal, err := nats.Connect("", nats.InProcessServer(dialed(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer principal.Close()
 				var d *natstest.Deputy
 				if tc.alone {
@@ -88,9 +87,7 @@ func TestStartWhileLeadersAreElected(t *testing.T) {
 				if n := strings.Count(said.String(), "elect"); n != 1 {
 					t.Errorf("that it waits was told %d times:\n%s", n, &said)
 				}
-				if err := c.Verify(t.Context()); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, c.Verify(t.Context()))
 			})
 		})
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -90,9 +91,7 @@ func TestLayoutSharesAtMostEverything(t *testing.T) {
 func TestMismatch(t *testing.T) {
 	ctx := t.Context()
 	c := dial(t, nodeOptions(natstest.Start(t, &natsserver.Options{OperatorPassword: operatorPassword})))
-	if err := c.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Provision(ctx))
 	alter := map[string]func(*jetstream.StreamConfig){
 		"subjects":                 func(s *jetstream.StreamConfig) { s.Subjects = append(s.Subjects, "more.>") },
 		"discard":                  func(s *jetstream.StreamConfig) { s.Discard = jetstream.DiscardOld },
@@ -114,9 +113,7 @@ func TestMismatch(t *testing.T) {
 	for field, change := range alter {
 		t.Run(field, func(t *testing.T) {
 			s, err := c.Conn.JS.Stream(ctx, stream)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			altered := s.CachedInfo().Config
 			change(&altered)
 			if s, err = c.Conn.JS.UpdateStream(ctx, altered); err != nil {
@@ -137,9 +134,7 @@ func TestMismatch(t *testing.T) {
 				}
 			}
 			after, err := s.Info(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := differences(&altered, &after.Config); len(diff) > 0 {
 				t.Errorf("Provision altered the stream: %v", diff)
 			}
@@ -163,17 +158,10 @@ func recreate(t *testing.T, c *Conn, stream string) {
 	t.Helper()
 	o := c.O
 	o.User, o.Password = "operator", operatorPassword
-	op, err := connect(t.Context(), &o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	op := must.Get(connect(t.Context(), &o))(t)
 	defer op.Conn.Close()
-	if err := op.Conn.JS.DeleteStream(t.Context(), stream); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, op.Conn.JS.DeleteStream(t.Context(), stream))
+	must.Do(t, c.Provision(t.Context()))
 }
 
 func TestVerifyMissing(t *testing.T) {
@@ -213,9 +201,7 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 	t.Run("one result per run", func(t *testing.T) {
 		const subject = "rath.run.default.r1.result"
 		first, err := c.Messages.PublishExpecting(ctx, subject, 0, nil, []byte("first"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if _, err := c.Messages.PublishExpecting(ctx, subject, 0, nil, []byte("second")); err == nil {
 			t.Error("a second result was stored")
 		}
@@ -235,34 +221,20 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 		}
 	})
 	t.Run("acknowledged task is gone", func(t *testing.T) {
-		if _, err := c.Conn.JS.Publish(ctx, "rath.task.default.anonymous.w", []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Conn.JS.Publish(ctx, "rath.task.default.anonymous.w", []byte("{}")))(t)
 		cons, err := c.Reconciler.OpenQueue(ctx, &Lookup{}, TasksQueue())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		m, err := cons.Next(jetstream.FetchMaxWait(5 * time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.DoubleAck(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, m.DoubleAck(ctx))
 		s, err := c.Conn.JS.Stream(ctx, StreamTasks)
 		if err != nil || s.CachedInfo().State.Msgs != 0 {
 			t.Errorf("%d tasks left, %v", s.CachedInfo().State.Msgs, err)
 		}
 	})
 	t.Run("events are not removed", func(t *testing.T) {
-		ack, err := c.Conn.JS.Publish(ctx, "rath.ev.1.0.default.s", []byte("x"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := c.Conn.JS.Stream(ctx, EventStream(1, 0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ack := must.Get(c.Conn.JS.Publish(ctx, "rath.ev.1.0.default.s", []byte("x")))(t)
+		s := must.Get(c.Conn.JS.Stream(ctx, EventStream(1, 0)))(t)
 		if err := s.DeleteMsg(shortly(t), ack.Sequence); err == nil {
 			t.Error("a node deleted an event")
 		}

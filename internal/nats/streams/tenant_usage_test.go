@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/session"
@@ -18,17 +19,12 @@ import (
 // at its beginning and the other many small ones.
 func TestHolding(t *testing.T) {
 	c := layer.Dial(t, streamstest.NodeOptions(natstest.Start(t, nil)))
-	if err := c.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Provision(t.Context()))
 	stream := ""
 	write := func(tenant session.Tenant, n, size int) (bytes uint64) {
 		for i, sessions := 0, 0; sessions < n; i++ {
 			k := session.Key{Tenant: tenant, ID: sessiontest.Key(fmt.Sprint("s", i)).ID}
-			in, _, err := eventlog.EventSubject(k)
-			if err != nil {
-				t.Fatal(err)
-			}
+			in, _ := must.Pair(eventlog.EventSubject(k))(t)
 			if stream == "" {
 				stream = in
 			}
@@ -62,9 +58,6 @@ func TestHolding(t *testing.T) {
 
 func streamBytes(t *testing.T, c *streams.Streams, stream string) uint64 {
 	t.Helper()
-	s, err := c.Conn.JS.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(c.Conn.JS.Stream(t.Context(), stream))(t)
 	return s.CachedInfo().State.Bytes
 }

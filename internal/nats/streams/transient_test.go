@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -20,10 +21,7 @@ import (
 // pass by themselves from those that an operator has to mend.
 func TestWillPass(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Lazy: true})
-	plain, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := must.Get(server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true}))(t)
 	plain.Start()
 	t.Cleanup(func() {
 		plain.Shutdown()
@@ -89,17 +87,13 @@ func TestAnswering(t *testing.T) {
 	if err := ask(); err == nil || !strings.Contains(err.Error(), streams.StreamTasks) || !strings.Contains(err.Error(), "Provision") {
 		t.Errorf("without streams: %v", err)
 	}
-	if err := c.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Provision(t.Context()))
 	if err := ask(); err != nil {
 		t.Errorf("with streams: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, srv.Shutdown(ctx))
 	for err := ask(); !errors.Is(err, conn.ErrUnreachable); err = ask() {
 		if err == nil && ctx.Err() != nil {
 			t.Fatal("still answering without a server")

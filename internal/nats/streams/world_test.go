@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -34,15 +35,8 @@ func nodeOptions(srv *natsserver.Server) *Options {
 // dial connects and closes the connection when the test ends.
 func dial(tb testing.TB, o *Options) *Conn {
 	tb.Helper()
-	c, err := connect(tb.Context(), o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := c.Conn.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
+	c := must.Get(connect(tb.Context(), o))(tb)
+	tb.Cleanup(func() { must.Report(tb, c.Conn.Close()) })
 	return c
 }
 
@@ -50,8 +44,6 @@ func dial(tb testing.TB, o *Options) *Conn {
 func open(tb testing.TB) *Conn {
 	tb.Helper()
 	c := dial(tb, nodeOptions(natstest.Start(tb, nil)))
-	if err := c.Provision(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, c.Provision(tb.Context()))
 	return c
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestReadAttachmentOfNone reads what was left where no node can be reached:
@@ -16,18 +17,14 @@ func TestReadAttachmentOfNone(t *testing.T) {
 	for name, text := range map[string]string{"no node": "", "half written": `{"url":`, "one that does not listen": `{"pid":1}`} {
 		store := t.TempDir()
 		if text != "" {
-			if err := os.WriteFile(filepath.Join(store, "node.json"), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(store, "node.json"), []byte(text), 0o600))
 		}
 		if a, err := supervise.ReadAttachment(store); !errors.Is(err, client.ErrUnreachable) || a != (supervise.Attachment{}) {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	for _, store := range []string{filepath.Join(file, "store"), file, filepath.Join(file, "..", "none")} {
 		if _, err := supervise.ReadAttachment(store); !errors.Is(err, client.ErrUnreachable) {
 			t.Errorf("%s: %v", store, err)
@@ -38,13 +35,9 @@ func TestReadAttachmentOfNone(t *testing.T) {
 // TestClearAttachment: after it no node is found, whichever left what was there.
 func TestClearAttachment(t *testing.T) {
 	store := t.TempDir()
-	if err := (&supervise.Attachment{PID: 1, URL: "nats://127.0.0.1:4222"}).Write(store); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (&supervise.Attachment{PID: 1, URL: "nats://127.0.0.1:4222"}).Write(store))
 	for range 2 {
-		if err := supervise.ClearAttachment(store); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, supervise.ClearAttachment(store))
 		if a, err := supervise.ReadAttachment(store); !errors.Is(err, client.ErrUnreachable) {
 			t.Errorf("%+v, %v", a, err)
 		}
@@ -55,13 +48,9 @@ func TestClearAttachment(t *testing.T) {
 // its tools would change the store that the copy is of.
 func TestCopyOfStore(t *testing.T) {
 	store, copied := t.TempDir(), t.TempDir()
-	if err := (&supervise.Attachment{URL: "nats://127.0.0.1:4222"}).Write(store); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (&supervise.Attachment{URL: "nats://127.0.0.1:4222"}).Write(store))
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(store, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(store, link))
 	for _, same := range []string{store, link} {
 		if a, err := supervise.ReadAttachment(same); err != nil || a.URL == "" {
 			t.Errorf("at %s: %+v, %v", same, a, err)
@@ -71,9 +60,7 @@ func TestCopyOfStore(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(copied, "node.json"), data, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if a, err := supervise.ReadAttachment(copied); !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("the copy leads to %+v, %v", a, err)
 	}

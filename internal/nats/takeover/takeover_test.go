@@ -24,6 +24,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/supervise"
 	"github.com/rathcluster/rath/internal/nats/takeover"
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -54,11 +55,7 @@ func newSite(t *testing.T) *site {
 	if s.client, err = client.Connect(t.Context(), fmt.Sprintf("nats://127.0.0.1:%d", s.port), nil); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := errors.Join(s.client.Close(), s.node.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, errors.Join(s.client.Close(), s.node.Close())) })
 	return s
 }
 
@@ -83,18 +80,12 @@ func (s *site) run(id run.ID, name string) session.ID {
 // connect connects with the rights of the node, or of the operator.
 func (s *site) connect(operator bool) *api.Conn {
 	s.t.Helper()
-	a, err := supervise.ReadAttachment(s.store)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	a := must.Get(supervise.ReadAttachment(s.store))(s.t)
 	o := conn.Options{URL: a.URL, User: a.User, Password: a.Password, Inbox: conn.NodeInbox}
 	if operator {
 		o.User, o.Password = a.OperatorUser, a.OperatorPassword
 	}
-	c, err := api.Connect(s.t.Context(), &streams.Options{Options: o, Level: streams.Lazy})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	c := must.Get(api.Connect(s.t.Context(), &streams.Options{Options: o, Level: streams.Lazy}))(s.t)
 	return c
 }
 
@@ -104,18 +95,12 @@ func (s *site) prune() (docs [][]byte) {
 	c := s.connect(true)
 	defer c.Conn.Close()
 	dir := s.t.TempDir()
-	out, err := retention.Prune(s.t.Context(), c, &retention.Options{Keep: func(session.Tenant) (time.Duration, bool) { return 0, true }, Dir: dir, Grace: -1})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	out := must.Get(retention.Prune(s.t.Context(), c, &retention.Options{Keep: func(session.Tenant) (time.Duration, bool) { return 0, true }, Dir: dir, Grace: -1}))(s.t)
 	for _, o := range out {
 		if o.State != retention.Archived {
 			s.t.Fatalf("%+v", o)
 		}
-		doc, err := os.ReadFile(o.File)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		doc := must.Get(os.ReadFile(o.File))(s.t)
 		docs = append(docs, doc)
 	}
 	return docs
@@ -131,15 +116,10 @@ func (s *site) imports(ctx context.Context, doc []byte) (rows []wire.Imported, e
 func (s *site) brought(id session.ID) (all []commitlog.Restoration) {
 	s.t.Helper()
 	for e, err := range s.client.Log().Read(s.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, err)
 		for _, ev := range e.Commit.Events {
 			if ev.Kind == session.KindRestored {
-				r, err := commitlog.DecodeRestoration(ev)
-				if err != nil {
-					s.t.Fatal(err)
-				}
+				r := must.Get(commitlog.DecodeRestoration(ev))(s.t)
 				all = append(all, r)
 			}
 		}
@@ -177,10 +157,7 @@ func TestImport(t *testing.T) {
 			t.Errorf("its run: %+v, %v", r, err)
 		}
 	}
-	records, err := other.client.Lineage(t.Context(), string(id), "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := must.Get(other.client.Lineage(t.Context(), string(id), "", 0))(t)
 	seen := false
 	for _, r := range records.Records {
 		if r.Record.Kind == "restored" {
@@ -226,9 +203,7 @@ func TestBadArchives(t *testing.T) {
 	if _, err := takeover.File(t.Context(), c, "acme", "ana", doc); !errors.Is(err, session.ErrTenant) {
 		t.Errorf("of another tenant: %v", err)
 	}
-	if err := c.Conn.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, c.Conn.Close())
 	if _, err := other.client.Session(t.Context(), string(id)); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("something came in: %v", err)
 	}
@@ -245,12 +220,8 @@ func TestUnsignedArchive(t *testing.T) {
 	}
 	tree.Signatures = nil
 	doc, err := tree.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := other.imports(t.Context(), doc); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Get(other.imports(t.Context(), doc))(t)
 	other.run("r2", "") // the relay has come past what was brought
 	if r, err := other.client.Result(t.Context(), "r1"); err != nil || r.State != run.Succeeded || r.Signature != "" {
 		t.Errorf("%+v, %v", r, err)
@@ -266,26 +237,17 @@ func TestArchiveWithOpenRun(t *testing.T) {
 	t.Parallel()
 	here, other := newSite(t), newSite(t)
 	here.run("r1", "")
-	tree, _, err := dossier.VerifyTree(here.prune()[0], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree, _ := must.Pair(dossier.VerifyTree(here.prune()[0], nil))(t)
 	var forged []string
 	prev := commitlog.Position{}
 	for _, raw := range tree.Logs[0].Commits {
-		c, err := commitlog.Decode([]byte(raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(commitlog.Decode([]byte(raw)))(t)
 		c.Events = slices.DeleteFunc(c.Events, func(e session.Event) bool { return e.Kind == journal.KindEnded })
 		if len(c.Events) == 0 {
 			continue
 		}
 		c.Seq, c.Prev = prev.Seq+1, prev.Hash
-		data, err := commitlog.Encode(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(commitlog.Encode(c))(t)
 		forged, prev = append(forged, string(data)), commitlog.Position{Seq: c.Seq, Hash: commitlog.HashOf(data)}
 	}
 	if len(forged) == 0 || slices.Equal(forged, tree.Logs[0].Commits) {
@@ -304,10 +266,7 @@ func TestArchiveWithOpenRun(t *testing.T) {
 // consistent returns the archive of a forged tree, which holds together.
 func consistent(t *testing.T, tree *dossier.Evidence) []byte {
 	t.Helper()
-	doc, err := tree.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := must.Get(tree.Encode())(t)
 	if _, _, err := dossier.VerifyTree(doc, nil); err != nil {
 		t.Fatalf("it does not hold together: %v", err)
 	}
@@ -320,22 +279,13 @@ func TestArchiveNamesDirectory(t *testing.T) {
 	t.Parallel()
 	here, other := newSite(t), newSite(t)
 	here.run("r1", "")
-	tree, _, err := dossier.VerifyTree(here.prune()[0], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree, _ := must.Pair(dossier.VerifyTree(here.prune()[0], nil))(t)
 	commits := tree.Logs[0].Commits
-	last, err := commitlog.Decode([]byte(commits[len(commits)-1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	last := must.Get(commitlog.Decode([]byte(commits[len(commits)-1])))(t)
 	sent := session.PlacedEvent(session.Placement{Backend: "local", Spec: t.TempDir()})
 	sent.Time = last.Events[0].Time
 	last.Events = slices.Insert(last.Events, 0, sent)
-	data, err := commitlog.Encode(last)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(commitlog.Encode(last))(t)
 	commits[len(commits)-1], tree.Signatures = string(data), nil
 	doc := consistent(t, tree)
 	if rows, err := other.imports(t.Context(), doc); !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), "directory") {
@@ -372,9 +322,7 @@ func TestNodeEndsMeanwhile(t *testing.T) {
 			t.Fatal("it does not begin")
 		}
 	}
-	if err := other.node.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.node.Close())
 	other.start()
 	got := <-done
 	for !other.client.Connected() && ctx.Err() == nil { // it may have been done before
@@ -393,10 +341,7 @@ func TestNodeEndsMeanwhile(t *testing.T) {
 func TestOpenRath(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	file, err := os.ReadFile(filepath.Join("..", "openrath", "testdata", "v1.2.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.ReadFile(filepath.Join("..", "openrath", "testdata", "v1.2.jsonl")))(t)
 	for i, note := range []string{"", "was there already"} {
 		rows, err := s.imports(t.Context(), file)
 		if err != nil || len(rows) != 1 || rows[0].Rows == 0 || !strings.Contains(rows[0].Note, note) {
@@ -427,10 +372,7 @@ func TestOpenRathGraph(t *testing.T) {
 		{"b", "op_fork", []string{"a"}, ""},
 		{"c", "op_merge", []string{"a", "b", "gone"}, "without 1 parent"},
 	} {
-		parents, err := json.Marshal(append(f.parents, f.parents...)) // each counts once
-		if err != nil {
-			t.Fatal(err)
-		}
+		parents := must.Get(json.Marshal(append(f.parents, f.parents...)))(t) // each counts once
 		text := fmt.Sprintf(`{"record_type": "header", "schema_version": 1, "id": %q, "created_at": "2025-03-04T05:06:07.123456+00:00", "parent_session_ids": %s, "lineage_kind": %q}
 {"record_type": "chunk", "index": 0, "kind": "user", "payload": {"content": "hello"}}
 `, f.id, parents, f.kind)

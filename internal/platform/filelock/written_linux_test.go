@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/platform/filelock"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestCloseWritten: a program that was just written runs, while this process starts others,
@@ -39,15 +40,9 @@ func TestCloseWritten(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	for range 40 {
 		f, err := os.OpenFile(program, os.O_WRONLY|os.O_CREATE, 0o755)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.Write(append([]byte("#!/bin/sh\necho mine\nexit\n"), make([]byte, 2<<20)...)); err != nil {
-			t.Fatal(err)
-		}
-		if err := filelock.CloseWritten(f); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Get(f.Write(append([]byte("#!/bin/sh\necho mine\nexit\n"), make([]byte, 2<<20)...)))(t)
+		must.Do(t, filelock.CloseWritten(f))
 		out, err := exec.Command(program).Output()
 		if err != nil || string(out) != "mine\n" {
 			t.Fatalf("%v: %q", err, out)

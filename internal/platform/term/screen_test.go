@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestScreen: a page is one write that overwrites the one before without clearing it
@@ -17,15 +19,12 @@ func TestScreen(t *testing.T) {
 		t.Errorf("it begins with %q", got)
 	}
 	out.Reset()
-	err := s.Draw(func(w *Writer) {
+	must.Do(t, s.Draw(func(w *Writer) {
 		w.Rows(nil, [][]string{{"a", strings.Repeat("x", 100)}})
 		for range 40 {
 			w.Println("line")
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	text, ok := strings.CutPrefix(out.String(), "\x1b[H")
 	text, end := strings.CutSuffix(text, "\x1b[K\x1b[J")
 	lines := strings.Split(text, "\x1b[K\r\n")

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 func TestCleanKeepsTextAndDropsWhatSteers(t *testing.T) {
@@ -147,13 +148,8 @@ func TestPlainWithoutTerminal(t *testing.T) {
 }
 
 func TestErrorsOfTheWriterAreKept(t *testing.T) {
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.CreateTemp(t.TempDir(), ""))(t)
+	must.Do(t, f.Close())
 	w := term.New(f, nil)
 	w.Println("lost")
 	if !errors.Is(w.Err(), os.ErrClosed) {

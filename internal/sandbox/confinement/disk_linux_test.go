@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestOpenClosed opens a directory during a look, as its command may: that stays. What no
@@ -26,32 +28,17 @@ func TestOpenClosed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			name := filepath.Join(t.TempDir(), "d")
-			if err := os.Mkdir(name, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(name, tt.closed); err != nil {
-				t.Fatal(err)
-			}
-			dir, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(name, 0o700))
+			must.Do(t, os.Chmod(name, tt.closed))
+			dir := must.Get(unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))(t)
 			defer unix.Close(dir)
-			fd, closeAgain, err := openClosed(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fd, closeAgain := must.Pair(openClosed(dir))(t)
 			defer unix.Close(fd)
 			if tt.during != 0 {
-				if err := os.Chmod(name, tt.during); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Chmod(name, tt.during))
 			}
 			closeAgain()
-			fi, err := os.Stat(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fi := must.Get(os.Stat(name))(t)
 			if got := fi.Mode() &^ os.ModeDir; got != tt.want {
 				t.Errorf("the mode is %v, want %v", got, tt.want)
 			}
@@ -65,20 +52,13 @@ func TestOpenClosed(t *testing.T) {
 func TestWatchRestsFirst(t *testing.T) {
 	parent := t.TempDir()
 	name := filepath.Join(parent, "d")
-	if err := os.Mkdir(name, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(name, 0))
 	defer os.Chmod(name, 0o700)
-	dir, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))(t)
 	defer unix.Close(dir)
 	changed := func() (st unix.Stat_t) {
 		t.Helper()
-		if err := unix.Stat(name, &st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Stat(name, &st))
 		return st
 	}
 	before := changed()

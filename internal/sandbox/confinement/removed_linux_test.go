@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestRemovedFiles has this process and a child hold removed files: each counts once, however
@@ -16,23 +18,14 @@ func TestRemovedFiles(t *testing.T) {
 	const size = 1 << 20
 	removed := func(name string) *os.File {
 		t.Helper()
-		f, err := os.OpenFile(filepath.Join(t.TempDir(), name), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.OpenFile(filepath.Join(t.TempDir(), name), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600))(t)
 		t.Cleanup(func() { f.Close() })
-		if _, err := f.Write(make([]byte, size)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(f.Name()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(f.Write(make([]byte, size)))(t)
+		must.Do(t, os.Remove(f.Name()))
 		return f
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(t.TempDir(), &st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Stat(t.TempDir(), &st))
 	look := func(devices map[uint64]bool, at func(*count, map[inode]bool)) *count {
 		c := &count{most: Use{math.MaxInt64, math.MaxInt64}, devices: devices}
 		at(c, make(map[inode]bool))
@@ -52,18 +45,12 @@ func TestRemovedFiles(t *testing.T) {
 
 	before := look(here, own)
 	twice := removed("open twice")
-	again, err := unix.Dup(int(twice.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(unix.Dup(int(twice.Fd())))(t)
 	unix.CloseOnExec(again)
 	defer unix.Close(again)
 	mapped := removed("mapped")
 	for range 2 {
-		m, err := unix.Mmap(int(mapped.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(unix.Mmap(int(mapped.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED))(t)
 		defer unix.Munmap(m)
 	}
 	check("open and mapped", before, look(here, own), 2)
@@ -73,9 +60,7 @@ func TestRemovedFiles(t *testing.T) {
 
 	child := exec.Command("sleep", "1000")
 	child.ExtraFiles = []*os.File{removed("of a child")}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, child.Start())
 	defer child.Wait() //nolint:errcheck // it is killed
 	defer child.Process.Kill()
 	child.ExtraFiles[0].Close()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/sandbox/directory"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestOwner: the files of a directory, and those that are made there, belong to its owner;
@@ -19,27 +20,19 @@ func TestOwner(t *testing.T) {
 		owner = directory.Owner{UID: 1<<30 + 5, GID: 1<<30 + 6}
 	}
 	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
-	if err := errors.Join(
+	must.Do(t, errors.Join(
 		os.Mkdir(filepath.Join(dir, "d"), 0o755), os.WriteFile(filepath.Join(dir, "d", "f"), nil, 0o644), os.WriteFile(other, nil, 0o644),
 		os.Link(other, filepath.Join(dir, "shared")), os.Symlink(other, filepath.Join(dir, "link")),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	d, err := directory.Open(dir, &owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	w, err := d.Create(t.Context(), "new/deep/made")
 	if err == nil {
 		_, err = w.Write([]byte("made\n"))
 		err = errors.Join(err, w.Close())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, err)
+	must.Report(t, d.Close())
 	self := directory.Owner{UID: os.Geteuid(), GID: os.Getegid()}
 	for name, want := range map[string]directory.Owner{
 		".": owner, "d": owner, "d/f": owner, "link": owner, "new": owner, "new/deep": owner, "new/deep/made": owner, "shared": self, other: self,

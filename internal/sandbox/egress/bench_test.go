@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // proxyBar is how often the time of a request without the proxy one through it may take.
@@ -41,9 +43,7 @@ func BenchmarkProxy(b *testing.B) {
 	fetch := func(c *http.Client) time.Duration {
 		began := time.Now()
 		resp, err := c.Get("https://example.com/")
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		n, err := io.Copy(io.Discard, resp.Body)
 		if err != nil || n != int64(len(body)) {
 			b.Fatalf("%d bytes came, %v", n, err)

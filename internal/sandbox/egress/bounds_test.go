@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // tunneled is a connection of a command to a host, behind CONNECT and TLS.
@@ -35,9 +37,7 @@ func TestEndlessHeader(t *testing.T) {
 	w := newWorld(t)
 	p, _ := w.proxy(t, "list:files.net")
 	for name, conn := range map[string]net.Conn{"plain": dialed(p), "tunnel": tunneled(t, p, "files.net")} {
-		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 		_, err := io.WriteString(conn, "GET http://files.net/ HTTP/1.1\r\nHost: files.net\r\n")
 		sent := 0
 		for line := "X: " + strings.Repeat("x", 64<<10) + "\r\n"; err == nil && sent < 32<<20; sent += len(line) {
@@ -56,15 +56,10 @@ func TestCloseEndsTunnel(t *testing.T) {
 	w := newWorld(t)
 	p, c := w.proxy(t, "list:files.net")
 	for _, scheme := range []string{"http", "https"} {
-		resp, err := c.Get(scheme + "://files.net/endless")
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get(c.Get(scheme + "://files.net/endless"))(t)
 		defer resp.Body.Close()
 	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Close())
 	for range 2 {
 		select {
 		case <-w.ended:

@@ -21,6 +21,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -115,9 +116,7 @@ func (w *world) proxy(t testing.TB, n sandbox.Network, secrets ...Secret) (*Prox
 			return (&net.Dialer{}).DialContext(ctx, network, to)
 		},
 	}, "acme", n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// The certificates of the servers are for example.com.
 	p.transport.TLSClientConfig.ServerName = "example.com"
 	trust := x509.NewCertPool()
@@ -129,9 +128,7 @@ func (w *world) proxy(t testing.TB, n sandbox.Network, secrets ...Secret) (*Prox
 	}
 	t.Cleanup(func() {
 		tr.CloseIdleConnections()
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, p.Close())
 	})
 	return p, &http.Client{Transport: tr}
 }
@@ -158,9 +155,7 @@ func dialed(p *Proxy) net.Conn {
 func get(t *testing.T, c *http.Client, method, to string, body io.Reader, header ...string) (int, string, http.Header) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, to, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -170,9 +165,7 @@ func get(t *testing.T, c *http.Client, method, to string, body io.Reader, header
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	all := resp.Header.Clone()
 	all.Set("Status", resp.Status)
 	maps.Copy(all, resp.Trailer)
@@ -308,10 +301,7 @@ func TestRequests(t *testing.T) {
 // TestSecrets: the server gets the secret, and nothing that comes back holds it.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
-	secrets, err := ParseSecrets("acme@files.net authorization: Bearer ${TOKEN}\nother@files.net X-Other: ${TOKEN}", func(string) string { return secret })
-	if err != nil {
-		t.Fatal(err)
-	}
+	secrets := must.Get(ParseSecrets("acme@files.net authorization: Bearer ${TOKEN}\nother@files.net X-Other: ${TOKEN}", func(string) string { return secret }))(t)
 	p, c := w.proxy(t, "list:files.net,open.net", secrets...)
 	for _, path := range []string{"/", "/echo", "/packed", "/trailer", "/status", "/cut"} {
 		status, says, header := get(t, c, "GET", "https://files.net"+path, nil, "Authorization", "mine", "Accept-Encoding", "br", "Range", "bytes=0-11")
@@ -408,9 +398,7 @@ func FuzzMask(f *testing.F) {
 		step = 1 + int(uint(step)%64)
 		m := newMask(io.NopCloser(&chopped{data, step}), []string{hidden})
 		var got bytes.Buffer
-		if _, err := io.CopyBuffer(&got, struct{ io.Reader }{m}, make([]byte, step)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(io.CopyBuffer(&got, struct{ io.Reader }{m}, make([]byte, step)))(t)
 		want := bytes.Clone(data)
 		hide(want, []byte(hidden))
 		hideBeginning(want, []byte(hidden))

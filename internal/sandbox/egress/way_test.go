@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestTransport: requests of the node go where those of commands go, with the same secrets
@@ -34,9 +36,7 @@ func TestTransport(t *testing.T) {
 		{"GET", "https://files.net/away", "", `"elsewhere.org" is not among the hosts that this run may reach`, 0},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), tt.method, tt.to, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		resp, err := client.Do(r)
 		if err != nil {
 			if tt.refused == "" || !strings.HasSuffix(err.Error(), ": "+tt.refused) {
@@ -54,9 +54,7 @@ func TestTransport(t *testing.T) {
 			t.Errorf("%s %s: the evidence is %+v", tt.method, tt.to, told)
 		}
 	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Close())
 	if _, err := client.Get("http://plain.net/"); err == nil {
 		t.Error("a closed proxy carries a request")
 	}

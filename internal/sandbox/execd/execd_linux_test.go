@@ -22,6 +22,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/platform/scratch"
 	"github.com/rathcluster/rath/internal/sandbox/directory"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
@@ -230,18 +231,10 @@ func TestPodKernel(t *testing.T) {
 // TestStrangers has peers without the keys of a daemon try to hold it, and a daemon with
 // other keys try to be held: neither comes to anything, and the holder still does.
 func TestStrangers(t *testing.T) {
-	keys, err := NewKeys()
-	if err != nil {
-		t.Fatal(err)
-	}
-	others, err := NewKeys()
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := must.Get(NewKeys())(t)
+	others := must.Get(NewKeys())(t)
 	ip, ended := podAddress(), make(chan error, 1)
-	if err := servePodAt(ip, t.TempDir(), keys, ended); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, servePodAt(ip, t.TempDir(), keys, ended))
 	// A peer that knows the daemon's certificate, and shows none or another one.
 	none, another := keys.holder.Clone(), keys.holder.Clone()
 	none.Certificates, another.Certificates = nil, others.holder.Certificates
@@ -256,38 +249,25 @@ func TestStrangers(t *testing.T) {
 		}
 	}
 	// One that says nothing, or no TLS, is in no other one's way.
-	silent, err := net.Dial("tcp", net.JoinHostPort(ip, strconv.Itoa(Port)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := must.Get(net.Dial("tcp", net.JoinHostPort(ip, strconv.Itoa(Port))))(t)
 	defer silent.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := DialTLS(ctx, ip, others, lease); err == nil {
 		t.Error("a daemon with other keys was held")
 	}
-	c, err := DialTLS(t.Context(), ip, keys, lease)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Open(t.Context(), Opening{}); err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(DialTLS(t.Context(), ip, keys, lease))(t)
+	must.Get(c.Open(t.Context(), Opening{}))(t)
 	if e, err := c.Exec(t.Context(), sandbox.Cmd{Argv: []string{"echo", "held"}}); err != nil || string(e.Stdout.Bytes()) != "held\n" {
 		t.Error(e, err)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, c.Close())
 	<-ended
 }
 
 // BenchmarkExec compares a command through a daemon with one that this process starts.
 func BenchmarkExec(b *testing.B) {
-	c, err := start(b.Context(), b.TempDir(), Opening{}, make(chan error, 1))
-	if err != nil {
-		b.Fatal(err)
-	}
+	c := must.Get(start(b.Context(), b.TempDir(), Opening{}, make(chan error, 1)))(b)
 	defer c.Close()
 	var through, plain []time.Duration
 	for b.Loop() {
@@ -297,9 +277,7 @@ func BenchmarkExec(b *testing.B) {
 		}
 		through = append(through, time.Since(began))
 		began = time.Now()
-		if err := exec.Command("/bin/true").Run(); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, exec.Command("/bin/true").Run())
 		plain = append(plain, time.Since(began))
 	}
 	slices.Sort(through)
@@ -314,10 +292,7 @@ func BenchmarkExec(b *testing.B) {
 // command was sent, is one that ended like any other.
 func TestGoneBeforeCommand(t *testing.T) {
 	ended := make(chan error, 1)
-	c, err := start(t.Context(), t.TempDir(), Opening{}, ended)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(start(t.Context(), t.TempDir(), Opening{}, ended))(t)
 	c.connect = func(context.Context) (net.Conn, error) {
 		conn, daemon := net.Pipe()
 		return conn, daemon.Close()
@@ -329,31 +304,21 @@ func TestGoneBeforeCommand(t *testing.T) {
 	if e, err := c.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true", strings.Repeat("x", mostPayload)}}); err == nil || errors.Is(err, sandbox.ErrLost) {
 		t.Errorf("a command that no message holds: %v, %+v", err, e)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, c.Close())
 	<-ended
 }
 
 // TestMemoryTakesSupervisor: the memory killer may take what supervises a command, too. The
 // command is told that the memory ran out, and the next one runs.
 func TestMemoryTakesSupervisor(t *testing.T) {
-	dir, err := stateDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(stateDir())(t)
 	workspace := t.TempDir()
 	var kills atomic.Int32
 	d := &server{socketDir: dir, state: filepath.Join(dir, "state"), workspace: workspace, oomKills: func() int { return int(kills.Load()) }}
 	ended := make(chan error, 1)
 	go d.live(dir, ended, func() error { return d.serve(lease) })
-	c, err := Dial(t.Context(), dir, lease)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Open(t.Context(), Opening{}); err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(Dial(t.Context(), dir, lease))(t)
+	must.Get(c.Open(t.Context(), Opening{}))(t)
 	for _, memory := range []bool{true, false} {
 		began := filepath.Join(workspace, "began")
 		result := make(chan error, 1)
@@ -374,9 +339,7 @@ func TestMemoryTakesSupervisor(t *testing.T) {
 		if memory {
 			kills.Add(1)
 		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(pid, syscall.SIGKILL))
 		err := <-result
 		if memory && (err != nil || e.Ended != sandbox.OutOfMem) || !memory && !errors.Is(err, sandbox.ErrLost) || errors.Is(err, ErrGone) {
 			t.Errorf("memory ran out: %t: %v, %+v", memory, err, e)
@@ -385,8 +348,6 @@ func TestMemoryTakesSupervisor(t *testing.T) {
 			t.Errorf("the next command: %v, %+v", err, e)
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, c.Close())
 	<-ended
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/rathcluster/rath/internal/sandbox/mirror"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -57,20 +58,14 @@ func TestFiles(t *testing.T) {
 			elsewhere := t.TempDir()
 			if os.Geteuid() == 0 {
 				o.UID, o.GID = 1<<30+1, 1<<30+1
-				if err := errors.Join(os.Chown(elsewhere, o.UID, o.GID), os.Chmod(filepath.Dir(elsewhere), 0o755)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, errors.Join(os.Chown(elsewhere, o.UID, o.GID), os.Chmod(filepath.Dir(elsewhere), 0o755)))
 			}
 			ended := make(chan error, 1)
 			c, err := begin(t.Context(), elsewhere, o, ended)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			dir := t.TempDir()
 			here, err := mirror.Open(dir, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer here.Close()
 			m := mirror.New(here, c.Files(), mirror.Limits{})
 			sh := func(script string) (sandbox.Exit, error) {
@@ -78,9 +73,7 @@ func TestFiles(t *testing.T) {
 					return c.Exec(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", script}})
 				})
 			}
-			if err := os.WriteFile(filepath.Join(dir, "in"), []byte(strings.Repeat("from here\n", 100_000)), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(dir, "in"), []byte(strings.Repeat("from here\n", 100_000)), 0o644))
 			e, err := sh("mkdir -p a/b && sort -u in > a/b/out && ln -s a/b l && echo added >> in && chmod 0 a/b/out && echo new > top")
 			if err != nil || e.Code != 0 {
 				t.Fatalf("%v, %+v", err, e)
@@ -90,16 +83,12 @@ func TestFiles(t *testing.T) {
 					t.Errorf("%s: %.40q, %v", name, data, err)
 				}
 			}
-			if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.RemoveAll(filepath.Join(dir, "a")))
 			if e, err := sh("ls -A; rm l"); err != nil || string(e.Stdout.Bytes()) != "in\nl\ntop\n" {
 				t.Errorf("%v, %+v", err, e)
 			}
 			// A daemon that ends takes the files with it, and is waited for by no request.
-			if err := c.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Close())
 			<-ended
 			if _, err := sh("true"); err == nil {
 				t.Error("a closed daemon has files")

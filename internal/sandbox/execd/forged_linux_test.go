@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
@@ -23,20 +24,14 @@ import (
 // there is looked at here.
 func TestForgedMessages(t *testing.T) {
 	dir, err := os.MkdirTemp("", "rath-daemon-") // the name of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer os.RemoveAll(dir)
 	d := &server{socketDir: dir, state: filepath.Join(dir, "state"), workspace: t.TempDir(), oomKills: func() int { return 0 }}
 	ended := make(chan error, 1)
 	go func() { ended <- d.serve(time.Minute) }()
 	c, err := Dial(t.Context(), dir, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Open(t.Context(), Opening{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Get(c.Open(t.Context(), Opening{}))(t)
 	defer func() {
 		err := errors.Join(c.Close(), d.box.Close())
 		if <-ended; err != nil {
@@ -46,13 +41,9 @@ func TestForgedMessages(t *testing.T) {
 	// say sends bytes on a connection of its own and returns what comes of it.
 	say := func(text string) string {
 		conn, err := net.Dial("unix", filepath.Join(dir, socket))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 		// The daemon may close the connection before it read all.
 		_, _ = io.WriteString(conn, text)
 		answer, err := io.ReadAll(conn)
@@ -83,9 +74,7 @@ func TestForgedMessages(t *testing.T) {
 		d.mu.Lock()
 		d.uid = 54321
 		d.mu.Unlock()
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(dir, 0o755))
 		answer := make(chan string)
 		go func() {
 			runtime.LockOSThread()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestBeside: what a process changes there beside commands is there and here after each
@@ -38,7 +40,7 @@ func TestBeside(t *testing.T) {
 						change(t, r, p.there.dir, there)
 					}
 				}
-				must(t, p.Sync(t.Context()))
+				must.Do(t, p.Sync(t.Context()))
 				got := read(t, p.there.dir)
 				if diff := cmp.Diff(read(t, p.here), got); diff != "" {
 					t.Fatalf("after a look (-here +there)\n%s", diff)
@@ -71,27 +73,27 @@ func TestBothChanged(t *testing.T) {
 	write := func(dir, name, text string) {
 		t.Helper()
 		name = filepath.Join(dir, filepath.FromSlash(name))
-		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
-		must(t, os.WriteFile(name, []byte(text), 0o644))
+		must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.Do(t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	for _, name := range []string{"same", "gone here/f", "gone there/f", "a file there/f", "log"} {
 		write(p.here, name, "old")
 	}
-	must(t, p.Sync(t.Context()))
+	must.Do(t, p.Sync(t.Context()))
 	there := p.there.dir
 	write(p.here, "same", "here")
 	write(there, "same", "there")
-	must(t, os.RemoveAll(filepath.Join(p.here, "gone here")))
+	must.Do(t, os.RemoveAll(filepath.Join(p.here, "gone here")))
 	write(there, "gone here/f", "there")
 	write(p.here, "gone there/f", "here")
-	must(t, os.RemoveAll(filepath.Join(there, "gone there")))
+	must.Do(t, os.RemoveAll(filepath.Join(there, "gone there")))
 	write(p.here, "a file there/f", "here")
-	must(t, os.RemoveAll(filepath.Join(there, "a file there")))
+	must.Do(t, os.RemoveAll(filepath.Join(there, "a file there")))
 	write(there, "a file there", "there")
 	write(p.here, "new/here", "here")
 	write(there, "new/there", "there")
 	write(there, "log", "there")
-	must(t, p.Sync(t.Context()))
+	must.Do(t, p.Sync(t.Context()))
 	file := func(text string) node { return node{Kind: File, Text: text} }
 	want := model{
 		"same": file("here"), "gone there": {Kind: Dir}, "gone there/f": file("here"), "a file there": {Kind: Dir}, "a file there/f": file("here"),
@@ -124,18 +126,18 @@ func TestBesideAtWork(t *testing.T) {
 	})
 	for i := range 100 {
 		name := filepath.Join(p.here, "work", "mine")
-		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
-		must(t, os.WriteFile(name, fmt.Append(nil, i), 0o644))
+		must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.Do(t, os.WriteFile(name, fmt.Append(nil, i), 0o644))
 		_, err := p.exec(func(dir string) {
 			if got, err := os.ReadFile(filepath.Join(dir, "work", "mine")); err != nil || string(got) != fmt.Sprint(i) {
 				t.Errorf("a command of round %d reads %q, %v", i, got, err)
 			}
 		})
-		must(t, err)
+		must.Do(t, err)
 	}
 	over.Store(true)
 	work.Wait()
-	must(t, p.Sync(t.Context()))
+	must.Do(t, p.Sync(t.Context()))
 	if diff := cmp.Diff(read(t, p.here), read(t, p.there.dir)); diff != "" {
 		t.Errorf("in the end (-here +there)\n%s", diff)
 	}
@@ -149,12 +151,12 @@ func BenchmarkUnchanged(b *testing.B) {
 			p.Beside = beside
 			for i := range 5000 {
 				dir := filepath.Join(p.here, "src", fmt.Sprint(i/50))
-				must(b, os.MkdirAll(dir, 0o755))
-				must(b, os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%d.go", i)), make([]byte, 10<<10), 0o644))
+				must.Do(b, os.MkdirAll(dir, 0o755))
+				must.Do(b, os.WriteFile(filepath.Join(dir, fmt.Sprintf("file-%d.go", i)), make([]byte, 10<<10), 0o644))
 			}
 			exec := func() {
 				_, err := p.exec(func(string) {})
-				must(b, err)
+				must.Do(b, err)
 			}
 			exec()
 			time.Sleep(noFractions + tick) // stamps that changed just now say little

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -93,9 +94,9 @@ func TestHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			outside := t.TempDir()
 			here := filepath.Join(outside, "here")
-			must(t, os.Mkdir(here, 0o755))
+			must.Do(t, os.Mkdir(here, 0o755))
 			h, err := Open(here, nil)
-			must(t, err)
+			must.Do(t, err)
 			defer h.Close()
 			m := New(h, l, Limits{Bytes: 1 << 20})
 			run := func(context.Context) (sandbox.Exit, error) { return sandbox.Exit{}, nil }
@@ -142,11 +143,11 @@ func TestSendHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			outside := t.TempDir()
 			dir := filepath.Join(outside, "dir")
-			must(t, os.MkdirAll(filepath.Join(dir, "real"), 0o755))
-			must(t, os.Symlink(outside, filepath.Join(dir, "out")))
-			must(t, os.Symlink("real", filepath.Join(dir, "in")))
+			must.Do(t, os.MkdirAll(filepath.Join(dir, "real"), 0o755))
+			must.Do(t, os.Symlink(outside, filepath.Join(dir, "out")))
+			must.Do(t, os.Symlink("real", filepath.Join(dir, "in")))
 			h, err := Open(dir, nil)
-			must(t, err)
+			must.Do(t, err)
 			defer h.Close()
 			var b bytes.Buffer
 			w := newWriter(&b)
@@ -158,14 +159,14 @@ func TestSendHostile(t *testing.T) {
 				}
 			}
 			w.end(nil)
-			must(t, w.flush())
+			must.Do(t, w.flush())
 			if _, err := h.Send(t.Context(), nil, &b); err == nil {
 				t.Error("it was taken")
 			}
 			if _, err := h.Send(t.Context(), []string{"../dir"}, &b); err == nil {
 				t.Error("a name that leads out was removed")
 			}
-			must(t, filepath.WalkDir(outside, func(p string, _ fs.DirEntry, err error) error {
+			must.Do(t, filepath.WalkDir(outside, func(p string, _ fs.DirEntry, err error) error {
 				if filepath.Base(p) == "evil" {
 					t.Errorf("%s was written", p)
 				}
@@ -179,19 +180,19 @@ func TestSendHostile(t *testing.T) {
 func TestModes(t *testing.T) {
 	p := newPair(t, Limits{})
 	_, err := p.exec(func(dir string) {
-		must(t, os.WriteFile(filepath.Join(dir, "s"), []byte("x"), 0o755))
-		must(t, os.Chmod(filepath.Join(dir, "s"), 0o777|fs.ModeSetuid|fs.ModeSetgid))
-		must(t, os.WriteFile(filepath.Join(dir, "first"), []byte("x"), 0o644))
-		must(t, os.Link(filepath.Join(dir, "first"), filepath.Join(dir, "second")))
-		must(t, makeFIFO(p.there.root, "fifo"))
+		must.Do(t, os.WriteFile(filepath.Join(dir, "s"), []byte("x"), 0o755))
+		must.Do(t, os.Chmod(filepath.Join(dir, "s"), 0o777|fs.ModeSetuid|fs.ModeSetgid))
+		must.Do(t, os.WriteFile(filepath.Join(dir, "first"), []byte("x"), 0o644))
+		must.Do(t, os.Link(filepath.Join(dir, "first"), filepath.Join(dir, "second")))
+		must.Do(t, makeFIFO(p.there.root, "fifo"))
 	})
-	must(t, err)
+	must.Do(t, err)
 	fi, err := os.Lstat(filepath.Join(p.here, "s"))
 	if err != nil || fi.Mode() != 0o755 {
 		t.Errorf("mode %v, %v", fi.Mode(), err)
 	}
 	a, err := os.Lstat(filepath.Join(p.here, "first"))
-	must(t, err)
+	must.Do(t, err)
 	b, err := os.Lstat(filepath.Join(p.here, "second"))
 	if err != nil || os.SameFile(a, b) {
 		t.Errorf("two names are one file: %v", err)
@@ -199,8 +200,8 @@ func TestModes(t *testing.T) {
 	if fi, err := os.Lstat(filepath.Join(p.here, "fifo")); err != nil || fi.Mode()&fs.ModeNamedPipe == 0 {
 		t.Errorf("the FIFO: %v, %v", fi, err)
 	}
-	_, err = p.exec(func(dir string) { must(t, os.Remove(filepath.Join(dir, "fifo"))) })
-	must(t, err)
+	_, err = p.exec(func(dir string) { must.Do(t, os.Remove(filepath.Join(dir, "fifo"))) })
+	must.Do(t, err)
 	if _, err := os.Lstat(filepath.Join(p.here, "fifo")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the FIFO stays: %v", err)
 	}
@@ -215,18 +216,18 @@ func TestManyNames(t *testing.T) {
 	}
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
-	must(t, err)
+	must.Do(t, err)
 	defer root.Close()
 	below := strings.TrimSuffix(strings.Repeat(strings.Repeat("d", maxName)+"/", 14), "/")
-	must(t, root.MkdirAll(below, 0o755))
+	must.Do(t, root.MkdirAll(below, 0o755))
 	deep, err := root.OpenRoot(below)
-	must(t, err)
+	must.Do(t, err)
 	defer deep.Close()
 	var list []Entry
 	for i := range maxListing / (len(below) + len(target)) {
 		name := fmt.Sprintf("l%05d", i)
 		list = append(list, Entry{Path: path.Join(below, name), Kind: Link, Target: target})
-		must(t, deep.Symlink(target, name))
+		must.Do(t, deep.Symlink(target, name))
 	}
 	full := func(what string, err error) {
 		if full, ok := errors.AsType[*FullError](err); !ok || !strings.Contains(full.What, "bytes of paths and link targets") {
@@ -234,7 +235,7 @@ func TestManyNames(t *testing.T) {
 		}
 	}
 	h, err := Open(dir, nil)
-	must(t, err)
+	must.Do(t, err)
 	defer h.Close()
 	_, err = h.List(t.Context(), nil)
 	full("a directory", err)
@@ -265,9 +266,9 @@ func FuzzStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		outside := t.TempDir()
 		dir := filepath.Join(outside, "dir")
-		must(t, os.Mkdir(dir, 0o755))
+		must.Do(t, os.Mkdir(dir, 0o755))
 		h, err := Open(dir, nil)
-		must(t, err)
+		must.Do(t, err)
 		defer h.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -285,20 +286,13 @@ func TestOpenDirectoriesTogether(t *testing.T) {
 	dir, most := t.TempDir(), 0
 	for at, depth := dir, 0; depth < 4; depth++ {
 		for i := range 40 {
-			if err := os.WriteFile(filepath.Join(at, fmt.Sprint("f", i)), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(at, fmt.Sprint("f", i)), nil, 0o600))
 		}
 		at = filepath.Join(at, "d")
-		if err := os.Mkdir(at, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(at, 0o700))
 		most += 41
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(os.OpenRoot(dir))(t)
 	defer root.Close()
 	for _, tt := range []struct {
 		most int

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -99,10 +100,7 @@ type pair struct {
 func newPair(t testing.TB, l Limits) *pair {
 	t.Helper()
 	p := &pair{t: t, here: t.TempDir(), there: newElsewhere(t)}
-	h, err := Open(p.here, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(Open(p.here, nil))(t)
 	t.Cleanup(func() { h.Close() })
 	p.Mirror = New(h, p.there.Remote, l)
 	return p
@@ -166,9 +164,7 @@ func read(t *testing.T, dir string) model {
 		m[filepath.ToSlash(rel)] = n
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return m
 }
 
@@ -186,10 +182,10 @@ func change(t *testing.T, r *rand.Rand, dir string, m model) {
 		for q := up; q != "."; q = path.Dir(q) {
 			if n, ok := m[q]; ok && n.Kind != Dir {
 				m.remove(q)
-				must(t, os.Remove(filepath.Join(dir, filepath.FromSlash(q))))
+				must.Do(t, os.Remove(filepath.Join(dir, filepath.FromSlash(q))))
 			}
 		}
-		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
 		for q := up; q != "."; q = path.Dir(q) {
 			m[q] = node{Kind: Dir}
 		}
@@ -200,23 +196,23 @@ func change(t *testing.T, r *rand.Rand, dir string, m model) {
 	case 0, 1, 2: // a file; in place if there is one
 		if ok && n.Kind != File {
 			m.remove(p)
-			must(t, os.RemoveAll(name))
+			must.Do(t, os.RemoveAll(name))
 		}
-		must(t, os.WriteFile(name, []byte(text), 0o644))
+		must.Do(t, os.WriteFile(name, []byte(text), 0o644))
 		m[p] = node{Kind: File, Text: text, Exec: ok && n.Kind == File && n.Exec}
 	case 3:
 		m.remove(p)
-		must(t, os.RemoveAll(name))
+		must.Do(t, os.RemoveAll(name))
 	case 4:
 		if !ok || n.Kind == Dir {
-			must(t, os.MkdirAll(name, 0o755))
+			must.Do(t, os.MkdirAll(name, 0o755))
 			m[p] = node{Kind: Dir}
 		}
 	case 5:
 		m.remove(p)
-		must(t, os.RemoveAll(name))
+		must.Do(t, os.RemoveAll(name))
 		target := []string{"a", "../b", "/etc/passwd", "nowhere"}[r.IntN(4)]
-		must(t, os.Symlink(target, name))
+		must.Do(t, os.Symlink(target, name))
 		m[p] = node{Kind: Link, Text: target}
 	case 6:
 		if ok && n.Kind == File {
@@ -225,7 +221,7 @@ func change(t *testing.T, r *rand.Rand, dir string, m model) {
 			if n.Exec {
 				mode = 0o755
 			}
-			must(t, os.Chmod(name, mode))
+			must.Do(t, os.Chmod(name, mode))
 			m[p] = n
 		}
 	case 7: // another file in its place
@@ -233,16 +229,9 @@ func change(t *testing.T, r *rand.Rand, dir string, m model) {
 			break
 		}
 		m.remove(p)
-		must(t, os.WriteFile(name+".new", []byte(text), 0o644))
-		must(t, os.Rename(name+".new", name))
+		must.Do(t, os.WriteFile(name+".new", []byte(text), 0o644))
+		must.Do(t, os.Rename(name+".new", name))
 		m[p] = node{Kind: File, Text: text}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -268,7 +257,7 @@ func TestModel(t *testing.T) {
 						change(t, r, dir, m)
 					}
 				})
-				must(t, err)
+				must.Do(t, err)
 				if diff := cmp.Diff(m, read(t, p.here)); diff != "" {
 					t.Fatalf("after a command (-model +here)\n%s", diff)
 				}
@@ -283,13 +272,13 @@ func TestUnchanged(t *testing.T) {
 	const files, size = 100, 20_000
 	content := func(i, n int) string { return strings.Repeat(fmt.Sprintf("%d %d;", i, n), size/8) }
 	for i := range files {
-		must(t, os.WriteFile(filepath.Join(p.here, fmt.Sprint(i)), []byte(content(i, 0)), 0o644))
+		must.Do(t, os.WriteFile(filepath.Join(p.here, fmt.Sprint(i)), []byte(content(i, 0)), 0o644))
 	}
 	_, err := p.exec(func(string) {})
-	must(t, err)
+	must.Do(t, err)
 	first := p.there.bytes.Swap(0)
-	_, err = p.exec(func(dir string) { must(t, os.WriteFile(filepath.Join(dir, "7"), []byte(content(7, 1)), 0o644)) })
-	must(t, err)
+	_, err = p.exec(func(dir string) { must.Do(t, os.WriteFile(filepath.Join(dir, "7"), []byte(content(7, 1)), 0o644)) })
+	must.Do(t, err)
 	if second := p.there.bytes.Load(); first < files*size/2 || second > files*size/20 {
 		t.Errorf("%d bytes at first, %d bytes for one changed file", first, second)
 	}
@@ -315,8 +304,8 @@ func TestFull(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := newPair(t, Limits{Entries: 50, Bytes: 1 << 20})
-			must(t, os.WriteFile(filepath.Join(p.here, "kept"), []byte("kept"), 0o644))
-			e, err := p.exec(func(dir string) { must(t, grow(dir)) })
+			must.Do(t, os.WriteFile(filepath.Join(p.here, "kept"), []byte("kept"), 0o644))
+			e, err := p.exec(func(dir string) { must.Do(t, grow(dir)) })
 			if err != nil || e.Ended != sandbox.DiskFull || e.Code == 0 || !strings.Contains(string(e.Stderr.Bytes()), "over a limit") {
 				t.Errorf("%v, %+v", err, e)
 			}
@@ -325,8 +314,8 @@ func TestFull(t *testing.T) {
 			}
 			e, err = p.exec(func(dir string) {
 				root, err := os.OpenRoot(dir)
-				must(t, err)
-				must(t, errors.Join(sandbox.EmptyTree(root), root.Close(), os.WriteFile(filepath.Join(dir, "y"), []byte("fits"), 0o644)))
+				must.Do(t, err)
+				must.Do(t, errors.Join(sandbox.EmptyTree(root), root.Close(), os.WriteFile(filepath.Join(dir, "y"), []byte("fits"), 0o644)))
 			})
 			if m := read(t, p.here); err != nil || e.Ended != sandbox.Exited || m["y"].Text != "fits" || len(m) != 1 {
 				t.Errorf("%v, %+v, %v", err, e, m)
@@ -357,10 +346,10 @@ func deep(dir string, n int) error {
 func TestLargeHole(t *testing.T) {
 	p := newPair(t, Limits{})
 	_, err := p.exec(func(dir string) {
-		must(t, os.WriteFile(filepath.Join(dir, "x"), []byte("begin"), 0o644))
-		must(t, os.Truncate(filepath.Join(dir, "x"), 200<<20))
+		must.Do(t, os.WriteFile(filepath.Join(dir, "x"), []byte("begin"), 0o644))
+		must.Do(t, os.Truncate(filepath.Join(dir, "x"), 200<<20))
 	})
-	must(t, err)
+	must.Do(t, err)
 	fi, err := os.Stat(filepath.Join(p.here, "x"))
 	if err != nil || fi.Size() != 200<<20 || p.there.bytes.Load() > 1<<20 {
 		t.Errorf("%v, %v, %d bytes on the wire", fi, err, p.there.bytes.Load())
@@ -371,23 +360,23 @@ func TestLargeHole(t *testing.T) {
 func TestClosed(t *testing.T) {
 	p := newPair(t, Limits{})
 	_, err := p.exec(func(dir string) {
-		must(t, os.MkdirAll(filepath.Join(dir, "d", "e"), 0o755))
-		must(t, os.WriteFile(filepath.Join(dir, "d", "e", "f"), []byte("closed"), 0))
-		must(t, os.Chmod(filepath.Join(dir, "d", "e"), 0))
-		must(t, os.Chmod(filepath.Join(dir, "d"), 0))
+		must.Do(t, os.MkdirAll(filepath.Join(dir, "d", "e"), 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(dir, "d", "e", "f"), []byte("closed"), 0))
+		must.Do(t, os.Chmod(filepath.Join(dir, "d", "e"), 0))
+		must.Do(t, os.Chmod(filepath.Join(dir, "d"), 0))
 	})
-	must(t, err)
+	must.Do(t, err)
 	if m := read(t, p.here); m["d/e/f"].Text != "closed" {
 		t.Errorf("here is %v", m)
 	}
-	must(t, os.Chmod(filepath.Join(p.there.dir, "d"), 0o500))
-	must(t, os.RemoveAll(filepath.Join(p.here, "d")))
+	must.Do(t, os.Chmod(filepath.Join(p.there.dir, "d"), 0o500))
+	must.Do(t, os.RemoveAll(filepath.Join(p.here, "d")))
 	_, err = p.exec(func(dir string) {
 		if m := read(t, dir); len(m) != 0 {
 			t.Errorf("there is %v", m)
 		}
 	})
-	must(t, err)
+	must.Do(t, err)
 }
 
 // TestBesides: a file that is written here while a command runs stays, and goes over with
@@ -395,17 +384,17 @@ func TestClosed(t *testing.T) {
 func TestBesides(t *testing.T) {
 	p := newPair(t, Limits{})
 	_, err := p.exec(func(dir string) {
-		must(t, os.WriteFile(filepath.Join(dir, "there"), []byte("there"), 0o644))
-		must(t, os.WriteFile(filepath.Join(p.here, "here"), []byte("here"), 0o644))
+		must.Do(t, os.WriteFile(filepath.Join(dir, "there"), []byte("there"), 0o644))
+		must.Do(t, os.WriteFile(filepath.Join(p.here, "here"), []byte("here"), 0o644))
 	})
-	must(t, err)
+	must.Do(t, err)
 	want := model{"here": {Kind: File, Text: "here"}, "there": {Kind: File, Text: "there"}}
 	_, err = p.exec(func(dir string) {
 		if diff := cmp.Diff(want, read(t, dir)); diff != "" {
 			t.Errorf("there (-want +got)\n%s", diff)
 		}
 	})
-	must(t, err)
+	must.Do(t, err)
 	if diff := cmp.Diff(want, read(t, p.here)); diff != "" {
 		t.Errorf("here (-want +got)\n%s", diff)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/sandbox/overlay"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestMain is also a process that mounts and is killed, see TestClear.
@@ -36,9 +37,7 @@ func possible(t *testing.T) {
 	if errors.Is(err, overlay.ErrUnsupported) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // places makes the directories of a mount, whose names divide the options of a mount.
@@ -47,20 +46,12 @@ func places(t *testing.T) (top, lower, changes, dir string) {
 	top = filepath.Join(t.TempDir(), `a,b:c\ d`)
 	lower, changes, dir = filepath.Join(top, "lower"), filepath.Join(top, "changes"), filepath.Join(top, "at")
 	for _, d := range []string{filepath.Join(lower, "d", "e"), changes, dir} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(d, 0o700))
 	}
 	for _, f := range []string{"kept", "removed", "d/f", "d/e/g"} {
-		if err := os.WriteFile(filepath.Join(lower, f), []byte("lower "+f), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(lower, f), []byte("lower "+f), 0o600))
 	}
-	t.Cleanup(func() {
-		if err := overlay.Clear(top); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must.Report(t, overlay.Clear(top)) })
 	return top, lower, changes, dir
 }
 
@@ -68,27 +59,21 @@ func places(t *testing.T) (top, lower, changes, dir string) {
 func list(t *testing.T, dir string) string {
 	t.Helper()
 	var all []string
-	err := fs.WalkDir(os.DirFS(dir), ".", func(p string, d fs.DirEntry, err error) error {
+	must.Do(t, fs.WalkDir(os.DirFS(dir), ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		data, err := os.ReadFile(filepath.Join(dir, p))
 		all = append(all, p+"="+string(data))
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return strings.Join(all, " ")
 }
 
 // mounts returns the lines of the system's table of mounts that name a path.
 func mounts(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("/proc/self/mounts"))(t)
 	var lines []string
 	for line := range strings.Lines(string(data)) {
 		if strings.Contains(line, path) {
@@ -102,20 +87,15 @@ func TestMount(t *testing.T) {
 	possible(t)
 	top, lower, changes, dir := places(t)
 	was := list(t, lower)
-	if err := overlay.Mount(lower, changes, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, overlay.Mount(lower, changes, dir))
 	if got := list(t, dir); got != was {
 		t.Errorf("it holds %s, not %s", got, was)
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
-	err := errors.Join(
+	must.Do(t, errors.Join(
 		os.Remove(at("removed")), os.Rename(at("d"), at("moved")), os.Mkdir(at("d"), 0o700),
 		os.WriteFile(at("moved/f"), []byte("new"), 0o600), os.Link(at("kept"), at("second")),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	))
 	if got, want := list(t, dir), "kept=lower kept moved/e/g=lower d/e/g moved/f=new second=lower kept"; got != want {
 		t.Errorf("it holds %s, not %s", got, want)
 	}
@@ -123,9 +103,7 @@ func TestMount(t *testing.T) {
 		t.Errorf("below it is %s, not %s", got, was)
 	}
 	for range 2 {
-		if err := overlay.Unmount(dir); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, overlay.Unmount(dir))
 	}
 	if left := mounts(t, filepath.Dir(top)); left != "" {
 		t.Errorf("left is %s", left)
@@ -144,9 +122,7 @@ func TestClear(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	said := make([]byte, 100)
 	n, err := out.Read(said)
 	if got := string(said[:n]); err != nil || got != "mounted\n" {
@@ -157,16 +133,12 @@ func TestClear(t *testing.T) {
 	if list(t, dir) != was {
 		t.Fatal("the mount went with its process: there is nothing to clear")
 	}
-	if err := overlay.Clear(top); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, overlay.Clear(top))
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("there is still %v, %v", left, err)
 	}
 	if got := list(t, lower); got != was {
 		t.Errorf("below it is %s, not %s", got, was)
 	}
-	if err := overlay.Clear(filepath.Join(top, "none")); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, overlay.Clear(filepath.Join(top, "none")))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -115,16 +116,12 @@ func active(b *testing.B, m *hanging, n int, begin func(i int) error) {
 	}
 	const warm = 16 // what all sessions share
 	for i := range warm {
-		if err := begin(n + i); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, begin(n+i))
 	}
 	wait(warm)
 	heap, stack := inUse()
 	for i := range n {
-		if err := begin(i); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, begin(i))
 	}
 	wait(n)
 	time.Sleep(time.Second) // buffers and parked goroutines of the ways there
@@ -171,9 +168,7 @@ func BenchmarkActiveSession(b *testing.B) {
 			log := &elsewhere{at: map[session.Key]commitlog.Position{}}
 			values := journal.NewValues(log)
 			g := &engine.Registry{}
-			if err := g.Register(flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return forward }}); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, g.Register(flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return forward }}))
 			sys := actors.New(&actors.Options{
 				Log: log, Values: values, Incarnation: "n1", Workflows: g, Slots: 2 * sessions, Runtime: &engine.Runtime{Values: values, Models: m},
 			})
@@ -184,21 +179,16 @@ func BenchmarkActiveSession(b *testing.B) {
 				return err
 			})
 			close(m.answer)
-			if err := sys.Drain(b.Context()); err != nil {
-				b.Error(err)
-			}
+			must.Report(b, sys.Drain(b.Context()))
 		}
 	})
 	b.Run("node", func(b *testing.B) {
 		for b.Loop() {
 			m := newHanging(2 * sessions)
-			n, err := node.Start(b.Context(), &node.Options{
+			n := must.Get(node.Start(b.Context(), &node.Options{
 				Store: b.TempDir(), Port: -1, Models: m, Slots: 2 * sessions,
 				Workflows: []flow.Registration{{Name: "held", Revision: "1", New: func() flow.Workflow { return forward }}},
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
+			}))(b)
 			nc := dial(b, n.URL())
 			prefix := newPrefix()
 			active(b, m, sessions, func(i int) error {
@@ -206,9 +196,7 @@ func BenchmarkActiveSession(b *testing.B) {
 				return err
 			})
 			close(m.answer)
-			if err := n.Close(); err != nil {
-				b.Error(err)
-			}
+			must.Report(b, n.Close())
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -50,7 +51,7 @@ func crowd(b *testing.B) {
 	var mu sync.Mutex
 	begun := map[string]time.Time{}
 	store := b.TempDir()
-	n, err := node.Start(b.Context(), &node.Options{
+	n := must.Get(node.Start(b.Context(), &node.Options{
 		Store: store, Port: -1, Slots: crowdSlots,
 		Workflows: []flow.Registration{{Name: "busy", Revision: "1", NewFor: func(asked flow.Info) (flow.Workflow, error) {
 			return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
@@ -62,28 +63,14 @@ func crowd(b *testing.B) {
 				return s, nil
 			}), nil
 		}}},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))(b)
 	defer n.Close()
-	at, err := supervise.ReadAttachment(store)
-	if err != nil {
-		b.Fatal(err)
-	}
-	conn, err := api.Connect(b.Context(), &streams.Options{Options: conn.Options{URL: at.URL, User: at.User, Password: at.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy})
-	if err != nil {
-		b.Fatal(err)
-	}
+	at := must.Get(supervise.ReadAttachment(store))(b)
+	conn := must.Get(api.Connect(b.Context(), &streams.Options{Options: conn.Options{URL: at.URL, User: at.User, Password: at.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy}))(b)
 	defer conn.Conn.Close()
-	if err := conn.Dispatch.Registry.Register(b.Context(), "absent", []wire.Workflow{{Name: "waits", Revision: "1"}}); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, conn.Dispatch.Registry.Register(b.Context(), "absent", []wire.Workflow{{Name: "waits", Revision: "1"}}))
 	nc := dial(b, at.URL)
-	op, err := nats.Connect(at.URL, nats.UserInfo(at.OperatorUser, at.OperatorPassword))
-	if err != nil {
-		b.Fatal(err)
-	}
+	op := must.Get(nats.Connect(at.URL, nats.UserInfo(at.OperatorUser, at.OperatorPassword)))(b)
 	defer op.Close()
 
 	// probe returns how long dispatches took, shortest first.
@@ -170,16 +157,11 @@ func crowd(b *testing.B) {
 func crowdSettles(b *testing.B, op *nats.Conn) {
 	b.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		m, err := op.Request("$JS.API.CONSUMER.INFO.TASKS.tasks", nil, 10*time.Second)
-		if err != nil {
-			b.Fatal(err)
-		}
+		m := must.Get(op.Request("$JS.API.CONSUMER.INFO.TASKS.tasks", nil, 10*time.Second))(b)
 		var info struct {
 			Pending int `json:"num_pending"`
 		}
-		if err := json.Unmarshal(m.Data, &info); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, json.Unmarshal(m.Data, &info))
 		if info.Pending == 0 {
 			break
 		}
@@ -197,16 +179,11 @@ func crowdWaiting(b *testing.B, op *nats.Conn) int {
 	// of counts messages but those of the busy pool's tenant, whose last task stays until
 	// the next one is taken in.
 	of := func(stream, filter, busy string, each func(messages int) int) (n int) {
-		m, err := op.Request("$JS.API.STREAM.INFO."+stream, fmt.Appendf(nil, `{"subjects_filter":%q}`, filter), 10*time.Second)
-		if err != nil {
-			b.Fatal(err)
-		}
+		m := must.Get(op.Request("$JS.API.STREAM.INFO."+stream, fmt.Appendf(nil, `{"subjects_filter":%q}`, filter), 10*time.Second))(b)
 		var info struct {
 			State struct{ Subjects map[string]int }
 		}
-		if err := json.Unmarshal(m.Data, &info); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, json.Unmarshal(m.Data, &info))
 		for subject, messages := range info.State.Subjects {
 			if !strings.HasPrefix(subject, busy) {
 				n += each(messages)

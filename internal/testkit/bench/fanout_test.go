@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )
@@ -49,27 +50,18 @@ func BenchmarkFanOut(b *testing.B) {
 		for b.Loop() {
 			began := time.Now()
 			rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: m}}
-			if _, err := rt.Run(b.Context(), fanOut(64), session.New(session.UserText("go"))); err != nil {
-				b.Fatal(err)
-			}
+			must.Get(rt.Run(b.Context(), fanOut(64), session.New(session.UserText("go"))))(b)
 			spans = append(spans, time.Since(began))
 		}
 		bar(b, spans, 1.5)
 	})
 	for branches, most := range map[int]float64{64: 2, 256: 3} {
 		b.Run(fmt.Sprint("durable/", branches), func(b *testing.B) {
-			n, err := node.Start(b.Context(), &node.Options{
+			n := must.Get(node.Start(b.Context(), &node.Options{
 				Store: b.TempDir(), Port: -1, Models: m, Slots: 300,
 				Workflows: []flow.Registration{{Name: "fanned", Revision: "1", New: func() flow.Workflow { return fanOut(branches) }}},
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() {
-				if err := n.Close(); err != nil {
-					b.Error(err)
-				}
-			})
+			}))(b)
+			b.Cleanup(func() { must.Report(b, n.Close()) })
 			nc := dial(b, n.URL())
 			load(b, nc, "fanned", newPrefix(), 1, 1)
 			var spans []time.Duration

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -38,9 +39,7 @@ func BenchmarkStep(b *testing.B) {
 				}
 				return s, nil
 			}), session.New(session.UserText("start")))
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 		})
 	}
 }
@@ -56,9 +55,7 @@ func BenchmarkTurn(b *testing.B) {
 			}
 			agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: b.N + 2}
 			m := &endless{b: b}
-			if _, err := (&inprocess.Runtime{Runtime: engine.Runtime{Models: m}}).Run(b.Context(), agent, session.New(rows...)); err != nil {
-				b.Fatal(err)
-			}
+			must.Get((&inprocess.Runtime{Runtime: engine.Runtime{Models: m}}).Run(b.Context(), agent, session.New(rows...)))(b)
 		})
 	}
 }
@@ -101,9 +98,7 @@ func BenchmarkFork(b *testing.B) {
 			only := func(session.Link) (session.Session, error) { return s, nil }
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := session.Apply(session.Open(child, k.ID), opened, only); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(session.Apply(session.Open(child, k.ID), opened, only))(b)
 			}
 		})
 	}
@@ -127,15 +122,11 @@ func bytesPerTurn(b *testing.B, n int) float64 {
 	values := journal.NewValues(log)
 	rt := &inprocess.Runtime{Runtime: engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values, Models: model{turns: n}}}
 	agent := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{noop}, MaxRounds: n + 1}
-	if _, err := rt.Run(b.Context(), agent, session.New(session.UserText("do the work"))); err != nil {
-		b.Fatal(err)
-	}
+	must.Get(rt.Run(b.Context(), agent, session.New(session.UserText("do the work"))))(b)
 	total := 0
 	for _, k := range log.Keys() {
 		for e, err := range log.Read(b.Context(), k, commitlog.Position{}) {
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			total += len(e.Raw)
 		}
 	}

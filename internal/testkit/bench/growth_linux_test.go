@@ -27,6 +27,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -143,10 +144,7 @@ func growth(b *testing.B, runs int) {
 func caughtUp(b *testing.B, nc *nats.Conn) {
 	b.Helper()
 	for range 10 {
-		m, err := nc.Request("rath.query.default.runs", []byte(`{"limit":20}`), time.Minute)
-		if err != nil {
-			b.Fatal(err)
-		}
+		m := must.Get(nc.Request("rath.query.default.runs", []byte(`{"limit":20}`), time.Minute))(b)
 		if m.Header.Get("Nats-Service-Error-Code") == "" {
 			return
 		}
@@ -168,24 +166,14 @@ func startGrowthNode(b *testing.B, store string) *growthProcess {
 	cmd := exec.CommandContext(b.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), growthNode+"="+store)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	in := must.Get(cmd.StdinPipe())(b)
+	out := must.Get(cmd.StdoutPipe())(b)
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, cmd.Start())
 	n := &growthProcess{cmd: cmd, in: in, out: bufio.NewScanner(out)}
 	n.answered(b)
 	n.took = time.Since(began)
-	if n.at, err = supervise.ReadAttachment(store); err != nil {
-		b.Fatal(err)
-	}
+	n.at = must.Get(supervise.ReadAttachment(store))(b)
 	return n
 }
 
@@ -203,17 +191,13 @@ func (n *growthProcess) profile(b *testing.B, name string) {
 	if *growthProfile == "" {
 		return
 	}
-	if _, err := fmt.Fprintln(n.in, filepath.Join(*growthProfile, name+".pb.gz")); err != nil {
-		b.Fatal(err)
-	}
+	must.Get(fmt.Fprintln(n.in, filepath.Join(*growthProfile, name+".pb.gz")))(b)
 	n.answered(b)
 }
 
 func (n *growthProcess) stop(b *testing.B) {
 	b.Helper()
-	if err := n.in.Close(); err != nil {
-		b.Error(err)
-	}
+	must.Report(b, n.in.Close())
 	if err := n.cmd.Wait(); err != nil {
 		b.Errorf("the node: %v", err)
 	}
@@ -225,16 +209,10 @@ func (n *growthProcess) resident(b *testing.B) int64 { return n.status(b, "VmRSS
 // status is a number of bytes that the kernel tells of the process.
 func (n *growthProcess) status(b *testing.B, name string) int64 {
 	b.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid)))(b)
 	for line := range strings.Lines(string(data)) {
 		if text, ok := strings.CutPrefix(line, name); ok {
-			kb, err := strconv.ParseInt(strings.Fields(text)[0], 10, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
+			kb := must.Get(strconv.ParseInt(strings.Fields(text)[0], 10, 64))(b)
 			return kb << 10
 		}
 	}
@@ -338,23 +316,15 @@ func words(n int) string {
 // streamsOf returns how the streams of a node stand.
 func streamsOf(b *testing.B, n *growthProcess) []*jetstream.StreamInfo {
 	b.Helper()
-	nc, err := nats.Connect(n.at.URL, nats.UserInfo(n.at.OperatorUser, n.at.OperatorPassword))
-	if err != nil {
-		b.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(n.at.URL, nats.UserInfo(n.at.OperatorUser, n.at.OperatorPassword)))(b)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		b.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(b)
 	var all []*jetstream.StreamInfo
 	list := js.ListStreams(b.Context())
 	for s := range list.Info() {
 		all = append(all, s)
 	}
-	if err := list.Err(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, list.Err())
 	slices.SortFunc(all, func(x, y *jetstream.StreamInfo) int { return cmp.Compare(x.Config.Name, y.Config.Name) })
 	return all
 }
@@ -363,7 +333,7 @@ func streamsOf(b *testing.B, n *growthProcess) []*jetstream.StreamInfo {
 func sizeOf(b *testing.B, dir string) int64 {
 	b.Helper()
 	var sum int64
-	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+	must.Do(b, filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
@@ -372,9 +342,6 @@ func sizeOf(b *testing.B, dir string) int64 {
 			sum += info.Size()
 		}
 		return err
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 	return sum
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/models/limiter"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 )
@@ -35,10 +36,7 @@ func BenchmarkLimiter(b *testing.B) {
 	}))
 	defer server.Close()
 	p := llm.Provider{Model: "m", BaseURL: server.URL + "/v1"}
-	client, err := openai.New(nil).Client(b.Context(), p)
-	if err != nil {
-		b.Fatal(err)
-	}
+	client := must.Get(openai.New(nil).Client(b.Context(), p))(b)
 	c := streamstest.Layer[*api.Conn](api.Over).Open(b)
 	set := limiter.NewSet(c.Dispatch.Ledgers(), "node", nil)
 	defer set.Close()

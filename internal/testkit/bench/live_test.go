@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 )
@@ -28,26 +29,15 @@ const (
 func BenchmarkLive(b *testing.B) {
 	model := newHanging(liveRuns)
 	store := b.TempDir()
-	n, err := node.Start(b.Context(), &node.Options{Store: store, Port: -1, Slots: liveRuns, Models: model, Model: "m"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: store, Port: -1, Slots: liveRuns, Models: model, Model: "m"}))(b)
 	defer n.Close()
 	defer close(model.answer)
-	at, err := supervise.ReadAttachment(store)
-	if err != nil {
-		b.Fatal(err)
-	}
-	c, err := client.Connect(b.Context(), at.URL, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	at := must.Get(supervise.ReadAttachment(store))(b)
+	c := must.Get(client.Connect(b.Context(), at.URL, nil))(b)
 	defer c.Close()
 	ids := make([]messages.RunInfo, liveRuns)
 	for i := range ids {
-		if ids[i].Run, err = c.Submit(b.Context(), "agent", messages.Task{Input: json.RawMessage(`"hello"`)}); err != nil {
-			b.Fatal(err)
-		}
+		ids[i].Run = must.Get(c.Submit(b.Context(), "agent", messages.Task{Input: json.RawMessage(`"hello"`)}))(b)
 	}
 	for range liveRuns {
 		<-model.asked
@@ -78,9 +68,7 @@ func BenchmarkLive(b *testing.B) {
 				used := cpuTime()
 				for i := range took {
 					began := time.Now()
-					if err := ask(b.Context(), &ids[i%liveRuns]); err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, ask(b.Context(), &ids[i%liveRuns]))
 					took[i] = time.Since(began)
 				}
 				used = cpuTime() - used

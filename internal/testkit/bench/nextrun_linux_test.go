@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -45,30 +46,17 @@ func BenchmarkNextRun(b *testing.B) {
 			return s, err
 		})
 	}}
-	n, err := node.Start(b.Context(), &node.Options{Store: b.TempDir(), Port: -1, Workflows: []flow.Registration{w}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: b.TempDir(), Port: -1, Workflows: []flow.Registration{w}}))(b)
 	defer n.Close()
-	c, err := n.Client(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	c := must.Get(n.Client(b.Context()))(b)
 	defer c.Close()
 	dir := b.TempDir()
 	for i := range nextRunFiles {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.txt", i)), fmt.Appendf(nil, "file %d\n", i), 0o644); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.txt", i)), fmt.Appendf(nil, "file %d\n", i), 0o644))
 	}
-	head, err := workspace.Snapshot(b.Context(), n.Blobs(session.DefaultTenant), dir, blob.Digest{}, workspace.Limits{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	head := must.Get(workspace.Snapshot(b.Context(), n.Blobs(session.DefaultTenant), dir, blob.Digest{}, workspace.Limits{}))(b)
 	command := func(t messages.Task) time.Duration {
-		if _, err := c.Submit(b.Context(), "command", t); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(c.Submit(b.Context(), "command", t))(b)
 		r, err := c.Wait(b.Context(), t.ID)
 		if err != nil || r.State != run.Succeeded {
 			b.Fatalf("run %s %s: %s, %v", t.ID, r.State, r.Error, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/evidence/signature"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -24,10 +25,7 @@ func BenchmarkSigning(b *testing.B) {
 	n, _ := start(b, model{})
 	nc := dial(b, n.URL())
 	load(b, nc, "one", newPrefix(), signedRuns, 1)
-	key, err := signature.Open(filepath.Join(b.TempDir(), signature.StoreFile))
-	if err != nil {
-		b.Fatal(err)
-	}
+	key := must.Get(signature.Open(filepath.Join(b.TempDir(), signature.StoreFile)))(b)
 	var parts []time.Duration
 	var runs, signing []time.Duration
 	for b.Loop() {
@@ -38,9 +36,7 @@ func BenchmarkSigning(b *testing.B) {
 				Chain: &messages.Chain{Hash: "5be1c0d2a7f3a1b09c8e4d2f6a5b3c1d0e9f8a7b6c5d4e3f2a1b0c9d8e7f6a5b", Seq: 4, Session: "s"},
 			}
 			began := time.Now()
-			if _, err := key.Sign(r.Say("default")); err != nil {
-				b.Fatal(err)
-			}
+			must.Get(key.Sign(r.Say("default")))(b)
 			parts = append(parts, time.Since(began))
 		}
 		signing = append(signing, median(parts))

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -69,12 +70,8 @@ func BenchmarkSnapshot(b *testing.B) {
 				}
 			}
 			p := filepath.Join(dir, fmt.Sprintf("d%02d", i%100), fmt.Sprintf("%04d.txt", i))
-			if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-				b.Fatal(err)
-			}
-			if err := os.WriteFile(p, data, 0o644); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, os.MkdirAll(filepath.Dir(p), 0o755))
+			must.Do(b, os.WriteFile(p, data, 0o644))
 		}
 		for i := range snapshotFiles {
 			write(i)
@@ -83,10 +80,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		store := &countingStore{Store: logs.Blobs("default")}
 		snapshot := func(base blob.Digest) (head blob.Digest, bytes int64, took time.Duration) {
 			before, began := store.n.Load(), time.Now()
-			head, err := workspace.Snapshot(b.Context(), store, dir, base, workspace.Limits{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			head = must.Get(workspace.Snapshot(b.Context(), store, dir, base, workspace.Limits{}))(b)
 			return head, store.n.Load() - before, time.Since(began)
 		}
 		head, all, took := snapshot(blob.Digest{})
@@ -121,24 +115,14 @@ var sourceWords = func() []string {
 // tarTime returns how long tar and zstd of a directory take into a file that is synced.
 func tarTime(b *testing.B, dir string) time.Duration {
 	b.Helper()
-	f, err := os.Create(filepath.Join(b.TempDir(), "tar.zst"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	f := must.Get(os.Create(filepath.Join(b.TempDir(), "tar.zst")))(b)
 	defer f.Close()
 	began := time.Now()
-	z, err := zstd.NewWriter(f, zstd.WithEncoderLevel(zstd.SpeedFastest))
-	if err != nil {
-		b.Fatal(err)
-	}
+	z := must.Get(zstd.NewWriter(f, zstd.WithEncoderLevel(zstd.SpeedFastest)))(b)
 	w := tar.NewWriter(z)
-	if err := w.AddFS(os.DirFS(dir)); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, w.AddFS(os.DirFS(dir)))
 	for _, end := range []func() error{w.Close, z.Close, f.Sync} {
-		if err := end(); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, end())
 	}
 	return time.Since(began)
 }

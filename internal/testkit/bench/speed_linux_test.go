@@ -19,6 +19,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -142,15 +143,10 @@ func BenchmarkResting(b *testing.B) {
 	defer n.stop(b)
 	nc := dial(b, n.at.URL)
 	load(b, nc, "turn", newPrefix(), speedAtOnce, speedAtOnce)
-	op, err := nats.Connect(n.at.URL, nats.UserInfo(n.at.OperatorUser, n.at.OperatorPassword))
-	if err != nil {
-		b.Fatal(err)
-	}
+	op := must.Get(nats.Connect(n.at.URL, nats.UserInfo(n.at.OperatorUser, n.at.OperatorPassword)))(b)
 	defer op.Close()
 	var seen atomic.Int64
-	if _, err := op.Subscribe(">", func(*nats.Msg) { seen.Add(1) }); err != nil {
-		b.Fatal(err)
-	}
+	must.Get(op.Subscribe(">", func(*nats.Msg) { seen.Add(1) }))(b)
 	const rest, runs = 20 * time.Second, 500
 	for b.Loop() {
 		time.Sleep(rest) // ended sessions are stored
@@ -165,14 +161,9 @@ func BenchmarkResting(b *testing.B) {
 		b.ReportMetric(idle, "messages/s-idle")
 		b.ReportMetric((float64(seen.Load()-before)-idle*(took.Seconds()+1))/runs, "messages/run")
 	}
-	if _, err := fmt.Fprintln(n.in, askGoroutines); err != nil {
-		b.Fatal(err)
-	}
+	must.Get(fmt.Fprintln(n.in, askGoroutines))(b)
 	n.answered(b)
-	goroutines, err := strconv.Atoi(n.out.Text())
-	if err != nil {
-		b.Fatal(err)
-	}
+	goroutines := must.Get(strconv.Atoi(n.out.Text()))(b)
 	b.ReportMetric(float64(goroutines), "goroutines")
 	b.ReportMetric(float64(len(streamsOf(b, n))), "streams")
 }
@@ -227,9 +218,7 @@ func countSyncs(b *testing.B, pid int) (count func() float64) {
 	}
 	time.Sleep(300 * time.Millisecond) // it says nothing when it has begun
 	return func() float64 {
-		if err := perf.Process.Signal(os.Interrupt); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, perf.Process.Signal(os.Interrupt))
 		var exit *exec.ExitError
 		if err := perf.Wait(); err != nil && !errors.As(err, &exit) {
 			b.Fatal(err)
@@ -254,18 +243,12 @@ func countSyncs(b *testing.B, pid int) (count func() float64) {
 // cpu is what the node's process has used so far.
 func (n *growthProcess) cpu(b *testing.B) time.Duration {
 	b.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid)))(b)
 	_, rest, _ := strings.Cut(string(data), ") ")
 	fields := strings.Fields(rest)
 	var ticks int64
 	for _, f := range fields[11:13] { // utime, stime
-		v, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		v := must.Get(strconv.ParseInt(f, 10, 64))(b)
 		ticks += v
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond

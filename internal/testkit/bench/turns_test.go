@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -169,23 +170,14 @@ func start(b *testing.B, m llm.Models) (*node.Instance, *steps) {
 			}},
 		},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	must.Do(b, err)
+	b.Cleanup(func() { must.Report(b, n.Close()) })
 	return n, &measured
 }
 
 func dial(b *testing.B, url string) *nats.Conn {
 	b.Helper()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		b.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(url))(b)
 	b.Cleanup(nc.Close)
 	return nc
 }
@@ -201,9 +193,7 @@ func load(b *testing.B, nc *nats.Conn, workflow, prefix string, tasks, inFlight 
 		wg.Go(func() {
 			for i := range next {
 				began := time.Now()
-				if err := submit(nc, workflow, prefix+strconv.Itoa(i)); err != nil {
-					b.Error(err)
-				}
+				must.Report(b, submit(nc, workflow, prefix+strconv.Itoa(i)))
 				took[i] = time.Since(began)
 			}
 		})
@@ -265,9 +255,7 @@ func commits(b *testing.B, n *node.Instance, prefix string, tasks int) [][][]byt
 		k := session.Key{Tenant: session.DefaultTenant, ID: n.HomeOf(session.DefaultTenant, run.ID(prefix+strconv.Itoa(i)))}
 		var raw [][]byte
 		for e, err := range n.Log().Read(b.Context(), k, commitlog.Position{}) {
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			raw = append(raw, []byte(e.Raw))
 		}
 		all = append(all, raw)
@@ -279,36 +267,24 @@ func commits(b *testing.B, n *node.Instance, prefix string, tasks int) [][][]byt
 // connects to it there.
 func unchangedServer(b *testing.B) (*server.Server, *nats.Conn) {
 	b.Helper()
-	srv, err := server.NewServer(&server.Options{JetStream: true, StoreDir: b.TempDir(), SyncAlways: true, DontListen: true, Port: -1, NoSigs: true, NoLog: true})
-	if err != nil {
-		b.Fatal(err)
-	}
+	srv := must.Get(server.NewServer(&server.Options{JetStream: true, StoreDir: b.TempDir(), SyncAlways: true, DontListen: true, Port: -1, NoSigs: true, NoLog: true}))(b)
 	srv.Start()
 	if !srv.ReadyForConnections(time.Minute) {
 		b.Fatal("the server is not ready after a minute")
 	}
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
-	if err != nil {
-		b.Fatal(err)
-	}
+	nc := must.Get(nats.Connect("", nats.InProcessServer(srv)))(b)
 	return srv, nc
 }
 
 // bareStreams makes as many streams as a node has event streams.
 func bareStreams(b *testing.B, nc *nats.Conn) jetstream.JetStream {
 	b.Helper()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		b.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(b)
 	for p := range streams.EmbeddedPartitions {
-		_, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
+		must.Get(js.CreateStream(b.Context(), jetstream.StreamConfig{
 			Name: fmt.Sprint("EV_", p), Subjects: []string{fmt.Sprintf("ev.%d.>", p)}, Storage: jetstream.FileStorage,
 			Discard: jetstream.DiscardNew, AllowDirect: true,
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		}))(b)
 	}
 	return js
 }
@@ -421,9 +397,7 @@ func BenchmarkSlowModel(b *testing.B) {
 	const delay = 50 * time.Millisecond
 	n, _ := start(b, model{delay: delay})
 	nc := dial(b, n.URL())
-	if err := submitAgent(nc, "warm"); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, submitAgent(nc, "warm"))
 	var spans []time.Duration
 	for b.Loop() {
 		prefix := newPrefix()
@@ -431,9 +405,7 @@ func BenchmarkSlowModel(b *testing.B) {
 		var wg sync.WaitGroup
 		for i := range 64 {
 			wg.Go(func() {
-				if err := submitAgent(nc, prefix+strconv.Itoa(i)); err != nil {
-					b.Error(err)
-				}
+				must.Report(b, submitAgent(nc, prefix+strconv.Itoa(i)))
 			})
 		}
 		wg.Wait()
@@ -493,9 +465,7 @@ func BenchmarkParallelTools(b *testing.B) {
 	rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: calls64{}}}
 	for b.Loop() {
 		began := time.Now()
-		if _, err := rt.Run(b.Context(), &flow.Agent{Name: "a", Tools: []tool.Tool{slow}}, session.New(session.UserText("go"))); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(rt.Run(b.Context(), &flow.Agent{Name: "a", Tools: []tool.Tool{slow}}, session.New(session.UserText("go"))))(b)
 		b.ReportMetric(time.Since(began).Seconds()/delay.Seconds(), "x-ideal")
 	}
 }

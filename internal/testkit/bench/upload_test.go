@@ -17,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/nats/supervise"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -40,19 +41,10 @@ const (
 // an upload takes more than its part of that.
 func BenchmarkUpload(b *testing.B) {
 	store := b.TempDir()
-	n, err := node.Start(b.Context(), &node.Options{Store: store, Port: -1})
-	if err != nil {
-		b.Fatal(err)
-	}
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: store, Port: -1}))(b)
 	defer n.Close()
-	at, err := supervise.ReadAttachment(store)
-	if err != nil {
-		b.Fatal(err)
-	}
-	c, err := client.Connect(b.Context(), at.URL, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	at := must.Get(supervise.ReadAttachment(store))(b)
+	c := must.Get(client.Connect(b.Context(), at.URL, nil))(b)
 	defer c.Close()
 	objects := objectStore(b)
 	random := rand.NewChaCha8([32]byte{1})
@@ -61,9 +53,7 @@ func BenchmarkUpload(b *testing.B) {
 		write := func(i int) {
 			files[i] = make([]byte, uploadFile)
 			_, _ = random.Read(files[i]) // it never fails
-			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.bin", i)), files[i], 0o644); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.bin", i)), files[i], 0o644))
 		}
 		for i := range files {
 			write(i)
@@ -71,9 +61,7 @@ func BenchmarkUpload(b *testing.B) {
 		upload := func() time.Duration {
 			began := time.Now()
 			o := workspace.ImportOptions{Cache: cache, Store: at.URL}
-			if _, err := workspace.Import(b.Context(), c.Blobs(), dir, &o); err != nil {
-				b.Fatal(err)
-			}
+			must.Get(workspace.Import(b.Context(), c.Blobs(), dir, &o))(b)
 			return time.Since(began)
 		}
 		bare := putObjects(b, objects, files)
@@ -100,10 +88,7 @@ func BenchmarkUpload(b *testing.B) {
 // objectStore makes an empty object store on a server of its own, which syncs each write.
 func objectStore(b *testing.B) jetstream.ObjectStore {
 	b.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: b.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must.Get(server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: b.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true}))(b)
 	s.Start()
 	b.Cleanup(func() {
 		s.Shutdown()
@@ -112,19 +97,10 @@ func objectStore(b *testing.B) jetstream.ObjectStore {
 	if !s.ReadyForConnections(30 * time.Second) {
 		b.Fatal("the server of the object store does not start")
 	}
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		b.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(s.ClientURL()))(b)
 	b.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		b.Fatal(err)
-	}
-	objects, err := js.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "bare", MaxBytes: 1 << 30})
-	if err != nil {
-		b.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(b)
+	objects := must.Get(js.CreateObjectStore(b.Context(), jetstream.ObjectStoreConfig{Bucket: "bare", MaxBytes: 1 << 30}))(b)
 	return objects
 }
 
@@ -151,8 +127,6 @@ func putObjects(b *testing.B, objects jetstream.ObjectStore, files [][]byte) tim
 	}
 	close(next)
 	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, context.Cause(ctx))
 	return time.Since(began)
 }

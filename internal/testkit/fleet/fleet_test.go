@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/testkit/fleet"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 const asPeer = "RATH_FLEET_TEST_PEER"
@@ -64,22 +65,10 @@ func start(t *testing.T, o fleet.Options, peers int) *fleet.Fleet {
 	o.Dir = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	f, err := fleet.Start(ctx, &o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.AddNodes(ctx, peers, fleet.Program{Path: self, Env: []string{asPeer + "=yes"}}); err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(fleet.Start(ctx, &o))(t)
+	t.Cleanup(func() { must.Report(t, f.Close()) })
+	self := must.Get(os.Executable())(t)
+	must.Do(t, f.AddNodes(ctx, peers, fleet.Program{Path: self, Env: []string{asPeer + "=yes"}}))
 	return f
 }
 
@@ -100,17 +89,12 @@ func ask(p *fleet.Process, path string, patience time.Duration) (string, error) 
 func TestCutOneWay(t *testing.T) {
 	f := start(t, fleet.Options{}, 1)
 	p := f.Nodes()[0]
-	l, err := net.ListenPacket("udp", f.Self()+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.ListenPacket("udp", f.Self()+":0"))(t)
 	defer l.Close()
 	// send lets the peer send, asked over a connection that works.
 	hear := func(text string, patience time.Duration) bool {
 		t.Helper()
-		if err := l.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.SetReadDeadline(time.Now().Add(patience)))
 		buf := make([]byte, 100)
 		for {
 			n, _, err := l.ReadFrom(buf)
@@ -143,28 +127,20 @@ func TestCutOneWay(t *testing.T) {
 	}
 	// What the peer sends is lost; what it is sent still arrives, though its
 	// TCP answers do not.
-	if err := f.Cut(p, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Cut(p, nil))
 	if send("cut"); hear("cut", 300*time.Millisecond) {
 		t.Error("the cut direction delivers")
 	}
-	if err := f.Heal(p, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Heal(p, nil))
 	if !delivers("healed") {
 		t.Error("the healed direction does not deliver")
 	}
 	// The other direction: the peer cannot be asked.
-	if err := f.Cut(nil, p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Cut(nil, p))
 	if _, err := ask(p, "/", 300*time.Millisecond); err == nil {
 		t.Error("the cut direction delivers")
 	}
-	if err := f.HealAll(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.HealAll())
 	if _, err := ask(p, "/", 20*time.Second); err != nil {
 		t.Errorf("after healing all: %v", err)
 	}
@@ -176,10 +152,7 @@ func TestLose(t *testing.T) {
 	p := f.Nodes()[0]
 	echoes := func() int {
 		t.Helper()
-		l, err := net.ListenPacket("ip4:icmp", f.Self())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must.Get(net.ListenPacket("ip4:icmp", f.Self()))(t)
 		defer l.Close()
 		keepAll(t, l.(*net.IPConn))
 		const sent = 200
@@ -189,16 +162,12 @@ func TestLose(t *testing.T) {
 			m := []byte{8, 0, 0, 0, 0, 0, byte(i >> 8), byte(i)}
 			sum := ^(uint16(8)<<8 + uint16(i))
 			m[2], m[3] = byte(sum>>8), byte(sum)
-			if _, err := l.WriteTo(m, &net.IPAddr{IP: net.ParseIP(p.IP())}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(l.WriteTo(m, &net.IPAddr{IP: net.ParseIP(p.IP())}))(t)
 		}
 		n := 0
 		for buf := make([]byte, 100); n < sent; {
 			// All of them are on their way. This process may get its turn late.
-			if err := l.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, l.SetReadDeadline(time.Now().Add(2*time.Second)))
 			size, from, err := l.ReadFrom(buf)
 			if err != nil {
 				break
@@ -212,21 +181,15 @@ func TestLose(t *testing.T) {
 	if n := echoes(); n != 200 {
 		t.Fatalf("%d of 200 echoes over the whole network", n)
 	}
-	if err := f.Lose(p, 0.25); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Lose(p, 0.25))
 	if n := echoes(); n < 110 || n > 185 {
 		t.Errorf("%d of 200 echoes from who loses a quarter", n)
 	}
-	if err := f.Lose(p, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Lose(p, 0))
 	if n := echoes(); n != 200 {
 		t.Errorf("%d of 200 echoes after the loss", n)
 	}
-	if err := errors.Join(f.Lose(p, 1), f.HealAll()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(f.Lose(p, 1), f.HealAll()))
 	if n := echoes(); n != 200 {
 		t.Errorf("%d of 200 echoes after healing all", n)
 	}
@@ -237,49 +200,35 @@ func TestLose(t *testing.T) {
 func keepAll(t *testing.T, c syscall.Conn) {
 	t.Helper()
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var set error
 	err = raw.Control(func(fd uintptr) {
 		set = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUFFORCE, 4<<20)
 	})
-	if err := errors.Join(err, set); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, set))
 }
 
 // TestProcess kills, freezes, drains and starts one again.
 func TestProcess(t *testing.T) {
 	f := start(t, fleet.Options{}, 1)
 	p := f.Nodes()[0]
-	if err := p.Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Freeze())
 	if _, err := ask(p, "/", 300*time.Millisecond); err == nil || !p.Frozen() {
 		t.Errorf("a frozen process answers (%v)", err)
 	}
-	if err := p.Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Thaw())
 	if _, err := ask(p, "/", 20*time.Second); err != nil || p.Frozen() {
 		t.Errorf("after the thaw: %v", err)
 	}
-	if err := p.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Kill())
 	if p.Running() || !errors.Is(p.Kill(), fleet.ErrNotRunning) {
 		t.Error("it runs after kill -9")
 	}
 	p.Set("ROUND", "two")
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Start())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := p.Up(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Up(ctx))
 	log, err := os.ReadFile(p.Log)
 	if err != nil || !strings.Contains(string(log), "round two") || p.Starts() != 2 {
 		t.Errorf("%d starts, log %s, %v", p.Starts(), log, err)
@@ -294,32 +243,20 @@ func TestProcess(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	f := start(t, fleet.Options{Disks: []fleet.Disk{{Size: 64 << 20}}}, 0)
 	p := f.Servers()[0]
-	if err := f.Fill(p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Fill(p))
 	if _, err := os.Stat(filepath.Join(filepath.Dir(p.Log), "store", "full")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the disk is seen outside: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := p.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Kill())
+	must.Do(t, p.Start())
 	if err := p.Up(ctx); !errors.Is(err, fleet.ErrNotRunning) || !strings.Contains(err.Error(), "full") {
 		t.Errorf("it started on a full disk: %v", err)
 	}
-	if err := f.Free(p); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.ServersUp(ctx); err != nil {
-		t.Error(err)
-	}
+	must.Do(t, f.Free(p))
+	must.Do(t, p.Start())
+	must.Report(t, f.ServersUp(ctx))
 }
 
 // TestNothingStays: what a fleet made on this machine ends with it.
@@ -330,9 +267,7 @@ func TestNothingStays(t *testing.T) {
 	if device == "" {
 		t.Fatalf("no device has the address %s", f.Self())
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Close())
 	if left := deviceOf(t, f.Self()); left == device {
 		t.Errorf("the device %s is still there", left)
 	}
@@ -345,10 +280,7 @@ func TestNothingStays(t *testing.T) {
 // is none.
 func deviceOf(t *testing.T, ip string) string {
 	t.Helper()
-	all, err := net.Interfaces()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(net.Interfaces())(t)
 	for _, i := range all {
 		addrs, err := i.Addrs()
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/supervise"
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -32,14 +33,8 @@ func start(t *testing.T, latency time.Duration) (c *api.Conn, m *Model, store st
 	t.Helper()
 	var err error
 	m, err = ServeModel("127.0.0.1:0", nil, latency)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Do(t, err)
+	t.Cleanup(func() { must.Report(t, m.Close()) })
 	store = t.TempDir()
 	n, err := node.Start(t.Context(), &node.Options{
 		Store: store, Port: -1, Slots: 8, Level: string(streams.Lazy), Env: func(key string) string {
@@ -49,23 +44,11 @@ func start(t *testing.T, latency time.Duration) (c *api.Conn, m *Model, store st
 			return ""
 		}, Model: "m",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Do(t, err)
+	t.Cleanup(func() { must.Report(t, n.Close()) })
 	c, err = api.Connect(t.Context(), &streams.Options{Options: conn.Options{URL: n.URL(), Name: "load"}, Client: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Conn.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must.Do(t, err)
+	t.Cleanup(func() { must.Report(t, c.Conn.Close()) })
 	return c, m, store
 }
 
@@ -75,14 +58,11 @@ func TestRun(t *testing.T) {
 	c, m, _ := start(t, latency)
 	lag := int64(0)
 	heard := 0
-	r, err := Run(t.Context(), c, &Options{
+	r := must.Get(Run(t.Context(), c, &Options{
 		Tasks: 30, InFlight: 10, First: m.First, Processes: []Process{Self("test")},
 		Lag:   func(context.Context) (int64, error) { lag++; return lag, nil },
 		Ended: func(run.ID, messages.Result) { heard++ },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if r.Submitted != 30 || r.Succeeded != 30 || r.Failed+r.Busy+r.Unfinished != 0 || heard != 30 {
 		t.Errorf("got %+v, and heard of %d ends, want 30 runs that succeeded", r, heard)
 	}
@@ -115,10 +95,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("wider than 80 columns: %q", line)
 		}
 	}
-	data, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(r))(t)
 	var told struct {
 		Elapsed int64 `json:"elapsed_us"`
 		CPU     []struct {
@@ -139,13 +116,9 @@ func TestLag(t *testing.T) {
 	t.Parallel()
 	c, _, store := start(t, 300*time.Millisecond)
 	m, err := supervise.ReadAttachment(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	own, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{URL: m.URL, User: m.User, Password: m.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer own.Conn.Close()
 	// What waits goes from the queue to its partition: looked at the other way round, none
 	// counts twice.
@@ -174,10 +147,7 @@ func TestLag(t *testing.T) {
 	}
 	// The node makes its consumers after it is up.
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		all, err := own.Streams.Lag(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(own.Streams.Lag(t.Context()))(t)
 		if slices.ContainsFunc(all, func(l streams.Lag) bool { return l.Consumer == streams.TasksConsumer }) {
 			break
 		}
@@ -210,10 +180,7 @@ func TestLag(t *testing.T) {
 func TestRate(t *testing.T) {
 	t.Parallel()
 	c, _, _ := start(t, 0)
-	r, err := Run(t.Context(), c, &Options{Tasks: 20, Rate: 40})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Run(t.Context(), c, &Options{Tasks: 20, Rate: 40}))(t)
 	if r.Succeeded != 20 || r.Elapsed < 19*time.Second/40 {
 		t.Errorf("%d runs in %v, want 20 in at least %v", r.Succeeded, r.Elapsed, 19*time.Second/40)
 	}
@@ -222,10 +189,7 @@ func TestRate(t *testing.T) {
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	c, _, _ := start(t, 0)
-	r, err := Run(t.Context(), c, &Options{Tasks: 3, Workflow: "missing"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Run(t.Context(), c, &Options{Tasks: 3, Workflow: "missing"}))(t)
 	if r.Failed != 3 || len(r.Errors) != 1 {
 		t.Errorf("got %d failed with %v, want 3 with one text", r.Failed, r.Errors)
 	}
@@ -235,10 +199,7 @@ func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	c, m, _ := start(t, 30*time.Millisecond)
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := Run(ctx, c, &Options{Tasks: 1000, InFlight: 2, First: m.First, Ended: func(run.ID, messages.Result) { cancel() }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Run(ctx, c, &Options{Tasks: 1000, InFlight: 2, First: m.First, Ended: func(run.ID, messages.Result) { cancel() }}))(t)
 	if r.Stopped != "interrupted" || r.Succeeded == 0 || r.Succeeded > 3 || r.Succeeded+r.Unfinished < r.Submitted {
 		t.Errorf("got %+v, want few runs and the reason", r)
 	}
@@ -252,10 +213,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	c, _, _ := start(t, 50*time.Millisecond)
-	r, err := Run(t.Context(), c, &Options{Tasks: 1000, InFlight: 1, Duration: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Run(t.Context(), c, &Options{Tasks: 1000, InFlight: 1, Duration: 200 * time.Millisecond}))(t)
 	if r.Submitted == 0 || r.Submitted > 5 || !strings.Contains(r.Stopped, "200ms") {
 		t.Errorf("submitted %d, stopped %q, want at most 5 in 200ms", r.Submitted, r.Stopped)
 	}

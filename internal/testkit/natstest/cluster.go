@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // Cluster is a JetStream cluster in this process, on the loopback interface
@@ -103,10 +105,7 @@ func FreePort(tb testing.TB) int {
 // all of them: before, it has no place for a stream of as many replicas.
 func (c *Cluster) Start(tb testing.TB, i int) {
 	tb.Helper()
-	s, err := server.NewServer(c.configs[i])
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(server.NewServer(c.configs[i]))(tb)
 	c.servers[i] = s
 	s.Start()
 	if !s.ReadyForConnections(30 * time.Second) {
@@ -149,9 +148,7 @@ func (c *Cluster) Stop(i int) {
 // Empty removes all that a stopped server stored, as the loss of its disk does.
 func (c *Cluster) Empty(tb testing.TB, i int) {
 	tb.Helper()
-	if err := os.RemoveAll(filepath.Join(c.configs[i].StoreDir, "jetstream")); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, os.RemoveAll(filepath.Join(c.configs[i].StoreDir, "jetstream")))
 }
 
 // URLs are the addresses of all servers, separated by commas, beginning with

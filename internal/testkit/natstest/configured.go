@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // Configured is a server with the configuration of an operator, in this process.
@@ -27,9 +29,7 @@ func StartConfigured(tb testing.TB, text string) *Configured {
 	dir := tb.TempDir()
 	c := &Configured{main: filepath.Join(dir, "server.conf"), part: filepath.Join(dir, "part.conf")}
 	config := fmt.Sprintf("listen: 127.0.0.1:%d\njetstream { store_dir: %q, max_file_store: %d }\ninclude part.conf\n", FreePort(tb), filepath.Join(dir, "store"), maxStore)
-	if err := errors.Join(os.WriteFile(c.main, []byte(config), 0o600), os.WriteFile(c.part, []byte(text), 0o600)); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, errors.Join(os.WriteFile(c.main, []byte(config), 0o600), os.WriteFile(c.part, []byte(text), 0o600)))
 	c.start(tb)
 	tb.Cleanup(c.stop)
 	return c
@@ -37,14 +37,9 @@ func StartConfigured(tb testing.TB, text string) *Configured {
 
 func (c *Configured) start(tb testing.TB) {
 	tb.Helper()
-	o, err := server.ProcessConfigFile(c.main)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	o := must.Get(server.ProcessConfigFile(c.main))(tb)
 	o.NoSigs, o.NoLog = true, true
-	if c.srv, err = server.NewServer(o); err != nil {
-		tb.Fatal(err)
-	}
+	c.srv = must.Get(server.NewServer(o))(tb)
 	c.srv.Start()
 	if !c.srv.ReadyForConnections(30 * time.Second) {
 		tb.Fatal("the NATS server does not listen")

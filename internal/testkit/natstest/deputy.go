@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // Deputy is a server whose JetStream is that of another one: what is asked of
@@ -29,10 +31,7 @@ func (d *Deputy) Set(refuse func(subject string) (string, bool)) {
 func StartDeputy(t *testing.T, principal *nats.Conn) *Deputy {
 	t.Helper()
 	enter(t)
-	s, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true}))(t)
 	s.Start()
 	d := &Deputy{Server: s, refuse: func(string) (string, bool) { return "", false }}
 	var passing sync.WaitGroup
@@ -44,10 +43,7 @@ func StartDeputy(t *testing.T, principal *nats.Conn) *Deputy {
 	if principal == nil {
 		return d
 	}
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect("", nats.InProcessServer(s)))(t)
 	t.Cleanup(nc.Close)
 	if _, err := nc.Subscribe("$JS.API.>", func(m *nats.Msg) {
 		d.mu.Lock()
@@ -62,16 +58,12 @@ func StartDeputy(t *testing.T, principal *nats.Conn) *Deputy {
 				if err == nil {
 					err = m.Respond(a.Data)
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				must.Report(t, err)
 			})
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, nc.Flush())
 	return d
 }

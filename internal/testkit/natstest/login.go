@@ -7,21 +7,18 @@ import (
 	"testing"
 
 	"github.com/nats-io/nkeys"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // NewKey makes the key of a user who logs in by one: the public part, which a server is
 // told, and the file of the seed.
 func NewKey(tb testing.TB) (public, file string) {
 	tb.Helper()
-	pair, err := nkeys.CreateUser()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	pair := must.Get(nkeys.CreateUser())(tb)
 	public, err1 := pair.PublicKey()
 	seed, err2 := pair.Seed()
 	file = filepath.Join(tb.TempDir(), "user.nk")
-	if err := errors.Join(err1, err2, os.WriteFile(file, seed, 0o600)); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, errors.Join(err1, err2, os.WriteFile(file, seed, 0o600)))
 	return public, file
 }

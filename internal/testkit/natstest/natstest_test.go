@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -25,10 +26,7 @@ func (d dialer) InProcessConn() (net.Conn, error) { return d() }
 func connect(t *testing.T, srv *natsserver.Server) *nats.Conn {
 	t.Helper()
 	user, password := srv.Node()
-	nc, err := nats.Connect("", nats.InProcessServer(dialer(srv.Dial)), nats.UserInfo(user, password))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect("", nats.InProcessServer(dialer(srv.Dial)), nats.UserInfo(user, password)))(t)
 	return nc
 }
 
@@ -52,10 +50,7 @@ func TestVirtualTime(t *testing.T) {
 func TestSlowLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
-		c, err := srv.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(srv.Dial())(t)
 		defer c.Close()
 		from := bufio.NewReader(c)
 		if line, err := from.ReadString('\n'); err != nil || !strings.HasPrefix(line, "INFO ") {
@@ -63,9 +58,7 @@ func TestSlowLogin(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		user, password := srv.Operator()
-		if _, err := fmt.Fprintf(c, "CONNECT {\"user\":%q,\"pass\":%q,\"verbose\":false}\r\nPING\r\n", user, password); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(fmt.Fprintf(c, "CONNECT {\"user\":%q,\"pass\":%q,\"verbose\":false}\r\nPING\r\n", user, password))(t)
 		for {
 			line, err := from.ReadString('\n')
 			if err != nil {
@@ -91,9 +84,7 @@ func TestDrainsAtTheEnd(t *testing.T) {
 		if err == nil {
 			err = sub.Drain()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		synctest.Wait()
 	})
 }
@@ -109,39 +100,18 @@ func redeliver(t *testing.T, storage jetstream.StorageType) {
 	srv := natstest.Start(t, nil)
 	nc := connect(t, srv)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "T", Subjects: []string{"t.>"}, Storage: storage})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.Publish(ctx, "t.a", []byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(t)
+	s := must.Get(js.CreateStream(ctx, jetstream.StreamConfig{Name: "T", Subjects: []string{"t.>"}, Storage: storage}))(t)
+	c := must.Get(s.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second}))(t)
+	must.Get(js.Publish(ctx, "t.a", []byte("x")))(t)
 	start := time.Now()
-	if _, err := c.Next(); err != nil {
-		t.Fatal(err)
-	}
-	m, err := c.Next(jetstream.FetchMaxWait(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	meta, err := m.Metadata()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Next())(t)
+	m := must.Get(c.Next(jetstream.FetchMaxWait(time.Minute)))(t)
+	meta := must.Get(m.Metadata())(t)
 	if d := time.Since(start); meta.NumDelivered != 2 || d < 30*time.Second || d > 31*time.Second {
 		t.Errorf("delivery %d after %v, want the second after 30s", meta.NumDelivered, d)
 	}
-	if err := m.DoubleAck(ctx); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, m.DoubleAck(ctx))
 }
 
 // TestRestart starts a second server on the directory of the first, both in
@@ -153,30 +123,18 @@ func TestRestart(t *testing.T) {
 		first := natstest.Start(t, opts)
 		nc := connect(t, first)
 		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "T", Subjects: []string{"t.>"}}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := js.Publish(ctx, "t.a", []byte("kept")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Get(js.CreateStream(ctx, jetstream.StreamConfig{Name: "T", Subjects: []string{"t.>"}}))(t)
+		must.Get(js.Publish(ctx, "t.a", []byte("kept")))(t)
 		nc.Close()
-		if err := first.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, first.Shutdown(ctx))
 
 		nc = connect(t, natstest.Start(t, opts))
 		defer nc.Close()
 		js, err = jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		s, err := js.Stream(ctx, "T")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		m, err := s.GetLastMsgForSubject(ctx, "t.a")
 		if err != nil || string(m.Data) != "kept" {
 			t.Errorf("after the restart: %v, %v", m, err)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // NSC is an operator whose accounts and users are JWTs. It does what the tool nsc does
@@ -31,25 +33,15 @@ type NSC struct {
 func NewNSC(tb testing.TB) *NSC {
 	tb.Helper()
 	n := &NSC{tb: tb, dir: tb.TempDir(), accounts: map[string]*jwt.AccountClaims{}, keys: map[string]nkeys.KeyPair{}, variables: map[string]string{}}
-	n.operator = must(nkeys.CreateOperator())(tb)
+	n.operator = must.Get(nkeys.CreateOperator())(tb)
 	n.addAccount("SYS")
 	return n
 }
 
-func must[T any](v T, err error) func(tb testing.TB) T {
-	return func(tb testing.TB) T {
-		tb.Helper()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return v
-	}
-}
-
 func (n *NSC) addAccount(name string) {
 	n.tb.Helper()
-	n.keys[name] = must(nkeys.CreateAccount())(n.tb)
-	n.accounts[name] = jwt.NewAccountClaims(must(n.keys[name].PublicKey())(n.tb))
+	n.keys[name] = must.Get(nkeys.CreateAccount())(n.tb)
+	n.accounts[name] = jwt.NewAccountClaims(must.Get(n.keys[name].PublicKey())(n.tb))
 	n.accounts[name].Name = name
 }
 
@@ -146,8 +138,8 @@ func (n *NSC) do(verb string, args []string) error {
 }
 
 func (n *NSC) addUser(f *flag.FlagSet, name, in *string, args []string) error {
-	pair := must(nkeys.CreateUser())(n.tb)
-	u := jwt.NewUserClaims(must(pair.PublicKey())(n.tb))
+	pair := must.Get(nkeys.CreateUser())(n.tb)
+	u := jwt.NewUserClaims(must.Get(pair.PublicKey())(n.tb))
 	for flag, list := range map[string]*jwt.StringList{"allow-pub": &u.Pub.Allow, "deny-pub": &u.Pub.Deny, "allow-sub": &u.Sub.Allow} {
 		f.Func(flag, "", func(s string) error { list.Add(s); return nil })
 	}
@@ -163,7 +155,7 @@ func (n *NSC) addUser(f *flag.FlagSet, name, in *string, args []string) error {
 	if err != nil {
 		return err
 	}
-	creds, err := jwt.FormatUserConfig(token, must(pair.Seed())(n.tb))
+	creds, err := jwt.FormatUserConfig(token, must.Get(pair.Seed())(n.tb))
 	if err != nil {
 		return err
 	}
@@ -177,12 +169,12 @@ func (n *NSC) Creds(user string) string { return filepath.Join(n.dir, user+".cre
 // accounts.
 func (n *NSC) Config() string {
 	n.tb.Helper()
-	o := jwt.NewOperatorClaims(must(n.operator.PublicKey())(n.tb))
+	o := jwt.NewOperatorClaims(must.Get(n.operator.PublicKey())(n.tb))
 	o.SystemAccount = n.account("SYS").Subject
 	var b strings.Builder
-	fmt.Fprintf(&b, "operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: {\n", must(o.Encode(n.operator))(n.tb), o.SystemAccount)
+	fmt.Fprintf(&b, "operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: {\n", must.Get(o.Encode(n.operator))(n.tb), o.SystemAccount)
 	for _, a := range n.accounts {
-		fmt.Fprintf(&b, "  %s: %s\n", a.Subject, must(a.Encode(n.operator))(n.tb))
+		fmt.Fprintf(&b, "  %s: %s\n", a.Subject, must.Get(a.Encode(n.operator))(n.tb))
 	}
 	return b.String() + "}\n"
 }

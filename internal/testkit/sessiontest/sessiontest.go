@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -100,10 +101,7 @@ func texts(t *testing.T, entries []commitlog.Entry) (all []string) {
 	t.Helper()
 	for _, e := range entries {
 		for _, ev := range e.Commit.Events {
-			c, err := session.DecodeChunk(ev)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(session.DecodeChunk(ev))(t)
 			all = append(all, c.Text())
 		}
 	}
@@ -249,9 +247,7 @@ func testContent(t *testing.T, log commitlog.Log) {
 		events[i].Time = time.UnixMilli(1_700_000_000_000 + int64(i)).UTC()
 	}
 	c := commitlog.Commit{Key: k, Root: "the-root", Seq: 1, Epoch: 1 << 60, Events: events}
-	if _, err := log.Append(t.Context(), commitlog.Position{}, c); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(log.Append(t.Context(), commitlog.Position{}, c))(t)
 	got := read(t, log, k, commitlog.Position{})
 	if len(got) != 1 {
 		t.Fatalf("%d commits", len(got))
@@ -401,9 +397,7 @@ func testStop(t *testing.T, log commitlog.Log) {
 	for range 50 { // a reader that leaves early holds nothing
 		n := 0
 		for _, err := range log.Read(t.Context(), k, commitlog.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if n++; n == 2 {
 				break
 			}
@@ -429,9 +423,7 @@ func testContext(t *testing.T, log commitlog.Log) {
 		t.Errorf("Read with an ended context: %v", got)
 	}
 	end, err := log.Last(t.Context(), k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// An append may go on until it knows; what it says must be true.
 	pos, err := log.Append(ctx, end.At, Next(k, end.At, say("three")))
 	n := len(read(t, log, k, commitlog.Position{}))
@@ -469,21 +461,13 @@ func testForeign(t *testing.T, log commitlog.Log, f Fouler) {
 	k := key("t", "s")
 	at := add(t, log, k, commitlog.Position{}, "one")
 	valid, err := commitlog.Encode(Next(k, at, say("two")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stranger, err := commitlog.Encode(Next(key("t", "another"), at, say("stranger")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	skipped, err := commitlog.Encode(commitlog.Commit{Key: k, Root: k.ID, Seq: 3, Epoch: 1, Prev: at.Hash, Events: []session.Event{say("gap")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	unchained, err := commitlog.Encode(commitlog.Commit{Key: k, Root: k.ID, Seq: 2, Epoch: 1, Prev: session.Hash{9}, Events: []session.Event{say("other")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, raw := range [][]byte{{}, []byte("hello"), []byte(`{"format":1}`), stranger, skipped, unchained, append([]byte{' '}, valid...)} {
 		if err := f.Foul(t.Context(), k, raw); err != nil {
 			t.Fatalf("Foul: %v", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -26,10 +27,7 @@ func Commit(k session.Key, at commitlog.Position, what string) commitlog.Commit 
 // Append appends c after a position, or ends the test.
 func Append(tb testing.TB, l commitlog.Log, at commitlog.Position, c commitlog.Commit) commitlog.Position {
 	tb.Helper()
-	pos, err := l.Append(tb.Context(), at, c)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	pos := must.Get(l.Append(tb.Context(), at, c))(tb)
 	return pos
 }
 
@@ -47,9 +45,7 @@ func ReadAll(tb testing.TB, l commitlog.Log, k session.Key, after commitlog.Posi
 	tb.Helper()
 	var out []commitlog.Entry
 	for e, err := range l.Read(tb.Context(), k, after) {
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, err)
 		out = append(out, e)
 	}
 	return out
@@ -74,9 +70,7 @@ func Archive(tb testing.TB, l commitlog.Log, k session.Key) (raws []string, at c
 		}
 	}
 	for e, err := range l.Read(ctx, k, commitlog.Position{}) {
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, err)
 		raws = append(raws, e.Raw)
 	}
 	return raws, at

@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // Options say how a file is played; nil means the defaults.
@@ -36,10 +38,7 @@ func Play(t *testing.T, file string, o *Options, do func(command string) string)
 	if o == nil {
 		o = &Options{}
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(file))(t)
 	lines := strings.SplitAfter(string(data), "\n")
 	var out strings.Builder
 	for at, commands := 0, 0; at < len(lines); {
@@ -69,9 +68,7 @@ func Play(t *testing.T, file string, o *Options, do func(command string) string)
 		}
 	}
 	if o.Update && !t.Failed() && out.String() != string(data) {
-		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(out.String()), 0o600))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/internal/platform/scratch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/workflows/demo"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
@@ -42,10 +43,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	model, err := demo.Model(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := must.Get(demo.Model(0))(t)
 	b := &bench{notes: notebook.New(nil)}
 	values := journal.NewValues(&b.log)
 	b.rt = &inprocess.Runtime{Runtime: engine.Runtime{
@@ -64,19 +62,11 @@ func newBench(t *testing.T) *bench {
 func (b *bench) story(t *testing.T) (adopted, rejected int) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := demo.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, demo.Unpack(dir))
 	b.n++
-	s, err := b.rt.Run(t.Context(), demo.New(llm.Provider{Kind: demo.Kind}), session.New(session.UserText(demo.Input)).To("local", dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(b.rt.Run(t.Context(), demo.New(llm.Provider{Kind: demo.Kind}), session.New(session.UserText(demo.Input)).To("local", dir)))(t)
 	for _, k := range b.log.Keys() {
-		v, err := b.rt.Runtime.Values.At(t.Context(), session.Ref{Key: k})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(b.rt.Runtime.Values.At(t.Context(), session.Ref{Key: k}))(t)
 		if v.Root() != s.Root() {
 			continue
 		}
@@ -102,9 +92,7 @@ func TestSecondRunKnowsTheLesson(t *testing.T) {
 		t.Fatalf("second run: %d adopted, %d rejected, want 1 and 0", adopted, rejected)
 	}
 	// Without the note the first story happens again.
-	if err := b.notes.Delete(t.Context(), "memory://"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, b.notes.Delete(t.Context(), "memory://"))
 	if adopted, rejected := b.story(t); adopted != 1 || rejected != 1 {
 		t.Fatalf("after the note was removed: %d adopted, %d rejected, want 1 and 1", adopted, rejected)
 	}
@@ -152,18 +140,13 @@ func TestFleet(t *testing.T) {
 		t.Errorf("it ends with %q", text)
 	}
 	files, err := manifest.Load(t.Context(), rt.Runtime.Blobs(k.Tenant), ex.Result().Placement().Head)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want, err := demo.FleetResult(t.Context()); err != nil || files.Digest() != want {
 		t.Errorf("the files are %s, want %s: %v", files.Digest().Short(), want.Short(), err)
 	}
 	ends := map[string]string{}
 	for _, key := range b.log.Keys() {
-		v, err := values.At(t.Context(), session.Ref{Key: key})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(values.At(t.Context(), session.Ref{Key: key}))(t)
 		ends[v.Opening().Name] = v.Closing().State + " " + v.Closing().Reason
 	}
 	want := map[string]string{

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/flow/flowtest"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
@@ -40,9 +41,7 @@ func fleet(t testing.TB) (*engine.Registry, Offers) {
 			})
 		}},
 	} {
-		if err := r.Register(g); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Register(g))
 	}
 	offers := func(context.Context, ...string) ([]wire.Workflow, error) {
 		var all []wire.Workflow
@@ -52,9 +51,7 @@ func fleet(t testing.TB) (*engine.Registry, Offers) {
 		return all, nil
 	}
 	for _, g := range Registrations(offers) {
-		if err := r.Register(g); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Register(g))
 	}
 	return r, offers
 }
@@ -78,18 +75,9 @@ func play(t *testing.T, r *engine.Registry, script, name, input string) (session
 
 func model(t *testing.T, script string) *scripted.Model {
 	t.Helper()
-	data, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := scripted.Parse(script, data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := scripted.New(parsed, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(script))(t)
+	parsed := must.Get(scripted.Parse(script, data))(t)
+	m := must.Get(scripted.New(parsed, nil))(t)
 	return m
 }
 
@@ -110,10 +98,7 @@ func TestLaggingOffers(t *testing.T) {
 			all, err := offers(ctx)
 			return slices.DeleteFunc(all, func(w wire.Workflow) bool { return !slices.Contains(named, w.Name) }), err
 		})[i]
-		w, err := g.NewFor(flow.Info{Input: json.RawMessage(input)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(g.NewFor(flow.Info{Input: json.RawMessage(input)}))(t)
 		rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: model(t, "testdata/"+g.Name+".txtar"), Workflows: r}}
 		if _, err := rt.Run(t.Context(), w, session.Session{}); err != nil {
 			t.Errorf("%s: %v", g.Name, err)
@@ -123,10 +108,7 @@ func TestLaggingOffers(t *testing.T) {
 
 func TestAutoChoosesUntilDone(t *testing.T) {
 	r, _ := fleet(t)
-	s, err := play(t, r, "testdata/auto.txtar", Auto, `"write a note"`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(play(t, r, "testdata/auto.txtar", Auto, `"write a note"`))(t)
 	if got, want := texts(s), []string{"write a note", "A draft of the note.", "The draft is fine."}; !slices.Equal(got, want) {
 		t.Errorf("the session says %q, want %q", got, want)
 	}
@@ -147,14 +129,12 @@ func TestAutoIsBounded(t *testing.T) {
 func flaky(t *testing.T, ran *atomic.Int32) *engine.Registry {
 	t.Helper()
 	r, _ := fleet(t)
-	if err := r.Register(flow.Registration{Name: "flaky", Description: "Does everything.", Revision: "1", New: func() flow.Workflow {
+	must.Do(t, r.Register(flow.Registration{Name: "flaky", Description: "Does everything.", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 			ran.Add(1)
 			return s.With(session.UserText("half of it")), errors.New("the press\n is broken")
 		})
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	return r
 }
 
@@ -175,9 +155,7 @@ func TestAutoChoosesAgain(t *testing.T) {
 			var ran atomic.Int32
 			r := flaky(t, &ran)
 			w, err := build(r, Auto, tt.input)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			rt := &inprocess.Runtime{Runtime: engine.Runtime{
 				Models: model(t, "testdata/"+tt.script+".txtar"), Workflows: r, OnWarning: func(_ run.ID, text string) { t.Errorf("warning: %s", text) },
 			}}
@@ -201,10 +179,7 @@ func TestAutoChoosesAgainAfterCrashes(t *testing.T) {
 	var ran atomic.Int32
 	r := flaky(t, &ran)
 	flowtest.CrashEverywhere(t, func() flow.Workflow {
-		w, err := build(r, Auto, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(build(r, Auto, ""))(t)
 		return w
 	}, session.New(session.UserText("write a note")), "testdata/again.txtar", &flowtest.Options{Workflows: r.All()})
 }
@@ -214,10 +189,7 @@ func TestAutoChoosesAgainAfterCrashes(t *testing.T) {
 func TestAutoSurvivesCrashes(t *testing.T) {
 	r, _ := fleet(t)
 	flowtest.CrashEverywhere(t, func() flow.Workflow {
-		w, err := build(r, Auto, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(build(r, Auto, ""))(t)
 		return w
 	}, session.New(session.UserText("write a note")), "testdata/auto.txtar", &flowtest.Options{Workflows: r.All()})
 }
@@ -228,10 +200,7 @@ func TestAutoSurvivesCrashes(t *testing.T) {
 func TestAutoKeepsItsCandidates(t *testing.T) {
 	r, offers := fleet(t)
 	var asked atomic.Int64
-	in, err := readAuto(json.RawMessage(`"write a note"`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(readAuto(json.RawMessage(`"write a note"`)))(t)
 	w := &auto{in: in, offers: func(ctx context.Context, _ ...string) ([]wire.Workflow, error) {
 		all, err := offers(ctx)
 		for i := range asked.Add(1) {
@@ -239,10 +208,7 @@ func TestAutoKeepsItsCandidates(t *testing.T) {
 		}
 		return all, err
 	}}
-	s, err := (&inprocess.Runtime{Runtime: engine.Runtime{Models: model(t, "testdata/auto.txtar"), Workflows: r}}).Run(t.Context(), w, session.Session{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get((&inprocess.Runtime{Runtime: engine.Runtime{Models: model(t, "testdata/auto.txtar"), Workflows: r}}).Run(t.Context(), w, session.Session{}))(t)
 	if got := s.Text(); got != "The draft is fine." {
 		t.Errorf("the session ends with %q", got)
 	}
@@ -269,10 +235,7 @@ func TestFanOutMerges(t *testing.T) {
 		{"nested", `{"prompt":"go","branches":[{"name":"a","workflow":"fanout","input":{"branches":[{"name":"x","workflow":"write"},{"name":"y","workflow":"review"}],"merge":"pick","pick":"y"}},{"name":"b","workflow":"write"}]}`, []string{"go", "The draft is fine.", "A draft of the note."}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, err := play(t, r, "testdata/fanout.txtar", FanOut, tt.input)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(play(t, r, "testdata/fanout.txtar", FanOut, tt.input))(t)
 			if got := texts(s); !slices.Equal(got, tt.want) {
 				t.Errorf("the session says %q, want %q", got, tt.want)
 			}
@@ -284,10 +247,7 @@ func TestFanOutSurvivesCrashes(t *testing.T) {
 	r, _ := fleet(t)
 	for _, merge := range []string{`"best","judge":{"prompt":"You judge."}`, `"summarise"`} {
 		flowtest.CrashEverywhere(t, func() flow.Workflow {
-			w, err := build(r, FanOut, `{"branches":[{"name":"a","workflow":"write"},{"name":"b","workflow":"review"}],"merge":`+merge+`}`)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must.Get(build(r, FanOut, `{"branches":[{"name":"a","workflow":"write"},{"name":"b","workflow":"review"}],"merge":`+merge+`}`))(t)
 			return w
 		}, session.New(session.UserText("go")), "testdata/fanout.txtar", &flowtest.Options{Workflows: r.All()})
 	}
@@ -295,10 +255,7 @@ func TestFanOutSurvivesCrashes(t *testing.T) {
 
 func TestFanOutOf256(t *testing.T) {
 	r, _ := fleet(t)
-	s, err := play(t, r, "testdata/fanout.txtar", FanOut, `{"prompt":"go","branches":[{"name":"a","workflow":"write","count":256}]}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(play(t, r, "testdata/fanout.txtar", FanOut, `{"prompt":"go","branches":[{"name":"a","workflow":"write","count":256}]}`))(t)
 	if s.Len() != 257 {
 		t.Errorf("the session has %d chunks", s.Len())
 	}
@@ -308,9 +265,7 @@ func TestFanOutOf256(t *testing.T) {
 // failure that names them.
 func TestFanOutWithoutEnough(t *testing.T) {
 	r, _ := fleet(t)
-	if err := r.Register(flow.Registration{Name: "loop", New: func() flow.Workflow { return flow.Remote{Workflow: "loop"} }}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Register(flow.Registration{Name: "loop", New: func() flow.Workflow { return flow.Remote{Workflow: "loop"} }}))
 	for input, want := range map[string]string{
 		`{"prompt":"go","branches":[{"name":"a","workflow":"loop"}]}`:                                                                          "loop -> loop -> … -> loop -> loop), at most 32 may; end the loop",
 		`{"prompt":"go","branches":[{"name":"a","workflow":"broken"},{"name":"b","workflow":"broken"}]}`:                                       "0 of 2 branches succeeded, 1 are needed: a has failed: it is broken",
@@ -386,17 +341,11 @@ func TestCandidates(t *testing.T) {
 		all = append(all, wire.Workflow{Name: fmt.Sprintf("w%03d", i), Pool: "p", Description: strings.Repeat("Sorts invoices of customers. ", 40)})
 	}
 	all = append(all, wire.Workflow{Name: "zebra", Pool: "p", Description: "Paints stripes\non horses."}, wire.Workflow{Name: "auto", Pool: "p"}, wire.Workflow{Name: "zebra", Pool: "q"})
-	m, err := candidates(t.Context(), func(context.Context, ...string) ([]wire.Workflow, error) { return all, nil }, &AutoInput{}, "please paint some stripes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(candidates(t.Context(), func(context.Context, ...string) ([]wire.Workflow, error) { return all, nil }, &AutoInput{}, "please paint some stripes"))(t)
 	if m.Offered != 1001 || len(m.Candidates) != maxCandidates {
 		t.Errorf("%d of %d are candidates", len(m.Candidates), m.Offered)
 	}
-	data, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(m))(t)
 	if len(data) > 24<<10 {
 		t.Errorf("the candidates have %d bytes", len(data))
 	}

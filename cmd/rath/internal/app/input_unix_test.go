@@ -9,14 +9,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestReadInputOfPipe: a pipe that no process writes to is refused at once, like a device.
 func TestReadInputOfPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(pipe, 0o600))
 	for _, name := range []string{pipe, "/dev/zero", t.TempDir()} {
 		said := make(chan error, 1)
 		go func() { _, err := (&App{}).ReadInput(name, 10); said <- err }()

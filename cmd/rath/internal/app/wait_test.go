@@ -9,14 +9,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestUntil reads what comes, to its end, and is not held by input that does not come.
 func TestUntil(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, w := must.Pair(os.Pipe())(t)
 	defer r.Close()
 	defer w.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -25,9 +24,7 @@ func TestUntil(t *testing.T) {
 	if !ends {
 		t.Fatal("reads of a pipe do not end")
 	}
-	if _, err := w.WriteString("one"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.WriteString("one"))(t)
 	buf := make([]byte, 8)
 	if n, err := in.Read(buf); err != nil || string(buf[:n]) != "one" {
 		t.Fatalf("%q, %v", buf[:n], err)
@@ -46,9 +43,7 @@ func TestUntil(t *testing.T) {
 	// The end of a file is one, and another reader is left alone.
 	file, release, _ := Until(t.Context(), r)
 	defer release()
-	if _, err := w.WriteString("two"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.WriteString("two"))(t)
 	w.Close()
 	if all, err := io.ReadAll(file); err != nil || string(all) != "two" {
 		t.Errorf("%q, %v", all, err)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestLastLines: what a node logged last is told so that its beginning, which is all that a
@@ -18,9 +20,7 @@ func TestLastLines(t *testing.T) {
 		"a program may print\n{\"level\":\"of its own\"}\n{\"time\":\n": {"a program may print", `{"level":"of its own"}`, `{"time":`},
 		"before\npanic: boom\n\ngoroutine 1\n":                          {"panic: boom", "goroutine 1"},
 	} {
-		if err := os.WriteFile(m.Log, []byte(log), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(m.Log, []byte(log), 0o600))
 		if got := m.Lines(); !slices.Equal(got, want) {
 			t.Errorf("%s: it says %q, want %q", log, got, want)
 		}
@@ -42,9 +42,7 @@ func TestWords(t *testing.T) {
 		"words\n" + logged("10", "a") + logged("12", "b"):                           "INFO b",
 		"panic: boom\n\ngoroutine 1\n" + logged("10", "a"):                          "panic: boom",
 	} {
-		if err := os.WriteFile(m.Log, []byte(log), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(m.Log, []byte(log), 0o600))
 		if got := m.words(); got != want {
 			t.Errorf("%s: the words are %q, want %q", log, got, want)
 		}
@@ -58,9 +56,7 @@ func TestWordsOfAStart(t *testing.T) {
 	m := &Member{Log: filepath.Join(t.TempDir(), "log"), from: int64(len(before)), done: make(chan struct{})}
 	m.to = m.from + int64(len("its words\n"))
 	close(m.done)
-	if err := os.WriteFile(m.Log, []byte(before+"its words\n"+after), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(m.Log, []byte(before+"its words\n"+after), 0o600))
 	if got := m.words(); got != "its words" {
 		t.Errorf("the words are %q", got)
 	}

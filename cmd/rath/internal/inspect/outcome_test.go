@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	llmscripted "github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
@@ -23,7 +24,7 @@ import (
 // not how it ended.
 func TestLongCommandShowsHowItEnded(t *testing.T) {
 	shell, _ := tool.ByName(tool.RunShellCommand)
-	script, err := llmscripted.Parse("model", []byte(`
+	script := must.Get(llmscripted.Parse("model", []byte(`
 -- runs --
 not result: run_shell_command
 call: run_shell_command {"cmd":"echo first`+strings.Repeat("a", 120)+`; exit 3"}
@@ -32,28 +33,16 @@ call: run_shell_command {"cmd":"echo second`+strings.Repeat("a", 120)+`; exit 4"
 -- done --
 
 done
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	model, err := llmscripted.New(script, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
+	model := must.Get(llmscripted.New(script, nil))(t)
 	var log commitlog.Memory
 	r := &inprocess.Runner{
 		Log: &log, Blobs: blob.NewMemory(), Dir: t.TempDir(), Models: model, Model: "m",
 		Sandboxes: map[string]sandbox.Backend{"local": scripted.New(&scripted.Options{Name: "local"})}, Unsafe: true,
 	}
-	s, err := r.Run(t.Context(), &flow.Agent{Name: "agent", Tools: []tool.Tool{shell}}, session.New(session.UserText("go")).To("local", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(r.Run(t.Context(), &flow.Agent{Name: "agent", Tools: []tool.Tool{shell}}, session.New(session.UserText("go")).To("local", "")))(t)
 	g := graphIn(t, &log)
-	tree, err := g.Tree(s.Key(), &lineage.TreeOptions{Width: 80})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := must.Get(g.Tree(s.Key(), &lineage.TreeOptions{Width: 80}))(t)
 
 	var text strings.Builder
 	w := term.New(&text, nil)

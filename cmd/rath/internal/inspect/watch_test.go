@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -25,9 +26,7 @@ func TestWatchedLines(t *testing.T) {
 	draw := func(want ...string) {
 		t.Helper()
 		out.Reset()
-		if err := redraw(a, runs, names, nil, shown); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, redraw(a, runs, names, nil, shown))
 		var got []string
 		for l := range strings.Lines(out.String()) {
 			_, rest, _ := strings.Cut(l, "  ")

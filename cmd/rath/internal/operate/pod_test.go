@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestCheckPod gives the pod limits of both versions of control groups.
@@ -27,12 +29,8 @@ func TestCheckPod(t *testing.T) {
 			root := t.TempDir()
 			if tc.file != "" {
 				file := filepath.Join(root, "sys/fs/cgroup", tc.file)
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, []byte(tc.text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
+				must.Do(t, os.WriteFile(file, []byte(tc.text), 0o600))
 			}
 			if tc.goLimit > 0 {
 				before := debug.SetMemoryLimit(tc.goLimit)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -24,9 +25,7 @@ func TestPermissionConfig(t *testing.T) {
 			t.Errorf("nobody logs in as %s", user)
 		}
 	}
-	if err := natstest.CheckConfig(text); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, natstest.CheckConfig(text))
 	if err := natstest.CheckConfig(strings.ReplaceAll(text, "$NODE_PASSWORD", "$NO_SUCH_PASSWORD")); err == nil {
 		t.Error("a password that is nowhere is accepted")
 	}

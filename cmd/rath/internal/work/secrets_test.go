@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -20,22 +21,13 @@ func TestSecretsIn(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		must.Do(t, os.WriteFile(file, []byte("x"), 0o600))
 		b := blob.NewMemory()
-		in, err := workspace.Import(t.Context(), b, dir, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must.Get(workspace.Import(t.Context(), b, dir, nil))(t)
 		var stderr bytes.Buffer
 		a := app.New("rath", strings.NewReader(""), &bytes.Buffer{}, &stderr, func(string) string { return "" })
-		if err := secretsIn(t.Context(), a, b, dir, in.Head); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, secretsIn(t.Context(), a, b, dir, in.Head))
 		if got := strings.Contains(stderr.String(), name); got != want {
 			t.Errorf("%s: %q", name, stderr.String())
 		}

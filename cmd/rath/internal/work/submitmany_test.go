@@ -9,15 +9,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // TestSilentInput: `submit --tasks -` that is interrupted while nothing comes ends, and so
 // does what reads its input.
 func TestSilentInput(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, w := must.Pair(os.Pipe())(t)
 	defer r.Close()
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -187,7 +187,8 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 		w.wreck()
 		return
 	}
-	if err := w.load.finish(finish); err != nil {
+	err := w.finish(finish)
+	if err != nil {
 		w.fail("%v after everything was healed: %v", settle, err)
 		return
 	}
@@ -202,6 +203,28 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	w.transcripts(finish)
 	w.audit(finish)
 	w.observed(finish)
+}
+
+// finish waits until every acknowledged task has its result, and starts again the
+// processes that tasks end, as a service manager does.
+func (w *world) finish(ctx context.Context) error {
+	supervised, stop := context.WithCancel(ctx)
+	var manager sync.WaitGroup
+	defer manager.Wait()
+	defer stop()
+	manager.Go(func() {
+		every(supervised, 100*time.Millisecond, func() {
+			for _, p := range w.f.All() {
+				if p.Running() {
+					continue
+				}
+				if err := p.Start(); err != nil {
+					w.fail("%v", err)
+				}
+			}
+		})
+	})
+	return w.load.finish(ctx)
 }
 
 // busy lets clients work until ctx ends, and people answer them.

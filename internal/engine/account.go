@@ -11,7 +11,7 @@ type account struct {
 	journal.Account
 	branches   journal.Reservations // what Account holds for them
 	lost       session.Usage        // the part of what was spent that is estimated, see journal.StepCompleted
-	unrecorded session.Usage        // the part of it that no event says yet
+	unrecorded session.Usage        // the part of what was spent that is in no event yet
 	killed     int                  // former attempts that may have been killed in a model call, not booked yet
 }
 
@@ -63,7 +63,7 @@ func (a *account) gather(at run.Path, counted []session.ID, signals []journal.Si
 // not be committed, what its call used counts all the same.
 func (a *account) recorded(lost, used session.Usage, err error) {
 	if err != nil {
-		a.Spent = a.Spent.Add(used)
+		a.Spent, a.unrecorded = a.Spent.Add(used), a.unrecorded.Add(used)
 		return
 	}
 	a.killed, a.unrecorded = 0, a.unrecorded.Sub(lost)

@@ -162,7 +162,7 @@ func (x *ending) ended(ctx context.Context, s session.Session, e journal.Ended, 
 		}
 	}
 	ex.mu.Lock()
-	e.Usage, e.Lost, e.Steps = ex.account.Spent, ex.account.lost, ex.account.Steps
+	e.Usage, e.Lost, e.Unrecorded, e.Steps = ex.account.Spent, ex.account.lost, ex.account.unrecorded, ex.account.Steps
 	ex.mu.Unlock()
 	ev, err := journal.NewEvent(journal.KindEnded, e)
 	if err != nil {

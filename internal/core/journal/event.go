@@ -194,12 +194,15 @@ type Ended struct {
 	Run      run.ID        `json:"run"`
 	// Settle is the home of the run if Usage lacks the steps in the logs of Children: the
 	// run ended without its execution, and their ends report to that log. See Settled.
-	Settle   session.ID      `json:"settle,omitempty"`
-	State    run.State       `json:"state"`
-	Steps    int64           `json:"steps,omitempty"` // of the run and its branches, as Usage counts them
-	Usage    session.Usage   `json:"usage,omitzero"`
-	Version  session.Version `json:"version,omitempty"` // of the session after it
-	Workflow string          `json:"workflow"`
+	Settle session.ID `json:"settle,omitempty"`
+	State  run.State  `json:"state"`
+	Steps  int64      `json:"steps,omitempty"` // of the run and its branches, as Usage counts them
+	// Unrecorded is the part of Usage of model calls whose steps were not recorded,
+	// because the end of the run came before.
+	Unrecorded session.Usage   `json:"unrecorded,omitzero"`
+	Usage      session.Usage   `json:"usage,omitzero"`
+	Version    session.Version `json:"version,omitempty"` // of the session after it
+	Workflow   string          `json:"workflow"`
 }
 
 // MaxOutput is how many bytes of the last assistant text a result carries.

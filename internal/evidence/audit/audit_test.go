@@ -397,7 +397,7 @@ func TestViolations(t *testing.T) {
 			set("s1", 2, "step.done", "usage", object{"calls": 1, "input": 2000}), set("s2", 2, "step.done", "usage", object{"calls": 1, "input": 2000}))},
 		{"a branch that was given up spent for nothing", audit.Budgets, "at most 3000 tokens for the run and its 3 branches", both(
 			calls("p1", 6, "f1", "2", 27), calls("p4", 2, "p4", "1.c", 8))},
-		{"what a branch told late is not in the usage", audit.Budgets, "a usage of at least what its steps and the reports of its branches say", set("p1", 8, "run.ended", "usage", object{"calls": 1, "input": 100, "output": 20})},
+		{"what a branch told late is not in the usage", audit.Budgets, "a usage of at least what its steps, the reports of its branches and its unrecorded calls say", set("p1", 8, "run.ended", "usage", object{"calls": 1, "input": 100, "output": 20})},
 		{"more is estimated than was used", audit.Budgets, "what is estimated to be a part of the usage", set("s1", 9, "run.ended", "lost", object{"input": 900})},
 		{"what a step used is not in the usage", audit.Budgets, "a usage of at least what its steps", set("s1", 9, "run.ended", "usage", object{"calls": 1})},
 		{"what a branch told is not in the steps", audit.Budgets, "at least the 7 steps that its branches told", at("p1", 3, func(e *envelope) {

@@ -112,9 +112,9 @@ func (a *audit) finishBudget(g *runState) {
 		a.check(Budgets, g.end.usage.covers(g.end.lost), func() Violation {
 			return g.home.says(g.end.commit, g.id, fmt.Sprintf("what is estimated to be a part of the usage, %+v", g.end.usage), fmt.Sprintf("%+v", g.end.lost))
 		})
-		used := g.steps.plus(g.reported)
+		used := g.steps.plus(g.reported).plus(g.end.unrecorded)
 		a.check(Budgets, g.end.usage.covers(used), func() Violation {
-			return g.home.says(g.end.commit, g.id, fmt.Sprintf("a usage of at least what its steps and the reports of its branches say, %+v", used), fmt.Sprintf("%+v", g.end.usage))
+			return g.home.says(g.end.commit, g.id, fmt.Sprintf("a usage of at least what its steps, the reports of its branches and its unrecorded calls say, %+v", used), fmt.Sprintf("%+v", g.end.usage))
 		})
 		a.check(Budgets, g.end.steps >= g.told, func() Violation {
 			return g.home.says(g.end.commit, g.id, fmt.Sprintf("at least the %d steps that its branches told", g.told), fmt.Sprintf("%d", g.end.steps))

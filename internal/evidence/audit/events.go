@@ -300,25 +300,26 @@ type rebudgetedData struct {
 }
 
 type endedData struct {
-	Attempt  uint64      `json:"attempt"`
-	Branches []string    `json:"branches"`
-	Children []string    `json:"children"`
-	Code     string      `json:"code"`
-	Error    string      `json:"error"`
-	Finish   string      `json:"finish"`
-	Word     string      `json:"finish_word"`
-	Head     string      `json:"head"`
-	Lost     usage       `json:"lost"`
-	Output   string      `json:"output"`
-	Parent   *parentData `json:"parent"`
-	Result   *link       `json:"result"`
-	Run      string      `json:"run"`
-	Settle   string      `json:"settle"`
-	State    string      `json:"state"`
-	Steps    int64       `json:"steps"`
-	Usage    usage       `json:"usage"`
-	Version  uint64      `json:"version"`
-	Workflow string      `json:"workflow"`
+	Attempt    uint64      `json:"attempt"`
+	Branches   []string    `json:"branches"`
+	Children   []string    `json:"children"`
+	Code       string      `json:"code"`
+	Error      string      `json:"error"`
+	Finish     string      `json:"finish"`
+	Word       string      `json:"finish_word"`
+	Head       string      `json:"head"`
+	Lost       usage       `json:"lost"`
+	Output     string      `json:"output"`
+	Parent     *parentData `json:"parent"`
+	Result     *link       `json:"result"`
+	Run        string      `json:"run"`
+	Settle     string      `json:"settle"`
+	State      string      `json:"state"`
+	Steps      int64       `json:"steps"`
+	Unrecorded usage       `json:"unrecorded"`
+	Usage      usage       `json:"usage"`
+	Version    uint64      `json:"version"`
+	Workflow   string      `json:"workflow"`
 }
 
 // spending is the usage of a run, or of a part of it.

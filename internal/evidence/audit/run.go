@@ -96,25 +96,26 @@ type runState struct {
 
 // endMark is how a run ended.
 type endMark struct {
-	attempt  uint64
-	code     string
-	finish   [2]string // of the last answer of a model, and the server's word for it
-	commit   uint64
-	hash     mark
-	head     string // of the files, as run.ended says
-	told     bool   // whether run.ended says the version
-	output   string // digest
-	error    string // digest
-	result   *link
-	state    string
-	time     int64
-	usage    usage
-	steps    int64
-	lost     usage    // the part of it that is estimated
-	total    spending // what the log says of it since, see settled
-	settled  uint64   // how often
-	version  uint64
-	workflow string
+	attempt    uint64
+	code       string
+	finish     [2]string // of the last answer of a model, and the server's word for it
+	commit     uint64
+	hash       mark
+	head       string // of the files, as run.ended says
+	told       bool   // whether run.ended says the version
+	output     string // digest
+	error      string // digest
+	result     *link
+	state      string
+	time       int64
+	usage      usage
+	steps      int64
+	lost       usage    // the part of it that is estimated
+	unrecorded usage    // the part of it of calls that no step records
+	total      spending // what the log says of it since, see settled
+	settled    uint64   // how often
+	version    uint64
+	workflow   string
 }
 
 // pathMark is a recorded step, for finding one that two logs record.
@@ -375,7 +376,7 @@ func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 		f.a.check(Results, d.Head == f.l.head, f.says(d.Run, "files "+short(f.l.head)+", those of the session", "run.ended with files "+short(d.Head)))
 	}
 	end := &endMark{
-		attempt: d.Attempt, code: d.Code, finish: [2]string{d.Finish, d.Word}, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage, steps: d.Steps, lost: d.Lost,
+		attempt: d.Attempt, code: d.Code, finish: [2]string{d.Finish, d.Word}, commit: f.c.seq, hash: f.l.marks[len(f.l.marks)-1].hash, state: d.State, time: e.time, usage: d.Usage, steps: d.Steps, lost: d.Lost, unrecorded: d.Unrecorded,
 		head: d.Head, told: d.Version > 0,
 		version: f.l.version, total: spending{d.Lost, d.Steps, d.Usage}, result: d.Result, output: digestOf(d.Output), error: digestOf(d.Error), workflow: d.Workflow,
 	}

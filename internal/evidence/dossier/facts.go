@@ -66,9 +66,9 @@ type Facts struct {
 type Numbers struct {
 	Sessions   int64 // that the run wrote to
 	Commits    int64 // that concern it
-	ModelCalls int64 // recorded
+	ModelCalls int64
 	ToolCalls  int64 // recorded
-	Tokens     int64 // input and output of the recorded model calls
+	Tokens     int64 // input and output of the model calls
 	MicroUSD   int64 // what the models' servers asked for them; 0 where they state no price
 }
 

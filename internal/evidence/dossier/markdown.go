@@ -142,7 +142,7 @@ func (m *marker) spent() {
 	}
 	m.put("## Where the time, the tokens and the money went\n\n| agent | model or tool | calls | failed | time | tokens in | tokens out | USD |\n|---|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, s := range m.f.Spent {
-		m.put("| %s | %s | %s | %s | %s | %s | %s | %s |\n", cmp.Or(cell(s.Agent), "workflow"), cmp.Or(cell(s.Tool), cell(s.Model), "no answer"), lineage.Thousands(s.Calls),
+		m.put("| %s | %s | %s | %s | %s | %s | %s | %s |\n", cmp.Or(cell(s.Agent), "workflow"), cell(s.On()), lineage.Thousands(s.Calls),
 			lineage.Thousands(s.Failed), lasted(s.Elapsed), lineage.Thousands(s.Usage.Input), lineage.Thousands(s.Usage.Output), cost(s.Usage.MicroUSD))
 	}
 	if m.f.Waited > 0 {

@@ -165,6 +165,7 @@ func (l *ledger) bills() map[run.ID]*bill {
 				if v.Workflow != "" {
 					of(v.Run).end = &v
 				}
+				of(v.Run).own.Usage = of(v.Run).own.Usage.Add(v.Unrecorded)
 			case journal.Settled:
 				if v.N > 0 {
 					of(v.Run).last = &v

@@ -234,6 +234,9 @@ func (t *timeline) ended(e journal.Fact, p journal.Ended) {
 	if b := t.branch(p.Run); b != nil {
 		b.Tokens = p.Usage.Tokens()
 	}
+	f.Numbers.Tokens += p.Unrecorded.Tokens()
+	f.Numbers.MicroUSD += p.Unrecorded.MicroUSD
+	f.Numbers.ModelCalls += p.Unrecorded.Calls
 	text := "run " + strings.ReplaceAll(string(p.State), "_", " ")
 	if p.Error != "" {
 		text += ": " + p.Error

@@ -140,7 +140,7 @@ func (r *Record) ended(v journal.Ended) {
 		r.Summary = "run lets the session go: " + strings.ReplaceAll(string(v.State), "_", " ")
 		return
 	}
-	r.Kind = Ended
+	r.Kind, r.Unrecorded = Ended, v.Unrecorded
 	if v.Result != nil {
 		r.Result = new(refOf(*v.Result))
 	}

@@ -174,6 +174,7 @@ func (o *object) record(r, of *Record) {
 	}
 	o.signed("time", r.Time)
 	o.text("tool", r.Tool)
+	o.usage("unrecorded", r.Unrecorded)
 	o.usage("usage", r.Usage)
 	o.positive("version", uint64(r.Version))
 	o.text("via", r.Via)

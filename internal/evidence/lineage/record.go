@@ -148,7 +148,10 @@ type Record struct {
 	Tenant  session.Tenant `json:"tenant"`
 	Time    int64          `json:"time"` // Unix milliseconds
 	Tool    string         `json:"tool,omitempty"`
-	Usage   session.Usage  `json:"usage,omitzero"`
+	// Unrecorded is the part of the Usage of a run that ended of model calls whose steps
+	// were not recorded, because the end came before.
+	Unrecorded session.Usage `json:"unrecorded,omitzero"`
+	Usage      session.Usage `json:"usage,omitzero"`
 	// Version of the session right after the record's event, if the commit alone
 	// says it: only the one that opens a session does. A Graph that holds the
 	// session's records from the first on knows it for all.

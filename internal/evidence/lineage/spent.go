@@ -14,16 +14,27 @@ import (
 // Spent is what the calls of one agent to one model, or to one tool, took together.
 // Calls of branches overlap, so that the sum of Elapsed may exceed the run's time.
 type Spent struct {
-	Agent   string        `json:"agent,omitempty"` // "" is the workflow
-	Model   string        `json:"model,omitempty"` // "" of tool calls, and where no answer came
-	Tool    string        `json:"tool,omitempty"`  // "" of model calls
-	Calls   int64         `json:"calls"`
-	Failed  int64         `json:"failed,omitempty"`
-	Elapsed time.Duration `json:"elapsed_ns"`
-	Usage   session.Usage `json:"usage"`
+	Agent string `json:"agent,omitempty"` // "" is the workflow
+	Model string `json:"model,omitempty"` // "" of tool calls, and where no answer came
+	Tool  string `json:"tool,omitempty"`  // "" of model calls
+	// Unrecorded reports that the calls have no steps, because the run ended before they
+	// were recorded. Agent, Model and Elapsed are then not known.
+	Unrecorded bool          `json:"unrecorded,omitempty"`
+	Calls      int64         `json:"calls"`
+	Failed     int64         `json:"failed,omitempty"`
+	Elapsed    time.Duration `json:"elapsed_ns"`
+	Usage      session.Usage `json:"usage"`
 	// Cost are the ways in which the money in Usage is known, such as "priced 2026-11-01",
 	// "stated" and "free".
 	Cost []string `json:"cost,omitempty"`
+}
+
+// On returns the tool or the model of the calls, for people.
+func (s *Spent) On() string {
+	if s.Unrecorded {
+		return "cut by the end"
+	}
+	return cmp.Or(s.Tool, s.Model, "no answer")
 }
 
 // CostText says how money is known, for people; "" if nothing says it.
@@ -54,7 +65,8 @@ func HitRate(u session.Usage) string {
 }
 
 // SpentOn returns what the calls of a run and of its branches took: by agent in the
-// order of their first calls, and of each agent the models before the tools.
+// order of their first calls, and of each agent the models before the tools. Calls that
+// no step records are the last.
 func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 	var out []Spent
 	type key struct{ agent, model, tool string }
@@ -91,7 +103,25 @@ func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 	slices.SortStableFunc(out, func(a, b Spent) int {
 		return cmp.Or(cmp.Compare(rank[a.Agent], rank[b.Agent]), cmp.Compare(min(len(a.Tool), 1), min(len(b.Tool), 1)), cmp.Compare(b.Elapsed, a.Elapsed))
 	})
+	if u := g.unrecorded(t, id); u != (session.Usage{}) {
+		out = append(out, Spent{Unrecorded: true, Calls: u.Calls, Usage: u})
+	}
 	return out
+}
+
+// unrecorded returns what the ends of a run and of its branches say of calls that no
+// step records.
+func (g *Graph) unrecorded(t session.Tenant, id run.ID) (sum session.Usage) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, id := range g.withBranches(t, id) {
+		for key := range g.runs[runKey{t, id}] {
+			for _, r := range g.sessions[key].of(id) {
+				sum = sum.Add(r.Unrecorded)
+			}
+		}
+	}
+	return sum
 }
 
 // StepsOf returns the records of the steps of a run and of its branches, in the order

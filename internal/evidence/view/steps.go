@@ -216,7 +216,7 @@ func WriteSpending(w *term.Writer, s *Spending) {
 			price, headers[7] = fmt.Sprintf("%d.%06d", c.Usage.MicroUSD/1_000_000, c.Usage.MicroUSD%1_000_000), "USD"
 		}
 		rows[i] = []string{
-			term.Line(cmp.Or(c.Agent, "workflow"), 14), term.Line(cmp.Or(c.Tool, c.Model, "no answer"), 20), lineage.Thousands(c.Calls), number(c.Failed),
+			term.Line(cmp.Or(c.Agent, "workflow"), 14), term.Line(c.On(), 20), lineage.Thousands(c.Calls), number(c.Failed),
 			Took(c.Elapsed), number(c.Usage.Input), number(c.Usage.Output), price,
 		}
 	}

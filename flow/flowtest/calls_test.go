@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -21,9 +22,7 @@ import (
 func runScript(t *testing.T, script string, tools ...tool.Tool) (s session.Session, ended error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "model.txtar")
-	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(script), 0o600))
 	s = flowtest.Run(t, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		s, ended = (&flow.Agent{Name: "a", Tools: tools}).Forward(ctx, s)
 		return s, nil

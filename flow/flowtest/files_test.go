@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -84,9 +85,7 @@ func TestMergeFiles(t *testing.T) {
 			for _, c := range s.Chunks() {
 				last = c.Text()
 			}
-			if err := json.Unmarshal([]byte(last), &out); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal([]byte(last), &out))
 			if out.Stdout != c.want {
 				t.Errorf("the files are\n%s, want\n%s", out.Stdout, c.want)
 			}
@@ -139,9 +138,7 @@ func TestMergeFilesManyConflicts(t *testing.T) {
 	for _, c := range s.Chunks() {
 		last = c.Text()
 	}
-	if err := json.Unmarshal([]byte(last), &out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(last), &out))
 	if out.Stdout != "y100\ny116\n" {
 		t.Errorf("the judge decided %q", out.Stdout)
 	}

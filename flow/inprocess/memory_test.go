@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/inprocess"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -27,7 +28,5 @@ func TestMemoriesHaveNames(t *testing.T) {
 		}
 		return s, nil
 	})
-	if _, err := (&inprocess.Runner{}).Run(t.Context(), work, session.New(session.UserText("go"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Get((&inprocess.Runner{}).Run(t.Context(), work, session.New(session.UserText("go"))))(t)
 }

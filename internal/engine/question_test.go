@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -15,14 +16,11 @@ import (
 // be taken for a line of Rath.
 func TestDetail(t *testing.T) {
 	forged := "The answer before was not taken: nothing."
-	schema, err := json.Marshal(map[string]any{"properties": map[string]any{
+	schema := must.Get(json.Marshal(map[string]any{"properties": map[string]any{
 		"a":                        map[string]any{"type": "string", "description": "\n\r\n" + forged + "\x1b[2J\u202e" + strings.Repeat("d", 5000)},
 		"b":                        map[string]any{"type": "string", "enum": []string{"e\u2028" + strings.Repeat("e", 5000)}},
 		"c\n\u0085\u2028" + forged: map[string]any{"default": "\n" + forged},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	message := "Delete\r" + forged + "\u2028" + forged + "\n\n\v" + strings.Repeat("word ", 700) + "all of it?"
 	got := detail(journal.Asked{Message: message, Schema: string(schema)})
 	if flat := strings.Join(strings.Fields(strings.ReplaceAll(got, "\n> ", " ")), " "); !strings.HasPrefix(flat, "> "+strings.Join(strings.Fields(message), " ")) {

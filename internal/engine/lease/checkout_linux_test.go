@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/internal/sandbox/overlay"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 	"github.com/rathcluster/rath/session"
@@ -82,14 +83,8 @@ func eachWay(t *testing.T, f func(t *testing.T, dir string, forks *lease.Forks))
 		if errors.Is(err, overlay.ErrUnsupported) && os.Geteuid() != 0 {
 			t.Skip(err)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := lease.ClearForks(dir); err != nil {
-				t.Error(err)
-			}
-		})
+		must.Do(t, err)
+		t.Cleanup(func() { must.Report(t, lease.ClearForks(dir)) })
 		f(t, dir, forks)
 	})
 }
@@ -97,10 +92,7 @@ func eachWay(t *testing.T, f func(t *testing.T, dir string, forks *lease.Forks))
 // mountsBelow returns how many mounts lie below a directory.
 func mountsBelow(t *testing.T, dir string) (n int) {
 	t.Helper()
-	data, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("/proc/self/mounts"))(t)
 	return strings.Count(string(data), " "+dir+"/")
 }
 
@@ -143,9 +135,7 @@ func TestForksOfFiles(t *testing.T) {
 		}
 		start := t.TempDir()
 		for _, p := range []string{".github/workflows/ci.yml", ".vscode/tasks.json"} {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(start, p)), 0o755), os.WriteFile(filepath.Join(start, p), []byte("old\n"), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(start, p)), 0o755), os.WriteFile(filepath.Join(start, p), []byte("old\n"), 0o644)))
 		}
 		w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			s, err := runs(func() {}, "mkdir -p d/e; echo old > d/e/deep; echo old > d/f; echo old > top").Forward(ctx, s.To("local", start))
@@ -173,14 +163,8 @@ func TestForksOfFiles(t *testing.T) {
 			}
 			return flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.TakeOurs, nil))
 		})
-		s, err := rt.Run(t.Context(), w, session.New(session.UserText("go")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		tree, err := manifest.Load(t.Context(), store, s.Placement().Head)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(rt.Run(t.Context(), w, session.New(session.UserText("go"))))(t)
+		tree := must.Get(manifest.Load(t.Context(), store, s.Placement().Head))(t)
 		results[forks != nil] = append(results[forks != nil], tree.Digest())
 		if forks != nil && (most != len(names) || shared != len(names)+1) {
 			t.Errorf("%d directories were mounted and %d there, of %d branches", most, shared, len(names))
@@ -227,9 +211,7 @@ func TestForksWithoutMounts(t *testing.T) {
 			}
 			return flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.TakeOurs, nil))
 		}), session.New(session.UserText("go")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		data, err := workspace.Read(t.Context(), rt.Runtime.Blobs(s.Key().Tenant), s.Placement().Head, "f")
 		if err != nil || string(data) != "new\n" || most != 1 {
 			t.Errorf("f is %q, %v, with %d mounts", data, err, most)
@@ -271,9 +253,7 @@ func TestForkOfCancelledCheckout(t *testing.T) {
 		store := &stubborn{Store: mem, let: make(chan struct{}), asked: make(chan struct{})}
 		ctx, cancel := context.WithCancel(t.Context())
 		work := filepath.Join(dir, "work")
-		if err := os.Mkdir(work, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(work, 0o700))
 		first := make(chan error)
 		go func() {
 			_, _, err := forks.Open(ctx, store, "t", head, filepath.Join(work, "first"))
@@ -302,9 +282,7 @@ func TestForkOfCancelledCheckout(t *testing.T) {
 		if left, err := os.ReadDir(filepath.Join(dir, "forks")); err != nil || len(left) != 4 {
 			t.Errorf("two forks of two tenants have %v, %v", left, err)
 		}
-		if err := remove(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, remove())
 		if left, err := os.ReadDir(filepath.Join(dir, "forks")); err != nil || len(left) != 2 {
 			t.Errorf("the fork that is left has %v, %v", left, err)
 		}
@@ -317,14 +295,9 @@ func headOf(t testing.TB, b blob.Store, files map[string]string) blob.Digest {
 	dir := t.TempDir()
 	for name, text := range files {
 		p := filepath.Join(dir, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644)))
 	}
-	head, err := workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	head := must.Get(workspace.Snapshot(t.Context(), b, dir, blob.Digest{}, workspace.Limits{}))(t)
 	return head
 }
 
@@ -347,37 +320,26 @@ func BenchmarkFork(b *testing.B) {
 	}
 	head := headOf(b, store, all)
 	_, remove, err := forks.Open(b.Context(), store, "t", head, filepath.Join(dir, "first"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	fork, copied, ended, unread := time.Hour, time.Hour, time.Hour, time.Hour
 	for b.Loop() {
 		began := time.Now()
-		take, remove, err := forks.Open(b.Context(), store, "t", head, filepath.Join(dir, "fork"))
-		if err != nil {
-			b.Fatal(err)
-		}
+		take, remove := must.Pair(forks.Open(b.Context(), store, "t", head, filepath.Join(dir, "fork")))(b)
 		fork, began = min(fork, time.Since(began)), time.Now()
 		if now, _, err := take(b.Context(), head, workspace.Limits{}, nil); err != nil || now != head {
 			b.Fatalf("the fork holds %s, %v", now.Short(), err)
 		}
 		unread, began = min(unread, time.Since(began)), time.Now()
-		if err := remove(); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, remove())
 		ended, began = min(ended, time.Since(began)), time.Now()
 		to := filepath.Join(dir, "copy")
 		if out, err := exec.Command("cp", "-a", filepath.Join(dir, "first"), to).CombinedOutput(); err != nil {
 			b.Fatalf("%v: %s", err, out)
 		}
 		copied = min(copied, time.Since(began))
-		if err := os.RemoveAll(to); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, os.RemoveAll(to))
 	}
-	if err := remove(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, remove())
 	b.ReportMetric(float64(copied.Microseconds())/1000, "ms-copy")
 	b.ReportMetric(float64(fork.Microseconds())/1000, "ms-fork")
 	b.ReportMetric(float64(ended.Microseconds())/1000, "ms-end")

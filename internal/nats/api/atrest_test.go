@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/session"
 )
@@ -101,17 +102,13 @@ func TestIdleNode(t *testing.T) {
 			return "others"
 		}
 		for _, subject := range []string{"rath.>", "$JS.API.>", "$KV.>"} {
-			if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
+			must.Get(nc.Subscribe(subject, func(m *nats.Msg) {
 				mu.Lock()
 				defer mu.Unlock()
 				counts[kind(m.Subject)]++
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 		}
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, nc.Flush())
 		sentBefore, gotBefore := n.conn.Traffic()
 		time.Sleep(time.Minute)
 		synctest.Wait()

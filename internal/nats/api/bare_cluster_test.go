@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -29,17 +30,9 @@ type bareCluster struct {
 // startBare measures until the test ends.
 func startBare(ctx context.Context, t *testing.T, cluster *natstest.Cluster) *bareCluster {
 	t.Helper()
-	nc, err := nats.Connect(cluster.URLs(0), nats.MaxReconnects(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "BARE", Subjects: []string{"bare"}, Replicas: 3, MaxMsgs: 64}); err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(cluster.URLs(0), nats.MaxReconnects(-1)))(t)
+	js := must.Get(jetstream.New(nc))(t)
+	must.Get(js.CreateStream(ctx, jetstream.StreamConfig{Name: "BARE", Subjects: []string{"bare"}, Replicas: 3, MaxMsgs: 64}))(t)
 	ctx, cancel := context.WithCancel(ctx)
 	b := &bareCluster{began: time.Now()}
 	var work sync.WaitGroup

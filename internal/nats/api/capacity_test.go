@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/run"
@@ -70,15 +71,10 @@ func (f *filler) store(tenant session.Tenant, runs int) {
 func (f *filler) limit(percent uint64) {
 	f.t.Helper()
 	for p := range f.n.conn.Streams.Partitions() {
-		s, err := f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Streams.Generation(), p))
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		s := must.Get(f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Streams.Generation(), p)))(f.t)
 		cfg := s.CachedInfo().Config
 		cfg.MaxBytes = int64(s.CachedInfo().State.Bytes * 100 / percent)
-		if _, err := f.js.UpdateStream(f.t.Context(), cfg); err != nil {
-			f.t.Fatal(err)
-		}
+		must.Get(f.js.UpdateStream(f.t.Context(), cfg))(f.t)
 	}
 	time.Sleep(5 * time.Second)
 }
@@ -87,10 +83,7 @@ func (f *filler) limit(percent uint64) {
 func (f *filler) commits() (n uint64) {
 	f.t.Helper()
 	for p := range f.n.conn.Streams.Partitions() {
-		s, err := f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Streams.Generation(), p))
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		s := must.Get(f.js.Stream(f.t.Context(), streams.EventStream(f.n.conn.Streams.Generation(), p)))(f.t)
 		n += s.CachedInfo().State.Msgs
 	}
 	return n
@@ -111,15 +104,11 @@ func TestNeededStreamsFillUp(t *testing.T) {
 				submit(t, nc, "hold", `{"id":"open"}`)
 				time.Sleep(time.Second)
 				s, err := js.Stream(t.Context(), name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				cfg := s.CachedInfo().Config
 				usual := cfg.MaxBytes
 				if s.CachedInfo().State.Bytes < 1000 { // blobs: texts are in the log
-					if _, err := js.Publish(t.Context(), strings.TrimSuffix(cfg.Subjects[0], ">")+"default.x", make([]byte, 10_000)); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(js.Publish(t.Context(), strings.TrimSuffix(cfg.Subjects[0], ">")+"default.x", make([]byte, 10_000)))(t)
 					if s, err = js.Stream(t.Context(), name); err != nil {
 						t.Fatal(err)
 					}
@@ -175,9 +164,7 @@ func TestStreamsFillUp(t *testing.T) {
 		f.limit(87)
 		had := f.commits()
 		told, err := nc.SubscribeSync("rath.run.default.new.event")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		submit(t, nc, "agent", `{"id":"new","input":"x"}`)
 		late := time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339)
 		submit(t, nc, "agent", fmt.Sprintf(`{"id":"late","input":"x","deadline":%q}`, late))
@@ -273,9 +260,7 @@ func TestGreedyTenant(t *testing.T) {
 func limitTo(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig, most int64) {
 	t.Helper()
 	cfg.MaxBytes = most
-	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(js.UpdateStream(t.Context(), cfg))(t)
 	time.Sleep(5 * time.Second)
 }
 
@@ -296,13 +281,8 @@ func TestBlobsFull(t *testing.T) {
 		nc, js := operatorOf(t, srv)
 		submit(t, nc, "large", `{"id":"open"}`)
 		<-reached
-		if _, err := js.Publish(t.Context(), "rath.blob.default.x", make([]byte, 100_000)); err != nil {
-			t.Fatal(err)
-		}
-		s, err := js.Stream(t.Context(), streams.StreamBlob)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Get(js.Publish(t.Context(), "rath.blob.default.x", make([]byte, 100_000)))(t)
+		s := must.Get(js.Stream(t.Context(), streams.StreamBlob))(t)
 		cfg := s.CachedInfo().Config
 		usual := cfg.MaxBytes
 		limit := func(most int64) { limitTo(t, js, cfg, most) }

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -39,22 +40,17 @@ func TestAnotherTasksResult(t *testing.T) {
 				}})
 				first, _ := visitor(t, srv)
 				ctx := t.Context()
-				if _, err := first.Submit(ctx, "hold", messages.Task{ID: "r1", Input: text("one")}); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(first.Submit(ctx, "hold", messages.Task{ID: "r1", Input: text("one")}))(t)
 				var link atomic.Pointer[net.Conn]
 				var away atomic.Bool
-				second, err := client.Connect(ctx, "", &client.Options{Dialer: func() (net.Conn, error) {
+				second := must.Get(client.Connect(ctx, "", &client.Options{Dialer: func() (net.Conn, error) {
 					if away.Load() {
 						return nil, errors.New("the network is away")
 					}
 					to, err := srv.Dial()
 					link.Store(&to)
 					return to, err
-				}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}}))(t)
 				defer second.Close()
 				type end struct {
 					r   messages.Result
@@ -68,9 +64,7 @@ func TestAnotherTasksResult(t *testing.T) {
 				time.Sleep(time.Second)
 				if lost {
 					away.Store(true)
-					if err := (*link.Load()).Close(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, (*link.Load()).Close())
 					close(take)
 					time.Sleep(time.Second)
 				}
@@ -120,22 +114,15 @@ func TestAnswerOnAnotherSubject(t *testing.T) {
 		if r, err := c.Do(ctx, "agent", messages.Task{ID: "r2", Input: text("other")}, nil); err != nil || r.Err() != nil {
 			t.Fatal(r, err)
 		}
-		f, err := c.Start(ctx, "hold", messages.Task{ID: "r1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(c.Start(ctx, "hold", messages.Task{ID: "r1"}))(t)
 		for _, on := range []string{messages.OnResult, messages.OnEvent, messages.OnDelta} {
 			m := &nats.Msg{Subject: "rath.query.default.result", Reply: "rath.run.default.r1." + on, Data: []byte(`{"run":"r2"}`)}
-			if err := nc.PublishMsg(m); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, nc.PublishMsg(m))
 		}
 		time.Sleep(time.Second)
 		close(n.hold)
 		for u, err := range f.All(ctx) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if u.Result != nil && u.Result.Run != "r1" || u.Event != nil && u.Event.Run != "r1" || u.Delta != nil {
 				t.Errorf("of run r1 is told: %+v, %+v, %+v", u.Result, u.Event, u.Delta)
 			}

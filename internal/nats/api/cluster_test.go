@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/internal/wire"
@@ -24,21 +25,14 @@ func TestClusterMessageIDs(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
 	c := layer.Dial(t, streamstest.ClusterOptions(cluster, 0))
-	if err := c.Streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Streams.Provision(ctx))
 	k := sessiontest.Key("s")
-	_, subject, err := eventlog.EventSubject(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, subject := must.Pair(eventlog.EventSubject(k))(t)
 	send := func(last uint64, data string) error {
 		_, err := c.Messages.PublishExpecting(ctx, subject, last, nats.Header{nats.MsgIdHdr: {"the same"}}, []byte(data))
 		return err
 	}
-	if err := send(0, "first"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, send(0, "first"))
 	// A zombie's commit: not stored, and not acknowledged either.
 	if err := send(99, "zombie"); !errors.Is(err, conn.ErrExpectation) {
 		t.Errorf("got %v: a duplicate must not count as stored", err)
@@ -51,9 +45,7 @@ func TestClusterLineage(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)
 	c := layer.Dial(t, streamstest.ClusterOptions(cluster, 0))
-	if err := c.Streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Streams.Provision(ctx))
 	const records = 2000
 	var wg sync.WaitGroup
 	for i := range 3 {

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -102,19 +103,12 @@ func TestCloseIsBounded(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		o := streamstest.NodeOptions(srv)
 		o.DrainTimeout = 3 * time.Second
-		c, err := Connect(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(Connect(t.Context(), o))(t)
 		stuck := make(chan struct{})
 		received := make(chan struct{}, 2)
-		if _, err := c.Conn.NC.Subscribe("x", func(_ *natsMsg) { received <- struct{}{}; <-stuck }); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Conn.NC.Subscribe("x", func(_ *natsMsg) { received <- struct{}{}; <-stuck }))(t)
 		for range 2 {
-			if err := c.Conn.NC.Publish("x", nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Conn.NC.Publish("x", nil))
 		}
 		<-received
 		start := time.Now()
@@ -140,21 +134,12 @@ func TestCloseDelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		asker := layer.Dial(t, streamstest.NodeOptions(srv))
-		c, err := Connect(t.Context(), streamstest.NodeOptions(srv))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Conn.NC.Subscribe("x", func(m *natsMsg) {
+		c := must.Get(Connect(t.Context(), streamstest.NodeOptions(srv)))(t)
+		must.Get(c.Conn.NC.Subscribe("x", func(m *natsMsg) {
 			time.Sleep(time.Second)
-			if err := m.Respond([]byte("done")); err != nil {
-				t.Error(err)
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Conn.NC.Flush(); err != nil {
-			t.Fatal(err)
-		}
+			must.Report(t, m.Respond([]byte("done")))
+		}))(t)
+		must.Do(t, c.Conn.NC.Flush())
 		answers := make(chan error, 3)
 		for range cap(answers) {
 			go func() {
@@ -163,9 +148,7 @@ func TestCloseDelivers(t *testing.T) {
 			}()
 		}
 		synctest.Wait() // all three are with c
-		if err := c.Conn.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, c.Conn.Close())
 		for range cap(answers) {
 			if err := <-answers; err != nil {
 				t.Errorf("a request was lost: %v", err)
@@ -191,22 +174,16 @@ func TestReconnect(t *testing.T) {
 			return []streams.SyncState{{Server: "s", Always: !lazy, Interval: time.Minute}}, nil
 		}
 		c := layer.Dial(t, o)
-		if err := c.Streams.Provision(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Streams.Provision(ctx))
 		put := func() error {
 			_, err := c.Logs.Blobs("default").Put(ctx, strings.NewReader(time.Now().String()))
 			return err
 		}
-		if err := errors.Join(put(), put()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(put(), put()))
 		if probes != 1 {
 			t.Errorf("asked %d times on one connection, want once", probes)
 		}
-		if err := srv.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, srv.Shutdown(ctx))
 		time.Sleep(time.Minute)
 		if c.Conn.Connected() {
 			t.Error("connected to a server that is gone")
@@ -220,9 +197,7 @@ func TestReconnect(t *testing.T) {
 		}
 
 		lazy = true
-		if err := now.Load().Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, now.Load().Shutdown(ctx))
 		time.Sleep(time.Second)
 		now.Store(natstest.Start(t, opts))
 		if err := put(); !errors.Is(err, streams.ErrDurability) {

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -28,10 +29,7 @@ import (
 func mute(t *testing.T, n *node) (muted *atomic.Int32) {
 	t.Helper()
 	user, password := n.srv.Node()
-	nc, err := nats.Connect("", nats.InProcessServer(inProcess(n.srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect("", nats.InProcessServer(inProcess(n.srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox)))(t)
 	var passing sync.WaitGroup
 	t.Cleanup(func() {
 		passing.Wait()
@@ -47,24 +45,18 @@ func mute(t *testing.T, n *node) (muted *atomic.Int32) {
 				if err == nil {
 					err = m.Respond(a.Data)
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				must.Report(t, err)
 			})
 			return
 		}
 		muted.Add(1)
 		seen[string(m.Data)] = true
 		again.Reply = nc.NewInbox()
-		if err := nc.PublishMsg(again); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, nc.PublishMsg(again))
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, nc.Flush())
 	return muted
 }
 
@@ -76,15 +68,8 @@ func TestControlAgain(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		n := startNodeWith(t, srv, "node-1", &spec{slots: 1, more: []flow.Registration{question}})
 		c, _ := visitor(t, srv)
-		raw, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, Name: "visitor"}, Client: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := raw.Conn.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		raw := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, Name: "visitor"}, Client: true}))(t)
+		t.Cleanup(func() { must.Report(t, raw.Conn.Close()) })
 		muted := mute(t, n)
 		quick := func(what string, err error, began time.Time) {
 			t.Helper()
@@ -105,10 +90,7 @@ func TestControlAgain(t *testing.T) {
 		}
 		chunks := func(want ...string) {
 			t.Helper()
-			s, err := c.Session(t.Context(), "chat")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(c.Session(t.Context(), "chat"))(t)
 			var got []string
 			for _, c := range s.Chunks {
 				got = append(got, c.Text)
@@ -117,9 +99,7 @@ func TestControlAgain(t *testing.T) {
 				t.Errorf("the session says %q, want %q", got, want)
 			}
 		}
-		if _, err := c.Do(t.Context(), "agent", messages.Task{ID: "r0", Session: "chat", Input: text("hello")}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Do(t.Context(), "agent", messages.Task{ID: "r0", Session: "chat", Input: text("hello")}, nil))(t)
 		var said []string
 		for _, what := range []string{"one", "two", "three", "four"} {
 			say(what)
@@ -128,9 +108,7 @@ func TestControlAgain(t *testing.T) {
 		chunks(append([]string{"hello", "echo: hello"}, said...)...)
 
 		for _, id := range []run.ID{"r1", "r2", "r3", "r4"} {
-			if _, err := c.Submit(t.Context(), "question", messages.Task{ID: id}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Submit(t.Context(), "question", messages.Task{ID: id}))(t)
 			time.Sleep(200 * time.Millisecond)
 			control(id, messages.VerbQuarantine, messages.Control{Reason: "odd"})
 			control(id, messages.VerbRelease, messages.Control{Reason: "fine"})
@@ -141,9 +119,7 @@ func TestControlAgain(t *testing.T) {
 			}
 			// A task that waits for the one slot.
 			for _, task := range []run.ID{id + "-hold", id + "-early"} {
-				if _, err := c.Submit(t.Context(), "hold", messages.Task{ID: task}); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(c.Submit(t.Context(), "hold", messages.Task{ID: task}))(t)
 				time.Sleep(200 * time.Millisecond)
 			}
 			control(id+"-early", messages.VerbCancel, messages.Control{Reason: "never mind"})
@@ -193,9 +169,7 @@ func TestResolveAgain(t *testing.T) {
 			ids = append(ids, run.ID(fmt.Sprintf("r%d", i)))
 		}
 		for _, id := range ids {
-			if _, err := c.Submit(t.Context(), "once", messages.Task{ID: id}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Submit(t.Context(), "once", messages.Task{ID: id}))(t)
 		}
 		time.Sleep(time.Second)
 		n.kill()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -19,9 +20,7 @@ import (
 // refusedLetter has a task refused, and returns the number of its letter.
 func refusedLetter(t *testing.T, c *Conn) string {
 	t.Helper()
-	if _, err := c.Conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)))(t)
 	pullWhile(t, c, time.Second, dispatch.Intake{Offers: func(string) (string, bool) { return "", false }})
 	all := listedLetters(t, c)
 	if len(all) != 1 {
@@ -33,10 +32,7 @@ func refusedLetter(t *testing.T, c *Conn) string {
 // listedLetters are those without an end.
 func listedLetters(t *testing.T, c *Conn) []wire.StoredLetter {
 	t.Helper()
-	page, err := answerer{c: c}.letters(t.Context(), session.DefaultTenant, wire.Query{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(answerer{c: c}.letters(t.Context(), session.DefaultTenant, wire.Query{}))(t)
 	return page.(wire.DeadLetters).Letters
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -160,10 +161,7 @@ func (n *node) goneOn(t *testing.T, dead string, since time.Time) (taken int, wo
 		for _, ev := range c.Events {
 			switch ev.Kind {
 			case journal.KindClaimed:
-				v, err := journal.Decode[journal.Claimed](ev)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must.Get(journal.Decode[journal.Claimed](ev))(t)
 				if held[c.Key] && v.Incarnation != dead {
 					taken++
 					worst = max(worst, at.Sub(since))
@@ -292,27 +290,21 @@ func TestUnclaimed(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
 		n.stop()
-		dying, err := api.Connect(t.Context(), options(srv, t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		dying := must.Get(api.Connect(t.Context(), options(srv, t)))(t)
 		taken := make(chan struct{})
 		dying.TakeAll(t)
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		var pulling sync.WaitGroup
 		pulling.Go(func() {
-			err := dying.Dispatch.PullTasks(ctx, &dispatch.Intake{
+			must.Report(t, dying.Dispatch.PullTasks(ctx, &dispatch.Intake{
 				Offers: func(string) (string, bool) { return "1", true },
 				Accept: func(ctx context.Context, _ journal.Task) (journal.Answer, error) {
 					close(taken)
 					<-ctx.Done()
 					return "", ctx.Err()
 				},
-			})
-			if err != nil {
-				t.Error(err)
-			}
+			}))
 		})
 		submit(t, nc, "agent", `{"id":"r1","input":"x"}`)
 		<-taken

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/run"
@@ -69,9 +70,7 @@ func TestDiskFillsUp(t *testing.T) {
 		shown(wire.RoomOpen)
 		had := f.commits()
 		told, err := nc.SubscribeSync("rath.run.default.new.event")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		submit(t, nc, "agent", `{"id":"new","input":"x"}`)
 		time.Sleep(time.Minute)
 		if have := f.commits(); have != had {
@@ -105,9 +104,7 @@ func TestDiskFillsUp(t *testing.T) {
 		left(40 * mib)
 		shown(wire.RoomNone)
 		client, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer client.Conn.Close()
 		began := time.Now()
 		err = client.Requests.Submit(t.Context(), session.DefaultTenant, "agent", []byte(`{"id":"none","input":"x"}`))

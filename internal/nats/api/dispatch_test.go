@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -77,16 +78,10 @@ func (n *node) claims(t *testing.T) map[run.ID]*claims {
 		for _, ev := range c.Events {
 			switch ev.Kind {
 			case journal.KindClaimed:
-				v, err := journal.Decode[journal.Claimed](ev)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must.Get(journal.Decode[journal.Claimed](ev))(t)
 				of(v.Run).by = append(of(v.Run).by, v.Incarnation)
 			case journal.KindEnded:
-				v, err := journal.Decode[journal.Ended](ev)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := must.Get(journal.Decode[journal.Ended](ev))(t)
 				of(v.Run).ends++
 			}
 		}
@@ -164,9 +159,7 @@ func TestWokenRunGoesOnElsewhere(t *testing.T) {
 				a.work.Go(func() {
 					patience, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 					defer cancel()
-					if err := a.sys.Drain(patience); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, a.sys.Drain(patience))
 				})
 			},
 			within: 100 * time.Millisecond,
@@ -263,9 +256,7 @@ func TestDrainedNodeIsLeftAlone(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		drain, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		if err := a.sys.Drain(drain); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, a.sys.Drain(drain))
 		time.Sleep(10 * time.Second)
 		if n := refused.Load(); n > int64(a.conn.Streams.Partitions()) {
 			t.Errorf("it refused %d runs in 10 s", n)

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // dump yields what Dump reads.
@@ -39,10 +40,7 @@ func (n *node) dump(t *testing.T) iter.Seq2[audit.Message, error] {
 func connectOperator(t *testing.T, srv *natsserver.Server) *api.Conn {
 	t.Helper()
 	user, password := srv.Operator()
-	c, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true}))(t)
 	return c
 }
 
@@ -67,18 +65,13 @@ func TestDumpIsAudited(t *testing.T) {
 		}); err != nil || waiting != 1 {
 			t.Errorf("the dump holds the task that waits %d times, error %v", waiting, err)
 		}
-		if err := operator.Conn.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, operator.Conn.Close())
 		n = startNode(t, srv, "node-2")
 		ended(t, nc, 0, 20)
 		resultOf(t, nc, "big")
 		resultOf(t, nc, "waits")
 		time.Sleep(time.Second) // the last records are stored
-		r, err := audited(t, n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(audited(t, n))(t)
 		for _, v := range r.Violations {
 			t.Error(v)
 		}
@@ -109,13 +102,9 @@ func TestDumpWithoutOldResults(t *testing.T) {
 		if err == nil {
 			err = s.Purge(t.Context()) // as time does
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r, err := audited(t, n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, v := range r.Violations {
 			t.Error(v)
 		}

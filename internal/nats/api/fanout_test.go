@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -104,13 +105,10 @@ func traffic(t *testing.T, branches int) map[string]int {
 func reads(t *testing.T, srv *natsserver.Server, branches []string, counts map[string]int) (stop func()) {
 	t.Helper()
 	user, password := srv.Node()
-	tap, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tap := must.Get(nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password)))(t)
 	var mu sync.Mutex
 	for _, subject := range []string{"$JS.API.STREAM.MSG.GET.", "$JS.API.DIRECT.GET."} {
-		if _, err := tap.Subscribe(subject+">", func(m *nats.Msg) {
+		must.Get(tap.Subscribe(subject+">", func(m *nats.Msg) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch stream := strings.TrimPrefix(m.Subject, subject); {
@@ -122,13 +120,9 @@ func reads(t *testing.T, srv *natsserver.Server, branches []string, counts map[s
 			default:
 				counts["reads of the run's log"]++
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 	}
-	if err := tap.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tap.Flush())
 	return func() {
 		synctest.Wait()
 		mu.Lock()
@@ -182,14 +176,9 @@ func TestResultBeforeClosings(t *testing.T) {
 		}
 		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{asks(branches)}, signal: slow})
 		nc := guest(t, srv)
-		results, err := nc.SubscribeSync("rath.run.default.r1.result")
-		if err != nil {
-			t.Fatal(err)
-		}
+		results := must.Get(nc.SubscribeSync("rath.run.default.r1.result"))(t)
 		submit(t, nc, "asks", `{"id":"r1"}`)
-		if _, err := results.NextMsg(time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(results.NextMsg(time.Minute))(t)
 		came := time.Now()
 		time.Sleep(branches / 4 * time.Second)
 		closedBranches(t, nc)

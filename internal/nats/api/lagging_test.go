@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/internal/wire"
@@ -28,10 +29,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 				layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 					mine, other := c.Logs.HomeOf("default", "r1"), c.Logs.HomeOf("default", "r2")
 					sessiontest.Grow(t, c.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: mine}, commitlog.Position{}, 1)
-					s, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
-					if err != nil {
-						t.Fatal(err)
-					}
+					s := must.Get(c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())}))(t)
 					streamstest.PutLineage(t, c.Conn.JS, mine, 1, all)
 					streamstest.PutLineage(t, c.Conn.JS, other, all+1, all+others) // behind the tree's last record
 					w.Set(nil, streamstest.Behind(streams.StreamLineage, held))
@@ -46,9 +44,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 						if err == nil {
 							err = json.Unmarshal(data, &page)
 						}
-						if err != nil {
-							t.Fatal(err)
-						}
+						must.Do(t, err)
 						for _, r := range page.Records {
 							got = append(got, r.Record.Seq)
 						}
@@ -68,9 +64,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 							t.Fatalf("read the records %v, want 1 to %d", got, want)
 						}
 					}
-					if err := s.Stop(); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, s.Stop())
 				})
 			})
 		}
@@ -91,9 +85,7 @@ func TestLettersFromReplicaBehind(t *testing.T) {
 			}
 		}
 		list("after the refusal", 1)
-		if _, err := c.controls.controlDead(t.Context(), ofLetter(at, messages.VerbLetterDrop), messages.Control{By: "ana"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.controls.controlDead(t.Context(), ofLetter(at, messages.VerbLetterDrop), messages.Control{By: "ana"}))(t)
 		list("after it was dropped", 0)
 	})
 }
@@ -103,13 +95,9 @@ func TestLettersFromReplicaBehind(t *testing.T) {
 func TestNamedFromReplicaBehind(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		store, err := c.ServeStore(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		b, err := c.Bind(t.Context(), "acme")
 		if err == nil {
 			err = b.Offer(t.Context(), []wire.Workflow{{Name: "own"}})
@@ -117,9 +105,7 @@ func TestNamedFromReplicaBehind(t *testing.T) {
 		if err == nil {
 			err = c.Dispatch.Registry.Enter(t.Context(), wire.ToolKey("acme", "send"), []byte(`{"name":"send"}`))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, behind := range []bool{false, true} {
 			if behind {
 				const bucket, empty = "$KV.REGISTRY.", "$KV.NOTTHERE."
@@ -142,8 +128,6 @@ func TestNamedFromReplicaBehind(t *testing.T) {
 			}
 		}
 		w.Set(nil, nil)
-		if err := errors.Join(store.Stop(), queries.Stop()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(store.Stop(), queries.Stop()))
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -18,10 +19,7 @@ import (
 // because its id was taken: each gets an id of its own.
 func TestLetterBesideRerun(t *testing.T) {
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
-		c, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.srv.Dial}, Client: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.srv.Dial}, Client: true}))(t)
 		defer c.Conn.Close()
 		for _, first := range []string{"r1", strings.Repeat("r", 64)} {
 			submit(t, nc, "agent", fmt.Sprintf(`{"id":%q,"input":"one"}`, first))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -63,15 +64,10 @@ func TestFullEventStreams(t *testing.T) {
 		limit := func(bytes func(have uint64) int64) {
 			t.Helper()
 			for p := range n.conn.Streams.Partitions() {
-				s, err := js.Stream(t.Context(), streams.EventStream(n.conn.Streams.Generation(), p))
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Get(js.Stream(t.Context(), streams.EventStream(n.conn.Streams.Generation(), p)))(t)
 				cfg := s.CachedInfo().Config
 				cfg.MaxBytes = bytes(s.CachedInfo().State.Bytes)
-				if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(js.UpdateStream(t.Context(), cfg))(t)
 			}
 		}
 		submit(t, nc, "hold", `{"id":"open"}`)

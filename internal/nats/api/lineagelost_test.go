@@ -14,6 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
@@ -27,30 +28,15 @@ func TestClusterLosesLineage(t *testing.T) {
 	defer cancel()
 	cluster := natstest.StartCluster(t, 3)
 	c := clustered(ctx, t, cluster.URLs(0))
-	if err := c.Streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
-	nc, err := nats.Connect(cluster.URLs(0), nats.MaxReconnects(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Streams.Provision(ctx))
+	nc := must.Get(nats.Connect(cluster.URLs(0), nats.MaxReconnects(-1)))(t)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := js.Stream(ctx, streams.StreamLineage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(t)
+	s := must.Get(js.Stream(ctx, streams.StreamLineage))(t)
 	cfg := s.CachedInfo().Config
-	if err := js.DeleteStream(ctx, streams.StreamLineage); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, js.DeleteStream(ctx, streams.StreamLineage))
 	cfg.Replicas, cfg.AllowAtomicPublish, cfg.AllowBatchPublish = 1, false, true
-	if _, err := js.CreateStream(ctx, cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(js.CreateStream(ctx, cfg))(t)
 
 	var relays sync.WaitGroup
 	defer relays.Wait()
@@ -75,9 +61,7 @@ func TestClusterLosesLineage(t *testing.T) {
 		writing.Wait()
 	}
 	write(0, 30)
-	if err := c.Projections.WaitCaughtUp(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Projections.WaitCaughtUp(ctx))
 	victim := cluster.Leader(t, streams.StreamLineage)
 	cluster.Stop(victim)
 	write(30, 40)
@@ -88,18 +72,13 @@ func TestClusterLosesLineage(t *testing.T) {
 	repaired := func() (all wire.Repaired) {
 		t.Helper()
 		for p := range c.Streams.Partitions() {
-			did, err := c.Projections.RepairLineage(ctx, p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			did := must.Get(c.Projections.RepairLineage(ctx, p))(t)
 			all.Published, all.Removed = all.Published+did.Published, all.Removed+did.Removed
 		}
 		return all
 	}
 	t.Logf("a repair does %+v", repaired())
-	if err := c.Projections.WaitCaughtUp(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Projections.WaitCaughtUp(ctx))
 	n := &node{t: t, conn: c, js: js}
 	n.checkLineage(t)
 	if did := repaired(); did != (wire.Repaired{}) {
@@ -107,7 +86,5 @@ func TestClusterLosesLineage(t *testing.T) {
 	}
 	stop()
 	relays.Wait()
-	if err := c.Conn.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, c.Conn.Close())
 }

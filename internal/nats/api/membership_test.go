@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/session"
 )
@@ -42,14 +43,9 @@ func startRelay(t *testing.T, srv *natsserver.Server, o *dispatch.RelayOptions) 
 	opts.Partitions = relayPartitions
 	r := &relayer{t: t, ice: newIce(), done: make(chan error, 1)}
 	opts.Dialer = r.ice.dial(opts.Dialer)
-	conn, err := api.Connect(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(api.Connect(t.Context(), opts))(t)
 	r.conn = conn
-	if err := conn.Streams.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.Streams.Provision(t.Context()))
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(t.Context()))
 	go func() { r.done <- conn.Dispatch.StartRelay(ctx, o).Wait() }()
@@ -67,9 +63,7 @@ func (r *relayer) leave() {
 	if err := <-r.done; err != nil {
 		r.t.Error(err)
 	}
-	if err := r.conn.Conn.Close(); err != nil {
-		r.t.Error(err)
-	}
+	must.Report(r.t, r.conn.Conn.Close())
 }
 
 // crash ends it as kill -9 does: nothing is said to anybody.
@@ -138,9 +132,7 @@ func TestRelaysSpread(t *testing.T) {
 			t.Errorf("the part of one who crashed was taken over after %v", d)
 		}
 		// A server that restarts, or a network that comes back.
-		if err := c.conn.Cut(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.conn.Cut())
 		time.Sleep(10 * time.Second)
 		within(t, time.Second, "it goes on", spread(4, c))
 	})
@@ -220,10 +212,7 @@ func TestRelaysTakeOver(t *testing.T) {
 		extra := checkReaders(t, srv, writer.conn)
 		t.Logf("%d sessions, %d records repeated", n, extra)
 		_, js := operatorOf(t, srv)
-		s, err := js.Stream(t.Context(), streams.StreamResult)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(js.Stream(t.Context(), streams.StreamResult))(t)
 		if state := s.CachedInfo().State; state.Msgs != uint64(n) || state.LastSeq != uint64(n) {
 			t.Errorf("%d results, %d were stored, want %d", state.Msgs, state.LastSeq, n)
 		}
@@ -341,12 +330,8 @@ func listener(t *testing.T, srv *natsserver.Server, subject string) <-chan strin
 	t.Helper()
 	nc, _ := operatorOf(t, srv)
 	heard := make(chan string, 1<<10)
-	if _, err := nc.Subscribe(subject, func(m *nats.Msg) { heard <- string(m.Data) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(nc.Subscribe(subject, func(m *nats.Msg) { heard <- string(m.Data) }))(t)
+	must.Do(t, nc.Flush())
 	return heard
 }
 
@@ -359,16 +344,11 @@ func TestRelayedElsewhere(t *testing.T) {
 		within(t, time.Second, "one relay has all", spread(4, a))
 		opts := options(srv, t)
 		opts.Partitions = relayPartitions
-		other, err := api.Connect(t.Context(), opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := must.Get(api.Connect(t.Context(), opts))(t)
 		n := &node{t: t, srv: srv, conn: other}
 		for i := range 20 {
 			turns(t, other.Logs.Log(), session.Key{Tenant: session.DefaultTenant, ID: other.Logs.Minter().ID(fmt.Sprintf("s%d", i))}, 5, true)
-			if err := other.Projections.WaitCaughtUp(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, other.Projections.WaitCaughtUp(t.Context()))
 			if have, want := n.records(t); len(have) != len(want) {
 				t.Fatalf("%d of %d records are published", len(have), len(want))
 			}
@@ -377,9 +357,7 @@ func TestRelayedElsewhere(t *testing.T) {
 		if err := other.Projections.WaitCaughtUp(t.Context()); err != nil {
 			t.Errorf("with nobody who relays: %v", err)
 		}
-		if err := other.Conn.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, other.Conn.Close())
 	})
 }
 
@@ -393,9 +371,7 @@ func TestRelayDenied(t *testing.T) {
 		opts := options(srv, t)
 		opts.Dialer = deaf(opts.Dialer, "SUB rath.node.relay.")
 		c, err := api.Connect(t.Context(), opts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Conn.Close()
 		err = c.Dispatch.StartRelay(t.Context(), nil).Wait()
 		if err == nil || !strings.Contains(err.Error(), "permission") || !strings.Contains(err.Error(), "rath.node.") {
@@ -414,9 +390,7 @@ func spokesmen(t *testing.T, beats <-chan string) (said int, names map[string]bo
 	names = map[string]bool{}
 	for len(beats) > 0 {
 		var b struct{ Relay string }
-		if err := json.Unmarshal([]byte(<-beats), &b); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(<-beats), &b))
 		said++
 		names[b.Relay] = true
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -23,26 +24,18 @@ func TestNodesThatDied(t *testing.T) {
 			{Incarnation: "n2", Name: "lives", Gossip: "10.0.0.2:7946"},
 			{Incarnation: "n3", Name: "plain"},
 		} {
-			if _, err := c.putNode(t.Context(), n); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.putNode(t.Context(), n))(t)
 		}
 		var work sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		work.Go(func() {
-			err := c.Announce(ctx, "own", func() wire.Node { return wire.Node{Name: "own", Gossip: "10.0.0.4:7946"} }, func() {})
-			if err != nil {
-				t.Error(err)
-			}
+			must.Report(t, c.Announce(ctx, "own", func() wire.Node { return wire.Node{Name: "own", Gossip: "10.0.0.4:7946"} }, func() {}))
 		})
 		began := time.Now()
-		s, err := c.ServeQueries(t.Context(), &Queries{
+		s := must.Get(c.ServeQueries(t.Context(), &Queries{
 			Values: journal.NewValues(c.Logs.Log()),
 			Alive:  func(incarnation string) bool { return incarnation == "own" || incarnation == "n2" },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		at := func(d time.Duration) map[string]wire.Node {
 			t.Helper()
 			time.Sleep(d - time.Since(began))
@@ -51,9 +44,7 @@ func TestNodesThatDied(t *testing.T) {
 			if err == nil {
 				err = json.Unmarshal(data, &all)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			nodes := map[string]wire.Node{}
 			for _, n := range all.Nodes {
 				nodes[n.Name] = n
@@ -83,9 +74,7 @@ func TestNodesThatDied(t *testing.T) {
 		}
 		cancel()
 		work.Wait()
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 	})
 }
 

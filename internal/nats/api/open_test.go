@@ -15,6 +15,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -58,28 +59,19 @@ func TestOpenRuns(t *testing.T) {
 
 		admin, _ := operatorOf(t, srv)
 		var asked atomic.Int64
-		if _, err := admin.Subscribe("$JS.API.>", func(m *nats.Msg) {
+		must.Get(admin.Subscribe("$JS.API.>", func(m *nats.Msg) {
 			if strings.Contains(m.Subject, "."+streams.StreamLineage) {
 				asked.Add(1)
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if err := admin.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
+		must.Do(t, admin.Flush())
 		open := []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}
 		list := func(states []run.State) (ids []string, pages int) {
 			t.Helper()
 			for q := (wire.Query{States: states, Limit: page}); ; pages++ {
-				data, err := n.conn.Requests.Query(t.Context(), session.DefaultTenant, messages.QueryRuns, q)
-				if err != nil {
-					t.Fatal(err)
-				}
+				data := must.Get(n.conn.Requests.Query(t.Context(), session.DefaultTenant, messages.QueryRuns, q))(t)
 				var out wire.Runs
-				if err := json.Unmarshal(data, &out); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, json.Unmarshal(data, &out))
 				for _, r := range out.Runs {
 					if !r.State.Terminal() {
 						ids = append(ids, fmt.Sprint(r.Run, " ", r.State))

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -62,19 +63,13 @@ func TestNewerEntryStays(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 					newer := layer.Dial(t, o)
-					if err := newer.Streams.Provision(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, newer.Streams.Provision(t.Context()))
 					if tt.before != nil {
-						if err := tt.before(t.Context(), newer); err != nil {
-							t.Fatal(err)
-						}
+						must.Do(t, tt.before(t.Context(), newer))
 					}
 					mine := layer.DialThrough(t, w, o)
 					meanwhile := func([]byte) bool {
-						if err := tt.then(t.Context(), newer); err != nil {
-							t.Error(err)
-						}
+						must.Report(t, tt.then(t.Context(), newer))
 						return !lost
 					}
 					var fired func() bool
@@ -87,21 +82,13 @@ func TestNewerEntryStays(t *testing.T) {
 						w.Set(nil, hook)
 						fired = did
 					}
-					if err := tt.mine(t.Context(), mine); err != nil {
-						t.Error(err)
-					}
+					must.Report(t, tt.mine(t.Context(), mine))
 					w.Set(nil, nil)
 					if !fired() {
 						t.Fatal("nobody was overtaken")
 					}
-					tools, err := newer.Tools(t.Context(), tenant)
-					if err != nil {
-						t.Fatal(err)
-					}
-					workflows, err := newer.Dispatch.Registry.Workflows(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
+					tools := must.Get(newer.Tools(t.Context(), tenant))(t)
+					workflows := must.Get(newer.Dispatch.Registry.Workflows(t.Context()))(t)
 					tool, workflow := "", ""
 					for _, v := range tools {
 						tool += v.Description
@@ -124,25 +111,17 @@ func TestAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 		old := layer.Dial(t, o)
-		if err := old.Streams.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, old.Streams.Provision(t.Context()))
 		data := json.RawMessage(`{"name":"weather","description":"Weather."}`)
-		if err := old.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, old.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data))
 		next := layer.DialThrough(t, w, o)
 		hook, fired := natstest.Once("PUB $KV.REGISTRY.", func([]byte) bool {
-			if err := old.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolWithdraw, nil); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, old.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolWithdraw, nil))
 			return true
 		})
 		w.Set(nil, hook)
 		data = json.RawMessage(`{"name":"weather","description":"Better weather."}`)
-		if err := next.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, next.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data))
 		all, err := next.Tools(t.Context(), session.DefaultTenant)
 		if err != nil || len(all) != 1 || all[0].Description != "Better weather." || !fired() {
 			t.Errorf("on offer: %+v, %v (overtaken: %v)", all, err, fired())
@@ -155,12 +134,8 @@ func TestAnnouncedAgain(t *testing.T) {
 func TestLaggingReplica(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		data := json.RawMessage(`{"name":"weather","description":"Better weather."}`)
-		if err := c.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Dispatch.Registry.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data))
+		must.Do(t, c.Dispatch.Registry.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}))
 		tool := func(what string) {
 			t.Helper()
 			all, err := c.Tools(t.Context(), session.DefaultTenant, "weather", "nothing", "*")

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -30,16 +31,11 @@ func turns(tb testing.TB, log commitlog.Log, k session.Key, n int, end bool) (co
 		}
 		var err error
 		at, err = log.Append(tb.Context(), at, commitlog.Commit{Key: k, Root: k.ID, Seq: at.Seq + 1, Epoch: 1, Prev: at.Hash, Events: events})
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, err)
 		commits++
 	}
 	event := func(kind string, payload any) session.Event {
-		e, err := journal.NewEvent(kind, payload)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		e := must.Get(journal.NewEvent(kind, payload))(tb)
 		return e
 	}
 	id := run.ID("r-" + string(k.ID))
@@ -76,18 +72,9 @@ func lazyNode(tb testing.TB) *api.Conn {
 	srv := natstest.Start(tb, &natsserver.Options{Lazy: true})
 	o := options(srv, tb)
 	o.Level, o.Partitions = streams.Lazy, 4
-	c, err := api.Connect(tb.Context(), o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() {
-		if err := c.Conn.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-	if err := c.Streams.Provision(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	c := must.Get(api.Connect(tb.Context(), o))(tb)
+	tb.Cleanup(func() { must.Report(tb, c.Conn.Close()) })
+	must.Do(tb, c.Streams.Provision(tb.Context()))
 	return c
 }
 
@@ -109,13 +96,8 @@ func BenchmarkRelay(b *testing.B) {
 	ended := 0
 	runs := map[run.ID]bool{}
 	for data, err := range c.Stored(ctx, streams.StreamLineage, project.LineageFilter(session.DefaultTenant, "")) {
-		if err != nil {
-			b.Fatal(err)
-		}
-		stored, err := lineage.DecodeStored(data)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
+		stored := must.Get(lineage.DecodeStored(data))(b)
 		for _, r := range stored {
 			records++
 			if r.Kind == "ended" && !runs[r.Run] {

@@ -24,6 +24,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -84,9 +85,7 @@ func TestCancelledEarly(t *testing.T) {
 		if err == nil {
 			err = s.Purge(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		time.Sleep(10 * time.Second)
 		m := startNode(t, srv, "node-2")
 		time.Sleep(2 * time.Second)
@@ -255,13 +254,8 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, n *node){
 		"lost": func(t *testing.T, n *node) {
 			for _, m := range n.stored(t, streams.StreamSnap) {
-				s, err := n.operator().Stream(t.Context(), streams.StreamSnap)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := s.DeleteMsg(t.Context(), m.Sequence); err != nil {
-					t.Fatal(err)
-				}
+				s := must.Get(n.operator().Stream(t.Context(), streams.StreamSnap))(t)
+				must.Do(t, s.DeleteMsg(t.Context(), m.Sequence))
 			}
 		},
 		"wrong": func(t *testing.T, n *node) {
@@ -274,9 +268,7 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 				}
 				events := n.stored(t, streams.EventStream(n.conn.Streams.Generation(), p))
 				body := fmt.Sprintf(`{"at":%d,"seq":9999,"k":1,"token":%d}`, at, events[len(events)-1].Sequence)
-				if _, err := n.operator().Publish(t.Context(), m.Subject, []byte(body)); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(n.operator().Publish(t.Context(), m.Subject, []byte(body)))(t)
 			}
 		},
 		"of another release": func(t *testing.T, n *node) {
@@ -293,9 +285,7 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 				if err == nil {
 					_, err = n.operator().Publish(t.Context(), m.Subject, body)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				spoiled++
 			}
 			if spoiled == 0 {
@@ -350,21 +340,14 @@ func TestForeignBytes(t *testing.T) {
 		submit(t, nc, "agent", `{"id":"r1","session":"talk","input":"one"}`)
 		r := next(t, h.results, "result")
 		k := session.Key{Tenant: session.DefaultTenant, ID: session.ID(r["session"].(string))}
-		_, subject, err := eventlog.EventSubject(k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, subject := must.Pair(eventlog.EventSubject(k))(t)
 		js := n.operator()
 		for _, body := range []string{"not JSON", `{"epoch":1,"events":[],"format":1}`} {
-			if _, err := js.Publish(t.Context(), subject, []byte(body)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(js.Publish(t.Context(), subject, []byte(body)))(t)
 		}
 		// A session's name that no generator made, and one of another partition.
 		for _, s := range []string{"rath.ev.1.0.default.x", "rath.ev.1.0.default.a.b", "rath.ev.1.0.default.s-1-1"} {
-			if _, err := js.Publish(t.Context(), s, []byte("junk")); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(js.Publish(t.Context(), s, []byte("junk")))(t)
 		}
 		time.Sleep(time.Second)
 		n.stop()
@@ -421,9 +404,7 @@ func TestNodeOutlivesCuts(t *testing.T) {
 		for i := range 8 {
 			n.submitted(t, nc, 5*i, 5*i+5)
 			time.Sleep(time.Duration(i) * time.Millisecond)
-			if err := n.conn.Cut(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, n.conn.Cut())
 			time.Sleep(time.Second)
 		}
 		ended(t, nc, 0, 40)
@@ -493,16 +474,12 @@ func TestHistoryThatWasPurged(t *testing.T) {
 		for p := range a.conn.Streams.Partitions() {
 			stream, subject := fmt.Sprintf("EV_1_%d", p), fmt.Sprintf("rath.ev.1.%d.default.foreign", p)
 			_, err := js.Publish(t.Context(), subject, []byte("x"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			s, err := js.Stream(t.Context(), stream)
 			if err == nil {
 				err = s.Purge(t.Context(), jetstream.WithPurgeSubject(subject))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 		}
 		b := startNode(t, srv, "node-b")
 		began := time.Now()

@@ -14,21 +14,17 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 )
 
 // forgetLineage removes messages of LINEAGE, as a server that loses them does.
 func (n *node) forgetLineage(t *testing.T, from, to int) {
 	t.Helper()
-	s, err := n.operator().Stream(t.Context(), streams.StreamLineage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(n.operator().Stream(t.Context(), streams.StreamLineage))(t)
 	all := n.stored(t, streams.StreamLineage)
 	for _, m := range all[len(all)-from : len(all)-to] {
-		if err := s.DeleteMsg(t.Context(), m.Sequence); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.DeleteMsg(t.Context(), m.Sequence))
 	}
 }
 
@@ -43,12 +39,8 @@ func TestLineageLosesItsEnd(t *testing.T) {
 			ended(t, nc, 10*i, 10*i+10)
 			time.Sleep(time.Duration(i) * time.Second) // before and after checkpoints
 			n.forgetLineage(t, 15, 0)
-			if err := n.conn.Cut(); err != nil {
-				t.Fatal(err)
-			}
-			if err := n.conn.Projections.WaitCaughtUp(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, n.conn.Cut())
+			must.Do(t, n.conn.Projections.WaitCaughtUp(t.Context()))
 			n.checkLineage(t)
 		}
 		n.stop()
@@ -65,16 +57,9 @@ func TestLineageBeginsAnew(t *testing.T) {
 		ended(t, nc, 0, 20)
 		time.Sleep(2 * time.Second)
 		js := n.operator()
-		s, err := js.Stream(t.Context(), streams.StreamLineage)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := js.DeleteStream(t.Context(), streams.StreamLineage); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := js.CreateStream(t.Context(), s.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(js.Stream(t.Context(), streams.StreamLineage))(t)
+		must.Do(t, js.DeleteStream(t.Context(), streams.StreamLineage))
+		must.Get(js.CreateStream(t.Context(), s.CachedInfo().Config))(t)
 		n.submitted(t, nc, 20, 40)
 		ended(t, nc, 20, 40)
 		time.Sleep(2 * time.Second)
@@ -163,10 +148,7 @@ func TestCursorOverRepair(t *testing.T) {
 		read := func(after string, limit int) (next string, got []string) {
 			t.Helper()
 			for {
-				page, err := c.Lineage(t.Context(), "", after, limit)
-				if err != nil {
-					t.Fatal(err)
-				}
+				page := must.Get(c.Lineage(t.Context(), "", after, limit))(t)
 				for i := range page.Records {
 					got = append(got, place(&page.Records[i].Record))
 				}
@@ -182,9 +164,7 @@ func TestCursorOverRepair(t *testing.T) {
 			t.Errorf("at the end there are the records %v", none)
 		}
 		n.forgetLineage(t, 40, 30)
-		if _, err := c.RepairLineage(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.RepairLineage(t.Context()))(t)
 		n.submitted(t, nc, 20, 22)
 		ended(t, nc, 20, 22)
 		time.Sleep(2 * time.Second)
@@ -212,9 +192,7 @@ func purge(t *testing.T, n *node, stream string, partition uint32, id string) {
 	if err == nil {
 		err = s.Purge(t.Context(), jetstream.WithPurgeSubject(fmt.Sprintf("rath.ev.%d.%d.default.%s", n.conn.Streams.Generation(), partition, id)))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // placesOf returns which records of a session LINEAGE holds, in its order.

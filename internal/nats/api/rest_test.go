@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/session"
 )
@@ -74,9 +75,7 @@ func TestWaitingRunsHoldNothing(t *testing.T) {
 		const flushers = 3
 		if more > goroutines+flushers {
 			var text bytes.Buffer
-			if err := pprof.Lookup("goroutine").WriteTo(&text, 1); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, pprof.Lookup("goroutine").WriteTo(&text, 1))
 			t.Errorf("300 waiting runs hold %d goroutines more than %d:\n%.4000s", more-goroutines, goroutines, &text)
 		}
 		if moreConsumers > consumers {

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -29,9 +30,7 @@ func TestAskingForAResult(t *testing.T) {
 				}
 			}
 			id := run.ID(fmt.Sprintf("h%d", before))
-			if _, err := c.Submit(ctx, "hold", messages.Task{ID: id, Session: "talk"}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Submit(ctx, "hold", messages.Task{ID: id, Session: "talk"}))(t)
 			time.Sleep(2 * time.Second)
 			var took uint64
 			for range 2 { // the first question reads what is new
@@ -46,9 +45,7 @@ func TestAskingForAResult(t *testing.T) {
 			if took > 20 {
 				t.Errorf("with %d runs before it a question took %d messages", before, took)
 			}
-			if err := c.Cancel(ctx, id, "", ""); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Cancel(ctx, id, "", ""))
 			time.Sleep(time.Second)
 		}
 		n.stop()

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -38,16 +39,11 @@ func (n *node) opens(t *testing.T) (known, last map[string]uint64) {
 			continue
 		}
 		var root struct{ Token uint64 }
-		if err := json.Unmarshal(m.Data, &root); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(m.Data, &root))
 		known[m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]] = root.Token
 	}
 	for p := range n.conn.Streams.Partitions() {
-		s, err := n.operator().Stream(t.Context(), streams.EventStream(n.conn.Streams.Generation(), p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(n.operator().Stream(t.Context(), streams.EventStream(n.conn.Streams.Generation(), p)))(t)
 		last[fmt.Sprint(p)] = s.CachedInfo().State.LastSeq
 	}
 	return known, last
@@ -66,22 +62,13 @@ func TestResultsThatWait(t *testing.T) {
 				a := startNode(t, srv, "node-a")
 				g := startNodeWith(t, srv, "node-g", &spec{pool: "gpu", only: []flow.Registration{quick(began)}})
 				time.Sleep(3 * time.Second)
-				s, err := a.operator().Stream(t.Context(), streams.StreamResult)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Get(a.operator().Stream(t.Context(), streams.StreamResult))(t)
 				config := s.CachedInfo().Config
-				if err := a.operator().DeleteStream(t.Context(), streams.StreamResult); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, a.operator().DeleteStream(t.Context(), streams.StreamResult))
 				if silent {
 					op, _ := operatorOf(t, srv)
-					if _, err := op.Subscribe("rath.run.*.*.result", func(*nats.Msg) {}); err != nil {
-						t.Fatal(err)
-					}
-					if err := op.Flush(); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(op.Subscribe("rath.run.*.*.result", func(*nats.Msg) {}))(t)
+					must.Do(t, op.Flush())
 				}
 				for i := range runs {
 					submit(t, nc, "agent", fmt.Sprintf(`{"id":"r%d","input":"x"}`, i))
@@ -103,9 +90,7 @@ func TestResultsThatWait(t *testing.T) {
 						t.Errorf("the open set of partition %s is stored up to commit %d of %d", p, known[p], seq)
 					}
 				}
-				if _, err := a.operator().CreateStream(t.Context(), config); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(a.operator().CreateStream(t.Context(), config))(t)
 				time.Sleep(10 * time.Minute)
 				if n := len(a.stored(t, streams.StreamResult)); n != runs+others {
 					t.Errorf("%d results of %d are stored", n, runs+others)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -50,13 +51,9 @@ func TestReusedIdIsTold(t *testing.T) {
 					}
 					sender := layer.Dial(t, &c.Streams.O) // through the wire too: only the node's writes break it
 					heard := make(chan *nats.Msg, 100)
-					if _, err := sender.Conn.NC.ChanSubscribe(subject, heard); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(sender.Conn.NC.ChanSubscribe(subject, heard))(t)
 					for _, body := range bodies {
-						if _, err := sender.Conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)); err != nil {
-							t.Fatal(err)
-						}
+						must.Get(sender.Conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(body)))(t)
 					}
 					fired := func() bool { return true }
 					if tc.mark != "" {
@@ -90,10 +87,7 @@ func TestReusedIdIsTold(t *testing.T) {
 					}
 					told := 0
 					for range len(heard) {
-						e, err := messages.DecodeEvent((<-heard).Data)
-						if err != nil {
-							t.Fatal(err)
-						}
+						e := must.Get(messages.DecodeEvent((<-heard).Data))(t)
 						if e.Kind == messages.KindRefused && e.Code == run.CodeKeyReused {
 							told++
 						}
@@ -114,12 +108,8 @@ func TestRefusalIsTold(t *testing.T) {
 		const subject = "rath.run.default.r1.event"
 		sender := layer.Dial(t, &c.Streams.O) // through the wire too: only the node's writes break it
 		heard := make(chan *nats.Msg, 100)
-		if _, err := sender.Conn.NC.ChanSubscribe(subject, heard); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := sender.Conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","inptu":"one"}`)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(sender.Conn.NC.ChanSubscribe(subject, heard))(t)
+		must.Get(sender.Conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","inptu":"one"}`)))(t)
 		hook, fired := natstest.Once(subject, natstest.Drop)
 		w.Set(nil, hook)
 		pullWhile(t, c, 10*time.Minute, dispatch.Intake{Accept: func(context.Context, journal.Task) (journal.Answer, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -23,13 +24,9 @@ func TestGreedyTenantLeavesRoom(t *testing.T) {
 	o := streamstest.NodeOptions(natstest.Start(t, nil))
 	o.StoreBytes = 640 << 20
 	c := layer.Dial(t, o)
-	if err := c.Streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Streams.Provision(ctx))
 	tasks, err := c.Streams.Reconciler.LookStream(ctx, streams.StreamTasks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := int(tasks.Config.MaxMsgsPerSubject)
 	largest := bytes.Repeat([]byte("x"), messages.MaxTask)
 	for w := range 2 {
@@ -39,9 +36,7 @@ func TestGreedyTenantLeavesRoom(t *testing.T) {
 			if errors.Is(err, run.ErrBusy) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 		}
 		if sent != want {
 			t.Errorf("%d tasks of a workflow were taken, want %d", sent, want)

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -36,15 +37,11 @@ func TestServeOverLostConnection(t *testing.T) {
 			t.Fatalf("the connection was lost: %v; %v", fired(), err)
 		}
 		m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, "r1", messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if a, err := wire.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeUnknownRun {
 			t.Errorf("about a run that nobody submitted: %s, %v", m.Data, err)
 		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 	})
 }
 
@@ -76,18 +73,13 @@ func TestServiceThatIsNot(t *testing.T) {
 			}
 		}},
 		{"ended without a connection", func(t *testing.T, c *Conn, w *natstest.Wire) {
-			s, err := serve(t.Context(), c, `"first"`)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(serve(t.Context(), c, `"first"`))(t)
 			w.Set(natstest.Drop, natstest.Drop)
 			for c.Conn.Connected() {
 				_ = c.Conn.NC.Publish("x", nil) // each message cuts the connection
 				time.Sleep(time.Millisecond)
 			}
-			if err := s.Stop(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Stop())
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -97,22 +89,14 @@ func TestServiceThatIsNot(t *testing.T) {
 				tt.begin(t, c, w)
 				w.Set(nil, nil)
 				time.Sleep(time.Minute)
-				s, err := serve(t.Context(), c, `"second"`)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := must.Get(serve(t.Context(), c, `"second"`))(t)
 				for range 20 {
-					m, err := caller.Conn.NC.Request(messages.ToolSubject(tenant, "weather"), []byte(`{"id":"r/0","attempt":1,"args":{}}`), time.Minute)
-					if err != nil {
-						t.Fatal(err)
-					}
+					m := must.Get(caller.Conn.NC.Request(messages.ToolSubject(tenant, "weather"), []byte(`{"id":"r/0","attempt":1,"args":{}}`), time.Minute))(t)
 					if string(m.Data) != `{"body":"second"}` {
 						t.Fatalf("the answer is %s", m.Data)
 					}
 				}
-				if err := s.Stop(); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, s.Stop())
 			})
 		})
 	}
@@ -130,7 +114,7 @@ func TestServiceEnds(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 				ctx, refuse := context.WithCancel(t.Context())
 				taken, release := make(chan struct{}), make(chan struct{})
-				s, err := c.ServeNode(ctx, "n1", "wait", func(ctx context.Context, _ []byte) (any, error) {
+				s := must.Get(c.ServeNode(ctx, "n1", "wait", func(ctx context.Context, _ []byte) (any, error) {
 					close(taken)
 					if tt.heeds {
 						<-ctx.Done()
@@ -138,10 +122,7 @@ func TestServiceEnds(t *testing.T) {
 					}
 					<-release
 					return wire.Answer{Done: true}, nil
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))(t)
 				answered := make(chan error, 1)
 				go func() {
 					_, err := c.Requests.AskNode(t.Context(), "n1", "wait", struct{}{})
@@ -169,25 +150,20 @@ func TestServiceEnds(t *testing.T) {
 // answered.
 func TestServicePanics(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		s, err := c.ServeNode(t.Context(), "n1", "do", func(_ context.Context, body []byte) (any, error) {
+		s := must.Get(c.ServeNode(t.Context(), "n1", "do", func(_ context.Context, body []byte) (any, error) {
 			var what struct{ Fail bool }
 			if err := json.Unmarshal(body, &what); err != nil || what.Fail {
 				panic("no such luck")
 			}
 			return wire.Answer{Done: true}, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		if _, err := c.Requests.AskNode(t.Context(), "n1", "do", map[string]bool{"fail": true}); err == nil || !strings.Contains(err.Error(), "no such luck") {
 			t.Errorf("a request that panics: %v", err)
 		}
 		if _, err := c.Requests.AskNode(t.Context(), "n1", "do", struct{}{}); err != nil {
 			t.Errorf("the next one: %v", err)
 		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 	})
 }
 
@@ -243,15 +219,11 @@ func TestStoppingNode(t *testing.T) {
 						}
 						body = m.Data
 						if !others {
-							if err := node.Unsubscribe(); err != nil {
-								t.Error(err)
-							}
+							must.Report(t, node.Unsubscribe())
 						}
 						reply(c, m, fmt.Errorf("%w: the node ends", session.ErrUnavailable))
 					})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					want := int64(1)
 					if others {
 						want = 2
@@ -279,45 +251,28 @@ func TestTenantThatAsksALot(t *testing.T) {
 				held, let := atomic.Int32{}, make(chan struct{})
 				release := sync.OnceFunc(func() { close(let) })
 				defer release()
-				s, err := c.ServeControl(t.Context(), func(ctx context.Context, s journal.Signal) error {
+				s := must.Get(c.ServeControl(t.Context(), func(ctx context.Context, s journal.Signal) error {
 					if s.To.Tenant == "loud" {
 						held.Add(1)
 						<-let
 					}
 					return nil
-				}, nil, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				answers, err := c.Conn.NC.SubscribeSync(c.Conn.NC.NewInbox())
-				if err != nil {
-					t.Fatal(err)
-				}
-				body, err := messages.Encode(messages.Control{Text: strings.Repeat("x", tt.text)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}, nil, nil))(t)
+				answers := must.Get(c.Conn.NC.SubscribeSync(c.Conn.NC.NewInbox()))(t)
+				body := must.Get(messages.Encode(messages.Control{Text: strings.Repeat("x", tt.text)}))(t)
 				subject := func(of session.Tenant) string {
 					return messages.SessionMessageSubject(session.Key{Tenant: of, ID: "s1-1-0"}, messages.UserAnonymous)
 				}
 				for range tt.sent {
-					if err := c.Conn.NC.PublishRequest(subject("loud"), answers.Subject, body); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, c.Conn.NC.PublishRequest(subject("loud"), answers.Subject, body))
 				}
 				for range tt.sent - tt.answered {
-					m, err := answers.NextMsg(time.Minute)
-					if err != nil {
-						t.Fatal(err)
-					}
+					m := must.Get(answers.NextMsg(time.Minute))(t)
 					if a, err := wire.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeBusy {
 						t.Fatalf("a request too many: %s, %v", m.Data, err)
 					}
 				}
-				m, err := c.Conn.NC.Request(subject("quiet"), []byte(`{"text":"hello"}`), time.Minute)
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must.Get(c.Conn.NC.Request(subject("quiet"), []byte(`{"text":"hello"}`), time.Minute))(t)
 				if a, err := wire.DecodeAnswer(m.Data); err != nil || !a.Done {
 					t.Errorf("the other tenant: %s, %v", m.Data, err)
 				}
@@ -326,9 +281,7 @@ func TestTenantThatAsksALot(t *testing.T) {
 					t.Errorf("%d requests are being answered, want %d", n, tt.answered)
 				}
 				release()
-				if err := s.Stop(); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, s.Stop())
 			})
 		})
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -150,40 +151,24 @@ func TestManyUsersOfATenant(t *testing.T) {
 		a := startNodeWith(t, srv, "node-a", &spec{partitions: 1})
 		a.offer(t, "gpu", "busy")
 		user, password := srv.Node() // which may name any user
-		nc, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
-		if err != nil {
-			t.Fatal(err)
-		}
+		nc := must.Get(nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox)))(t)
 		defer nc.Close()
-		acks, err := nc.SubscribeSync(nc.NewRespInbox())
-		if err != nil {
-			t.Fatal(err)
-		}
+		acks := must.Get(nc.SubscribeSync(nc.NewRespInbox()))(t)
 		op, js := operatorOf(t, srv)
-		s, err := js.Stream(t.Context(), streams.StreamTasks)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(js.Stream(t.Context(), streams.StreamTasks))(t)
 		cfg := s.CachedInfo().Config
 		cfg.MaxMsgsPerSubject, cfg.MaxBytes = cfg.MaxMsgsPerSubject/10, cfg.MaxBytes/10
-		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(js.UpdateStream(t.Context(), cfg))(t)
 		const users, atOnce = 1000, 11
 		accepted := 0
 		for u := range users {
 			subject := messages.TaskSubject("greedy", fmt.Sprint("user", u), "busy")
 			for n, refused := 0, false; !refused; n++ {
 				for i := range atOnce {
-					if err := nc.PublishRequest(subject, acks.Subject, fmt.Appendf(nil, `{"id":"g%d-%d-%d"}`, u, n, i)); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, nc.PublishRequest(subject, acks.Subject, fmt.Appendf(nil, `{"id":"g%d-%d-%d"}`, u, n, i)))
 				}
 				for range atOnce {
-					m, err := acks.NextMsg(time.Minute)
-					if err != nil {
-						t.Fatal(err)
-					}
+					m := must.Get(acks.NextMsg(time.Minute))(t)
 					ack, _ := read(t, m.Data)["error"].(map[string]any)
 					switch {
 					case ack == nil:
@@ -229,9 +214,7 @@ func tenantResult(t *testing.T, c *api.Conn, tenant session.Tenant, id run.ID) m
 		data, err := c.Requests.Query(t.Context(), tenant, messages.QueryResult, wire.Query{Run: id})
 		if err == nil {
 			var r messages.Result
-			if err := json.Unmarshal(data, &r); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(data, &r))
 			return r
 		}
 		if time.Since(began) > time.Minute {
@@ -243,14 +226,8 @@ func tenantResult(t *testing.T, c *api.Conn, tenant session.Tenant, id run.ID) m
 // results counts a tenant's results.
 func results(t *testing.T, n *node, tenant session.Tenant) int {
 	t.Helper()
-	s, err := n.operator().Stream(t.Context(), streams.StreamResult)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("rath.run."+string(tenant)+".*.result"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(n.operator().Stream(t.Context(), streams.StreamResult))(t)
+	info := must.Get(s.Info(t.Context(), jetstream.WithSubjectFilter("rath.run."+string(tenant)+".*.result")))(t)
 	return len(info.State.Subjects)
 }
 
@@ -263,16 +240,11 @@ func TestSlotIsGrantedOnce(t *testing.T) {
 		nc, _ := operatorOf(t, srv)
 		time.Sleep(3 * time.Second)
 		told := make(chan *nats.Msg, 16)
-		sub, err := nc.ChanSubscribe("rath.node.grant.1.*", told)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := must.Get(nc.ChanSubscribe("rath.node.grant.1.*", told))(t)
 		var grants []uint64
 		demand := func(partition int, more string) {
 			body := fmt.Sprintf(`{"generation":1,"partition":%d,"demand":{"heads":[{"tenant":"t1"}]}%s}`, partition, more)
-			if err := nc.Publish(messages.NodeSubject("node-a", "demand"), []byte(body)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, nc.Publish(messages.NodeSubject("node-a", "demand"), []byte(body)))
 			time.Sleep(10 * time.Millisecond)
 			for len(told) > 0 {
 				m := <-told
@@ -295,9 +267,7 @@ func TestSlotIsGrantedOnce(t *testing.T) {
 		if len(grants) != 2 || grants[1] == grants[0] {
 			t.Errorf("grants %v, want another one for a slot that was given back", grants)
 		}
-		if err := sub.Unsubscribe(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, sub.Unsubscribe())
 		a.stop()
 	})
 }
@@ -353,9 +323,7 @@ func TestPools(t *testing.T) {
 // offer has a pool without nodes offer a workflow.
 func (n *node) offer(t *testing.T, pool, workflow string) {
 	t.Helper()
-	if err := n.conn.Dispatch.Registry.Register(t.Context(), pool, []wire.Workflow{{Name: workflow, Revision: "1"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, n.conn.Dispatch.Registry.Register(t.Context(), pool, []wire.Workflow{{Name: workflow, Revision: "1"}}))
 }
 
 func reversed(all []string) []string {
@@ -404,17 +372,12 @@ func TestDeadLetters(t *testing.T) {
 		submit(t, nc, "agent", `{"id":"m1","inptu":"a mistake"}`) // refused for ever
 		time.Sleep(time.Second)
 		c, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.srv.Dial}, Client: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Conn.Close()
 		tenant := session.DefaultTenant
 		page := func(after uint64, limit int) wire.DeadLetters {
 			t.Helper()
-			p, err := c.Requests.DeadLetters(t.Context(), tenant, after, limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(c.Requests.DeadLetters(t.Context(), tenant, after, limit))(t)
 			return p
 		}
 		all := page(0, 0)
@@ -438,9 +401,7 @@ func TestDeadLetters(t *testing.T) {
 		if _, err := c.Requests.RetryDeadLetter(t.Context(), tenant, 999, "ann"); run.CodeOf(err) != run.CodeOf(session.ErrNotFound) {
 			t.Errorf("retry of no letter: %v", err)
 		}
-		if err := c.Requests.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", "a typing mistake"); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, c.Requests.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", "a typing mistake"))
 		if err := c.Requests.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", ""); run.CodeOf(err) != run.CodeOf(run.ErrState) {
 			t.Errorf("dropped twice: %v", err)
 		}
@@ -474,18 +435,14 @@ func TestDroppedLetter(t *testing.T) {
 		submit(t, nc, "nap", `{"id":"n1","input":"1ms"}`) // no node offers it
 		time.Sleep(time.Second)
 		c, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.srv.Dial}, Client: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Conn.Close()
 		p, err := c.Requests.DeadLetters(t.Context(), session.DefaultTenant, 0, 0)
 		if err != nil || len(p.Letters) != 1 {
 			t.Fatalf("letters %+v, %v", p, err)
 		}
 		at := p.Letters[0].At
-		if err := c.Requests.DropDeadLetter(t.Context(), session.DefaultTenant, at, "ann", "not needed"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Requests.DropDeadLetter(t.Context(), session.DefaultTenant, at, "ann", "not needed"))
 		m := startNodeWith(t, n.srv, "node-2", &spec{only: []flow.Registration{nap}, pool: "sleepers"})
 		if _, err := c.Requests.RetryDeadLetter(t.Context(), session.DefaultTenant, at, "ann"); run.CodeOf(err) != run.CodeState {
 			t.Errorf("retry of a letter that was dropped: %v", err)

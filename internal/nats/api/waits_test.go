@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -137,13 +138,9 @@ func TestFrozenAnswerer(t *testing.T) {
 		frozen, _ := operatorOf(t, srv)
 		asked := make(chan *nats.Msg, 64) // and never answered
 		for _, subject := range []string{"rath.ctl.>", "rath.query.*.result"} {
-			if _, err := frozen.ChanQueueSubscribe(subject, "rath", asked); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(frozen.ChanQueueSubscribe(subject, "rath", asked))(t)
 		}
-		if err := frozen.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, frozen.Flush())
 		for i := 0; i < 8 || len(asked) == 0 && i < 64; i++ {
 			id := run.ID(fmt.Sprintf("r%d", i))
 			submit(t, nc, "question", fmt.Sprintf(`{"id":%q}`, id))

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/session"
 )
@@ -33,40 +34,24 @@ func TestQueryBeforeRelays(t *testing.T) {
 		forget(t, n)
 
 		ctx, cancel := context.WithCancel(t.Context())
-		own, err := api.Connect(ctx, options(srv, t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		own := must.Get(api.Connect(ctx, options(srv, t)))(t)
 		defer own.Conn.Close()
 		var work sync.WaitGroup
 		defer work.Wait()
 		defer cancel()
 		user, password := srv.Node()
-		other, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox))
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := must.Get(nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox)))(t)
 		defer other.Close()
-		if _, err := other.Subscribe("rath.node.relay.>", func(m *nats.Msg) { _ = m.Respond(nil) }); err != nil {
-			t.Fatal(err)
-		}
-		if err := other.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(other.Subscribe("rath.node.relay.>", func(m *nats.Msg) { _ = m.Respond(nil) }))(t)
+		must.Do(t, other.Flush())
 		relay := own.Dispatch.StartRelay(ctx, nil)
 		work.Go(func() { _ = relay.Wait() })
-		service, err := own.ServeQueries(ctx, &api.Queries{Values: journal.NewValues(own.Logs.Log())})
-		if err != nil {
-			t.Fatal(err)
-		}
+		service := must.Get(own.ServeQueries(ctx, &api.Queries{Values: journal.NewValues(own.Logs.Log())}))(t)
 		defer service.Stop()
 		if len(own.Relays()) > 0 {
 			t.Fatal("it relays already: the test shows nothing")
 		}
-		m, err := nc.Request("rath.query.default.runs", nil, 20*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(nc.Request("rath.query.default.runs", nil, 20*time.Second))(t)
 		if !strings.Contains(string(m.Data), `"r1"`) {
 			t.Errorf("answer %s, want run r1", m.Data)
 		}
@@ -80,9 +65,7 @@ func forget(t *testing.T, n *node) {
 	if err == nil {
 		err = s.Purge(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // TestRelayedEnds ends a relay that is asked by another process how far it is, while
@@ -96,10 +79,7 @@ func TestRelayedEnds(t *testing.T) {
 				within(t, time.Second, "one relay has all", spread(relayPartitions, a))
 				opts := options(srv, t)
 				opts.Partitions = relayPartitions
-				other, err := api.Connect(t.Context(), opts)
-				if err != nil {
-					t.Fatal(err)
-				}
+				other := must.Get(api.Connect(t.Context(), opts))(t)
 				defer other.Conn.Close()
 				_, js := operatorOf(t, srv)
 				full(t, js, streams.StreamLineage)
@@ -129,15 +109,10 @@ func TestRelayedEnds(t *testing.T) {
 // full has a stream take no more.
 func full(t *testing.T, js jetstream.JetStream, name string) {
 	t.Helper()
-	s, err := js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(js.Stream(t.Context(), name))(t)
 	cfg := s.CachedInfo().Config
 	cfg.Discard, cfg.MaxBytes = jetstream.DiscardNew, 1
-	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(js.UpdateStream(t.Context(), cfg))(t)
 }
 
 // TestRelayGivesUp ends a relay before it has begun, in a process that is asked for
@@ -148,10 +123,7 @@ func TestRelayGivesUp(t *testing.T) {
 		submit(t, nc, "agent", `{"id":"r1","input":"hello"}`)
 		time.Sleep(time.Second)
 		n.stop()
-		conn, err := api.Connect(t.Context(), options(srv, t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(api.Connect(t.Context(), options(srv, t)))(t)
 		defer conn.Conn.Close()
 		ended, end := context.WithCancel(t.Context())
 		end()
@@ -162,9 +134,7 @@ func TestRelayGivesUp(t *testing.T) {
 		if err := conn.Projections.WaitCaughtUp(bounded); err != nil || time.Since(began) > time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		if err := gone.Wait(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, gone.Wait())
 		if got := n.stored(t, streams.StreamLineage); len(got) == 0 {
 			t.Error("no lineage is stored: the test shows little")
 		}

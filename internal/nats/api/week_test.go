@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -63,9 +64,7 @@ func week(t *testing.T, after string) {
 	var notes, published atomic.Int32
 	n := startNodeWith(t, srv, "before", &spec{only: []flow.Registration{release("1", &notes, &published)}})
 	c, _ := visitor(t, srv)
-	if _, err := c.Submit(t.Context(), "release", messages.Task{ID: "r1"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.Submit(t.Context(), "release", messages.Task{ID: "r1"}))(t)
 	waiting := func() messages.RunInfo {
 		t.Helper()
 		for range 200 {
@@ -86,12 +85,8 @@ func week(t *testing.T, after string) {
 		t.Errorf("%d runs execute while it waits", got)
 	}
 	n.stop()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := srv.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Report(t, c.Close())
+	must.Do(t, srv.Shutdown(t.Context()))
 
 	time.Sleep(7 * 24 * time.Hour)
 
@@ -99,9 +94,7 @@ func week(t *testing.T, after string) {
 	n = startNodeWith(t, srv, "after", &spec{only: []flow.Registration{release(after, &notes, &published)}})
 	c, _ = visitor(t, srv)
 	waiting()
-	if err := c.Approve(t.Context(), "r1", messages.Control{Step: "1", By: "ana"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Approve(t.Context(), "r1", messages.Control{Step: "1", By: "ana"}))
 	if after == "other" {
 		for range 200 {
 			r, err := c.Run(t.Context(), "r1")
@@ -113,9 +106,7 @@ func week(t *testing.T, after string) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		if err := c.Resolve(t.Context(), "r1", messages.Control{Decision: run.Pin, Reason: "finish it as it began"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Resolve(t.Context(), "r1", messages.Control{Decision: run.Pin, Reason: "finish it as it began"}))
 		time.Sleep(time.Minute) // no node here may go on with it
 		if r, err := c.Run(t.Context(), "r1"); err != nil || r.State != run.Queued {
 			t.Errorf("pinned, the run is %s: %v", r.State, err)
@@ -130,9 +121,7 @@ func week(t *testing.T, after string) {
 		t.Fatalf("the run ended as %+v: %v", r, err)
 	}
 	s, err := c.Session(t.Context(), string(r.Session))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	revision := after
 	if after == "other" {
 		revision = "1"

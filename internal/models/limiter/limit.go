@@ -194,3 +194,62 @@ func (l *Limit) String() string {
 var errClosed = &llm.Error{Code: llm.CodeUnavailable, Final: true, Message: "the node ends"}
 
 var _ Limiter = (*Limit)(nil)
+
+// Limiter keeps calls within what the owner of a key or a model allows in a minute. Its
+// method may be called concurrently.
+type Limiter interface {
+	// Acquire waits until a request that may use so many tokens may be sent for a tenant.
+	// settle is to be called once, when the request has ended, with the tokens that it
+	// used. If there is an error nothing may be sent, and nothing is counted: it is an
+	// *llm.Error, or wraps context.Cause(ctx) if ctx ended.
+	Acquire(ctx context.Context, tenant string, tokens int64) (settle func(used int64), err error)
+}
+
+// Amount is a number of requests and tokens.
+type Amount struct {
+	Requests int64 `json:"requests,omitempty"`
+	Tokens   int64 `json:"tokens,omitempty"`
+}
+
+func (a Amount) plus(b Amount) Amount { return Amount{a.Requests + b.Requests, a.Tokens + b.Tokens} }
+
+func (a Amount) minus(b Amount) Amount { return Amount{a.Requests - b.Requests, a.Tokens - b.Tokens} }
+
+func (a Amount) most(b Amount) Amount {
+	return Amount{max(a.Requests, b.Requests), max(a.Tokens, b.Tokens)}
+}
+
+func (a Amount) least(b Amount) Amount {
+	return Amount{min(a.Requests, b.Requests), min(a.Tokens, b.Tokens)}
+}
+
+// times is a scaled by a fraction, rounded down.
+func (a Amount) times(f float64) Amount {
+	return Amount{int64(float64(a.Requests) * f), int64(float64(a.Tokens) * f)}
+}
+
+// covers reports whether a is enough for b.
+func (a Amount) covers(b Amount) bool { return a.Requests >= b.Requests && a.Tokens >= b.Tokens }
+
+// of returns the larger part that a is of a limit, in which 0 is none.
+func (a Amount) of(limit Amount) float64 {
+	part := 0.0
+	if limit.Requests > 0 {
+		part = float64(a.Requests) / float64(limit.Requests)
+	}
+	if limit.Tokens > 0 {
+		part = max(part, float64(a.Tokens)/float64(limit.Tokens))
+	}
+	return part
+}
+
+// within leaves out what the limit does not count.
+func (a Amount) within(limit Amount) Amount {
+	if limit.Requests == 0 {
+		a.Requests = 0
+	}
+	if limit.Tokens == 0 {
+		a.Tokens = 0
+	}
+	return a
+}

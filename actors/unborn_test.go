@@ -178,7 +178,7 @@ func TestBranchIsBornElsewhere(t *testing.T) {
 		if err := full.Signal(t.Context(), journal.Signal{To: cancelled.Session, Run: cancelled.ID, Cancel: cancel}); err != nil {
 			t.Errorf("a cancel: %v", err)
 		}
-		d := &journal.BranchOutcome{Session: closed.Session.ID, State: session.ClosedRejected, Reason: "not taken"}
+		d := &run.BranchOutcome{Session: closed.Session.ID, State: session.ClosedRejected, Reason: "not taken"}
 		if err := full.Signal(t.Context(), journal.Signal{To: closed.Session, Run: closed.ID, Close: d}); err != nil {
 			t.Errorf("a closing: %v", err)
 		}

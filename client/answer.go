@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -16,19 +15,19 @@ import (
 
 // Question is an approval or a response that a run waits for.
 type Question struct {
-	Run       run.ID       `json:"run"`
-	Workflow  string       `json:"workflow,omitempty"`
-	Session   session.ID   `json:"session,omitempty"`
-	Step      run.Path     `json:"step"`
-	Kind      string       `json:"kind"` // run.WaitApproval or run.WaitResponse
-	Name      string       `json:"name,omitempty"`
-	Title     string       `json:"title,omitempty"`
-	Wants     string       `json:"wants,omitempty"`        // the answer, in a few words
-	Expires   int64        `json:"expires_ms,omitempty"`   // Unix milliseconds
-	Submitted int64        `json:"submitted_ms,omitempty"` // when the run was
-	BranchOf  run.ID       `json:"branch_of,omitempty"`    // the run that opened this one as a branch
-	wait      lineage.Wait // as lineage tells it
-	sessions  []session.ID // that the run wrote to
+	Run       run.ID        `json:"run"`
+	Workflow  string        `json:"workflow,omitempty"`
+	Session   session.ID    `json:"session,omitempty"`
+	Step      run.Path      `json:"step"`
+	Kind      string        `json:"kind"` // run.WaitApproval or run.WaitResponse
+	Name      string        `json:"name,omitempty"`
+	Title     string        `json:"title,omitempty"`
+	Wants     string        `json:"wants,omitempty"`        // the answer, in a few words
+	Expires   int64         `json:"expires_ms,omitempty"`   // Unix milliseconds
+	Submitted int64         `json:"submitted_ms,omitempty"` // when the run was
+	BranchOf  run.ID        `json:"branch_of,omitempty"`    // the run that opened this one as a branch
+	wait      messages.Wait // as lineage tells it
+	sessions  []session.ID  // that the run wrote to
 }
 
 // String is the question in one line.
@@ -197,7 +196,7 @@ func (c *Client) MessageSession(ctx context.Context, name string, m messages.Con
 		return err
 	}
 	// The subject of a session is that of a run with "session" before the id.
-	if _, err := c.conn.Requests.Control(ctx, c.tenant, run.ID("session."+name), messages.VerbMessage, m); err != nil {
+	if _, err := c.requests.Control(ctx, c.tenant, run.ID("session."+name), messages.VerbMessage, m); err != nil {
 		return fmt.Errorf("message to session %s: %w", name, err)
 	}
 	return nil

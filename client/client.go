@@ -27,9 +27,8 @@ import (
 	"net"
 	"sync"
 
-	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -80,8 +79,9 @@ type Options struct {
 
 // Client talks to Rath for one tenant. It is safe for concurrent use.
 type Client struct {
-	conn   *api.Conn
-	tenant session.Tenant
+	conn     *conn.Conn
+	requests *requests.Requests
+	tenant   session.Tenant
 
 	mu        sync.Mutex
 	submitted map[run.ID]struct{} // by this client: nodes may not know them yet
@@ -105,14 +105,14 @@ func Connect(ctx context.Context, server string, opts *Options) (*Client, error)
 	if err := session.ValidID("tenant", string(o.Tenant)); err != nil {
 		return nil, err
 	}
-	conn, err := api.Connect(ctx, &streams.Options{Client: true, Options: conn.Options{
+	nc, err := conn.Connect(ctx, &conn.Options{
 		URL: server, Dialer: o.Dialer, Name: o.Name, User: o.User, Password: o.Password, Login: o.Login,
 		CredsFile: o.CredsFile, NKeyFile: o.NKeyFile, As: o.As, RootCAs: o.RootCAs, Inbox: o.Inbox, Logger: o.Logger,
-	}})
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: conn, tenant: o.Tenant, submitted: map[run.ID]struct{}{}}, nil
+	return &Client{conn: nc, requests: requests.New(nc), tenant: o.Tenant, submitted: map[run.ID]struct{}{}}, nil
 }
 
 // Tenant is the tenant that the client acts for.
@@ -120,10 +120,10 @@ func (c *Client) Tenant() session.Tenant { return c.tenant }
 
 // Connected reports whether there is a connection to NATS at this moment. One
 // that was lost is made again by itself, until Close.
-func (c *Client) Connected() bool { return c.conn.Conn.Connected() }
+func (c *Client) Connected() bool { return c.conn.Connected() }
 
 // Close ends the connection.
-func (c *Client) Close() error { return c.conn.Conn.Close() }
+func (c *Client) Close() error { return c.conn.Close() }
 
 // Cancel asks a run to stop and returns once that is recorded; the run ends
 // soon after. A run whose task no node has taken yet is cancelled too. reason is kept as
@@ -145,7 +145,7 @@ func (c *Client) control(ctx context.Context, id run.ID, verb string, b messages
 	if err := session.ValidID("run", string(id)); err != nil {
 		return err
 	}
-	if _, err := c.conn.Requests.Control(ctx, c.tenant, id, verb, b); err != nil {
+	if _, err := c.requests.Control(ctx, c.tenant, id, verb, b); err != nil {
 		return fmt.Errorf("%s run %s: %w", verb, id, err)
 	}
 	return nil

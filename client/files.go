@@ -6,7 +6,8 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/session"
 )
 
 // Blobs returns the blobs of the client's tenant, such as the files of heads; package
@@ -14,7 +15,7 @@ import (
 // other way round. What is stored already is not sent again, so that an upload that was
 // cut off goes on where it was. While the tenant may store nothing more Put is
 // run.ErrBusy.
-func (c *Client) Blobs() blob.Store { return c.conn.Requests.RemoteBlobs(c.tenant) }
+func (c *Client) Blobs() blob.Store { return c.requests.RemoteBlobs(c.tenant) }
 
 // Import has a node bring the sessions of a file into the tenant: those of an archive that
 // a prune has written under their own ids, or that of a session file of OpenRath. What is
@@ -24,7 +25,7 @@ func (c *Client) Blobs() blob.Store { return c.conn.Requests.RemoteBlobs(c.tenan
 // What came in is decoded into a slice of structs, one for each session, with the fields of
 // "imported" in the schema imported.v1; nil leaves it out.
 func (c *Client) Import(ctx context.Context, file []byte, imported any) error {
-	rows, err := c.conn.Requests.Import(ctx, c.tenant, file)
+	rows, err := c.requests.Import(ctx, c.tenant, file)
 	if err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
@@ -38,6 +39,9 @@ func (c *Client) Import(ctx context.Context, file []byte, imported any) error {
 	return json.Unmarshal(data, imported)
 }
 
-// Log returns the logs of the sessions of the client's tenant, to read: a client appends
-// nothing. The commits are checked as they come.
-func (c *Client) Log() commitlog.Log { return c.conn.Requests.RemoteLog() }
+// Commits returns a page of the log of a session of the client's tenant, as it is stored,
+// after a position: nil for its beginning. The hash of a commit is that of its bytes.
+// session.ErrNotFound: there is no such session.
+func (c *Client) Commits(ctx context.Context, id session.ID, at *wire.CommitPosition) (wire.Commits, error) {
+	return c.requests.Commits(ctx, session.Key{Tenant: c.tenant, ID: id}, at)
+}

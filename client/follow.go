@@ -7,8 +7,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
-	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -28,7 +27,7 @@ const (
 // Update is one message about a run. One field is set.
 type Update struct {
 	Delta  *messages.Delta  // provisional
-	Event  *lineage.Record  // committed
+	Event  *messages.Record // committed
 	Result *messages.Result // the last one
 }
 
@@ -36,7 +35,7 @@ type Update struct {
 type Follower struct {
 	c    *Client
 	id   run.ID
-	w    *api.Watch
+	w    *requests.Watch
 	only bool // only results are subscribed to
 	own  bool // it submitted the task itself: an older result may be another task's
 	// task is what it submitted under an id that it was given, for a workflow.
@@ -54,7 +53,7 @@ func (c *Client) follow(ctx context.Context, id run.ID, on string) (*Follower, e
 	if err := session.ValidID("run", string(id)); err != nil {
 		return nil, err
 	}
-	w, err := c.conn.Requests.Watch(ctx, messages.RunSubject(c.tenant, id, on))
+	w, err := c.requests.Watch(ctx, messages.RunSubject(c.tenant, id, on))
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +122,7 @@ func (f *Follower) next(ctx context.Context, timeout time.Duration) (u Update, r
 // read decodes a message. One that does not decode is skipped: a later release or
 // another program sent it. So is one that tells of another run: a user who asks a node
 // something names the subject of the answer, and servers let that be one of this run's.
-func (f *Follower) read(live api.Live) (Update, error) {
+func (f *Follower) read(live requests.Live) (Update, error) {
 	_, _, on, _ := messages.ParseRunSubject(live.Subject)
 	switch on {
 	case messages.OnDelta:
@@ -163,7 +162,7 @@ func (f *Follower) finish(ctx context.Context, r *messages.Result, yield func(Up
 		if !yield(u, nil) {
 			return
 		}
-		if u.Event.Kind == lineage.Ended && u.Event.Home == "" {
+		if u.Event.Kind == messages.KindEnded && u.Event.Home == "" {
 			break
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func (c *Client) DeadLetters(ctx context.Context, limit int) ([]wire.StoredLetter, error) {
 	var all []wire.StoredLetter
 	for after := uint64(0); ; {
-		page, err := c.conn.Requests.DeadLetters(ctx, c.tenant, after, min(max(limit-len(all), 0), wire.MaxLimit))
+		page, err := c.requests.DeadLetters(ctx, c.tenant, after, min(max(limit-len(all), 0), wire.MaxLimit))
 		if err != nil {
 			return all, fmt.Errorf("dead letters: %w", err)
 		}
@@ -30,13 +30,13 @@ func (c *Client) DeadLetters(ctx context.Context, limit int) ([]wire.StoredLette
 
 // DeadLetter returns one refused task by its sequence, with what was sent.
 func (c *Client) DeadLetter(ctx context.Context, at uint64) (messages.DeadLetter, error) {
-	return c.conn.Requests.DeadLetter(ctx, c.tenant, at)
+	return c.requests.DeadLetter(ctx, c.tenant, at)
 }
 
 // RetryDeadLetter submits a refused task again and returns the run's id. by is
 // kept as evidence. run.ErrState marks one that would be refused again.
 func (c *Client) RetryDeadLetter(ctx context.Context, at uint64, by string) (run.ID, error) {
-	id, err := c.conn.Requests.RetryDeadLetter(ctx, c.tenant, at, by)
+	id, err := c.requests.RetryDeadLetter(ctx, c.tenant, at, by)
 	if err != nil {
 		return "", fmt.Errorf("retry: %w", err)
 	}
@@ -46,7 +46,7 @@ func (c *Client) RetryDeadLetter(ctx context.Context, at uint64, by string) (run
 
 // DropDeadLetter takes a refused task off the list, for a reason that is kept.
 func (c *Client) DropDeadLetter(ctx context.Context, at uint64, by, reason string) error {
-	if err := c.conn.Requests.DropDeadLetter(ctx, c.tenant, at, by, reason); err != nil {
+	if err := c.requests.DropDeadLetter(ctx, c.tenant, at, by, reason); err != nil {
 		return fmt.Errorf("drop: %w", err)
 	}
 	return nil

@@ -26,7 +26,7 @@ func (c *Client) Lineage(ctx context.Context, name, after string, limit int) (wi
 // derive it again, and returns the outcome of each partition. It takes the role operate.
 // Repairing again changes nothing.
 func (c *Client) RepairLineage(ctx context.Context) ([]wire.Repaired, error) {
-	all, err := c.conn.Requests.Repair(ctx, c.tenant)
+	all, err := c.requests.Repair(ctx, c.tenant)
 	if err != nil {
 		err = fmt.Errorf("repair lineage: %w", err)
 	}

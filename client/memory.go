@@ -9,7 +9,7 @@ import (
 
 // Memories returns the names of the tenant's memories that have or had a note, sorted.
 func (c *Client) Memories(ctx context.Context) ([]string, error) {
-	return c.conn.Requests.Memories(ctx, c.tenant)
+	return c.requests.Memories(ctx, c.tenant)
 }
 
 // Memory returns a memory of the tenant, the one that agents recall from by the same name.
@@ -17,14 +17,14 @@ func (c *Client) Memories(ctx context.Context) ([]string, error) {
 // that Write is given nothing is kept: a note says which user wrote it. Write refuses a
 // blank text.
 func (c *Client) Memory(name string) (memory.Store, error) {
-	return c.conn.Requests.Memory(c.tenant, name)
+	return c.requests.Memory(c.tenant, name)
 }
 
 // EachNote calls fn with the notes of a memory at and below a name, sorted by theirs, until
 // it returns an error: at most limit of them, 0 for all. Notes that no answer holds
 // are left out, and named by an error after all others, which wraps memory.ErrTooLarge.
 func (c *Client) EachNote(ctx context.Context, name, under string, limit int, fn func(uri, text string, from memory.Origin) error) error {
-	m, err := c.conn.Requests.Memory(c.tenant, name)
+	m, err := c.requests.Memory(c.tenant, name)
 	if err != nil {
 		return err
 	}

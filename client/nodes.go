@@ -57,5 +57,5 @@ func (c *Client) Node(ctx context.Context, name string) (wire.Node, error) {
 // operator of the fleet, or the role operate: then session.ErrTenant marks a node that
 // works for other tenants, too. session.ErrNotFound: no such incarnation lives.
 func (c *Client) DrainNode(ctx context.Context, incarnation string) error {
-	return c.conn.Requests.DrainFor(ctx, c.tenant, incarnation)
+	return c.requests.DrainFor(ctx, c.tenant, incarnation)
 }

@@ -16,7 +16,7 @@ import (
 // query asks and decodes the answer.
 func query[T any](ctx context.Context, c *Client, verb string, q wire.Query) (T, error) {
 	var v T
-	data, err := c.conn.Requests.Query(ctx, c.tenant, verb, q)
+	data, err := c.requests.Query(ctx, c.tenant, verb, q)
 	if err == nil {
 		if err = json.Unmarshal(data, &v); err != nil {
 			err = fmt.Errorf("answer to %s: %w", verb, err)

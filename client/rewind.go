@@ -62,7 +62,7 @@ func (c *Client) Rerun(ctx context.Context, id run.ID) (run.ID, error) {
 	if err := session.ValidID("run", string(id)); err != nil {
 		return "", err
 	}
-	note, err := c.conn.Requests.Control(ctx, c.tenant, id, messages.VerbRerun, messages.Control{})
+	note, err := c.requests.Control(ctx, c.tenant, id, messages.VerbRerun, messages.Control{})
 	if err != nil {
 		return "", fmt.Errorf("rerun run %s: %w", id, err)
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -35,7 +35,7 @@ func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (
 		return "", err
 	}
 	c.remember(t.ID)
-	if err := c.conn.Requests.Submit(ctx, c.tenant, workflow, body); err != nil {
+	if err := c.requests.Submit(ctx, c.tenant, workflow, body); err != nil {
 		return "", fmt.Errorf("submit task %s: %w", t.ID, err)
 	}
 	return t.ID, nil
@@ -59,12 +59,12 @@ func (c *Client) mine(id run.ID) bool {
 
 // ErrSameTask means that a task was submitted before, as it is: submitting it again
 // changes nothing.
-var ErrSameTask = api.ErrSameTask
+var ErrSameTask = requests.ErrSameTask
 
 // Known says what is known of tasks of a workflow before they are submitted, in their
 // order: nil of one whose id is free, ErrSameTask, run.ErrKeyReused if the id was used for
 // another body, run.ErrState if it was cancelled before it was submitted, or why the same
 // one was refused. A task that waits behind a thousand others may not be found.
 func (c *Client) Known(ctx context.Context, workflow string, tasks []messages.Task) ([]error, error) {
-	return c.conn.Requests.Known(ctx, c.tenant, workflow, tasks)
+	return c.requests.Known(ctx, c.tenant, workflow, tasks)
 }

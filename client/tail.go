@@ -7,8 +7,8 @@ import (
 	"iter"
 	"time"
 
-	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -48,7 +48,7 @@ func (c *Client) Tail(ctx context.Context, name, after string) iter.Seq2[wire.Li
 			}
 			root = g.Root
 		}
-		w, err := c.conn.Requests.Watch(ctx, messages.TailSubject(c.tenant, root, "", ""))
+		w, err := c.requests.Watch(ctx, messages.TailSubject(c.tenant, root, "", ""))
 		if err != nil {
 			fail(fmt.Errorf("tail: %w", err))
 			return
@@ -79,7 +79,7 @@ var errStop = errors.New("client: stop")
 
 type tail struct {
 	c     *Client
-	w     *api.Watch
+	w     *requests.Watch
 	root  session.ID
 	after string // a cursor
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/tool"
 )
 
 // toolLast bounds the calls under way when ServeTool ends.
@@ -19,51 +19,36 @@ const toolLast = 10 * time.Second
 // under way go on for a moment and returns. Closing the client ends it as well,
 // with ErrUnreachable. Several programs may serve one tool; each call goes to one
 // of them. The tool stays announced when no program serves it; see WithdrawTool.
+// Package toolserver serves a tool that is written in Go with package tool.
 //
-//	err := c.ServeTool(ctx, tool.Func("weather", "Current weather of a city.", weather,
-//		&tool.FuncOptions{Effect: tool.ReadOnly}), 0)
-//
-// A call may take as long as the timeout, at most 10 minutes, and its context ends after
-// it; 0 is a minute. A call whose program dies may come again, with the same ID (see
-// tool.Current) and the next attempt, if the tool's effect allows that. Calls
-// have no sandbox and no session. The credentials must allow to announce the
-// tool and to subscribe to its calls, see FORMAT.md of package messages.
-func (c *Client) ServeTool(ctx context.Context, t tool.Tool, timeout time.Duration) error {
-	table, err := tool.NewTable(t)
-	if err != nil {
+// A call may take as long as the tool's timeout, at most 10 minutes, and its context ends
+// after it; 0 is a minute. A call whose program dies may come again, with the same ID and the
+// next attempt, if the tool's effect allows that. Calls have no sandbox and no session. The
+// credentials must allow to announce the tool and to subscribe to its calls, see FORMAT.md of
+// package messages.
+func (c *Client) ServeTool(ctx context.Context, v wire.Tool, handle func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer) error {
+	if err := v.Check(v.Name); err != nil {
 		return err
 	}
-	spec := t.Spec()
-	effect, err := spec.Effect.MarshalText()
-	if err != nil {
-		return err
-	}
-	v := wire.Tool{Name: spec.Name, Description: spec.Description, Input: spec.Schema, Effect: string(effect), TimeoutMS: timeout.Milliseconds()}
-	if err := v.Check(spec.Name); err != nil {
-		return err
-	}
-	if timeout == 0 {
-		timeout = messages.ToolTimeoutMS * time.Millisecond
-	}
+	timeout := time.Duration(cmp.Or(v.TimeoutMS, messages.ToolTimeoutMS)) * time.Millisecond
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	// It answers before the registry names it.
-	s, err := c.conn.Requests.ServeTool(working, c.tenant, spec.Name, func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer {
+	s, err := c.requests.ServeTool(working, c.tenant, v.Name, func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		out := table.Call(ctx, spec.Name, string(call.Args), tool.Call{ID: call.ID, Attempt: call.Attempt})
-		return wire.ToolAnswer{Body: out.Body, IsError: out.IsError}
+		return handle(ctx, call)
 	})
 	if err != nil {
 		return err
 	}
-	if err = c.conn.Requests.AnnounceTool(ctx, c.tenant, v); err != nil {
-		err = fmt.Errorf("tool %s was not announced: %w", spec.Name, err)
+	if err = c.requests.AnnounceTool(ctx, c.tenant, v); err != nil {
+		err = fmt.Errorf("tool %s was not announced: %w", v.Name, err)
 	} else {
 		select {
 		case <-ctx.Done():
-		case <-c.conn.Conn.Closed():
-			err = fmt.Errorf("tool %s is served no more: %w: the client was closed", spec.Name, ErrUnreachable)
+		case <-c.conn.Closed():
+			err = fmt.Errorf("tool %s is served no more: %w: the client was closed", v.Name, ErrUnreachable)
 		}
 	}
 	last := time.AfterFunc(toolLast, stop)
@@ -74,7 +59,7 @@ func (c *Client) ServeTool(ctx context.Context, t tool.Tool, timeout time.Durati
 // Tools returns the tools that programs have announced, sorted by name. The
 // programs may have ended: only a call shows that.
 func (c *Client) Tools(ctx context.Context) ([]wire.Tool, error) {
-	data, err := c.conn.Requests.Query(ctx, c.tenant, messages.QueryTools, wire.Query{})
+	data, err := c.requests.Query(ctx, c.tenant, messages.QueryTools, wire.Query{})
 	if err != nil {
 		return nil, err
 	}
@@ -85,5 +70,5 @@ func (c *Client) Tools(ctx context.Context) ([]wire.Tool, error) {
 // WithdrawTool takes a tool away; one that is not there is no error. Runs that
 // have begun with it go on calling it.
 func (c *Client) WithdrawTool(ctx context.Context, name string) error {
-	return c.conn.Requests.WithdrawTool(ctx, c.tenant, name)
+	return c.requests.WithdrawTool(ctx, c.tenant, name)
 }

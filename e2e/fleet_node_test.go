@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/client/toolserver"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
@@ -120,7 +121,7 @@ func fleetTool() error {
 	}
 	defer c.Close()
 	told := make(chan error, 1)
-	go func() { told <- c.ServeTool(ctx, witnessing("sound", tool.Idempotent), 0) }()
+	go func() { told <- toolserver.Serve(ctx, c, witnessing("sound", tool.Idempotent), 0) }()
 	for {
 		if all, err := c.Tools(ctx); err == nil && slices.ContainsFunc(all, func(t wire.Tool) bool { return t.Name == "sound" }) {
 			fmt.Println("the tool is up")

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/evidence/audit"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -66,7 +67,7 @@ func (o *tailer) close() error {
 }
 
 // recordName is what a record has in common with its repetitions.
-func recordName(r *lineage.Record) string {
+func recordName(r *messages.Record) string {
 	return fmt.Sprintf("%s commit %d, %d: %s", r.Session, r.Commit, r.K, r.Kind)
 }
 

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rathcluster/rath/internal/core/excerpt"
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -82,7 +80,7 @@ type Control struct {
 }
 
 // DecodeControl reads the body of a control request; an empty one is allowed.
-// What the verb needs is checked by Signal.
+// [Control.Check] says whether it has what its verb needs.
 func DecodeControl(data []byte) (Control, error) {
 	var c Control
 	if len(data) == 0 {
@@ -138,21 +136,17 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 	return "", nil
 }
 
-// Signal returns what a control request of a user asks of a run whose home is a session.
-// run.ErrMalformed marks a verb that there is not, or a body without what it
-// needs or with what another verb takes.
-func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (journal.Signal, error) {
-	s := journal.Signal{To: home, Run: id}
-	bad := func(field, problem, remedy string) (journal.Signal, error) {
-		return journal.Signal{}, &strict.Error{Message: verb, Field: field, Problem: problem, Remedy: remedy}
+// Check returns what keeps a control request from its verb. run.ErrMalformed marks a verb
+// that there is not, or a body without what it needs or with what another verb takes.
+func (c Control) Check(verb string) error {
+	bad := func(field, problem, remedy string) error {
+		return &strict.Error{Message: verb, Field: field, Problem: problem, Remedy: remedy}
 	}
 	if field, verbs := c.foreign(verb); field != "" {
 		return bad(field, "it is no part of this request", "leave it out, or send it to the verb "+strings.Join(verbs, ", "))
 	}
 	switch verb {
 	case VerbCancel:
-		s.Cancel = &journal.CancelRequested{By: user, Says: c.By, ID: c.ID, Reason: c.Reason, Run: id}
-		return s, nil
 	case VerbResolve:
 		if c.Decision != run.Happened && c.Decision != run.Again && c.Decision != run.Fail && c.Decision != run.Pin {
 			return bad("decision", fmt.Sprintf("%q is none", excerpt.Start(c.Decision, 40)), fmt.Sprintf(
@@ -164,8 +158,6 @@ func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (
 		if c.Value != nil && c.Decision != run.Happened {
 			return bad("value", "only a call that happened has a result", "leave it out, or decide "+run.Happened)
 		}
-		s.Resolve = &journal.Resolved{By: user, Says: c.By, Decision: c.Decision, ID: c.ID, Reason: c.Reason, Run: id, Value: string(c.Value)}
-		return s, nil
 	case VerbApprove, VerbReject, VerbRespond:
 		if c.Step == "" {
 			return bad("step", "it is missing", "send the path of the question, as run.waiting and `rath answer` show it")
@@ -176,48 +168,34 @@ func (c Control) Signal(home session.Key, user string, id run.ID, verb string) (
 		if verb == VerbRespond && c.Value == nil {
 			return bad("value", "it is missing", "send the answer as JSON")
 		}
-		s.Received = &journal.SignalReceived{By: user, Says: c.By, ID: c.ID, Kind: verb, Path: c.Step, Reason: c.Reason, Run: id, Value: string(c.Value)}
-		return s, nil
 	case VerbQuarantine, VerbRelease:
 		if strings.TrimSpace(c.Reason) == "" {
 			return bad("reason", "it is missing", "say why; it is kept as evidence")
 		}
-		s.Quarantine = &journal.Quarantined{By: user, Says: c.By, ID: c.ID, Reason: c.Reason, Released: verb == VerbRelease}
-		return s, nil
 	case VerbRebudget:
 		if c.Budget == nil {
 			return bad("budget", "it is missing", "send what the run may consume in all; a field of 0 is unlimited")
 		}
-		if err := (&Task{ID: "x", Budget: *c.Budget}).check(); err != nil {
-			return journal.Signal{}, err
-		}
-		b := c.Budget
-		s.Rebudget = &journal.Rebudgeted{By: user, Says: c.By, ID: c.ID, Reason: c.Reason, Run: id, Budget: run.Budget{
-			MicroUSD: b.MicroUSD, Steps: b.Steps, Time: time.Duration(b.TimeMS) * time.Millisecond, Tokens: b.Tokens,
-		}}
-		return s, nil
+		return (&Task{ID: "x", Budget: *c.Budget}).Check()
 	case VerbMessage, VerbSessionMessage:
 		if strings.TrimSpace(c.Text) == "" {
 			return bad("text", "it is empty", "send what the user says")
 		}
 		if len(c.Text) > MaxValue {
-			return journal.Signal{}, &strict.Error{
+			return &strict.Error{
 				Message: verb, Field: "text", Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(c.Text), MaxValue), Remedy: "shorten it", Kind: session.ErrTooLarge,
 			}
 		}
-		s.Received = &journal.SignalReceived{By: user, Says: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: journal.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
-		if verb == VerbSessionMessage { // the id is a session's
-			s.To.ID, s.Run, s.Received.Run = session.ID(id), "", ""
-		}
-		return s, nil
+	default:
+		return bad("", "unknown verb", "use "+strings.Join([]string{
+			VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage,
+			VerbQuarantine, VerbRelease, VerbRebudget, VerbRerun,
+		}, ", "))
 	}
-	return bad("", "unknown verb", "use "+strings.Join([]string{
-		VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage,
-		VerbQuarantine, VerbRelease, VerbRebudget, VerbRerun,
-	}, ", "))
+	return nil
 }
 
-// Note returns what a request to write or forget notes says, as Signal does of a run.
+// Note returns what a request to write or forget notes says, after it is checked.
 func (c Control) Note(verb string) (uri, text string, err error) {
 	if field, verbs := c.foreign(verb); field != "" {
 		return "", "", &strict.Error{Message: verb, Field: field, Problem: "it is no part of this request", Remedy: "leave it out, or send it to the verb " + strings.Join(verbs, ", ")}

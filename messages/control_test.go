@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -14,7 +15,7 @@ import (
 
 // TestUnknownVerb is told of every verb that FORMAT.md has.
 func TestUnknownVerb(t *testing.T) {
-	_, err := messages.Control{}.Signal(session.Key{Tenant: "acme", ID: "s1"}, "ana", run.ID("r1"), "fly")
+	_, err := translate.Signal(messages.Control{}, session.Key{Tenant: "acme", ID: "s1"}, "ana", run.ID("r1"), "fly")
 	if err == nil {
 		t.Fatal("there is a verb fly")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -82,13 +83,13 @@ func TestTooLarge(t *testing.T) {
 	// The largest task there is can travel between nodes.
 	var task messages.Task
 	task.ID, task.Input = "r1", json.RawMessage(`"`+strings.Repeat(`\\`, messages.MaxInput/2-1)+`"`)
-	in, err := task.Run("acme", "agent")
+	in, err := translate.Task(&task, "acme", "agent")
 	must.Do(t, err)
 	in.Session.ID = "home-1-0"
-	w := wire.WorkOf(journal.Work{Task: &in})
+	w := translate.WorkOf(journal.Work{Task: &in})
 	data, err := w.Encode()
 	must.Do(t, err)
-	back, err := wire.DecodeWork(data)
+	back, err := translate.DecodeWork(data)
 	if err != nil || back.Task.Digest() != in.Digest() {
 		t.Errorf("work of %d bytes: %v", len(data), err)
 	}
@@ -101,8 +102,8 @@ func TestTaskRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	in := must.Get(got.Run("acme", "fix"))(t)
-	if diff := cmp.Diff(want, messages.TaskOf(in)); diff != "" {
+	in := must.Get(translate.Task(&got, "acme", "fix"))(t)
+	if diff := cmp.Diff(want, translate.TaskOf(in)); diff != "" {
 		t.Errorf("through package run:\n%s", diff)
 	}
 	if in.Workflow != "fix" || in.Session != (session.Key{Tenant: "acme", ID: "s1"}) || in.ForkOf.Version != 3 {
@@ -113,7 +114,7 @@ func TestTaskRoundTrip(t *testing.T) {
 		t.Errorf("input that is not JSON: %v", err)
 	}
 	for _, subject := range [][2]string{{"a.b", "fix"}, {"acme", "*"}} {
-		if _, err := got.Run(session.Tenant(subject[0]), subject[1]); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), "rath.task.<tenant>.<user>.<workflow>") {
+		if _, err := translate.Task(&got, session.Tenant(subject[0]), subject[1]); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), "rath.task.<tenant>.<user>.<workflow>") {
 			t.Errorf("%v: %v", subject, err)
 		}
 	}
@@ -156,7 +157,7 @@ func TestControlSignals(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s %s: %v", tt.verb, tt.body, err)
 		}
-		got, err := c.Signal(home, "ana", "r1", tt.verb)
+		got, err := translate.Signal(c, home, "ana", "r1", tt.verb)
 		if tt.err != nil {
 			if !errors.Is(err, tt.err) || !strings.Contains(err.Error(), tt.names) || !messages.Refusal(err) {
 				t.Errorf("%s %s: %v, want %v naming %s", tt.verb, tt.body, err, tt.err, tt.names)
@@ -211,7 +212,7 @@ func TestResults(t *testing.T) {
 		Commit: commitlog.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Seq: 7, Events: []session.Event{session.ChunkEvent(session.UserText("x")), ended}},
 		At:     commitlog.Position{Seq: 7, Hash: commitlog.HashOf([]byte("x"))},
 	}
-	rs := messages.Results(e, journal.Facts(e.Commit))
+	rs := translate.Results(e, journal.Facts(e.Commit))
 	if len(rs) != 1 {
 		t.Fatalf("%d results", len(rs))
 	}
@@ -231,7 +232,7 @@ func TestResults(t *testing.T) {
 		2: {Run: "r1", State: run.Succeeded, Workflow: "fix", Version: 2},                            // it is the session's first
 		0: {Run: "r1", State: run.Failed, Workflow: "fix", Version: 4, Head: head},
 	} {
-		r := messages.ResultOf("s1", ended, moment)
+		r := translate.ResultOf("s1", ended, moment)
 		files := ""
 		if !ended.Head.IsZero() {
 			files = head.String()
@@ -243,10 +244,10 @@ func TestResults(t *testing.T) {
 	// A branch that lets go of the run.
 	away := must.Get(journal.NewEvent(journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled, Code: run.CodeCancelled, Attempt: 2}))(t)
 	e.Commit.Events = []session.Event{away}
-	if rs := messages.Results(e, journal.Facts(e.Commit)); len(rs) > 0 {
+	if rs := translate.Results(e, journal.Facts(e.Commit)); len(rs) > 0 {
 		t.Errorf("a session that is not the run's home ends it: %+v", rs)
 	}
-	refused := wire.RefusedResult("r2", "fix", *wire.ErrorOf(run.ErrKeyReused), moment)
+	refused := translate.RefusedResult("r2", "fix", *wire.ErrorOf(run.ErrKeyReused), moment)
 	if err := refused.Err(); !errors.Is(err, run.ErrKeyReused) {
 		t.Errorf("refused: %v", err)
 	}
@@ -306,9 +307,9 @@ func TestMoreSubjects(t *testing.T) {
 		{messages.DeadLetterSubject("acme", "fix", 7, time.Unix(1, 5)), "rath.dlq.acme.fix.task.7-1000000005"},
 		{messages.DeadLetterSubject("a.b", "", 7, time.Unix(1, 5)), "rath.dlq._._.task.7-1000000005"},
 		{messages.LetterEndSubject("acme", "fix", 12), "rath.dlq.acme.fix.12"},
-		{messages.TailSubject("acme", "", lineage.Merged, ""), "rath.tail.acme.*.merged.*"},
+		{messages.TailSubject("acme", "", messages.KindMerged, ""), "rath.tail.acme.*.merged.*"},
 		{messages.DeliverSubject("node-a-1"), "rath.node.node-a-1.deliver"},
-		{wire.RunAliasKey("acme", "r1") + " " + wire.RerunAliasKey("acme", "r1-r1") + " " + wire.SessionAliasKey("acme", "fix"), "acme.run.r1 acme.rerun.r1-r1 acme.session.fix"},
+		{translate.RunAliasKey("acme", "r1") + " " + translate.RerunAliasKey("acme", "r1-r1") + " " + translate.SessionAliasKey("acme", "fix"), "acme.run.r1 acme.rerun.r1-r1 acme.session.fix"},
 		{wire.WorkflowKey("default", "fix") + " " + wire.ToolKey("acme", "deploy"), "workflow.default.fix tool.acme.deploy"},
 	}
 	for _, c := range tests {
@@ -331,8 +332,8 @@ func TestMoreSubjects(t *testing.T) {
 		}
 	}
 	r := fullRecord()
-	if k, root, kind, ok := messages.ParseTailSubject(r.TailSubject()); !ok || k != r.Key() || root != r.Root || kind != r.Kind {
-		t.Error(r.TailSubject(), k, root, kind, ok)
+	if k, root, kind, ok := messages.ParseTailSubject(lineage.TailSubject(&r)); !ok || k != r.Key() || root != r.Root || kind != r.Kind {
+		t.Error(lineage.TailSubject(&r), k, root, kind, ok)
 	}
 	for _, bad := range []string{"rath.run.acme.r1.other", "rath.run.acme..delta", "rath.run.acme.r1", "rath.query.acme.*", "rath.tail.acme.s.teleported.s", "rath.query.ac me.runs"} {
 		_, _, _, ok1 := messages.ParseRunSubject(bad)
@@ -351,18 +352,18 @@ func TestViews(t *testing.T) {
 	if !v.Truncated || len(v.Text) > messages.MaxChunkText || !strings.HasSuffix(v.Text, "語") || v.Index != 3 || v.Time != moment.UnixMilli() || len(v.Calls) != 1 {
 		t.Errorf("chunk of %d bytes, truncated %v, %+v", len(v.Text), v.Truncated, v.Calls)
 	}
-	info := messages.RunInfoOf(lineage.Run{ID: "r1", Home: session.Key{ID: "s1"}, State: run.Running, Submitted: moment})
+	info := translate.RunInfo(lineage.Run{ID: "r1", Home: session.Key{ID: "s1"}, State: run.Running, Submitted: moment})
 	if info.Run != "r1" || info.Session != "s1" || info.Submitted != moment.UnixMilli() || info.Ended != 0 {
 		t.Errorf("%+v", info)
 	}
-	b := wire.BranchOf(lineage.Session{Key: session.Key{ID: "s2"}, Disposition: "rejected", Reason: "why", Opened: moment, Last: moment})
+	b := translate.BranchOf(lineage.Session{Key: session.Key{ID: "s2"}, Disposition: "rejected", Reason: "why", Opened: moment, Last: moment})
 	if b.Session != "s2" || b.Disposition != "rejected" || b.Opened != moment.UnixMilli() {
 		t.Errorf("%+v", b)
 	}
 }
 
 func TestHeldEvent(t *testing.T) {
-	e := wire.TaskHeld("acme", "r1", "fix", wire.Error{Code: run.CodeBusy, Text: "no room"})
+	e := translate.TaskHeld("acme", "r1", "fix", wire.Error{Code: run.CodeBusy, Text: "no room"})
 	data, err := messages.Encode(e)
 	must.Do(t, err)
 	must.Report(t, validate(resolved(t, "event.v1"), data))
@@ -373,7 +374,7 @@ func TestHeldEvent(t *testing.T) {
 }
 
 func TestRefusedEvent(t *testing.T) {
-	e := wire.Refused("acme", "r1", "fix", wire.Error{Code: run.CodeKeyReused, Text: strings.Repeat("語 ", 200)})
+	e := translate.Refused("acme", "r1", "fix", wire.Error{Code: run.CodeKeyReused, Text: strings.Repeat("語 ", 200)})
 	data, err := messages.Encode(e)
 	must.Do(t, err)
 	back, err := messages.DecodeEvent(data)

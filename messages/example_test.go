@@ -3,9 +3,7 @@ package messages_test
 import (
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/session"
 )
 
 // What a client publishes, and where it listens, before anybody has answered.
@@ -31,17 +29,16 @@ func ExampleDecodeTask() {
 	// task: field budget."token": unknown: did you mean "tokens"? the known ones are micro_usd, steps, time_ms, tokens
 }
 
-// What a control request asks of a run.
-func ExampleControl_Signal() {
-	c, err := messages.DecodeControl([]byte(`{"decision":"again","reason":"the target has no trace of it","by":"ann"}`))
+// What keeps a control request from its verb.
+func ExampleControl_Check() {
+	c, err := messages.DecodeControl([]byte(`{"decision":"again","by":"ann"}`))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	s, err := c.Signal(session.Key{Tenant: "default", ID: "s1"}, "ana", "run-1", messages.VerbResolve)
-	fmt.Println(s.Resolve.By, "says to be", s.Resolve.Says, "and decides", s.Resolve.Decision, err)
+	fmt.Println(c.Check(messages.VerbResolve))
 	// Output:
-	// ana says to be ann and decides again <nil>
+	// resolve: field reason: it is missing: say how you know; it is kept as evidence
 }
 
 // The schemas are compiled in, for programs that validate elsewhere.
@@ -54,7 +51,7 @@ func ExampleSchemaOf() {
 
 // The subject of a lineage record says what it is about.
 func ExampleParseTailSubject() {
-	fmt.Println("listen on", messages.TailSubject("default", "", lineage.Ended, ""))
+	fmt.Println("listen on", messages.TailSubject("default", "", messages.KindEnded, ""))
 	k, root, kind, ok := messages.ParseTailSubject("rath.tail.default.s1.ended.s2")
 	fmt.Println(k.ID, "of the tree of", root, "tells", kind, ok)
 	// Output:

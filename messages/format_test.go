@@ -92,7 +92,7 @@ func TestFormatKnowsTheSources(t *testing.T) {
 		{"../internal/core/journal/event.go", `(?m)^\s*Step[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../run/code.go", `(?m)^\s*Code[A-Z]\w*\s+Code = "([a-z_.]+)"`},
 		{"../run/run.go", `(?m)^\s*\w+\s+State = "(succeeded|failed|cancelled|timed_out)"`},
-		{"../internal/evidence/lineage/kind.go", `(?m)^\s*\w+\s+Kind = "([a-z_.]+)"`},
+		{"kind.go", `(?m)^\s*\w+\s+Kind = "([a-z_.]+)"`},
 		{"control.go", `(?m)^\s*Verb[A-Z]\w*\s+= "([a-z_]+)"`},
 		{"query.go", `(?m)^\s*Query[A-Z]\w*\s+= "([a-z_]+)"`},
 	} {
@@ -108,7 +108,7 @@ func TestFormatKnowsTheSources(t *testing.T) {
 }
 
 func TestFormatNamesEveryMessage(t *testing.T) {
-	for _, k := range lineage.Kinds() {
+	for _, k := range messages.Kinds() {
 		demand(t, "lineage records", section(t, "## Lineage records"), string(k))
 	}
 	for _, f := range lineage.SelectorFields() {
@@ -126,7 +126,7 @@ func TestFormatNamesEveryMessage(t *testing.T) {
 		heading string
 		v       any
 	}{
-		{"## Lineage records", lineage.Record{}},
+		{"## Lineage records", messages.Record{}},
 		{"## Tasks", messages.Task{}},
 		{"## Tasks", messages.Budget{}},
 		{"## What a run publishes", messages.Result{}},

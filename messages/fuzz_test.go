@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -43,11 +44,11 @@ func FuzzDecodeTask(f *testing.F) {
 		}
 		back, err := messages.DecodeTask(again)
 		must.Do(t, err)
-		in, err := task.Run("acme", "fix")
+		in, err := translate.Task(&task, "acme", "fix")
 		if err != nil {
 			t.Fatalf("%s: %v", data, err)
 		}
-		out, err := back.Run("acme", "fix")
+		out, err := translate.Task(&back, "acme", "fix")
 		must.Do(t, err)
 		in.Input, out.Input = nil, nil // white space may go
 		if diff := cmp.Diff(in, out); diff != "" {
@@ -65,19 +66,19 @@ func FuzzDecoders(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		if c, err := messages.DecodeControl(data); err == nil {
 			for _, verb := range []string{"cancel", "resolve", "approve", "x"} {
-				_, _ = c.Signal(session.Key{Tenant: "acme", ID: "s1"}, "ana", "r1", verb)
+				_, _ = translate.Signal(c, session.Key{Tenant: "acme", ID: "s1"}, "ana", "r1", verb)
 			}
 		}
 		_, _ = wire.DecodeQuery(data)
 		_, _ = wire.DecodeTool(data)
-		_, _ = wire.DecodeWork(data)
+		_, _ = translate.DecodeWork(data)
 		_, _ = wire.DecodeAnswer(data)
 		if r, err := messages.DecodeResult(data); err == nil {
 			_ = r.Err()
 		}
 		_, _ = messages.DecodeDelta(data)
 		_, _ = messages.DecodeEvent(data)
-		_, _ = wire.DecodeAlias(data)
+		_, _ = translate.DecodeAlias(data)
 		if l, err := messages.DecodeDeadLetter(data); err == nil {
 			_ = l.Payload()
 		}

@@ -1,7 +1,6 @@
 package messages
 
 import (
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -50,14 +49,14 @@ func DecodeDelta(data []byte) (Delta, error) { return Decode[Delta]("delta", dat
 
 // KindRefused is the kind of an event about a task that was not taken. It is
 // no lineage record: nothing was committed.
-const KindRefused lineage.Kind = "refused"
+const KindRefused Kind = "refused"
 
 // KindHeld is the kind of an event about a task that is accepted but waits for a
 // bound, which its code and reason name. It is published from time to time while
 // the task waits, and is no lineage record either.
-const KindHeld lineage.Kind = "held"
+const KindHeld Kind = "held"
 
 // DecodeEvent reads an event: something that was committed for a run, as a lineage
 // record, or of KindRefused or KindHeld, with code and reason. Fields of later releases
 // are skipped.
-func DecodeEvent(data []byte) (lineage.Record, error) { return Decode[lineage.Record]("event", data) }
+func DecodeEvent(data []byte) (Record, error) { return Decode[Record]("event", data) }

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -47,10 +48,10 @@ func TestDecodeTaskErrors(t *testing.T) {
 func TestWorkKeepsDigest(t *testing.T) {
 	in := must.Get(messages.DecodeTask([]byte(`{"id":"r1","input": {"a" : "<&>", "n": 1.50},"model":"m","tools":["x"],
 		"budget":{"tokens":5,"time_ms":1500},"deadline":"2030-01-02T03:04:05.678Z","fork_of":"s-1-0:4"}`)))(t)
-	task := must.Get(in.Run("acme", "agent"))(t)
+	task := must.Get(translate.Task(&in, "acme", "agent"))(t)
 	task.Session.ID, task.By, task.Via = "home-1-0", "ana", "r0"
-	data := must.Get(json.Marshal(wire.WorkOf(journal.Work{Task: &task})))(t)
-	back := must.Get(wire.DecodeWork(data))(t)
+	data := must.Get(json.Marshal(translate.WorkOf(journal.Work{Task: &task})))(t)
+	back := must.Get(translate.DecodeWork(data))(t)
 	if diff := cmp.Diff(&task, back.Task); diff != "" {
 		t.Error(diff)
 	}
@@ -82,9 +83,9 @@ func TestLaterReleases(t *testing.T) {
 		"resume":  {Task: &resume},
 		"report":  {Signal: &journal.Signal{To: k, Run: "r1", Received: fullReceived()}},
 		"cancel":  {Signal: &journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{By: "b", Reason: "r", Run: "r1"}}},
-		"dispose": {Signal: &journal.Signal{To: k, Run: "r1", Close: &journal.BranchOutcome{Session: "s1", State: session.ClosedCancelled}}},
+		"dispose": {Signal: &journal.Signal{To: k, Run: "r1", Close: &run.BranchOutcome{Session: "s1", State: session.ClosedCancelled}}},
 	} {
-		got, err := wire.DecodeWork([]byte(later(wire.WorkOf(want))))
+		got, err := translate.DecodeWork([]byte(later(translate.WorkOf(want))))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -92,7 +93,7 @@ func TestLaterReleases(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	_, err := wire.DecodeWork([]byte(`{"tenant":"acme","session":"s1","run":"r1","applaud":{"loud":true}}`))
+	_, err := translate.DecodeWork([]byte(`{"tenant":"acme","session":"s1","run":"r1","applaud":{"loud":true}}`))
 	if !errors.Is(err, run.ErrNotSupported) {
 		t.Errorf("a signal of a later release: %v, want not_supported", err)
 	}
@@ -102,7 +103,7 @@ func TestLaterReleases(t *testing.T) {
 		"event.v1":       func(data []byte) error { _, err := messages.DecodeEvent(data); return err },
 		"delta.v1":       func(data []byte) error { _, err := messages.DecodeDelta(data); return err },
 		"dead-letter.v1": func(data []byte) error { _, err := messages.DecodeDeadLetter(data); return err },
-		"alias.v1":       func(data []byte) error { _, err := wire.DecodeAlias(data); return err },
+		"alias.v1":       func(data []byte) error { _, err := translate.DecodeAlias(data); return err },
 		"tool-call.v1":   func(data []byte) error { _, err := wire.DecodeToolCall(data); return err },
 		"record.v1":      func(data []byte) error { _, err := lineage.Decode(data); return err },
 	} {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 
 	"github.com/rathcluster/rath/internal/core/excerpt"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -56,14 +55,14 @@ type RunInfo struct {
 	Via string `json:"via,omitempty"`
 	// Branch is the name of a branch of a fan-out, and BranchOf the step that
 	// gathers it.
-	Branch    string         `json:"branch,omitempty"`
-	BranchOf  *lineage.Place `json:"branch_of,omitempty"`
-	Cancelled bool           `json:"cancelled,omitempty"`
+	Branch    string `json:"branch,omitempty"`
+	BranchOf  *Place `json:"branch_of,omitempty"`
+	Cancelled bool   `json:"cancelled,omitempty"`
 	// Quarantine is the reason of the quarantine of its session, "" without one.
 	Quarantine string        `json:"quarantine,omitempty"`
 	Code       run.Code      `json:"code,omitempty"`
 	Reason     string        `json:"reason,omitempty"`
-	Result     *lineage.Ref  `json:"result,omitempty"`
+	Result     *Ref          `json:"result,omitempty"`
 	Review     *Review       `json:"review,omitempty"`
 	Steps      int           `json:"steps,omitempty"`
 	Sessions   []session.ID  `json:"sessions,omitempty"`
@@ -71,7 +70,7 @@ type RunInfo struct {
 	Warnings   []string      `json:"warnings,omitempty"`
 	// Waits is what the run waits for; Due when that times out, a review expires or
 	// a queued run may start.
-	Waits []lineage.Wait `json:"waits,omitempty"`
+	Waits []Wait `json:"waits,omitempty"`
 	// Details say more of the questions among Waits, such as a diff that is to be
 	// approved, by their steps. QueryRun alone has them.
 	Details map[run.Path]string `json:"details,omitempty"`
@@ -132,7 +131,7 @@ type Session struct {
 	Root      session.ID        `json:"root"`
 	Opened    string            `json:"opened,omitempty"`
 	Name      string            `json:"name,omitempty"`
-	Parents   []lineage.Ref     `json:"parents,omitempty"`
+	Parents   []Ref             `json:"parents,omitempty"`
 	Closed    string            `json:"closed,omitempty"`
 	Reason    string            `json:"reason,omitempty"`
 	Placement session.Placement `json:"placement,omitzero"`
@@ -140,31 +139,6 @@ type Session struct {
 	Total     int               `json:"total"` // chunks
 	Chunks    []Chunk           `json:"chunks"`
 	Next      uint64            `json:"next,omitempty"`
-}
-
-// RunInfoOf returns a run of lineage as it travels.
-func RunInfoOf(r lineage.Run) RunInfo {
-	out := RunInfo{
-		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt, Node: r.Node,
-		Behind: r.Behind, By: r.By, Via: r.Via, Cancelled: r.Cancelled, Code: r.Code, Reason: r.Reason, Result: r.Result, Steps: r.Steps,
-		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings, Branch: r.Branch, BranchOf: r.BranchOf, Waits: r.Waits, Quarantine: r.Quarantine,
-	}
-	if !r.Due.IsZero() {
-		out.Due = r.Due.UnixMilli()
-	}
-	if !r.Submitted.IsZero() {
-		out.Submitted = r.Submitted.UnixMilli()
-	}
-	if r.State == run.Queued {
-		out.Queued = r.Queued.UnixMilli()
-	}
-	if !r.Started.IsZero() {
-		out.Started = r.Started.UnixMilli()
-	}
-	if !r.Ended.IsZero() {
-		out.Ended = r.Ended.UnixMilli()
-	}
-	return out
 }
 
 // MaxChunkText is how many bytes of a chunk's text travel in a page; the rest

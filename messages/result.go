@@ -3,10 +3,7 @@ package messages
 import (
 	"crypto/sha256"
 	"fmt"
-	"time"
 
-	"github.com/rathcluster/rath/internal/core/commitlog"
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -62,59 +59,6 @@ type Chain struct {
 	Hash    string     `json:"hash"`
 	Seq     uint64     `json:"seq"`
 	Session session.ID `json:"session"`
-}
-
-// ResultOf makes the result of a run from the event that ended it in the log
-// of its home session.
-func ResultOf(home session.ID, e journal.Ended, at time.Time) Result {
-	r := Result{
-		Schema: Schema, Run: e.Run, State: e.State, Workflow: e.Workflow, Session: home, Output: e.Output,
-		Finish: e.Finish, Word: e.Word, Code: e.Code, Error: e.Error, Attempt: e.Attempt, Usage: e.Usage, Lost: e.Lost, EndedMS: at.UnixMilli(),
-	}
-	if e.Result != nil {
-		r.Session, r.Version = e.Result.ID, e.Result.Version
-	}
-	if e.State == run.Succeeded && e.Version > 0 { // with what was committed together with the end
-		r.Session, r.Version = home, e.Version
-	}
-	if !e.Head.IsZero() {
-		r.Workspace = e.Head.String()
-	}
-	return r
-}
-
-// Results returns the results of the runs that a commit with these facts ended,
-// with the commit itself as their chain. A session that is not the run's home
-// records the end of the run too when it lets go of it: that is no result.
-func Results(e commitlog.Entry, facts []journal.Fact) (out []Result) {
-	for _, f := range facts {
-		if v, ok := f.What.(journal.Ended); ok && f.State != "" {
-			r := ResultOf(e.Commit.ID, v, f.Time)
-			r.Chain = &Chain{Hash: e.At.Hash.String(), Seq: e.Commit.Seq, Session: e.Commit.ID}
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// Settle takes over the usage that facts of commits after the end of the run report.
-func (r *Result) Settle(facts []journal.Fact) {
-	for _, s := range Settlements(facts) {
-		if s.Run == r.Run && s.Settled > r.Settled {
-			r.Usage, r.Lost, r.Settled = s.Usage, s.Lost, s.Settled
-		}
-	}
-}
-
-// Settlements returns of each run that had ended before a commit with these facts, and whose
-// usage the commit reports anew, that usage alone: Run, Usage, Lost and Settled.
-func Settlements(facts []journal.Fact) (out []Result) {
-	for _, f := range facts {
-		if v, ok := f.What.(journal.Settled); ok && v.N > 0 {
-			out = append(out, Result{Run: v.Run, Usage: v.Total.Usage, Lost: v.Total.Lost, Settled: v.N})
-		}
-	}
-	return out
 }
 
 // Err returns why the run did not succeed, nil if it did.

@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-
-	"github.com/rathcluster/rath/internal/core/strict"
 )
 
 //go:embed schema/*.json
@@ -43,12 +41,4 @@ func SchemaOf(name string) ([]byte, error) {
 		return nil, fmt.Errorf("messages: no schema %q: there are %s", name, strings.Join(Schemas(), ", "))
 	}
 	return text, nil
-}
-
-// DecodeInput reads the input of a workflow into a struct as strictly as a task
-// is read: for an unknown field, one that is there twice or one of another type the
-// error names it, and wraps run.ErrMalformed. Lists of structs are read the same way. The input of
-// a task is at most MaxInput bytes.
-func DecodeInput(workflow string, data []byte, into any) error {
-	return strict.Decode(MaxInput, workflow+" input", data, into)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -55,18 +56,18 @@ func validate(r *jsonschema.Resolved, data []byte) error {
 var (
 	digest = blob.Sum([]byte("files")).String()
 	usage  = session.Usage{CacheRead: 1, CacheWrite: 2, Calls: 3, Input: 4, MicroUSD: 5, Output: 6}
-	ref    = lineage.Ref{Commit: 3, Hash: digest, Session: "s1", Version: 4}
+	ref    = messages.Ref{Commit: 3, Hash: digest, Session: "s1", Version: 4}
 	moment = time.Date(2026, 11, 20, 15, 4, 5, 678_000_000, time.UTC)
 	place  = session.Placement{Backend: "local", Epoch: 1, Head: blob.Sum([]byte("files")), Isolation: "landlock", Spec: "."}
 )
 
-func fullRecord() lineage.Record {
-	return lineage.Record{
-		Again: "cut", Finish: "length", Word: "w", Agent: "coder", Attempt: 1, BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Branches: []lineage.Ref{ref}, Due: 1,
-		Ends:  []journal.BranchOutcome{{Reason: "why", Session: "s2", State: "cancelled"}},
-		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?", Wants: "yes or no"}}, Wake: 1, By: "s1", Says: "ann", Call: "c1", Calls: 1, Candidates: []string{"write"}, Code: run.CodeError, Commit: 3, Durability: "lazy", Effect: "sandboxed",
-		Elapsed: 12, Epoch: 1, Failure: true, Hash: digest, Head: digest, HeadFrom: digest, Home: "s1", K: 1, Kind: lineage.Tool, Model: "m", Name: "n", Node: "node-a",
-		Parents: []lineage.Ref{ref}, Partition: 1, Policy: "adopt", Reason: "why", Result: &ref, Revision: "r1", Role: "tool_result", Root: "s1", Rows: 1,
+func fullRecord() messages.Record {
+	return messages.Record{
+		Again: "cut", Finish: "length", Word: "w", Agent: "coder", Attempt: 1, BranchOf: &messages.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Branches: []messages.Ref{ref}, Due: 1,
+		Ends:  []run.BranchOutcome{{Reason: "why", Session: "s2", State: "cancelled"}},
+		Waits: []messages.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?", Wants: "yes or no"}}, Wake: 1, By: "s1", Says: "ann", Call: "c1", Calls: 1, Candidates: []string{"write"}, Code: run.CodeError, Commit: 3, Durability: "lazy", Effect: "sandboxed",
+		Elapsed: 12, Epoch: 1, Failure: true, Hash: digest, Head: digest, HeadFrom: digest, Home: "s1", K: 1, Kind: messages.KindTool, Model: "m", Name: "n", Node: "node-a",
+		Parents: []messages.Ref{ref}, Partition: 1, Policy: "adopt", Reason: "why", Result: &ref, Revision: "r1", Role: "tool_result", Root: "s1", Rows: 1,
 		Run: "r1", Schema: 1, Seq: 9, Session: "s1", Source: "fix.go:1", State: "running", Step: "1.0", Summary: "coder edits slug.sh", Tenant: "acme",
 		Time: 1, Tool: "edit_file", Usage: usage, Version: 4, Via: "fork", Workflow: "fix",
 	}
@@ -120,14 +121,14 @@ func full() map[string]any {
 	inner.Input = nil
 	info := messages.RunInfo{
 		Quarantine: "odd",
-		Branch:     "a", BranchOf: &lineage.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Due: 1,
-		Waits: []lineage.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?", Wants: "yes or no"}}, Schemas: map[run.Path]json.RawMessage{"3": json.RawMessage(`{"type":"object"}`)},
+		Branch:     "a", BranchOf: &messages.Place{Run: "r0", Session: "s0", Step: "2.gather"}, Due: 1,
+		Waits: []messages.Wait{{Branches: []session.ID{"s2"}, Due: 1, Kind: "approval", Name: "deploy", Need: 1, Step: "3", Title: "Deploy?", Wants: "yes or no"}}, Schemas: map[run.Path]json.RawMessage{"3": json.RawMessage(`{"type":"object"}`)},
 		Run: "r1", State: run.Failed, Workflow: "fix", Revision: "r1", Session: "s1", Root: "s1", Attempt: 1, Node: "n1", Behind: "r0", Cancelled: true, Code: "error",
 		Reason: "why", Result: &ref, Review: &messages.Review{Step: "1", Call: "c", Tool: "t", Code: "needs_review", Reason: "why", Revision: "1"}, Steps: 3,
 		Sessions: []session.ID{"s1"}, Usage: usage, Warnings: []string{"w"}, Submitted: 1, Started: 2, Ended: 3,
 	}
 	branch := wire.Branch{
-		Session: "s2", Version: 4, Root: "s1", Via: "fork", Name: "fast", Parents: []lineage.Ref{ref}, Head: digest, Disposition: "rejected", Reason: "why",
+		Session: "s2", Version: 4, Root: "s1", Via: "fork", Name: "fast", Parents: []messages.Ref{ref}, Head: digest, Disposition: "rejected", Reason: "why",
 		By: "s1", Usage: usage, Opened: 1, Last: 2, Runs: []run.ID{"r1"},
 	}
 	chunk := messages.Chunk{
@@ -173,7 +174,7 @@ func full() map[string]any {
 		"query.v1":     wire.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Where: "tool=grep", Limit: 5, After: 9, Cursor: "end", Format: "svg", All: true, Memory: "team", URI: "memory://user", Text: "x", AfterNote: "memory://user/a"},
 		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2, Submitted: 9},
 		"run.v1":       info,
-		"session.v1":   messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []lineage.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
+		"session.v1":   messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []messages.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
 		"graph.v1":     wire.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []wire.Branch{branch}, Picture: "x", Next: 1},
 		"lineage.v1":   wire.Lineage{Records: []wire.LineageRecord{{Cursor: "AQ", Record: event}}, Next: "AQ", More: true},
 		"workflow.v1":  workflow,
@@ -191,7 +192,7 @@ func full() map[string]any {
 		},
 		"tasks.v1":   wire.Tasks{Tasks: []wire.KnownTask{{Run: "r1", Digest: "d", Refused: "deadline"}}},
 		"missing.v1": wire.Missing{Missing: []blob.Digest{blob.Sum([]byte("x"))}},
-		"commits.v1": wire.Commits{Commits: []wire.StoredCommit{{Token: 1, Commit: "{}"}}, Next: wire.PositionOf(commitlog.Position{Seq: 1, Token: 2})},
+		"commits.v1": wire.Commits{Commits: []wire.StoredCommit{{Token: 1, Commit: "{}"}}, Next: &wire.CommitPosition{Seq: 1, Token: 2, Hash: blob.Digest{}.String()}},
 		"live.v1": wire.Live{
 			Run: "r1", State: run.Running, Session: "s1", Node: "n", Attempt: 1, At: 9, More: 1, Since: 8, Silent: true, Behind: "r0", Untaken: true, Unbegun: 2, Due: 7,
 			Unoffered: []wire.LiveUnoffered{{Workflow: "fix", Revision: "1", Branches: 1}},
@@ -202,7 +203,7 @@ func full() map[string]any {
 			Waits: event.Waits, Review: info.Review, Quarantine: "why",
 		},
 		"tool.v1":        wire.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
-		"alias.v1":       wire.Alias{Session: "s1", Digest: "d", Ended: "d", Cancelled: &journal.CancelRequested{By: "b", Says: "c", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
+		"alias.v1":       translate.Alias{Session: "s1", Digest: "d", Ended: "d", Cancelled: &journal.CancelRequested{By: "b", Says: "c", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.anonymous.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
 		"tools.v1":       wire.Tools{Tools: []wire.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
 		"tool-call.v1":   wire.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
@@ -213,9 +214,9 @@ func full() map[string]any {
 			}}}, Next: 1,
 		},
 		"letter-end.v1": wire.LetterEnd{Schema: 1, At: 1, End: messages.LetterRetried, By: "b", Says: "c", Reason: "r", Run: "r1-r1", TimeMS: 1},
-		"work.v1": wire.Work{
+		"work.v1": translate.Work{
 			Tenant: "acme", Session: "s1", Run: "r1", Workflow: "fix", Revision: "r1", Cancel: &journal.CancelRequested{By: "b", Says: "c", Close: "cancelled", Reason: "r", Run: "r1", Settle: "s1"},
-			Received: fullReceived(), Close: &journal.BranchOutcome{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
+			Received: fullReceived(), Close: &run.BranchOutcome{Reason: "r", Session: "s2", State: session.ClosedCancelled}, Tick: true,
 			Quarantine: &journal.Quarantined{By: "b", Says: "c", ID: "i", Next: &journal.Offer{Revision: "r1", Run: "r2", Workflow: "fix"}, Reason: "r", Released: true},
 			Rebudget:   &journal.Rebudgeted{Budget: run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, By: "b", Says: "c", Reason: "r", Run: "r1"}, Late: new(fullDone(journal.StepTool)),
 			Settle:  new(fullSettled().Part),
@@ -457,7 +458,7 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindFanOut, fanOut},
 		{journal.KindBranchesReleased, fanOut},
 		{journal.KindCacheWarmed, journal.CacheWarmed{Parent: journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Run: "r1"}},
-		{journal.KindBranchOutcomes, journal.BranchOutcomes{Branches: []journal.BranchOutcome{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
+		{journal.KindBranchOutcomes, journal.BranchOutcomes{Branches: []run.BranchOutcome{{Reason: "r", Session: "s2", State: session.ClosedMerged}}, Run: "r1"}},
 		{journal.KindStepStarted, journal.StepStarted{Attempt: 1, Call: "c", Expires: 1, Input: "i", Name: "n", Path: "1", Run: "r1"}},
 		{journal.KindStepCompleted, done},
 		{journal.KindLate, done},
@@ -551,8 +552,8 @@ func TestRecordsSchema(t *testing.T) {
 	}
 	full := fullRecord()
 	placed := full
-	placed.K, placed.Kind, placed.Epoch = full.K+1, lineage.Placed, full.Epoch+1
-	data := must.Get(lineage.EncodeStored([]lineage.Record{full, placed}))(t)
+	placed.K, placed.Kind, placed.Epoch = full.K+1, messages.KindPlaced, full.Epoch+1
+	data := must.Get(lineage.EncodeStored([]messages.Record{full, placed}))(t)
 	takes(t, s, resolved(t, "records.v1"), data)
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -237,21 +236,23 @@ func LetterEndSubject(t session.Tenant, workflow string, at uint64) string {
 
 // TailSubject is a subscription to lineage as soon as it is stored: of a
 // tenant, a tree, a kind, a session. What is empty matches everything.
-func TailSubject(t session.Tenant, root session.ID, kind lineage.Kind, id session.ID) string {
+func TailSubject(t session.Tenant, root session.ID, kind Kind, id session.ID) string {
 	p := [...]string{string(t), string(root), string(kind), string(id)}
 	for i := range p {
 		if p[i] == "" {
 			p[i] = "*"
 		}
 	}
-	return lineage.TailPrefix + strings.Join(p[:], ".")
+	return TailPrefix + strings.Join(p[:], ".")
 }
 
 // ParseTailSubject reads the subject that a lineage record is published on.
-func ParseTailSubject(subject string) (k session.Key, root session.ID, kind lineage.Kind, ok bool) {
-	p := tokens(subject, lineage.TailPrefix, 4)
-	if p == nil || lineage.Kind(p[2]).Doc() == "" {
+func ParseTailSubject(subject string) (k session.Key, root session.ID, kind Kind, ok bool) {
+	p := tokens(subject, TailPrefix, 4)
+	if p == nil || Kind(p[2]).Doc() == "" {
 		return k, "", "", false
 	}
-	return session.Key{Tenant: session.Tenant(p[0]), ID: session.ID(p[3])}, session.ID(p[1]), lineage.Kind(p[2]), true
+	return session.Key{Tenant: session.Tenant(p[0]), ID: session.ID(p[3])}, session.ID(p[1]), Kind(p[2]), true
 }
+
+const TailPrefix = "rath.tail."

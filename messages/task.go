@@ -1,6 +1,8 @@
 package messages
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -8,8 +10,8 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/core/excerpt"
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -70,10 +72,10 @@ type Sandbox struct {
 // maxImage is the most bytes of an image's name.
 const maxImage = 512
 
-// place returns what is asked for in the one way of writing it.
-func (b Sandbox) place() (journal.Sandbox, error) {
-	bad := func(field, problem, remedy string) (journal.Sandbox, error) {
-		return journal.Sandbox{}, &strict.Error{Message: "task", Field: "sandbox." + field, Problem: problem, Remedy: remedy}
+// Normal returns what is asked for in the one way of writing it.
+func (b Sandbox) Normal() (Sandbox, error) {
+	bad := func(field, problem, remedy string) (Sandbox, error) {
+		return Sandbox{}, &strict.Error{Message: "task", Field: "sandbox." + field, Problem: problem, Remedy: remedy}
 	}
 	if b.Backend != "" {
 		if err := session.ValidID("sandbox", b.Backend); err != nil {
@@ -91,15 +93,14 @@ func (b Sandbox) place() (journal.Sandbox, error) {
 	if err != nil {
 		return bad("network", Text(err), "leave it out for none")
 	}
-	allow, err := journal.ParsePaths(b.Allow)
-	if err != nil {
+	if b.Allow, err = parsePaths(b.Allow); err != nil {
 		return bad("allow", Text(err), "name paths of the workspace, such as .github/workflows, separated by commas")
 	}
-	services, err := sandbox.ServicesText(b.Services)
-	if err != nil {
+	if _, err = sandbox.ServicesText(b.Services); err != nil {
 		return bad("services", Text(err), "leave them out for those that the session has")
 	}
-	return journal.Sandbox{Services: services, Allow: allow, Backend: b.Backend, Image: b.Image, Limits: limits.String(), Network: string(network)}, nil
+	b.Limits, b.Network = limits.String(), string(network)
+	return b, nil
 }
 
 // Budget bounds what a run may consume; zero fields are unlimited.
@@ -119,7 +120,7 @@ func DecodeTask(data []byte) (Task, error) {
 	var t Task
 	err := strict.Decode(MaxMessage, "task", data, &t)
 	if err == nil {
-		err = t.check()
+		err = t.Check()
 	}
 	if err != nil {
 		if session.ValidID("run", string(t.ID)) != nil {
@@ -130,9 +131,9 @@ func DecodeTask(data []byte) (Task, error) {
 	return t, nil
 }
 
-// check validates what the types leave open. Names of sessions are checked as
+// Check validates what the types leave open. Names of sessions are checked as
 // ids, because that is what ids and names have in common.
-func (t *Task) check() error {
+func (t *Task) Check() error {
 	bad := func(field, problem, remedy string) error {
 		return &strict.Error{Message: "task", Field: field, Problem: problem, Remedy: remedy}
 	}
@@ -183,7 +184,7 @@ func (t *Task) check() error {
 			return bad("workspace", fmt.Sprintf("%q is no head", excerpt.Start(t.Workspace, 80)), "upload the directory first and send its digest, 64 lower-case hexadecimal digits")
 		}
 	}
-	if _, err := t.Sandbox.place(); err != nil {
+	if _, err := t.Sandbox.Normal(); err != nil {
 		return err
 	}
 	for _, b := range []struct {
@@ -224,76 +225,81 @@ func parseFork(t session.Tenant, text string) (session.Ref, error) {
 	return r, err
 }
 
-// Run returns the task as the journal has it. Its session id, and that of ForkOf,
-// are still what the sender wrote: the node that takes the task in resolves names
-// and, where there is none, generates an id.
-func (t *Task) Run(tenant session.Tenant, workflow string) (journal.Task, error) {
-	if err := t.check(); err != nil {
-		return journal.Task{}, err
+// Digest tells two submissions under one id apart: it is the same for the same task of a
+// tenant and workflow, however its body is written. FORMAT.md says of which bytes it is.
+func (t *Task) Digest(tenant session.Tenant, workflow string) (string, error) {
+	if err := t.Check(); err != nil {
+		return "", err
 	}
-	if err := session.ValidID("tenant", string(tenant)); err != nil {
-		return journal.Task{}, &strict.Error{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<user>.<workflow>"}
-	}
-	if err := session.ValidID("workflow", workflow); err != nil {
-		return journal.Task{}, &strict.Error{Message: "task", Problem: Text(err), Remedy: "publish on rath.task.<tenant>.<user>.<workflow>"}
-	}
-	out := journal.Task{
-		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
-		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore),
-		Budget: run.Budget{
-			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
-		},
-	}
-	place, err := t.Sandbox.place()
+	place, err := t.Sandbox.Normal()
 	if err != nil {
-		return journal.Task{}, err
+		return "", err
 	}
-	out.Sandbox = place
-	if t.Workspace != "" {
-		d, err := blob.ParseDigest(t.Workspace)
-		if err != nil {
-			return journal.Task{}, err
-		}
-		out.Workspace = d
+	d := digested{
+		Budget:   run.Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond},
+		Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), MCP: t.MCP, Model: t.Model, NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID,
+		Sandbox: digestedSandbox{Allow: place.Allow, Backend: place.Backend, Image: place.Image, Limits: place.Limits, Network: place.Network},
+		Tools:   t.Tools, Workflow: workflow, Workspace: t.Workspace,
+	}
+	if d.Sandbox.Services, err = sandbox.ServicesText(place.Services); err != nil {
+		return "", err
 	}
 	if t.ForkOf != "" {
 		r, err := parseFork(tenant, t.ForkOf)
 		if err != nil {
-			return journal.Task{}, err
+			return "", err
 		}
-		out.ForkOf = &r
+		d.ForkOf = &digestedRef{r.ID, r.Version}
 	}
-	return out, nil
+	text, err := canonical.Marshal(d)
+	if err != nil {
+		return "", err
+	}
+	return half(half(string(tenant)+"\x00"+text) + "\x00" + t.Session), nil
 }
 
-// moment is a time as logs hold it.
-func moment(t time.Time) time.Time {
+// digested is a task as its Digest has it, which is as run.submitted records it.
+type digested struct {
+	Budget    run.Budget      `json:"budget,omitzero"`
+	Deadline  int64           `json:"deadline,omitempty"`
+	ForkOf    *digestedRef    `json:"fork_of,omitempty"`
+	Input     string          `json:"input,omitempty"`
+	MCP       []string        `json:"mcp,omitempty"`
+	Model     string          `json:"model,omitempty"`
+	NotBefore int64           `json:"not_before,omitempty"`
+	Revision  string          `json:"revision,omitempty"`
+	Run       run.ID          `json:"run"`
+	Sandbox   digestedSandbox `json:"sandbox,omitzero"`
+	Tools     []string        `json:"tools,omitempty"`
+	Workflow  string          `json:"workflow"`
+	Workspace string          `json:"workspace,omitempty"`
+}
+
+type digestedRef struct {
+	Session session.ID      `json:"session"`
+	Version session.Version `json:"version"`
+}
+
+type digestedSandbox struct {
+	Allow    string `json:"allow,omitempty"`
+	Backend  string `json:"backend,omitempty"`
+	Image    string `json:"image,omitempty"`
+	Limits   string `json:"limits,omitempty"`
+	Network  string `json:"network,omitempty"`
+	Services string `json:"services,omitempty"`
+}
+
+func millis(t time.Time) int64 {
 	if t.IsZero() {
-		return t
+		return 0
 	}
-	return time.UnixMilli(t.UnixMilli()).UTC()
+	return t.UnixMilli()
 }
 
-// TaskOf returns the body of a submission of a task. A session that the task
-// names by its id stays named.
-func TaskOf(t journal.Task) Task {
-	out := Task{
-		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: t.Deadline, NotBefore: t.NotBefore,
-		Revision: t.Revision, Sandbox: sandboxOf(t.Sandbox),
-		Budget: Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
-	}
-	if !t.Workspace.IsZero() {
-		out.Workspace = t.Workspace.String()
-	}
-	if t.ForkOf != nil {
-		out.ForkOf = t.ForkOf.String()
-	}
-	return out
-}
-
-func sandboxOf(s journal.Sandbox) Sandbox {
-	services, _ := sandbox.ParseServices(s.Services) // what was checked when it came
-	return Sandbox{Allow: s.Allow, Backend: s.Backend, Image: s.Image, Limits: s.Limits, Network: s.Network, Services: services}
+// half is half of the SHA-256 of a text.
+func half(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
 }
 
 // Encode returns the body that DecodeTask reads; it fails with the error that

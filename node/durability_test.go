@@ -8,7 +8,6 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
@@ -59,7 +58,7 @@ func durabilityOf(t *testing.T, n *Instance, c *client.Client, id session.ID, wa
 			t.Errorf("the %s record of commit 1 says durability %q, want %q", rec.Kind, rec.Durability, want)
 		case !first && rec.Durability != "":
 			t.Errorf("the %s record of commit %d says durability %q again", rec.Kind, rec.Commit, rec.Durability)
-		case first && rec.Kind == lineage.Claimed:
+		case first && rec.Kind == messages.KindClaimed:
 			claims++
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/client/toolserver"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -139,7 +139,7 @@ func TestExactPermissions(t *testing.T) {
 	if err != nil || r.State != run.Succeeded || r.Output != "The draft is fine." || heard == 0 {
 		t.Fatalf("auto: %+v, %v, heard %d", r, err, heard)
 	}
-	if all := records(t, c, string(r.Session), 3); !slices.ContainsFunc(all, func(r lineage.Record) bool { return r.Kind == lineage.Merged || r.Kind == lineage.Selected }) {
+	if all := records(t, c, string(r.Session), 3); !slices.ContainsFunc(all, func(r messages.Record) bool { return r.Kind == messages.KindMerged || r.Kind == messages.KindSelected }) {
 		t.Errorf("lineage of %d records without a choice", len(all))
 	}
 	if err := c.Cancel(ctx, "auto-1", "", ""); !errors.Is(err, run.ErrState) {
@@ -166,7 +166,7 @@ func TestExactPermissions(t *testing.T) {
 		City string `json:"city"`
 	}
 	go func() {
-		served <- p.ServeTool(serving, tool.Func("weather", "Current weather of a city.", func(context.Context, where) (string, error) {
+		served <- toolserver.Serve(serving, p, tool.Func("weather", "Current weather of a city.", func(context.Context, where) (string, error) {
 			return "sunny", nil
 		}, &tool.FuncOptions{Effect: tool.ReadOnly}), 0)
 	}()
@@ -304,7 +304,7 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 	}
 	cancelRun := func(ctx context.Context, c allowed) error { return c.Cancel(ctx, "r", "", "") }
 	serve := func(ctx context.Context, c allowed) error {
-		return c.ServeTool(ctx, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), 0)
+		return toolserver.Serve(ctx, c.Client, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), 0)
 	}
 	plan := func(ctx context.Context, c allowed) error {
 		p, err := c.conn.Streams.Plan(ctx, &streams.Provisioning{Replicas: 1})

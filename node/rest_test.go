@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/client/toolserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/tool"
@@ -54,7 +55,7 @@ func TestServeToolEndsWithItsClient(t *testing.T) {
 	defer mine.Close()
 	served := make(chan error, 1)
 	go func() {
-		served <- c.ServeTool(t.Context(), tool.Func("weather", "Weather.", func(context.Context, struct{}) (string, error) {
+		served <- toolserver.Serve(t.Context(), c, tool.Func("weather", "Weather.", func(context.Context, struct{}) (string, error) {
 			return "sunny", nil
 		}, nil), 0)
 	}()

@@ -23,7 +23,6 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
@@ -106,17 +105,17 @@ func member(t *testing.T, srv *natsserver.Server, o Options) *Instance {
 }
 
 // records are the lineage of a tree until so many runs in it have ended.
-func records(t *testing.T, c *client.Client, name string, runs int) []lineage.Record {
+func records(t *testing.T, c *client.Client, name string, runs int) []messages.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	var all []lineage.Record
+	var all []messages.Record
 	for r, err := range c.Tail(ctx, name, "") {
 		if err != nil {
 			t.Fatalf("after %d records: %v", len(all), err)
 		}
 		all = append(all, r.Record)
-		if r.Record.Kind == lineage.Ended {
+		if r.Record.Kind == messages.KindEnded {
 			if runs--; runs == 0 {
 				return all
 			}
@@ -185,16 +184,16 @@ func TestRouters(t *testing.T) {
 	selected, elsewhere := 0, 0
 	for _, r := range records(t, c, string(results[0].Session), 3) {
 		switch {
-		case r.Kind == lineage.Selected:
+		case r.Kind == messages.KindSelected:
 			selected++
 			if r.Usage.Calls != 1 || r.Usage.Input == 0 || r.Model == "" || r.Reason == "" || fmt.Sprint(r.Candidates) != "[review write]" {
 				t.Errorf("a choice is told as %+v", r)
 			}
-		case r.Kind == lineage.Claimed && r.Workflow == "auto":
+		case r.Kind == messages.KindClaimed && r.Workflow == "auto":
 			if !slices.Contains(routers, r.Node) {
 				t.Errorf("auto was claimed by %s, the routers are %v", r.Node, routers)
 			}
-		case r.Kind == lineage.Claimed:
+		case r.Kind == messages.KindClaimed:
 			elsewhere++
 			if r.Node != worker.Incarnation() {
 				t.Errorf("%s was claimed by %s, the worker is %s", r.Workflow, r.Node, worker.Incarnation())

@@ -30,7 +30,7 @@ func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, 
 	}
 	all := make([]tool.Tool, len(specs))
 	for i, v := range specs {
-		all[i] = n.conn.Requests.ToolOf(info.Tenant, v)
+		all[i] = n.conn.ToolOf(info.Tenant, v)
 	}
 	return all, nil
 }

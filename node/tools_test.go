@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/client"
+	"github.com/rathcluster/rath/client/toolserver"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -87,7 +88,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 	serving, stop := context.WithCancel(ctx)
 	served := make(chan error, 1)
 	go func() {
-		served <- program.ServeTool(serving, tool.Func("weather", "Weather of a city.", func(ctx context.Context, in struct {
+		served <- toolserver.Serve(serving, program, tool.Func("weather", "Weather of a city.", func(ctx context.Context, in struct {
 			City string `json:"city"`
 		},
 		) (map[string]string, error) {

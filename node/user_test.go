@@ -13,7 +13,6 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/testkit/must"
@@ -66,7 +65,7 @@ func TestUserIsProved(t *testing.T) {
 		}
 		answered := 0
 		for _, rec := range records(t, c, string(r.Session), 1) {
-			if rec.Kind != lineage.Answered {
+			if rec.Kind != messages.KindAnswered {
 				continue
 			}
 			answered++

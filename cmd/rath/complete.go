@@ -10,7 +10,6 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -45,7 +44,7 @@ var completed = map[string]struct {
 // complete lets shells complete what arguments and flags stand for.
 func complete(a *app.App, root *cobra.Command) {
 	var kinds, states []string
-	for _, k := range lineage.Kinds() {
+	for _, k := range messages.Kinds() {
 		kinds = append(kinds, string(k))
 	}
 	for _, st := range []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview, run.Succeeded, run.Failed, run.Cancelled, run.TimedOut} {

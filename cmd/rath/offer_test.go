@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/client/toolserver"
 	"github.com/rathcluster/rath/cmd/rath/internal/inspect"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -166,7 +166,7 @@ func (o *offering) awaits(t *testing.T, id run.ID, step run.Path) {
 	defer c.Close()
 	waitFor(t, func() bool {
 		r, err := c.Run(t.Context(), id)
-		return err == nil && slices.ContainsFunc(r.Waits, func(w lineage.Wait) bool { return w.Step == step })
+		return err == nil && slices.ContainsFunc(r.Waits, func(w messages.Wait) bool { return w.Step == step })
 	})
 }
 
@@ -183,7 +183,7 @@ func (o *offering) serve(t *testing.T, name string) {
 	}, &tool.FuncOptions{Effect: tool.ReadOnly})
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- c.ServeTool(ctx, weather, 90*time.Second) }()
+	go func() { served <- toolserver.Serve(ctx, c, weather, 90*time.Second) }()
 	o.ends = append(o.ends, func() {
 		cancel()
 		must.Report(t, errors.Join(<-served, c.Close()))

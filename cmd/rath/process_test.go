@@ -23,7 +23,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/supervise"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -180,7 +180,7 @@ func TestNotedRun(t *testing.T) {
 	nc, err := nats.Connect(url, nats.UserInfo(at.User, at.Password))
 	must.Do(t, err)
 	defer nc.Close()
-	subject := streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(session.DefaultTenant, "noted"))
+	subject := streams.KeySubject(streams.BucketAlias, translate.RunAliasKey(session.DefaultTenant, "noted"))
 	must.Get(nc.Request(subject, []byte(`{"session":"00000000000000000000-1-0","digest":"x"}`), 10*time.Second))(t)
 	asked, err := nc.SubscribeSync(messages.QuerySubject(session.DefaultTenant, messages.QueryRuns))
 	if err == nil {

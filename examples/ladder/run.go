@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/flow/inprocess"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/nats/remotelog"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -144,7 +145,7 @@ func (r Rung) Submit(ctx context.Context, c *client.Client, id run.ID, real stri
 		return "", err
 	}
 	ref := session.Ref{Key: session.Key{Tenant: c.Tenant(), ID: result.Session}, Version: result.Version}
-	return tell(ctx, c.Log(), c.Blobs(), ref)
+	return tell(ctx, remotelog.Of(c), c.Blobs(), ref)
 }
 
 // atNode runs the example at a node in this process, for what a program alone has not: what

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -17,7 +18,7 @@ const treeWidth = 80
 // where the session that opened it says, and whole, so that the same work gives the same
 // graph.
 func graphOf(ctx context.Context, log commitlog.Log, root session.Key) (*lineage.Graph, error) {
-	w := walker{graph: lineage.NewGraph(), records: map[session.ID][]lineage.Record{}}
+	w := walker{graph: lineage.NewGraph(), records: map[session.ID][]messages.Record{}}
 	for open := []session.ID{root.ID}; len(open) > 0; open = open[1:] {
 		id := open[0]
 		if w.records[id] != nil {
@@ -47,7 +48,7 @@ func graphOf(ctx context.Context, log commitlog.Log, root session.Key) (*lineage
 // walker puts records into a graph in an order that follows from what they say.
 type walker struct {
 	graph   *lineage.Graph
-	records map[session.ID][]lineage.Record // of sessions that were not walked yet
+	records map[session.ID][]messages.Record // of sessions that were not walked yet
 	time    int64
 }
 
@@ -59,14 +60,14 @@ func (w *walker) walk(id session.ID) {
 		r.Time = w.time
 		w.graph.Add(r)
 		for _, b := range r.Branches {
-			if r.Kind == lineage.Branched || r.Kind == lineage.FannedOut {
+			if r.Kind == messages.KindBranched || r.Kind == messages.KindFannedOut {
 				w.walk(b.Session)
 			}
 		}
 		// A summary is a session of its own, which the step that made it does not name.
 		var made []session.ID
 		for kid, records := range w.records {
-			if first := records[0]; r.Step != "" && first.Step == r.Step && slices.ContainsFunc(first.Parents, func(p lineage.Ref) bool { return p.Session == id }) {
+			if first := records[0]; r.Step != "" && first.Step == r.Step && slices.ContainsFunc(first.Parents, func(p messages.Ref) bool { return p.Session == id }) {
 				made = append(made, kid)
 			}
 		}

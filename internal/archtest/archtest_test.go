@@ -80,7 +80,8 @@ var rules = map[string]rule{
 	"internal/platform/filelock": {others: list("golang.org/x/sys")},
 	"internal/platform/workers":  {},
 	"internal/engine/stepper":    {},
-	"internal/wire":              {ours: list("internal/core/commitlog", "internal/core/strict", "blob", "internal/evidence/lineage", "internal/core/excerpt", "internal/core/journal", "memory", "messages", "run", "session")},
+	"internal/wire":              {ours: list("internal/core/strict", "internal/core/excerpt", "blob", "memory", "messages", "run", "session")},
+	"internal/wire/translate":    {ours: list("internal/core/commitlog", "internal/core/journal", "internal/core/strict", "internal/evidence/lineage", "internal/wire", "blob", "messages", "run", "sandbox", "session")},
 	"internal/files/ignore":      {},
 	// Layer 1.
 	"run":                               {ours: list("session")},
@@ -95,7 +96,7 @@ var rules = map[string]rule{
 	"internal/core/form":                {ours: list("internal/core/schema"), others: list("github.com/google/jsonschema-go")},
 	"internal/agents/mcp":               {ours: list("internal/platform/filelock", "internal/models/listfile", "session", "sandbox", "blob", "tool", "llm"), others: list("github.com/modelcontextprotocol/go-sdk", "golang.org/x/oauth2", "go.yaml.in/yaml/v3"), test: list("internal/testkit/mcptest")},
 	"internal/testkit/mcptest":          {others: list("github.com/modelcontextprotocol/go-sdk")},
-	"internal/evidence/lineage":         {ours: list("internal/core/commitlog", "internal/core/canonical", "internal/core/journal", "session", "run", "sandbox", "blob")},
+	"internal/evidence/lineage":         {ours: list("internal/core/excerpt", "messages", "internal/core/commitlog", "internal/core/canonical", "internal/core/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.
 	"flow": {
 		ours: list("internal/engine/stepper", "internal/core/excerpt", "internal/core/journal", "session", "run", "llm", "memory", "tool"),
@@ -115,11 +116,11 @@ var rules = map[string]rule{
 	"internal/models":           {ours: list("session", "internal/models/listfile", "llm", "llm/openai", "llm/anthropic"), others: list("go.yaml.in/yaml/v3")},
 	"flow/flowtest":             {ours: list("internal/core/commitlog", "internal/agents/notebook", "internal/core/offload", "internal/core/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
 	"flow/inprocess":            {ours: list("internal/core/commitlog", "internal/agents/notebook", "internal/core/offload", "internal/core/journal", "blob", "session", "run", "llm", "memory", "sandbox", "internal/agents/mcp", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease"), test: list("llm/scripted", "tool")},
-	"internal/evidence/dossier": {ours: list("internal/core/commitlog", "internal/core/journal", "blob", "session", "run", "internal/files/manifest", "tool", "internal/evidence/lineage", "messages", "internal/evidence/signature"), test: list("internal/core/canonical", "internal/agents/notebook", "internal/core/offload", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"internal/evidence/dossier": {ours: list("internal/core/excerpt", "internal/wire/translate", "internal/core/commitlog", "internal/core/journal", "blob", "session", "run", "internal/files/manifest", "tool", "internal/evidence/lineage", "messages", "internal/evidence/signature"), test: list("internal/core/canonical", "internal/agents/notebook", "internal/core/offload", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
 	"internal/core/strict":      {ours: list("internal/core/excerpt", "run", "session")},
-	"messages":                  {ours: list("internal/core/strict", "internal/core/excerpt", "internal/core/commitlog", "internal/core/journal", "session", "run", "internal/evidence/lineage", "blob", "sandbox"), test: list("internal/core/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
+	"messages":                  {ours: list("internal/core/canonical", "internal/core/strict", "internal/core/excerpt", "session", "run", "blob", "sandbox"), test: list("internal/wire/translate", "internal/core/commitlog", "internal/core/journal", "internal/evidence/lineage", "internal/core/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
 	"cluster":                   {others: list("github.com/hashicorp/memberlist")},
-	"internal/nats/schedule":    {ours: list("internal/core/commitlog", "internal/core/journal", "session", "run", "messages"), test: list("internal/testkit/transcript")},
+	"internal/nats/schedule":    {ours: list("internal/wire/translate", "internal/core/commitlog", "internal/core/journal", "session", "run", "messages"), test: list("internal/testkit/transcript")},
 	"internal/nats/permission":  {ours: list("session", "run", "messages")},
 	"internal/nats/conn":        {ours: list("internal/wire", "session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/nats/streams", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
@@ -135,34 +136,37 @@ var rules = map[string]rule{
 	},
 	"internal/nats/streams/streamstest": {ours: list("session", "run", "messages", "internal/evidence/lineage", "internal/nats/conn", "internal/nats/streams", "internal/nats/natsserver", "internal/testkit/natstest"), others: list("github.com/nats-io/nats.go")},
 	"internal/nats/eventlog": {
-		ours:   list("internal/wire", "internal/core/commitlog", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams"),
+		ours:   list("internal/wire/translate", "internal/wire", "internal/core/commitlog", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "internal/testkit/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/project": {
-		ours:   list("internal/wire", "internal/core/commitlog", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
+		ours:   list("internal/wire/translate", "internal/wire", "internal/core/commitlog", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "internal/testkit/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/archive": {
-		ours:   list("internal/core/commitlog", "internal/wire", "internal/nats/schedule", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/files/manifest"),
+		ours:   list("internal/wire/translate", "internal/core/commitlog", "internal/wire", "internal/nats/schedule", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/files/manifest"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/wire", "workspace", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "internal/testkit/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/dispatch": {
-		ours:   list("internal/core/commitlog", "internal/wire", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/schedule", "internal/models/limiter", "internal/platform/workers"),
+		ours:   list("internal/wire/translate", "internal/core/commitlog", "internal/wire", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/schedule", "internal/models/limiter", "internal/platform/workers"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/archive", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "internal/testkit/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/evidence/audit", "internal/core/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"internal/nats/api": {
-		ours:   list("internal/core/strict", "internal/core/commitlog", "internal/wire", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "internal/nats/notes", "internal/agents/notebook", "flow", "internal/engine", "memory", "sandbox", "tool"),
+		ours:   list("internal/nats/remotelog", "internal/nats/requests", "internal/wire/translate", "internal/core/strict", "internal/core/commitlog", "internal/wire", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "internal/nats/notes", "internal/agents/notebook", "flow", "internal/engine", "memory", "sandbox", "tool"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/permission", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "internal/testkit/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/evidence/audit", "internal/core/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"client": {
-		ours: list("internal/core/commitlog", "internal/wire", "internal/core/journal", "internal/nats/api", "internal/nats/dispatch", "internal/nats/project", "internal/nats/streams", "internal/nats/conn", "messages", "session", "run", "internal/evidence/lineage", "flow", "blob", "memory", "tool"),
-		test: list("node", "llm/scripted"), // as a program of another module
+		ours: list("internal/wire", "internal/nats/requests", "internal/nats/conn", "messages", "session", "run", "blob", "memory"),
+		test: list("node", "llm/scripted", "flow"), // as a program of another module
 	},
+	"client/toolserver":       {ours: list("client", "internal/wire", "tool")},
+	"internal/nats/requests":  {ours: list("internal/wire", "internal/nats/conn", "internal/agents/notebook", "internal/core/excerpt", "internal/core/strict", "blob", "memory", "messages", "run", "session"), others: list("github.com/nats-io/nats.go")},
+	"internal/nats/remotelog": {ours: list("client", "internal/wire", "internal/core/commitlog", "internal/core/offload", "blob", "run", "session")},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.
 	"node":                        {ours: anything, test: list("github.com/nats-io/nats.go", "go.yaml.in/yaml/v3")},
 	"internal/nats/natsserver":    {ours: list("internal/platform/filelock", "session", "internal/nats/permission", "messages", "internal/core/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/testkit/natstest", "github.com/nats-io/nats.go")},
@@ -176,7 +180,7 @@ var rules = map[string]rule{
 	"internal/workflows/router":   {ours: list("internal/core/schema", "internal/wire", "internal/core/strict", "internal/agents/notebook", "internal/core/excerpt", "internal/core/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "internal/engine/inprocess", "llm/scripted")},
 	"internal/evidence/signature": {others: list("github.com/hiddeco/sshsig", "golang.org/x/crypto")},
 	"internal/platform/term":      {others: list("golang.org/x/term")},
-	"internal/evidence/view":      {ours: list("internal/wire", "internal/core/journal", "blob", "session", "run", "llm", "messages", "sandbox", "tool", "internal/files/manifest", "internal/evidence/lineage", "internal/platform/term")},
+	"internal/evidence/view":      {ours: list("internal/core/excerpt", "internal/wire", "internal/core/journal", "blob", "session", "run", "llm", "messages", "sandbox", "tool", "internal/files/manifest", "internal/evidence/lineage", "internal/platform/term")},
 	"internal/...":                {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"internal/nats/metrics":       {ours: anything, others: list("github.com/prometheus/client_golang")},
 	"internal/testkit/bench":      {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go"), test: list("github.com/nats-io/nats-server/v2", "github.com/klauspost/compress")},
@@ -536,4 +540,24 @@ func TestFileLengths(t *testing.T) {
 		return nil
 	})
 	must.Do(t, err)
+}
+
+// mostOfClient bounds the packages of ours that a program links with package client.
+const mostOfClient = 15
+
+// TestClientIsSmall: a client stands on few packages: none that runs work or keeps logs.
+func TestClientIsSmall(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module+"/client").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours []string
+	for path := range strings.FieldsSeq(string(out)) {
+		if strings.HasPrefix(path, module+"/") {
+			ours = append(ours, strings.TrimPrefix(path, module+"/"))
+		}
+	}
+	if len(ours) == 0 || len(ours) > mostOfClient {
+		t.Errorf("package client stands on %d packages, at most %d may be: %s", len(ours), mostOfClient, strings.Join(ours, ", "))
+	}
 }

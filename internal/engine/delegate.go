@@ -159,7 +159,7 @@ func (f *fan) disposeCalls(j joined) error {
 		if err := st.mayTake(o.Name, b.key); err != nil {
 			return err
 		}
-		one := journal.BranchOutcome{Session: b.key.ID, State: session.ClosedMerged, Reason: "it answered call " + excerpt.Clip(call.ID, 100)}
+		one := run.BranchOutcome{Session: b.key.ID, State: session.ClosedMerged, Reason: "it answered call " + excerpt.Clip(call.ID, 100)}
 		if o.State != run.Succeeded {
 			one.State, one.Reason = session.ClosedFailed, excerpt.Clip(why(&o), 1<<10)
 		}

@@ -79,7 +79,7 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived, ended map[session
 		}
 	}
 	all = make([]journal.GatheredBranch, len(f.bs))
-	var lost []journal.BranchOutcome
+	var lost []run.BranchOutcome
 	succeeded := 0
 	for i, b := range f.bs {
 		g := journal.GatheredBranch{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: why}
@@ -90,7 +90,7 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived, ended map[session
 				succeeded++
 			}
 		} else {
-			lost = append(lost, journal.BranchOutcome{Session: f.ids[i], State: session.ClosedCancelled, Reason: g.Error})
+			lost = append(lost, run.BranchOutcome{Session: f.ids[i], State: session.ClosedCancelled, Reason: g.Error})
 		}
 		all[i] = g
 	}

@@ -184,7 +184,7 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 			if v.Adopt {
 				state = session.ClosedAdopted
 			}
-			d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: v.reason(i, "")})
+			d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: v.reason(i, "")})
 			continue
 		}
 		state, why := session.ClosedRejected, v.reason(i, "not taken")
@@ -195,7 +195,7 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 			}
 		}
 		rejected = append(rejected, commitlog.RejectedEvent(commitlog.Rejection{Branch: f.link, Reason: why, State: state}))
-		d.Branches = append(d.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: why})
+		d.Branches = append(d.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: why})
 	}
 	disposed, err = journal.NewEvent(journal.KindBranchOutcomes, d)
 	return rejected, disposed, err
@@ -237,7 +237,7 @@ func (end *ending) rejectAll(st *step, open []*fanOutBranch, state, reason strin
 		}
 		d.Links = append(d.Links, f.link)
 		st.content = append(st.content, commitlog.RejectedEvent(commitlog.Rejection{Branch: f.link, Reason: reason, State: state}))
-		all.Branches = append(all.Branches, journal.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
+		all.Branches = append(all.Branches, run.BranchOutcome{Session: f.key.ID, State: state, Reason: reason})
 	}
 	disposed, err := journal.NewEvent(journal.KindBranchOutcomes, all)
 	st.content = append(st.content, disposed)

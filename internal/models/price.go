@@ -1,17 +1,11 @@
 package models
 
 import (
-	_ "embed"
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 	"strings"
-	"sync"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/rathcluster/rath/internal/models/listfile"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -65,49 +59,4 @@ func MicroUSD(text string) (int64, error) {
 		n = n*10 + int64(d-'0')
 	}
 	return n, nil
-}
-
-//go:embed public.yaml
-var publicFile []byte
-
-// PublicPrice is a price that a provider published.
-type PublicPrice struct {
-	ID string
-	Prices
-}
-
-var publicPrices = sync.OnceValues(func() ([]PublicPrice, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(publicFile, &doc); err != nil {
-		return nil, fmt.Errorf("models: public prices: %w", err)
-	}
-	p := &parser{&listfile.Parser{File: "public.yaml"}}
-	var all []PublicPrice
-	p.Each(doc.Content[0], "prices", func(key, value *yaml.Node) {
-		all = append(all, PublicPrice{key.Value, *p.own(value, key.Value, strings.Contains(key.Value, "embedding"))})
-	})
-	return all, p.Err()
-})
-
-// PublicPrices returns the table of published prices. It is as old as its dates say: a
-// list that takes one of them says so with "prices: public", after its author looked.
-func PublicPrices() ([]PublicPrice, error) {
-	all, err := publicPrices()
-	return slices.Clone(all), err
-}
-
-// Public returns the published prices of a model.
-func Public(id string) (*Prices, error) {
-	all, err := publicPrices()
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	for _, one := range all {
-		if one.ID == id {
-			return &one.Prices, nil
-		}
-		ids = append(ids, one.ID)
-	}
-	return nil, fmt.Errorf("no public price of %q is known (%s); write date, input and output", id, strings.Join(ids, ", "))
 }

@@ -8,8 +8,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/models/listfile"
 	"github.com/rathcluster/rath/llm"
-	"github.com/rathcluster/rath/llm/anthropic"
-	"github.com/rathcluster/rath/llm/openai"
 )
 
 // Chain returns the models that a name stands for: itself and those that take its
@@ -60,24 +58,4 @@ func (l *List) Key(env func(string) string, ref string) (string, error) {
 		return "", nil
 	}
 	return listfile.Secret(env, l.File, ref, "key")
-}
-
-// The kinds of models: the protocols that their servers speak.
-const (
-	KindOpenAI    = "openai"
-	KindResponses = openai.KindResponses
-	KindAnthropic = "anthropic"
-)
-
-var kinds = []string{KindOpenAI, KindResponses, KindAnthropic}
-
-// Clients returns the clients of each kind, with the keys of l and what the environment
-// names. model is the default of OpenAI's, "" for the environment's.
-func (l *List) Clients(env func(string) string, model string) map[string]llm.Models {
-	key := func(ref string) (string, error) { return l.Key(env, ref) }
-	chat := openai.New(&llm.ServerOptions{Env: env, DefaultModel: model, Key: key})
-	return map[string]llm.Models{
-		KindOpenAI: chat, KindResponses: chat,
-		KindAnthropic: anthropic.New(&llm.ServerOptions{Env: env, Key: key}),
-	}
 }

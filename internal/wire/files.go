@@ -1,13 +1,9 @@
 package wire
 
 import (
-	"fmt"
-
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/session"
 )
 
 // Blob is a message of a tenant's blobs, see FORMAT.md: the answer of blob, and the body
@@ -60,21 +56,4 @@ type CommitPosition struct {
 	Seq   uint64 `json:"seq"`
 	Token uint64 `json:"token"`
 	Hash  string `json:"hash"`
-}
-
-// PositionOf returns a position as it travels.
-func PositionOf(p commitlog.Position) *CommitPosition {
-	return &CommitPosition{Seq: p.Seq, Token: p.Token, Hash: p.Hash.String()}
-}
-
-// Position reads it.
-func (p *CommitPosition) Position() (commitlog.Position, error) {
-	if p == nil {
-		return commitlog.Position{}, nil
-	}
-	hash, err := blob.ParseDigest(p.Hash)
-	if err != nil {
-		return commitlog.Position{}, fmt.Errorf("position: %w", err)
-	}
-	return commitlog.Position{Seq: p.Seq, Token: p.Token, Hash: session.Hash(hash)}, nil
 }

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -13,7 +13,7 @@ type Branch struct {
 	Root        session.ID      `json:"root"`
 	Via         string          `json:"via,omitempty"`
 	Name        string          `json:"name,omitempty"`
-	Parents     []lineage.Ref   `json:"parents,omitempty"`
+	Parents     []messages.Ref  `json:"parents,omitempty"`
 	Head        string          `json:"head,omitempty"`
 	Disposition string          `json:"disposition"`
 	Reason      string          `json:"reason,omitempty"`
@@ -35,14 +35,6 @@ type Graph struct {
 	Next    uint64       `json:"next,omitempty"`
 }
 
-// BranchOf returns a session of lineage as it travels.
-func BranchOf(s lineage.Session) Branch {
-	return Branch{
-		Session: s.Key.ID, Version: s.Version, Root: s.Root, Via: s.Via, Name: s.Name, Parents: s.Parents, Head: s.Head,
-		Disposition: s.Disposition, Reason: s.Reason, By: s.By, Usage: s.Usage, Opened: s.Opened.UnixMilli(), Last: s.Last.UnixMilli(), Runs: s.Runs,
-	}
-}
-
 // LineageEnd is the cursor of a query that asks for the end: an empty page, whose Next is
 // before all that is committed later.
 const LineageEnd = "end"
@@ -60,6 +52,6 @@ type Lineage struct {
 // LineageRecord is a record. A query with its Cursor has the records after it, see
 // lineage.Cursor.
 type LineageRecord struct {
-	Cursor string         `json:"cursor"`
-	Record lineage.Record `json:"record"`
+	Cursor string          `json:"cursor"`
+	Record messages.Record `json:"record"`
 }

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -38,7 +37,7 @@ type Live struct {
 	// Unoffered are those of them whose workflow no node that lives offers.
 	Unoffered []LiveUnoffered `json:"unoffered,omitempty"`
 	// Waits is what the run waits for, and Review what a person has to decide.
-	Waits  []lineage.Wait   `json:"waits,omitempty"`
+	Waits  []messages.Wait  `json:"waits,omitempty"`
 	Review *messages.Review `json:"review,omitempty"`
 	// Quarantine is the reason of the quarantine of its session, "" without one.
 	Quarantine string `json:"quarantine,omitempty"`

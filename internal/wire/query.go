@@ -6,7 +6,6 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/strict"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -60,7 +59,8 @@ type Query struct {
 // MaxLimit is the most rows that a page may be asked for.
 const MaxLimit = 10_000
 
-// DecodeQuery reads the body of a query; an empty one is allowed.
+// DecodeQuery reads the body of a query; an empty one is allowed. The node that answers
+// reads Cursor and Where.
 func DecodeQuery(data []byte) (Query, error) {
 	var q Query
 	if len(data) == 0 {
@@ -108,13 +108,10 @@ func (q *Query) check() error {
 			return bad(fmt.Sprintf("digests[%d]", i), "it is empty", "send 64 lower-case hexadecimal digits")
 		}
 	}
-	if q.Cursor != LineageEnd {
-		if _, err := lineage.ParseCursor(q.Cursor); err != nil {
-			return bad("cursor", messages.Text(err), "send the next of the page before, or the cursor of a record, as it came")
+	if q.At != nil {
+		if _, err := blob.ParseDigest(q.At.Hash); err != nil {
+			return bad("at", messages.Text(fmt.Errorf("position: %w", err)), "send the next of the page before as it came")
 		}
-	}
-	if _, err := q.At.Position(); err != nil {
-		return bad("at", messages.Text(err), "send the next of the page before as it came")
 	}
 	for i, s := range q.States {
 		switch s {
@@ -138,11 +135,6 @@ func (q *Query) check() error {
 	case "", "abstract", "overview", "full":
 	default:
 		return bad("level", fmt.Sprintf("%q is none", excerpt.Start(q.Level, 40)), "use abstract, overview or full")
-	}
-	if q.Where != "" {
-		if _, err := lineage.ParseSelector(q.Where); err != nil {
-			return bad("where", messages.Text(err), `write it like "state=failed and tool=grep"`)
-		}
 	}
 	if q.Memory != "" && session.ValidID("memory", q.Memory) != nil {
 		return bad("memory", messages.Text(session.ValidID("memory", q.Memory)), "send the name of a memory")

@@ -26,12 +26,10 @@ func TestQueryRefusals(t *testing.T) {
 		`{"tasks":` + many(MaxTasks+1, `"a"`) + `}`:       {"tasks", fmt.Sprintf("ask for %d at a time", MaxTasks)},
 		`{"tasks":["a","b c"]}`:                           {"tasks[1]", "send ids of runs"},
 		`{"at":{"seq":1,"token":1,"hash":"x"}}`:           {"at", "send the next of the page before as it came"},
-		`{"cursor":"1204"}`:                               {"cursor", "send the next of the page before, or the cursor of a record, as it came"},
 		`{"states":["running","gone"]}`:                   {"states[1]", `"gone" is no state of a run`},
 		`{"format":"png"}`:                                {"format", "use text, mermaid or svg"},
 		`{"scores":"bm25"}`:                               {"scores", "use openrath, or leave it out"},
 		`{"level":"most"}`:                                {"level", "use abstract, overview or full"},
-		`{"where":"state="}`:                              {"where", `write it like "state=failed and tool=grep"`},
 		`{"memory":"a/b"}`:                                {"memory", "send the name of a memory"},
 		`{"workflow":"a b"}`:                              {"workflow", "send the name of a workflow"},
 	} {

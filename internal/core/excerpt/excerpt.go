@@ -45,3 +45,20 @@ func FirstInteger(s string) int {
 	}
 	return -1
 }
+
+// Cut cuts s to limit characters, the last of which says that it was cut.
+func Cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	n, cut := 0, len(s)
+	for i := range s {
+		if n == limit-1 {
+			cut = i
+		}
+		if n++; n > limit {
+			return strings.TrimRight(s[:cut], " ") + "…"
+		}
+	}
+	return s
+}

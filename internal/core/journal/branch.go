@@ -85,15 +85,8 @@ type FanOutBranch struct {
 // BranchOutcomes records how branches of a fan-out ended for the run that opened
 // them. The branches are told, and accept nothing after it.
 type BranchOutcomes struct {
-	Branches []BranchOutcome `json:"branches"`
-	Run      run.ID          `json:"run"`
-}
-
-// BranchOutcome is the end of one branch; State is one of session.Closed….
-type BranchOutcome struct {
-	Reason  string     `json:"reason,omitempty"`
-	Session session.ID `json:"session"`
-	State   string     `json:"state"`
+	Branches []run.BranchOutcome `json:"branches"`
+	Run      run.ID              `json:"run"`
 }
 
 // GatherPath is the path of the step that takes in the branches of the fan-out
@@ -226,18 +219,18 @@ func (r *Record) gathered(p run.Path) {
 // own record, of those whose report it has not seen: one may have come since.
 func (r *Record) branchesEnded(d BranchOutcomes) {
 	for _, v := range r.inbox {
-		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one BranchOutcome) bool { return one.Session == v.Branch.Link.ID }) {
+		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one run.BranchOutcome) bool { return one.Session == v.Branch.Link.ID }) {
 			r.reserved.Settle(v.Path, v.Branch)
 		}
 	}
 	r.branches = slices.DeleteFunc(r.branches, func(id session.ID) bool {
-		return slices.ContainsFunc(d.Branches, func(one BranchOutcome) bool { return one.Session == id })
+		return slices.ContainsFunc(d.Branches, func(one run.BranchOutcome) bool { return one.Session == id })
 	})
 }
 
 // close ends the session of a branch that its parent disposed of. A run that
 // is still open in it is cancelled, and closes the session with its end.
-func (w *StateMachine) close(d BranchOutcome, now time.Time) error {
+func (w *StateMachine) close(d run.BranchOutcome, now time.Time) error {
 	r := w.state.runs[w.state.branch]
 	switch {
 	case w.at.Seq == 0:
@@ -252,7 +245,7 @@ func (w *StateMachine) close(d BranchOutcome, now time.Time) error {
 	return w.cancel(r, CancelRequested{By: string(r.Task.Branch.Parent().Run), Close: d.State, Reason: d.Reason}, now)
 }
 
-func (w *StateMachine) closing(d BranchOutcome) session.Event {
+func (w *StateMachine) closing(d run.BranchOutcome) session.Event {
 	by := session.Key{Tenant: w.key.Tenant, ID: w.state.runs[w.state.branch].Task.Branch.Parent().Session}
 	return session.ClosedEvent(session.Closing{By: by, Reason: d.Reason, State: d.State})
 }

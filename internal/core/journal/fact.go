@@ -96,26 +96,26 @@ func (f *Fact) Links() []session.Link {
 // Outcomes are how branches ended, by the word of the session that opened them or
 // took them in. A run that ends cancels the branches that are open, and says no
 // reason.
-func (f *Fact) Outcomes() []BranchOutcome {
+func (f *Fact) Outcomes() []run.BranchOutcome {
 	switch v := f.What.(type) {
 	case commitlog.Rejection:
-		return []BranchOutcome{{Reason: v.Reason, Session: v.Branch.ID, State: v.State}}
+		return []run.BranchOutcome{{Reason: v.Reason, Session: v.Branch.ID, State: v.State}}
 	case session.Join:
 		state := v.Closes()
 		if state == "" {
 			return nil
 		}
-		ends := make([]BranchOutcome, len(v.Parents))
+		ends := make([]run.BranchOutcome, len(v.Parents))
 		for i, p := range v.Parents {
-			ends[i] = BranchOutcome{Reason: v.Reason, Session: p.Link.ID, State: state}
+			ends[i] = run.BranchOutcome{Reason: v.Reason, Session: p.Link.ID, State: state}
 		}
 		return ends
 	case BranchOutcomes:
 		return v.Branches
 	case Ended:
-		ends := make([]BranchOutcome, len(v.Branches))
+		ends := make([]run.BranchOutcome, len(v.Branches))
 		for i, id := range v.Branches {
-			ends[i] = BranchOutcome{Session: id, State: session.ClosedCancelled}
+			ends[i] = run.BranchOutcome{Session: id, State: session.ClosedCancelled}
 		}
 		return ends
 	}

@@ -60,7 +60,7 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 			work = append(work, Work{Task: &t})
 		}
 	}
-	closed := func(d BranchOutcome) {
+	closed := func(d run.BranchOutcome) {
 		work = append(work, Work{Signal: &Signal{To: session.Key{Tenant: k.Tenant, ID: d.Session}, Run: run.ID(d.Session), Close: &d}})
 	}
 	for i := range facts {

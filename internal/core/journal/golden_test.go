@@ -130,8 +130,8 @@ func play(t *testing.T) *theatre {
 	signal(Signal{To: whole, Run: "r4", Received: &report})
 	claim(whole, Claim{Home: whole, Run: "r4"})
 	commit(whole, "r4", "0.gather", nil, event(KindStepCompleted, StepCompleted{Attempt: 2, Input: "i", Kind: StepGather, Path: "0.gather", Run: "r4", Value: "[]"}),
-		event(KindBranchOutcomes, BranchOutcomes{Run: "r4", Branches: []BranchOutcome{{Reason: "not needed", Session: "remote", State: session.ClosedCancelled}}}))
-	signal(Signal{To: fanned, Run: "fanned", Close: &BranchOutcome{Session: fanned.ID, State: session.ClosedMerged}})
+		event(KindBranchOutcomes, BranchOutcomes{Run: "r4", Branches: []run.BranchOutcome{{Reason: "not needed", Session: "remote", State: session.ClosedCancelled}}}))
+	signal(Signal{To: fanned, Run: "fanned", Close: &run.BranchOutcome{Session: fanned.ID, State: session.ClosedMerged}})
 	question := Wait{Detail: "the notes", Kind: run.WaitApproval, Name: "send", Path: "1", Title: "send?"}
 	commit(whole, "r4", "", nil, event(KindRunWaiting, RunWaiting{Attempt: 2, For: []Wait{question}, Revision: "r", Run: "r4"}))
 	signal(Signal{To: whole, Received: &SignalReceived{By: "ana", ID: "m1", Interrupt: true, Kind: Message, Text: "be quick"}})

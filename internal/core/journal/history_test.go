@@ -246,7 +246,7 @@ func (h *theatre) outside(w *StateMachine, id run.ID) {
 		signal(Signal{Run: id, Received: &SignalReceived{ID: string(child), Kind: Report, Path: asked, Branch: &end}})
 	case 7:
 		if child, ok := pick(h.r, r.branches); ok {
-			commit(event(KindBranchOutcomes, BranchOutcomes{Run: id, Branches: []BranchOutcome{{Session: child, State: session.ClosedMerged}}}),
+			commit(event(KindBranchOutcomes, BranchOutcomes{Run: id, Branches: []run.BranchOutcome{{Session: child, State: session.ClosedMerged}}}),
 				event(KindStepCompleted, StepCompleted{Attempt: r.Attempt, Inbox: uint64(h.r.IntN(9)), Input: "i", Kind: StepGather, Path: asked, Run: id}))
 		}
 	case 8:

@@ -65,17 +65,3 @@ func TestMadeFacts(t *testing.T) {
 		}
 	}
 }
-
-func TestNamed(t *testing.T) {
-	for _, tc := range []struct{ by, says, want string }{
-		{"", "", ""},
-		{"ana", "", "ana"},
-		{"ana", "ana", "ana"},
-		{"ana", "chief-executive", "ana (says to be chief-executive)"},
-		{"", "chief-executive", "an unproved sender (says to be chief-executive)"},
-	} {
-		if got := Named(tc.by, tc.says); got != tc.want {
-			t.Errorf("by %q, says %q: %q, want %q", tc.by, tc.says, got, tc.want)
-		}
-	}
-}

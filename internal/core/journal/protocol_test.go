@@ -16,10 +16,3 @@ func TestProtocol(t *testing.T) {
 		return journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation})
 	})
 }
-
-func TestDirect(t *testing.T) {
-	journaltest.TestStore(t, func(*testing.T) (journal.Store, commitlog.Log) {
-		log := &commitlog.Memory{}
-		return journal.NewStore(log, nil), log
-	})
-}

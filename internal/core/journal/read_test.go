@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -16,7 +17,7 @@ func TestReadIsQuick(t *testing.T) {
 	for _, v := range []any{
 		&WriterOpened{}, &Submitted{Task: wireTask{Branch: &Branch{}, ForkOf: &wireRef{}}}, &Claimed{}, &Released{}, &Review{}, &Resolved{}, &CancelRequested{},
 		&Warning{}, &Ended{Parent: &Ancestor{}, Result: &session.Link{}}, &RunWaiting{For: []Wait{{}}}, &SignalReceived{Branch: &BranchEnd{}},
-		&FanOut{Branches: []FanOutBranch{{}}}, &CacheWarmed{}, &BranchOutcomes{Branches: []BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &Settled{Parent: &Ancestor{}}, &StepStarted{},
+		&FanOut{Branches: []FanOutBranch{{}}}, &CacheWarmed{}, &BranchOutcomes{Branches: []run.BranchOutcome{{}}}, &Quarantined{}, &Rebudgeted{}, &Settled{Parent: &Ancestor{}}, &StepStarted{},
 		&StepCompleted{Links: []session.Link{{}}},
 	} {
 		data := must.Get(canonical.Marshal(v))(t)

@@ -290,7 +290,7 @@ func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event
 		events[at] = ended
 	}
 	if r.Task.Branch != nil && r.Cancel != nil && r.Cancel.Close != "" {
-		events = append(events, w.closing(BranchOutcome{Reason: r.Cancel.Reason, State: r.Cancel.Close}))
+		events = append(events, w.closing(run.BranchOutcome{Reason: r.Cancel.Reason, State: r.Cancel.Close}))
 	}
 	return events
 }

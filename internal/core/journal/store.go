@@ -86,8 +86,8 @@ type Signal struct {
 	Run      run.ID // "" where the fact is for the session
 	Cancel   *CancelRequested
 	Resolve  *Resolved
-	Received *SignalReceived // an answer, a message, the end of a branch
-	Close    *BranchOutcome  // how the session, a branch, ended for its parent
+	Received *SignalReceived    // an answer, a message, the end of a branch
+	Close    *run.BranchOutcome // how the session, a branch, ended for its parent
 	// Quarantine quarantines the session, or releases it; Run is not looked at.
 	Quarantine *Quarantined
 	Rebudget   *Rebudgeted

@@ -56,7 +56,7 @@ type Task struct {
 // session.Placement. What is empty stays as it is: of a session that works somewhere, as
 // there; of any other, as the node has it. Allow holds for the run and its branches alone.
 type Sandbox struct {
-	Allow   string `json:"allow,omitempty"` // protected paths that calls may change, as ParsePaths reads them
+	Allow   string `json:"allow,omitempty"` // protected paths that calls may change, separated by commas, each clean, in order
 	Backend string `json:"backend,omitempty"`
 	Image   string `json:"image,omitempty"`
 	Limits  string `json:"limits,omitempty"`

@@ -82,8 +82,8 @@ func (e *ancestorError) Unwrap() error { return e.error }
 // BranchOutcome returns how the log of a run that opened a branch says that the
 // branch ended for it. One that the run ended without is cancelled. ErrState:
 // the run goes on and has not decided yet; its decision will be told.
-func (v *Values) BranchOutcome(ctx context.Context, parent session.Key, id run.ID, branch session.ID) (BranchOutcome, error) {
-	d := BranchOutcome{Session: branch, State: session.ClosedCancelled, Reason: "the run that opened this branch went on without it"}
+func (v *Values) BranchOutcome(ctx context.Context, parent session.Key, id run.ID, branch session.ID) (run.BranchOutcome, error) {
+	d := run.BranchOutcome{Session: branch, State: session.ClosedCancelled, Reason: "the run that opened this branch went on without it"}
 	open := false
 	for e, err := range v.log.Read(ctx, parent, commitlog.Position{}) {
 		if err != nil {

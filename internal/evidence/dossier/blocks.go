@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -103,7 +103,7 @@ func (f *Facts) fold() []Block {
 		if !ok {
 			at = len(out)
 			many[of.Step] = at
-			out = append(out, Block{Title: lineage.Counted(siblings[of.Step], "branch"), From: b.From})
+			out = append(out, Block{Title: excerpt.Counted(siblings[of.Step], "branch"), From: b.From})
 		}
 		out[at].Blocks = append(out[at].Blocks, b)
 		out[at].add(&b)

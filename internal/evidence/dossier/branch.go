@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -47,7 +47,7 @@ func (t *timeline) opened(p journal.StepCompleted) string {
 		for _, b := range f.Branches {
 			names = append(names, b.Name)
 		}
-		return fmt.Sprintf("fans out into %s: %s", lineage.Counted(len(names), "branch"), strings.Join(names, ", "))
+		return fmt.Sprintf("fans out into %s: %s", excerpt.Counted(len(names), "branch"), strings.Join(names, ", "))
 	}
 	return ""
 }
@@ -67,7 +67,7 @@ func gathered(p journal.StepCompleted) string {
 		}
 		others = append(others, e.Name+" "+strings.ReplaceAll(string(e.State), "_", " "))
 	}
-	text := fmt.Sprintf("%d of %s succeeded", succeeded, lineage.Counted(len(ends), "branch"))
+	text := fmt.Sprintf("%d of %s succeeded", succeeded, excerpt.Counted(len(ends), "branch"))
 	if len(others) > 0 {
 		text += "; " + strings.Join(others, ", ")
 	}
@@ -127,9 +127,9 @@ func asked(w journal.Wait) string {
 	case run.WaitMessage:
 		text = "for a message"
 	case run.WaitBranches:
-		text = "for " + lineage.Counted(len(w.Branches), "branch")
+		text = "for " + excerpt.Counted(len(w.Branches), "branch")
 		if w.Need > 0 && w.Need < len(w.Branches) {
-			text = fmt.Sprintf("for %d of %s", w.Need, lineage.Counted(len(w.Branches), "branch"))
+			text = fmt.Sprintf("for %d of %s", w.Need, excerpt.Counted(len(w.Branches), "branch"))
 		}
 	default:
 		if what := cmp.Or(w.Title, w.Name); what != "" {

@@ -287,7 +287,7 @@ func (f *Facts) unconfirmed(stated []Fact) (out []Fact, err error) {
 		case i < 0:
 			out = append(out, s)
 		case f.Environment[i].Value != s.Value:
-			return nil, fail(Inconsistent, "", 0, "the exporter states %s %q, its commits say %q", s.Name, excerpt(s.Value, ""), f.Environment[i].Value)
+			return nil, fail(Inconsistent, "", 0, "the exporter states %s %q, its commits say %q", s.Name, clipped(s.Value, ""), f.Environment[i].Value)
 		}
 	}
 	return out, nil

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/messages"
 )
 
 // Changes is how the files differ between the beginning of the run and its
@@ -85,7 +85,7 @@ func (t *timeline) moves() ([]move, error) {
 }
 
 // movedBy finds the line of the timeline that moved a head.
-func (t *timeline) movedBy(r *lineage.Record) []int {
+func (t *timeline) movedBy(r *messages.Record) []int {
 	if at, ok := t.index[stepRef{r.Session, r.Step}]; ok && t.a.runs[r.Run] {
 		return []int{at}
 	}

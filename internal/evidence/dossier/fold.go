@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/run"
@@ -169,7 +170,7 @@ func (t *timeline) verdict() string {
 	var parts []string
 	switch n := len(adopted); {
 	case n > 3:
-		parts = append(parts, lineage.Counted(n, "branch")+" adopted or merged")
+		parts = append(parts, excerpt.Counted(n, "branch")+" adopted or merged")
 	case n > 0:
 		parts = append(parts, strings.Join(adopted, ", "))
 	}
@@ -179,7 +180,7 @@ func (t *timeline) verdict() string {
 	}
 	for _, w := range []string{session.ClosedRejected, session.ClosedFailed, session.ClosedCancelled} {
 		if ways[w] > 0 {
-			parts = append(parts, lineage.Counted(ways[w], "branch")+" "+w)
+			parts = append(parts, excerpt.Counted(ways[w], "branch")+" "+w)
 		}
 	}
 	tail := ""
@@ -315,7 +316,7 @@ func (t *timeline) memory(s *Step, p journal.StepCompleted) {
 			m.Notes = append(m.Notes, Note{URI: uri})
 		}
 		for _, l := range r.Withheld[:min(len(r.Withheld), maxNotes)] {
-			m.Withheld = append(m.Withheld, one(fmt.Sprintf("%s of session %s: %s", lineage.Counted(l.Notes, "note"), l.Session, l.Why), 400))
+			m.Withheld = append(m.Withheld, one(fmt.Sprintf("%s of session %s: %s", excerpt.Counted(l.Notes, "note"), l.Session, l.Why), 400))
 		}
 	default:
 		s.Body = textOf(p.Value)
@@ -397,16 +398,16 @@ func (t *timeline) omitted() {
 	}
 	var out []string
 	if earlier > 0 {
-		out = append(out, lineage.Counted(earlier, "commit")+" of other runs are in the evidence, because the chain needs them, and not in the timeline.")
+		out = append(out, excerpt.Counted(earlier, "commit")+" of other runs are in the evidence, because the chain needs them, and not in the timeline.")
 	}
 	if cut > 0 {
-		out = append(out, "Long texts of "+lineage.Counted(cut, "step")+" are cut here; the commits hold all of them.")
+		out = append(out, "Long texts of "+excerpt.Counted(cut, "step")+" are cut here; the commits hold all of them.")
 	}
 	if whole > 0 {
-		out = append(out, "The outputs of "+lineage.Counted(whole, "step")+" are extracts in the commits too; the whole is a blob, named by its digest and not included.")
+		out = append(out, "The outputs of "+excerpt.Counted(whole, "step")+" are extracts in the commits too; the whole is a blob, named by its digest and not included.")
 	}
 	if open > 0 {
-		out = append(out, "Announced without a recorded outcome: "+lineage.Counted(open, "call")+". Nobody knows from these commits what became of it.")
+		out = append(out, "Announced without a recorded outcome: "+excerpt.Counted(open, "call")+". Nobody knows from these commits what became of it.")
 	}
 	for _, l := range t.left {
 		out = append(out, "Not included: "+l+".")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -37,7 +38,7 @@ func page(e *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"step": func(n int) *Step { return f.step(n) }, "short": shortDigest, "when": when, "clock": clock, "took": took,
-		"count": lineage.Thousands, "counted": lineage.Counted[int], "mark": mark, "word": word, "classOf": classOf, "limits": func(f *Facts) []string { return append(slices.Clone(f.limits()), f.Omitted...) },
+		"count": excerpt.Thousands, "counted": excerpt.Counted[int], "mark": mark, "word": word, "classOf": classOf, "limits": func(f *Facts) []string { return append(slices.Clone(f.limits()), f.Omitted...) },
 		"spent": spent, "opClass": opClass, "attempts": attempts, "lasted": lasted, "cost": cost, "costs": lineage.CostText, "answered": answered, "alike": alike, "changed": changed, "by": by,
 	}).Parse(pageText)
 	if err != nil {
@@ -164,7 +165,7 @@ func spent(u session.Usage) string {
 	if u.Tokens() == 0 {
 		return ""
 	}
-	return lineage.Thousands(u.Input) + " in, " + lineage.Thousands(u.Output) + " out"
+	return excerpt.Thousands(u.Input) + " in, " + excerpt.Thousands(u.Output) + " out"
 }
 
 func opClass(op string) string {
@@ -190,7 +191,7 @@ func cost(micro int64) string {
 	if micro >= 1_000_000 {
 		text = fmt.Sprintf("%06d", micro%1_000_000)[:2]
 	}
-	return lineage.Thousands(micro/1_000_000) + "." + text + strings.Repeat("0", max(2-len(text), 0))
+	return excerpt.Thousands(micro/1_000_000) + "." + text + strings.Repeat("0", max(2-len(text), 0))
 }
 
 // answered are the decisions that people made, not what was asked of them.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 )
 
@@ -99,7 +100,7 @@ func (m *marker) first() {
 	}
 	n := f.Numbers
 	if c := f.Changes; len(c.Files) > 0 {
-		m.put("Changed: %s, +%d −%d\n\n", lineage.Counted(len(c.Files)+c.More, "file"), c.Add, c.Remove)
+		m.put("Changed: %s, +%d −%d\n\n", excerpt.Counted(len(c.Files)+c.More, "file"), c.Add, c.Remove)
 	} else {
 		m.put("Changed: nothing. %s\n\n", c.Note)
 	}
@@ -107,7 +108,7 @@ func (m *marker) first() {
 		m.put("Decided: %s: %s, %s\n\n", cmp.Or(code(d.By), "no name"), code(d.What), m.link(d.Step))
 	}
 	m.put("| took | USD | tokens | model calls | tool calls | sessions |\n|---:|---:|---:|---:|---:|---:|\n| %s | %s | %s | %s | %s | %s |\n\n",
-		lasted(f.Took), cost(n.MicroUSD), lineage.Thousands(n.Tokens), lineage.Thousands(n.ModelCalls), lineage.Thousands(n.ToolCalls), lineage.Thousands(n.Sessions))
+		lasted(f.Took), cost(n.MicroUSD), excerpt.Thousands(n.Tokens), excerpt.Thousands(n.ModelCalls), excerpt.Thousands(n.ToolCalls), excerpt.Thousands(n.Sessions))
 	if len(f.Changes.Files) > 0 {
 		m.put("## Adopted changes\n\n")
 	}
@@ -115,7 +116,7 @@ func (m *marker) first() {
 		m.file(file)
 	}
 	if f.Changes.More > 0 {
-		m.put("%s changed.\n\n", lineage.Counted(f.Changes.More, "more file"))
+		m.put("%s changed.\n\n", excerpt.Counted(f.Changes.More, "more file"))
 	}
 	if len(f.Rejections) > 0 {
 		m.put("## Not taken\n\n")
@@ -142,8 +143,8 @@ func (m *marker) spent() {
 	}
 	m.put("## Where the time, the tokens and the money went\n\n| agent | model or tool | calls | failed | time | tokens in | tokens out | USD |\n|---|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, s := range m.f.Spent {
-		m.put("| %s | %s | %s | %s | %s | %s | %s | %s |\n", cmp.Or(cell(s.Agent), "workflow"), cell(s.On()), lineage.Thousands(s.Calls),
-			lineage.Thousands(s.Failed), lasted(s.Elapsed), lineage.Thousands(s.Usage.Input), lineage.Thousands(s.Usage.Output), cost(s.Usage.MicroUSD))
+		m.put("| %s | %s | %s | %s | %s | %s | %s | %s |\n", cmp.Or(cell(s.Agent), "workflow"), cell(s.On()), excerpt.Thousands(s.Calls),
+			excerpt.Thousands(s.Failed), lasted(s.Elapsed), excerpt.Thousands(s.Usage.Input), excerpt.Thousands(s.Usage.Output), cost(s.Usage.MicroUSD))
 	}
 	if m.f.Waited > 0 {
 		m.put("| run | waited for people, timers and branches | | | %s | | | |\n", lasted(m.f.Waited))
@@ -168,7 +169,7 @@ func (m *marker) file(file FileChange) {
 			last := by(h.Steps)
 			made = "by " + m.links(last.Steps)
 			if last.More > 0 {
-				made += " and " + lineage.Counted(last.More, "more step")
+				made += " and " + excerpt.Counted(last.More, "more step")
 			}
 			if s := m.f.step(h.Steps[0]); s != nil && len(h.Steps) == 1 {
 				made += " " + code(s.Actor+" "+s.Text)
@@ -200,7 +201,7 @@ func (m *marker) branches() {
 			end = strings.TrimSpace(mark(b.End) + " " + cell(b.End) + " " + cell(b.Reason))
 		}
 		m.put("| %s | %s %s | %s %s | %s | %s | %s | %s |\n", name, cell(b.Label), cell(string(b.Session)), mark(b.State), cell(string(b.State)), end,
-			cmp.Or(cell(strings.Join(b.Nodes, ", ")), "no node"), lineage.Thousands(b.Tokens), m.link(b.Step))
+			cmp.Or(cell(strings.Join(b.Nodes, ", ")), "no node"), excerpt.Thousands(b.Tokens), m.link(b.Step))
 	}
 	m.put("\n")
 }
@@ -265,7 +266,7 @@ func (m *marker) timeline() {
 			m.put("%s:\n\n", part.name)
 			m.block("text", part.t.Shown)
 			if part.t.More > 0 {
-				m.put("%s in the commit.\n", lineage.Counted(part.t.More, "more character"))
+				m.put("%s in the commit.\n", excerpt.Counted(part.t.More, "more character"))
 			}
 			m.put("\n")
 		}
@@ -288,7 +289,7 @@ func (m *marker) instructions(all []Instruction) {
 		}
 		m.block("text", p.Text.Shown)
 		if p.Text.More > 0 {
-			m.put("%s in the blob.\n", lineage.Counted(p.Text.More, "more character"))
+			m.put("%s in the blob.\n", excerpt.Counted(p.Text.More, "more character"))
 		}
 	}
 }

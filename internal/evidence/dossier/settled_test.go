@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -201,9 +202,9 @@ func (l *ledger) agrees(name string) {
 		g.Add(records...)
 		facts := journal.Facts(e.Commit)
 		for _, r := range results {
-			r.Settle(facts)
+			translate.Settle(r, facts)
 		}
-		for _, r := range messages.Results(e, facts) {
+		for _, r := range translate.Results(e, facts) {
 			results[r.Run] = &r
 		}
 	}

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/signature"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -83,7 +84,7 @@ type Signed struct {
 func (a *archive) results() (out []messages.Result) {
 	for _, c := range a.logs {
 		for n, facts := range c.facts {
-			for _, r := range messages.Results(c.entries[n], facts) {
+			for _, r := range translate.Results(c.entries[n], facts) {
 				if a.run == "" || r.Run == a.run {
 					out = append(out, r)
 				}
@@ -132,13 +133,13 @@ func (a *archive) contradicted(statement string) error {
 			if i >= len(lines) || lines[i] != want {
 				got := "nothing"
 				if i < len(lines) {
-					got = fmt.Sprintf("%q", excerpt(lines[i], ""))
+					got = fmt.Sprintf("%q", clipped(lines[i], ""))
 				}
 				return fail(Forged, r.Chain.Session, 0, "what is signed says %s, the commits say %q: the signature is of another run, or the commits are not those that were signed", got, want)
 			}
 		}
 	}
-	return fail(Forged, a.home.ID, 0, "a signature over %q, and the commits record no end of a run", excerpt(statement, ""))
+	return fail(Forged, a.home.ID, 0, "a signature over %q, and the commits record no end of a run", clipped(statement, ""))
 }
 
 // trust compares signatures with a list of signers. Each run that ended has to be
@@ -224,7 +225,7 @@ func (r *Report) signedLines() string {
 		fmt.Fprintf(&b, "signed: %d more\n", more)
 	}
 	if rest := r.Commits - r.covered(); len(r.Signed) > 0 && rest > 0 {
-		fmt.Fprintf(&b, "no signature stands for %s, which came after the end or which no\nsigned commit refers to\n", lineage.Counted(rest, "commit"))
+		fmt.Fprintf(&b, "no signature stands for %s, which came after the end or which no\nsigned commit refers to\n", excerpt.Counted(rest, "commit"))
 	}
 	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/run"
@@ -148,7 +149,7 @@ func (t *timeline) event(e journal.Fact) {
 		if b := t.branch(p.Run); b != nil && p.N > 0 {
 			b.Tokens = p.Total.Usage.Tokens()
 		}
-		t.line(e, "settled", "run", fmt.Sprintf("session %s reports %s tokens of the run", t.name(p.Part.From), lineage.Thousands(p.Part.Spent.Usage.Tokens())))
+		t.line(e, "settled", "run", fmt.Sprintf("session %s reports %s tokens of the run", t.name(p.Part.From), excerpt.Thousands(p.Part.Spent.Usage.Tokens())))
 	case journal.RunWaiting:
 		t.waits(e, p)
 	case journal.SignalReceived:
@@ -156,7 +157,7 @@ func (t *timeline) event(e journal.Fact) {
 	case journal.FanOut:
 		t.fanOut(p)
 	case journal.BranchesReleased:
-		t.line(e, "spread", "run", "spreads to "+lineage.Counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
+		t.line(e, "spread", "run", "spreads to "+excerpt.Counted(max(len(p.Branches)-1, 0), "more branch")).Path = p.Path
 	case journal.BranchOutcomes:
 		t.disposed(p)
 	case journal.Quarantined:

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 )
 
 func TestPlain(t *testing.T) {
@@ -45,7 +45,7 @@ func TestClip(t *testing.T) {
 
 func TestNumbersForPeople(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
-		if got := lineage.Thousands(n); got != want {
+		if got := excerpt.Thousands(n); got != want {
 			t.Errorf("lineage.Thousands(%d) = %s, want %s", n, got, want)
 		}
 	}

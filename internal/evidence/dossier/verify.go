@@ -10,7 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/signature"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -93,18 +93,18 @@ func (r *Report) Text(alone bool) string {
 	if r.Anchored == 0 {
 		word = "consistent, not anchored" // a forger who rewrites everything gets as far
 	}
-	fmt.Fprintf(&b, "%s: %s\n%s, %s, %s\n", word, what, lineage.Counted(len(r.Sessions), "session"), lineage.Counted(r.Commits, "commit"), lineage.Counted(r.Blobs, "blob"))
+	fmt.Fprintf(&b, "%s: %s\n%s, %s, %s\n", word, what, excerpt.Counted(len(r.Sessions), "session"), excerpt.Counted(r.Commits, "commit"), excerpt.Counted(r.Blobs, "blob"))
 	if r.Form != FormTree {
 		fmt.Fprintf(&b, "%s\n", r.Verdict)
 	}
 	for _, c := range r.Sessions {
-		fmt.Fprintf(&b, "%s  %s  %s\n", c.Head, lineage.Counted(c.Commits, "commit"), c.Session)
+		fmt.Fprintf(&b, "%s  %s  %s\n", c.Head, excerpt.Counted(c.Commits, "commit"), c.Session)
 	}
 	if r.Form == FormJSON {
 		b.WriteString("the document is evidence alone: there was no rendering to compare\n")
 	}
 	if r.Left > 0 {
-		fmt.Fprintf(&b, "%s of workspaces were no longer stored when it was written\n", lineage.Counted(r.Left, "file"))
+		fmt.Fprintf(&b, "%s of workspaces were no longer stored when it was written\n", excerpt.Counted(r.Left, "file"))
 	}
 	switch {
 	case r.Anchored > 0 || !alone:
@@ -187,7 +187,7 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 		return nil, err
 	}
 	if n, got, want := differ(string(doc), string(again)); n > 0 {
-		return nil, &Failure{Kind: Rendered, Line: n, Detail: fmt.Sprintf("the document says %q, its commits say %q", excerpt(got, want), excerpt(want, got))}
+		return nil, &Failure{Kind: Rendered, Line: n, Detail: fmt.Sprintf("the document says %q, its commits say %q", clipped(got, want), clipped(want, got))}
 	}
 	return r, nil
 }
@@ -243,8 +243,8 @@ func (r *Report) anchor(a *archive, e *Evidence, o *VerifyOptions) error {
 	return nil
 }
 
-// excerpt shows where a line differs from another.
-func excerpt(s, other string) string {
+// clipped shows where a line differs from another.
+func clipped(s, other string) string {
 	i := 0
 	for i < len(s) && i < len(other) && s[i] == other[i] {
 		i++

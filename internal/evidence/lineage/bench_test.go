@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -16,14 +17,14 @@ import (
 func busy(runs int) *lineage.Graph {
 	g := lineage.NewGraph()
 	commit := uint64(0)
-	add := func(id session.ID, commit uint64, kind lineage.Kind, n int) {
-		g.Add(lineage.Record{
+	add := func(id session.ID, commit uint64, kind messages.Kind, n int) {
+		g.Add(messages.Record{
 			Schema: 1, Tenant: "acme", Root: id, Session: id, Commit: commit, Kind: kind, Hash: fmt.Sprint(commit), Time: int64(n), Run: run.ID(fmt.Sprint(id, "-", n)),
-			Workflow: "fix", Step: "1", Attempt: 1, State: map[lineage.Kind]string{lineage.Ended: "succeeded"}[kind], Tool: "grep",
+			Workflow: "fix", Step: "1", Attempt: 1, State: map[messages.Kind]string{messages.KindEnded: "succeeded"}[kind], Tool: "grep",
 		})
 	}
 	for n := range runs {
-		for _, kind := range []lineage.Kind{lineage.Submitted, lineage.Claimed, lineage.Model, lineage.Tool, lineage.Ended} {
+		for _, kind := range []messages.Kind{messages.KindSubmitted, messages.KindClaimed, messages.KindModel, messages.KindTool, messages.KindEnded} {
 			commit++
 			add("chat", commit, kind, n)
 			add(session.ID(fmt.Sprint("s", n)), commit%5+1, kind, n)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+
+	"github.com/rathcluster/rath/messages"
 )
 
 // MaxCursor bounds the text of a cursor, in bytes: that of a reader of 64 partitions
@@ -42,7 +44,7 @@ type nextRecord struct {
 
 // Take reports whether the reader lacks a record, and counts it as read. The records of an
 // event stream come in order.
-func (c *Cursor) Take(r *Record) bool {
+func (c *Cursor) Take(r *messages.Record) bool {
 	g, _, _ := r.Session.Locate()
 	return c.pass(nextRecord{g, r.Partition, r.Seq, uint64(r.K) + 1}) //nolint:gosec // K is not negative
 }

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -55,11 +56,11 @@ func TestCursorText(t *testing.T) {
 // TestCursorTake counts each record of an event stream once.
 func TestCursorTake(t *testing.T) {
 	c := &Cursor{}
-	record := func(id session.ID, partition uint32, seq uint64, k int) *Record {
-		return &Record{Session: id, Partition: partition, Seq: seq, K: k}
+	record := func(id session.ID, partition uint32, seq uint64, k int) *messages.Record {
+		return &messages.Record{Session: id, Partition: partition, Seq: seq, K: k}
 	}
 	for _, r := range []struct {
-		*Record
+		*messages.Record
 		want bool
 	}{
 		{record("a-1-0", 0, 3, 0), true},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -35,8 +36,8 @@ func TestConflictsAreDecidedAlike(t *testing.T) {
 	}
 }
 
-func rec(id string, commit uint64, kind lineage.Kind, parents ...lineage.Ref) lineage.Record {
-	return lineage.Record{
+func rec(id string, commit uint64, kind messages.Kind, parents ...messages.Ref) messages.Record {
+	return messages.Record{
 		Schema: 1, Tenant: "acme", Root: "s0", Session: session.ID(id), Commit: commit, Kind: kind, Parents: parents,
 		Hash: fmt.Sprintf("%s-%d", id, commit), Summary: id, Time: int64(commit),
 	}
@@ -46,10 +47,10 @@ func rec(id string, commit uint64, kind lineage.Kind, parents ...lineage.Ref) li
 func TestCycle(t *testing.T) {
 	g := lineage.NewGraph()
 	g.Add(
-		rec("a", 1, lineage.Forked, lineage.Ref{Session: "b", Commit: 2, Version: 1}),
-		rec("b", 1, lineage.Opened),
-		rec("b", 2, lineage.Merged, lineage.Ref{Session: "a", Commit: 1, Version: 1}),
-		rec("c", 1, lineage.Opened),
+		rec("a", 1, messages.KindForked, messages.Ref{Session: "b", Commit: 2, Version: 1}),
+		rec("b", 1, messages.KindOpened),
+		rec("b", 2, messages.KindMerged, messages.Ref{Session: "a", Commit: 1, Version: 1}),
+		rec("c", 1, messages.KindOpened),
 	)
 	for _, id := range []session.ID{"a", "b"} {
 		k := session.Key{Tenant: "acme", ID: id}
@@ -70,9 +71,9 @@ func TestCycle(t *testing.T) {
 func TestForkChain(t *testing.T) {
 	const depth = 20_000
 	g := lineage.NewGraph()
-	g.Add(rec("s0", 1, lineage.Opened))
+	g.Add(rec("s0", 1, messages.KindOpened))
 	for i := 1; i < depth; i++ {
-		r := rec(fmt.Sprint("s", i), 1, lineage.Forked, lineage.Ref{Session: session.ID(fmt.Sprint("s", i-1)), Commit: 1})
+		r := rec(fmt.Sprint("s", i), 1, messages.KindForked, messages.Ref{Session: session.ID(fmt.Sprint("s", i-1)), Commit: 1})
 		r.Via = session.OpenFork
 		g.Add(r)
 	}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -19,11 +21,13 @@ import (
 // An event of a kind that this release does not know is session.ErrTooOld, one
 // that does not decode another error. The records of all other events are
 // returned with the error, so that a relay may report it and go on.
-func Derive(e commitlog.Entry) ([]Record, error) { return Derived(nil, e, journal.Facts(e.Commit)) }
+func Derive(e commitlog.Entry) ([]messages.Record, error) {
+	return Derived(nil, e, journal.Facts(e.Commit))
+}
 
 // Derived appends to out what Derive returns, for a caller that has the facts of the
 // commit, which may be shared with others.
-func Derived(out []Record, e commitlog.Entry, facts []journal.Fact) ([]Record, error) {
+func Derived(out []messages.Record, e commitlog.Entry, facts []journal.Fact) ([]messages.Record, error) {
 	d := deriver{entry: e, hash: e.At.Hash.String(), facts: facts, events: make([]derived, len(facts))}
 	d.index()
 	out = slices.Grow(out, len(facts)) // they are large to move
@@ -42,7 +46,7 @@ func Derived(out []Record, e commitlog.Entry, facts []journal.Fact) ([]Record, e
 			if d.opened {
 				r.Version = d.base + session.Version(r.Rows)
 			}
-			r.Summary, r.Reason = short(line(r.Summary, 2*MaxSummary), MaxSummary), excerpt(r.Reason, MaxReason)
+			r.Summary, r.Reason = short(line(r.Summary, 2*MaxSummary), MaxSummary), maskedLine(r.Reason, MaxReason)
 			out = append(out, r)
 		}
 	}
@@ -116,14 +120,14 @@ func makes(d journal.StepCompleted, what any) bool {
 }
 
 // record makes the record of one event; its kind is "" for events that have none.
-func (d *deriver) record(i int) (Record, error) {
+func (d *deriver) record(i int) (messages.Record, error) {
 	c, f := d.entry.Commit, &d.facts[i]
-	r := Record{
+	r := messages.Record{
 		Schema: Schema, Tenant: c.Tenant, Root: c.Root, Session: c.ID, Commit: c.Seq, Hash: d.hash,
 		K: i, Epoch: c.Epoch, Durability: d.durability, Rows: d.events[i].rows, Time: max(f.Time.UnixMilli(), 0),
 
 		Run: f.Run, Step: f.Step, Attempt: f.Attempt, State: string(f.State), Workflow: f.Workflow, Revision: f.Revision,
-		By: excerpt(f.By, 64), Says: excerpt(f.Says, 64), Reason: f.Reason, Code: f.Code, Usage: f.Usage,
+		By: maskedLine(f.By, 64), Says: maskedLine(f.Says, 64), Reason: f.Reason, Code: f.Code, Usage: f.Usage,
 	}
 	if f.Err != nil {
 		return r, f.Err
@@ -132,66 +136,66 @@ func (d *deriver) record(i int) (Record, error) {
 	case session.Opening:
 		d.opening(&r, v)
 	case session.Chunk:
-		r.Kind = Chunk
-		r.chunk(v)
+		r.Kind = messages.KindChunk
+		fillChunk(&r, v)
 	case session.Placement:
-		r.placed(v)
+		fillPlaced(&r, v)
 	case session.Join:
-		r.joined(v)
+		fillJoined(&r, v)
 	case commitlog.Rejection:
-		r.rejected(v)
+		fillRejected(&r, v)
 	case session.Closing:
-		r.Kind, r.State, r.By = Closed, endOf(v.State, v.Reason), string(v.By.ID)
+		r.Kind, r.State, r.By = messages.KindClosed, endOf(v.State, v.Reason), string(v.By.ID)
 		r.Summary = disposition(r.State, "", v.Reason)
 	case commitlog.Archival:
-		r.Kind, r.Name = Archived, excerpt(v.File, MaxSummary)
+		r.Kind, r.Name = messages.KindArchived, maskedLine(v.File, MaxSummary)
 		r.Summary = "session archived as " + v.File
 	case commitlog.Restoration:
-		r.Kind, r.Summary = Restored, fmt.Sprintf("session goes on, by %s: %s", excerpt(v.By, 64), v.Reason)
+		r.Kind, r.Summary = messages.KindRestored, fmt.Sprintf("session goes on, by %s: %s", maskedLine(v.By, 64), v.Reason)
 	case journal.StepStarted:
-		r.Kind, r.Call, r.Tool = Intent, v.Call, excerpt(v.Name, 64)
+		r.Kind, r.Call, r.Tool = messages.KindIntent, v.Call, maskedLine(v.Name, 64)
 		r.Summary = r.Tool + " is about to start, once"
 	case journal.StepCompleted:
 		return r, d.step(&r, v, d.events[i].made)
 	case journal.Late:
-		r.Kind = Late
-		r.done(journal.StepCompleted(v))
+		r.Kind = messages.KindLate
+		fillDone(&r, journal.StepCompleted(v))
 		r.Summary = fmt.Sprintf("%s answered attempt %d too late: kept as evidence", cmp.Or(r.Actor(), r.Name), v.Attempt)
 	default:
-		r.ofRun(v)
+		fillRun(&r, v)
 	}
 	return r, nil
 }
 
-func (d *deriver) opening(r *Record, o session.Opening) {
-	r.Via, r.Name = o.Kind, excerpt(o.Name, MaxSummary)
+func (d *deriver) opening(r *messages.Record, o session.Opening) {
+	r.Via, r.Name = o.Kind, maskedLine(o.Name, MaxSummary)
 	for _, l := range o.Parents {
 		r.Parents = append(r.Parents, refOf(l))
 	}
-	r.Kind, r.Summary = Opened, cmp.Or(origin(o.Kind, r.Parents, Short), "session opens")
+	r.Kind, r.Summary = messages.KindOpened, cmp.Or(origin(o.Kind, r.Parents, Short), "session opens")
 	switch o.Kind {
 	case session.OpenFork, session.OpenImplicit:
-		if r.Kind = Forked; r.Name != "" {
-			r.Summary += " (" + clip(r.Name, 30) + ")"
+		if r.Kind = messages.KindForked; r.Name != "" {
+			r.Summary += " (" + excerpt.Cut(r.Name, 30) + ")"
 		}
 	case session.OpenCall:
-		r.Summary += " (" + clip(r.Name, 30) + ")"
+		r.Summary += " (" + excerpt.Cut(r.Name, 30) + ")"
 	case session.OpenDetach:
-		r.Kind = Detached
+		r.Kind = messages.KindDetached
 	case session.OpenMerge:
-		r.Kind = Concatenated
+		r.Kind = messages.KindConcatenated
 	case session.OpenImport:
-		r.Kind, r.Summary = Imported, "imports "+quote(o.Name, 60)
+		r.Kind, r.Summary = messages.KindImported, "imports "+quote(o.Name, 60)
 	}
 	d.opened = true
-	if len(o.Parents) == 1 && (r.Kind == Forked || r.Kind == Detached) {
+	if len(o.Parents) == 1 && (r.Kind == messages.KindForked || r.Kind == messages.KindDetached) {
 		d.base = o.Parents[0].Version
 	}
 }
 
 // origin says how a session came from others, as in "fork of s1 at 4"; "" if it came
 // from none.
-func origin(via string, parents []Ref, name func(session.ID) string) string {
+func origin(via string, parents []messages.Ref, name func(session.ID) string) string {
 	verb := map[string]string{
 		session.OpenFork: "fork of ", session.OpenImplicit: "implicit fork of ", session.OpenDetach: "detached from ",
 		session.OpenMerge: "concatenates ", session.OpenCompress: "summary of ", session.OpenCall: "called by ",
@@ -206,8 +210,8 @@ func origin(via string, parents []Ref, name func(session.ID) string) string {
 	return verb + strings.Join(from, " and ")
 }
 
-// chunk takes over the origin of a row. Its text stays in the log.
-func (r *Record) chunk(c session.Chunk) {
+// fillChunk takes over the origin of a row. Its text stays in the log.
+func fillChunk(r *messages.Record, c session.Chunk) {
 	o := c.Origin()
 	r.Role, r.Calls = string(c.Kind()), c.CallCount()
 	r.Agent, r.Workflow, r.Node = cmp.Or(o.Agent, r.Agent), cmp.Or(r.Workflow, o.Workflow), cmp.Or(r.Node, o.Node)
@@ -223,22 +227,22 @@ func hexOf(d blob.Digest) string {
 	return d.String()
 }
 
-func (r *Record) placed(p session.Placement) {
-	r.Kind, r.Name, r.Epoch, r.Head = Placed, excerpt(p.Backend, 40), max(r.Epoch, p.Epoch), cmp.Or(r.Head, hexOf(p.Head))
+func fillPlaced(r *messages.Record, p session.Placement) {
+	r.Kind, r.Name, r.Epoch, r.Head = messages.KindPlaced, maskedLine(p.Backend, 40), max(r.Epoch, p.Epoch), cmp.Or(r.Head, hexOf(p.Head))
 	r.Summary = "goes to " + r.Name // the spec stays behind: it may name more than a place
 	if p.Isolation != "" {
-		r.Summary += " (" + excerpt(p.Isolation, 40) + ")"
+		r.Summary += " (" + maskedLine(p.Isolation, 40) + ")"
 	}
 	if !p.Head.IsZero() {
 		r.Summary += ", files at " + p.Head.Short()
 	}
 }
 
-func (r *Record) joined(j session.Join) {
-	r.Kind, r.Policy, r.Reason = Merged, j.Policy, j.Reason
+func fillJoined(r *messages.Record, j session.Join) {
+	r.Kind, r.Policy, r.Reason = messages.KindMerged, j.Policy, j.Reason
 	r.Usage, r.Head = cmp.Or(r.Usage, j.Usage), cmp.Or(r.Head, hexOf(j.Placement.Head))
 	if j.Closes() == session.ClosedAdopted {
-		r.Kind = Adopted
+		r.Kind = messages.KindAdopted
 	}
 	for _, p := range j.Parents {
 		r.Parents = append(r.Parents, refOf(p.Link))
@@ -250,18 +254,18 @@ func (r *Record) joined(j session.Join) {
 }
 
 // joins says what a join of a kind takes: "merges s2, s3".
-func joins(kind Kind, parents []Ref, name func(session.ID) string) string {
+func joins(kind messages.Kind, parents []messages.Ref, name func(session.ID) string) string {
 	names := make([]string, len(parents))
 	for i, p := range parents {
 		names[i] = name(p.Session)
 	}
-	verb := map[Kind]string{Adopted: "adopts ", Merged: "merges "}[kind]
+	verb := map[messages.Kind]string{messages.KindAdopted: "adopts ", messages.KindMerged: "merges "}[kind]
 	return verb + strings.Join(names, ", ")
 }
 
-func (r *Record) rejected(v commitlog.Rejection) {
-	r.Kind, r.State, r.Reason = Rejected, endOf(v.State, v.Reason), v.Reason
-	r.Branches = []Ref{refOf(v.Branch)}
+func fillRejected(r *messages.Record, v commitlog.Rejection) {
+	r.Kind, r.State, r.Reason = messages.KindRejected, endOf(v.State, v.Reason), v.Reason
+	r.Branches = []messages.Ref{refOf(v.Branch)}
 	r.Summary = disposition(r.State, Short(v.Branch.ID), v.Reason)
 }
 
@@ -275,7 +279,7 @@ func endOf(state, reason string) string {
 
 // disposition says how a branch ended: `REJECTED s2 "too slow"`.
 func disposition(state, branch, reason string) string {
-	text := strings.ToUpper(excerpt(state, 20))
+	text := strings.ToUpper(maskedLine(state, 20))
 	if branch != "" {
 		text += " " + branch
 	}
@@ -339,7 +343,7 @@ func CallNames(c session.Chunk, times string) string {
 	var names []string
 	count := map[string]int{}
 	for _, call := range c.Calls() {
-		n := excerpt(call.Name, 40)
+		n := maskedLine(call.Name, 40)
 		if count[n]++; count[n] == 1 {
 			names = append(names, n)
 		}

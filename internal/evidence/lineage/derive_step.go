@@ -7,36 +7,38 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // stepKinds are the kinds of the records that steps become.
-var stepKinds = map[string]Kind{
-	journal.StepModel: Model, journal.StepTool: Tool, journal.StepDo: Did, journal.StepFork: Branched, journal.StepDetach: Branched,
-	journal.StepJoin: Merged, journal.StepReject: Rejected, journal.StepRecall: Recalled, journal.StepRemember: Remembered,
-	journal.StepOpen: Placed, journal.StepCompress: Compressed, journal.StepSelection: Selected, journal.StepFanOut: FannedOut,
-	journal.StepGather: Gathered, journal.StepAwait: Awaited,
+var stepKinds = map[string]messages.Kind{
+	journal.StepModel: messages.KindModel, journal.StepTool: messages.KindTool, journal.StepDo: messages.KindDid, journal.StepFork: messages.KindBranched, journal.StepDetach: messages.KindBranched,
+	journal.StepJoin: messages.KindMerged, journal.StepReject: messages.KindRejected, journal.StepRecall: messages.KindRecalled, journal.StepRemember: messages.KindRemembered,
+	journal.StepOpen: messages.KindPlaced, journal.StepCompress: messages.KindCompressed, journal.StepSelection: messages.KindSelected, journal.StepFanOut: messages.KindFannedOut,
+	journal.StepGather: messages.KindGathered, journal.StepAwait: messages.KindAwaited,
 }
 
 // step takes over a step, and what it made in the same batch: the event made, -1 for
 // none.
-func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
+func (d *deriver) step(r *messages.Record, v journal.StepCompleted, made int) error {
 	kind, ok := stepKinds[v.Kind]
 	if !ok {
 		return fmt.Errorf("unknown kind of step %q: %w", v.Kind, session.ErrTooOld)
 	}
 	r.Kind = kind
-	r.done(v)
+	fillDone(r, v)
 	if made < 0 {
 		switch {
 		case v.Kind == journal.StepJoin:
-			r.Kind = Branched // the session that it makes has the record of the join
+			r.Kind = messages.KindBranched // the session that it makes has the record of the join
 			r.Branches = newborn(v.Links)
 		case v.Kind == journal.StepOpen && v.Code == "":
-			r.Kind = Did // the beginning of a call without a model
-			r.Summary = r.doneText(v)
+			r.Kind = messages.KindDid // the beginning of a call without a model
+			r.Summary = doneText(r, v)
 		}
 		return nil
 	}
@@ -46,32 +48,32 @@ func (d *deriver) step(r *Record, v journal.StepCompleted, made int) error {
 	agent, summary := r.Agent, r.Summary
 	switch o := d.facts[made].What.(type) {
 	case session.Chunk:
-		r.chunk(o)
+		fillChunk(r, o)
 		switch {
 		case r.Role == string(session.Assistant) && v.Code == "":
 			r.Summary += finishText(v)
 		case r.Agent != agent:
-			r.Summary = r.doneText(v)
+			r.Summary = doneText(r, v)
 		default:
 			r.Summary = summary
 		}
 	case session.Placement:
-		if r.placed(o); v.Code != "" {
+		if fillPlaced(r, o); v.Code != "" {
 			r.Summary = summary
 		}
 	case session.Join:
-		r.joined(o)
+		fillJoined(r, o)
 	case commitlog.Rejection:
-		r.rejected(o)
+		fillRejected(r, o)
 	case journal.FanOut:
-		r.fannedOut(o)
+		fillFannedOut(r, o)
 	}
 	return nil
 }
 
 // newborn returns the sessions among links that no commit had made yet.
-func newborn(links []session.Link) []Ref {
-	var out []Ref
+func newborn(links []session.Link) []messages.Ref {
+	var out []messages.Ref
 	for _, l := range links {
 		if l.Seq == 0 {
 			out = append(out, refOf(l))
@@ -80,12 +82,12 @@ func newborn(links []session.Link) []Ref {
 	return out
 }
 
-// done takes over a step's record. The summary is the one that its author gave, or is
+// fillDone takes over a step's record. The summary is the one that its author gave, or is
 // made of its fields.
-func (r *Record) done(v journal.StepCompleted) {
-	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, excerpt(v.Name, 64), v.Call, excerpt(v.Model, 64)
+func fillDone(r *messages.Record, v journal.StepCompleted) {
+	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, maskedLine(v.Name, 64), v.Call, maskedLine(v.Model, 64)
 	r.Cost = v.CostSource()
-	r.Again, r.Finish, r.Word = v.Again, v.Finish, excerpt(v.Word, 64)
+	r.Again, r.Finish, r.Word = v.Again, v.Finish, maskedLine(v.Word, 64)
 	r.Head, r.HeadFrom, r.Source, r.Failure = hexOf(v.HeadAfter), hexOf(v.HeadBefore), v.Source, v.Failed
 	switch v.Kind {
 	case journal.StepModel, journal.StepCompress, journal.StepSelection:
@@ -99,13 +101,13 @@ func (r *Record) done(v journal.StepCompleted) {
 		}
 	}
 	if v.Kind == journal.StepSelection {
-		r.selection(v.Value)
+		fillSelection(r, v.Value)
 	}
-	r.Summary = r.doneText(v)
+	r.Summary = doneText(r, v)
 }
 
-// selection takes over what a model chose from and what it answered.
-func (r *Record) selection(value string) {
+// fillSelection takes over what a model chose from and what it answered.
+func fillSelection(r *messages.Record, value string) {
 	var s struct {
 		Answer     string   `json:"answer"`
 		Candidates []string `json:"candidates"`
@@ -115,7 +117,7 @@ func (r *Record) selection(value string) {
 	}
 	r.Reason = cmp.Or(r.Reason, s.Answer)
 	for _, name := range s.Candidates[:min(len(s.Candidates), MaxCandidates)] {
-		r.Candidates = append(r.Candidates, excerpt(name, 64))
+		r.Candidates = append(r.Candidates, maskedLine(name, 64))
 	}
 }
 
@@ -130,9 +132,9 @@ func finishText(v journal.StepCompleted) (text string) {
 	return text
 }
 
-func (r *Record) doneText(v journal.StepCompleted) string {
+func doneText(r *messages.Record, v journal.StepCompleted) string {
 	actor := r.Actor()
-	text := short(excerpt(v.Summary, 4*MaxSummary), MaxSummary)
+	text := short(maskedLine(v.Summary, 4*MaxSummary), MaxSummary)
 	switch {
 	case v.Kind == journal.StepGather && v.Code == "":
 		return gathers(v, text)
@@ -157,7 +159,7 @@ func (r *Record) doneText(v journal.StepCompleted) string {
 		case journal.StepFork, journal.StepDetach:
 			text = "branches " + strings.Join(shorts(v.Links), ", ")
 			if v.Source != "" {
-				text += " (implicit, " + excerpt(v.Source, 40) + ")"
+				text += " (implicit, " + maskedLine(v.Source, 40) + ")"
 			}
 		case journal.StepFanOut:
 			return fansOut(shorts(v.Links))
@@ -192,17 +194,17 @@ func shorts(links []session.Link) []string {
 
 // fansOut names the branches of a fan-out.
 func fansOut(names []string) string {
-	return "fans out into " + Counted(len(names), "branch") + ": " + strings.Join(names, ", ")
+	return "fans out into " + excerpt.Counted(len(names), "branch") + ": " + strings.Join(names, ", ")
 }
 
-// fannedOut adds to a fan-out's record what its event says.
-func (r *Record) fannedOut(v journal.FanOut) {
-	r.Kind, r.Workflow, r.Revision = FannedOut, v.Workflow, v.Revision
+// fillFannedOut adds to a fan-out's record what its event says.
+func fillFannedOut(r *messages.Record, v journal.FanOut) {
+	r.Kind, r.Workflow, r.Revision = messages.KindFannedOut, v.Workflow, v.Revision
 	r.Branches = nil
 	var names []string
 	for _, b := range v.Branches {
-		r.Branches = append(r.Branches, Ref{Session: b.Session, Version: v.Base.Version})
-		names = append(names, excerpt(b.Name, 40))
+		r.Branches = append(r.Branches, messages.Ref{Session: b.Session, Version: v.Base.Version})
+		names = append(names, maskedLine(b.Name, 40))
 	}
 	if r.Code == "" {
 		r.Summary = fansOut(names)
@@ -215,7 +217,7 @@ func (r *Record) fannedOut(v journal.FanOut) {
 func gathers(v journal.StepCompleted, author string) string {
 	ends, err := v.Gathered()
 	if err != nil || len(ends) == 0 {
-		return cmp.Or(author, "joins "+Counted(len(v.Links), "branch"))
+		return cmp.Or(author, "joins "+excerpt.Counted(len(v.Links), "branch"))
 	}
 	joined := 0
 	var others []run.State
@@ -228,9 +230,9 @@ func gathers(v journal.StepCompleted, author string) string {
 		if names[e.State] == nil {
 			others = append(others, e.State)
 		}
-		names[e.State] = append(names[e.State], excerpt(e.Name, 40))
+		names[e.State] = append(names[e.State], maskedLine(e.Name, 40))
 	}
-	parts := []string{fmt.Sprintf("%d of %s joined", joined, Counted(len(ends), "branch"))}
+	parts := []string{fmt.Sprintf("%d of %s joined", joined, excerpt.Counted(len(ends), "branch"))}
 	for _, s := range others {
 		parts = append(parts, strings.Join(names[s], ", ")+" "+strings.ReplaceAll(string(s), "_", " "))
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -26,13 +27,13 @@ import (
 func TestDeriveDemo(t *testing.T) {
 	var out bytes.Buffer
 	for _, r := range playDemo(t).records() {
-		raw, err := r.Encode()
+		raw, err := lineage.EncodeRecord(&r)
 		must.Do(t, err)
 		back, err := lineage.Decode(raw)
 		if err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}
-		if again, err := back.Encode(); err != nil || !bytes.Equal(again, raw) {
+		if again, err := lineage.EncodeRecord(&back); err != nil || !bytes.Equal(again, raw) {
 			t.Errorf("decoded and encoded again:\n%s\nwant\n%s (%v)", again, raw, err)
 		}
 		if sorted := sortKeys(t, raw); sorted != string(raw) {
@@ -96,127 +97,127 @@ func TestDeriveSummaries(t *testing.T) {
 	tests := []struct {
 		name    string
 		event   session.Event
-		kind    lineage.Kind
+		kind    messages.Kind
 		summary string
 	}{
-		{"leaf", session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), lineage.Opened, "session opens"},
-		{"fork", session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "fast", Parents: []session.Link{link}}), lineage.Forked, "fork of s2 at 4 (fast)"},
-		{"implicit", session.OpenedEvent(session.Opening{Kind: session.OpenImplicit, Parents: []session.Link{link}}), lineage.Forked, "implicit fork of s2 at 4"},
-		{"detach", session.OpenedEvent(session.Opening{Kind: session.OpenDetach, Parents: []session.Link{link}}), lineage.Detached, "detached from s2 at 4"},
-		{"concatenate", session.OpenedEvent(session.Opening{Kind: session.OpenMerge, Parents: []session.Link{link, link}}), lineage.Concatenated, "concatenates s2 at 4 and s2 at 4"},
-		{"compress", session.OpenedEvent(session.Opening{Kind: session.OpenCompress, Parents: []session.Link{link}}), lineage.Opened, "summary of s2 at 4"},
-		{"call", session.OpenedEvent(session.Opening{Kind: session.OpenCall, Name: "grep-0", Parents: []session.Link{link}}), lineage.Opened, "called by s2 at 4 (grep-0)"},
-		{"import", session.OpenedEvent(session.Opening{Kind: session.OpenImport, Name: "old.jsonl"}), lineage.Imported, `imports "old.jsonl"`},
-		{"user", session.ChunkEvent(session.UserText("please\n fix  it")), lineage.Chunk, `user asks "please fix it"`},
-		{"workspace", session.ChunkEvent(session.UserText("The files say\n- [\"Use zip.\",\"AGENTS.md\"]\nSkills of the workspace, by name:\n- [\"a\",\"b\",\"c\"]\n- [\"d\",\"e\",\"f\"]\nLeft out:\n- [\"x\"]").Of(session.Origin{Agent: journal.ByWorkspace})), lineage.Chunk, "workspace says AGENTS.md, 2 skills"},
-		{"hook", session.ChunkEvent(session.UserText("You are not done").Of(session.Origin{Agent: journal.ByHook})), lineage.Chunk, `hook says "You are not done"`},
-		{"summary", session.ChunkEvent(session.UserText("It is half done").Of(session.Origin{Agent: "coder"})), lineage.Chunk, `coder sums up "It is half done"`},
-		{"system", session.ChunkEvent(session.SystemText("be terse")), lineage.Chunk, `system instructs "be terse"`},
-		{"assistant", session.ChunkEvent(session.AssistantText("done").Of(session.Origin{Agent: "coder"})), lineage.Chunk, `coder says "done"`},
-		{"calls", session.ChunkEvent(session.AssistantText("", call("1", "grep"), call("2", "grep"), call("3", "cat")).Of(session.Origin{Agent: "coder"})), lineage.Chunk, "coder calls grep x2, cat"},
-		{"result", session.ChunkEvent(session.Result("1", "grep", `{"secret":"text"}`, false)), lineage.Chunk, "grep answers"},
-		{"failed result", session.ChunkEvent(session.Result("1", "grep", `{}`, true)), lineage.Chunk, "grep answers with an error"},
-		{"placed", session.PlacedEvent(session.Placement{Backend: "local", Isolation: "landlock", Spec: "/home/me/key", Head: blob.Sum([]byte("x"))}), lineage.Placed, "goes to local (landlock), files at 2d711642b726"},
-		{"adopted", session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: link}}, Reason: "tests pass"}), lineage.Adopted, `adopts s2 "tests pass"`},
-		{"merged", session.JoinedEvent(session.Join{Policy: session.JoinSinceAncestor, Parents: []session.Part{{Link: link}, {Link: link}}}), lineage.Merged, "merges s2, s2"},
-		{"rejected", commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: "breaks empty input", State: session.ClosedRejected}), lineage.Rejected, `REJECTED s2 "breaks empty input"`},
-		{"closed", session.ClosedEvent(session.Closing{By: ref, Reason: "breaks \"empty\" input", State: session.ClosedRejected}), lineage.Closed, `REJECTED "breaks 'empty' input"`},
-		{"archived", commitlog.ArchivedEvent(commitlog.Archival{By: "ana", File: "default-s1.json"}), lineage.Archived, "session archived as default-s1.json"},
-		{"restored", commitlog.RestoredEvent(commitlog.Restoration{By: "ana", Reason: "needed"}), lineage.Restored, "session goes on, by ana: needed"},
+		{"leaf", session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), messages.KindOpened, "session opens"},
+		{"fork", session.OpenedEvent(session.Opening{Kind: session.OpenFork, Name: "fast", Parents: []session.Link{link}}), messages.KindForked, "fork of s2 at 4 (fast)"},
+		{"implicit", session.OpenedEvent(session.Opening{Kind: session.OpenImplicit, Parents: []session.Link{link}}), messages.KindForked, "implicit fork of s2 at 4"},
+		{"detach", session.OpenedEvent(session.Opening{Kind: session.OpenDetach, Parents: []session.Link{link}}), messages.KindDetached, "detached from s2 at 4"},
+		{"concatenate", session.OpenedEvent(session.Opening{Kind: session.OpenMerge, Parents: []session.Link{link, link}}), messages.KindConcatenated, "concatenates s2 at 4 and s2 at 4"},
+		{"compress", session.OpenedEvent(session.Opening{Kind: session.OpenCompress, Parents: []session.Link{link}}), messages.KindOpened, "summary of s2 at 4"},
+		{"call", session.OpenedEvent(session.Opening{Kind: session.OpenCall, Name: "grep-0", Parents: []session.Link{link}}), messages.KindOpened, "called by s2 at 4 (grep-0)"},
+		{"import", session.OpenedEvent(session.Opening{Kind: session.OpenImport, Name: "old.jsonl"}), messages.KindImported, `imports "old.jsonl"`},
+		{"user", session.ChunkEvent(session.UserText("please\n fix  it")), messages.KindChunk, `user asks "please fix it"`},
+		{"workspace", session.ChunkEvent(session.UserText("The files say\n- [\"Use zip.\",\"AGENTS.md\"]\nSkills of the workspace, by name:\n- [\"a\",\"b\",\"c\"]\n- [\"d\",\"e\",\"f\"]\nLeft out:\n- [\"x\"]").Of(session.Origin{Agent: journal.ByWorkspace})), messages.KindChunk, "workspace says AGENTS.md, 2 skills"},
+		{"hook", session.ChunkEvent(session.UserText("You are not done").Of(session.Origin{Agent: journal.ByHook})), messages.KindChunk, `hook says "You are not done"`},
+		{"summary", session.ChunkEvent(session.UserText("It is half done").Of(session.Origin{Agent: "coder"})), messages.KindChunk, `coder sums up "It is half done"`},
+		{"system", session.ChunkEvent(session.SystemText("be terse")), messages.KindChunk, `system instructs "be terse"`},
+		{"assistant", session.ChunkEvent(session.AssistantText("done").Of(session.Origin{Agent: "coder"})), messages.KindChunk, `coder says "done"`},
+		{"calls", session.ChunkEvent(session.AssistantText("", call("1", "grep"), call("2", "grep"), call("3", "cat")).Of(session.Origin{Agent: "coder"})), messages.KindChunk, "coder calls grep x2, cat"},
+		{"result", session.ChunkEvent(session.Result("1", "grep", `{"secret":"text"}`, false)), messages.KindChunk, "grep answers"},
+		{"failed result", session.ChunkEvent(session.Result("1", "grep", `{}`, true)), messages.KindChunk, "grep answers with an error"},
+		{"placed", session.PlacedEvent(session.Placement{Backend: "local", Isolation: "landlock", Spec: "/home/me/key", Head: blob.Sum([]byte("x"))}), messages.KindPlaced, "goes to local (landlock), files at 2d711642b726"},
+		{"adopted", session.JoinedEvent(session.Join{Policy: session.JoinAdopt, Parents: []session.Part{{Link: link}}, Reason: "tests pass"}), messages.KindAdopted, `adopts s2 "tests pass"`},
+		{"merged", session.JoinedEvent(session.Join{Policy: session.JoinSinceAncestor, Parents: []session.Part{{Link: link}, {Link: link}}}), messages.KindMerged, "merges s2, s2"},
+		{"rejected", commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: "breaks empty input", State: session.ClosedRejected}), messages.KindRejected, `REJECTED s2 "breaks empty input"`},
+		{"closed", session.ClosedEvent(session.Closing{By: ref, Reason: "breaks \"empty\" input", State: session.ClosedRejected}), messages.KindClosed, `REJECTED "breaks 'empty' input"`},
+		{"archived", commitlog.ArchivedEvent(commitlog.Archival{By: "ana", File: "default-s1.json"}), messages.KindArchived, "session archived as default-s1.json"},
+		{"restored", commitlog.RestoredEvent(commitlog.Restoration{By: "ana", Reason: "needed"}), messages.KindRestored, "session goes on, by ana: needed"},
 
-		{"tool", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", Summary: "edits slug.sh"}), lineage.Tool, "edit_file edits slug.sh"},
-		{"tool without summary", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", HeadAfter: blob.Sum([]byte("y"))}), lineage.Tool, "edit_file changes files"},
-		{"tool error", done(journal.StepCompleted{Kind: journal.StepTool, Name: "grep", Code: "timeout", Error: "after 5 s"}), lineage.Tool, `grep fails: timeout "after 5 s"`},
-		{"model error", done(journal.StepCompleted{Kind: journal.StepModel, Name: "coder", Code: "rate_limit", Error: "429"}), lineage.Model, `coder fails: rate_limit "429"`},
-		{"do", done(journal.StepCompleted{Kind: journal.StepDo, Name: "deploy"}), lineage.Did, "workflow did deploy"},
-		{"branched", done(journal.StepCompleted{Kind: journal.StepFork, Links: []session.Link{link}, Source: "fix.go:41"}), lineage.Branched, "branches s2 (implicit, fix.go:41)"},
-		{"recalled", done(journal.StepCompleted{Kind: journal.StepRecall, Name: "local", Summary: "recalls 2 notes"}), lineage.Recalled, "memory recalls 2 notes"},
-		{"remembered", done(journal.StepCompleted{Kind: journal.StepRemember, Name: "local"}), lineage.Remembered, "memory remembers"},
-		{"compressed", done(journal.StepCompleted{Kind: journal.StepCompress, Name: "scribe", Summary: "compresses 9 chunks into one"}), lineage.Compressed, "scribe compresses 9 chunks into one"},
+		{"tool", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", Summary: "edits slug.sh"}), messages.KindTool, "edit_file edits slug.sh"},
+		{"tool without summary", done(journal.StepCompleted{Kind: journal.StepTool, Name: "edit_file", HeadAfter: blob.Sum([]byte("y"))}), messages.KindTool, "edit_file changes files"},
+		{"tool error", done(journal.StepCompleted{Kind: journal.StepTool, Name: "grep", Code: "timeout", Error: "after 5 s"}), messages.KindTool, `grep fails: timeout "after 5 s"`},
+		{"model error", done(journal.StepCompleted{Kind: journal.StepModel, Name: "coder", Code: "rate_limit", Error: "429"}), messages.KindModel, `coder fails: rate_limit "429"`},
+		{"do", done(journal.StepCompleted{Kind: journal.StepDo, Name: "deploy"}), messages.KindDid, "workflow did deploy"},
+		{"branched", done(journal.StepCompleted{Kind: journal.StepFork, Links: []session.Link{link}, Source: "fix.go:41"}), messages.KindBranched, "branches s2 (implicit, fix.go:41)"},
+		{"recalled", done(journal.StepCompleted{Kind: journal.StepRecall, Name: "local", Summary: "recalls 2 notes"}), messages.KindRecalled, "memory recalls 2 notes"},
+		{"remembered", done(journal.StepCompleted{Kind: journal.StepRemember, Name: "local"}), messages.KindRemembered, "memory remembers"},
+		{"compressed", done(journal.StepCompleted{Kind: journal.StepCompress, Name: "scribe", Summary: "compresses 9 chunks into one"}), messages.KindCompressed, "scribe compresses 9 chunks into one"},
 		{"selected among", done(journal.StepCompleted{
 			Kind: journal.StepSelection, Name: "auto", Summary: "selects review", Value: `{"answer":"1, it has to be read","candidates":["write","review"],"choice":1}`,
-		}), lineage.Selected, "auto selects review"},
-		{"selected", done(journal.StepCompleted{Kind: journal.StepSelection, Name: "router", Summary: "selects review"}), lineage.Selected, "router selects review"},
-		{"fanned out", done(journal.StepCompleted{Kind: journal.StepFanOut, Links: []session.Link{link, link}}), lineage.FannedOut, "fans out into 2 branches: s2, s2"},
+		}), messages.KindSelected, "auto selects review"},
+		{"selected", done(journal.StepCompleted{Kind: journal.StepSelection, Name: "router", Summary: "selects review"}), messages.KindSelected, "router selects review"},
+		{"fanned out", done(journal.StepCompleted{Kind: journal.StepFanOut, Links: []session.Link{link, link}}), messages.KindFannedOut, "fans out into 2 branches: s2, s2"},
 		{"spread", runEvent(t, journal.KindBranchesReleased, journal.FanOut{Run: "r1", Path: "2", WarmFirst: true, Branches: []journal.FanOutBranch{
 			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
-		}}), lineage.Spread, "spreads to 2 more branches"},
+		}}), messages.KindSpread, "spreads to 2 more branches"},
 		{"fan-out event", runEvent(t, journal.KindFanOut, journal.FanOut{Run: "r1", Path: "2", Branches: []journal.FanOutBranch{
 			{Name: "a", Session: "s2"}, {Name: "b", Session: "s3"}, {Name: "c", Session: "s4"},
-		}}), lineage.FannedOut, "fans out into 3 branches: a, b, c"},
+		}}), messages.KindFannedOut, "fans out into 3 branches: a, b, c"},
 		{
 			"gathered", done(journal.StepCompleted{Kind: journal.StepGather, Value: `[{"name":"a","state":"succeeded"},{"name":"b","state":"succeeded"},{"name":"c","state":"cancelled"}]`}),
-			lineage.Gathered, "2 of 3 branches joined; c cancelled",
+			messages.KindGathered, "2 of 3 branches joined; c cancelled",
 		},
-		{"gathered without outcomes", done(journal.StepCompleted{Kind: journal.StepGather, Links: []session.Link{link}}), lineage.Gathered, "joins 1 branch"},
-		{"awaited", done(journal.StepCompleted{Kind: journal.StepAwait, Name: "approval"}), lineage.Awaited, "workflow waited for approval"},
-		{"intent", runEvent(t, journal.KindStepStarted, journal.StepStarted{Run: "r1", Path: "1", Name: "deploy"}), lineage.Intent, "deploy is about to start, once"},
-		{"late", runEvent(t, journal.KindLate, journal.StepCompleted{Run: "r1", Path: "1", Attempt: 2, Kind: journal.StepTool, Name: "deploy"}), lineage.Late, "deploy answered attempt 2 too late: kept as evidence"},
+		{"gathered without outcomes", done(journal.StepCompleted{Kind: journal.StepGather, Links: []session.Link{link}}), messages.KindGathered, "joins 1 branch"},
+		{"awaited", done(journal.StepCompleted{Kind: journal.StepAwait, Name: "approval"}), messages.KindAwaited, "workflow waited for approval"},
+		{"intent", runEvent(t, journal.KindStepStarted, journal.StepStarted{Run: "r1", Path: "1", Name: "deploy"}), messages.KindIntent, "deploy is about to start, once"},
+		{"late", runEvent(t, journal.KindLate, journal.StepCompleted{Run: "r1", Path: "1", Attempt: 2, Kind: journal.StepTool, Name: "deploy"}), messages.KindLate, "deploy answered attempt 2 too late: kept as evidence"},
 
 		{
-			"waits for approval", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3", Title: "Publish?", Due: 1700604800000}), lineage.Waiting,
+			"waits for approval", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3", Title: "Publish?", Due: 1700604800000}), messages.KindWaiting,
 			"waits for approval: Publish? (until 2023-11-21 22:13 UTC)",
 		},
-		{"waits for a call", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3.0", Name: "deploy"}), lineage.Waiting, "waits for approval: deploy"},
-		{"waits for a response", suspended(journal.Wait{Kind: run.WaitResponse, Path: "3", Title: "Which region?"}), lineage.Waiting, "waits for response: Which region?"},
-		{"waits for a message", suspended(journal.Wait{Kind: run.WaitMessage, Path: "3"}), lineage.Waiting, "waits for a message"},
-		{"waits until", suspended(journal.Wait{Kind: run.WaitTimer, Path: "3", Due: 1700604800000}), lineage.Waiting, "waits until 2023-11-21 22:13 UTC"},
-		{"waits for branches", suspended(journal.Wait{Kind: run.WaitBranches, Path: "3", Branches: []session.ID{"a", "b", "c"}, Need: 2}), lineage.Waiting, "waits for 2 of 3 branches"},
+		{"waits for a call", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3.0", Name: "deploy"}), messages.KindWaiting, "waits for approval: deploy"},
+		{"waits for a response", suspended(journal.Wait{Kind: run.WaitResponse, Path: "3", Title: "Which region?"}), messages.KindWaiting, "waits for response: Which region?"},
+		{"waits for a message", suspended(journal.Wait{Kind: run.WaitMessage, Path: "3"}), messages.KindWaiting, "waits for a message"},
+		{"waits until", suspended(journal.Wait{Kind: run.WaitTimer, Path: "3", Due: 1700604800000}), messages.KindWaiting, "waits until 2023-11-21 22:13 UTC"},
+		{"waits for branches", suspended(journal.Wait{Kind: run.WaitBranches, Path: "3", Branches: []session.ID{"a", "b", "c"}, Need: 2}), messages.KindWaiting, "waits for 2 of 3 branches"},
 		{
-			"waits for two", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3.0", Title: "Deploy?"}, journal.Wait{Kind: run.WaitApproval, Path: "3.1"}), lineage.Waiting,
+			"waits for two", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3.0", Title: "Deploy?"}, journal.Wait{Kind: run.WaitApproval, Path: "3.1"}), messages.KindWaiting,
 			"waits for approval: Deploy? and 1 more",
 		},
-		{"approved", received(journal.SignalReceived{Kind: journal.Approve, Path: "3", By: "ana", Reason: "looks good"}), lineage.Answered, "approved by ana: looks good"},
-		{"approved with an edit", received(journal.SignalReceived{Kind: journal.Approve, Path: "3", By: "ana", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited"},
-		{"approved with an edit and why", received(journal.SignalReceived{Kind: journal.Approve, Path: "3", By: "ana", Reason: "too many", Value: `{"n":2}`}), lineage.Answered, "approved by ana, edited: too many"},
-		{"rejected by", received(journal.SignalReceived{Kind: journal.Refuse, Path: "3", Reason: "too risky"}), lineage.Answered, "rejected by somebody: too risky"},
-		{"responded", received(journal.SignalReceived{Kind: journal.Respond, Path: "3", By: "ana", Value: `"eu-1"`}), lineage.Answered, `answered by ana: "eu-1"`},
-		{"message", received(journal.SignalReceived{Kind: journal.Message, By: "ana", Text: "use tabs"}), lineage.Message, `ana says "use tabs"`},
-		{"interrupt", received(journal.SignalReceived{Kind: journal.Message, Interrupt: true, Text: "stop"}), lineage.Message, `user interrupts: "stop"`},
-		{"due", received(journal.SignalReceived{Kind: journal.Timer, Path: "3"}), lineage.Due, "the time of step 3 has come"},
+		{"approved", received(journal.SignalReceived{Kind: journal.Approve, Path: "3", By: "ana", Reason: "looks good"}), messages.KindAnswered, "approved by ana: looks good"},
+		{"approved with an edit", received(journal.SignalReceived{Kind: journal.Approve, Path: "3", By: "ana", Value: `{"n":2}`}), messages.KindAnswered, "approved by ana, edited"},
+		{"approved with an edit and why", received(journal.SignalReceived{Kind: journal.Approve, Path: "3", By: "ana", Reason: "too many", Value: `{"n":2}`}), messages.KindAnswered, "approved by ana, edited: too many"},
+		{"rejected by", received(journal.SignalReceived{Kind: journal.Refuse, Path: "3", Reason: "too risky"}), messages.KindAnswered, "rejected by somebody: too risky"},
+		{"responded", received(journal.SignalReceived{Kind: journal.Respond, Path: "3", By: "ana", Value: `"eu-1"`}), messages.KindAnswered, `answered by ana: "eu-1"`},
+		{"message", received(journal.SignalReceived{Kind: journal.Message, By: "ana", Text: "use tabs"}), messages.KindMessage, `ana says "use tabs"`},
+		{"interrupt", received(journal.SignalReceived{Kind: journal.Message, Interrupt: true, Text: "stop"}), messages.KindMessage, `user interrupts: "stop"`},
+		{"due", received(journal.SignalReceived{Kind: journal.Timer, Path: "3"}), messages.KindDue, "the time of step 3 has come"},
 		{
-			"reported", received(journal.SignalReceived{Kind: journal.Report, Path: "2.gather", Branch: &journal.BranchEnd{Link: link, State: run.TimedOut, Error: "too slow"}}), lineage.Reported,
+			"reported", received(journal.SignalReceived{Kind: journal.Report, Path: "2.gather", Branch: &journal.BranchEnd{Link: link, State: run.TimedOut, Error: "too slow"}}), messages.KindReported,
 			"branch s2 timed out: too slow",
 		},
-		{"disposed", runEvent(t, journal.KindBranchOutcomes, journal.BranchOutcomes{Run: "r1", Branches: []journal.BranchOutcome{
+		{"disposed", runEvent(t, journal.KindBranchOutcomes, journal.BranchOutcomes{Run: "r1", Branches: []run.BranchOutcome{
 			{Session: "s2", State: session.ClosedCancelled, Reason: "2 are enough"}, {Session: "s3", State: session.ClosedCancelled, Reason: "2 are enough"},
-		}}), lineage.Disposed, `CANCELLED s2, s3 "2 are enough"`},
-		{"disposed in two ways", runEvent(t, journal.KindBranchOutcomes, journal.BranchOutcomes{Run: "r1", Branches: []journal.BranchOutcome{
+		}}), messages.KindDisposed, `CANCELLED s2, s3 "2 are enough"`},
+		{"disposed in two ways", runEvent(t, journal.KindBranchOutcomes, journal.BranchOutcomes{Run: "r1", Branches: []run.BranchOutcome{
 			{Session: "s2", State: session.ClosedMerged}, {Session: "s3", State: session.ClosedFailed, Reason: "no luck"},
-		}}), lineage.Disposed, "MERGED s2; FAILED s3"},
-		{"branch", runEvent(t, journal.KindSubmitted, branch), lineage.Submitted, "branch fast of run r1 submitted"},
+		}}), messages.KindDisposed, "MERGED s2; FAILED s3"},
+		{"branch", runEvent(t, journal.KindSubmitted, branch), messages.KindSubmitted, "branch fast of run r1 submitted"},
 		{
-			"another revision", runEvent(t, journal.KindReleased, journal.Released{Run: "r1", Workflow: "fix", Revision: "v1", Step: "4", Reason: "x"}), lineage.Released,
+			"another revision", runEvent(t, journal.KindReleased, journal.Released{Run: "r1", Workflow: "fix", Revision: "v1", Step: "4", Reason: "x"}), messages.KindReleased,
 			`run parks for a node with revision "v1": step 4 is another one here`,
 		},
-		{"quarantined", runEvent(t, journal.KindQuarantined, journal.Quarantined{By: "ana", Reason: "leaks the key"}), lineage.Quarantined, "ana quarantines the session: leaks the key"},
-		{"readmitted", runEvent(t, journal.KindQuarantined, journal.Quarantined{Released: true, Reason: "it was a fake"}), lineage.Readmitted, "somebody lets the session go on: it was a fake"},
+		{"quarantined", runEvent(t, journal.KindQuarantined, journal.Quarantined{By: "ana", Reason: "leaks the key"}), messages.KindQuarantined, "ana quarantines the session: leaks the key"},
+		{"readmitted", runEvent(t, journal.KindQuarantined, journal.Quarantined{Released: true, Reason: "it was a fake"}), messages.KindReadmitted, "somebody lets the session go on: it was a fake"},
 		{
-			"rebudgeted", runEvent(t, journal.KindRebudgeted, journal.Rebudgeted{By: "ana", Run: "r1", Budget: run.Budget{Tokens: 50_000, Steps: 20, Time: time.Hour}}), lineage.Rebudgeted,
+			"rebudgeted", runEvent(t, journal.KindRebudgeted, journal.Rebudgeted{By: "ana", Run: "r1", Budget: run.Budget{Tokens: 50_000, Steps: 20, Time: time.Hour}}), messages.KindRebudgeted,
 			"ana sets the budget: 50,000 tokens, 20 steps, 1h0m0s",
 		},
-		{"unlimited", runEvent(t, journal.KindRebudgeted, journal.Rebudgeted{Run: "r1", Reason: "it matters"}), lineage.Rebudgeted, `somebody sets the budget: no limit "it matters"`},
-		{"queued", runEvent(t, journal.KindSubmitted, queued), lineage.Queued, "run r1 of fix waits behind r0"},
-		{"claimed", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 1, Run: "r1", Home: ref}), lineage.Claimed, "run starts"},
-		{"elsewhere", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 2, Run: "r1", Home: session.Key{Tenant: ref.Tenant, ID: "home"}}), lineage.Claimed, "run works on this session"},
-		{"scratch", commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: journal.OnlyJudged, State: session.ClosedRejected}), lineage.Rejected, `SCRATCH s2 "it only judged"`},
-		{"resumed", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 3, Run: "r1", Home: ref}), lineage.Claimed, "run goes on, attempt 3"},
-		{"released", runEvent(t, journal.KindReleased, journal.Released{Run: "r1", Reason: "shutdown", Workflow: "fix"}), lineage.Released, "run parks: shutdown"},
-		{"review", runEvent(t, journal.KindReview, journal.Review{Run: "r1", Reason: "deploy was cut off", Code: run.CodeReview}), lineage.Review, "run needs review: deploy was cut off"},
-		{"resolved", runEvent(t, journal.KindResolved, journal.Resolved{Run: "r1", By: "ann", Decision: run.Again, Reason: "not in the target"}), lineage.Resolved, `ann decides: again "not in the target"`},
-		{"cancel", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", Reason: "too dear"}), lineage.Cancel, `run is asked to stop: "too dear"`},
-		{"cancel by a user", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", By: "ana", Says: "ann", ID: "c1", Reason: "too dear"}), lineage.Cancel, `run is asked to stop by ana (says to be ann): "too dear"`},
-		{"cancel by a run", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", By: "r0", Reason: "too slow"}), lineage.Cancel, `run is asked to stop: "too slow"`},
-		{"warning", runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: "did you shadow s?"}), lineage.Warning, "run warns: did you shadow s?"},
-		{"ended", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Succeeded, Workflow: "fix", Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), lineage.Ended, "run succeeded, 6 model calls, 4,120 tokens"},
-		{"settled", runEvent(t, journal.KindSettled, journal.Settled{N: 1, Run: "r1", Part: journal.Part{From: "s2", N: 1, Spent: journal.Spending{Usage: session.Usage{Input: 22}}}, Total: journal.Spending{Usage: session.Usage{Input: 1022}}}), lineage.Settled, "session s2 reports 22 tokens of the run, which used 1,022"},
-		{"ended elsewhere", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled}), lineage.Released, "run lets the session go: cancelled"},
-		{"failed", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.TimedOut, Workflow: "fix", Code: run.CodeDeadline, Error: "deadline exceeded"}), lineage.Ended, "run timed out: deadline exceeded"},
+		{"unlimited", runEvent(t, journal.KindRebudgeted, journal.Rebudgeted{Run: "r1", Reason: "it matters"}), messages.KindRebudgeted, `somebody sets the budget: no limit "it matters"`},
+		{"queued", runEvent(t, journal.KindSubmitted, queued), messages.KindQueued, "run r1 of fix waits behind r0"},
+		{"claimed", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 1, Run: "r1", Home: ref}), messages.KindClaimed, "run starts"},
+		{"elsewhere", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 2, Run: "r1", Home: session.Key{Tenant: ref.Tenant, ID: "home"}}), messages.KindClaimed, "run works on this session"},
+		{"scratch", commitlog.RejectedEvent(commitlog.Rejection{Branch: link, Reason: journal.OnlyJudged, State: session.ClosedRejected}), messages.KindRejected, `SCRATCH s2 "it only judged"`},
+		{"resumed", runEvent(t, journal.KindClaimed, journal.Claimed{Attempt: 3, Run: "r1", Home: ref}), messages.KindClaimed, "run goes on, attempt 3"},
+		{"released", runEvent(t, journal.KindReleased, journal.Released{Run: "r1", Reason: "shutdown", Workflow: "fix"}), messages.KindReleased, "run parks: shutdown"},
+		{"review", runEvent(t, journal.KindReview, journal.Review{Run: "r1", Reason: "deploy was cut off", Code: run.CodeReview}), messages.KindReview, "run needs review: deploy was cut off"},
+		{"resolved", runEvent(t, journal.KindResolved, journal.Resolved{Run: "r1", By: "ann", Decision: run.Again, Reason: "not in the target"}), messages.KindResolved, `ann decides: again "not in the target"`},
+		{"cancel", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", Reason: "too dear"}), messages.KindCancel, `run is asked to stop: "too dear"`},
+		{"cancel by a user", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", By: "ana", Says: "ann", ID: "c1", Reason: "too dear"}), messages.KindCancel, `run is asked to stop by ana (says to be ann): "too dear"`},
+		{"cancel by a run", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", By: "r0", Reason: "too slow"}), messages.KindCancel, `run is asked to stop: "too slow"`},
+		{"warning", runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: "did you shadow s?"}), messages.KindWarning, "run warns: did you shadow s?"},
+		{"ended", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Succeeded, Workflow: "fix", Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), messages.KindEnded, "run succeeded, 6 model calls, 4,120 tokens"},
+		{"settled", runEvent(t, journal.KindSettled, journal.Settled{N: 1, Run: "r1", Part: journal.Part{From: "s2", N: 1, Spent: journal.Spending{Usage: session.Usage{Input: 22}}}, Total: journal.Spending{Usage: session.Usage{Input: 1022}}}), messages.KindSettled, "session s2 reports 22 tokens of the run, which used 1,022"},
+		{"ended elsewhere", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled}), messages.KindReleased, "run lets the session go: cancelled"},
+		{"failed", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.TimedOut, Workflow: "fix", Code: run.CodeDeadline, Error: "deadline exceeded"}), messages.KindEnded, "run timed out: deadline exceeded"},
 	}
 	if rs, err := lineage.Derive(entry(t, 2, runEvent(t, journal.KindSignalReceived, journal.SignalReceived{ID: "m1", Kind: journal.Message}))); err != nil || len(rs) != 0 {
 		t.Errorf("a message that no run got has %d records besides that of its chunk, %v", len(rs), err)
 	}
-	seen := map[lineage.Kind]bool{lineage.Submitted: true} // in TestDeriveDemo
+	seen := map[messages.Kind]bool{messages.KindSubmitted: true} // in TestDeriveDemo
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			rs, err := lineage.Derive(entry(t, 2, tt.event))
@@ -226,7 +227,7 @@ func TestDeriveSummaries(t *testing.T) {
 			if rs[0].Kind != tt.kind || rs[0].Summary != tt.summary {
 				t.Errorf("got %s %q, want %s %q", rs[0].Kind, rs[0].Summary, tt.kind, tt.summary)
 			}
-			raw, err := rs[0].Encode()
+			raw, err := lineage.EncodeRecord(&rs[0])
 			must.Do(t, err)
 			if _, err := lineage.Decode(raw); err != nil {
 				t.Error(err)
@@ -237,7 +238,7 @@ func TestDeriveSummaries(t *testing.T) {
 		})
 		seen[tt.kind] = true
 	}
-	for _, k := range lineage.Kinds() {
+	for _, k := range messages.Kinds() {
 		if !seen[k] {
 			t.Errorf("no event was shown that becomes %s", k)
 		}
@@ -260,7 +261,7 @@ func TestDeriveUnknownGoesOn(t *testing.T) {
 		if !errors.Is(err, session.ErrTooOld) {
 			t.Errorf("%s schema %d: error %v, want ErrTooOld", e.Kind, e.Schema, err)
 		}
-		if len(rs) != 1 || rs[0].Kind != lineage.Chunk || rs[0].K != 1 {
+		if len(rs) != 1 || rs[0].Kind != messages.KindChunk || rs[0].K != 1 {
 			t.Errorf("%s: the event after it became %+v", e.Kind, rs)
 		}
 	}
@@ -313,7 +314,7 @@ func TestCredentialsAreMasked(t *testing.T) {
 			rs := must.Get(lineage.Derive(entry(t, 2, session.ChunkEvent(session.UserText(text)),
 				session.ClosedEvent(session.Closing{State: "rejected", Reason: text}))))(t)
 			for _, r := range rs {
-				raw := must.Get(r.Encode())(t)
+				raw := must.Get(lineage.EncodeRecord(&r))(t)
 				if core := secret[len(secret)-9:]; strings.Contains(string(raw), core) {
 					t.Errorf("%q got into %s", core, raw)
 				}
@@ -329,15 +330,15 @@ func TestCredentialsAreMasked(t *testing.T) {
 }
 
 func TestSubjects(t *testing.T) {
-	r := lineage.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: lineage.Forked}
-	if got, want := lineage.StoredSubject([]lineage.Record{r}), "rath.lineage.acme.s1.tree"; got != want {
+	r := messages.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: messages.KindForked}
+	if got, want := lineage.StoredSubject([]messages.Record{r}), "rath.lineage.acme.s1.tree"; got != want {
 		t.Errorf("StoredSubject() = %q, want %q", got, want)
 	}
-	quarantine := lineage.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: lineage.Quarantined}
-	if got, want := lineage.StoredSubject([]lineage.Record{r, quarantine}), "rath.lineage.acme.s1.quarantined.s2"; got != want {
+	quarantine := messages.Record{Tenant: "acme", Root: "s1", Session: "s2", Kind: messages.KindQuarantined}
+	if got, want := lineage.StoredSubject([]messages.Record{r, quarantine}), "rath.lineage.acme.s1.quarantined.s2"; got != want {
 		t.Errorf("StoredSubject() = %q, want %q", got, want)
 	}
-	if got, want := r.TailSubject(), "rath.tail.acme.s1.forked.s2"; got != want {
+	if got, want := lineage.TailSubject(&r), "rath.tail.acme.s1.forked.s2"; got != want {
 		t.Errorf("TailSubject() = %q, want %q", got, want)
 	}
 }
@@ -380,15 +381,15 @@ func TestStored(t *testing.T) {
 			t.Errorf("%s: %v\n%s", data, err, diff)
 		}
 	}
-	r := lineage.Record{Schema: 1, Tenant: "acme", Root: "s1", Session: "s1", Kind: lineage.Chunk, Commit: 1, Epoch: 1, Hash: "h"}
+	r := messages.Record{Schema: 1, Tenant: "acme", Root: "s1", Session: "s1", Kind: messages.KindChunk, Commit: 1, Epoch: 1, Hash: "h"}
 	placed, other := r, r
-	placed.K, placed.Kind, placed.Epoch = 1, lineage.Placed, 7
+	placed.K, placed.Kind, placed.Epoch = 1, messages.KindPlaced, 7
 	other.K, other.Commit = 1, 2
-	data := must.Get(lineage.EncodeStored([]lineage.Record{r, placed}))(t)
+	data := must.Get(lineage.EncodeStored([]messages.Record{r, placed}))(t)
 	if back, err := lineage.DecodeStored(data); err != nil || len(back) != 2 || back[0].Epoch != 1 || back[1].Epoch != 7 {
 		t.Errorf("a lease with a higher epoch: %v, %v", back, err)
 	}
-	for name, bad := range map[string][]lineage.Record{"none": nil, "too many": make([]lineage.Record, lineage.MaxStored+1), "of two commits": {r, other}} {
+	for name, bad := range map[string][]messages.Record{"none": nil, "too many": make([]messages.Record, lineage.MaxStored+1), "of two commits": {r, other}} {
 		if data, err := lineage.EncodeStored(bad); err == nil {
 			t.Errorf("%s: %s", name, data)
 		}
@@ -408,7 +409,7 @@ func TestStored(t *testing.T) {
 
 func FuzzDecodeStored(f *testing.F) {
 	for _, r := range playDemo(f).records() {
-		raw := must.Get(lineage.EncodeStored([]lineage.Record{r}))(f)
+		raw := must.Get(lineage.EncodeStored([]messages.Record{r}))(f)
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -429,7 +430,7 @@ func FuzzDecodeStored(f *testing.F) {
 
 func FuzzDecode(f *testing.F) {
 	for _, r := range playDemo(f).records() {
-		raw := must.Get(r.Encode())(f)
+		raw := must.Get(lineage.EncodeRecord(&r))(f)
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/rathcluster/rath/internal/core/canonical"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -102,7 +103,7 @@ func (o *object) usage(k string, u session.Usage) {
 
 // record writes a record. If of is set, r is one of a message whose first record of is, and
 // leaves out what the message says.
-func (o *object) record(r, of *Record) {
+func (o *object) record(r, of *messages.Record) {
 	alone := of == nil
 	o.b = append(o.b, '{')
 	o.text("again", r.Again)
@@ -184,9 +185,9 @@ func (o *object) record(r, of *Record) {
 	o.b = append(o.b, '}')
 }
 
-// Append appends the record's canonical JSON: keys sorted, no white space, no floats.
+// AppendRecord appends the record's canonical JSON: keys sorted, no white space, no floats.
 // It fails, and returns b, on a record with a value that has none.
-func (r *Record) Append(b []byte) ([]byte, error) {
+func AppendRecord(r *messages.Record, b []byte) ([]byte, error) {
 	o := object{b: b}
 	if o.record(r, nil); o.err != nil {
 		return b, fmt.Errorf("lineage: record %d.%d of %s: %w", r.Commit, r.K, r.Key(), o.err)
@@ -197,5 +198,7 @@ func (r *Record) Append(b []byte) ([]byte, error) {
 // recordRoom is about what most records take.
 const recordRoom = 640
 
-// Encode returns what Append appends.
-func (r *Record) Encode() ([]byte, error) { return r.Append(make([]byte, 0, recordRoom)) }
+// EncodeRecord returns what Append appends.
+func EncodeRecord(r *messages.Record) ([]byte, error) {
+	return AppendRecord(r, make([]byte, 0, recordRoom))
+}

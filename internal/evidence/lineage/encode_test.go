@@ -7,6 +7,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -36,16 +37,16 @@ func fill(v reflect.Value) {
 
 // TestEncodeIsCanonical: a record is written field by field as its type says.
 func TestEncodeIsCanonical(t *testing.T) {
-	var full lineage.Record
+	var full messages.Record
 	fill(reflect.ValueOf(&full).Elem())
-	records := []lineage.Record{{}, full}
-	for i := range reflect.TypeFor[lineage.Record]().NumField() { // each field by itself
-		var one lineage.Record
+	records := []messages.Record{{}, full}
+	for i := range reflect.TypeFor[messages.Record]().NumField() { // each field by itself
+		var one messages.Record
 		fill(reflect.ValueOf(&one).Elem().Field(i))
 		records = append(records, one)
 	}
 	for _, r := range records {
-		got := must.Get(r.Encode())(t)
+		got := must.Get(lineage.EncodeRecord(&r))(t)
 		if want := canonical.MustMarshal(&r); string(got) != want {
 			t.Errorf("it is\n%s\nwant\n%s", got, want)
 		}
@@ -53,8 +54,8 @@ func TestEncodeIsCanonical(t *testing.T) {
 }
 
 func BenchmarkEncodeStored(b *testing.B) {
-	records := []lineage.Record{{
-		Schema: lineage.Schema, Tenant: "acme", Root: "s1", Session: "s1", Commit: 4, Epoch: 1, Hash: session.Hash{}.String(), K: 1, Kind: lineage.Model,
+	records := []messages.Record{{
+		Schema: lineage.Schema, Tenant: "acme", Root: "s1", Session: "s1", Commit: 4, Epoch: 1, Hash: session.Hash{}.String(), K: 1, Kind: messages.KindModel,
 		Agent: "coder", Name: "coder", Attempt: 1, Model: "m", Node: "n1", Revision: "1", Role: "assistant", Rows: 1, Run: "r1", Step: "1",
 		Summary: `coder says "done"`, Time: 1795743380607, Usage: session.Usage{Calls: 1, Input: 100, Output: 20}, Workflow: "fix",
 	}}

@@ -39,7 +39,7 @@ func ExampleDerive() {
 			return
 		}
 		for _, r := range records {
-			fmt.Println(r.TailSubject(), "-", r.Summary)
+			fmt.Println(lineage.TailSubject(&r), "-", r.Summary)
 		}
 	}
 	// Output:

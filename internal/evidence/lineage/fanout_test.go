@@ -13,6 +13,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -98,13 +99,13 @@ func playBranches(t testing.TB) *world {
 	w.reclaim()
 	gathered := `[{"name":"terse","state":"succeeded"},{"name":"warm","state":"succeeded"},{"name":"formal","state":"cancelled"}]`
 	w.commit(w.home, session.Session{}, "1.gather", w.done(journal.StepCompleted{Path: "1.gather", Kind: journal.StepGather, Value: gathered}),
-		w.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Run: w.run, Branches: []journal.BranchOutcome{
+		w.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Run: w.run, Branches: []run.BranchOutcome{
 			{Session: tasks[2].Session.ID, State: session.ClosedCancelled, Reason: "2 of 3 were enough"},
 		}}))
 	j, err := session.JoinOf(s, session.JoinAdopt, "it is short", 0, w.claimed(tasks[0].Session))
 	w.must(err)
 	w.commit(w.home, s, "2", session.JoinedEvent(j), w.done(journal.StepCompleted{Path: "2", Kind: journal.StepJoin, Name: session.JoinAdopt, Links: []session.Link{w.link(w.claimed(tasks[0].Session))}}),
-		w.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Run: w.run, Branches: []journal.BranchOutcome{
+		w.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Run: w.run, Branches: []run.BranchOutcome{
 			{Session: tasks[0].Session.ID, State: session.ClosedAdopted, Reason: "it is short"},
 			{Session: tasks[1].Session.ID, State: session.ClosedRejected, Reason: "too warm"},
 		}}))
@@ -157,7 +158,7 @@ func TestFanOut(t *testing.T) {
 		}
 		r, err := g.Run("acme", run.ID(b.Key.ID))
 		w.must(err)
-		want := &lineage.Place{Run: "run-9", Session: "release", Step: "1.gather"}
+		want := &messages.Place{Run: "run-9", Session: "release", Step: "1.gather"}
 		if diff := cmp.Diff(want, r.BranchOf); diff != "" || r.Branch != b.Name || r.Home != b.Key || !slices.Equal(r.Sessions, []session.ID{b.Key.ID}) {
 			t.Errorf("run of branch %+v (-want +got):\n%s", r, diff)
 		}
@@ -215,7 +216,7 @@ func TestManyBranches(t *testing.T) {
 		names = append(names, fmt.Sprintf("b%d", i))
 	}
 	_, tasks := w.fanOut(s, "0", 0, names...)
-	var ends []journal.BranchOutcome
+	var ends []run.BranchOutcome
 	for i, task := range tasks {
 		w.branch(task, func(s session.Session) {
 			w.end(w.model(s, task.Branch.Path.Child("0"), "a", "done"), run.Succeeded, "")
@@ -225,7 +226,7 @@ func TestManyBranches(t *testing.T) {
 			state = session.ClosedRejected
 		}
 		if i != 20 {
-			ends = append(ends, journal.BranchOutcome{Session: task.Session.ID, State: state})
+			ends = append(ends, run.BranchOutcome{Session: task.Session.ID, State: state})
 		}
 	}
 	w.deliver()
@@ -271,7 +272,7 @@ func TestLateBranch(t *testing.T) {
 		}
 	}
 	for i := range records {
-		if r := &records[i]; r.Kind == lineage.Ended && r.Key() == late {
+		if r := &records[i]; r.Kind == messages.KindEnded && r.Key() == late {
 			r.State = string(run.Succeeded)
 		}
 	}

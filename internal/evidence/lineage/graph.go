@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -38,16 +39,16 @@ type position struct {
 type history struct {
 	key  session.Key
 	root session.ID
-	at   map[position]*Record
+	at   map[position]*messages.Record
 
 	// Derived from at when it is asked for.
 	clean      bool
-	records    []*Record         // in the order of the log
-	versions   []session.Version // of the session right after each record
-	opening    *Record           // nil while it is missing
-	whole      bool              // nothing is missing from the opening to the last record
-	runs       map[run.ID][]int  // indexes of the records of a run
-	quarantine string            // why the session is quarantined, "" if it is not
+	records    []*messages.Record // in the order of the log
+	versions   []session.Version  // of the session right after each record
+	opening    *messages.Record   // nil while it is missing
+	whole      bool               // nothing is missing from the opening to the last record
+	runs       map[run.ID][]int   // indexes of the records of a run
+	quarantine string             // why the session is quarantined, "" if it is not
 }
 
 // NewGraph returns an empty graph.
@@ -64,24 +65,24 @@ func NewGraph() *Graph {
 // known by session, commit and K: the same one again changes nothing, and of two
 // that differ the graph keeps one, always the same. Records that are not valid are
 // skipped.
-func (g *Graph) Add(records ...Record) int {
+func (g *Graph) Add(records ...messages.Record) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	added := 0
 	for i := range records {
-		if records[i].valid() == nil && g.add(records[i].clone()) {
+		if validRecord(&records[i]) == nil && g.add(cloneRecord(&records[i])) {
 			added++
 		}
 	}
 	return added
 }
 
-func (g *Graph) add(r *Record) bool {
+func (g *Graph) add(r *messages.Record) bool {
 	r.Summary, r.Reason, r.Name = line(r.Summary, MaxSummary), line(r.Reason, MaxReason), line(r.Name, MaxSummary)
 	k := r.Key()
 	t := g.sessions[k]
 	if t == nil {
-		t = &history{key: k, at: map[position]*Record{}}
+		t = &history{key: k, at: map[position]*messages.Record{}}
 		g.sessions[k] = t
 	}
 	at := position{r.Commit, r.K}
@@ -96,7 +97,7 @@ func (g *Graph) add(r *Record) bool {
 
 // link keeps the indexes that lead from one session to others. After two records
 // that differ they lead to too many sessions: the records say which of them count.
-func (g *Graph) link(k session.Key, r *Record) {
+func (g *Graph) link(k session.Key, r *messages.Record) {
 	put := func(m map[session.Key]map[session.Key]struct{}, from session.ID) {
 		fk := session.Key{Tenant: k.Tenant, ID: from}
 		if m[fk] == nil {
@@ -111,7 +112,7 @@ func (g *Graph) link(k session.Key, r *Record) {
 			put(g.decided, p.Session)
 		}
 	}
-	if r.Kind == Rejected || r.Kind == Tool {
+	if r.Kind == messages.KindRejected || r.Kind == messages.KindTool {
 		for _, b := range r.Branches {
 			put(g.decided, b.Session)
 		}
@@ -130,7 +131,7 @@ func (g *Graph) link(k session.Key, r *Record) {
 
 // Records returns what the graph holds of a session, in the order of its log,
 // with the version of each as far as it is known.
-func (g *Graph) Records(k session.Key) []Record {
+func (g *Graph) Records(k session.Key) []messages.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := g.sessions[k]
@@ -138,7 +139,7 @@ func (g *Graph) Records(k session.Key) []Record {
 		return nil
 	}
 	t.tidy()
-	out := make([]Record, len(t.records))
+	out := make([]messages.Record, len(t.records))
 	for i := range t.records {
 		out[i] = *t.record(i)
 	}
@@ -146,15 +147,15 @@ func (g *Graph) Records(k session.Key) []Record {
 }
 
 // record returns a copy of record i with its version.
-func (t *history) record(i int) *Record {
-	r := t.records[i].clone()
+func (t *history) record(i int) *messages.Record {
+	r := cloneRecord(t.records[i])
 	r.Version = t.versions[i]
 	return r
 }
 
-func opens(k Kind) bool {
+func opens(k messages.Kind) bool {
 	switch k {
-	case Opened, Forked, Detached, Concatenated, Imported:
+	case messages.KindOpened, messages.KindForked, messages.KindDetached, messages.KindConcatenated, messages.KindImported:
 		return true
 	}
 	return false
@@ -166,7 +167,7 @@ func (t *history) tidy() *history {
 		return t
 	}
 	t.clean = true
-	t.records = slices.SortedFunc(maps.Values(t.at), func(a, b *Record) int {
+	t.records = slices.SortedFunc(maps.Values(t.at), func(a, b *messages.Record) int {
 		return cmp.Or(cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.K, b.K))
 	})
 	t.versions = make([]session.Version, len(t.records))
@@ -176,9 +177,9 @@ func (t *history) tidy() *history {
 		switch {
 		case opens(r.Kind) && r.Commit == 1 && t.opening == nil:
 			t.opening = r
-		case r.Kind == Quarantined:
+		case r.Kind == messages.KindQuarantined:
 			t.quarantine = cmp.Or(r.Reason, r.Summary)
-		case r.Kind == Readmitted:
+		case r.Kind == messages.KindReadmitted:
 			t.quarantine = ""
 		}
 		if r.Run != "" {
@@ -205,9 +206,9 @@ func (t *history) tidy() *history {
 }
 
 // of yields the records of a run, with their indexes, in the order of the log.
-func (t *history) of(id run.ID) iter.Seq2[int, *Record] {
+func (t *history) of(id run.ID) iter.Seq2[int, *messages.Record] {
 	t.tidy()
-	return func(yield func(int, *Record) bool) {
+	return func(yield func(int, *messages.Record) bool) {
 		for _, i := range t.runs[id] {
 			if !yield(i, t.records[i]) {
 				return
@@ -221,9 +222,9 @@ func (t *history) of(id run.ID) iter.Seq2[int, *Record] {
 func (t *history) homeOf(id run.ID) session.ID {
 	for _, r := range t.of(id) {
 		switch {
-		case r.Kind == Submitted, r.Kind == Queued, r.Kind == Claimed && r.Home == "":
+		case r.Kind == messages.KindSubmitted, r.Kind == messages.KindQueued, r.Kind == messages.KindClaimed && r.Home == "":
 			return t.key.ID
-		case r.Kind == Claimed:
+		case r.Kind == messages.KindClaimed:
 			return r.Home
 		}
 	}
@@ -232,10 +233,10 @@ func (t *history) homeOf(id run.ID) session.ID {
 
 // base is where the session left its parent; ok is false for one that has no
 // line to follow.
-func (t *history) base() (Ref, bool) {
+func (t *history) base() (messages.Ref, bool) {
 	o := t.tidy().opening
-	if o == nil || o.Kind != Forked && o.Kind != Detached || len(o.Parents) == 0 {
-		return Ref{}, false
+	if o == nil || o.Kind != messages.KindForked && o.Kind != messages.KindDetached || len(o.Parents) == 0 {
+		return messages.Ref{}, false
 	}
 	return o.Parents[0], true
 }
@@ -260,12 +261,12 @@ func (t *history) commitOf(v session.Version) uint64 {
 	return t.records[len(t.records)-1].Commit
 }
 
-func compareRecords(a, b *Record) int {
+func compareRecords(a, b *messages.Record) int {
 	if c := cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Seq, b.Seq)); c != 0 && sameFact(a, b) {
 		return c
 	}
-	x, errX := a.Encode()
-	y, errY := b.Encode()
+	x, errX := EncodeRecord(a)
+	y, errY := EncodeRecord(b)
 	if errX != nil || errY != nil {
 		return 0
 	}
@@ -274,14 +275,14 @@ func compareRecords(a, b *Record) int {
 
 // sameFact reports whether two records say the same of the same commit. Where the
 // stream holds it does not count, nor does a version that only one of them has.
-func sameFact(a, b *Record) bool {
+func sameFact(a, b *messages.Record) bool {
 	x, y := *a, *b
 	x.Partition, x.Seq, y.Partition, y.Seq = 0, 0, 0, 0
 	if x.Version == 0 || y.Version == 0 {
 		x.Version, y.Version = 0, 0
 	}
-	ex, errX := x.Encode()
-	ey, errY := y.Encode()
+	ex, errX := EncodeRecord(&x)
+	ey, errY := EncodeRecord(&y)
 	return errX == nil && errY == nil && string(ex) == string(ey)
 }
 

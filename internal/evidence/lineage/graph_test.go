@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -119,13 +120,13 @@ func TestAnyOrderGivesTheSameGraph(t *testing.T) {
 			t.Fatalf("seed %d: %d of %d records were new", seed, n, len(rs))
 		}
 		want := w.answers(g)
-		at := map[lineage.Ref]bool{}
+		at := map[messages.Ref]bool{}
 		for i := range rs {
-			at[lineage.Ref{Session: rs[i].Session, Commit: rs[i].Commit, Hash: rs[i].Hash}] = true
+			at[messages.Ref{Session: rs[i].Session, Commit: rs[i].Commit, Hash: rs[i].Hash}] = true
 		}
 		for i := range rs {
 			for _, p := range rs[i].Parents {
-				if !at[lineage.Ref{Session: p.Session, Commit: p.Commit, Hash: p.Hash}] {
+				if !at[messages.Ref{Session: p.Session, Commit: p.Commit, Hash: p.Hash}] {
 					t.Errorf("seed %d: %s comes from %+v, of which there is no record", seed, rs[i].Key(), p)
 				}
 			}
@@ -163,12 +164,12 @@ func TestGraphAgreesWithTheLogs(t *testing.T) {
 			if got, want := s.Disposition, v.Closing().State; got != want && (want != "" || got != lineage.Open) {
 				t.Errorf("seed %d: %s is %s, the log says %q", seed, v.Key(), got, want)
 			}
-			var parents []lineage.Ref
+			var parents []messages.Ref
 			for _, r := range g.Records(v.Key()) {
 				parents = append(parents, r.Parents...)
 			}
 			for l := range v.Parents() {
-				if !slices.ContainsFunc(parents, func(r lineage.Ref) bool { return r.Session == l.ID }) {
+				if !slices.ContainsFunc(parents, func(r messages.Ref) bool { return r.Session == l.ID }) {
 					t.Errorf("seed %d: %s is no parent of %s: %v", seed, l.ID, v.Key(), parents)
 				}
 			}
@@ -389,8 +390,8 @@ func TestStepsOfOneMillisecond(t *testing.T) {
 	const id = run.ID("r")
 	g := lineage.NewGraph()
 	for i, in := range []session.ID{"c", "b", "a"} {
-		r := lineage.Record{
-			Schema: lineage.Schema, Tenant: session.DefaultTenant, Session: in, Root: "c", Run: id, Kind: lineage.Model, Agent: "writer",
+		r := messages.Record{
+			Schema: lineage.Schema, Tenant: session.DefaultTenant, Session: in, Root: "c", Run: id, Kind: messages.KindModel, Agent: "writer",
 			Step: run.Path(fmt.Sprint(9 + i)), Commit: 1, Time: 1_800_000_000_000,
 		}
 		if g.Add(r) != 1 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -13,7 +14,7 @@ import (
 // branch: what the trunk did to its own files meanwhile is not part of it.
 // HeadFrom of each record is the Head of the one before it. Version zero is the
 // newest.
-func (g *Graph) Heads(k session.Key, v session.Version) ([]Record, error) {
+func (g *Graph) Heads(k session.Key, v session.Version) ([]messages.Record, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t, err := g.history(k)
@@ -25,26 +26,26 @@ func (g *Graph) Heads(k session.Key, v session.Version) ([]Record, error) {
 		i   int
 	}
 	seen := map[place]bool{} // in a graph with a cycle the way would not end
-	var out []Record
+	var out []messages.Record
 	for i := t.upTo(t.commitOf(v)); i >= 0 && !seen[place{t.key, i}]; {
 		seen[place{t.key, i}] = true
 		r := t.records[i]
 		i--
 		switch {
-		case (r.Kind == Adopted || r.Kind == Merged) && r.Head != "":
+		case (r.Kind == messages.KindAdopted || r.Kind == messages.KindMerged) && r.Head != "":
 			from, ok := g.filesFrom(t.key.Tenant, r)
 			if !ok {
 				out = append(out, *t.record(i + 1))
 				continue
 			}
 			t = g.sessions[session.Key{Tenant: k.Tenant, ID: from.Session}]
-			i = t.upTo(from.commit(t))
+			i = t.upTo(commitOfRef(from, t))
 		case opens(r.Kind) && r.Commit == 1 && len(r.Parents) > 0:
 			up := g.sessions[session.Key{Tenant: k.Tenant, ID: r.Parents[0].Session}]
-			if up == nil || r.Kind == Concatenated {
+			if up == nil || r.Kind == messages.KindConcatenated {
 				continue
 			}
-			t, i = up, up.upTo(r.Parents[0].commit(up))
+			t, i = up, up.upTo(commitOfRef(r.Parents[0], up))
 		case r.Head != "" && r.Head != r.HeadFrom && movesHead(r.Kind):
 			out = append(out, *t.record(i + 1))
 		}
@@ -55,17 +56,19 @@ func (g *Graph) Heads(k session.Key, v session.Version) ([]Record, error) {
 
 // movesHead reports whether records of a kind say that files changed. Rows
 // only repeat where the session stood.
-func movesHead(k Kind) bool { return k == Tool || k == Did || k == Placed }
+func movesHead(k messages.Kind) bool {
+	return k == messages.KindTool || k == messages.KindDid || k == messages.KindPlaced
+}
 
 // filesFrom finds the parent whose files a join took over.
-func (g *Graph) filesFrom(tenant session.Tenant, r *Record) (Ref, bool) {
+func (g *Graph) filesFrom(tenant session.Tenant, r *messages.Record) (messages.Ref, bool) {
 	for _, p := range r.Parents {
 		t := g.sessions[session.Key{Tenant: tenant, ID: p.Session}]
 		if t == nil || p.Session == r.Session {
 			continue
 		}
 		t.tidy()
-		for i := t.upTo(p.commit(t)); i >= 0; i-- {
+		for i := t.upTo(commitOfRef(p, t)); i >= 0; i-- {
 			if h := t.records[i].Head; h == r.Head {
 				return p, true
 			} else if h != "" {
@@ -76,11 +79,11 @@ func (g *Graph) filesFrom(tenant session.Tenant, r *Record) (Ref, bool) {
 	if len(r.Parents) == 1 && r.Parents[0].Session != r.Session && g.sessions[session.Key{Tenant: tenant, ID: r.Parents[0].Session}] != nil {
 		return r.Parents[0], true // it never moved the files itself
 	}
-	return Ref{}, false
+	return messages.Ref{}, false
 }
 
-// commit is the number of the commit that a reference into t names.
-func (r Ref) commit(t *history) uint64 {
+// commitOfRef is the number of the commit that a reference into t names.
+func commitOfRef(r messages.Ref, t *history) uint64 {
 	if r.Commit != 0 {
 		return r.Commit
 	}
@@ -99,12 +102,12 @@ func (t *history) upTo(commit uint64) int {
 
 // chainHeads drops what only repeats the head before it. Of a call whose row waits for
 // those of others the commit places the session, too: the change is the call's.
-func chainHeads(in []Record) []Record {
-	var out []Record
+func chainHeads(in []messages.Record) []messages.Record {
+	var out []messages.Record
 	for _, r := range in {
 		if n := len(out); n > 0 {
 			if last := &out[n-1]; last.Head == r.Head {
-				if last.Kind == Placed && r.Kind == Tool && last.Session == r.Session && last.Commit == r.Commit {
+				if last.Kind == messages.KindPlaced && r.Kind == messages.KindTool && last.Session == r.Session && last.Commit == r.Commit {
 					r.HeadFrom = cmp.Or(r.HeadFrom, last.HeadFrom)
 					*last = r
 				}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -15,16 +16,16 @@ import (
 // branch and may leave others, and a summary may drop what it sums up, so that
 // not all of it must have been touched.
 type Impact struct {
-	Of       Ref      // where it was made
-	Record   Record   // of it
-	Sessions []Reach  // that include it: where it was made, then in the order of time
-	Steps    []Record // that came after it in those sessions, in the order of time
+	Of       messages.Ref      // where it was made
+	Record   messages.Record   // of it
+	Sessions []Reach           // that include it: where it was made, then in the order of time
+	Steps    []messages.Record // that came after it in those sessions, in the order of time
 	Runs     []Touched
-	Files    []Record // it and those steps, where they moved a workspace head
-	Written  []Record // notes that they wrote to memories
+	Files    []messages.Record // it and those steps, where they moved a workspace head
+	Written  []messages.Record // notes that they wrote to memories
 	// Recalls read one of those memories later, in other sessions: they may
 	// have found such a note.
-	Recalls []Record
+	Recalls []messages.Record
 }
 
 // Reach is a session that includes something.
@@ -33,10 +34,10 @@ type Reach struct {
 	From    session.Version `json:"from"` // the first version that includes it
 	// Via says how it came there: "" where it was made, else the kind of the
 	// record that took it over (forked, merged and so on).
-	Via    Kind       `json:"via,omitempty"`
-	Parent session.ID `json:"parent,omitempty"` // the session that it came from
-	Name   string     `json:"name,omitempty"`
-	State  string     `json:"state"`
+	Via    messages.Kind `json:"via,omitempty"`
+	Parent session.ID    `json:"parent,omitempty"` // the session that it came from
+	Name   string        `json:"name,omitempty"`
+	State  string        `json:"state"`
 
 	opened time.Time
 }
@@ -86,41 +87,41 @@ func (g *Graph) Step(tenant session.Tenant, id run.ID, path run.Path) (Maker, er
 
 // Calls returns the records of the tool calls with an id, of a tenant: the id
 // that Rath gave it, which is unique, or the model's own, which need not be.
-func (g *Graph) Calls(tenant session.Tenant, call string) []Record {
+func (g *Graph) Calls(tenant session.Tenant, call string) []messages.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var out []Record
+	var out []messages.Record
 	for k, t := range g.sessions {
 		if k.Tenant != tenant {
 			continue
 		}
 		for i, r := range t.tidy().records {
-			if r.Call == call && (r.Kind == Tool || r.Kind == Intent) {
+			if r.Call == call && (r.Kind == messages.KindTool || r.Kind == messages.KindIntent) {
 				out = append(out, *t.record(i))
 			}
 		}
 	}
 	slices.SortFunc(out, byTime)
-	return slices.CompactFunc(out, func(a, b Record) bool { return a.Run == b.Run && a.Step == b.Step })
+	return slices.CompactFunc(out, func(a, b messages.Record) bool { return a.Run == b.Run && a.Step == b.Step })
 }
 
 // Opening returns the record of how a session came to be.
-func (g *Graph) Opening(k session.Key) (Record, error) {
+func (g *Graph) Opening(k session.Key) (messages.Record, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t, err := g.history(k)
 	if err != nil {
-		return Record{}, err
+		return messages.Record{}, err
 	}
 	for i, r := range t.records {
 		if r == t.opening {
 			return *t.record(i), nil
 		}
 	}
-	return Record{}, fmt.Errorf("lineage: the beginning of session %s is missing: %w", k.ID, ErrNotFound)
+	return messages.Record{}, fmt.Errorf("lineage: the beginning of session %s is missing: %w", k.ID, ErrNotFound)
 }
 
-func byTime(a, b Record) int {
+func byTime(a, b messages.Record) int {
 	return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Session, b.Session), cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.K, b.K))
 }
 
@@ -158,7 +159,7 @@ type reach struct {
 	t       *history
 	i       int // the record that brought it; -1 for what was there from the start
 	version session.Version
-	via     Kind
+	via     messages.Kind
 	from    session.ID
 }
 
@@ -201,11 +202,11 @@ func (g *Graph) impact(t *history, i int) Impact {
 // that of the row which a later commit added.
 func (t *history) shown(i int) session.Version {
 	r := t.records[i]
-	if r.content() || r.Step == "" {
+	if isContent(r) || r.Step == "" {
 		return t.versions[i]
 	}
 	for j := i + 1; j < len(t.records); j++ {
-		if o := t.records[j]; o.Kind == Chunk && o.Run == r.Run && o.Step == r.Step {
+		if o := t.records[j]; o.Kind == messages.KindChunk && o.Run == r.Run && o.Step == r.Step {
 			return t.versions[j]
 		}
 	}
@@ -232,13 +233,13 @@ func (g *Graph) spread(at *reach) []*reach {
 			}
 			from := r.Parents
 			switch r.Kind {
-			case Adopted, Merged:
-			case Tool: // what the work of the call came to is its result, and in its files
+			case messages.KindAdopted, messages.KindMerged:
+			case messages.KindTool: // what the work of the call came to is its result, and in its files
 				from = r.Branches
 			default:
 				continue
 			}
-			if slices.ContainsFunc(from, func(p Ref) bool { return p.Session == at.t.key.ID && p.Version >= at.version }) {
+			if slices.ContainsFunc(from, func(p messages.Ref) bool { return p.Session == at.t.key.ID && p.Version >= at.version }) {
 				out = append(out, &reach{t: t, i: i, version: t.versions[i], via: r.Kind, from: at.t.key.ID})
 				break
 			}
@@ -257,11 +258,11 @@ func (g *Graph) after(at *reach, out *Impact) {
 		if moved && i >= at.i {
 			out.Files = append(out.Files, *at.t.record(i))
 		}
-		if i <= at.i || !stepDone(r.Kind) || r.flushes() || r.Run == out.Record.Run && r.Step == out.Record.Step && r.Step != "" {
+		if i <= at.i || !stepDone(r.Kind) || flushes(r) || r.Run == out.Record.Run && r.Step == out.Record.Step && r.Step != "" {
 			continue
 		}
 		out.Steps = append(out.Steps, *at.t.record(i))
-		if r.Kind == Remembered && !r.Failed() {
+		if r.Kind == messages.KindRemembered && !r.Failed() {
 			out.Written = append(out.Written, *at.t.record(i))
 		}
 	}
@@ -304,7 +305,7 @@ func (g *Graph) recalled(tenant session.Tenant, within map[session.Key]*reach, o
 			continue
 		}
 		for i, r := range t.tidy().records {
-			if at, ok := first[r.Name]; ok && r.Kind == Recalled && r.Time > at {
+			if at, ok := first[r.Name]; ok && r.Kind == messages.KindRecalled && r.Time > at {
 				out.Recalls = append(out.Recalls, *t.record(i))
 			}
 		}

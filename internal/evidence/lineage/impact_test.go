@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -166,7 +167,7 @@ func TestStepAndCall(t *testing.T) {
 		t.Errorf("another tenant's call: %+v", c)
 	}
 	o, err := g.Opening(w.home)
-	if err != nil || o.Kind != lineage.Opened {
+	if err != nil || o.Kind != messages.KindOpened {
 		t.Errorf("opening %+v, %v", o, err)
 	}
 }

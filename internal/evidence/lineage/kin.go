@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -93,7 +94,7 @@ func (g *Graph) fold(kids []session.Key, n int) (kept []session.Key, rest string
 	}
 	chosen = chosen[:n]
 	kept = slices.DeleteFunc(slices.Clone(kids), func(k session.Key) bool { return !slices.Contains(chosen, k) })
-	return kept, "... " + Counted(len(kids)-n, "session") + " more from here: " + strings.Join(parts, ", ")
+	return kept, "... " + excerpt.Counted(len(kids)-n, "session") + " more from here: " + strings.Join(parts, ", ")
 }
 
 // kids returns the sessions that were opened from one, in the order of time.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -20,9 +21,9 @@ type Labels struct {
 }
 
 // Add counts the session of a record, and the branches that the record begins.
-func (l *Labels) Add(r *Record) {
+func (l *Labels) Add(r *messages.Record) {
 	l.Of(r.Session)
-	if r.Kind == FannedOut {
+	if r.Kind == messages.KindFannedOut {
 		for _, b := range r.Branches {
 			l.Of(b.Session)
 		}
@@ -62,17 +63,17 @@ func (g *Graph) Labels(root session.Key) (*Labels, error) {
 
 // labels counts the sessions of a whole tree.
 func (g *Graph) labels(rows []row) *Labels {
-	var count []*Record
+	var count []*messages.Record
 	for _, r := range rows {
 		t := g.sessions[r.info.Key]
 		for i, rec := range t.records {
-			if i == 0 || rec.Kind == FannedOut {
+			if i == 0 || rec.Kind == messages.KindFannedOut {
 				count = append(count, rec)
 			}
 		}
 	}
 	root := count[0] // the first row; the clocks of nodes may differ
-	slices.SortStableFunc(count[1:], func(a, b *Record) int {
+	slices.SortStableFunc(count[1:], func(a, b *messages.Record) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Session, b.Session), cmp.Compare(a.Commit, b.Commit))
 	})
 	l := &Labels{}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -15,25 +16,25 @@ import (
 // steps, and a tree that leaves some out names the others as before.
 func TestLabelsAreThoseOfTheRecordsAsTheyCome(t *testing.T) {
 	id := func(n int) session.ID { return session.ID(fmt.Sprintf("%08x%012d-1-%d", n+1, 0, n)) }
-	var all []lineage.Record
+	var all []messages.Record
 	commits := map[session.ID]uint64{}
-	add := func(of session.ID, r lineage.Record) {
+	add := func(of session.ID, r messages.Record) {
 		commits[of]++
 		r.Session, r.Root, r.Tenant, r.Commit, r.Schema, r.Time = of, id(0), "acme", commits[of], lineage.Schema, int64(len(all)+1)
 		all = append(all, r)
 	}
 	fork := func(of, from session.ID) {
-		add(of, lineage.Record{Kind: lineage.Forked, Via: session.OpenFork, Parents: []lineage.Ref{{Session: from, Commit: commits[from]}}})
+		add(of, messages.Record{Kind: messages.KindForked, Via: session.OpenFork, Parents: []messages.Ref{{Session: from, Commit: commits[from]}}})
 	}
-	add(id(0), lineage.Record{Kind: lineage.Opened})
+	add(id(0), messages.Record{Kind: messages.KindOpened})
 	fork(id(1), id(0))
 	fork(id(2), id(0))
 	fork(id(3), id(1)) // told below the first branch, opened after the second
-	var branches []lineage.Ref
+	var branches []messages.Ref
 	for n := range 12 {
-		branches = append(branches, lineage.Ref{Session: id(4 + n)})
+		branches = append(branches, messages.Ref{Session: id(4 + n)})
 	}
-	add(id(2), lineage.Record{Kind: lineage.FannedOut, Branches: branches})
+	add(id(2), messages.Record{Kind: messages.KindFannedOut, Branches: branches})
 	for n := range branches { // the last one begins first
 		fork(branches[len(branches)-1-n].Session, id(2))
 	}

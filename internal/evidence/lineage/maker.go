@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -13,11 +14,11 @@ import (
 // the join or the step, completed from the records around it. For a version that a
 // fork shares with its parent, its session is the ancestor.
 type Maker struct {
-	Record
-	Recorded *Record // without what was completed
+	messages.Record
+	Recorded *messages.Record // without what was completed
 	// Asked is the model step that asked for the tool call; nil where there was
 	// none, or the graph does not hold it.
-	Asked *Record
+	Asked *messages.Record
 }
 
 // Why returns what made a version of a session: agent, run, step, attempt, tool call
@@ -60,19 +61,19 @@ func (g *Graph) made(k session.Key, v session.Version) (*history, int, error) {
 func (t *history) content(v session.Version) int {
 	t.tidy()
 	for i, r := range t.records {
-		if t.versions[i] == v && r.content() {
+		if t.versions[i] == v && isContent(r) {
 			return i
 		}
 	}
 	return -1
 }
 
-// content reports whether the record is of an event that moved the version.
-func (r *Record) content() bool {
+// isContent reports whether the record is of an event that moved the version.
+func isContent(r *messages.Record) bool {
 	switch r.Kind {
-	case Chunk, Placed, Adopted, Merged:
+	case messages.KindChunk, messages.KindPlaced, messages.KindAdopted, messages.KindMerged:
 		return r.Rows > 0
-	case Model, Tool, Compressed:
+	case messages.KindModel, messages.KindTool, messages.KindCompressed:
 		return r.Role != ""
 	}
 	return false
@@ -84,13 +85,13 @@ func (g *Graph) maker(t *history, i int) Maker {
 	if r.Run == "" {
 		return m
 	}
-	step := g.step(t, r.Run, r.Step, Tool, Model)
+	step := g.step(t, r.Run, r.Step, messages.KindTool, messages.KindModel)
 	if step != nil { // the row of a tool's result is committed after the call's end
 		m.Attempt, m.Call, m.Tool = max(m.Attempt, step.Attempt), cmp.Or(step.Call, m.Call), cmp.Or(m.Tool, step.Tool)
 		m.Agent, m.Model = cmp.Or(m.Agent, step.Agent), cmp.Or(m.Model, step.Model)
 	}
 	if m.Tool != "" {
-		if m.Asked = g.step(t, r.Run, r.Step.Parent(), Model); m.Asked != nil {
+		if m.Asked = g.step(t, r.Run, r.Step.Parent(), messages.KindModel); m.Asked != nil {
 			m.Agent, m.Model = cmp.Or(m.Agent, m.Asked.Agent), cmp.Or(m.Model, m.Asked.Model)
 		}
 	}
@@ -118,11 +119,11 @@ func (t *history) attempt(i int, id run.ID) uint64 {
 }
 
 // step finds the record of a step, first where it is expected.
-func (g *Graph) step(t *history, id run.ID, path run.Path, want ...Kind) *Record {
+func (g *Graph) step(t *history, id run.ID, path run.Path, want ...messages.Kind) *messages.Record {
 	if path == "" {
 		return nil
 	}
-	in := func(t *history) *Record {
+	in := func(t *history) *messages.Record {
 		for i, r := range t.of(id) {
 			if r.Step == path && slices.Contains(want, r.Kind) {
 				return t.record(i)
@@ -133,7 +134,7 @@ func (g *Graph) step(t *history, id run.ID, path run.Path, want ...Kind) *Record
 	if r := in(t); r != nil {
 		return r
 	}
-	var found *Record
+	var found *messages.Record
 	for k := range g.runs[runKey{t.key.Tenant, id}] {
 		if k == t.key {
 			continue

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/rathcluster/rath/internal/core/excerpt"
 )
 
 // JSON returns the picture as indented JSON.
@@ -51,7 +53,7 @@ func (p *Picture) Mermaid() string {
 		fmt.Fprintf(&b, "  %s %s %s\n", e.From, mermaidArrows[e.Kind], e.To)
 	}
 	if p.Omitted > 0 {
-		fmt.Fprintf(&b, "  more[\"%s more\"]:::open\n", Counted(p.Omitted, "session"))
+		fmt.Fprintf(&b, "  more[\"%s more\"]:::open\n", excerpt.Counted(p.Omitted, "session"))
 	}
 	b.WriteString(mermaidClasses)
 	return b.String()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -124,7 +125,7 @@ func (d *drawing) cut(i int) []Node {
 	var last uint64
 	for _, l := range c.lines {
 		leaves := slices.ContainsFunc(c.until, func(at uint64) bool { return at >= last && at < l.commit && at > 0 })
-		joins := slices.ContainsFunc(l.joins, func(p Ref) bool { _, ok := d.index[p.Session]; return ok })
+		joins := slices.ContainsFunc(l.joins, func(p messages.Ref) bool { _, ok := d.index[p.Session]; return ok })
 		cur := &out[len(out)-1]
 		if leaves && (len(cur.Lines) > 0 || len(out) == 1) || joins && (len(cur.Lines) > 0 || cur.commit == 0) {
 			out = append(out, node(l.commit))
@@ -187,12 +188,12 @@ func (d *drawing) edges(g *Graph, i int) []Edge {
 	c := &d.timelines[i]
 	own := d.stretches[i]
 	var out []Edge
-	from := func(p Ref) *Node {
+	from := func(p messages.Ref) *Node {
 		j, ok := d.index[p.Session]
 		if !ok {
 			return nil
 		}
-		return holds(d.stretches[j], p.commit(g.sessions[d.timelines[j].info.Key]))
+		return holds(d.stretches[j], commitOfRef(p, g.sessions[d.timelines[j].info.Key]))
 	}
 	for _, p := range c.info.Parents {
 		if n := from(p); n != nil && n.ID != own[0].ID {
@@ -214,7 +215,7 @@ func (d *drawing) edges(g *Graph, i int) []Edge {
 			for _, p := range l.joins {
 				if s := from(p); s != nil && s.ID != own[n].ID {
 					kind := EdgeMerged
-					if l.Kind == Adopted {
+					if l.Kind == messages.KindAdopted {
 						kind = EdgeAdopted
 					}
 					out = append(out, Edge{s.ID, own[n].ID, kind})

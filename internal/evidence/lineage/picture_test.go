@@ -3,19 +3,14 @@ package lineage_test
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
@@ -238,20 +233,5 @@ func TestPictureIsAcyclicAndBounded(t *testing.T) {
 		if len(order) != len(p.Nodes) || len(sessions) > 5 {
 			t.Errorf("seed %d: %d of %d nodes have an order, %d sessions", seed, len(order), len(p.Nodes), len(sessions))
 		}
-	}
-}
-
-var update = flag.Bool("update", false, "write the golden files again")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		must.Do(t, os.WriteFile(path, got, 0o644))
-		return
-	}
-	want := must.Get(os.ReadFile(path))(t)
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s differs (-want +got), look at it and run with -update:\n%s", path, diff)
 	}
 }

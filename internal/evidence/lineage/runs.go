@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -19,13 +20,13 @@ type Run struct {
 	Revision string
 	State    run.State // "" while the records of its home are missing
 	Attempt  uint64
-	Node     string // the incarnation of its last attempt, which only a running one still has
-	Behind   run.ID // that it waits for, while queued
-	By, Via  string // who submitted it, see journal.Submitted
-	BranchOf *Place // the step that opened it, for a branch of a fan-out
-	Branch   string // its name
-	Waits    []Wait // what has not come yet, while it waits
-	Wake     uint64 // how often it went on after a wait
+	Node     string          // the incarnation of its last attempt, which only a running one still has
+	Behind   run.ID          // that it waits for, while queued
+	By, Via  string          // who submitted it, see journal.Submitted
+	BranchOf *messages.Place // the step that opened it, for a branch of a fan-out
+	Branch   string          // its name
+	Waits    []messages.Wait // what has not come yet, while it waits
+	Wake     uint64          // how often it went on after a wait
 	// Due is when the clock decides: of a review when it expires, of a waiting run
 	// when the first of its waits ends, of a queued one when it may start.
 	Due       time.Time
@@ -34,7 +35,7 @@ type Run struct {
 	Quarantine string
 	Code       run.Code
 	Reason     string // of its end, or of its review
-	Result     *Ref
+	Result     *messages.Ref
 	Usage      session.Usage
 	Steps      int
 	Warnings   []string
@@ -99,7 +100,7 @@ func (g *Graph) run(k runKey) (Run, bool) {
 			if first < 0 {
 				first = rec.Time
 			}
-			if spends(rec) || rec.Kind == Gathered { // the sum of what its branches spent
+			if spends(rec) || rec.Kind == messages.KindGathered { // the sum of what its branches spent
 				used = used.Add(rec.Usage)
 			}
 			if rec.Step != "" && stepDone(rec.Kind) {
@@ -142,13 +143,13 @@ func (g *Graph) run(k runKey) (Run, bool) {
 	return r, true
 }
 
-func stepDone(k Kind) bool {
+func stepDone(k messages.Kind) bool {
 	for _, v := range stepKinds {
 		if v == k {
 			return true
 		}
 	}
-	return k == Adopted
+	return k == messages.KindAdopted
 }
 
 // home finds the session whose log decides about a run: the one that SetHome names, or the
@@ -196,21 +197,21 @@ func (g *Graph) SetHome(t session.Tenant, id run.ID, home session.ID) {
 }
 
 // fold follows the states of a run as package run does.
-func (r *Run) fold(rec *Record) {
+func (r *Run) fold(rec *messages.Record) {
 	if r.State.Terminal() {
-		if rec.Kind == Settled {
+		if rec.Kind == messages.KindSettled {
 			r.Usage = rec.Usage
 		}
 		return
 	}
 	switch rec.Kind {
-	case Submitted, Queued:
+	case messages.KindSubmitted, messages.KindQueued:
 		r.State, r.Submitted, r.Workflow, r.Revision, r.Behind, r.By, r.Via = run.Queued, rec.When(), rec.Workflow, rec.Revision, rec.Behind, rec.By, rec.Via
-		r.Due = rec.due()
+		r.Due = dueOf(rec)
 		if rec.BranchOf != nil {
 			r.BranchOf, r.Branch = new(*rec.BranchOf), rec.Name
 		}
-	case Claimed:
+	case messages.KindClaimed:
 		if rec.Attempt < r.Attempt {
 			return
 		}
@@ -220,28 +221,28 @@ func (r *Run) fold(rec *Record) {
 		if r.Started.IsZero() {
 			r.Started = rec.When()
 		}
-	case Released:
+	case messages.KindReleased:
 		if r.State == run.Running && r.Attempt == rec.Attempt {
 			r.State, r.Reason = run.Queued, rec.Reason
 		}
-	case Waiting:
+	case messages.KindWaiting:
 		if r.State == run.Running && r.Attempt == rec.Attempt {
 			r.State = run.Waiting
-			r.waitFor(rec.clone().Waits)
+			r.waitFor(cloneRecord(rec).Waits)
 		}
-	case Answered, Due, Message, Reported:
+	case messages.KindAnswered, messages.KindDue, messages.KindMessage, messages.KindReported:
 		r.receive(rec)
-	case Review:
-		r.State, r.Code, r.Reason, r.Due = run.NeedsReview, rec.Code, rec.Reason, rec.due()
-	case Resolved:
+	case messages.KindReview:
+		r.State, r.Code, r.Reason, r.Due = run.NeedsReview, rec.Code, rec.Reason, dueOf(rec)
+	case messages.KindResolved:
 		if r.State == run.NeedsReview {
 			r.State, r.Code, r.Reason, r.Due = run.Queued, "", rec.Reason, time.Time{}
 		}
-	case Cancel:
+	case messages.KindCancel:
 		r.Cancelled = true
-	case Warning:
+	case messages.KindWarning:
 		r.Warnings = append(r.Warnings, rec.Reason)
-	case Ended:
+	case messages.KindEnded:
 		r.State, r.Code, r.Reason, r.Usage = run.State(rec.State), rec.Code, rec.Reason, rec.Usage
 		r.Ended, r.Due, r.Waits = rec.When(), time.Time{}, nil
 		if rec.Result != nil {
@@ -250,15 +251,15 @@ func (r *Run) fold(rec *Record) {
 	}
 }
 
-// due is the record's time to come; zero for none.
-func (r *Record) due() time.Time {
+// dueOf is the record's time to come; zero for none.
+func dueOf(r *messages.Record) time.Time {
 	if r.Due == 0 {
 		return time.Time{}
 	}
 	return time.UnixMilli(r.Due).UTC()
 }
 
-func (r *Run) waitFor(waits []Wait) {
+func (r *Run) waitFor(waits []messages.Wait) {
 	r.Waits, r.Due = waits, time.Time{}
 	for _, w := range waits {
 		if at := time.UnixMilli(w.Due).UTC(); w.Due > 0 && (r.Due.IsZero() || at.Before(r.Due)) {
@@ -268,7 +269,7 @@ func (r *Run) waitFor(waits []Wait) {
 }
 
 // receive takes what has come off the list of waits.
-func (r *Run) receive(rec *Record) {
+func (r *Run) receive(rec *messages.Record) {
 	if r.State != run.Waiting {
 		return
 	}
@@ -277,7 +278,7 @@ func (r *Run) receive(rec *Record) {
 		r.waitFor(nil)
 		return
 	}
-	r.waitFor(slices.DeleteFunc(r.Waits, func(w Wait) bool {
-		return rec.Kind == Message && w.Kind == run.WaitMessage || (rec.Kind == Answered || rec.Kind == Due) && w.Step == rec.Step
+	r.waitFor(slices.DeleteFunc(r.Waits, func(w messages.Wait) bool {
+		return rec.Kind == messages.KindMessage && w.Kind == run.WaitMessage || (rec.Kind == messages.KindAnswered || rec.Kind == messages.KindDue) && w.Step == rec.Step
 	}))
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rathcluster/rath/internal/core/excerpt"
 )
 
 // SelectorError says where a selector could not be read.
@@ -20,7 +22,7 @@ type SelectorError struct {
 func (e *SelectorError) Error() string {
 	found := "the end"
 	if e.Found != "" {
-		found = fmt.Sprintf("%q", clip(e.Found, 40))
+		found = fmt.Sprintf("%q", excerpt.Cut(e.Found, 40))
 	}
 	return fmt.Sprintf("lineage: selector: want %s, found %s at character %d", e.Want, found, e.At+1)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -27,9 +27,9 @@ const (
 type Session struct {
 	Key         session.Key
 	Root        session.ID
-	Via         string // how it was opened, "" while that record is missing
-	Name        string // of the branch or the import
-	Parents     []Ref  // that it was opened from
+	Via         string         // how it was opened, "" while that record is missing
+	Name        string         // of the branch or the import
+	Parents     []messages.Ref // that it was opened from
 	Version     session.Version
 	Commits     uint64
 	Head        string // of the workspace, hexadecimal
@@ -79,11 +79,11 @@ func (g *Graph) info(t *history) Session {
 
 // spends reports whether a record's usage is its own: no sum over other records, and
 // not that of a row whose step has a record beside it.
-func spends(r *Record) bool {
+func spends(r *messages.Record) bool {
 	switch r.Kind {
-	case Ended, Settled, Reported, Gathered, Adopted, Merged, Late:
+	case messages.KindEnded, messages.KindSettled, messages.KindReported, messages.KindGathered, messages.KindAdopted, messages.KindMerged, messages.KindLate:
 		return false
-	case Chunk:
+	case messages.KindChunk:
 		return r.Step == ""
 	}
 	return true
@@ -106,21 +106,21 @@ func (g *Graph) decision(t *history) *decision {
 			parents[p.Session] = true
 		}
 	}
-	var own, found, named *Record
+	var own, found, named *messages.Record
 	for _, r := range t.records {
-		if r.Kind == Closed {
+		if r.Kind == messages.KindClosed {
 			own = r
 			parents[session.ID(r.By)] = true
 			break
 		}
 	}
-	earlier := func(r, than *Record) bool {
+	earlier := func(r, than *messages.Record) bool {
 		return than == nil || cmp.Or(cmp.Compare(r.Time, than.Time), cmp.Compare(r.Session, than.Session), cmp.Compare(r.Commit, than.Commit)) < 0
 	}
 	for by := range g.decided[t.key] {
 		for _, r := range g.sessions[by].tidy().records {
 			switch {
-			case r.ends(t.key.ID) != nil && earlier(r, named):
+			case endOfBranch(r, t.key.ID) != nil && earlier(r, named):
 				named = r
 			case parents[by.ID] && decides(r, t.key.ID) && earlier(r, found): // others merely took chunks of it
 				found = r
@@ -129,18 +129,18 @@ func (g *Graph) decision(t *history) *decision {
 	}
 	switch {
 	case named != nil:
-		e := named.ends(t.key.ID)
+		e := endOfBranch(named, t.key.ID)
 		state := e.State
-		if state == session.ClosedCancelled && slices.ContainsFunc(t.records, func(r *Record) bool { return r.Kind == Ended && r.State == string(run.Succeeded) }) {
+		if state == session.ClosedCancelled && slices.ContainsFunc(t.records, func(r *messages.Record) bool { return r.Kind == messages.KindEnded && r.State == string(run.Succeeded) }) {
 			state = LateEnd
 		}
 		return &decision{state, e.Reason, named.Session}
 	case found != nil:
 		state := found.State
 		switch found.Kind {
-		case Adopted:
+		case messages.KindAdopted:
 			state = session.ClosedAdopted
-		case Merged:
+		case messages.KindMerged:
 			state = session.ClosedMerged
 		}
 		return &decision{state, found.Reason, found.Session}
@@ -150,24 +150,24 @@ func (g *Graph) decision(t *history) *decision {
 	return nil
 }
 
-// ends returns what a record says about the end of a branch. A report does not
+// endOfBranch returns what a record says about the end of a branch. A report does not
 // count: the run that opened the branch decides.
-func (r *Record) ends(id session.ID) *journal.BranchOutcome {
-	if r.Kind != Disposed && r.Kind != Ended {
+func endOfBranch(r *messages.Record, id session.ID) *run.BranchOutcome {
+	if r.Kind != messages.KindDisposed && r.Kind != messages.KindEnded {
 		return nil
 	}
-	if i := slices.IndexFunc(r.Ends, func(e journal.BranchOutcome) bool { return e.Session == id }); i >= 0 {
+	if i := slices.IndexFunc(r.Ends, func(e run.BranchOutcome) bool { return e.Session == id }); i >= 0 {
 		return &r.Ends[i]
 	}
 	return nil
 }
 
-func decides(r *Record, id session.ID) bool {
+func decides(r *messages.Record, id session.ID) bool {
 	switch r.Kind {
-	case Adopted, Merged:
-		return slices.ContainsFunc(r.Parents, func(p Ref) bool { return p.Session == id })
-	case Rejected:
-		return slices.ContainsFunc(r.Branches, func(p Ref) bool { return p.Session == id })
+	case messages.KindAdopted, messages.KindMerged:
+		return slices.ContainsFunc(r.Parents, func(p messages.Ref) bool { return p.Session == id })
+	case messages.KindRejected:
+		return slices.ContainsFunc(r.Branches, func(p messages.Ref) bool { return p.Session == id })
 	}
 	return false
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -75,9 +76,9 @@ func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 	for _, r := range g.StepsOf(t, id) {
 		var k key
 		switch r.Kind {
-		case Tool:
+		case messages.KindTool:
 			k = key{agent: r.Agent, tool: r.Tool}
-		case Model, Selected, Compressed:
+		case messages.KindModel, messages.KindSelected, messages.KindCompressed:
 			k = key{agent: r.Agent, model: r.Model}
 		default:
 			continue
@@ -127,21 +128,21 @@ func (g *Graph) unrecorded(t session.Tenant, id run.ID) (sum session.Usage) {
 // StepsOf returns the records of the steps of a run and of its branches, in the order
 // of time, those of tools with the agents that called them. Those of one millisecond come
 // as the run took them.
-func (g *Graph) StepsOf(t session.Tenant, id run.ID) []Record {
+func (g *Graph) StepsOf(t session.Tenant, id run.ID) []messages.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var out []Record
+	var out []messages.Record
 	for _, id := range g.withBranches(t, id) {
 		for key := range g.runs[runKey{t, id}] {
 			h := g.sessions[key]
 			for i, r := range h.of(id) {
-				if r.does() {
+				if isStep(r) {
 					out = append(out, *h.record(i))
 				}
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b Record) int {
+	slices.SortFunc(out, func(a, b messages.Record) int {
 		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Run, b.Run), run.ComparePaths(a.Step, b.Step), byTime(a, b))
 	})
 	asked := callers{}
@@ -151,18 +152,18 @@ func (g *Graph) StepsOf(t session.Tenant, id run.ID) []Record {
 	return out
 }
 
-// does reports whether a record is what a step did.
-func (r *Record) does() bool { return r.Step != "" && stepDone(r.Kind) && !opens(r.Kind) }
+// isStep reports whether a record is what a step did.
+func isStep(r *messages.Record) bool { return r.Step != "" && stepDone(r.Kind) && !opens(r.Kind) }
 
 // callers are the agents of steps that asked a model.
 type callers map[stepID]string
 
 // name gives a tool call its agent. The records come in their order.
-func (c callers) name(r *Record) {
-	if r.Kind == Model {
+func (c callers) name(r *messages.Record) {
+	if r.Kind == messages.KindModel {
 		c[stepID{r.Run, r.Step}] = r.Agent
 	}
-	if r.Kind == Tool && r.Agent == "" {
+	if r.Kind == messages.KindTool && r.Agent == "" {
 		actor := r.Actor()
 		if r.Agent = c[stepID{r.Run, r.Step.Parent()}]; r.Agent != "" {
 			r.Summary = strings.TrimPrefix(r.Summary, actor+" ")
@@ -183,17 +184,17 @@ func NewStepFeed(id run.ID) *StepFeed {
 
 // Add takes the next record of the tree and returns it as [Graph.StepsOf] does, if it is
 // what a step of the run did.
-func (f *StepFeed) Add(r Record) (Record, bool) {
+func (f *StepFeed) Add(r messages.Record) (messages.Record, bool) {
 	if !f.runs[r.Run] {
 		return r, false
 	}
-	if r.Kind == FannedOut {
+	if r.Kind == messages.KindFannedOut {
 		for _, b := range r.Branches {
 			f.runs[run.ID(b.Session)] = true
 		}
 	}
 	f.asked.name(&r)
-	return r, r.does()
+	return r, isStep(&r)
 }
 
 // withBranches returns a run and the runs of its branches and of theirs. A branch is a
@@ -204,7 +205,7 @@ func (g *Graph) withBranches(t session.Tenant, id run.ID) []run.ID {
 	for i := 0; i < len(out); i++ {
 		for key := range g.runs[runKey{t, out[i]}] {
 			for _, r := range g.sessions[key].of(out[i]) {
-				if r.Kind != FannedOut {
+				if r.Kind != messages.KindFannedOut {
 					continue
 				}
 				for _, b := range r.Branches {
@@ -228,7 +229,7 @@ func (g *Graph) Beside(t session.Tenant, id run.ID) []session.ID {
 	for _, id := range g.withBranches(t, id) {
 		for key := range g.runs[runKey{t, id}] {
 			for _, r := range g.sessions[key].of(id) {
-				if r.Kind != Branched {
+				if r.Kind != messages.KindBranched {
 					continue
 				}
 				for _, b := range r.Branches {
@@ -255,9 +256,9 @@ func (g *Graph) WaitedFor(t session.Tenant, id run.ID) time.Duration {
 	var sum, since int64
 	for _, r := range h.of(id) {
 		switch {
-		case r.Kind == Waiting && since == 0:
+		case r.Kind == messages.KindWaiting && since == 0:
 			since = r.Time
-		case since > 0 && (r.Kind == Claimed || r.Kind == Ended):
+		case since > 0 && (r.Kind == messages.KindClaimed || r.Kind == messages.KindEnded):
 			sum, since = sum+r.Time-since, 0
 		}
 	}

@@ -3,6 +3,7 @@ package lineage
 import (
 	"fmt"
 
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -14,21 +15,21 @@ const MaxStored = 256
 // of its events. What all of them say stands beside them; a record says it only
 // where it differs.
 type stored struct {
-	Commit    uint64         `json:"commit"`
-	Epoch     uint64         `json:"epoch"`
-	Hash      string         `json:"hash"`
-	Partition uint32         `json:"partition"`
-	Records   []Record       `json:"records"`
-	Root      session.ID     `json:"root"`
-	Schema    int            `json:"schema"`
-	Seq       uint64         `json:"seq"`
-	Session   session.ID     `json:"session"`
-	Tenant    session.Tenant `json:"tenant"`
+	Commit    uint64            `json:"commit"`
+	Epoch     uint64            `json:"epoch"`
+	Hash      string            `json:"hash"`
+	Partition uint32            `json:"partition"`
+	Records   []messages.Record `json:"records"`
+	Root      session.ID        `json:"root"`
+	Schema    int               `json:"schema"`
+	Seq       uint64            `json:"seq"`
+	Session   session.ID        `json:"session"`
+	Tenant    session.Tenant    `json:"tenant"`
 }
 
 // EncodeStored returns the canonical JSON of the message that stores records of one
 // commit, one to MaxStored of them. It fails on records of several commits.
-func EncodeStored(records []Record) ([]byte, error) {
+func EncodeStored(records []messages.Record) ([]byte, error) {
 	if len(records) == 0 || len(records) > MaxStored {
 		return nil, fmt.Errorf("lineage: %d records in one message: want 1 to %d", len(records), MaxStored)
 	}
@@ -66,7 +67,7 @@ func EncodeStored(records []Record) ([]byte, error) {
 
 // DecodeStored reads a message of the stream of lineage: one to MaxStored records of
 // one commit. Errors are those of Decode; the message is then skipped as a whole.
-func DecodeStored(data []byte) ([]Record, error) {
+func DecodeStored(data []byte) ([]messages.Record, error) {
 	var m stored
 	if err := session.Unmarshal(string(data), &m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
@@ -86,7 +87,7 @@ func DecodeStored(data []byte) ([]Record, error) {
 		if i > 0 && r.K <= m.Records[i-1].K {
 			return nil, fmt.Errorf("%w: event %d after event %d", ErrMalformed, r.K, m.Records[i-1].K)
 		}
-		if err := r.valid(); err != nil {
+		if err := validRecord(r); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 		}
 	}
@@ -97,10 +98,10 @@ func DecodeStored(data []byte) ([]Record, error) {
 // subject of a stream in memory, so a tree has one for all its records. What puts a
 // session into quarantine or brings it back from an archive has its own: such sessions are
 // looked for by it.
-func StoredSubject(records []Record) string {
+func StoredSubject(records []messages.Record) string {
 	for i := range records {
-		if r := &records[i]; r.Kind == Quarantined || r.Kind == Restored {
-			return r.subject(SubjectPrefix)
+		if r := &records[i]; r.Kind == messages.KindQuarantined || r.Kind == messages.KindRestored {
+			return subjectOf(r, SubjectPrefix)
 		}
 	}
 	return TreeSubject(records[0].Tenant, records[0].Root)

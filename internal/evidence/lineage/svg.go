@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/rathcluster/rath/internal/core/excerpt"
 )
 
 // Measures of the picture in pixels.
@@ -279,7 +281,7 @@ func (p *Picture) legend(b *strings.Builder, x, y, width float64) {
 		x += 32 + measure(words[k], fontSmall) + 22
 	}
 	if p.Omitted > 0 {
-		note := Counted(p.Omitted, "session") + " more are not shown"
+		note := excerpt.Counted(p.Omitted, "session") + " more are not shown"
 		text(b, max(x, width-20-measure(note, fontSmall)), y, "mute small", note)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -16,7 +17,7 @@ func line(s string, limit int) string {
 	if !plain(s) {
 		s = flat(s, limit)
 	}
-	return clip(s, limit)
+	return excerpt.Cut(s, limit)
 }
 
 // flat returns the first characters of s on one line, a few more than limit.
@@ -58,23 +59,6 @@ func plain(s string) bool {
 	return s == "" || !space
 }
 
-// clip cuts s to limit characters, the last of which says that it was cut.
-func clip(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	n, cut := 0, len(s)
-	for i := range s {
-		if n == limit-1 {
-			cut = i
-		}
-		if n++; n > limit {
-			return strings.TrimRight(s[:cut], " ") + "…"
-		}
-	}
-	return s
-}
-
 // outcome matches how a call ended, behind what it did: ", exit 1" or ": rejected". What
 // else was seen of a command may follow. Kinds of failures that are one word are listed: a
 // person's word may stand behind a colon, too.
@@ -99,7 +83,9 @@ func Shorten(s string, width int, measure func(string) int, cut func(string, int
 }
 
 // short is Shorten in characters.
-func short(s string, limit int) string { return Shorten(s, limit, utf8.RuneCountInString, clip) }
+func short(s string, limit int) string {
+	return Shorten(s, limit, utf8.RuneCountInString, excerpt.Cut)
+}
 
 // secrets are the shapes of credentials in prompts and in the output of tools.
 var secrets = regexp.MustCompile(strings.Join([]string{
@@ -164,15 +150,15 @@ func seeded(s string) bool {
 	return n >= seed
 }
 
-// excerpt makes the text of a record out of text from anywhere. It masks a generous
+// maskedLine makes the text of a record out of text from anywhere. It masks a generous
 // part before it cuts, so that no half of a credential is left.
-func excerpt(s string, limit int) string {
+func maskedLine(s string, limit int) string {
 	return line(Mask(line(s, 4*limit)), limit)
 }
 
 // quote returns s between quotation marks, at most limit characters in all.
 func quote(s string, limit int) string {
-	return `"` + clip(strings.ReplaceAll(excerpt(s, limit), `"`, `'`), limit-2) + `"`
+	return `"` + excerpt.Cut(strings.ReplaceAll(maskedLine(s, limit), `"`, `'`), limit-2) + `"`
 }
 
 // Short returns an id of a session for people: all of one that a person chose, the

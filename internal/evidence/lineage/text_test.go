@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/rathcluster/rath/internal/core/excerpt"
 )
 
 // TestPlainLines: a text that is taken for a line as it stands is the line that
@@ -24,7 +26,7 @@ func TestPlainLines(t *testing.T) {
 		if plain(s) {
 			as++
 		}
-		if got, want := line(s, limit), clip(flat(s, limit), limit); got != want {
+		if got, want := line(s, limit), excerpt.Cut(flat(s, limit), limit); got != want {
 			t.Fatalf("%q in %d characters is %q, want %q", s, limit, got, want)
 		}
 	}

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -17,14 +18,14 @@ type Line struct {
 	Version session.Version `json:"version"`
 	Actor   string          `json:"actor"`
 	Text    string          `json:"text"`
-	Kind    Kind            `json:"kind"`
+	Kind    messages.Kind   `json:"kind"`
 	Failed  bool            `json:"failed,omitempty"`
 	Run     run.ID          `json:"run,omitempty"`
 	Step    run.Path        `json:"step,omitempty"`
 	Time    time.Time       `json:"time"`
 
 	commit uint64
-	joins  []Ref // parents of an adopted or merged line
+	joins  []messages.Ref // parents of an adopted or merged line
 }
 
 // timeline is what happened in one session.
@@ -85,7 +86,7 @@ func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeli
 			for _, p := range o.Parents {
 				if j, ok := index[p.Session]; ok && j < i {
 					out[j].kids = append(out[j].kids, i)
-					c.fork = p.commit(g.sessions[out[j].info.Key])
+					c.fork = commitOfRef(p, g.sessions[out[j].info.Key])
 					if o := fanned[c.info.Key.ID]; o.in == j {
 						c.fork = max(c.fork, o.commit)
 					}
@@ -94,30 +95,30 @@ func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeli
 			}
 			for _, p := range o.Parents {
 				if j, ok := index[p.Session]; ok {
-					out[j].until = append(out[j].until, p.commit(g.sessions[out[j].info.Key]))
+					out[j].until = append(out[j].until, commitOfRef(p, g.sessions[out[j].info.Key]))
 				}
 			}
 		}
 		agents, shown := map[stepID]string{}, coverage{called: map[stepID]bool{}, answered: map[stepID]bool{}, woken: map[run.ID]bool{}}
 		for _, r := range t.records {
 			switch r.Kind {
-			case Model:
+			case messages.KindModel:
 				agents[stepID{r.Run, r.Step}] = r.Agent
-			case Tool:
+			case messages.KindTool:
 				shown.called[stepID{r.Run, r.Step.Parent()}] = true
-			case Answered:
+			case messages.KindAnswered:
 				shown.answered[stepID{r.Run, r.Step}] = true
 			}
 		}
 		for n, r := range t.records {
-			if r.Kind == Tool && r.Agent == "" { // its row may come later
+			if r.Kind == messages.KindTool && r.Agent == "" { // its row may come later
 				r = t.record(n)
 				r.Agent = agents[stepID{r.Run, r.Step.Parent()}]
 				if rest, ok := strings.CutPrefix(r.Summary, t.records[n].Actor()+" "); ok && r.Agent != "" {
 					r.Summary = r.Agent + " " + rest
 				}
 			}
-			if r.Kind == FannedOut {
+			if r.Kind == messages.KindFannedOut {
 				for _, b := range r.Branches {
 					fanned[b.Session] = opened{i, r.Commit}
 				}
@@ -125,7 +126,7 @@ func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeli
 			c.commits, c.version = append(c.commits, r.Commit), append(c.version, t.versions[n])
 			if worth := shown.worth(r); worth || all {
 				l := lineOf(r, t.versions[n], name)
-				if worth && r.Kind == Claimed {
+				if worth && r.Kind == messages.KindClaimed {
 					l.Text = Resumes(r)
 				}
 				c.lines = append(c.lines, l)
@@ -144,7 +145,7 @@ func title(s Session, name func(session.ID) string) string {
 		text = "beginning is missing"
 	}
 	if s.Name != "" {
-		text = strings.TrimPrefix(text+" ("+clip(s.Name, 30)+")", " ")
+		text = strings.TrimPrefix(text+" ("+excerpt.Cut(s.Name, 30)+")", " ")
 	}
 	return text
 }
@@ -159,33 +160,33 @@ type coverage struct {
 // worth reports whether a record has a line in the timeline that people read first:
 // what agents and tools did, and what stopped or changed a run. A step whose tool
 // calls have lines needs none of its own. The records come in their order.
-func (t coverage) worth(r *Record) bool {
+func (t coverage) worth(r *messages.Record) bool {
 	if r.Wake > 0 {
 		t.woken[r.Run] = true
 	}
 	switch r.Kind {
-	case Model:
+	case messages.KindModel:
 		return r.Calls == 0 || r.Failed() || !t.called[stepID{r.Run, r.Step}]
-	case Awaited:
+	case messages.KindAwaited:
 		return !t.answered[stepID{r.Run, r.Step}]
-	case Tool, Recalled, Remembered, Compressed, Selected, FannedOut, Gathered, Adopted, Merged, Late, Review, Resolved, Cancel,
-		Warning, Answered, Message, Quarantined, Readmitted, Rebudgeted, Ended:
+	case messages.KindTool, messages.KindRecalled, messages.KindRemembered, messages.KindCompressed, messages.KindSelected, messages.KindFannedOut, messages.KindGathered, messages.KindAdopted, messages.KindMerged, messages.KindLate, messages.KindReview, messages.KindResolved, messages.KindCancel,
+		messages.KindWarning, messages.KindAnswered, messages.KindMessage, messages.KindQuarantined, messages.KindReadmitted, messages.KindRebudgeted, messages.KindEnded:
 		return true
-	case Waiting: // the branches that it waits for have lines of their own
-		return !slices.ContainsFunc(r.Waits, func(w Wait) bool { return w.Kind == run.WaitBranches })
-	case Disposed:
-		return len(r.news()) > 0
-	case Did: // but not what a call or a join does on its way
-		return r.Failed() || !t.called[stepID{r.Run, r.Step}] && !r.flushes()
-	case Placed:
+	case messages.KindWaiting: // the branches that it waits for have lines of their own
+		return !slices.ContainsFunc(r.Waits, func(w messages.Wait) bool { return w.Kind == run.WaitBranches })
+	case messages.KindDisposed:
+		return len(newsOf(r)) > 0
+	case messages.KindDid: // but not what a call or a join does on its way
+		return r.Failed() || !t.called[stepID{r.Run, r.Step}] && !flushes(r)
+	case messages.KindPlaced:
 		return r.Failed()
-	case Chunk:
+	case messages.KindChunk:
 		return r.Role == string(session.User) || r.Run == "" && r.Role != string(session.System)
-	case Claimed:
+	case messages.KindClaimed:
 		woken := t.woken[r.Run]
 		t.woken[r.Run] = false
 		return r.Home == "" && r.Attempt > 1 && !woken
-	case Released:
+	case messages.KindReleased:
 		return r.State != ""
 	}
 	return false
@@ -193,38 +194,38 @@ func (t coverage) worth(r *Record) bool {
 
 // Resumes says of a claim that nothing woke the run before it: its execution had ended
 // by itself, or with its node.
-func Resumes(r *Record) string { return fmt.Sprintf("resumes, attempt %d", r.Attempt) }
+func Resumes(r *messages.Record) string { return fmt.Sprintf("resumes, attempt %d", r.Attempt) }
 
 // flushes reports whether the record is of a step that only records edits that were
 // pending when another step began.
-func (r *Record) flushes() bool {
-	return r.Kind == Did && strings.HasSuffix(string(r.Step), ".commit")
+func flushes(r *messages.Record) bool {
+	return r.Kind == messages.KindDid && strings.HasSuffix(string(r.Step), ".commit")
 }
 
-// news returns the ends of branches that no other line of the parent shows: a join
+// newsOf returns the ends of branches that no other line of the parent shows: a join
 // shows what it took, a gather what it cancelled.
-func (r *Record) news() []journal.BranchOutcome {
-	return slices.DeleteFunc(slices.Clone(r.Ends), func(e journal.BranchOutcome) bool {
+func newsOf(r *messages.Record) []run.BranchOutcome {
+	return slices.DeleteFunc(slices.Clone(r.Ends), func(e run.BranchOutcome) bool {
 		return e.State != session.ClosedRejected && e.State != session.ClosedFailed
 	})
 }
 
-func lineOf(r *Record, v session.Version, name func(session.ID) string) Line {
+func lineOf(r *messages.Record, v session.Version, name func(session.ID) string) Line {
 	l := Line{
 		Version: v, Actor: r.Actor(), Text: r.Action(), Kind: r.Kind, Failed: r.Failed(), Run: r.Run, Step: r.Step, Time: r.When(),
 		commit: r.Commit,
 	}
 	switch r.Kind {
-	case Adopted, Merged:
+	case messages.KindAdopted, messages.KindMerged:
 		if len(r.Parents) == 0 {
 			return l
 		}
-		l.joins = slices.DeleteFunc(slices.Clone(r.Parents), func(p Ref) bool { return p.Session == r.Session })
+		l.joins = slices.DeleteFunc(slices.Clone(r.Parents), func(p messages.Ref) bool { return p.Session == r.Session })
 		l.Actor, l.Text = "workflow", joins(r.Kind, l.joins, name)
 		if r.Reason != "" {
 			l.Text += " " + quote(r.Reason, 80)
 		}
-	case Closed:
+	case messages.KindClosed:
 		l.Actor, l.Text = strings.ToUpper(line(r.State, 20)), ""
 		if r.By != "" {
 			l.Text = "by " + name(session.ID(r.By))
@@ -232,18 +233,18 @@ func lineOf(r *Record, v session.Version, name func(session.ID) string) Line {
 		if r.Reason != "" {
 			l.Text += " " + quote(r.Reason, 80)
 		}
-	case Disposed:
-		ends := r.news()
+	case messages.KindDisposed:
+		ends := newsOf(r)
 		if len(ends) == 0 { // it has a line among all records only
 			ends = r.Ends
 		}
 		l.Text = dispositions(ends, name)
-	case Reported:
+	case messages.KindReported:
 		if len(r.Ends) > 0 {
 			e := r.Ends[0]
 			l.Text = strings.Replace(l.Text, Short(e.Session), name(e.Session), 1)
 		}
-	case Rejected:
+	case messages.KindRejected:
 		if len(r.Branches) > 0 {
 			l.Actor, l.Text = "workflow", disposition(r.State, name(r.Branches[0].Session), r.Reason)
 		}
@@ -272,7 +273,7 @@ func (c *timeline) verdict(name func(session.ID) string) (word, text string) {
 
 // saysEnd reports whether a line says how the session ended.
 func (c *timeline) saysEnd() bool {
-	return slices.ContainsFunc(c.lines, func(l Line) bool { return l.Kind == Closed })
+	return slices.ContainsFunc(c.lines, func(l Line) bool { return l.Kind == messages.KindClosed })
 }
 
 // before reports whether a line of the parent comes before the lines of a session

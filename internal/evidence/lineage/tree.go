@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -62,7 +63,7 @@ func (g *Graph) Tree(root session.Key, o *TreeOptions) (string, error) {
 	}
 	w.write()
 	if left > 0 {
-		fmt.Fprintf(&w.b, "... %s more\n", Counted(left, "session"))
+		fmt.Fprintf(&w.b, "... %s more\n", excerpt.Counted(left, "session"))
 	}
 	return w.b.String(), nil
 }
@@ -167,7 +168,7 @@ func (w *treeWriter) put(indent int, v session.Version, actor, text string) {
 }
 
 func (w *treeWriter) cells(v session.Version, actor, text string) string {
-	actor = clip(actor, 24)
+	actor = excerpt.Cut(actor, 24)
 	pad := strings.Repeat(" ", max(actorWidth-utf8.RuneCountInString(actor), 0))
 	return fmt.Sprintf("%*d %s%s %s", w.digits, v, actor, pad, text)
 }
@@ -179,7 +180,7 @@ const minText = 12
 func (w *treeWriter) row(text, right string) {
 	room := w.width
 	if right != "" {
-		right = clip(right, w.width-minText-2) // an id that a person chose may be longer than the line
+		right = excerpt.Cut(right, w.width-minText-2) // an id that a person chose may be longer than the line
 		room -= utf8.RuneCountInString(right) + 2
 	}
 	text = strings.TrimRight(short(text, room), " ")

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -207,9 +208,9 @@ func (w *world) entries() []commitlog.Entry {
 	return out
 }
 
-func (w *world) records() []lineage.Record {
+func (w *world) records() []messages.Record {
 	w.t.Helper()
-	var out []lineage.Record
+	var out []messages.Record
 	for _, e := range w.entries() {
 		rs, err := lineage.Derive(e)
 		w.must(err)

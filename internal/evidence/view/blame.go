@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -24,12 +25,12 @@ var (
 )
 
 // BlamedLine is a line of a file with the change of the files that made it.
-type BlamedLine = manifest.Traced[*lineage.Record]
+type BlamedLine = manifest.Traced[*messages.Record]
 
 // Blame returns the lines of a file as a chain of head changes, oldest first,
 // left it, each with the change that brought it. A line that a merge of files took of a
 // branch is the branch's, as far as the graph holds it.
-func Blame(ctx context.Context, blobs blob.Store, g *lineage.Graph, changes []lineage.Record, path string) ([]BlamedLine, error) {
+func Blame(ctx context.Context, blobs blob.Store, g *lineage.Graph, changes []messages.Record, path string) ([]BlamedLine, error) {
 	b := blamer{blobs, g}
 	lines, err := b.blame(ctx, changes, path, 0)
 	for i := range lines {
@@ -50,7 +51,7 @@ const (
 	mergedDepth   = 8
 )
 
-func (b *blamer) blame(ctx context.Context, changes []lineage.Record, path string, depth int) ([]BlamedLine, error) {
+func (b *blamer) blame(ctx context.Context, changes []messages.Record, path string, depth int) ([]BlamedLine, error) {
 	var lines []BlamedLine
 	var head blob.Digest
 	var at manifest.Entry
@@ -97,12 +98,12 @@ func (b *blamer) text(ctx context.Context, head blob.Digest, path string, before
 
 // ofBranches gives lines that a merge brought to the changes that brought them to its
 // branches, and so those that a call brought to its workflow's. One that no branch has, such as one that a conflict made, stays the merge's.
-func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, path string, merge *lineage.Record, depth int) error {
-	var from []lineage.Ref
+func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, path string, merge *messages.Record, depth int) error {
+	var from []messages.Ref
 	switch merge.Kind {
-	case lineage.Merged:
+	case messages.KindMerged:
 		from = merge.Parents
-	case lineage.Tool:
+	case messages.KindTool:
 		from = merge.Branches
 	}
 	if depth >= mergedDepth {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/messages"
 )
 
 // FileChange is how a step changed a file.
@@ -16,12 +16,12 @@ type FileChange struct {
 	Added   int                 `json:"added"`
 	Removed int                 `json:"removed"`
 
-	By *lineage.Record `json:"-"`
+	By *messages.Record `json:"-"`
 }
 
 // FileChanges returns what changes of heads did to each file, in their order.
 // The files of a head that is not stored any more are an error.
-func FileChanges(ctx context.Context, blobs blob.Store, changes []lineage.Record) ([]FileChange, error) {
+func FileChanges(ctx context.Context, blobs blob.Store, changes []messages.Record) ([]FileChange, error) {
 	var out []FileChange
 	for i := range changes {
 		c := &changes[i]
@@ -53,7 +53,7 @@ func FileChanges(ctx context.Context, blobs blob.Store, changes []lineage.Record
 }
 
 // HoldsFile reports whether a file was ever there on the way of heads.
-func HoldsFile(ctx context.Context, blobs blob.Store, changes []lineage.Record, path string) bool {
+func HoldsFile(ctx context.Context, blobs blob.Store, changes []messages.Record, path string) bool {
 	for _, c := range changes {
 		head, err := blob.ParseDigest(c.Head)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -41,7 +42,7 @@ type ImpactStep struct {
 	Version session.Version `json:"version"`
 	Run     run.ID          `json:"run,omitempty"`
 	Step    run.Path        `json:"step,omitempty"`
-	Kind    lineage.Kind    `json:"kind"`
+	Kind    messages.Kind   `json:"kind"`
 	Name    string          `json:"name,omitempty"`
 	Did     string          `json:"did"`
 	Time    time.Time       `json:"time"`
@@ -71,7 +72,7 @@ func ImpactOf(i lineage.Impact) *Impact {
 	return out
 }
 
-func stepsOf(in []lineage.Record) []ImpactStep {
+func stepsOf(in []messages.Record) []ImpactStep {
 	out := make([]ImpactStep, len(in))
 	for i := range in {
 		r := &in[i]
@@ -81,7 +82,7 @@ func stepsOf(in []lineage.Record) []ImpactStep {
 }
 
 // NameFiles names the files that changed, where their contents can be read.
-func (o *Impact) NameFiles(ctx context.Context, blobs blob.Store, changes []lineage.Record) error {
+func (o *Impact) NameFiles(ctx context.Context, blobs blob.Store, changes []messages.Record) error {
 	all, err := FileChanges(ctx, blobs, changes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil // the heads stand for what is not stored any more

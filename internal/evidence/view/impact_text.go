@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -35,9 +36,9 @@ func WriteImpact(w *term.Writer, text string, o *Impact, all bool) {
 		if s.Via != "" {
 			how = string(s.Via) + " from " + lineage.Short(s.Parent)
 			switch s.Via {
-			case lineage.Adopted, lineage.Merged:
+			case messages.KindAdopted, messages.KindMerged:
 				how = string(s.Via) + " " + lineage.Short(s.Parent)
-			case lineage.Tool:
+			case messages.KindTool:
 				how = "called " + lineage.Short(s.Parent)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -40,7 +41,7 @@ func (c Calls) Add(id run.ID, step run.Path, calls []session.ToolCall) {
 func (o *Impact) Use(i lineage.Impact, calls Calls) {
 	for n := range i.Steps {
 		r := &i.Steps[n]
-		if r.Kind != lineage.Tool || r.Run == o.Run && r.Step.Within(o.Step) {
+		if r.Kind != messages.KindTool || r.Run == o.Run && r.Step.Within(o.Step) {
 			continue
 		}
 		used := false
@@ -60,7 +61,7 @@ func (o *Impact) Use(i lineage.Impact, calls Calls) {
 
 // useOf says how a call used a file: as its change of the files tells, else by its
 // arguments.
-func (o *Impact) useOf(path string, r *lineage.Record, args string) string {
+func (o *Impact) useOf(path string, r *messages.Record, args string) string {
 	for i := range o.changes {
 		if c := &o.changes[i]; c.Path == path && c.By.Run == r.Run && c.By.Step == r.Step {
 			return UseChanged

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -16,19 +17,19 @@ import (
 // TestUses: a later call used a file if it changed it, has it as an argument, or names it
 // in its command as a whole path. Of other commands it is not known.
 func TestUses(t *testing.T) {
-	made := lineage.Record{Run: "r1", Step: "2.0", Kind: lineage.Tool, Tool: tool.WriteWorkspaceFile}
+	made := messages.Record{Run: "r1", Step: "2.0", Kind: messages.KindTool, Tool: tool.WriteWorkspaceFile}
 	o := &Impact{Run: "r1", Step: "2.0"}
 	o.changes = []FileChange{{Path: "src/a.go", By: &made}}
 	o.Changed = filesOf(o.changes, func(*FileChange) bool { return true })
 	i := lineage.Impact{Record: made}
 	calls := Calls{}
 	n := 3
-	call := func(name string, args any) *lineage.Record {
+	call := func(name string, args any) *messages.Record {
 		data := must.Get(json.Marshal(args))(t)
 		step := run.Path(fmt.Sprint(n))
 		n++
 		calls.Add("r1", step, []session.ToolCall{{Name: "other", Args: "{}"}, {Name: name, Args: string(data)}})
-		i.Steps = append(i.Steps, lineage.Record{Run: "r1", Step: step.Index(1), Kind: lineage.Tool, Tool: name})
+		i.Steps = append(i.Steps, messages.Record{Run: "r1", Step: step.Index(1), Kind: messages.KindTool, Tool: name})
 		return &i.Steps[len(i.Steps)-1]
 	}
 	call(tool.ReadWorkspaceFile, map[string]any{"path": "src/a.go"})                     // 3.1
@@ -38,8 +39,8 @@ func TestUses(t *testing.T) {
 	call("review", map[string]any{"files": []any{"b", map[string]any{"p": "src/a.go"}}}) // 7.1
 	again := call(tool.WriteWorkspaceFile, map[string]any{"path": "src/a.go"})           // 8.1
 	call(tool.ListWorkspaceFiles, map[string]any{"path": "src"})                         // 9.1
-	o.changes = append(o.changes, FileChange{Path: "src/a.go", By: &lineage.Record{Run: again.Run, Step: again.Step}})
-	i.Steps = append(i.Steps, lineage.Record{Run: "r1", Step: "10", Kind: lineage.Model}, lineage.Record{Run: "r2", Step: "3.1", Kind: lineage.Tool, Tool: tool.ReadWorkspaceFile})
+	o.changes = append(o.changes, FileChange{Path: "src/a.go", By: &messages.Record{Run: again.Run, Step: again.Step}})
+	i.Steps = append(i.Steps, messages.Record{Run: "r1", Step: "10", Kind: messages.KindModel}, messages.Record{Run: "r2", Step: "3.1", Kind: messages.KindTool, Tool: tool.ReadWorkspaceFile})
 	o.Use(i, calls)
 	var got []string
 	for _, u := range o.Uses {

@@ -80,7 +80,7 @@ func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) 
 		}
 	}
 	for _, rec := range g.Records(r.Home) {
-		if rec.Run == r.ID && (rec.Kind == lineage.Submitted || rec.Kind == lineage.Queued) {
+		if rec.Run == r.ID && (rec.Kind == messages.KindSubmitted || rec.Kind == messages.KindQueued) {
 			out.Did, out.Version, out.Commit, out.Hash = rec.Summary, rec.Version, rec.Commit, rec.Hash
 		}
 	}
@@ -117,7 +117,7 @@ func ReasonOfSession(g *lineage.Graph, k session.Key) (Reason, error) {
 	} else if m, err := g.Step(k.Tenant, o.Run, o.Step); err == nil {
 		r.Attempt, r.Agent = m.Attempt, m.Agent
 	}
-	if o.Kind == lineage.Imported {
+	if o.Kind == messages.KindImported {
 		r.Actor = "the command that imported it"
 	}
 	return r, nil
@@ -131,7 +131,7 @@ func ReasonOfMaker(m *lineage.Maker) Reason {
 }
 
 // record takes over what a record tells.
-func (r *Reason) record(rec *lineage.Record) {
+func (r *Reason) record(rec *messages.Record) {
 	r.Agent, r.Tool, r.Call, r.Did, r.Session, r.Version, r.Commit, r.Hash = rec.Agent, rec.Tool, rec.Call, rec.Summary, rec.Session, rec.Version, rec.Commit, rec.Hash
 	r.Code, r.Finish, r.Word = rec.Code, rec.Finish, rec.Word
 	r.Run, r.Step, r.Attempt, r.Model, r.Before, r.After, r.Time = rec.Run, rec.Step, rec.Attempt, rec.Model, rec.HeadFrom, rec.Head, rec.When()
@@ -155,9 +155,9 @@ func (r *Reason) Quote(v *messages.Session) {
 }
 
 // ChangedBy completes the answer with the change of the files that made it.
-func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *lineage.Record) {
+func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *messages.Record) {
 	r.record(c)
-	if c.Kind == lineage.Placed || c.Kind == lineage.Did && c.HeadFrom == "" {
+	if c.Kind == messages.KindPlaced || c.Kind == messages.KindDid && c.HeadFrom == "" {
 		r.Did, r.Agent, r.Tool = "was there when the session got its files", "", ""
 		r.Actor = "the directory that was copied"
 	} else if m, err := g.Step(t, c.Run, c.Step); err == nil {
@@ -171,9 +171,9 @@ func (r *Reason) Complete(g *lineage.Graph, t session.Tenant) error {
 	key := session.Key{Tenant: t, ID: r.Session}
 	for _, rec := range g.Records(key) {
 		switch rec.Kind {
-		case lineage.Archived:
+		case messages.KindArchived:
 			r.Archived = &Archived{rec.Name, rec.When()}
-		case lineage.Restored:
+		case messages.KindRestored:
 			r.Archived = nil
 		}
 	}

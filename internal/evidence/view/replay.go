@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/wire"
 )
@@ -62,7 +62,7 @@ func WriteReplay(w *term.Writer, r *wire.Replay, verify bool) (verdict string) {
 	case cut:
 		word, what, rest = "matches as far as it went", "recorded step", "; there it was cut off"
 	}
-	return fmt.Sprintf("%s: %s of %s in %s%s", word, lineage.Thousands(int64(matched)), Counted(int64(steps), what), Counted(int64(len(r.Runs)), "run"), rest)
+	return fmt.Sprintf("%s: %s of %s in %s%s", word, excerpt.Thousands(int64(matched)), Counted(int64(steps), what), Counted(int64(len(r.Runs)), "run"), rest)
 }
 
 // replayTitle tells which run it is, and what code it met.

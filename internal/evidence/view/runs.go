@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/wire"
@@ -51,7 +52,7 @@ func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, 
 	for i := range runs {
 		r := &runs[i]
 		rows[i] = []string{
-			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), NodeOf(r, names), fmt.Sprint(r.Steps), lineage.Thousands(r.Usage.Tokens()),
+			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), NodeOf(r, names), fmt.Sprint(r.Steps), excerpt.Thousands(r.Usage.Tokens()),
 			Age(now, time.UnixMilli(r.Submitted)),
 		}
 		notes[i] = noteNow(r, live[r.Run], shortID)

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -53,7 +55,7 @@ type Step struct {
 	Session session.ID    `json:"session"`
 	Run     run.ID        `json:"run"`
 	Step    run.Path      `json:"step"`
-	Kind    lineage.Kind  `json:"kind"`
+	Kind    messages.Kind `json:"kind"`
 	Agent   string        `json:"agent,omitempty"`
 	Model   string        `json:"model,omitempty"`
 	Tool    string        `json:"tool,omitempty"`
@@ -66,7 +68,7 @@ type Step struct {
 }
 
 // Choose numbers the steps of a run and returns those that the query chooses.
-func (q *StepQuery) Choose(all []lineage.Record) []Step {
+func (q *StepQuery) Choose(all []messages.Record) []Step {
 	out := []Step{}
 	for i := range all {
 		if s, ok := q.Takes(i+1, &all[i]); ok {
@@ -81,7 +83,7 @@ func (q *StepQuery) Choose(all []lineage.Record) []Step {
 
 // Takes returns the step of a number, and whether the query chooses it, wherever it
 // stands among the last ones.
-func (q *StepQuery) Takes(n int, r *lineage.Record) (Step, bool) {
+func (q *StepQuery) Takes(n int, r *messages.Record) (Step, bool) {
 	if n < q.From || q.To > 0 && n > q.To || q.Agent != "" && r.Agent != q.Agent || q.Tool != "" && r.Tool != q.Tool || q.Errors && !r.Failed() {
 		return Step{}, false
 	}
@@ -90,7 +92,7 @@ func (q *StepQuery) Takes(n int, r *lineage.Record) (Step, bool) {
 		Failed: r.Failed(), Code: r.Code, Elapsed: r.Elapsed, Time: r.When(),
 	}
 	switch r.Kind {
-	case lineage.Gathered, lineage.Adopted, lineage.Merged: // the sum of what branches used
+	case messages.KindGathered, messages.KindAdopted, messages.KindMerged: // the sum of what branches used
 	default:
 		s.Usage = r.Usage
 	}
@@ -123,7 +125,7 @@ func WriteSteps(w *term.Writer, steps []Step, name func(session.ID) string) {
 			took = Took(time.Duration(s.Elapsed) * time.Millisecond)
 		}
 		if n := s.Usage.Tokens(); n > 0 {
-			tokens = lineage.Thousands(n)
+			tokens = excerpt.Thousands(n)
 		}
 		rows[i] = []string{fmt.Sprint(s.N), term.Line(name(s.Session), 12), term.Line(string(s.Step), 14), term.Line(cmp.Or(s.Agent, "workflow"), 14), took, tokens}
 		for c, text := range rows[i] {
@@ -206,7 +208,7 @@ func WriteSpending(w *term.Writer, s *Spending) {
 		if n == 0 {
 			return ""
 		}
-		return lineage.Thousands(n)
+		return excerpt.Thousands(n)
 	}
 	headers := []string{"AGENT", "MODEL OR TOOL", "CALLS", "FAILED", "TIME", "IN", "OUT", ""}
 	for i := range s.Calls {
@@ -216,7 +218,7 @@ func WriteSpending(w *term.Writer, s *Spending) {
 			price, headers[7] = fmt.Sprintf("%d.%06d", c.Usage.MicroUSD/1_000_000, c.Usage.MicroUSD%1_000_000), "USD"
 		}
 		rows[i] = []string{
-			term.Line(cmp.Or(c.Agent, "workflow"), 14), term.Line(c.On(), 20), lineage.Thousands(c.Calls), number(c.Failed),
+			term.Line(cmp.Or(c.Agent, "workflow"), 14), term.Line(c.On(), 20), excerpt.Thousands(c.Calls), number(c.Failed),
 			Took(c.Elapsed), number(c.Usage.Input), number(c.Usage.Output), price,
 		}
 	}

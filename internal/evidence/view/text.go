@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/llm"
@@ -60,7 +61,7 @@ func Took(d time.Duration) string {
 }
 
 // Counted returns "1 step", "2 steps".
-func Counted(n int64, noun string) string { return lineage.Counted(n, noun) }
+func Counted(n int64, noun string) string { return excerpt.Counted(n, noun) }
 
 // Names writes names with commas.
 func Names(names []string) string {

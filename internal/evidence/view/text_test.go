@@ -38,10 +38,10 @@ func same(t *testing.T, what, got, want string) {
 // TestWhyARunFailed: why of a run that failed says first why it did.
 func TestWhyARunFailed(t *testing.T) {
 	g := lineage.NewGraph()
-	at := lineage.Record{Schema: lineage.Schema, Tenant: "default", Root: "s1", Session: "s1", Hash: "00", Run: "r1", Time: 1_800_000_000_000, Workflow: "review"}
+	at := messages.Record{Schema: lineage.Schema, Tenant: "default", Root: "s1", Session: "s1", Hash: "00", Run: "r1", Time: 1_800_000_000_000, Workflow: "review"}
 	task, end := at, at
-	task.Commit, task.Kind, task.Summary = 1, lineage.Submitted, "run r1 of review submitted"
-	end.Commit, end.Kind, end.State, end.Code, end.Reason = 2, lineage.Ended, string(run.Failed), run.CodeError, "review: no draft was accepted in 3"
+	task.Commit, task.Kind, task.Summary = 1, messages.KindSubmitted, "run r1 of review submitted"
+	end.Commit, end.Kind, end.State, end.Code, end.Reason = 2, messages.KindEnded, string(run.Failed), run.CodeError, "review: no draft was accepted in 3"
 	end.Summary = "run failed: review: no draft was accepted in 3"
 	if n := g.Add(task, end); n != 2 {
 		t.Fatalf("the graph took %d records", n)
@@ -135,12 +135,12 @@ func TestWriteImpact(t *testing.T) {
 	for i := range 25 {
 		o.Changed = append(o.Changed, ImpactFile{Path: fmt.Sprintf("f%02d", i), Added: 1})
 		o.Uses = append(o.Uses, ImpactUse{ImpactStep: ImpactStep{Step: run.Path(fmt.Sprint(i + 1)), Did: "reads it"}, How: "read", Path: "f00"})
-		o.Sessions = append(o.Sessions, lineage.Reach{Session: "other", Via: lineage.Tool, Parent: "first", Name: "helper", State: "open"})
+		o.Sessions = append(o.Sessions, lineage.Reach{Session: "other", Via: messages.KindTool, Parent: "first", Name: "helper", State: "open"})
 		o.Written = append(o.Written, ImpactStep{Step: "3.0", Did: "remembers"})
 		o.Recalls = append(o.Recalls, ImpactStep{Name: "team", Step: "4", Session: "later", Did: "recalls"})
 		o.Steps = append(o.Steps, ImpactStep{Session: "first", Version: 7, Step: "5", Did: "goes on"})
 	}
-	o.Sessions[0] = lineage.Reach{Session: "other", Via: lineage.Merged, Parent: "first", State: "open"}
+	o.Sessions[0] = lineage.Reach{Session: "other", Via: messages.KindMerged, Parent: "first", State: "open"}
 	o.Files = []ImpactFile{{Path: "f00", Added: 2, Removed: 1, Steps: []run.Path{"1", "2", "3", "4", "5"}}, {Before: "0123456789abcdef", After: "fedcba9876543210", Steps: []run.Path{"6"}}}
 	part, all := written(func(w *term.Writer) { WriteImpact(w, "first:5", o, false) }), written(func(w *term.Writer) { WriteImpact(w, "first:5", o, true) })
 	for _, want := range []string{

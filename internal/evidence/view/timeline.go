@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -32,7 +33,7 @@ type Timeline struct {
 	woken   map[run.ID]bool     // by what has come, so that the next claim is no news
 	folded  map[session.ID]bool // of which only what goes wrong or asks has a line
 	empty   bool                // a search that found nothing had a line
-	held    []lineage.Record
+	held    []messages.Record
 	turn    *turn
 	at      session.ID // of the last line
 }
@@ -68,7 +69,7 @@ func NewTimeline(emit func(Line)) *Timeline {
 }
 
 // Add takes the next record. Records of one session come in order.
-func (t *Timeline) Add(ctx context.Context, r lineage.Record) {
+func (t *Timeline) Add(ctx context.Context, r messages.Record) {
 	t.Labels.Add(&r)
 	t.held = append(t.held, r)
 	for t.step(ctx) {
@@ -92,9 +93,9 @@ func (t *Timeline) step(ctx context.Context) bool {
 }
 
 // ready reports whether all that a record refers to has come.
-func (t *Timeline) ready(r *lineage.Record) bool {
+func (t *Timeline) ready(r *messages.Record) bool {
 	refs := r.Parents
-	if r.Kind == lineage.Rejected {
+	if r.Kind == messages.KindRejected {
 		refs = r.Branches
 	}
 	for _, p := range refs {
@@ -126,7 +127,7 @@ func (t *Timeline) Finish(ctx context.Context) {
 }
 
 // advance counts versions, which records give relative to their commit.
-func (th *thread) advance(r *lineage.Record) {
+func (th *thread) advance(r *messages.Record) {
 	if r.Commit != th.commit {
 		th.before, th.commit = th.version, r.Commit
 	}
@@ -138,7 +139,7 @@ func (th *thread) advance(r *lineage.Record) {
 	}
 }
 
-func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
+func (t *Timeline) record(ctx context.Context, r *messages.Record) {
 	th := t.threads[r.Session]
 	if th == nil {
 		th = t.open(r)
@@ -148,7 +149,7 @@ func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
 		t.woken[r.Run] = true
 	}
 	switch r.Kind {
-	case lineage.Recalled:
+	case messages.KindRecalled:
 		text := r.Action()
 		if strings.Contains(text, " 0 ") {
 			if t.empty { // one line about it is enough
@@ -157,24 +158,24 @@ func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
 			t.empty = true
 		}
 		t.act(r, th, r.Agent, text, "")
-	case lineage.Model:
+	case messages.KindModel:
 		t.model(r, th)
-	case lineage.Tool:
+	case messages.KindTool:
 		t.tool(ctx, r, th)
-	case lineage.Chunk:
+	case messages.KindChunk:
 		t.chunk(r, th)
-	case lineage.Adopted, lineage.Merged:
+	case messages.KindAdopted, messages.KindMerged:
 		word := "ADOPTED"
-		if r.Kind == lineage.Merged {
+		if r.Kind == messages.KindMerged {
 			word = "MERGED"
 		}
-		from := slices.DeleteFunc(slices.Clone(r.Parents), func(p lineage.Ref) bool { return p.Session == r.Session || t.threads[p.Session] == nil })
+		from := slices.DeleteFunc(slices.Clone(r.Parents), func(p messages.Ref) bool { return p.Session == r.Session || t.threads[p.Session] == nil })
 		if len(from) == 1 {
 			t.verdict(from[0].Session, word+" into "+th.label, term.Green)
 		} else if len(from) > 1 {
 			t.joined(r, th, word, from)
 		}
-	case lineage.Rejected:
+	case messages.KindRejected:
 		for _, b := range r.Branches {
 			text := strings.ToUpper(r.State)
 			if r.Reason != "" {
@@ -186,38 +187,38 @@ func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
 			}
 			t.verdict(b.Session, text, style)
 		}
-	case lineage.FannedOut:
+	case messages.KindFannedOut:
 		t.alone(r, th, "")
 		t.fold(r, th)
-	case lineage.Remembered, lineage.Compressed, lineage.Selected, lineage.Gathered, lineage.Awaited, lineage.Resolved, lineage.Late:
+	case messages.KindRemembered, messages.KindCompressed, messages.KindSelected, messages.KindGathered, messages.KindAwaited, messages.KindResolved, messages.KindLate:
 		t.alone(r, th, "")
-	case lineage.Did:
+	case messages.KindDid:
 		// What a call or a join does on its way is in its line.
 		if r.Failed() || r.Name != "call" && !strings.HasSuffix(string(r.Step), ".commit") {
 			t.alone(r, th, "")
 		}
-	case lineage.Placed:
+	case messages.KindPlaced:
 		if r.Failed() {
 			t.alone(r, th, term.Red)
 		}
-	case lineage.Review, lineage.Cancel, lineage.Warning, lineage.Message:
+	case messages.KindReview, messages.KindCancel, messages.KindWarning, messages.KindMessage:
 		t.alone(r, th, term.Yellow)
-	case lineage.Waiting:
+	case messages.KindWaiting:
 		if r.Asks() != "" || len(r.Waits) > 0 && r.Waits[0].Kind == run.WaitTimer {
 			t.alone(r, th, term.Yellow)
 		}
-	case lineage.Claimed:
+	case messages.KindClaimed:
 		if r.Home == "" && r.Attempt > 1 && !t.woken[r.Run] {
 			again := *r
 			again.Summary = "run " + lineage.Resumes(r)
 			t.alone(&again, th, term.Yellow)
 		}
 		t.woken[r.Run] = t.woken[r.Run] && r.Home != ""
-	case lineage.Released:
+	case messages.KindReleased:
 		if r.State != "" {
 			t.alone(r, th, term.Yellow)
 		}
-	case lineage.Ended:
+	case messages.KindEnded:
 		if r.State != string(run.Succeeded) {
 			t.alone(r, th, term.Red)
 		} else {
@@ -227,7 +228,7 @@ func (t *Timeline) record(ctx context.Context, r *lineage.Record) {
 }
 
 // fold leaves out branches of a large fan-out, and says so.
-func (t *Timeline) fold(r *lineage.Record, th *thread) {
+func (t *Timeline) fold(r *messages.Record, th *thread) {
 	if t.All || len(r.Branches) <= foldFrom || t.folded[r.Session] {
 		return
 	}
@@ -241,7 +242,7 @@ func (t *Timeline) fold(r *lineage.Record, th *thread) {
 }
 
 // open begins the lines of a session.
-func (t *Timeline) open(r *lineage.Record) *thread {
+func (t *Timeline) open(r *messages.Record) *thread {
 	t.close()
 	th := &thread{label: t.Labels.Of(r.Session), version: r.Version, known: r.Commit == 1}
 	t.threads[r.Session] = th
@@ -261,27 +262,27 @@ func (t *Timeline) open(r *lineage.Record) *thread {
 		}
 		from = append(from, fmt.Sprintf("%s at %d", name, p.Version))
 	}
-	if r.Kind == lineage.Forked || r.Kind == lineage.Detached {
+	if r.Kind == messages.KindForked || r.Kind == messages.KindDetached {
 		th.version = r.Parents[0].Version
 	}
 	text := strings.Join(from, " and ")
 	switch r.Kind {
-	case lineage.Forked:
+	case messages.KindForked:
 		text = "fork of " + text
 		// A branch beside this one changed files: here they are as before.
 		if parent := r.Parents[0].Session; t.moved[parent] && th.head != "" {
 			text += ", files back to " + th.head[:min(6, len(th.head))]
 		}
-	case lineage.Detached:
+	case messages.KindDetached:
 		text = "detached from " + text
-	case lineage.Concatenated:
+	case messages.KindConcatenated:
 		text = "concatenates " + text
-	case lineage.Imported:
+	case messages.KindImported:
 		text = "import " + r.Name
 	default:
 		text = "summary of " + text
 	}
-	if r.Name != "" && r.Kind != lineage.Imported {
+	if r.Name != "" && r.Kind != messages.KindImported {
 		text += " (" + term.Line(r.Name, 30) + ")"
 	}
 	th.depth = max(th.depth, 1)

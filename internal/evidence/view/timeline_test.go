@@ -7,16 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // tree is a list of records of a tree below s1, one to a commit.
-type tree []lineage.Record
+type tree []messages.Record
 
-func (t *tree) add(id session.ID, r lineage.Record) {
+func (t *tree) add(id session.ID, r messages.Record) {
 	r.Session, r.Root, r.Tenant, r.Commit = id, "s1", "default", 1
 	for _, before := range *t {
 		if before.Session == id {
@@ -28,26 +28,26 @@ func (t *tree) add(id session.ID, r lineage.Record) {
 
 // of returns the records of one session.
 func (t tree) of(id session.ID) tree {
-	return slices.DeleteFunc(slices.Clone(t), func(r lineage.Record) bool { return r.Session != id })
+	return slices.DeleteFunc(slices.Clone(t), func(r messages.Record) bool { return r.Session != id })
 }
 
 // demoRecords are those of a trunk and one rejected branch.
 func demoRecords() tree {
 	var all tree
-	add := func(id session.ID, r lineage.Record) {
+	add := func(id session.ID, r messages.Record) {
 		r.Run = "r1"
 		all.add(id, r)
 	}
-	add("s1", lineage.Record{Kind: lineage.Opened})
-	add("s1", lineage.Record{Kind: lineage.Model, Agent: "planner", Step: "1", Rows: 1, Summary: `planner says "two steps"`})
-	add("s1", lineage.Record{Kind: lineage.Branched, Branches: []lineage.Ref{{Session: "s2"}}})
-	add("s2", lineage.Record{Kind: lineage.Forked, Parents: []lineage.Ref{{Session: "s1", Version: 1, Commit: 3}}})
-	add("s2", lineage.Record{Kind: lineage.Model, Agent: "coder", Step: "3", Rows: 1, Calls: 1, Summary: "coder calls write"})
-	add("s2", lineage.Record{Kind: lineage.Tool, Tool: "write", Step: "3.0", Rows: 1, Summary: "coder writes a.txt", Agent: "coder"})
-	add("s2", lineage.Record{Kind: lineage.Model, Agent: "coder", Step: "4", Rows: 1, Summary: `coder says "done"`})
-	add("s2", lineage.Record{Kind: lineage.Model, Agent: "verifier", Step: "5", Rows: 1, Summary: `verifier says "no"`})
-	add("s1", lineage.Record{Kind: lineage.Rejected, State: "rejected", Reason: "it breaks", Branches: []lineage.Ref{{Session: "s2", Commit: 5}}})
-	add("s1", lineage.Record{Kind: lineage.Ended, State: "succeeded"})
+	add("s1", messages.Record{Kind: messages.KindOpened})
+	add("s1", messages.Record{Kind: messages.KindModel, Agent: "planner", Step: "1", Rows: 1, Summary: `planner says "two steps"`})
+	add("s1", messages.Record{Kind: messages.KindBranched, Branches: []messages.Ref{{Session: "s2"}}})
+	add("s2", messages.Record{Kind: messages.KindForked, Parents: []messages.Ref{{Session: "s1", Version: 1, Commit: 3}}})
+	add("s2", messages.Record{Kind: messages.KindModel, Agent: "coder", Step: "3", Rows: 1, Calls: 1, Summary: "coder calls write"})
+	add("s2", messages.Record{Kind: messages.KindTool, Tool: "write", Step: "3.0", Rows: 1, Summary: "coder writes a.txt", Agent: "coder"})
+	add("s2", messages.Record{Kind: messages.KindModel, Agent: "coder", Step: "4", Rows: 1, Summary: `coder says "done"`})
+	add("s2", messages.Record{Kind: messages.KindModel, Agent: "verifier", Step: "5", Rows: 1, Summary: `verifier says "no"`})
+	add("s1", messages.Record{Kind: messages.KindRejected, State: "rejected", Reason: "it breaks", Branches: []messages.Ref{{Session: "s2", Commit: 5}}})
+	add("s1", messages.Record{Kind: messages.KindEnded, State: "succeeded"})
 	return all
 }
 
@@ -97,31 +97,31 @@ func TestTimelineOfHostileText(t *testing.T) {
 func TestTimelineOfManyBranches(t *testing.T) {
 	var all tree
 	add := all.add
-	add("s1", lineage.Record{Kind: lineage.Opened, Run: "r1"})
-	add("s1", lineage.Record{Kind: lineage.FannedOut, Run: "r1", Step: "1", Summary: "fans out into 3 branches: a, b, c"})
+	add("s1", messages.Record{Kind: messages.KindOpened, Run: "r1"})
+	add("s1", messages.Record{Kind: messages.KindFannedOut, Run: "r1", Step: "1", Summary: "fans out into 3 branches: a, b, c"})
 	for _, id := range []session.ID{"s2", "s3", "s4"} {
-		add(id, lineage.Record{Kind: lineage.Forked, Run: "r" + runOf(id), Parents: []lineage.Ref{{Session: "s1", Commit: 2}}})
+		add(id, messages.Record{Kind: messages.KindForked, Run: "r" + runOf(id), Parents: []messages.Ref{{Session: "s1", Commit: 2}}})
 	}
 	for _, id := range []session.ID{"s2", "s3", "s4"} {
-		add(id, lineage.Record{Kind: lineage.Model, Run: "r" + runOf(id), Agent: "coder", Step: "0", Rows: 1, Calls: 1})
+		add(id, messages.Record{Kind: messages.KindModel, Run: "r" + runOf(id), Agent: "coder", Step: "0", Rows: 1, Calls: 1})
 	}
 	for _, id := range []session.ID{"s3", "s2", "s4"} {
-		add(id, lineage.Record{Kind: lineage.Tool, Run: "r" + runOf(id), Tool: "write", Step: "0.0", Rows: 1, Summary: "coder writes a.txt", Agent: "coder"})
+		add(id, messages.Record{Kind: messages.KindTool, Run: "r" + runOf(id), Tool: "write", Step: "0.0", Rows: 1, Summary: "coder writes a.txt", Agent: "coder"})
 	}
 	for _, id := range []session.ID{"s2", "s3"} {
-		add(id, lineage.Record{Kind: lineage.Model, Run: "r" + runOf(id), Agent: "coder", Step: "1", Rows: 1, Summary: `coder says "done"`})
+		add(id, messages.Record{Kind: messages.KindModel, Run: "r" + runOf(id), Agent: "coder", Step: "1", Rows: 1, Summary: `coder says "done"`})
 	}
-	add("s4", lineage.Record{Kind: lineage.Claimed, Run: "r4", Attempt: 2, Summary: "run resumes, attempt 2"}) // its node died
-	add("s4", lineage.Record{Kind: lineage.Model, Run: "r4", Agent: "coder", Step: "1", Rows: 1, Summary: `coder says "done"`})
-	add("s1", lineage.Record{Kind: lineage.Reported, Run: "r1", Wake: 1, Summary: "branch s4 succeeded"})
-	add("s1", lineage.Record{Kind: lineage.Claimed, Run: "r1", Attempt: 2, Summary: "run resumes, attempt 2"})
-	add("s1", lineage.Record{Kind: lineage.Gathered, Run: "r1", Step: "1.gather", Summary: "3 of 3 branches joined"})
-	add("s1", lineage.Record{Kind: lineage.Merged, Run: "r1", Step: "2", Rows: 3, Parents: []lineage.Ref{{Session: "s2", Commit: 4}, {Session: "s3", Commit: 4}, {Session: "s4", Commit: 5}}})
-	add("s1", lineage.Record{Kind: lineage.Answered, Run: "r1", Wake: 2, Summary: "ann approves"})
-	add("s1", lineage.Record{Kind: lineage.Claimed, Run: "r1", Attempt: 3, Summary: "run resumes, attempt 3"})
-	add("s1", lineage.Record{Kind: lineage.Awaited, Run: "r1", Step: "3", Summary: "workflow approved by ann"})
-	add("s1", lineage.Record{Kind: lineage.Claimed, Run: "r1", Attempt: 4, Summary: "run resumes, attempt 4"}) // no wake: its node died
-	add("s1", lineage.Record{Kind: lineage.Ended, Run: "r1", State: "succeeded"})
+	add("s4", messages.Record{Kind: messages.KindClaimed, Run: "r4", Attempt: 2, Summary: "run resumes, attempt 2"}) // its node died
+	add("s4", messages.Record{Kind: messages.KindModel, Run: "r4", Agent: "coder", Step: "1", Rows: 1, Summary: `coder says "done"`})
+	add("s1", messages.Record{Kind: messages.KindReported, Run: "r1", Wake: 1, Summary: "branch s4 succeeded"})
+	add("s1", messages.Record{Kind: messages.KindClaimed, Run: "r1", Attempt: 2, Summary: "run resumes, attempt 2"})
+	add("s1", messages.Record{Kind: messages.KindGathered, Run: "r1", Step: "1.gather", Summary: "3 of 3 branches joined"})
+	add("s1", messages.Record{Kind: messages.KindMerged, Run: "r1", Step: "2", Rows: 3, Parents: []messages.Ref{{Session: "s2", Commit: 4}, {Session: "s3", Commit: 4}, {Session: "s4", Commit: 5}}})
+	add("s1", messages.Record{Kind: messages.KindAnswered, Run: "r1", Wake: 2, Summary: "ann approves"})
+	add("s1", messages.Record{Kind: messages.KindClaimed, Run: "r1", Attempt: 3, Summary: "run resumes, attempt 3"})
+	add("s1", messages.Record{Kind: messages.KindAwaited, Run: "r1", Step: "3", Summary: "workflow approved by ann"})
+	add("s1", messages.Record{Kind: messages.KindClaimed, Run: "r1", Attempt: 4, Summary: "run resumes, attempt 4"}) // no wake: its node died
+	add("s1", messages.Record{Kind: messages.KindEnded, Run: "r1", State: "succeeded"})
 	got := strings.Join(tellAll(t, all), "\n")
 	want := `s1    workflow    fans out into 3 branches: a, b, c
   s2  fork of s1 at 0
@@ -148,23 +148,23 @@ s1    workflow    3 of 3 branches joined
 func TestTimelineFoldsBranches(t *testing.T) {
 	var all tree
 	add := all.add
-	var branches []lineage.Ref
+	var branches []messages.Ref
 	for i := range 12 {
-		branches = append(branches, lineage.Ref{Session: session.ID(fmt.Sprint("s", i+2))})
+		branches = append(branches, messages.Ref{Session: session.ID(fmt.Sprint("s", i+2))})
 	}
-	add("s1", lineage.Record{Kind: lineage.Opened, Run: "r1"})
-	add("s1", lineage.Record{Kind: lineage.FannedOut, Run: "r1", Step: "1", Summary: "fans out into 12 branches", Branches: branches})
+	add("s1", messages.Record{Kind: messages.KindOpened, Run: "r1"})
+	add("s1", messages.Record{Kind: messages.KindFannedOut, Run: "r1", Step: "1", Summary: "fans out into 12 branches", Branches: branches})
 	for _, b := range branches {
-		add(b.Session, lineage.Record{Kind: lineage.Forked, Run: "r" + runOf(b.Session), Parents: []lineage.Ref{{Session: "s1", Commit: 2}}})
-		add(b.Session, lineage.Record{Kind: lineage.Model, Run: "r" + runOf(b.Session), Agent: "coder", Step: "0", Rows: 1, Summary: `coder says "done"`})
+		add(b.Session, messages.Record{Kind: messages.KindForked, Run: "r" + runOf(b.Session), Parents: []messages.Ref{{Session: "s1", Commit: 2}}})
+		add(b.Session, messages.Record{Kind: messages.KindModel, Run: "r" + runOf(b.Session), Agent: "coder", Step: "0", Rows: 1, Summary: `coder says "done"`})
 		state := "succeeded"
 		if b.Session == "s10" {
 			state = "failed"
 		}
-		add(b.Session, lineage.Record{Kind: lineage.Ended, Run: "r" + runOf(b.Session), State: state, Summary: "run " + state})
+		add(b.Session, messages.Record{Kind: messages.KindEnded, Run: "r" + runOf(b.Session), State: state, Summary: "run " + state})
 	}
-	add("s1", lineage.Record{Kind: lineage.Rejected, Run: "r1", Step: "2", Branches: []lineage.Ref{{Session: "s3", Commit: 3}, {Session: "s12", Commit: 3}}, State: "rejected"})
-	add("s1", lineage.Record{Kind: lineage.Ended, Run: "r1", State: "succeeded"})
+	add("s1", messages.Record{Kind: messages.KindRejected, Run: "r1", Step: "2", Branches: []messages.Ref{{Session: "s3", Commit: 3}, {Session: "s12", Commit: 3}}, State: "rejected"})
+	add("s1", messages.Record{Kind: messages.KindEnded, Run: "r1", State: "succeeded"})
 	got := strings.Join(tellAll(t, all), "\n")
 	want := `s1    workflow    fans out into 12 branches
   ...  of 6 more branches only what goes wrong or asks

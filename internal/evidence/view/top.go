@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -65,17 +65,17 @@ type TopStuck struct {
 type Counts struct{ Runs, Steps, Tokens, Errors int64 }
 
 // Add counts a record.
-func (c *Counts) Add(r *lineage.Record) {
+func (c *Counts) Add(r *messages.Record) {
 	switch r.Kind {
-	case lineage.Ended:
+	case messages.KindEnded:
 		c.Runs++
 		if st := run.State(r.State); st == run.Failed || st == run.TimedOut {
 			c.Errors++
 		}
-	case lineage.Model, lineage.Tool, lineage.Did, lineage.Branched, lineage.Recalled, lineage.Remembered, lineage.Compressed, lineage.Selected,
-		lineage.FannedOut, lineage.Gathered, lineage.Awaited:
+	case messages.KindModel, messages.KindTool, messages.KindDid, messages.KindBranched, messages.KindRecalled, messages.KindRemembered, messages.KindCompressed, messages.KindSelected,
+		messages.KindFannedOut, messages.KindGathered, messages.KindAwaited:
 		c.Steps++
-		if r.Kind == lineage.Model {
+		if r.Kind == messages.KindModel {
 			c.Tokens += r.Usage.Tokens()
 		}
 		if r.Code != "" || r.Failure {
@@ -275,7 +275,7 @@ func rate(x float64) string {
 	case x < 10:
 		return fmt.Sprintf("%.1f", x)
 	}
-	return lineage.Thousands(int64(x + 0.5))
+	return excerpt.Thousands(int64(x + 0.5))
 }
 
 // roomText says which streams do not take everything or, where all do, which is the

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -34,7 +33,7 @@ func TestStuckSaysWhatWhySays(t *testing.T) {
 		"no node offers it":         {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{}}, true},
 		"a full pool":               {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "default", Nodes: 2, Class: "interactive"}}, false},
 		"a decision":                {wire.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "it was cut off"}}, true},
-		"a person":                  {wire.Live{State: run.Waiting, Waits: []lineage.Wait{{Kind: run.WaitApproval}}}, false},
+		"a person":                  {wire.Live{State: run.Waiting, Waits: []messages.Wait{{Kind: run.WaitApproval}}}, false},
 		"quarantine":                {wire.Live{State: run.Queued, Quarantine: "it is odd"}, true},
 		"a workflow's own code":     {wire.Live{State: run.Running, Since: ago(time.Minute)}, true},
 		"a run that has just begun": {wire.Live{State: run.Running, Since: ago(time.Second)}, false},
@@ -58,12 +57,12 @@ func TestStuckSaysWhatWhySays(t *testing.T) {
 // counts for the pool that offers its workflow.
 func TestRatesAndPools(t *testing.T) {
 	var c Counts
-	for _, r := range []lineage.Record{
-		{Kind: lineage.Model, Usage: session.Usage{Input: 30, Output: 10}},
-		{Kind: lineage.Tool, Failure: true},
-		{Kind: lineage.Chunk},
-		{Kind: lineage.Ended, State: "succeeded"},
-		{Kind: lineage.Ended, State: "failed"},
+	for _, r := range []messages.Record{
+		{Kind: messages.KindModel, Usage: session.Usage{Input: 30, Output: 10}},
+		{Kind: messages.KindTool, Failure: true},
+		{Kind: messages.KindChunk},
+		{Kind: messages.KindEnded, State: "succeeded"},
+		{Kind: messages.KindEnded, State: "failed"},
 	} {
 		c.Add(&r)
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -26,7 +26,7 @@ type turn struct {
 
 // act adds to the turn of an actor, or begins one. Without an actor it belongs
 // to the actor that acts next.
-func (t *Timeline) act(r *lineage.Record, th *thread, actor, text, right string) {
+func (t *Timeline) act(r *messages.Record, th *thread, actor, text, right string) {
 	if u := t.turn; u == nil || u.session != r.Session || u.run != r.Run || u.actor != actor && u.actor != "" && actor != "" || u.said != "" {
 		t.close()
 		t.turn = &turn{session: r.Session, run: r.Run, actor: actor}
@@ -42,7 +42,7 @@ func (t *Timeline) act(r *lineage.Record, th *thread, actor, text, right string)
 	}
 }
 
-func (t *Timeline) model(r *lineage.Record, th *thread) {
+func (t *Timeline) model(r *messages.Record, th *thread) {
 	t.asked[StepKey{r.Run, r.Step}] = r.Actor()
 	th.speaker = r.Actor()
 	switch {
@@ -64,7 +64,7 @@ func (t *Timeline) model(r *lineage.Record, th *thread) {
 	}
 }
 
-func (t *Timeline) tool(ctx context.Context, r *lineage.Record, th *thread) {
+func (t *Timeline) tool(ctx context.Context, r *messages.Record, th *thread) {
 	actor := r.Agent
 	if actor == "" {
 		actor = t.asked[StepKey{r.Run, r.Step.Parent()}]
@@ -109,7 +109,7 @@ func cutExit(text string) string {
 	return text
 }
 
-func (t *Timeline) chunk(r *lineage.Record, th *thread) {
+func (t *Timeline) chunk(r *messages.Record, th *thread) {
 	switch {
 	case r.Role == string(session.ToolResult):
 		if t.turn != nil && t.turn.session == r.Session {
@@ -124,7 +124,7 @@ func (t *Timeline) chunk(r *lineage.Record, th *thread) {
 }
 
 // alone writes a record on a line of its own.
-func (t *Timeline) alone(r *lineage.Record, th *thread, style term.Style) {
+func (t *Timeline) alone(r *messages.Record, th *thread, style term.Style) {
 	t.close()
 	if style == "" && r.Failed() {
 		style = term.Red
@@ -133,7 +133,7 @@ func (t *Timeline) alone(r *lineage.Record, th *thread, style term.Style) {
 }
 
 // joined writes what became of several branches at once.
-func (t *Timeline) joined(r *lineage.Record, th *thread, word string, from []lineage.Ref) {
+func (t *Timeline) joined(r *messages.Record, th *thread, word string, from []messages.Ref) {
 	labels := make([]string, len(from))
 	for i, p := range from {
 		labels[i] = t.threads[p.Session].label

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -31,60 +32,6 @@ func (c *Conn) ServeNode(ctx context.Context, incarnation, verb string, handle f
 	})
 }
 
-// AskNode asks something of an incarnation and returns the body of the answer,
-// or the error that it is. It takes the rights of a node. ErrNoAnswer: no such
-// incarnation lives, or it does not know the verb.
-func (c *Requests) AskNode(ctx context.Context, incarnation, verb string, body any) ([]byte, error) {
-	if err := session.ValidID("incarnation", incarnation); err != nil {
-		return nil, err
-	}
-	data, err := messages.Encode(body)
-	if err != nil {
-		return nil, err
-	}
-	reply, err := c.conn.Ask(ctx, messages.NodeSubject(incarnation, verb), data)
-	if err == nil {
-		err = wire.ReplyError(reply)
-	}
-	return reply, err
-}
-
-// DrainFor is [Requests.Drain] within the rights of these credentials: a user of a tenant
-// asks any node to pass it on, see drainOf. session.ErrNotFound: no such incarnation lives.
-func (c *Requests) DrainFor(ctx context.Context, t session.Tenant, incarnation string) error {
-	if err := session.ValidID("incarnation", incarnation); err != nil {
-		return err
-	}
-	direct, err := conn.MayPublish(ctx, c.conn, messages.NodeSubject(incarnation, messages.NodeDrain))
-	if err != nil {
-		return err
-	}
-	if direct {
-		err := c.Drain(ctx, incarnation)
-		if errors.Is(err, conn.ErrNoAnswer) {
-			return fmt.Errorf("%w: %w", noNode(incarnation), err)
-		}
-		return err
-	}
-	user, err := c.conn.User(ctx, t)
-	if err != nil {
-		return err
-	}
-	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.conn.Ask(ctx, messages.DrainSubject(t, user, incarnation), nil)
-	})
-	return err
-}
-
-// Drain asks an incarnation to take no more work, to give its runs back and to
-// end, and returns once it has begun to. It takes the rights of a node.
-func (c *Requests) Drain(ctx context.Context, incarnation string) error {
-	if _, err := c.AskNode(ctx, incarnation, messages.NodeDrain, struct{}{}); err != nil {
-		return fmt.Errorf("drain node %s: %w", incarnation, err)
-	}
-	return nil
-}
-
 // drainOf drains a node for a user of a tenant, unless the node is another tenant's or
 // also that of others: session.ErrTenant. run.ErrNotSupported: nothing proves the user.
 func (c *controls) drainOf(ctx context.Context, of wire.Controlled) error {
@@ -93,7 +40,7 @@ func (c *controls) drainOf(ctx context.Context, of wire.Controlled) error {
 	}
 	bound, ok := messages.BoundTo(of.ID)
 	if ok && bound != of.Tenant {
-		return noNode(of.ID)
+		return requests.NoNode(of.ID)
 	}
 	if !ok {
 		others, err := c.othersStore(ctx, of.Tenant)
@@ -107,13 +54,9 @@ func (c *controls) drainOf(ctx context.Context, of wire.Controlled) error {
 	}
 	err := c.all.Requests.Drain(ctx, of.ID)
 	if errors.Is(err, conn.ErrNoAnswer) {
-		return noNode(of.ID)
+		return requests.NoNode(of.ID)
 	}
 	return err
-}
-
-func noNode(incarnation string) error {
-	return fmt.Errorf("node %s: %w: no such incarnation lives", incarnation, session.ErrNotFound)
 }
 
 // replicaLag is how far a replica may be behind the leader of its stream when both are

@@ -17,8 +17,11 @@ import (
 	"github.com/rathcluster/rath/internal/core/offload"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/remotelog"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -78,11 +81,6 @@ func (b *Bound) ask(ctx context.Context, verb string, header nats.Header, body [
 	return m, err
 }
 
-// passes reports whether an error of ask is one after which it is asked again.
-func passes(err error) bool {
-	return errors.Is(err, run.ErrBusy) || errors.Is(err, session.ErrUnavailable) || conn.IsTransient(err)
-}
-
 // patiently sends a request that may be answered twice, and again for as long as no
 // answer comes.
 func (b *Bound) patiently(ctx context.Context, verb string, header nats.Header, body []byte) (*nats.Msg, error) {
@@ -90,7 +88,7 @@ func (b *Bound) patiently(ctx context.Context, verb string, header nats.Header, 
 	defer cancel()
 	for wait := conn.NewBackoff(); ; {
 		m, err := b.ask(ctx, verb, header, body)
-		if err == nil || !passes(err) {
+		if err == nil || !requests.Passes(err) {
 			return m, err
 		}
 		if wait.Sleep(ctx) != nil {
@@ -101,27 +99,27 @@ func (b *Bound) patiently(ctx context.Context, verb string, header nats.Header, 
 
 // Log returns the logs of the tenant's sessions, with their snapshots.
 func (b *Bound) Log() commitlog.Log {
-	l := &boundLog{remoteLog{b.c.Requests}, b}
+	l := &boundLog{remotelog.Log{Page: b.c.Requests.Commits}, b}
 	return &boundStore{offload.New(l, b.Blobs, nil), l}
 }
 
 // Blobs returns the blobs of a tenant; those of another one are refused.
 func (b *Bound) Blobs(t session.Tenant) blob.Store {
-	return eventlog.NewBlobs(&boundBlobs{remoteBlobs{b.c.Requests, t}})
+	return wire.NewBlobs(&boundBlobs{b.c.Requests.TenantBlobs(t)})
 }
 
-// boundBlobs are remoteBlobs whose absence ends an attempt, and not a run.
-type boundBlobs struct{ remoteBlobs }
+// boundBlobs are requests.TenantBlobs whose absence ends an attempt, and not a run.
+type boundBlobs struct{ *requests.TenantBlobs }
 
-// Load implements eventlog.BlobMessages.
+// Load implements wire.BlobMessages.
 func (b *boundBlobs) Load(ctx context.Context, d blob.Digest) (data []byte, list bool, err error) {
-	data, list, err = b.remoteBlobs.Load(ctx, d)
+	data, list, err = b.TenantBlobs.Load(ctx, d)
 	return data, list, unavailable(ctx, err)
 }
 
-// Store implements eventlog.BlobMessages.
+// Store implements wire.BlobMessages.
 func (b *boundBlobs) Store(ctx context.Context, d blob.Digest, list bool, data []byte) error {
-	return unavailable(ctx, b.remoteBlobs.Store(ctx, d, list, data))
+	return unavailable(ctx, b.TenantBlobs.Store(ctx, d, list, data))
 }
 
 // unavailable marks an error that only says that no node for all tenants did what it was
@@ -146,7 +144,7 @@ type boundStore struct {
 
 // boundLog is the log without that: it reads as clients do.
 type boundLog struct {
-	remoteLog
+	remotelog.Log
 	b *Bound
 }
 
@@ -195,7 +193,7 @@ func (l *boundLog) append(ctx context.Context, at commitlog.Position, raw []byte
 			return 0, err
 		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, run.ErrBusy):
 			// Not sent, or not taken.
-		case passes(err):
+		case requests.Passes(err):
 			maybe = true
 		case !maybe:
 			return 0, err
@@ -216,7 +214,7 @@ func (l *boundLog) Read(ctx context.Context, k session.Key, after commitlog.Posi
 			yield(commitlog.Entry{}, err)
 			return
 		}
-		for e, err := range l.remoteLog.Read(ctx, k, after) {
+		for e, err := range l.Log.Read(ctx, k, after) {
 			if !yield(e, unavailable(ctx, err)) {
 				return
 			}
@@ -305,7 +303,7 @@ func (l *boundLog) LoadPage(ctx context.Context, t session.Tenant, digest string
 
 // Deliver is Dispatch.Deliver by way of a node for all tenants.
 func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error) {
-	body, err := messages.Encode(delivery{incarnation, wire.WorkOf(w)})
+	body, err := messages.Encode(delivery{incarnation, translate.WorkOf(w)})
 	if err != nil {
 		return "", err
 	}
@@ -354,7 +352,7 @@ func (b *Bound) Offer(ctx context.Context, all []wire.Workflow) error {
 // Nodes returns the nodes that the tenant may see: its own, and those for all tenants.
 func (b *Bound) Nodes(ctx context.Context) ([]wire.Node, error) {
 	var all wire.Nodes
-	err := ask(ctx, b.c.Requests, b.tenant, messages.QueryNodes, wire.Query{}, &all)
+	err := b.c.Requests.Ask(ctx, b.tenant, messages.QueryNodes, wire.Query{}, &all)
 	return all.Nodes, err
 }
 
@@ -362,7 +360,7 @@ func (b *Bound) Nodes(ctx context.Context) ([]wire.Node, error) {
 // to the replica that answers, the registry's leader is asked.
 func (b *Bound) Workflows(ctx context.Context, names ...string) ([]wire.Workflow, error) {
 	var all wire.Workflows
-	if err := ask(ctx, b.c.Requests, b.tenant, messages.QueryWorkflows, wire.Query{}, &all); err != nil {
+	if err := b.c.Requests.Ask(ctx, b.tenant, messages.QueryWorkflows, wire.Query{}, &all); err != nil {
 		return nil, err
 	}
 	for _, w := range all.Workflows {
@@ -376,7 +374,7 @@ func (b *Bound) Workflows(ctx context.Context, names ...string) ([]wire.Workflow
 // Of those that are named the registry's leader says what they are now.
 func (b *Bound) Tools(ctx context.Context, t session.Tenant, names ...string) ([]wire.Tool, error) {
 	var all wire.Tools
-	if err := ask(ctx, b.c.Requests, t, messages.QueryTools, wire.Query{}, &all); err != nil {
+	if err := b.c.Requests.Ask(ctx, t, messages.QueryTools, wire.Query{}, &all); err != nil {
 		return nil, err
 	}
 	now, err := b.named(ctx, named{Tools: names})

@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -79,7 +79,7 @@ func (b *bindings) of(t session.Tenant) commitlog.Log {
 func (b *bindings) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	// The suite's ids are not minted, so that queries take them for names.
 	if at.Seq == 0 && c.Key.Valid() == nil {
-		subject := streams.KeySubject(streams.BucketAlias, wire.SessionAliasKey(c.Key.Tenant, string(c.Key.ID)))
+		subject := streams.KeySubject(streams.BucketAlias, translate.SessionAliasKey(c.Key.Tenant, string(c.Key.ID)))
 		_, err := b.asked.Messages.PublishExpecting(context.WithoutCancel(ctx), subject, 0, nil, fmt.Appendf(nil, `{"session":%q}`, c.Key.ID))
 		if err != nil && !errors.Is(err, conn.ErrExpectation) {
 			return commitlog.Position{}, err

@@ -17,7 +17,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -69,7 +68,7 @@ func TestClientDo(t *testing.T) {
 		c, _ := visitor(t, srv)
 		ctx := t.Context()
 		var said string
-		var kinds []lineage.Kind
+		var kinds []messages.Kind
 		r, err := c.Do(ctx, "agent", messages.Task{ID: "r1", Session: "talk", Input: text("hello")}, func(u client.Update) {
 			switch {
 			case u.Delta != nil:
@@ -84,7 +83,7 @@ func TestClientDo(t *testing.T) {
 		if said != "echo: hello" {
 			t.Errorf("deltas said %q", said)
 		}
-		if len(kinds) < 4 || kinds[len(kinds)-1] != lineage.Ended {
+		if len(kinds) < 4 || kinds[len(kinds)-1] != messages.KindEnded {
 			t.Errorf("events %v, want those up to the end", kinds)
 		}
 		if late, err := c.Wait(ctx, "r1"); err != nil || late.Output != r.Output {

@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/project"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
@@ -21,7 +22,7 @@ type Conn struct {
 	Projections *project.Projections
 	Archive     *archive.Archive
 	Dispatch    *dispatch.Dispatch
-	Requests    *Requests
+	Requests    *requests.Requests
 	controls    *controls
 	// renewed is the last renewal of this node's entry, nil before there was one.
 	renewed atomic.Pointer[renewal]
@@ -51,7 +52,7 @@ func Over(s *streams.Streams) *Conn {
 		Projections: projections,
 		Archive:     archive.NewArchive(s, logs, projections),
 		Dispatch:    dispatch.NewDispatch(s, logs, projections),
-		Requests:    &Requests{s.Conn},
+		Requests:    requests.New(s.Conn),
 	}
 	c.controls = &controls{c}
 	return c

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -83,7 +84,7 @@ func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx cont
 		return string(again), err
 	}
 	// The verb and its body are checked before the run is looked for.
-	s, err := body.Signal(session.Key{Tenant: tenant}, of.User, run.ID(id), verb)
+	s, err := translate.Signal(body, session.Key{Tenant: tenant}, of.User, run.ID(id), verb)
 	if err != nil {
 		return "", err
 	}

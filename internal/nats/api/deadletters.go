@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -22,62 +23,6 @@ import (
 // The letters of a tenant and their ends lie in one stream that forgets its
 // oldest messages. Nodes delete nothing there: a letter that an operator has
 // dealt with has an end, and is listed no more.
-
-// DeadLetters returns a page of a tenant's dead letters: those after a
-// sequence, oldest first, at most limit; zero is as many as a page holds.
-func (c *Requests) DeadLetters(ctx context.Context, t session.Tenant, after uint64, limit int) (wire.DeadLetters, error) {
-	data, err := c.Query(ctx, t, messages.QueryLetters, wire.Query{After: after, Limit: limit})
-	if err != nil {
-		return wire.DeadLetters{}, err
-	}
-	return messages.Decode[wire.DeadLetters]("dead letters", data)
-}
-
-// DeadLetter returns one of a tenant's dead letters by its sequence, or
-// session.ErrNotFound.
-func (c *Requests) DeadLetter(ctx context.Context, t session.Tenant, at uint64) (messages.DeadLetter, error) {
-	page, err := c.DeadLetters(ctx, t, max(at, 1)-1, 1)
-	if err == nil && (len(page.Letters) == 0 || page.Letters[0].At != at) {
-		err = noLetter(at)
-	}
-	if err != nil {
-		return messages.DeadLetter{}, err
-	}
-	return page.Letters[0].Letter, nil
-}
-
-func noLetter(at uint64) error {
-	return fmt.Errorf("dead letter %d: %w; list them to see which there are", at, session.ErrNotFound)
-}
-
-// RetryDeadLetter submits the task of a dead letter again and returns its run.
-// The run keeps its id if nothing has been told about it; otherwise it gets
-// another one, the same for each retry of the letter. run.ErrState marks a task
-// that would be refused for the same reason.
-func (c *Requests) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, by string) (run.ID, error) {
-	note, err := c.controlLetter(ctx, t, at, messages.VerbRetry, messages.Control{By: by})
-	return run.ID(note), err
-}
-
-// DropDeadLetter says that nothing is to be done about a dead letter.
-func (c *Requests) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, by, reason string) error {
-	_, err := c.controlLetter(ctx, t, at, messages.VerbDrop, messages.Control{By: by, Reason: reason})
-	return err
-}
-
-func (c *Requests) controlLetter(ctx context.Context, t session.Tenant, at uint64, verb string, b messages.Control) (note string, err error) {
-	body, err := messages.Encode(b)
-	if err != nil {
-		return "", err
-	}
-	user, err := c.conn.User(ctx, t)
-	if err != nil {
-		return "", err
-	}
-	return answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.conn.Ask(ctx, messages.LetterSubject(t, user, at, verb), body)
-	})
-}
 
 // lettersAhead bounds the letters that wait for a slow watcher; more are lost to it.
 const lettersAhead = 256
@@ -171,7 +116,7 @@ func (c *controls) controlDead(ctx context.Context, of wire.Controlled, body mes
 	tenant, workflow, ok := messages.ParseDeadLetterSubject(m.Subject)
 	switch {
 	case errors.Is(err, conn.ErrNoMessage), err == nil && (!ok || tenant != t):
-		return "", noLetter(at)
+		return "", requests.NoLetter(at)
 	case err != nil:
 		return "", err
 	}

@@ -2,17 +2,13 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/core/commitlog"
-	"github.com/rathcluster/rath/internal/core/offload"
 	"github.com/rathcluster/rath/internal/core/strict"
-	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/nats/remotelog"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -83,7 +79,7 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (
 	if ref.ID, err = a.c.Logs.ResolveSession(ctx, t, string(ref.ID), false); err != nil {
 		return nil, err
 	}
-	at, err := q.At.Position()
+	at, err := remotelog.Position(q.At)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +91,7 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (
 		}
 		// In JSON each quote of a commit takes two bytes.
 		if room -= 2*len(e.Raw) + commitRoom; len(out.Commits) > 0 && (room < 0 || len(out.Commits) >= limitOf(q)) {
-			out.Next = wire.PositionOf(at)
+			out.Next = remotelog.PositionOf(at)
 			break
 		}
 		out.Commits = append(out.Commits, wire.StoredCommit{Token: e.At.Token, Commit: e.Raw})
@@ -106,150 +102,3 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (
 
 // commitRoom is about what a commit takes in an answer beside its bytes.
 const commitRoom = 64
-
-// RemoteBlobs returns the blobs of a tenant as a client stores and reads them. Beside
-// the errors of blob.Store, Put returns run.ErrBusy while the tenant may store nothing.
-func (c *Requests) RemoteBlobs(t session.Tenant) blob.Store {
-	m := &remoteBlobs{c, t}
-	return &remoteStore{eventlog.NewBlobs(m), m}
-}
-
-// remoteStore is also a blob.Prober.
-type remoteStore struct {
-	blob.Store
-	m *remoteBlobs
-}
-
-// Missing implements blob.Prober.
-func (s *remoteStore) Missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {
-	return s.m.missing(ctx, all)
-}
-
-// remoteBlobs are the messages of a tenant's blobs, by requests.
-type remoteBlobs struct {
-	requests *Requests
-	t        session.Tenant
-}
-
-// Load implements eventlog.BlobMessages.
-func (r *remoteBlobs) Load(ctx context.Context, d blob.Digest) (data []byte, list bool, err error) {
-	var m wire.Blob
-	err = ask(ctx, r.requests, r.t, messages.QueryBlob, wire.Query{Digests: []blob.Digest{d}}, &m)
-	if errors.Is(err, session.ErrNotFound) {
-		err = fmt.Errorf("%w: %s", blob.ErrNotFound, d)
-	}
-	return m.Data, m.List, err
-}
-
-// Store implements eventlog.BlobMessages. The nodes answer a few hundred requests at once
-// and refuse others, which are sent again.
-func (r *remoteBlobs) Store(ctx context.Context, d blob.Digest, list bool, data []byte) error {
-	body, err := messages.Encode(wire.Blob{Data: data, List: list})
-	if err != nil {
-		return err
-	}
-	user, err := r.requests.conn.User(ctx, r.t)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
-	defer cancel()
-	for wait := conn.NewBackoff(); ; {
-		_, err := answered(ctx, func(ctx context.Context) ([]byte, error) {
-			return r.requests.question(ctx, messages.BlobSubject(r.t, user, d), body, controlElse)
-		})
-		if !errors.Is(err, run.ErrBusy) {
-			return err
-		}
-		if waitErr := wait.Sleep(ctx); waitErr != nil {
-			return err
-		}
-	}
-}
-
-func (r *remoteBlobs) missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {
-	var out []blob.Digest
-	for len(all) > 0 {
-		n := min(len(all), wire.MaxDigests)
-		var m wire.Missing
-		if err := ask(ctx, r.requests, r.t, messages.QueryMissing, wire.Query{Digests: all[:n]}, &m); err != nil {
-			return nil, err
-		}
-		out, all = append(out, m.Missing...), all[n:]
-	}
-	return out, nil
-}
-
-// ask puts a query and decodes its answer.
-func ask(ctx context.Context, r *Requests, t session.Tenant, verb string, q wire.Query, into any) error {
-	data, err := r.Query(ctx, t, verb, q)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("answer to %s: %w", verb, err)
-	}
-	return nil
-}
-
-// RemoteLog returns the logs of sessions as a client reads them: Append is
-// run.ErrNotSupported.
-func (c *Requests) RemoteLog() commitlog.Log {
-	return offload.New(&remoteLog{c}, c.RemoteBlobs, nil)
-}
-
-type remoteLog struct{ requests *Requests }
-
-// Append implements commitlog.Log.
-func (r *remoteLog) Append(context.Context, commitlog.Position, commitlog.Commit) (commitlog.Position, error) {
-	return commitlog.Position{}, fmt.Errorf("append to a log as a client: %w: submit a task, or use a store", run.ErrNotSupported)
-}
-
-// Read implements commitlog.Log. It checks the chain itself.
-func (r *remoteLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
-	return func(yield func(commitlog.Entry, error) bool) {
-		for {
-			q := wire.Query{Session: string(k.ID), Limit: wire.MaxLimit}
-			if after != (commitlog.Position{}) {
-				q.At = wire.PositionOf(after)
-			}
-			var page wire.Commits
-			err := ask(ctx, r.requests, k.Tenant, messages.QueryCommits, q, &page)
-			if errors.Is(err, session.ErrNotFound) {
-				return // it has no commits
-			}
-			if err != nil {
-				yield(commitlog.Entry{}, fmt.Errorf("read session %s: %w", k, err))
-				return
-			}
-			for _, s := range page.Commits {
-				c, hash, err := commitlog.Successor(k, after, []byte(s.Commit))
-				if err != nil {
-					yield(commitlog.Entry{}, fmt.Errorf("read session %s: the answer does not follow commit %d: %w", k, after.Seq, err))
-					return
-				}
-				after = commitlog.Position{Seq: c.Seq, Token: s.Token, Hash: hash}
-				if !yield(commitlog.Entry{Commit: c, At: after, Raw: s.Commit}, nil) {
-					return
-				}
-			}
-			if page.Next == nil || len(page.Commits) == 0 {
-				return
-			}
-		}
-	}
-}
-
-// Last implements commitlog.Log.
-func (r *remoteLog) Last(ctx context.Context, k session.Key) (last commitlog.Entry, err error) {
-	for e, err := range r.Read(ctx, k, commitlog.Position{}) {
-		if err != nil {
-			return commitlog.Entry{}, err
-		}
-		last = e
-	}
-	if last.At.Seq == 0 {
-		return last, fmt.Errorf("session %s: %w", k, session.ErrNotFound)
-	}
-	return last, nil
-}

@@ -153,10 +153,12 @@ func TestUploadWithoutRoom(t *testing.T) {
 }
 
 func put(c *Conn, t session.Tenant, digest string, body []byte) error {
-	_, err := answered(context.Background(), func(ctx context.Context) ([]byte, error) {
-		return c.Requests.question(ctx, messages.ControlPrefix+string(t)+".anonymous.blob."+digest+".put", body, controlElse)
-	})
-	return err
+	data, err := c.Conn.Ask(context.Background(), messages.ControlPrefix+string(t)+".anonymous.blob."+digest+".put", body)
+	if err != nil {
+		return err
+	}
+	a, err := wire.DecodeAnswer(data)
+	return errors.Join(err, a.Err())
 }
 
 func read(ctx context.Context, b blob.Store, d blob.Digest) ([]byte, error) {

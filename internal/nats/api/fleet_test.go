@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -103,7 +104,7 @@ func TestClusterRelays(t *testing.T) {
 			continue
 		}
 		kept++
-		if r.Kind == lineage.Ended {
+		if r.Kind == messages.KindEnded {
 			ends[r.Session]++
 		}
 		if kept == want {
@@ -145,16 +146,16 @@ func TestClusterRelays(t *testing.T) {
 }
 
 // tailAll yields every record that LINEAGE holds, repetitions too.
-func tailAll(ctx context.Context, c *api.Conn) func(func(lineage.Record, error) bool) {
-	return func(yield func(lineage.Record, error) bool) {
+func tailAll(ctx context.Context, c *api.Conn) func(func(messages.Record, error) bool) {
+	return func(yield func(messages.Record, error) bool) {
 		for m, err := range c.Stored(ctx, streams.StreamLineage, "rath.lineage.>") {
 			if err != nil {
-				yield(lineage.Record{}, err)
+				yield(messages.Record{}, err)
 				return
 			}
 			records, err := lineage.DecodeStored(m)
 			if err != nil {
-				yield(lineage.Record{}, err)
+				yield(messages.Record{}, err)
 				return
 			}
 			for _, r := range records {
@@ -219,7 +220,7 @@ func BenchmarkClusterRelay(b *testing.B) {
 			b.Fatal(err)
 		}
 		records++
-		if r.Kind == lineage.Ended {
+		if r.Kind == messages.KindEnded {
 			if ended++; ended == sessions {
 				break
 			}
@@ -267,7 +268,7 @@ func TestClusterHandover(t *testing.T) {
 	var work sync.WaitGroup
 	work.Go(func() {
 		for r, err := range tailAll(reading, writer) {
-			if err == nil && r.Kind == lineage.Ended {
+			if err == nil && r.Kind == messages.KindEnded {
 				ends <- r.Session
 			}
 		}

@@ -18,13 +18,14 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
 // publish stores records as relays do.
-func publish(t *testing.T, js jetstream.JetStream, records ...lineage.Record) {
+func publish(t *testing.T, js jetstream.JetStream, records ...messages.Record) {
 	t.Helper()
 	for i := range records {
 		one := records[i : i+1]
@@ -58,8 +59,8 @@ func TestHistoryFollowsItsStream(t *testing.T) {
 		const all = 2000
 		for i := range all {
 			id := n.conn.Logs.HomeOf("default", run.ID(fmt.Sprint("r", i)))
-			publish(t, js, lineage.Record{
-				Schema: lineage.Schema, Tenant: "default", Session: id, Root: id, Commit: 1, K: 1, Epoch: 1, Hash: "h", Kind: lineage.Opened,
+			publish(t, js, messages.Record{
+				Schema: lineage.Schema, Tenant: "default", Session: id, Root: id, Commit: 1, K: 1, Epoch: 1, Hash: "h", Kind: messages.KindOpened,
 				Seq: uint64(i + 1), Time: int64(i), Via: session.OpenLeaf, Summary: "session opens",
 			})
 		}
@@ -89,14 +90,14 @@ type past struct {
 	mint    commitlog.IDGenerator
 	tenant  session.Tenant
 	now     int64
-	records []lineage.Record
+	records []messages.Record
 }
 
 func (p *past) session(n int) {
 	id := p.mint.Child(p.tenant, fmt.Sprint("r", n), "home")
 	at := p.now
 	commit := uint64(0)
-	add := func(r lineage.Record) {
+	add := func(r messages.Record) {
 		commit++
 		r.Schema, r.Tenant, r.Session, r.Root, r.Commit, r.K, r.Epoch, r.Hash, r.Time = lineage.Schema, p.tenant, id, id, commit, 1, 1, "h", at
 		p.records = append(p.records, r)
@@ -105,29 +106,29 @@ func (p *past) session(n int) {
 			at += 15_000 // a run that outlives most
 		}
 	}
-	add(lineage.Record{Kind: lineage.Opened, Via: session.OpenLeaf, Summary: "session opens"})
+	add(messages.Record{Kind: messages.KindOpened, Via: session.OpenLeaf, Summary: "session opens"})
 	for i := range 1 + max(p.rnd.IntN(12)-9, 0) {
-		r := lineage.Record{Run: run.ID(fmt.Sprintf("r%d-%d", n, i)), Workflow: []string{"agent", "review"}[p.rnd.IntN(2)], Summary: "run"}
-		with := func(k lineage.Kind, change func(*lineage.Record)) {
+		r := messages.Record{Run: run.ID(fmt.Sprintf("r%d-%d", n, i)), Workflow: []string{"agent", "review"}[p.rnd.IntN(2)], Summary: "run"}
+		with := func(k messages.Kind, change func(*messages.Record)) {
 			r := r
 			r.Kind = k
 			change(&r)
 			add(r)
 		}
-		with(lineage.Submitted, func(*lineage.Record) {})
-		with(lineage.Claimed, func(r *lineage.Record) { r.Attempt, r.Node = 1, "n1" })
+		with(messages.KindSubmitted, func(*messages.Record) {})
+		with(messages.KindClaimed, func(r *messages.Record) { r.Attempt, r.Node = 1, "n1" })
 		for step := range p.rnd.IntN(4) {
-			with(lineage.Tool, func(r *lineage.Record) {
+			with(messages.KindTool, func(r *messages.Record) {
 				r.Attempt, r.Step, r.Tool = 1, run.Path("").Index(step), []string{"grep", "edit"}[p.rnd.IntN(2)]
 			})
 		}
 		if p.rnd.IntN(30) == 0 {
-			with(lineage.Quarantined, func(r *lineage.Record) { r.Run, r.Reason = "", "odd" })
+			with(messages.KindQuarantined, func(r *messages.Record) { r.Run, r.Reason = "", "odd" })
 		}
 		if p.rnd.IntN(10) == 0 {
 			return // it has not ended
 		}
-		with(lineage.Ended, func(r *lineage.Record) { r.State, r.Attempt = string(run.Succeeded), 1 })
+		with(messages.KindEnded, func(r *messages.Record) { r.State, r.Attempt = string(run.Succeeded), 1 })
 	}
 }
 
@@ -154,7 +155,7 @@ func TestRunsPageByPage(t *testing.T) {
 			}
 		}
 		all := append(mine.records, others.records...)
-		slices.SortStableFunc(all, func(a, b lineage.Record) int { return cmp.Compare(a.Time, b.Time) })
+		slices.SortStableFunc(all, func(a, b messages.Record) int { return cmp.Compare(a.Time, b.Time) })
 		for i := range all {
 			all[i].Seq = uint64(i + 1)
 		}
@@ -181,7 +182,7 @@ func TestRunsPageByPage(t *testing.T) {
 			var want []messages.RunInfo
 			for _, r := range model.Select("default", where, time.Now()) {
 				if (o.Workflow == "" || r.Workflow == o.Workflow) && (len(o.States) == 0 || slices.Contains(o.States, r.State)) {
-					want = append(want, messages.RunInfoOf(r))
+					want = append(want, translate.RunInfo(r))
 				}
 			}
 			if o.Limit > 0 {

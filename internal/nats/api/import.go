@@ -5,24 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/core/strict"
-	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
-const (
-	// importFor is how long a node works on an import before it answers that it goes on.
-	importFor = 20 * time.Second
-	// importAll is how long a client asks for one.
-	importAll = 10 * time.Minute
-)
+// importFor is how long a node works on an import before it answers that it goes on.
+const importFor = 20 * time.Second
 
 // TakeOver brings the sessions of a file into the streams for a user of a tenant. Called
 // again it goes on where it was cut off.
@@ -96,83 +89,4 @@ func (i *importer) read(ctx context.Context, t session.Tenant, d blob.Digest) ([
 		return nil, tooLarge
 	}
 	return file, err
-}
-
-// Import has a node take over a file, of which what is missing is stored first. It asks
-// again while the node is away, busy or not done, which goes on where it was.
-func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([]wire.Imported, error) {
-	if len(file) > wire.MaxImport {
-		return nil, fmt.Errorf("%d bytes, at most %d are taken: %w; import it at the store, or with the credentials of a node", len(file), wire.MaxImport, session.ErrTooLarge)
-	}
-	user, err := c.conn.User(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, importAll)
-	defer cancel()
-	d, err := (&remoteBlobs{c, t}).putMissing(ctx, file)
-	if err != nil {
-		return nil, err
-	}
-	wait, lost := conn.NewBackoff(), time.Now()
-	for {
-		// One node is asked at a time: a second one would do the same work.
-		data, err := c.conn.Ask(ctx, messages.ImportSubject(t, user, d), nil)
-		var a wire.ImportAnswer
-		if err == nil {
-			a, err = messages.Decode[wire.ImportAnswer]("answer", data)
-		}
-		if err == nil {
-			err = a.Err()
-		}
-		switch {
-		case err == nil && a.Done:
-			return a.Imported, nil
-		case err == nil && a.Note == wire.ImportGoesOn:
-			wait, lost = conn.NewBackoff(), time.Now()
-			continue
-		case err == nil:
-			return nil, &strict.Error{Message: "answer", Problem: "neither done nor an error"}
-		case !passes(err) && !errors.Is(err, conn.ErrNoAnswer) && !errors.Is(err, conn.ErrUnreachable), time.Since(lost) > importPatience:
-			return nil, err
-		}
-		if waitErr := wait.Sleep(ctx); waitErr != nil {
-			return nil, err
-		}
-	}
-}
-
-// importPatience is how long no node may answer: longer than another one takes to notice
-// that one has died with a request.
-const importPatience = 2 * conn.AskTimeout
-
-// putMissing stores a blob, of whose parts those that are stored are not sent again.
-func (r *remoteBlobs) putMissing(ctx context.Context, data []byte) (blob.Digest, error) {
-	whole := blob.Sum(data)
-	if missing, err := r.missing(ctx, []blob.Digest{whole}); err != nil || len(missing) == 0 {
-		return whole, err
-	}
-	parts := map[blob.Digest][]byte{}
-	var all []blob.Digest
-	var list []byte
-	for part := range slices.Chunk(data, wire.MaxBlobPart) {
-		d := blob.Sum(part)
-		if parts[d] == nil {
-			all = append(all, d)
-		}
-		parts[d], list = part, append(list, d[:]...)
-	}
-	missing, err := r.missing(ctx, all)
-	if err != nil {
-		return whole, err
-	}
-	for _, d := range missing {
-		if err := r.Store(ctx, d, false, parts[d]); err != nil {
-			return whole, err
-		}
-	}
-	if len(list) == len(whole) {
-		return whole, nil // the only part is the blob
-	}
-	return whole, r.Store(ctx, whole, true, list)
 }

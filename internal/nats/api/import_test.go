@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -65,7 +66,7 @@ func TestImportGoesOn(t *testing.T) {
 		if err != nil || calls != 5 || !died || !slices.Equal(rows, []wire.Imported{{Session: "s1", Rows: 2}}) {
 			t.Errorf("%d calls: %+v, %v", calls, rows, err)
 		}
-		if took := time.Since(began); took < 2*importFor || took > 2*importFor+importPatience {
+		if took := time.Since(began); took < 2*importFor || took > 2*importFor+requests.ImportPatience {
 			t.Errorf("it took %v", took)
 		}
 	})
@@ -83,7 +84,7 @@ func TestImportIsGivenUp(t *testing.T) {
 		if _, err := c.Requests.Import(t.Context(), "acme", []byte("x")); !errors.Is(err, session.ErrUnavailable) || calls < 3 {
 			t.Errorf("%d calls, %v", calls, err)
 		}
-		if took := time.Since(began); took < importPatience || took > 2*importPatience {
+		if took := time.Since(began); took < requests.ImportPatience || took > 2*requests.ImportPatience {
 			t.Errorf("it took %v", took)
 		}
 	})
@@ -173,7 +174,7 @@ func TestPutMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := c.Conn.NC.Stats().OutBytes
-		d, err := (&remoteBlobs{c.Requests, "acme"}).putMissing(t.Context(), file)
+		d, err := c.Requests.TenantBlobs("acme").PutMissing(t.Context(), file)
 		if err != nil || d != blob.Sum(file) {
 			t.Fatalf("%s, %v", d.Short(), err)
 		}
@@ -182,7 +183,7 @@ func TestPutMissing(t *testing.T) {
 		}
 		// The connection is the node's as well: each byte is sent twice, in base64 once.
 		sent := c.Conn.NC.Stats().OutBytes
-		if _, err := (&remoteBlobs{c.Requests, "acme"}).putMissing(t.Context(), file); err != nil {
+		if _, err := c.Requests.TenantBlobs("acme").PutMissing(t.Context(), file); err != nil {
 			t.Fatal(err)
 		}
 		if again := c.Conn.NC.Stats().OutBytes - sent; again > wire.MaxBlobPart/4 || sent-before < 2*wire.MaxBlobPart {

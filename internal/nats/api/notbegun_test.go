@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -25,7 +26,7 @@ import (
 // id without a use is unknown.
 func TestControlNotBegun(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		for id, a := range map[run.ID]wire.Alias{
+		for id, a := range map[run.ID]translate.Alias{
 			"taken":     {Digest: "d", Session: c.Logs.HomeOf("default", "taken")},
 			"apart":     {Digest: "d", Session: c.Logs.HomeOf("default", "apart")},
 			"refused":   {Digest: "d", Refused: run.CodeMalformed},
@@ -132,7 +133,7 @@ func TestCancelMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		for r, id := range ids {
-			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", r), wire.Alias{Digest: "d", Session: c.Logs.HomeOf("default", r)}); err != nil {
+			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", r), translate.Alias{Digest: "d", Session: c.Logs.HomeOf("default", r)}); err != nil {
 				t.Fatal(err)
 			}
 			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -44,7 +45,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 	o := project.Choice{States: q.States, Workflow: q.Workflow, Now: time.Now()}
 	if q.Where != "" {
 		if o.Where, err = lineage.ParseSelector(q.Where); err != nil {
-			return nil, fmt.Errorf("%w: %w", run.ErrMalformed, err) // it was read before
+			return nil, &strict.Error{Message: "query", Field: "where", Problem: messages.Text(err), Remedy: `write it like "state=failed and tool=grep"`}
 		}
 	}
 	out := wire.Runs{Runs: []messages.RunInfo{}}
@@ -54,7 +55,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 		}
 	}
 	if q.All {
-		ids := streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(t, "*"))
+		ids := streams.KeySubject(streams.BucketAlias, translate.RunAliasKey(t, "*"))
 		if out.Submitted, err = a.c.Streams.Capacity.Count(ctx, "KV_"+streams.BucketAlias, ids); err != nil {
 			return nil, err
 		}
@@ -179,7 +180,7 @@ func (a answerer) run(ctx context.Context, t session.Tenant, q wire.Query) (any,
 // withDetails adds the details and schemas of the questions of a run that waits, from the
 // log: lineage has their titles alone.
 func (a answerer) withDetails(ctx context.Context, home session.Key, info messages.RunInfo) (messages.RunInfo, error) {
-	if !slices.ContainsFunc(info.Waits, func(w lineage.Wait) bool {
+	if !slices.ContainsFunc(info.Waits, func(w messages.Wait) bool {
 		return w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage
 	}) {
 		return info, nil
@@ -270,7 +271,7 @@ func (a answerer) session(ctx context.Context, t session.Tenant, q wire.Query) (
 		Chunks: []messages.Chunk{},
 	}
 	for l := range s.Parents() {
-		out.Parents = append(out.Parents, lineage.Ref{Session: l.ID, Version: l.Version, Commit: l.Seq, Hash: l.Hash.String()})
+		out.Parents = append(out.Parents, messages.Ref{Session: l.ID, Version: l.Version, Commit: l.Seq, Hash: l.Hash.String()})
 	}
 	room := pageRoom
 	from := int(min(q.After, uint64(s.Len())))
@@ -324,7 +325,7 @@ func (a answerer) graph(ctx context.Context, t session.Tenant, q wire.Query) (an
 		rows, out.Next = rows[:n], from+uint64(n)
 	}
 	for _, s := range rows {
-		out.Tree = append(out.Tree, wire.BranchOf(s))
+		out.Tree = append(out.Tree, translate.BranchOf(s))
 	}
 	out.Picture, err = picture(g, root, q)
 	return out, err
@@ -362,10 +363,15 @@ func (a answerer) rootNamed(ctx context.Context, t session.Tenant, name string) 
 
 // lineage reads a page of the stream itself, so that a reader who goes on from
 // page to page misses nothing.
-func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
+func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (_ any, err error) {
+	at := new(lineage.Cursor)
+	if q.Cursor != wire.LineageEnd {
+		if at, err = lineage.ParseCursor(q.Cursor); err != nil {
+			return nil, &strict.Error{Message: "query", Field: "cursor", Problem: messages.Text(err), Remedy: "send the next of the page before, or the cursor of a record, as it came"}
+		}
+	}
 	var root session.Key
 	if q.Session != "" {
-		var err error
 		if root, err = a.rootNamed(ctx, t, q.Session); err != nil {
 			return nil, err
 		}
@@ -376,10 +382,6 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 	if q.Cursor == wire.LineageEnd {
 		at, err := a.c.Projections.LineageEnd(ctx)
 		return wire.Lineage{Records: []wire.LineageRecord{}, Next: at.String()}, err
-	}
-	at, err := lineage.ParseCursor(q.Cursor)
-	if err != nil {
-		return nil, err
 	}
 	return a.c.Projections.LineagePage(ctx, project.LineageFilter(t, root.ID), at, limitOf(q), pageRoom)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -22,7 +23,7 @@ import (
 // told to ask again, and not of a context of the node that was cancelled.
 func TestQueryOfANodeThatEnds(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", "r1"), wire.Alias{Digest: "d", Session: c.Logs.HomeOf("default", "r1")}); err != nil {
+		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", "r1"), translate.Alias{Digest: "d", Session: c.Logs.HomeOf("default", "r1")}); err != nil {
 			t.Fatal(err)
 		}
 		looks := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -42,7 +42,7 @@ func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user,
 	if b := h.Record.Task.Branch; b != nil {
 		return "", fmt.Errorf("run %s is the branch %s of run %s: %w; rerun that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
 	}
-	task := messages.TaskOf(h.Record.Task)
+	task := translate.TaskOf(h.Record.Task)
 	task.Deadline, task.NotBefore, task.Session = messages.Task{}.Deadline, messages.Task{}.NotBefore, ""
 	// A session that the run opened itself is opened again; one that it went on
 	// with is forked as it was.
@@ -74,12 +74,12 @@ func (c *controls) nextRerun(ctx context.Context, t session.Tenant, id run.ID, r
 	for n := 1; n <= maxReruns; n++ {
 		number := "-r" + strconv.Itoa(n)
 		next := base[:min(len(base), maxID-len(number))] + number
-		subject := streams.KeySubject(streams.BucketAlias, wire.RerunAliasKey(t, run.ID(next)))
+		subject := streams.KeySubject(streams.BucketAlias, translate.RerunAliasKey(t, run.ID(next)))
 		have, taken, err := eventlog.ReadAlias(ctx, c.all.Logs, subject)
 		if err == nil && taken == 0 {
 			// A run that was submitted under such an id is no rerun.
 			if _, taken, err = eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(t, run.ID(next))); taken == 0 && err == nil {
-				have, _, _, err = eventlog.CreateAlias(ctx, c.all.Logs, subject, wire.Alias{Request: request})
+				have, _, _, err = eventlog.CreateAlias(ctx, c.all.Logs, subject, translate.Alias{Request: request})
 			}
 		}
 		if err != nil {

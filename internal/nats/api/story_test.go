@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -487,7 +487,7 @@ func TestStoryOfACancelBetweenDeliveries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entry, err := kv.Get(t.Context(), wire.RunAliasKey("default", "r1"))
+		entry, err := kv.Get(t.Context(), translate.RunAliasKey("default", "r1"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -62,8 +63,8 @@ type aboutStore struct {
 
 // delivery is the body of storeDeliver.
 type delivery struct {
-	Incarnation string    `json:"incarnation"`
-	Work        wire.Work `json:"work"`
+	Incarnation string         `json:"incarnation"`
+	Work        translate.Work `json:"work"`
 }
 
 // named is the body of storeNamed, at most wire.MaxTasks names of each.

@@ -25,12 +25,8 @@ import (
 // answers requests on its subject. The entry stays when no process answers: its
 // calls fail then, and the model is told.
 
-const (
-	// maxTools is how many tools a tenant may have.
-	maxTools = 1024
-	// toolQueue is what the processes share that answer the calls of one tool.
-	toolQueue = "rath.tool"
-)
+// maxTools is how many tools a tenant may have.
+const maxTools = 1024
 
 // Tools returns the tools that processes have announced to a tenant, sorted by
 // name. They are read from any replica, which may lag behind; of those that are named
@@ -90,7 +86,7 @@ func (c *controls) announceTool(ctx context.Context, t session.Tenant, name stri
 	if _, builtin := tool.ByName(name); builtin { // which agents get, and not this one
 		return &strict.Error{Message: "tool", Field: "name", Problem: "the tool " + name + " is built into every node", Remedy: "choose another name"}
 	}
-	if err := c.all.Requests.ToolOf(t, v).Spec().Check(); err != nil {
+	if err := c.all.ToolOf(t, v).Spec().Check(); err != nil {
 		return &strict.Error{Message: "tool", Field: "input", Problem: strict.Problem(err), Remedy: "send the JSON Schema of an object"}
 	}
 	all, err := c.all.Tools(ctx, t)
@@ -111,81 +107,15 @@ func (c *controls) announceTool(ctx context.Context, t session.Tenant, name stri
 	return nil
 }
 
-// AnnounceTool puts a tool on offer to a tenant, and replaces what was there
-// under its name. It needs the right to request its ToolControlSubject.
-func (c *Requests) AnnounceTool(ctx context.Context, t session.Tenant, v wire.Tool) error {
-	body, err := messages.Encode(v)
-	if err != nil {
-		return err
-	}
-	return c.controlledTool(ctx, t, v.Name, messages.VerbAnnounce, body)
-}
-
-// WithdrawTool takes a tool away; one that is not there is no error.
-func (c *Requests) WithdrawTool(ctx context.Context, t session.Tenant, name string) error {
-	return c.controlledTool(ctx, t, name, messages.VerbWithdraw, nil)
-}
-
-func (c *Requests) controlledTool(ctx context.Context, t session.Tenant, name, verb string, body []byte) error {
-	user, err := c.conn.User(ctx, t)
-	if err != nil {
-		return err
-	}
-	subject := messages.ToolControlSubject(t, user, name, verb)
-	_, err = answered(ctx, func(ctx context.Context) ([]byte, error) { return c.conn.Ask(ctx, subject, body) })
-	return err
-}
-
-// ServeTool answers the calls of a tool until the service is stopped; several
-// processes that do share them. It does not announce the tool.
-func (c *Requests) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer) (*conn.Service, error) {
-	if err := session.ValidID("tool", name); err != nil {
-		return nil, err
-	}
-	subject := messages.ToolSubject(t, name)
-	s := c.conn.NewService(ctx)
-	s.Limit = messages.MaxToolTimeoutMS * time.Millisecond
-	answer := func(m *nats.Msg, a wire.ToolAnswer) {
-		data, err := messages.Encode(a)
-		if errors.Is(err, session.ErrTooLarge) {
-			data, err = messages.Encode(failedAnswer(&tool.Failure{Kind: tool.TooLarge, Message: err.Error()}))
-		}
-		if err == nil {
-			err = m.Respond(data)
-		}
-		if err != nil {
-			c.conn.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
-		}
-	}
-	sub, err := c.conn.NC.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
-		if m.Reply == "" {
-			return
-		}
-		call, err := wire.DecodeToolCall(m.Data)
-		if err != nil {
-			answer(m, failedAnswer(err))
-			return
-		}
-		s.Go(conn.RequestOf(m), func(ctx context.Context) { answer(m, handle(ctx, call)) }, func(err error) { answer(m, failedAnswer(err)) })
-	})
-	return s.Begun(ctx, c.conn, subject, sub, err)
-}
-
-// failedAnswer tells a model what went wrong.
-func failedAnswer(err error) wire.ToolAnswer {
-	o := tool.ErrorOutcome(err)
-	return wire.ToolAnswer{Body: o.Body, IsError: true}
-}
-
 // ToolOf returns a tool that a process announced, for an agent: its calls are
 // requests on its subject. Arguments are checked here before.
-func (c *Requests) ToolOf(t session.Tenant, v wire.Tool) tool.Tool { return &remoteTool{c, t, v} }
+func (c *Conn) ToolOf(t session.Tenant, v wire.Tool) tool.Tool { return &remoteTool{c.Conn, t, v} }
 
 // remoteTool calls a tool of another process.
 type remoteTool struct {
-	requests *Requests
-	tenant   session.Tenant
-	v        wire.Tool
+	conn   *conn.Conn
+	tenant session.Tenant
+	v      wire.Tool
 }
 
 // Spec implements tool.Tool.
@@ -218,7 +148,7 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 	defer cancel()
 	began := time.Now()
 	for wait := conn.NewBackoff(); ; {
-		m, err := r.requests.conn.Await(inside, messages.ToolSubject(r.tenant, r.v.Name), body)
+		m, err := r.conn.Await(inside, messages.ToolSubject(r.tenant, r.v.Name), body)
 		absent, unsent := errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded)
 		switch {
 		case err == nil:

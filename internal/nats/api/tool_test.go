@@ -42,7 +42,7 @@ func TestToolCutOff(t *testing.T) {
 				v := wire.Tool{Name: "count", Effect: effect.String()}
 				hook, fired := natstest.Once("counted", natstest.Drop)
 				w.Set(hook, nil)
-				_, err = caller.Requests.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+				_, err = caller.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 				if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "count") {
 					t.Errorf("the call ended with %v", err)
 				}
@@ -69,7 +69,7 @@ func TestToolOfNobody(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := layer.Dial(t, streamstest.NodeOptions(natstest.Start(t, nil)))
 			began := time.Now()
-			_, err := c.Requests.ToolOf(session.DefaultTenant, wire.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
+			_, err := c.ToolOf(session.DefaultTenant, wire.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
 				Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 			f, ok := errors.AsType[*tool.Failure](err)
 			if !ok || f.Kind != tool.Unavailable || !strings.Contains(f.Message, "no program answers the tool count") {
@@ -101,7 +101,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.AfterFunc(2*time.Second, func() { w.Set(nil, nil) })
-		r, err := caller.Requests.ToolOf(session.DefaultTenant, wire.Tool{Name: "count"}).
+		r, err := caller.ToolOf(session.DefaultTenant, wire.Tool{Name: "count"}).
 			Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 		if err != nil || calls.Load() != 1 {
 			t.Errorf("%+v, %v after %d calls", r, err, calls.Load())
@@ -132,7 +132,7 @@ func TestSlowTool(t *testing.T) {
 			var calls sync.WaitGroup
 			for range 5 {
 				calls.Go(func() {
-					r, err := caller.Requests.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
+					r, err := caller.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 					if body, ok := r.Body.(json.RawMessage); err != nil || !ok || string(body) != `"done"` {
 						t.Errorf("a call that takes %v ended with %s, %v", takes, r.Body, err)
 					}

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -80,7 +81,7 @@ func (n *node) records(t *testing.T) (have, want []string) {
 	return have, want
 }
 
-func place(r *lineage.Record) string {
+func place(r *messages.Record) string {
 	return fmt.Sprintf("%d %6d.%02d %s %s %s", r.Partition, r.Seq, r.K, r.Kind, r.Session, r.Summary)
 }
 

@@ -317,7 +317,7 @@ func (n *node) stored(t *testing.T, stream string) []*jetstream.RawStreamMsg {
 // told is a message of LINEAGE with the records that it holds.
 type told struct {
 	*jetstream.RawStreamMsg
-	records []lineage.Record
+	records []messages.Record
 }
 
 // told returns what LINEAGE holds.

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -43,7 +44,7 @@ func (c *Archive) storedBlobs(ctx context.Context) (map[blobKey]storedBlob, erro
 		}
 		b := storedBlob{seq: m.Seq, time: m.Time, size: len(m.Data)}
 		if nats.Header(m.Header).Get(eventlog.HeaderBlob) == eventlog.BlobList {
-			if b.parts, err = eventlog.PartsOf(d, m.Data); err != nil {
+			if b.parts, err = wire.PartsOf(d, m.Data); err != nil {
 				b.parts = nil // it is damaged, and names nothing
 			}
 		}

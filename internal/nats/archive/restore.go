@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -174,7 +174,7 @@ func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, dige
 		if c.logs.HomeOf(k.Tenant, id) == k.ID {
 			name = ""
 		}
-		have, _, _, err := eventlog.CreateAlias(ctx, c.logs, eventlog.RunAliasSubject(k.Tenant, id), wire.Alias{Session: k.ID, Digest: eventlog.DigestOf(digest, name)})
+		have, _, _, err := eventlog.CreateAlias(ctx, c.logs, eventlog.RunAliasSubject(k.Tenant, id), translate.Alias{Session: k.ID, Digest: eventlog.DigestOf(digest, name)})
 		if err != nil || have.Session != k.ID {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -59,7 +60,7 @@ func (i *intake) publishHeld(l *incomingTask, cause error) {
 	if err != nil || meta.NumDelivered&(meta.NumDelivered-1) != 0 {
 		return
 	}
-	ev := wire.TaskHeld(l.tenant, l.id, l.workflow, *wire.ErrorOf(cause))
+	ev := translate.TaskHeld(l.tenant, l.id, l.workflow, *wire.ErrorOf(cause))
 	ev.Time = time.Now().UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {

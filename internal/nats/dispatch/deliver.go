@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -29,7 +30,7 @@ func (d *Delivery) Deliver(ctx context.Context, incarnation string, w journal.Wo
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return "", err
 	}
-	body := wire.WorkOf(w)
+	body := translate.WorkOf(w)
 	data, err := body.Encode()
 	if err != nil {
 		return "", err
@@ -84,7 +85,7 @@ func (d *Delivery) ServeDeliver(ctx context.Context, incarnation string, handle 
 		if len(m.Data) == 0 {
 			return wire.Answer{Done: true} // a ping
 		}
-		w, err := wire.DecodeWork(m.Data)
+		w, err := translate.DecodeWork(m.Data)
 		if err != nil {
 			return wire.AnswerOf(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -58,11 +59,10 @@ func pullWhile(t *testing.T, c *Dispatch, d time.Duration, in Intake) (taken int
 }
 
 // aliasOf is the entry of a task that a session was chosen for.
-func aliasOf(t *testing.T, c *Dispatch, tenant session.Tenant, body []byte) wire.Alias {
+func aliasOf(t *testing.T, c *Dispatch, tenant session.Tenant, body []byte) translate.Alias {
 	t.Helper()
 	in := must.Get(messages.DecodeTask(body))(t)
-	task := must.Get(in.Run(tenant, "w"))(t)
-	return wire.Alias{Digest: eventlog.DigestOf(task.Digest(), in.Session), Session: c.logs.HomeOf(tenant, in.ID)}
+	return translate.Alias{Digest: must.Get(in.Digest(tenant, "w"))(t), Session: c.logs.HomeOf(tenant, in.ID)}
 }
 
 // TestHeldIsNotRefused delivers a task that a log holds, and that is refused where
@@ -168,7 +168,7 @@ func TestArchivedComesOnce(t *testing.T) {
 		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(tenant, "r1"), a); err != nil {
 			t.Fatal(err)
 		}
-		r := wire.RefusedResult("r1", "w", wire.Error{}, time.Now())
+		r := translate.RefusedResult("r1", "w", wire.Error{}, time.Now())
 		r.State = run.Succeeded
 		must.Do(t, c.projections.PutResult(t.Context(), tenant, r, false))
 		must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(tenant, messages.UserAnonymous, "w"), body))(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -57,7 +58,7 @@ type dispatched struct {
 
 // wireDispatch is that as it travels.
 type wireDispatch struct {
-	Work       *wire.Work       `json:"work,omitempty"`
+	Work       *translate.Work  `json:"work,omitempty"`
 	Generation uint32           `json:"generation"`
 	Partition  uint32           `json:"partition"`
 	Grant      uint64           `json:"grant,omitempty"`
@@ -446,7 +447,7 @@ func (c *Dispatch) dispatch(ctx context.Context, incarnation string, d dispatche
 }
 
 func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispatched) (a journal.Answer, free int, err error) {
-	w := wire.WorkOf(d.work)
+	w := translate.WorkOf(d.work)
 	data, err := json.Marshal(wireDispatch{Work: &w, Generation: d.generation, Partition: d.partition, Grant: d.grant, Demand: d.demand})
 	if err != nil {
 		return "", -1, err

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -136,12 +137,14 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 		}
 		return err
 	}
-	t, err := in.Run(tenant, workflow)
+	t, err := translate.Task(&in, tenant, workflow)
 	if err != nil {
 		return err
 	}
 	t.By, t.Via = from.By, from.Via
-	l.digest = eventlog.TaskDigest(t, in.Session)
+	if l.digest, err = in.Digest(tenant, workflow); err != nil {
+		return err
+	}
 	if i.Check != nil {
 		if err := i.Check(t); err != nil {
 			return err
@@ -299,8 +302,8 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 // note notes the session of a task under its run's id, unless that was done before, and
 // returns what is noted. Of a task that names no session and comes for the first time
 // it finds out by writing.
-func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name, subject string) (have wire.Alias, fresh bool, err error) {
-	a := wire.Alias{Digest: l.digest, Session: i.c.logs.HomeOf(l.tenant, t.ID)}
+func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name, subject string) (have translate.Alias, fresh bool, err error) {
+	a := translate.Alias{Digest: l.digest, Session: i.c.logs.HomeOf(l.tenant, t.ID)}
 	var refused error
 	if name == "" {
 		refused = i.admit(ctx, t, a.Session)
@@ -357,7 +360,7 @@ func (i *intake) endedIn(ctx context.Context, l *incomingTask) (bool, error) {
 	if _, err = i.c.projections.Result(ctx, l.tenant, l.id); !errors.Is(err, run.ErrPruned) {
 		return err == nil, err
 	}
-	ev := wire.Refused(l.tenant, l.id, l.workflow, *wire.ErrorOf(err))
+	ev := translate.Refused(l.tenant, l.id, l.workflow, *wire.ErrorOf(err))
 	ev.Time = time.Now().UnixMilli()
 	data, err := messages.Encode(ev)
 	if err != nil {

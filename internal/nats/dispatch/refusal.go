@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -51,7 +52,7 @@ func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journ
 func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error {
 	if l.id != "" && l.tenant != "" && !errors.Is(cause, run.ErrKeyReused) {
 		subject := eventlog.RunAliasSubject(l.tenant, l.id)
-		a := wire.Alias{Digest: l.digest, Refused: run.CodeOf(cause)}
+		a := translate.Alias{Digest: l.digest, Refused: run.CodeOf(cause)}
 		have, revision, _, err := eventlog.CreateAlias(ctx, i.c.logs, subject, a)
 		if err != nil {
 			return err
@@ -94,7 +95,7 @@ func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause erro
 	if l.id == "" || l.tenant == "" {
 		return nil
 	}
-	ev := wire.Refused(l.tenant, l.id, l.workflow, e)
+	ev := translate.Refused(l.tenant, l.id, l.workflow, e)
 	ev.Time = now.UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {
@@ -107,7 +108,7 @@ func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause erro
 	if ended, err := i.hasEnded(ctx, l); ended || err != nil {
 		return err
 	}
-	return i.c.projections.PutResult(ctx, l.tenant, wire.RefusedResult(l.id, l.workflow, e, now), true)
+	return i.c.projections.PutResult(ctx, l.tenant, translate.RefusedResult(l.id, l.workflow, e, now), true)
 }
 
 // placing is how long a delivery of a task that chose a session for it may
@@ -174,7 +175,7 @@ func (i *intake) storeDeadLetter(ctx context.Context, l *incomingTask, cause err
 func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
 	subject := eventlog.RunAliasSubject(tenant, id)
 	m, err := c.messages.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
-	var note wire.Alias
+	var note translate.Alias
 	if err == nil {
 		err = json.Unmarshal(m.Data, &note)
 	}
@@ -188,7 +189,7 @@ func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id r
 	if reason == "" {
 		reason = NoteEarly
 	}
-	r := wire.RefusedResult(id, "", wire.Error{Code: run.CodeCancelled, Text: reason}, m.Time)
+	r := translate.RefusedResult(id, "", wire.Error{Code: run.CodeCancelled, Text: reason}, m.Time)
 	r.State = run.Cancelled
 	return c.projections.PutResult(ctx, tenant, r, true)
 }

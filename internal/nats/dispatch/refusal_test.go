@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -71,7 +71,7 @@ func TestRefusedIsToldAgain(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 				in := Intake{Offers: func(string) (string, bool) { return "1", cancelled }}
 				if cancelled {
-					var a wire.Alias
+					var a translate.Alias
 					a.Cancelled = &journal.CancelRequested{Run: "r1"}
 					if _, _, _, err := eventlog.CreateAlias(t.Context(), c.logs, eventlog.RunAliasSubject(session.DefaultTenant, "r1"), a); err != nil {
 						t.Fatal(err)

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/project"
-	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/session"
 )
 
 // DefaultPool is the pool of nodes and workflows that name none.
@@ -113,65 +109,4 @@ func (c *Dispatch) streamThere(ctx context.Context, stream string) error {
 		return err
 	}
 	return nil
-}
-
-// RelayOptions say what a relay works with; nil means the defaults.
-type RelayOptions struct {
-	// Incarnation is this process: it lives. Empty is one that holds no
-	// sessions.
-	Incarnation string
-	// Known says, without waiting, whether another incarnation lives, and whether
-	// that is known at all: one of which it is not is asked. Nil knows nothing.
-	Known func(incarnation string) (alive, known bool)
-	// Changed tells that what Known says may have changed: runs that a dead
-	// node held are then dispatched at once.
-	Changed <-chan struct{}
-	// Pools says which pools offer a tenant a workflow in a revision ("" for any), at least
-	// one, the preferred one first; nil reads the registry. After an error it is asked again.
-	Pools func(ctx context.Context, t session.Tenant, workflow, revision string) ([]schedule.Pool, error)
-	// Signal applies a signal to its session, wherever that is held, and returns
-	// once that is durable. It may be given a signal twice. Nil applies none.
-	Signal func(ctx context.Context, s journal.Signal) error
-	// Strangers receives the incarnations of the relays of another gossip, sorted, when they
-	// change: they have sent heartbeats for 30 s while Known called them dead. Nil ignores them.
-	Strangers func(incarnations []string)
-}
-
-func (o *RelayOptions) complete(c *Dispatch) RelayOptions {
-	var r RelayOptions
-	if o != nil {
-		r = *o
-	}
-	if r.Pools == nil {
-		r.Pools = c.Registry.newCatalog().pools
-	}
-	return r
-}
-
-// strangerAfter is how long a relay sends heartbeats while gossip calls it dead until it
-// counts as one of another gossip. Both recover from a failure in less.
-const strangerAfter = 30 * time.Second
-
-// meetStrangers reports the relays of another gossip: each half of such a fleet takes the
-// other one for dead.
-func (r *relayMembership) meetStrangers(now time.Time) {
-	if r.o.Known == nil || r.o.Strangers == nil {
-		return
-	}
-	var all []string
-	for id, m := range r.members {
-		switch {
-		case r.gone || !m.gossip || !r.dead(id):
-			m.stranger = time.Time{}
-		case m.stranger.IsZero():
-			m.stranger = now
-		case now.Sub(m.stranger) >= strangerAfter:
-			all = append(all, id)
-		}
-	}
-	slices.Sort(all)
-	if !slices.Equal(all, r.strangers) {
-		r.strangers = all
-		r.o.Strangers(all)
-	}
 }

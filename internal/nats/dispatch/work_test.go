@@ -11,14 +11,14 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
 // publishRun puts a run into the queue of tasks, for pullRuns.
 func publishRun(ctx context.Context, c *Dispatch, t journal.Task) error {
-	body := wire.WorkOf(journal.Work{Task: &t})
+	body := translate.WorkOf(journal.Work{Task: &t})
 	data, err := body.Encode()
 	if err == nil {
 		_, err = c.messages.Publish(ctx, &nats.Msg{Subject: messages.TaskSubject(t.Session.Tenant, messages.UserAnonymous, string(t.ID)), Data: data})
@@ -29,7 +29,7 @@ func publishRun(ctx context.Context, c *Dispatch, t journal.Task) error {
 // pullRuns takes what publishRun published, so many at once, until ctx ends.
 func pullRuns(ctx context.Context, c *Dispatch, most int, accept func(ctx context.Context, t journal.Task) error) error {
 	p := &puller{c: c, PullQueue: streams.TasksQueue(), most: most, handle: func(ctx context.Context, m jsMsg) disposition {
-		w, err := wire.DecodeWork(m.Data())
+		w, err := translate.DecodeWork(m.Data())
 		if err == nil {
 			err = accept(ctx, *w.Task)
 		}

@@ -11,10 +11,9 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -26,21 +25,21 @@ import (
 
 // RunAliasSubject is where the alias of a run is kept.
 func RunAliasSubject(t session.Tenant, id run.ID) string {
-	return streams.KeySubject(streams.BucketAlias, wire.RunAliasKey(t, id))
+	return streams.KeySubject(streams.BucketAlias, translate.RunAliasKey(t, id))
 }
 
 func sessionAliasSubject(t session.Tenant, name string) string {
-	return streams.KeySubject(streams.BucketAlias, wire.SessionAliasKey(t, name))
+	return streams.KeySubject(streams.BucketAlias, translate.SessionAliasKey(t, name))
 }
 
 // ReadAlias reads an entry from the leader; revision is zero if there is none.
-func ReadAlias(ctx context.Context, c *Logs, subject string) (a wire.Alias, revision uint64, err error) {
+func ReadAlias(ctx context.Context, c *Logs, subject string) (a translate.Alias, revision uint64, err error) {
 	m, err := c.messages.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)
 	if errors.Is(err, conn.ErrNoMessage) {
 		return a, 0, nil
 	}
 	if err == nil {
-		a, err = wire.DecodeAlias(m.Data)
+		a, err = translate.DecodeAlias(m.Data)
 	}
 	if err != nil {
 		return a, 0, fmt.Errorf("nats/eventlog: read %s: %w", subject, err)
@@ -50,28 +49,28 @@ func ReadAlias(ctx context.Context, c *Logs, subject string) (a wire.Alias, revi
 
 // CreateAlias stores an entry unless there is one, and returns the one that is there
 // then; fresh only if there was none before.
-func CreateAlias(ctx context.Context, c *Logs, subject string, a wire.Alias) (have wire.Alias, revision uint64, fresh bool, err error) {
+func CreateAlias(ctx context.Context, c *Logs, subject string, a translate.Alias) (have translate.Alias, revision uint64, fresh bool, err error) {
 	have, revision, fresh, _, err = aliasAfter(ctx, c, subject, 0, a)
 	return have, revision, fresh, err
 }
 
 // PutAlias stores an entry over the one of a revision, zero for none. It is stored also
 // if an earlier attempt of the caller did that.
-func PutAlias(ctx context.Context, c *Logs, subject string, last uint64, a wire.Alias) (have wire.Alias, revision uint64, stored bool, err error) {
+func PutAlias(ctx context.Context, c *Logs, subject string, last uint64, a translate.Alias) (have translate.Alias, revision uint64, stored bool, err error) {
 	have, revision, _, stored, err = aliasAfter(ctx, c, subject, last, a)
 	return have, revision, stored, err
 }
 
 // aliasAfter stores an entry over the one of a revision. mine says that this call did,
 // same that the entry is as it was to be, by an earlier attempt perhaps.
-func aliasAfter(ctx context.Context, c *Logs, subject string, last uint64, a wire.Alias) (have wire.Alias, revision uint64, mine, same bool, err error) {
+func aliasAfter(ctx context.Context, c *Logs, subject string, last uint64, a translate.Alias) (have translate.Alias, revision uint64, mine, same bool, err error) {
 	data, err := json.Marshal(a)
 	if err != nil {
 		return a, 0, false, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
 	}
 	m, mine, err := c.messages.PutAfter(ctx, "KV_"+streams.BucketAlias, subject, last, data)
 	if err == nil {
-		have, err = wire.DecodeAlias(m.Data)
+		have, err = translate.DecodeAlias(m.Data)
 	}
 	if err != nil {
 		return a, 0, false, false, fmt.Errorf("nats/eventlog: create %s: %w", subject, err)
@@ -112,7 +111,7 @@ func (c *Logs) ResolveSession(ctx context.Context, t session.Tenant, name string
 		if !create {
 			return "", fmt.Errorf("session %s: %w; ask for the runs to see which there are", name, session.ErrNotFound)
 		}
-		a, _, _, err = CreateAlias(ctx, c, subject, wire.Alias{Session: c.mintNamed(t, name)})
+		a, _, _, err = CreateAlias(ctx, c, subject, translate.Alias{Session: c.mintNamed(t, name)})
 	}
 	if err == nil {
 		err = session.ValidID("session", string(a.Session))
@@ -167,10 +166,6 @@ func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (ses
 	}
 	return session.Key{}, fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)
 }
-
-// TaskDigest is the digest of a task as it was submitted, for a session that it named or
-// for one of its own.
-func TaskDigest(t journal.Task, named string) string { return DigestOf(t.Digest(), named) }
 
 // DigestOf tells two submissions under one id apart.
 func DigestOf(parts ...string) string {

@@ -34,10 +34,6 @@ const (
 	// blobPart is the most bytes of one message, far below the 1 MiB that
 	// servers take by default.
 	blobPart = wire.MaxBlobPart
-	// maxBlobChunks bounds a blob to 4 GiB; its list has 512 KiB then.
-	maxBlobChunks = 16 << 10
-	// blobWindow is how many parts of one blob are under way at once.
-	blobWindow = 4
 	// BlobFresh is the age at which storing a blob again, or asking for it, renews it.
 	// Those that nothing names are removed only when they are much older, and so never
 	// when they are about to be named.
@@ -79,7 +75,7 @@ const blobTimeFresh = time.Minute
 // Blobs returns the blobs of a tenant. What Put has stored is as durable as
 // the level of the connection says.
 func (c *Logs) Blobs(tenant session.Tenant) blob.Store {
-	return &blobStore{NewBlobs(&blobMessages{c, tenant}), c, tenant}
+	return &blobStore{wire.NewBlobs(&blobMessages{c, tenant}), c, tenant}
 }
 
 // blobStore is also a blob.Prober.
@@ -120,11 +116,11 @@ func (c *Logs) StoreBlobMessage(ctx context.Context, t session.Tenant, d blob.Di
 	case !list && blob.Sum(data) != d:
 		return fmt.Errorf("nats/eventlog: store blob %s: %w: the bytes are those of %s", d.Short(), ErrBlobMessage, blob.Sum(data).Short())
 	case list:
-		parts, err := PartsOf(d, data)
+		parts, err := wire.PartsOf(d, data)
 		if err != nil {
 			return fmt.Errorf("nats/eventlog: store blob %s: %w: %w", d.Short(), ErrBlobMessage, err)
 		}
-		rc := blob.Verify(newPartReader(ctx, b, parts), d)
+		rc := blob.Verify(wire.NewPartReader(ctx, b, parts), d)
 		_, err = io.Copy(io.Discard, rc)
 		if err = errors.Join(err, rc.Close()); errors.Is(err, blob.ErrCorrupt) {
 			return fmt.Errorf("nats/eventlog: store blob %s: %w: %w", d.Short(), ErrBlobMessage, err)
@@ -208,7 +204,7 @@ func (b *blobMessages) renewLong(ctx context.Context, long map[blob.Digest]conn.
 	lost, parts := map[blob.Digest]bool{}, map[blob.Digest][]blob.Digest{}
 	var all []blob.Digest
 	for d, m := range long {
-		if parts[d], err = PartsOf(d, m.Data); err != nil {
+		if parts[d], err = wire.PartsOf(d, m.Data); err != nil {
 			lost[d] = true // it is damaged
 		}
 		all = append(all, parts[d]...)
@@ -258,7 +254,7 @@ func (b *blobMessages) renew(ctx context.Context, old map[blob.Digest]conn.Messa
 // blobStores is how many blobs are renewed at once.
 const blobStores = 16
 
-// Load implements BlobMessages.
+// Load implements wire.BlobMessages.
 func (b *blobMessages) Load(ctx context.Context, d blob.Digest) (data []byte, list bool, err error) {
 	if err := session.ValidID("tenant", string(b.tenant)); err != nil {
 		return nil, false, err
@@ -276,7 +272,7 @@ func (b *blobMessages) Load(ctx context.Context, d blob.Digest) (data []byte, li
 	return m.Data, m.Header.Get(HeaderBlob) == BlobList, nil
 }
 
-// Store implements BlobMessages.
+// Store implements wire.BlobMessages.
 func (b *blobMessages) Store(ctx context.Context, d blob.Digest, list bool, data []byte) error {
 	if err := session.ValidID("tenant", string(b.tenant)); err != nil {
 		return err

@@ -5,6 +5,6 @@
 // One subject holds one session, and one message one commit. Readers of an event stream
 // tell commits from other messages with a [Chain].
 //
-// Files, the lowest first: decoded, logs, blobparts, blob, tombstone, log, dump,
+// Files, the lowest first: decoded, logs, blob, tombstone, log, dump,
 // checkpoint, linearizable, alias, snapshot, append, chain.
 package eventlog

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/offload"
@@ -229,24 +228,4 @@ func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m c
 // streams and not of a session's log.
 func (l *Logs) Fill(ctx context.Context, c *commitlog.Commit) error {
 	return offload.Fill(ctx, c, l.Blobs)
-}
-
-// Logs are the logs of sessions with their snapshots, blobs and names, over streams.
-// It is safe for concurrent use.
-type Logs struct {
-	conn     *conn.Conn
-	messages *conn.Messages
-	streams  *streams.Streams
-	// recent are the commits that this process has decoded.
-	recent  *recent
-	foreign foreignCounts
-	// blobTime is what BlobTime learned last.
-	blobTime atomic.Pointer[blobTime]
-	// Place is EventSubject, but for tests whose ids are not minted.
-	Place func(session.Key) (stream, subject string, err error)
-}
-
-// NewLogs returns the logs over s.
-func NewLogs(s *streams.Streams) *Logs {
-	return &Logs{conn: s.Conn, messages: s.Messages, streams: s, recent: newRecent(), Place: EventSubject}
 }

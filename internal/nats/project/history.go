@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -157,8 +158,8 @@ func (h *history) placeOf(ctx context.Context, root session.ID) (filter string, 
 
 // recordAt is a record with the sequence of the message that LINEAGE holds it in.
 type recordAt struct {
-	*lineage.Record // they are large to move
-	at              uint64
+	*messages.Record // they are large to move
+	at               uint64
 }
 
 // everything is the filter of all messages.
@@ -274,7 +275,7 @@ func (h *history) Roots(ctx context.Context, before uint64, limit int) (roots []
 			return nil, 0, err
 		}
 		for _, r := range slices.Backward(s.records) {
-			if !r.Opens() || r.Session != r.Root {
+			if !lineage.Opens(r.Record) || r.Session != r.Root {
 				continue
 			}
 			if len(roots) == limit {

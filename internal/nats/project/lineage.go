@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -31,9 +32,9 @@ type LineageRelay struct {
 	batches               batches
 	took                  time.Duration // by a message that was given alone, on average, and less after each batch
 
-	records []lineage.Record // of the commits that are taken, which are read into them again and again
-	text    []byte           // of the record that is told
-	mute    bool             // it tells nobody: they were told before
+	records []messages.Record // of the commits that are taken, which are read into them again and again
+	text    []byte            // of the record that is told
+	mute    bool              // it tells nobody: they were told before
 
 	asks chan chan repairAnswer // for a repair
 }
@@ -51,7 +52,7 @@ func (at lineagePoint) after(other lineagePoint) bool {
 }
 
 // covers reports whether a record is not after the point.
-func (at lineagePoint) covers(r *lineage.Record) bool {
+func (at lineagePoint) covers(r *messages.Record) bool {
 	return r.Seq < at.Seq || r.Seq == at.Seq && r.K <= at.K
 }
 
@@ -197,7 +198,7 @@ func (p *LineageRelay) save(ctx context.Context) {
 
 // take publishes what messages of the event stream tell.
 func (p *LineageRelay) take(ctx context.Context, h *eventlog.Chain, ms ...conn.Message) error {
-	all := make([][]lineage.Record, 0, len(ms))
+	all := make([][]messages.Record, 0, len(ms))
 	for _, m := range ms {
 		records, err := p.derive(ctx, h, m)
 		if err != nil {
@@ -220,7 +221,7 @@ func (p *LineageRelay) take(ctx context.Context, h *eventlog.Chain, ms ...conn.M
 const recordsKept = 64
 
 // derive returns the records of a message, which are valid until take returns.
-func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Message) ([]lineage.Record, error) {
+func (p *LineageRelay) derive(ctx context.Context, h *eventlog.Chain, m conn.Message) ([]messages.Record, error) {
 	e, ok, err := h.PatientlyNext(ctx, m)
 	if err != nil && !errors.Is(err, session.ErrTooOld) {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -25,9 +26,9 @@ type lineageWorld struct {
 	stream jetstream.Stream
 	rng    *rand.Rand
 
-	commits [][][]lineage.Record // of each partition
-	stored  []int                // how many of them LINEAGE was given
-	tree    session.ID           // of the reader, "" for all
+	commits [][][]messages.Record // of each partition
+	stored  []int                 // how many of them LINEAGE was given
+	tree    session.ID            // of the reader, "" for all
 	cursor  string
 	got     []string
 }
@@ -36,10 +37,10 @@ type lineageWorld struct {
 func (w *lineageWorld) commit(p int) {
 	n := uint64(len(w.commits[p]) + 1)
 	id := session.ID(fmt.Sprintf("s%d-1-%d", w.rng.IntN(2), p))
-	records := make([]lineage.Record, 1+w.rng.IntN(3))
+	records := make([]messages.Record, 1+w.rng.IntN(3))
 	for k := range records {
-		records[k] = lineage.Record{
-			Schema: lineage.Schema, Kind: lineage.Chunk, Tenant: session.DefaultTenant, Session: id, Root: id,
+		records[k] = messages.Record{
+			Schema: lineage.Schema, Kind: messages.KindChunk, Tenant: session.DefaultTenant, Session: id, Root: id,
 			Partition: uint32(p), Seq: 2 * n, Commit: n, K: k,
 		}
 	}
@@ -52,7 +53,7 @@ func (w *lineageWorld) must(err error) {
 }
 
 // store stores the records of a commit, as a relay does.
-func (w *lineageWorld) store(records []lineage.Record) {
+func (w *lineageWorld) store(records []messages.Record) {
 	w.t.Helper()
 	time.Sleep(time.Millisecond)
 	data, err := lineage.EncodeStored(records)
@@ -185,7 +186,7 @@ func (w *lineageWorld) read() (more bool) {
 	return page.More || took < len(page.Records)
 }
 
-func recordText(r *lineage.Record) string {
+func recordText(r *messages.Record) string {
 	return fmt.Sprintf("%d %3d.%d %s", r.Partition, r.Seq, r.K, r.Session)
 }
 
@@ -199,7 +200,7 @@ func TestCursorOverRepairs(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 1))
 				partitions := 1 + rng.IntN(4)
 				stream, err := operator.conn.JS.Stream(t.Context(), streams.StreamLineage)
-				w := &lineageWorld{t: t, c: c, js: operator.conn.JS, stream: stream, rng: rng, commits: make([][][]lineage.Record, partitions), stored: make([]int, partitions)}
+				w := &lineageWorld{t: t, c: c, js: operator.conn.JS, stream: stream, rng: rng, commits: make([][][]messages.Record, partitions), stored: make([]int, partitions)}
 				w.must(err)
 				if rng.IntN(2) == 0 {
 					w.tree = session.ID(fmt.Sprintf("s0-1-%d", rng.IntN(partitions)))

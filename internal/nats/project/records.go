@@ -77,17 +77,17 @@ func (p *LineageRelay) alone(info *jetstream.StreamInfo) bool {
 
 // encoded is a message of LINEAGE on its way.
 type encoded struct {
-	records []lineage.Record // of one commit
+	records []messages.Record // of one commit
 	subject string
 	data    []byte
 }
 
 // last returns the last record of the message.
-func (m *encoded) last() *lineage.Record { return &m.records[len(m.records)-1] }
+func (m *encoded) last() *messages.Record { return &m.records[len(m.records)-1] }
 
 // publish stores the records of commits in order, those that are not stored yet, and
 // publishes them to the clients that watch their trees and runs.
-func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) error {
+func (p *LineageRelay) publish(ctx context.Context, commits [][]messages.Record) error {
 	all := make([]encoded, 0, len(commits))
 	for _, records := range commits {
 		for rest := p.unstored(records); len(rest) > 0; {
@@ -129,16 +129,16 @@ func (p *LineageRelay) publish(ctx context.Context, commits [][]lineage.Record) 
 
 // tell publishes records that are stored, one by one. It is live only: a client that was
 // not subscribed asks for what LINEAGE holds.
-func (p *LineageRelay) tell(records []lineage.Record) {
+func (p *LineageRelay) tell(records []messages.Record) {
 	for i := range records {
 		r := &records[i]
-		text, err := r.Append(p.text[:0])
+		text, err := lineage.AppendRecord(r, p.text[:0])
 		if err != nil {
 			p.C.conn.Logger.Error("a lineage record does not encode", "stream", p.Stream, "seq", r.Seq, "err", err)
 			continue
 		}
 		p.text = text
-		_ = p.C.conn.NC.Publish(r.TailSubject(), text)
+		_ = p.C.conn.NC.Publish(lineage.TailSubject(r), text)
 		if r.Run != "" {
 			_ = p.C.conn.NC.Publish(messages.RunSubject(r.Tenant, r.Run, messages.OnEvent), text)
 		}
@@ -146,8 +146,8 @@ func (p *LineageRelay) tell(records []lineage.Record) {
 }
 
 // unstored returns the records of a commit after those that are stored.
-func (p *LineageRelay) unstored(records []lineage.Record) []lineage.Record {
-	i := slices.IndexFunc(records, func(r lineage.Record) bool { return !p.at.covers(&r) })
+func (p *LineageRelay) unstored(records []messages.Record) []messages.Record {
+	i := slices.IndexFunc(records, func(r messages.Record) bool { return !p.at.covers(&r) })
 	if i < 0 {
 		return nil
 	}

@@ -33,13 +33,13 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 		must.Get(c.conn.NC.ChanSubscribe(messages.RunSubject("default", "r1", messages.OnEvent), heard))(t)
 		home := c.logs.HomeOf("default", "r1")
 		tail := make(chan *nats.Msg, 10)
-		must.Get(c.conn.NC.ChanSubscribe(messages.TailSubject("default", home, lineage.Ended, home), tail))(t)
+		must.Get(c.conn.NC.ChanSubscribe(messages.TailSubject("default", home, messages.KindEnded, home), tail))(t)
 		must.Do(t, c.conn.Flush(t.Context()))
-		commits := make([][]lineage.Record, 2)
+		commits := make([][]messages.Record, 2)
 		for i := range commits {
 			for k := range 2 {
-				commits[i] = append(commits[i], lineage.Record{
-					Schema: lineage.Schema, Kind: lineage.Ended, Tenant: "default", Session: home, Root: home, Run: "r1", Seq: uint64(i + 1), K: k, Commit: uint64(i + 1),
+				commits[i] = append(commits[i], messages.Record{
+					Schema: lineage.Schema, Kind: messages.KindEnded, Tenant: "default", Session: home, Root: home, Run: "r1", Seq: uint64(i + 1), K: k, Commit: uint64(i + 1),
 				})
 			}
 		}
@@ -63,11 +63,11 @@ func TestRelayStopsAfterTelling(t *testing.T) {
 }
 
 // recordsOf makes one record for each of some commits of a session.
-func recordsOf(c *Projections, id session.ID, commits int) (all [][]lineage.Record) {
+func recordsOf(c *Projections, id session.ID, commits int) (all [][]messages.Record) {
 	_, partition, _ := id.Locate()
 	for i := range commits {
-		all = append(all, []lineage.Record{{
-			Schema: lineage.Schema, Kind: lineage.Ended, Tenant: session.DefaultTenant, Session: id, Root: id, Run: "r1",
+		all = append(all, []messages.Record{{
+			Schema: lineage.Schema, Kind: messages.KindEnded, Tenant: session.DefaultTenant, Session: id, Root: id, Run: "r1",
 			Partition: partition, Seq: uint64(i + 1), Commit: uint64(i + 1),
 		}})
 	}

@@ -132,7 +132,7 @@ func (r *repairing) commit(ctx context.Context, m conn.Message, end uint64) erro
 		r.gone = r.gone[1:]
 	}
 	r.did.Published += (len(records) + lineage.MaxStored - 1) / lineage.MaxStored
-	return p.publish(ctx, [][]lineage.Record{records})
+	return p.publish(ctx, [][]messages.Record{records})
 }
 
 // stored reports whether LINEAGE has all records of a commit in their place, or the relay
@@ -182,7 +182,7 @@ func (r *repairing) copy(ctx context.Context, before uint64) error {
 			return fmt.Errorf("nats/project: lineage of %s, message %d: %w", r.p.Stream, at, err)
 		}
 		r.did.Published++
-		if err := r.p.publish(ctx, [][]lineage.Record{records}); err != nil {
+		if err := r.p.publish(ctx, [][]messages.Record{records}); err != nil {
 			return err
 		}
 	}

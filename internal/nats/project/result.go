@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -20,7 +21,7 @@ import (
 // that has no signature is signed if this connection signs: none is stored unsigned
 // that should have one, and a crash before leaves it to the next relay.
 //
-// A result of [messages.Settlements] changes the usage of the stored one.
+// A result of [translate.Settlements] changes the usage of the stored one.
 func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
 	if r.Settled > 0 && r.State == "" {
 		return c.settleResult(ctx, t, r)
@@ -171,13 +172,13 @@ func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (
 			return messages.Result{}, c.pruned(ctx, t, id, err)
 		}
 		facts := journal.Facts(e.Commit)
-		for _, r := range messages.Results(e, facts) {
+		for _, r := range translate.Results(e, facts) {
 			if r.Run == id {
 				result = &r
 			}
 		}
 		if result != nil {
-			result.Settle(facts)
+			translate.Settle(result, facts)
 			continue
 		}
 		if err := runs.Fold(home, facts); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -48,7 +49,7 @@ func TestResultIsSigned(t *testing.T) {
 		}
 
 		// No log tells of a refused task.
-		refused := wire.RefusedResult("r3", "fix", wire.Error{Code: run.CodeError, Text: "no"}, time.Now())
+		refused := translate.RefusedResult("r3", "fix", wire.Error{Code: run.CodeError, Text: "no"}, time.Now())
 		must.Do(t, c.PutResult(t.Context(), "default", refused, true))
 		if got, _, err := c.Stored(t.Context(), "default", "r3"); err != nil || got.Signature != "" {
 			t.Errorf("stored is %+v (%v)", got, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -80,8 +80,8 @@ func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) 
 	}
 	_, l.trees = o.Where.Under()
 	if !l.whole {
-		if l.apart, err = h.sessionsWith(ctx, lineage.Quarantined); err == nil {
-			l.back, err = h.sessionsWith(ctx, lineage.Restored)
+		if l.apart, err = h.sessionsWith(ctx, messages.KindQuarantined); err == nil {
+			l.back, err = h.sessionsWith(ctx, messages.KindRestored)
 		}
 		if err != nil {
 			return nil, 0, err
@@ -102,7 +102,7 @@ func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) 
 			switch {
 			case submits(r.Record):
 				found = append(found, submission{r.at, r.Run, r.Session, r.Root})
-			case r.Kind == lineage.Restored:
+			case r.Kind == messages.KindRestored:
 				l.back[r.Session] = true
 			}
 		}
@@ -121,7 +121,9 @@ func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) 
 	return l.rows, next, err
 }
 
-func submits(r *lineage.Record) bool { return r.Kind == lineage.Submitted || r.Kind == lineage.Queued }
+func submits(r *messages.Record) bool {
+	return r.Kind == messages.KindSubmitted || r.Kind == messages.KindQueued
+}
 
 // tell adds the runs that are chosen. It stops at one that the page has no room for,
 // and returns where to go on.
@@ -197,7 +199,7 @@ func (l *runList) atHome(ctx context.Context, all []submission) (own []submissio
 	for i := range all {
 		s := &all[i]
 		if m, ok := aliases[eventlog.RunAliasSubject(l.tenant, s.id)]; ok && doubt(s) {
-			a, err := wire.DecodeAlias(m.Data)
+			a, err := translate.DecodeAlias(m.Data)
 			if err == nil && a.Session != "" {
 				l.graph.SetHome(l.tenant, s.id, a.Session)
 			}
@@ -262,7 +264,7 @@ func (l *runList) readAbove(ctx context.Context, root session.ID, end uint64) (a
 
 func (l *runList) addAbove(ctx context.Context, root session.ID, end uint64) (all bool, err error) {
 	subject := lineage.TreeSubject(l.tenant, root)
-	var above []lineage.Record
+	var above []messages.Record
 	at := l.top
 	for n := 0; at < end && n < aboveOne; n++ {
 		m, err := l.c.messages.LeaderNext(ctx, streams.StreamLineage, subject, at+1)
@@ -310,7 +312,7 @@ func (l *runList) rest(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(g.Records(r.Home), func(rec lineage.Record) bool { return rec.Run == r.ID && submits(&rec) }) {
+		if slices.ContainsFunc(g.Records(r.Home), func(rec messages.Record) bool { return rec.Run == r.ID && submits(&rec) }) {
 			continue // its place is in another page
 		}
 		r, chosen, err := g.Choose(l.tenant, r.ID, l.Where, l.Now)
@@ -338,7 +340,7 @@ func (l *runList) treeOf(ctx context.Context, root session.ID) (*lineage.Graph, 
 
 // sessionsWith returns the sessions with records of a kind that has subjects of its own:
 // those that were quarantined, or brought back, now or once.
-func (h *history) sessionsWith(ctx context.Context, kind lineage.Kind) (map[session.ID]bool, error) {
+func (h *history) sessionsWith(ctx context.Context, kind messages.Kind) (map[session.ID]bool, error) {
 	all, err := h.c.streams.Subjects(ctx, streams.StreamLineage, streams.PrefixLineage+string(h.tenant)+".*."+string(kind)+".*")
 	if err != nil {
 		return nil, err
@@ -416,12 +418,12 @@ func (h *history) Open(ctx context.Context, ids []session.ID, before uint64, lim
 
 // InfoOf adds to what the graph tells of a run what a person has to decide.
 func InfoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
-	out := messages.RunInfoOf(r)
+	out := translate.RunInfo(r)
 	if r.State != run.NeedsReview {
 		return out
 	}
 	for _, rec := range g.Records(r.Home) {
-		if rec.Kind == lineage.Review && rec.Run == r.ID {
+		if rec.Kind == messages.KindReview && rec.Run == r.ID {
 			out.Review = &messages.Review{Step: rec.Step, Call: rec.Call, Tool: rec.Tool, Code: rec.Code, Reason: rec.Reason, Revision: rec.Revision}
 		}
 	}

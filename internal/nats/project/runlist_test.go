@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -28,18 +29,18 @@ func testRunsThatWait(t *testing.T, rest int) {
 	const runs, page, most = 1500, 100, 6 // requests for a page
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 		p := newRelay(t, c, c.logs.HomeOf(session.DefaultTenant, "r"))
-		var all [][]lineage.Record
+		var all [][]messages.Record
 		for i := range runs {
-			r := lineage.Record{
+			r := messages.Record{
 				Schema: lineage.Schema, Tenant: session.DefaultTenant, Run: run.ID(fmt.Sprint("r", i)), Workflow: "agent",
 				Seq: uint64(i + 1), Commit: 1, Epoch: 1, Hash: "h", Time: int64(i + 1),
 			}
 			r.Session = c.logs.HomeOf(r.Tenant, r.Run)
 			r.Root = r.Session
 			opened, submitted := r, r
-			opened.Kind, opened.K, opened.Via = lineage.Opened, 1, session.OpenLeaf
-			submitted.Kind, submitted.K, submitted.State = lineage.Submitted, 2, string(run.Queued)
-			all = append(all, []lineage.Record{opened, submitted})
+			opened.Kind, opened.K, opened.Via = messages.KindOpened, 1, session.OpenLeaf
+			submitted.Kind, submitted.K, submitted.State = messages.KindSubmitted, 2, string(run.Queued)
+			all = append(all, []messages.Record{opened, submitted})
 		}
 		want := run.Queued
 		if rest > 0 {
@@ -49,9 +50,9 @@ func testRunsThatWait(t *testing.T, rest int) {
 			r := all[i][0]
 			r.Seq, r.Commit, r.Time, r.Via, r.Node, r.Attempt = uint64(runs+i+1), 2, int64(runs+i+1), "", "n", 1
 			claimed, ended := r, r
-			claimed.Kind, claimed.K = lineage.Claimed, 1
-			ended.Kind, ended.K, ended.State = lineage.Ended, 2, string(want)
-			all = append(all, []lineage.Record{claimed, ended})
+			claimed.Kind, claimed.K = messages.KindClaimed, 1
+			ended.Kind, ended.K, ended.State = messages.KindEnded, 2, string(want)
+			all = append(all, []messages.Record{claimed, ended})
 		}
 		must.Do(t, p.publish(t.Context(), all))
 		var asked, passing atomic.Int64
@@ -107,9 +108,9 @@ func TestListsOfTenants(t *testing.T) {
 	const runs, one = 3000, 30
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 		p := newRelay(t, c, c.logs.HomeOf(session.DefaultTenant, "r"))
-		var all [][]lineage.Record
+		var all [][]messages.Record
 		for i := range runs {
-			r := lineage.Record{
+			r := messages.Record{
 				Schema: lineage.Schema, Tenant: "large", Run: run.ID(fmt.Sprint("r", i)), Workflow: "agent",
 				Seq: uint64(i + 1), Commit: 1, Epoch: 1, Hash: "h", Time: int64(i + 1),
 			}
@@ -119,10 +120,10 @@ func TestListsOfTenants(t *testing.T) {
 			r.Session = c.logs.HomeOf(r.Tenant, r.Run)
 			r.Root = r.Session
 			opened, ended := r, r
-			opened.Kind, opened.K, opened.Via = lineage.Opened, 1, session.OpenLeaf
-			r.Kind, r.K, r.State = lineage.Submitted, 2, string(run.Queued)
-			ended.Kind, ended.K, ended.State, ended.Attempt = lineage.Ended, 3, string(run.Succeeded), 1
-			all = append(all, []lineage.Record{opened, r, ended})
+			opened.Kind, opened.K, opened.Via = messages.KindOpened, 1, session.OpenLeaf
+			r.Kind, r.K, r.State = messages.KindSubmitted, 2, string(run.Queued)
+			ended.Kind, ended.K, ended.State, ended.Attempt = messages.KindEnded, 3, string(run.Succeeded), 1
+			all = append(all, []messages.Record{opened, r, ended})
 		}
 		must.Do(t, p.publish(t.Context(), all))
 		var filtered, whole atomic.Int64
@@ -168,18 +169,18 @@ func TestListBelowManyArchived(t *testing.T) {
 	const archived, most = 3 * scanMost, scanMost/window + 4
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 		p := newRelay(t, c, c.logs.HomeOf(session.DefaultTenant, "r"))
-		r := lineage.Record{
+		r := messages.Record{
 			Schema: lineage.Schema, Tenant: session.DefaultTenant, Run: "r", Workflow: "agent",
-			Seq: 1, Commit: 1, Epoch: 1, Hash: "h", Time: 1, K: 1, Kind: lineage.Submitted, State: string(run.Queued),
+			Seq: 1, Commit: 1, Epoch: 1, Hash: "h", Time: 1, K: 1, Kind: messages.KindSubmitted, State: string(run.Queued),
 		}
 		r.Session = c.logs.HomeOf(r.Tenant, r.Run)
 		r.Root = r.Session
-		all := [][]lineage.Record{{r}}
-		r.Run, r.Workflow, r.State, r.Kind = "", "", "", lineage.Archived
+		all := [][]messages.Record{{r}}
+		r.Run, r.Workflow, r.State, r.Kind = "", "", "", messages.KindArchived
 		for i := range archived {
 			r.Session = c.logs.HomeOf(r.Tenant, run.ID(fmt.Sprint("a", i)))
 			r.Root, r.Seq = r.Session, uint64(i+2) //nolint:gosec // small
-			all = append(all, []lineage.Record{r})
+			all = append(all, []messages.Record{r})
 		}
 		must.Do(t, p.publish(t.Context(), all))
 		var asked atomic.Int64
@@ -263,13 +264,13 @@ func TestListOfWideFanOuts(t *testing.T) {
 
 // fanOut returns the records of a run and of its branches, commit by commit: all branches
 // are submitted before the first one ends.
-func fanOut(c *Projections, branches int) (all [][]lineage.Record) {
-	base := lineage.Record{Schema: lineage.Schema, Tenant: session.DefaultTenant, Run: "r", Workflow: "wide", Epoch: 1, Hash: "h"}
+func fanOut(c *Projections, branches int) (all [][]messages.Record) {
+	base := messages.Record{Schema: lineage.Schema, Tenant: session.DefaultTenant, Run: "r", Workflow: "wide", Epoch: 1, Hash: "h"}
 	base.Session = c.logs.HomeOf(base.Tenant, base.Run)
 	base.Root = base.Session
 	_, partition, _ := base.Session.Locate()
 	commits := map[session.ID]uint64{}
-	commit := func(records ...lineage.Record) {
+	commit := func(records ...messages.Record) {
 		at := records[0].Session
 		commits[at]++
 		for i := range records {
@@ -278,42 +279,42 @@ func fanOut(c *Projections, branches int) (all [][]lineage.Record) {
 		}
 		all = append(all, records)
 	}
-	of := func(id session.ID, run run.ID, kind lineage.Kind) lineage.Record {
+	of := func(id session.ID, run run.ID, kind messages.Kind) messages.Record {
 		r := base
 		r.Session, r.Run, r.Kind, r.Attempt, r.Node = id, run, kind, 1, "n"
 		return r
 	}
-	opened, submitted := of(base.Session, "r", lineage.Opened), of(base.Session, "r", lineage.Submitted)
+	opened, submitted := of(base.Session, "r", messages.KindOpened), of(base.Session, "r", messages.KindSubmitted)
 	opened.Via, submitted.State = session.OpenLeaf, string(run.Queued)
-	commit(opened, submitted, of(base.Session, "r", lineage.Claimed))
-	fan := of(base.Session, "r", lineage.FannedOut)
+	commit(opened, submitted, of(base.Session, "r", messages.KindClaimed))
+	fan := of(base.Session, "r", messages.KindFannedOut)
 	fan.Step = "0"
 	var ids []session.ID
 	for i := range branches {
 		id := c.logs.Minter().Child(base.Tenant, "r", fmt.Sprint("0.b", i))
 		ids = append(ids, id)
-		fan.Branches = append(fan.Branches, lineage.Ref{Session: id})
+		fan.Branches = append(fan.Branches, messages.Ref{Session: id})
 	}
-	waiting := of(base.Session, "r", lineage.Waiting)
-	waiting.Waits = []lineage.Wait{{Kind: run.WaitBranches, Step: "0", Branches: ids}}
+	waiting := of(base.Session, "r", messages.KindWaiting)
+	waiting.Waits = []messages.Wait{{Kind: run.WaitBranches, Step: "0", Branches: ids}}
 	commit(fan, waiting)
 	for i, id := range ids {
-		o, s := of(id, run.ID(id), lineage.Forked), of(id, run.ID(id), lineage.Submitted)
-		o.Parents = []lineage.Ref{{Session: base.Session, Commit: 2, Hash: "h"}}
+		o, s := of(id, run.ID(id), messages.KindForked), of(id, run.ID(id), messages.KindSubmitted)
+		o.Parents = []messages.Ref{{Session: base.Session, Commit: 2, Hash: "h"}}
 		s.State, s.Name = string(run.Queued), fmt.Sprint("b", i)
-		s.BranchOf = &lineage.Place{Run: "r", Session: base.Session, Step: "0"}
-		commit(o, s, of(id, run.ID(id), lineage.Claimed))
+		s.BranchOf = &messages.Place{Run: "r", Session: base.Session, Step: "0"}
+		commit(o, s, of(id, run.ID(id), messages.KindClaimed))
 	}
 	for _, id := range ids {
-		end := of(id, run.ID(id), lineage.Ended)
+		end := of(id, run.ID(id), messages.KindEnded)
 		end.State = string(run.Succeeded)
 		commit(end)
-		report := of(base.Session, "r", lineage.Reported)
-		report.Branches = []lineage.Ref{{Session: id}}
+		report := of(base.Session, "r", messages.KindReported)
+		report.Branches = []messages.Ref{{Session: id}}
 		commit(report)
 	}
-	end := of(base.Session, "r", lineage.Ended)
+	end := of(base.Session, "r", messages.KindEnded)
 	end.State = string(run.Succeeded)
-	commit(of(base.Session, "r", lineage.Claimed), end)
+	commit(of(base.Session, "r", messages.KindClaimed), end)
 	return all
 }

@@ -6,9 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/session"
@@ -40,8 +38,3 @@ func TestLineageIsBehind(t *testing.T) {
 		}
 	})
 }
-
-// layer connects in the tests.
-var layer = streamstest.Layer[*Projections](func(s *streams.Streams) *Projections { return NewProjections(s, eventlog.NewLogs(s)) })
-
-func TestMain(m *testing.M) { natstest.Main(m) }

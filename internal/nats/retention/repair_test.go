@@ -17,7 +17,7 @@ import (
 // lineageMessage is a message of LINEAGE.
 type lineageMessage struct {
 	seq     uint64
-	records []lineage.Record
+	records []messages.Record
 }
 
 // lineage returns what LINEAGE holds, and demands that the records of each partition are in

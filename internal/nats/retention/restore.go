@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
 	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -132,7 +133,7 @@ func runsOf(t *dossier.Evidence, k session.Key, raws []string) (*logRuns, error)
 			}
 		}
 		e := commitlog.Entry{Commit: commit, At: commitlog.Position{Seq: commit.Seq, Hash: commitlog.HashOf([]byte(raw))}}
-		for _, r := range messages.Results(e, facts) {
+		for _, r := range translate.Results(e, facts) {
 			for _, s := range t.Signatures {
 				if s.Statement == r.Say(k.Tenant) {
 					r.Statement, r.Signature = s.Statement, s.Signature
@@ -142,7 +143,7 @@ func runsOf(t *dossier.Evidence, k session.Key, raws []string) (*logRuns, error)
 			out.ends[r.Run] = &r
 		}
 		for _, r := range out.ends {
-			r.Settle(facts)
+			translate.Settle(r, facts)
 		}
 	}
 	return out, nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -59,10 +60,10 @@ func derive(e commitlog.Entry, facts []journal.Fact) ([]*followUp, error) {
 			add(&followUp{begin: &item{task: *w.Task, derived: true}})
 		}
 	}
-	for _, r := range messages.Results(e, facts) {
+	for _, r := range translate.Results(e, facts) {
 		add(&followUp{result: &r})
 	}
-	for _, r := range messages.Settlements(facts) {
+	for _, r := range translate.Settlements(facts) {
 		add(&followUp{result: &r})
 	}
 	return out, err

@@ -124,7 +124,7 @@ func (h *history) next() commitlog.Entry {
 		return h.commit(k, h.event(journal.KindRunWaiting, v))
 	case 6:
 		if r.fanned {
-			return h.commit(k, h.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Run: r.id, Branches: []journal.BranchOutcome{
+			return h.commit(k, h.event(journal.KindBranchOutcomes, journal.BranchOutcomes{Run: r.id, Branches: []run.BranchOutcome{
 				{Session: session.ID("b0-" + r.id), State: session.ClosedMerged}, {Session: session.ID("b1-" + r.id), State: session.ClosedRejected},
 			}}))
 		}

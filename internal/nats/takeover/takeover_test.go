@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/dossier"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/nats/remotelog"
 	"github.com/rathcluster/rath/internal/nats/retention"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/supervise"
@@ -115,7 +116,7 @@ func (s *site) imports(ctx context.Context, doc []byte) (rows []wire.Imported, e
 // brought returns the restoration in the log of a session.
 func (s *site) brought(id session.ID) (all []commitlog.Restoration) {
 	s.t.Helper()
-	for e, err := range s.client.Log().Read(s.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
+	for e, err := range remotelog.Of(s.client).Read(s.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
 		must.Do(s.t, err)
 		for _, ev := range e.Commit.Events {
 			if ev.Kind == session.KindRestored {
@@ -341,7 +342,7 @@ func TestNodeEndsMeanwhile(t *testing.T) {
 func TestOpenRath(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	file := must.Get(os.ReadFile(filepath.Join("..", "openrath", "testdata", "v1.2.jsonl")))(t)
+	file := must.Get(os.ReadFile(filepath.Join("..", "..", "evidence", "openrath", "testdata", "v1.2.jsonl")))(t)
 	for i, note := range []string{"", "was there already"} {
 		rows, err := s.imports(t.Context(), file)
 		if err != nil || len(rows) != 1 || rows[0].Rows == 0 || !strings.Contains(rows[0].Note, note) {

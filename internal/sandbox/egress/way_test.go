@@ -1,18 +1,11 @@
 package egress
 
 import (
-	"bufio"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
@@ -64,58 +57,5 @@ func TestTransport(t *testing.T) {
 	must.Do(t, p.Close())
 	if _, err := client.Get("http://plain.net/"); err == nil {
 		t.Error("a closed proxy carries a request")
-	}
-}
-
-// tunneled is a connection of a command to a host, behind CONNECT and TLS.
-func tunneled(t *testing.T, p *Proxy, host string) net.Conn {
-	t.Helper()
-	conn := dialed(p)
-	t.Cleanup(func() { conn.Close() })
-	io.WriteString(conn, "CONNECT "+host+":443 HTTP/1.1\r\nHost: "+host+":443\r\n\r\n")
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatal(resp, err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(p.Authority())
-	return tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: host})
-}
-
-// TestEndlessHeader: a request whose header does not end takes no memory of the node without
-// end, in a tunnel and outside of one.
-func TestEndlessHeader(t *testing.T) {
-	w := newWorld(t)
-	p, _ := w.proxy(t, "list:files.net")
-	for name, conn := range map[string]net.Conn{"plain": dialed(p), "tunnel": tunneled(t, p, "files.net")} {
-		must.Do(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-		_, err := io.WriteString(conn, "GET http://files.net/ HTTP/1.1\r\nHost: files.net\r\n")
-		sent := 0
-		for line := "X: " + strings.Repeat("x", 64<<10) + "\r\n"; err == nil && sent < 32<<20; sent += len(line) {
-			_, err = io.WriteString(conn, line)
-		}
-		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: %d bytes of a header are taken, %v", name, sent, err)
-		}
-		conn.Close()
-	}
-}
-
-// TestCloseEndsTunnel: a server that does not end its answer holds nothing of a proxy that is
-// closed, in a tunnel and outside of one.
-func TestCloseEndsTunnel(t *testing.T) {
-	w := newWorld(t)
-	p, c := w.proxy(t, "list:files.net")
-	for _, scheme := range []string{"http", "https"} {
-		resp := must.Get(c.Get(scheme + "://files.net/endless"))(t)
-		defer resp.Body.Close()
-	}
-	must.Do(t, p.Close())
-	for range 2 {
-		select {
-		case <-w.ended:
-		case <-time.After(10 * time.Second):
-			t.Fatal("a server still has the connection of a proxy that is closed")
-		}
 	}
 }

@@ -3,7 +3,6 @@ package mirror
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -274,25 +273,4 @@ func (h *Host) fetch(name string, w *writer) error {
 	defer f.Close()
 	w.file(Entry{Path: name, Kind: File, Size: fi.Size(), Exec: fi.Mode()&0o100 != 0})
 	return w.content(f)
-}
-
-// stamp is what a file system says of a regular file, if it says enough.
-type stamp struct {
-	ok                 bool
-	size, mtime, ctime int64 // nanoseconds
-	inode              uint64
-	mode               uint32
-}
-
-// String packs the stamp for an Entry.
-func (s stamp) String() string {
-	if !s.ok {
-		return ""
-	}
-	p := make([]byte, 0, maxStamp)
-	for _, n := range []int64{s.size, s.mtime, s.ctime} {
-		p = binary.AppendVarint(p, n)
-	}
-	p = binary.AppendUvarint(p, s.inode)
-	return string(binary.AppendUvarint(p, uint64(s.mode)))
 }

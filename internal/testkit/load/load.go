@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/api"
+	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -197,7 +197,7 @@ func (g *generator) one(ctx context.Context, i int, over func()) {
 
 // late waits for the claim of a run whose result came before it: the two come
 // different ways.
-func (g *generator) late(ctx context.Context, w *api.Watch, start time.Time) {
+func (g *generator) late(ctx context.Context, w *requests.Watch, start time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait)
 	defer cancel()
 	for {
@@ -214,19 +214,19 @@ func (g *generator) late(ctx context.Context, w *api.Watch, start time.Time) {
 
 // claimedAt is when a run was claimed, by the clock of its node, if that is what
 // was heard.
-func claimedAt(live api.Live) time.Time {
+func claimedAt(live requests.Live) time.Time {
 	if _, _, on, _ := messages.ParseRunSubject(live.Subject); on != messages.OnEvent {
 		return time.Time{}
 	}
 	e, err := messages.DecodeEvent(live.Data)
-	if err != nil || e.Kind != lineage.Claimed {
+	if err != nil || e.Kind != messages.KindClaimed {
 		return time.Time{}
 	}
 	return e.When()
 }
 
 // hear waits for news of a run: when it was claimed, or its result.
-func (g *generator) hear(ctx context.Context, w *api.Watch, id run.ID) (r *messages.Result, claimed time.Time, err error) {
+func (g *generator) hear(ctx context.Context, w *requests.Watch, id run.ID) (r *messages.Result, claimed time.Time, err error) {
 	patience, cancel := context.WithTimeout(ctx, askAgain)
 	live, err := w.Next(patience)
 	cancel()

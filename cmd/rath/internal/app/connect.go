@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/nats/remotelog"
 	"github.com/rathcluster/rath/internal/nats/supervise"
 	"github.com/rathcluster/rath/internal/workflows/demo"
 	"github.com/rathcluster/rath/llm"
@@ -36,7 +37,7 @@ func (a *App) dial(ctx context.Context) (*System, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := cl.Log()
+	log := remotelog.Of(cl)
 	s := &System{
 		Client: cl, Remote: true, Log: log, Values: journal.NewValues(log), Where: llm.Redact(c.URL), Hint: a.Hint, Progress: a.Progress, close: cl.Close,
 		Blobs: func(session.Tenant) blob.Store { return cl.Blobs() },

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 )
@@ -28,7 +28,7 @@ func (a *App) ReadInput(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(data)) > limit {
-		return nil, Fail(ExitUsage, "%s is larger than %s bytes", said, lineage.Thousands(limit))
+		return nil, Fail(ExitUsage, "%s is larger than %s bytes", said, excerpt.Thousands(limit))
 	}
 	return data, nil
 }

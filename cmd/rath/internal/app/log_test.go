@@ -2,13 +2,9 @@ package app
 
 import (
 	"bytes"
-	"fmt"
 	"log"
-	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -33,22 +29,4 @@ func TestStandardLogger(t *testing.T) {
 			t.Errorf("%q: %q, %q", args, stdout.String(), got)
 		}
 	}
-}
-
-// TestProgress tells a program how far a command is once in a while, and nothing of one
-// that is done before.
-func TestProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var stderr bytes.Buffer
-		a := New("rath", os.Stdin, &bytes.Buffer{}, &stderr, func(string) string { return "" })
-		tell := a.Progress()
-		for i := range 250 {
-			time.Sleep(100 * time.Millisecond)
-			tell(fmt.Sprint(i+1, " of 250"))
-		}
-		tell("")
-		if got, want := stderr.String(), "100 of 250\n200 of 250\n"; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	})
 }

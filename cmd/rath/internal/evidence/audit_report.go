@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/audit"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
 )
@@ -28,18 +28,18 @@ func audited(a *app.App, r *audit.Report) error {
 		broken := uint64(0)
 		for _, c := range r.Counts {
 			broken += c.Violations
-			found := lineage.Thousands(int64(c.Violations)) //nolint:gosec // counted one by one
+			found := excerpt.Thousands(int64(c.Violations)) //nolint:gosec // counted one by one
 			if c.Violations == 0 {
 				found = "-"
 			}
-			rows = append(rows, []string{c.Invariant, lineage.Thousands(int64(c.Checked)), found}) //nolint:gosec // likewise
+			rows = append(rows, []string{c.Invariant, excerpt.Thousands(int64(c.Checked)), found}) //nolint:gosec // likewise
 		}
 		a.Out.Rows([]string{"PROMISE", "CHECKED", "BROKEN"}, rows)
 		a.Out.Println()
 		total := fmt.Sprintf("%s, %s, %s, %s", view.Counted(int64(r.Commits), "commit"), view.Counted(int64(r.Events), "event"), //nolint:gosec // likewise
 			view.Counted(int64(r.Sessions), "session"), view.Counted(int64(r.Runs), "run")) //nolint:gosec // likewise
 		if r.Open > 0 {
-			total += fmt.Sprintf(", %s of them open", lineage.Thousands(int64(r.Open))) //nolint:gosec // likewise
+			total += fmt.Sprintf(", %s of them open", excerpt.Thousands(int64(r.Open))) //nolint:gosec // likewise
 		}
 		verdict := a.Out.Paint(term.Green, "every promise was kept")
 		if len(r.Missing) > 0 {

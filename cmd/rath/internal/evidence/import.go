@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -256,52 +255,4 @@ func importedRows(a *app.App, rows []Imported) error {
 		return app.Fail(app.ExitPartial, "%d of %s could not be taken over", bad, view.Counted(int64(len(rows)), "file"))
 	}
 	return nil
-}
-
-// namedFiles lists the files that are meant, archives apart from those of
-// OpenRath.
-func namedFiles(args []string) (archives, others []string, err error) {
-	for _, arg := range args {
-		fi, err := os.Stat(arg)
-		if err != nil {
-			return nil, nil, err
-		}
-		if !fi.IsDir() {
-			if isArchive(arg) {
-				archives = append(archives, arg)
-			} else {
-				others = append(others, arg)
-			}
-			continue
-		}
-		found, err := filepath.Glob(filepath.Join(arg, "*.json"))
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, name := range found {
-			if isArchive(name) {
-				archives = append(archives, name)
-			}
-		}
-		sessions, err := openrath.Scan(os.DirFS(arg), ".")
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, l := range sessions {
-			others = append(others, filepath.Join(arg, filepath.FromSlash(l.Name)))
-		}
-	}
-	return archives, others, nil
-}
-
-// isArchive looks at the beginning of a file.
-func isArchive(name string) bool {
-	f, err := app.OpenRegular(name)
-	if err != nil {
-		return false // what reads it says so
-	}
-	defer f.Close()
-	head := make([]byte, 4<<10)
-	n, _ := io.ReadFull(f, head) // a short file is as good
-	return dossier.IsTree(head[:n])
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
@@ -168,10 +169,10 @@ func prune(ctx context.Context, a *app.App, f *pruneFlags, o *retention.Options)
 		case to == retention.Archived:
 			doing = "archiving and purging"
 		case to == retention.Freed:
-			tell(fmt.Sprintf("freeing results: %s of %s", lineage.Thousands(int64(done)), lineage.Thousands(int64(all))))
+			tell(fmt.Sprintf("freeing results: %s of %s", excerpt.Thousands(int64(done)), excerpt.Thousands(int64(all))))
 			return
 		}
-		tell(fmt.Sprintf("%s: %s of %s", doing, lineage.Thousands(int64(done)), view.Counted(int64(all), "tree")))
+		tell(fmt.Sprintf("%s: %s of %s", doing, excerpt.Thousands(int64(done)), view.Counted(int64(all), "tree")))
 	}
 	freed := 0
 	o.Freed = func(n int) { freed = n }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	natsarchive "github.com/rathcluster/rath/internal/nats/archive"
@@ -77,7 +78,7 @@ func sweep(ctx context.Context, a *app.App, f *pruneFlags, o *natsarchive.SweepO
 			unnamed, what = "UNNAMED", "would be removed:"
 		}
 		a.Out.Rows([]string{"BLOBS", "BYTES", "NAMED", "YOUNG", unnamed}, [][]string{{
-			lineage.Thousands(int64(v.Stored)), lineage.Thousands(v.StoredBytes), lineage.Thousands(int64(v.Named)), lineage.Thousands(int64(v.Young)), lineage.Thousands(int64(v.Removed)),
+			excerpt.Thousands(int64(v.Stored)), excerpt.Thousands(v.StoredBytes), excerpt.Thousands(int64(v.Named)), excerpt.Thousands(int64(v.Young)), excerpt.Thousands(int64(v.Removed)),
 		}})
 		a.Remark("%s %s, %s", what, view.Counted(int64(v.Removed), "blob"), view.Counted(v.RemovedBytes, "byte"))
 	}

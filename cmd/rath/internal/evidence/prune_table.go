@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/nats/retention"
@@ -140,7 +141,7 @@ func prunedRows(views []prunedTree, now time.Time, looks bool) [][]string {
 			what = v.File
 		}
 		rows = append(rows, []string{
-			root, string(v.Tenant), fmt.Sprint(len(v.Sessions)), lineage.Thousands(v.Bytes), view.Age(now, time.UnixMilli(v.LastMS)), string(v.State), term.Line(what, 200),
+			root, string(v.Tenant), fmt.Sprint(len(v.Sessions)), excerpt.Thousands(v.Bytes), view.Age(now, time.UnixMilli(v.LastMS)), string(v.State), term.Line(what, 200),
 		})
 		if looks && v.File != "" && v.State != retention.Due {
 			rows = append(rows, []string{"  " + term.Line(v.File, 200)})

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -31,11 +30,11 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 	}
 	o := &watcher{
 		s: s, w: w, id: id, root: root, last: time.Now(),
-		known: map[run.ID]bool{}, asked: map[run.ID]lineage.Record{}, told: map[run.ID]bool{},
+		known: map[run.ID]bool{}, asked: map[run.ID]messages.Record{}, told: map[run.ID]bool{},
 	}
 	h := heard{
-		records: make(chan lineage.Record), deltas: make(chan messages.Delta, 256),
-		results: make(chan messages.Result, 1), held: make(chan lineage.Record, 1),
+		records: make(chan messages.Record), deltas: make(chan messages.Delta, 256),
+		results: make(chan messages.Result, 1), held: make(chan messages.Record, 1),
 	}
 	for _, listen := range []func() error{
 		func() error { return h.tail(ctx, s.Tail(ctx, string(root), after)) },
@@ -54,7 +53,7 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 	tick := time.NewTicker(idleEvery)
 	defer tick.Stop()
 	var patience <-chan time.Time
-	standing := make(chan []lineage.Record, 1)
+	standing := make(chan []messages.Record, 1)
 	look := time.After(askedAfter)
 	live := make(chan *wire.Live, 1)
 	ask := time.After(liveAfter)
@@ -139,10 +138,10 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 
 // heard is what comes of a run from the servers.
 type heard struct {
-	records chan lineage.Record
+	records chan messages.Record
 	deltas  chan messages.Delta
 	results chan messages.Result
-	held    chan lineage.Record
+	held    chan messages.Record
 }
 
 // tail passes records on until they end.

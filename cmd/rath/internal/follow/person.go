@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -21,7 +21,7 @@ func Stopped(a *app.App, id run.ID, seen Outcome, o *NodeFlags) error {
 	}
 	a.Err.Println("parked: the run holds nothing while it waits. Answer, and let it go on:")
 	for _, r := range seen.Asked {
-		if r.Kind == lineage.Review {
+		if r.Kind == messages.KindReview {
 			Person(a, r)
 			continue
 		}
@@ -38,9 +38,9 @@ func Stopped(a *app.App, id run.ID, seen Outcome, o *NodeFlags) error {
 
 // Person says that a run waits for a person, while it is followed, and how it
 // goes on.
-func Person(a *app.App, r lineage.Record) {
+func Person(a *app.App, r messages.Record) {
 	who := "run " + string(r.Run)
-	if r.Kind == lineage.Review {
+	if r.Kind == messages.KindReview {
 		a.Err.Note("")
 		a.Err.Println(who + " " + a.Err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
 		Decisions(a, r.Run, r.Step, r.Revision)
@@ -59,7 +59,7 @@ func Person(a *app.App, r lineage.Record) {
 }
 
 // review says what a person has to decide.
-func review(a *app.App, id run.ID, r *lineage.Record) {
+func review(a *app.App, id run.ID, r *messages.Record) {
 	a.Err.Println(a.Err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
 	Decisions(a, id, r.Step, r.Revision)
 }
@@ -94,7 +94,7 @@ const callAsks = ".answer"
 
 // AnswerWith are the commands that answer the first of waits for a person; that for what
 // a call asks comes after the one that shows the question and the values in whole.
-func AnswerWith(a *app.App, id run.ID, waits []lineage.Wait) []string {
+func AnswerWith(a *app.App, id run.ID, waits []messages.Wait) []string {
 	for _, w := range waits {
 		switch {
 		case w.Kind == run.WaitResponse:

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -17,7 +16,7 @@ import (
 
 // Await waits for a run to end, or to stop for a person. person is told once of
 // what runs of its tree ask a person meanwhile, and held that its task waits.
-func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, person, held func(lineage.Record)) (Outcome, error) {
+func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, person, held func(messages.Record)) (Outcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type end struct {
@@ -25,7 +24,7 @@ func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, pe
 		err    error
 	}
 	ended := make(chan end, 1)
-	waits := make(chan lineage.Record, 1)
+	waits := make(chan messages.Record, 1)
 	go func() {
 		waiting := false
 		for u, err := range f.All(ctx) {
@@ -60,7 +59,7 @@ func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, pe
 		}
 		open := map[string]bool{}
 		for _, r := range all {
-			if r.Run == id && r.Kind == lineage.Review {
+			if r.Run == id && r.Kind == messages.KindReview {
 				cancel()
 				<-ended
 				return Outcome{Review: &r}, nil
@@ -88,7 +87,7 @@ func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, pe
 // questions returns a record for the run, and for each other run below its session that
 // waits for a person: what the lineage told before it was watched. That of the run has no
 // kind if it waits for no person, and a reason if it waits for its session to be released.
-func questions(ctx context.Context, s *app.System, id run.ID) ([]lineage.Record, error) {
+func questions(ctx context.Context, s *app.System, id run.ID) ([]messages.Record, error) {
 	r, err := s.Run(ctx, id)
 	if err != nil {
 		return nil, err
@@ -101,7 +100,7 @@ func questions(ctx context.Context, s *app.System, id run.ID) ([]lineage.Record,
 	if r.State == run.Queued && r.Quarantine != "" {
 		first.Reason = fmt.Sprintf("its session is quarantined (%s) until %q", term.Line(r.Quarantine, 200), s.Hint("cluster", "release", string(id), "--reason", "TEXT"))
 	}
-	all := []lineage.Record{first}
+	all := []messages.Record{first}
 	for i := range below {
 		if rec := question(&below[i]); rec.Run != id && rec.Kind != "" {
 			all = append(all, rec)
@@ -111,13 +110,13 @@ func questions(ctx context.Context, s *app.System, id run.ID) ([]lineage.Record,
 }
 
 // question is the record that told of what a run waits for from a person.
-func question(r *messages.RunInfo) lineage.Record {
-	rec := lineage.Record{Run: r.Run, Root: r.Root, Session: r.Session, Workflow: r.Workflow, Waits: r.Waits}
+func question(r *messages.RunInfo) messages.Record {
+	rec := messages.Record{Run: r.Run, Root: r.Root, Session: r.Session, Workflow: r.Workflow, Waits: r.Waits}
 	switch {
 	case r.State == run.NeedsReview && r.Review != nil:
-		rec.Kind, rec.Step, rec.Code, rec.Reason, rec.Revision = lineage.Review, r.Review.Step, r.Review.Code, r.Review.Reason, r.Review.Revision
+		rec.Kind, rec.Step, rec.Code, rec.Reason, rec.Revision = messages.KindReview, r.Review.Step, r.Review.Code, r.Review.Reason, r.Review.Revision
 	case r.State == run.Waiting && rec.Asks() != "":
-		rec.Kind = lineage.Waiting
+		rec.Kind = messages.KindWaiting
 	}
 	return rec
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/wire"
@@ -20,7 +19,7 @@ import (
 func Timeline(ctx context.Context, w *term.Writer, t *view.Timeline) Handlers {
 	h := Writing(w)
 	record := h.Record
-	h.Record = func(r lineage.Record) {
+	h.Record = func(r messages.Record) {
 		t.Add(ctx, r)
 		record(r)
 	}
@@ -39,8 +38,8 @@ func Writing(w *term.Writer) Handlers {
 	var step run.Path
 	var draft Draft
 	h := Handlers{
-		Record: func(r lineage.Record) {
-			if r.Kind == lineage.Model && r.Step == step || r.Kind == lineage.Ended {
+		Record: func(r messages.Record) {
+			if r.Kind == messages.KindModel && r.Step == step || r.Kind == messages.KindEnded {
 				step, draft = "", Draft{}
 			}
 			w.Note("")

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -18,15 +17,15 @@ import (
 // Handlers says what to do with what is heard of a run. All functions are
 // called from one goroutine; nil ones are left out.
 type Handlers struct {
-	Record func(lineage.Record)  // of the run's tree, in the order of the stream
+	Record func(messages.Record) // of the run's tree, in the order of the stream
 	Delta  func(messages.Delta)  // provisional pieces of model output
 	Live   func(*wire.Live)      // what the run is at, asked while nothing comes
 	Idle   func(d time.Duration) // nothing came for so long
 	// Person is told once of each run of the tree that waits for a person, and
 	// goes on waiting: the record is of kind Waiting or Review.
-	Person func(lineage.Record)
+	Person func(messages.Record)
 	// Held is told once that the run's task waits for room, and goes on waiting.
-	Held func(lineage.Record)
+	Held func(messages.Record)
 	// Follower watches since before the run was submitted; nil follows it now.
 	Follower *client.Follower
 }
@@ -34,10 +33,10 @@ type Handlers struct {
 // Outcome is how watching a run ended.
 type Outcome struct {
 	Result *messages.Result // nil for a run that did not end
-	Review *lineage.Record  // what a person has to decide about the run itself
+	Review *messages.Record // what a person has to decide about the run itself
 	// Asked is what runs of the tree wait for, where no answer can come while this
 	// process holds the store.
-	Asked []lineage.Record
+	Asked []messages.Record
 	// Stands is whether no node works here, so that nothing more comes.
 	Stands bool
 }
@@ -70,13 +69,13 @@ type watcher struct {
 	begun bool            // a record came that a node works on the run
 	ended bool            // the record of the run's end came
 	known map[run.ID]bool // runs that records came of
-	asked map[run.ID]lineage.Record
+	asked map[run.ID]messages.Record
 	told  map[run.ID]bool // whose question Person got
 	last  time.Time       // when something came
 }
 
 // record takes a record of the run's tree, and none of another one.
-func (o *watcher) record(r lineage.Record) {
+func (o *watcher) record(r messages.Record) {
 	o.last = time.Now()
 	if o.root == "" && r.Run == o.id {
 		o.root = r.Root
@@ -92,25 +91,25 @@ func (o *watcher) record(r lineage.Record) {
 		return // of the run in another session than its own
 	}
 	switch r.Kind {
-	case lineage.Waiting:
+	case messages.KindWaiting:
 		if r.Asks() != "" {
 			o.ask(r)
 		}
-	case lineage.Review:
+	case messages.KindReview:
 		o.ask(r)
-	case lineage.Claimed, lineage.Ended, lineage.Answered, lineage.Resolved:
+	case messages.KindClaimed, messages.KindEnded, messages.KindAnswered, messages.KindResolved:
 		delete(o.asked, r.Run)
 		if r.Run == o.id {
 			o.begun = true
 			o.out.Review = nil
-			o.ended = r.Kind == lineage.Ended
+			o.ended = r.Kind == messages.KindEnded
 		}
 	}
 }
 
 // ask takes a question to a person.
-func (o *watcher) ask(r lineage.Record) {
-	if r.Run == o.id && r.Kind == lineage.Review {
+func (o *watcher) ask(r messages.Record) {
+	if r.Run == o.id && r.Kind == messages.KindReview {
 		o.out.Review = &r
 		return
 	}
@@ -119,7 +118,7 @@ func (o *watcher) ask(r lineage.Record) {
 }
 
 // stand takes how runs stand of which no record came.
-func (o *watcher) stand(all []lineage.Record) {
+func (o *watcher) stand(all []messages.Record) {
 	for _, r := range all {
 		if o.root == "" {
 			o.root = r.Root

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	llmscripted "github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 	"github.com/rathcluster/rath/session"
@@ -64,7 +65,7 @@ func TestBlameCalledWorkflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if to := impact.Sessions; len(to) != 2 || to[1].Session != s.Key().ID || to[1].Via != lineage.Tool || to[1].Parent != by.Session {
+	if to := impact.Sessions; len(to) != 2 || to[1].Session != s.Key().ID || to[1].Via != messages.KindTool || to[1].Parent != by.Session {
 		t.Errorf("it is in the sessions %+v", to)
 	}
 }
@@ -142,7 +143,7 @@ done
 	for _, f := range files {
 		var reason view.Reason
 		reason.ChangedBy(g, s.Key().Tenant, f.By)
-		if f.By.Kind != lineage.Merged || reason.Actor != "" || reason.Did != f.By.Summary {
+		if f.By.Kind != messages.KindMerged || reason.Actor != "" || reason.Did != f.By.Summary {
 			t.Errorf("%s is made by %q: %q", f.Path, reason.Actor, reason.Did)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -22,7 +23,7 @@ type found struct {
 	reference.Reference
 	graph *lineage.Graph
 	run   *messages.RunInfo // of a run, or of a step
-	call  *lineage.Record   // of a tool call that was named by its id
+	call  *messages.Record  // of a tool call that was named by its id
 	whole bool              // the answer has whole texts
 }
 
@@ -79,7 +80,7 @@ func (f *found) inBranch(t session.Tenant) {
 			}
 			within[r.ID], again = true, true
 			if _, err := f.graph.Step(t, r.ID, f.step); err == nil {
-				info := messages.RunInfoOf(r)
+				info := translate.RunInfo(r)
 				f.run, f.Reference.Session = &info, info.Session
 				return
 			}
@@ -123,7 +124,7 @@ func lastFile(ctx context.Context, s *app.System, t target, all bool) (*found, e
 	t.name = messages.Last
 	f, err := find(ctx, s, t, all)
 	if err == nil {
-		var changes []lineage.Record
+		var changes []messages.Record
 		if changes, err = f.graph.Heads(f.Ref(s.Tenant()).Key, f.Reference.Version); err == nil && !view.HoldsFile(ctx, s.Blobs(s.Tenant()), changes, t.path) {
 			return nil, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -19,7 +20,7 @@ type recordPlace struct {
 	k       int
 }
 
-func placeOf(r *lineage.Record) recordPlace { return recordPlace{r.Session, r.Commit, r.K} }
+func placeOf(r *messages.Record) recordPlace { return recordPlace{r.Session, r.Commit, r.K} }
 
 // followSteps lists single steps of a run and of its branches, and each that is added
 // until the run ends.
@@ -40,7 +41,7 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 			feed.Add(rec.Record)
 			labels.Add(&rec.Record)
 			seen[placeOf(&rec.Record)] = true
-			told = told || rec.Record.Kind == lineage.Ended && rec.Record.Run == r.Run && rec.Record.Home == ""
+			told = told || rec.Record.Kind == messages.KindEnded && rec.Record.Run == r.Run && rec.Record.Home == ""
 			return nil
 		})
 		if err != nil {
@@ -64,7 +65,7 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 	}
 	w := follow.Writing(a.Out)
 	record := w.Record
-	w.Record = func(rec lineage.Record) {
+	w.Record = func(rec messages.Record) {
 		record(rec)
 		if seen[placeOf(&rec)] {
 			return
@@ -79,7 +80,7 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 			write(&step)
 		}
 	}
-	w.Person = func(rec lineage.Record) { follow.Person(a, rec) }
+	w.Person = func(rec messages.Record) { follow.Person(a, rec) }
 	out, err := follow.Watch(ctx, s, r.Run, r.Root, after, w)
 	return ending(a, r.Run, out, err)
 }

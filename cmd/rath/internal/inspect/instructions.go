@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -51,7 +51,7 @@ func showStep(ctx context.Context, a *app.App, s *app.System, name, step string)
 		return err
 	}
 	all := g.StepsOf(s.Tenant(), r.Run)
-	i := slices.IndexFunc(all, func(rec lineage.Record) bool { return string(rec.Step) == step })
+	i := slices.IndexFunc(all, func(rec messages.Record) bool { return string(rec.Step) == step })
 	if n, err := strconv.Atoi(step); err == nil {
 		i = n - 1
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -33,7 +32,7 @@ func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[
 	defer cancel()
 	var open []run.ID
 	for i := range runs {
-		forBranches := func(w lineage.Wait) bool { return w.Kind == run.WaitBranches }
+		forBranches := func(w messages.Wait) bool { return w.Kind == run.WaitBranches }
 		if st := runs[i].State; st == run.Running || st == run.Queued || st == run.Waiting && slices.ContainsFunc(runs[i].Waits, forBranches) {
 			open = append(open, runs[i].Run)
 		}
@@ -101,7 +100,7 @@ func tellLive(ctx context.Context, a *app.App, s *app.System, r *view.LiveRun) e
 
 // openBranches returns the branches that a run waits for and that have begun.
 func openBranches(ctx context.Context, s *app.System, r *view.LiveRun) ([]messages.RunInfo, error) {
-	if r.Live.State != run.Waiting || !slices.ContainsFunc(r.Live.Waits, func(w lineage.Wait) bool { return w.Kind == run.WaitBranches }) {
+	if r.Live.State != run.Waiting || !slices.ContainsFunc(r.Live.Waits, func(w messages.Wait) bool { return w.Kind == run.WaitBranches }) {
 		return nil, nil
 	}
 	all, err := s.Runs(ctx, &client.RunsOptions{

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	llmscripted "github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/scripted"
 	"github.com/rathcluster/rath/session"
@@ -46,11 +47,11 @@ done
 
 	var text strings.Builder
 	w := term.New(&text, nil)
-	var tools []lineage.Record
+	var tools []messages.Record
 	follow := view.NewTimeline(func(l view.Line) { w.Println(view.LineText(w, l)) })
 	for _, rec := range g.Records(s.Key()) {
 		follow.Add(t.Context(), rec)
-		if rec.Kind == lineage.Tool {
+		if rec.Kind == messages.KindTool {
 			tools = append(tools, rec)
 		}
 	}

@@ -255,7 +255,7 @@ func listSteps(ctx context.Context, a *app.App, s *app.System, name string, q *v
 	if err != nil {
 		return err
 	}
-	var all []lineage.Record
+	var all []messages.Record
 	labels := &lineage.Labels{}
 	if r.Session != "" {
 		g, root, err := reference.RunGraph(ctx, s, &r)
@@ -327,12 +327,12 @@ func showOn(ctx context.Context, a *app.App, s *app.System, name string, full bo
 	var failed error
 	w := follow.Writing(a.Out)
 	record := w.Record
-	w.Record = func(rec lineage.Record) {
-		if record(rec); rec.Session == r.Session && rec.Rows > 0 || rec.Kind == lineage.Ended {
+	w.Record = func(rec messages.Record) {
+		if record(rec); rec.Session == r.Session && rec.Rows > 0 || rec.Kind == messages.KindEnded {
 			failed = errors.Join(failed, more())
 		}
 	}
-	w.Person = func(rec lineage.Record) { follow.Person(a, rec) }
+	w.Person = func(rec messages.Record) { follow.Person(a, rec) }
 	seen, err := follow.Watch(ctx, s, r.Run, r.Root, after, w)
 	a.Out.Note("")
 	switch {

@@ -43,7 +43,7 @@ func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live
 		return err
 	}
 	w := follow.Timeline(ctx, a.Out, t)
-	w.Person = func(r lineage.Record) { follow.Person(a, r) }
+	w.Person = func(r messages.Record) { follow.Person(a, r) }
 	seen, err := follow.Watch(ctx, s, r.Run, r.Root, "", w)
 	t.Finish(ctx)
 	return ending(a, r.Run, seen, err)
@@ -76,7 +76,7 @@ func ended(ctx context.Context, a *app.App, s *app.System, id run.ID) error {
 // sessions are named as pictures of the whole tree do, so that it is read first.
 func tellRecorded(ctx context.Context, s *app.System, id session.ID, t *view.Timeline) error {
 	g := lineage.NewGraph()
-	var all []lineage.Record
+	var all []messages.Record
 	err := reference.Recorded(ctx, s, id, "", func(r *wire.LineageRecord) error {
 		g.Add(r.Record)
 		all = append(all, r.Record)

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -38,7 +39,7 @@ restart of nodes and "cluster repair". --after end begins with later commits.`,
 		Args: app.AtMost(1, "one session or run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, k := range kinds {
-				if !slices.Contains(lineage.Kinds(), lineage.Kind(k)) {
+				if !slices.Contains(messages.Kinds(), messages.Kind(k)) {
 					return app.Usage(cmd, fmt.Errorf("%q is no kind of record; the kinds are %s", k, view.Names(kindNames())))
 				}
 			}
@@ -60,7 +61,7 @@ restart of nodes and "cluster repair". --after end begins with later commits.`,
 
 func kindNames() []string {
 	var names []string
-	for _, k := range lineage.Kinds() {
+	for _, k := range messages.Kinds() {
 		names = append(names, string(k))
 	}
 	return names

@@ -184,7 +184,7 @@ func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
 		return app.Fail(app.ExitNotFound, "session %s has no files: it was never sent to a sandbox; name the run that left the file, as in 7f3a:%s", f.Reference, f.path)
 	}
 	var r view.Reason
-	var by *lineage.Record
+	var by *messages.Record
 	if f.line > 0 {
 		lines, err := view.Blame(ctx, s.Blobs(s.Tenant()), f.graph, changes, f.path)
 		if err != nil {

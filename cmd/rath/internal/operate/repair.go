@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/view"
 )
 
@@ -59,9 +59,9 @@ func repair(ctx context.Context, a *app.App, s *app.System) error {
 		missing += r.Published - r.Removed
 		from := "-"
 		if r.From > 0 {
-			from = lineage.Thousands(int64(r.From))
+			from = excerpt.Thousands(int64(r.From))
 		}
-		cells[i] = []string{fmt.Sprint(r.Partition), from, lineage.Thousands(int64(r.Published)), lineage.Thousands(int64(r.Removed))}
+		cells[i] = []string{fmt.Sprint(r.Partition), from, excerpt.Thousands(int64(r.Published)), excerpt.Thousands(int64(r.Removed))}
 	}
 	a.Out.Rows([]string{"PARTITION", "FROM COMMIT", "DERIVED", "REPLACED"}, cells)
 	switch {

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/messages"
@@ -82,7 +82,7 @@ func Each(ctx context.Context, a *app.App, s *app.System, o *Selection, args []s
 	}
 	tell := a.Progress()
 	d, err := carryOut(ctx, runs, rows, v, o.Where != "", func(done int) {
-		tell(fmt.Sprintf("%s: %s of %s", v.Name, lineage.Thousands(int64(done)), view.Counted(int64(todo), "run")))
+		tell(fmt.Sprintf("%s: %s of %s", v.Name, excerpt.Thousands(int64(done)), view.Counted(int64(todo), "run")))
 	})
 	tell("")
 	if err != nil {

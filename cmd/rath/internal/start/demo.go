@@ -16,7 +16,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/workflows/demo"
@@ -227,8 +226,8 @@ func (d *demonstration) timeline(ctx context.Context, s *app.System, id run.ID, 
 	t.Details = s.Details()
 	w := follow.Timeline(ctx, d.Out, t)
 	record := w.Record
-	w.Record = func(r lineage.Record) {
-		if r.Kind == lineage.Chunk && r.Role == string(session.User) {
+	w.Record = func(r messages.Record) {
+		if r.Kind == messages.KindChunk && r.Role == string(session.User) {
 			return // the header names the issue
 		}
 		record(r)

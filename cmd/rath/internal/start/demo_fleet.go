@@ -16,7 +16,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/internal/platform/term"
@@ -131,7 +130,7 @@ func (d *fleetDemo) timeline(ctx context.Context, s *app.System, root string) er
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	seen, err := follow.Watch(ctx, s, d.id, "", after, follow.Handlers{Record: func(r lineage.Record) {
+	seen, err := follow.Watch(ctx, s, d.id, "", after, follow.Handlers{Record: func(r messages.Record) {
 		if d.record(&r); d.failed != nil {
 			stop(d.failed)
 		}
@@ -193,30 +192,30 @@ func (d *fleetDemo) say(subject string, color term.Style, format string, args ..
 }
 
 // record takes what the run recorded, in order.
-func (d *fleetDemo) record(r *lineage.Record) {
+func (d *fleetDemo) record(r *messages.Record) {
 	b := d.branches[r.Run]
 	switch {
-	case r.Kind == lineage.Submitted && r.BranchOf != nil:
+	case r.Kind == messages.KindSubmitted && r.BranchOf != nil:
 		d.branches[r.Run] = &fleetBranch{name: r.Name}
-	case r.Kind == lineage.FannedOut && r.Run == d.id:
+	case r.Kind == messages.KindFannedOut && r.Run == d.id:
 		d.say("fan-out", "", "%s at once, each wherever a node is free", view.Counted(int64(len(demo.Coders)), "branch"))
 		d.fanned = true
 		d.begun()
-	case r.Kind == lineage.Claimed && b != nil && r.Home == "":
+	case r.Kind == messages.KindClaimed && b != nil && r.Home == "":
 		d.claimed(b, r)
-	case r.Kind == lineage.Ended && b != nil && r.Home == "" && d.Out.Terminal():
+	case r.Kind == messages.KindEnded && b != nil && r.Home == "" && d.Out.Terminal():
 		d.say("  "+b.name, "", "done on node %s", d.nameOf(b.node))
-	case b != nil && (r.Kind == lineage.Model || r.Kind == lineage.Tool):
+	case b != nil && (r.Kind == messages.KindModel || r.Kind == messages.KindTool):
 		b.steps++
-		b.asks = r.Kind == lineage.Tool
+		b.asks = r.Kind == messages.KindTool
 		d.strike()
-	case r.Kind == lineage.Adopted && r.Run == d.id:
+	case r.Kind == messages.KindAdopted && r.Run == d.id:
 		for _, p := range r.Parents {
 			if x := d.branches[run.ID(p.Session)]; x != nil {
 				d.end(x, "ADOPTED", r.Reason, term.Green)
 			}
 		}
-	case r.Kind == lineage.Rejected:
+	case r.Kind == messages.KindRejected:
 		for _, p := range r.Branches {
 			if x := d.branches[run.ID(p.Session)]; x != nil {
 				d.end(x, strings.ToUpper(r.State), r.Reason, term.Red)
@@ -238,7 +237,7 @@ func (d *fleetDemo) nameOf(incarnation string) string {
 }
 
 // claimed notes where a branch runs.
-func (d *fleetDemo) claimed(b *fleetBranch, r *lineage.Record) {
+func (d *fleetDemo) claimed(b *fleetBranch, r *messages.Record) {
 	b.node, b.attempts = r.Node, r.Attempt
 	if d.victim != nil && b.name == doomed {
 		d.say("  "+b.name, term.Yellow, "goes on at node %s after %s: its %s do not run again",

@@ -7,8 +7,8 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/workflows/demo"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -19,10 +19,10 @@ func TestFleetDemoTellsTheFanOutFirst(t *testing.T) {
 	a := app.New("rath", nil, &out, &out, func(string) string { return "" })
 	d := &fleetDemo{demonstration: &demonstration{App: a}, nodes: &fleet.Fleet{}, atOnce: len(demo.Coders), id: "r", branches: map[run.ID]*fleetBranch{}}
 	for _, name := range demo.Coders {
-		d.record(&lineage.Record{Kind: lineage.Submitted, Run: run.ID("r-" + name), Name: name, BranchOf: &lineage.Place{Run: "r"}})
-		d.record(&lineage.Record{Kind: lineage.Claimed, Run: run.ID("r-" + name), Node: "n-" + name, Attempt: 1})
+		d.record(&messages.Record{Kind: messages.KindSubmitted, Run: run.ID("r-" + name), Name: name, BranchOf: &messages.Place{Run: "r"}})
+		d.record(&messages.Record{Kind: messages.KindClaimed, Run: run.ID("r-" + name), Node: "n-" + name, Attempt: 1})
 	}
-	d.record(&lineage.Record{Kind: lineage.FannedOut, Run: "r"})
+	d.record(&messages.Record{Kind: messages.KindFannedOut, Run: "r"})
 	var told []string
 	for line := range strings.Lines(out.String()) {
 		told = append(told, strings.Fields(line)[0])

@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/cmd/rath/internal/selection"
 	"github.com/rathcluster/rath/internal/core/form"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/messages"
@@ -256,7 +255,7 @@ func answerOne(ctx context.Context, a *app.App, s *app.System, name string, w *a
 // answerAll answers all runs that --where chooses and that ask what the answer is to:
 // each of their questions.
 func answerAll(ctx context.Context, a *app.App, s *app.System, o *selection.Selection, w *answer) error {
-	fits := func(r *messages.RunInfo) (open []lineage.Wait) {
+	fits := func(r *messages.RunInfo) (open []messages.Wait) {
 		for _, q := range r.Waits {
 			if w.step != "" && q.Step != w.step {
 				continue

@@ -80,7 +80,7 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 			return err
 		}
 		open = slices.DeleteFunc(open, func(q client.Question) bool { return q.Run != r.Run })
-		listens := slices.ContainsFunc(r.Waits, func(w lineage.Wait) bool { return w.Kind == run.WaitMessage })
+		listens := slices.ContainsFunc(r.Waits, func(w messages.Wait) bool { return w.Kind == run.WaitMessage })
 		switch {
 		case r.State == run.NeedsReview:
 			return app.Fail(app.ExitConflict, "run %s needs review: %q says why, and what can be decided", r.Run, a.Hint("why", string(r.Run)))

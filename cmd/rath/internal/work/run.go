@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/evidence"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -249,19 +248,19 @@ func handlers(ctx context.Context, a *app.App, s *app.System, about string) foll
 	}
 	w := follow.Timeline(ctx, a.Err, t)
 	record := w.Record
-	w.Record = func(r lineage.Record) {
+	w.Record = func(r messages.Record) {
 		record(r)
-		if r.Kind == lineage.Ended {
+		if r.Kind == messages.KindEnded {
 			t.Finish(ctx)
 		}
 	}
-	w.Person = func(r lineage.Record) { follow.Person(a, r) }
-	w.Held = func(r lineage.Record) { held(a, r) }
+	w.Person = func(r messages.Record) { follow.Person(a, r) }
+	w.Held = func(r messages.Record) { held(a, r) }
 	return w
 }
 
 // held tells that a task is accepted and cannot begin yet.
-func held(a *app.App, e lineage.Record) {
+func held(a *app.App, e messages.Record) {
 	a.Remark("run %s is accepted and waits: %s", e.Run, e.Reason)
 }
 

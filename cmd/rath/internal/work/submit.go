@@ -12,7 +12,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 )
@@ -214,7 +213,7 @@ func submitAndWait(ctx context.Context, a *app.App, s *app.System, workflow stri
 	if err != nil {
 		return err
 	}
-	seen, err := follow.Await(ctx, s, follower, t.ID, func(r lineage.Record) { follow.Person(a, r) }, func(r lineage.Record) { held(a, r) })
+	seen, err := follow.Await(ctx, s, follower, t.ID, func(r messages.Record) { follow.Person(a, r) }, func(r messages.Record) { held(a, r) })
 	if errors.Is(err, app.ErrInterrupted) {
 		a.Err.Println("the run goes on; follow it with\n  " + a.Hint("show", string(t.ID), "--steps", "-f"))
 		return app.Silent(app.ExitInterrupted)

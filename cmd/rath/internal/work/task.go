@@ -11,7 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -94,7 +94,7 @@ func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	}
 	if len(text) > run.MaxInput {
 		return t, app.Fail(app.ExitUsage, "the input has %s bytes, a task takes %s at most; put it into a file of the workspace (-C) and name that",
-			lineage.Thousands(int64(len(text))), lineage.Thousands(run.MaxInput))
+			excerpt.Thousands(int64(len(text))), excerpt.Thousands(run.MaxInput))
 	}
 	t.Input = inputOf(text)
 	return t, nil

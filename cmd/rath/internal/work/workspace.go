@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/internal/platform/term"
@@ -94,7 +94,7 @@ func listFiles(ctx context.Context, a *app.App, s *app.System, name, below strin
 			}
 			size := ""
 			if f.Kind == manifest.File {
-				size = lineage.Thousands(f.Size)
+				size = excerpt.Thousands(f.Size)
 			}
 			rows[i] = []string{f.Mode, size, term.Line(p, 400)}
 		}
@@ -180,7 +180,7 @@ func getFile(ctx context.Context, a *app.App, s *app.System, name, p, out string
 			return copyFile(a.Out, rc, e)
 		}
 		if e.Size > maxShown {
-			return app.Fail(app.ExitUsage, "%q has %s bytes, too many for a terminal: write them to a file with --out FILE", p, lineage.Thousands(e.Size))
+			return app.Fail(app.ExitUsage, "%q has %s bytes, too many for a terminal: write them to a file with --out FILE", p, excerpt.Thousands(e.Size))
 		}
 		var data strings.Builder
 		if err := copyFile(&data, rc, e); err != nil {

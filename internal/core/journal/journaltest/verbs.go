@@ -286,7 +286,7 @@ func (s *stage) gather(c *command, out io.Writer) error {
 	if len(dropped) > 0 {
 		d := journal.BranchOutcomes{Run: b.Run}
 		for _, id := range dropped {
-			d.Branches = append(d.Branches, journal.BranchOutcome{Session: id, State: session.ClosedCancelled, Reason: "not needed"})
+			d.Branches = append(d.Branches, run.BranchOutcome{Session: id, State: session.ClosedCancelled, Reason: "not needed"})
 		}
 		e, err := journal.NewEvent(journal.KindBranchOutcomes, d)
 		if err != nil {
@@ -419,7 +419,7 @@ func (s *stage) late(c *command, _ io.Writer) error {
 // close SESSION STATE [field=value of a branch's outcome]
 func (s *stage) closeBranch(c *command, _ io.Writer) error {
 	k := s.session(c)
-	d := &journal.BranchOutcome{Session: k.ID, State: c.arg(1), Reason: "not needed"}
+	d := &run.BranchOutcome{Session: k.ID, State: c.arg(1), Reason: "not needed"}
 	s.fill(d, c.named)
 	return s.apply(c, journal.Signal{To: k, Run: run.ID(k.ID), Close: d})
 }

@@ -60,14 +60,14 @@ func PutLineage(t *testing.T, js jetstream.JetStream, id session.ID, first, last
 	t.Helper()
 	_, partition, _ := id.Locate()
 	for n := first; n <= last; n++ {
-		r := lineage.Record{
-			Schema: lineage.Schema, Kind: lineage.Chunk, Tenant: session.DefaultTenant, Session: id, Root: id,
+		r := messages.Record{
+			Schema: lineage.Schema, Kind: messages.KindChunk, Tenant: session.DefaultTenant, Session: id, Root: id,
 			Partition: partition, Seq: n, Commit: n,
 		}
 		if n == first {
-			r.Kind = lineage.Opened
+			r.Kind = messages.KindOpened
 		}
-		records := []lineage.Record{r}
+		records := []messages.Record{r}
 		data, err := lineage.EncodeStored(records)
 		if err == nil {
 			_, err = js.Publish(t.Context(), lineage.StoredSubject(records), data)

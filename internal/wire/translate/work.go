@@ -1,4 +1,4 @@
-package wire
+package translate
 
 import (
 	"encoding/json"
@@ -21,7 +21,7 @@ type Work struct {
 	Cancel   *journal.CancelRequested `json:"cancel,omitempty"`
 	Resolve  *journal.Resolved        `json:"resolve,omitempty"`
 	Received *journal.SignalReceived  `json:"received,omitempty"`
-	Close    *journal.BranchOutcome   `json:"close,omitempty"`
+	Close    *run.BranchOutcome       `json:"close,omitempty"`
 	Tick     bool                     `json:"tick,omitempty"`
 	// Quarantine and Rebudget are what ops decide about a session and a run.
 	Quarantine *journal.Quarantined   `json:"quarantine,omitempty"`
@@ -56,7 +56,7 @@ func WorkOf(w journal.Work) Work {
 	t := w.Task
 	out := Work{Tenant: t.Session.Tenant, Session: t.Session.ID, Run: t.ID, Workflow: t.Workflow, Revision: t.Revision, Seen: t.Seen}
 	if !t.Resume {
-		task := messages.TaskOf(*t)
+		task := TaskOf(*t)
 		task.Input = nil // it travels as text
 		out.Task, out.Input, out.Branch, out.By, out.Via = &task, string(t.Input), t.Branch, t.By, t.Via
 	}
@@ -103,7 +103,7 @@ func (w *Work) Decoded() (journal.Work, error) {
 	t := journal.Task{ID: w.Run, Workflow: w.Workflow, Revision: w.Revision, Session: k, Resume: true, Seen: w.Seen}
 	if w.Task != nil {
 		var err error
-		if t, err = w.Task.Run(w.Tenant, w.Workflow); err != nil {
+		if t, err = Task(w.Task, w.Tenant, w.Workflow); err != nil {
 			return journal.Work{}, err
 		}
 		t.Branch, t.By, t.Via = w.Branch, w.By, w.Via

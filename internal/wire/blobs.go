@@ -1,4 +1,4 @@
-package eventlog
+package wire
 
 import (
 	"bytes"
@@ -12,8 +12,15 @@ import (
 	"github.com/rathcluster/rath/blob"
 )
 
+const (
+	// maxBlobChunks bounds a blob to 4 GiB; its list has 512 KiB then.
+	maxBlobChunks = 16 << 10
+	// blobWindow is how many parts of one blob are under way at once.
+	blobWindow = 4
+)
+
 // ErrBlobTooLarge is returned by Put for more than 4 GiB.
-var ErrBlobTooLarge = errors.New("nats/eventlog: blob larger than 4 GiB")
+var ErrBlobTooLarge = errors.New("wire: blob larger than 4 GiB")
 
 // BlobMessages keep what blobs are made of: under a digest its bytes or, of a long blob,
 // the list of its parts, each a digest of 32 bytes. Its methods may be called at the same
@@ -36,7 +43,7 @@ type blobs struct{ m BlobMessages }
 func (b *blobs) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	ref, err := b.put(ctx, r)
 	if err != nil {
-		return blob.Ref{}, fmt.Errorf("nats/eventlog: put blob: %w", err)
+		return blob.Ref{}, fmt.Errorf("wire: put blob: %w", err)
 	}
 	return ref, nil
 }
@@ -45,11 +52,11 @@ func (b *blobs) put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	if err := ctx.Err(); err != nil {
 		return blob.Ref{}, err
 	}
-	first, err := io.ReadAll(io.LimitReader(r, blobPart))
+	first, err := io.ReadAll(io.LimitReader(r, MaxBlobPart))
 	if err != nil {
 		return blob.Ref{}, err
 	}
-	if len(first) < blobPart {
+	if len(first) < MaxBlobPart {
 		d := blob.Sum(first)
 		return blob.Ref{Digest: d, Size: int64(len(first))}, b.m.Store(ctx, d, false, first)
 	}
@@ -89,10 +96,10 @@ func (b *blobs) putParts(ctx context.Context, first []byte, r io.Reader) (blob.R
 					cancel(err)
 				}
 			})
-			if last = len(part) < blobPart; last {
+			if last = len(part) < MaxBlobPart; last {
 				break
 			}
-			next := make([]byte, blobPart)
+			next := make([]byte, MaxBlobPart)
 			n, err := io.ReadFull(r, next)
 			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				return err
@@ -120,16 +127,16 @@ func (b *blobs) putParts(ctx context.Context, first []byte, r io.Reader) (blob.R
 func (b *blobs) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error) {
 	data, list, err := b.m.Load(ctx, d)
 	if err != nil {
-		return nil, fmt.Errorf("nats/eventlog: get blob %s: %w", d.Short(), err)
+		return nil, fmt.Errorf("wire: get blob %s: %w", d.Short(), err)
 	}
 	if !list {
 		return blob.Verify(io.NopCloser(bytes.NewReader(data)), d), nil
 	}
 	parts, err := PartsOf(d, data)
 	if err != nil {
-		return nil, fmt.Errorf("nats/eventlog: get blob %s: %w: %w", d.Short(), blob.ErrCorrupt, err)
+		return nil, fmt.Errorf("wire: get blob %s: %w: %w", d.Short(), blob.ErrCorrupt, err)
 	}
-	return blob.Verify(newPartReader(ctx, b.m, parts), d), nil
+	return blob.Verify(NewPartReader(ctx, b.m, parts), d), nil
 }
 
 // PartsOf reads a list.
@@ -160,7 +167,8 @@ type partBytes struct {
 	err  error
 }
 
-func newPartReader(ctx context.Context, m BlobMessages, parts []blob.Digest) *partReader {
+// NewPartReader reads the parts of a long blob.
+func NewPartReader(ctx context.Context, m BlobMessages, parts []blob.Digest) io.ReadCloser {
 	r := &partReader{m: m, parts: parts}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	return r
@@ -212,11 +220,11 @@ func part(ctx context.Context, m BlobMessages, d blob.Digest) ([]byte, error) {
 	data, _, err := m.Load(ctx, d)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
-		return nil, fmt.Errorf("nats/eventlog: get blob: %w: part %s is missing", blob.ErrCorrupt, d.Short())
+		return nil, fmt.Errorf("wire: get blob: %w: part %s is missing", blob.ErrCorrupt, d.Short())
 	case err != nil:
-		return nil, fmt.Errorf("nats/eventlog: get blob: part %s: %w", d.Short(), err)
+		return nil, fmt.Errorf("wire: get blob: part %s: %w", d.Short(), err)
 	case blob.Sum(data) != d:
-		return nil, fmt.Errorf("nats/eventlog: get blob: %w: part %s", blob.ErrCorrupt, d.Short())
+		return nil, fmt.Errorf("wire: get blob: %w: part %s", blob.ErrCorrupt, d.Short())
 	}
 	return data, nil
 }

@@ -1,15 +1,15 @@
-package wire_test
+package translate_test
 
 import (
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/internal/wire/translate"
 )
 
 // The entry of a run's id in the bucket ALIAS says in which session's log it is.
 func ExampleDecodeAlias() {
-	key := wire.RunAliasKey("default", "run-1")
-	a, err := wire.DecodeAlias([]byte(`{"session":"s1","digest":"5f6c1c523b0e4a55"}`))
+	key := translate.RunAliasKey("default", "run-1")
+	a, err := translate.DecodeAlias([]byte(`{"session":"s1","digest":"5f6c1c523b0e4a55"}`))
 	fmt.Println(key, "is in session", a.Session, err)
 	// Output:
 	// default.run.run-1 is in session s1 <nil>

@@ -1,4 +1,4 @@
-package api
+package requests
 
 import (
 	"context"
@@ -12,15 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
-
-// This file is what any NATS client may do, and all that package client does:
-// requests, and subscriptions to what is published for everybody in a tenant.
 
 const (
 	// askElse is how long a question waits before it is put to another node as
@@ -36,6 +32,9 @@ const (
 
 // Requests are the requests of clients over one connection. It is safe for concurrent use.
 type Requests struct{ conn *conn.Conn }
+
+// New returns the requests over a connection.
+func New(c *conn.Conn) *Requests { return &Requests{c} }
 
 // question asks for something that may be answered twice, and takes the first
 // answer. It asks again after a first pause, then after longer ones.
@@ -83,21 +82,21 @@ func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow string
 	}
 	var ack conn.PubAck
 	if err := json.Unmarshal(data, &ack); err != nil {
-		return fmt.Errorf("nats/api: submit: acknowledgement: %w", err)
+		return fmt.Errorf("nats/requests: submit: acknowledgement: %w", err)
 	}
 	switch {
-	case ack.Error == nil && ack.Stream == streams.StreamTasks:
+	case ack.Error == nil && ack.Stream == messages.StreamTasks:
 		return nil
 	case ack.Error == nil:
-		return fmt.Errorf("nats/api: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
+		return fmt.Errorf("nats/requests: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
 	case ack.Error.ErrCode == conn.CodeStoreFailed, ack.Error.ErrCode == conn.CodeTooManyPending:
-		return fmt.Errorf("%w: stream %s, where tasks wait for nodes: %s; try again later: %w", run.ErrBusy, streams.StreamTasks, ack.Error.Description, conn.ErrFull)
+		return fmt.Errorf("%w: stream %s, where tasks wait for nodes: %s; try again later: %w", run.ErrBusy, messages.StreamTasks, ack.Error.Description, conn.ErrFull)
 	case ack.Error.ErrCode == conn.CodeNoResources:
 		return conn.ErrDiskFull
 	case ack.Error.ErrCode == conn.CodeTooLarge:
-		return fmt.Errorf("nats/api: submit: %d bytes, at most %d are taken: %w; put what is large into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
+		return fmt.Errorf("nats/requests: submit: %d bytes, at most %d are taken: %w; put what is large into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
 	}
-	return fmt.Errorf("nats/api: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
+	return fmt.Errorf("nats/requests: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
 }
 
 // Query asks and returns the body of the answer, or the error that it is. More
@@ -193,11 +192,11 @@ func (c *Requests) Watch(ctx context.Context, subject string) (*Watch, error) {
 	w := &Watch{requests: c, link: c.conn.Linked()}
 	var err error
 	if w.sub, err = c.conn.NC.SubscribeSync(subject); err != nil {
-		return nil, fmt.Errorf("nats/api: watch %s: %w", subject, err)
+		return nil, fmt.Errorf("nats/requests: watch %s: %w", subject, err)
 	}
 	if err := c.conn.InEffect(ctx, subject); errors.Is(err, conn.ErrDenied) {
 		w.Close()
-		return nil, fmt.Errorf("nats/api: watch: %w", err)
+		return nil, fmt.Errorf("nats/requests: watch: %w", err)
 	} else if err != nil {
 		w.Close()
 		return nil, fmt.Errorf("%w: watch %s: %s: %w", conn.ErrUnreachable, subject, c.conn.Servers(), err)
@@ -224,7 +223,7 @@ func (w *Watch) Next(ctx context.Context) (Live, error) {
 		w.link = w.requests.conn.Linked()
 		return Live{Gap: true}, nil
 	}
-	return Live{}, fmt.Errorf("nats/api: watch %s: %w", w.sub.Subject, err)
+	return Live{}, fmt.Errorf("nats/requests: watch %s: %w", w.sub.Subject, err)
 }
 
 // Close ends the subscription.

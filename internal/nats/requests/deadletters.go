@@ -1,0 +1,67 @@
+package requests
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// DeadLetters returns a page of a tenant's dead letters: those after a
+// sequence, oldest first, at most limit; zero is as many as a page holds.
+func (c *Requests) DeadLetters(ctx context.Context, t session.Tenant, after uint64, limit int) (wire.DeadLetters, error) {
+	data, err := c.Query(ctx, t, messages.QueryLetters, wire.Query{After: after, Limit: limit})
+	if err != nil {
+		return wire.DeadLetters{}, err
+	}
+	return messages.Decode[wire.DeadLetters]("dead letters", data)
+}
+
+// DeadLetter returns one of a tenant's dead letters by its sequence, or
+// session.ErrNotFound.
+func (c *Requests) DeadLetter(ctx context.Context, t session.Tenant, at uint64) (messages.DeadLetter, error) {
+	page, err := c.DeadLetters(ctx, t, max(at, 1)-1, 1)
+	if err == nil && (len(page.Letters) == 0 || page.Letters[0].At != at) {
+		err = NoLetter(at)
+	}
+	if err != nil {
+		return messages.DeadLetter{}, err
+	}
+	return page.Letters[0].Letter, nil
+}
+
+func NoLetter(at uint64) error {
+	return fmt.Errorf("dead letter %d: %w; list them to see which there are", at, session.ErrNotFound)
+}
+
+// RetryDeadLetter submits the task of a dead letter again and returns its run.
+// The run keeps its id if nothing has been told about it; otherwise it gets
+// another one, the same for each retry of the letter. run.ErrState marks a task
+// that would be refused for the same reason.
+func (c *Requests) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, by string) (run.ID, error) {
+	note, err := c.controlLetter(ctx, t, at, messages.VerbRetry, messages.Control{By: by})
+	return run.ID(note), err
+}
+
+// DropDeadLetter says that nothing is to be done about a dead letter.
+func (c *Requests) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, by, reason string) error {
+	_, err := c.controlLetter(ctx, t, at, messages.VerbDrop, messages.Control{By: by, Reason: reason})
+	return err
+}
+
+func (c *Requests) controlLetter(ctx context.Context, t session.Tenant, at uint64, verb string, b messages.Control) (note string, err error) {
+	body, err := messages.Encode(b)
+	if err != nil {
+		return "", err
+	}
+	user, err := c.conn.User(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	return answered(ctx, func(ctx context.Context) ([]byte, error) {
+		return c.conn.Ask(ctx, messages.LetterSubject(t, user, at, verb), body)
+	})
+}

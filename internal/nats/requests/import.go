@@ -1,0 +1,71 @@
+package requests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/internal/core/strict"
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Import has a node take over a file, of which what is missing is stored first. It asks
+// again while the node is away, busy or not done, which goes on where it was.
+func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([]wire.Imported, error) {
+	if len(file) > wire.MaxImport {
+		return nil, fmt.Errorf("%d bytes, at most %d are taken: %w; import it at the store, or with the credentials of a node", len(file), wire.MaxImport, session.ErrTooLarge)
+	}
+	user, err := c.conn.User(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, importAll)
+	defer cancel()
+	d, err := c.TenantBlobs(t).PutMissing(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	wait, lost := conn.NewBackoff(), time.Now()
+	for {
+		// One node is asked at a time: a second one would do the same work.
+		data, err := c.conn.Ask(ctx, messages.ImportSubject(t, user, d), nil)
+		var a wire.ImportAnswer
+		if err == nil {
+			a, err = messages.Decode[wire.ImportAnswer]("answer", data)
+		}
+		if err == nil {
+			err = a.Err()
+		}
+		switch {
+		case err == nil && a.Done:
+			return a.Imported, nil
+		case err == nil && a.Note == wire.ImportGoesOn:
+			wait, lost = conn.NewBackoff(), time.Now()
+			continue
+		case err == nil:
+			return nil, &strict.Error{Message: "answer", Problem: "neither done nor an error"}
+		case !Passes(err) && !errors.Is(err, conn.ErrNoAnswer) && !errors.Is(err, conn.ErrUnreachable), time.Since(lost) > ImportPatience:
+			return nil, err
+		}
+		if waitErr := wait.Sleep(ctx); waitErr != nil {
+			return nil, err
+		}
+	}
+}
+
+// importAll is how long an import is asked for.
+const importAll = 10 * time.Minute
+
+// Passes reports whether a request is sent again after an error.
+func Passes(err error) bool {
+	return errors.Is(err, run.ErrBusy) || errors.Is(err, session.ErrUnavailable) || conn.IsTransient(err)
+}
+
+// ImportPatience is how long no node may answer: longer than another one takes to notice
+// that one has died with a request.
+const ImportPatience = 2 * conn.AskTimeout

@@ -1,0 +1,51 @@
+package requests
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
+)
+
+// repairAll is how long a client asks for a repair.
+const repairAll = 30 * time.Minute
+
+// Repair has the lineage of all partitions repaired, one after the other, and returns what
+// each relay did. It asks again while a relay is at work.
+func (c *Requests) Repair(ctx context.Context, t session.Tenant) (all []wire.Repaired, err error) {
+	user, err := c.conn.User(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, repairAll)
+	defer cancel()
+	wait := conn.NewBackoff()
+	for p := uint32(0); ; {
+		data, err := c.conn.Ask(ctx, messages.RepairSubject(t, user, p), nil)
+		var a wire.RepairAnswer
+		if err == nil {
+			a, err = messages.Decode[wire.RepairAnswer]("answer", data)
+		}
+		if err == nil {
+			err = a.Err()
+		}
+		if err != nil {
+			return all, fmt.Errorf("partition %d: %w", p, err)
+		}
+		if !a.Done {
+			if err := wait.Sleep(ctx); err != nil {
+				return all, fmt.Errorf("partition %d: it is still being repaired: %w", p, err)
+			}
+			continue
+		}
+		wait = conn.NewBackoff()
+		if all = append(all, a.Repaired); len(all) >= int(a.Partitions) {
+			return all, nil
+		}
+		p++
+	}
+}

@@ -1,0 +1,29 @@
+package wire
+
+import (
+	"github.com/rathcluster/rath/session"
+)
+
+// MaxImport is the most bytes of a file that a client has a node take over.
+const MaxImport = 32 << 20
+
+// ImportGoesOn is the note of an answer to an import that takes longer than one request
+// may: sent again it goes on where it was.
+const ImportGoesOn = "goes on"
+
+// Imported is one session that came in from a file.
+type Imported struct {
+	Session session.ID `json:"session,omitempty"`
+	Rows    int        `json:"rows"`
+	Kind    string     `json:"kind,omitempty"`
+	Created string     `json:"created,omitempty"`
+	Closed  bool       `json:"closed"`
+	Note    string     `json:"note,omitempty"`
+}
+
+// ImportAnswer is the answer to the request to import a file. Done says that all of it is
+// there.
+type ImportAnswer struct {
+	Answer
+	Imported []Imported `json:"imported,omitempty"`
+}

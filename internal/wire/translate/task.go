@@ -1,0 +1,88 @@
+package translate
+
+import (
+	"time"
+
+	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/core/strict"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/session"
+)
+
+// Task returns a task as the journal has it. Its session id, and that of ForkOf,
+// are still what the sender wrote: the node that takes the task in resolves names
+// and, where there is none, generates an id.
+func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Task, error) {
+	if err := t.Check(); err != nil {
+		return journal.Task{}, err
+	}
+	if err := session.ValidID("tenant", string(tenant)); err != nil {
+		return journal.Task{}, &strict.Error{Message: "task", Problem: messages.Text(err), Remedy: "publish on rath.task.<tenant>.<user>.<workflow>"}
+	}
+	if err := session.ValidID("workflow", workflow); err != nil {
+		return journal.Task{}, &strict.Error{Message: "task", Problem: messages.Text(err), Remedy: "publish on rath.task.<tenant>.<user>.<workflow>"}
+	}
+	out := journal.Task{
+		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
+		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore),
+		Budget: run.Budget{
+			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
+		},
+	}
+	place, err := t.Sandbox.Normal()
+	if err != nil {
+		return journal.Task{}, err
+	}
+	out.Sandbox = journal.Sandbox{Allow: place.Allow, Backend: place.Backend, Image: place.Image, Limits: place.Limits, Network: place.Network}
+	if out.Sandbox.Services, err = sandbox.ServicesText(place.Services); err != nil {
+		return journal.Task{}, err
+	}
+	if t.Workspace != "" {
+		d, err := blob.ParseDigest(t.Workspace)
+		if err != nil {
+			return journal.Task{}, err
+		}
+		out.Workspace = d
+	}
+	if t.ForkOf != "" {
+		r, err := session.ParseRef(tenant, t.ForkOf)
+		if err != nil {
+			return journal.Task{}, err
+		}
+		out.ForkOf = &r
+	}
+	return out, nil
+}
+
+// moment is a time as logs hold it.
+func moment(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return time.UnixMilli(t.UnixMilli()).UTC()
+}
+
+// TaskOf returns the body of a submission of a task. A session that the task
+// names by its id stays named.
+func TaskOf(t journal.Task) messages.Task {
+	out := messages.Task{
+		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: t.Deadline, NotBefore: t.NotBefore,
+		Revision: t.Revision, Sandbox: sandboxOf(t.Sandbox),
+		Budget: messages.Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
+	}
+	if !t.Workspace.IsZero() {
+		out.Workspace = t.Workspace.String()
+	}
+	if t.ForkOf != nil {
+		out.ForkOf = t.ForkOf.String()
+	}
+	return out
+}
+
+func sandboxOf(s journal.Sandbox) messages.Sandbox {
+	services, _ := sandbox.ParseServices(s.Services) // what was checked when it came
+	return messages.Sandbox{Allow: s.Allow, Backend: s.Backend, Image: s.Image, Limits: s.Limits, Network: s.Network, Services: services}
+}

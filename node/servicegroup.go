@@ -1,0 +1,49 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rathcluster/rath/internal/nats/conn"
+)
+
+// answerLast bounds how long a service group that closes goes on answering what was
+// asked before. The rest is refused: another node can answer most of it.
+const answerLast = 2 * time.Second
+
+// serviceGroup is a set of services that close together. Requests that they have
+// taken are answered although the services of the node end: close stops those of the
+// group and waits.
+type serviceGroup struct {
+	ctx      context.Context // of the services
+	refuse   context.CancelFunc
+	services []*conn.Service
+}
+
+func newServiceGroup(ctx context.Context) *serviceGroup {
+	d := &serviceGroup{}
+	d.ctx, d.refuse = context.WithCancel(context.WithoutCancel(ctx))
+	return d
+}
+
+func (d *serviceGroup) add(s *conn.Service) { d.services = append(d.services, s) }
+
+// close takes no more requests and returns when those that were taken are answered
+// or refused. A nil group has none.
+func (d *serviceGroup) close() error {
+	if d == nil {
+		return nil
+	}
+	last := time.AfterFunc(answerLast, d.refuse)
+	defer last.Stop()
+	defer d.refuse()
+	errs := make([]error, len(d.services))
+	var closing sync.WaitGroup
+	for i, s := range d.services {
+		closing.Go(func() { errs[i] = s.Stop() })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}

@@ -215,23 +215,20 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 	}
 	out = []finding{where}
 	ws, err := s.Workflows(ctx)
-	w := finding{Check: "workflows", OK: err == nil}
-	if unseen(err) {
-		w = unasked()
-	} else if err == nil {
-		var names []string
-		for _, one := range ws {
-			names = append(names, one.Name)
-		}
-		w.Found = view.Names(slices.Compact(names)) // several pools may offer one
-	} else {
-		w.Found, w.Remedy = term.Line(messages.Text(err), 300), "start a node: \"dev\", or the node of your module"
+	ns, nodesErr := s.Nodes(ctx)
+	seen := nodesErr == nil && !s.Own()
+	switch {
+	case unseen(err):
+		out = append(out, unasked())
+	case err != nil:
+		out = append(out, finding{Check: "workflows", Found: term.Line(messages.Text(err), 300), Remedy: "start a node: \"dev\", or the node of your module"})
+	default:
+		out = append(out, checkWorkflows(ws, ns, seen))
 	}
-	out = append(out, w)
 	if s.Stores != nil {
 		out = append(out, checkStores(ctx, s))
 	}
-	if ns, err := s.Nodes(ctx); err == nil && !s.Own() {
+	if seen {
 		out = append(out, checkNodes(ns), checkPrograms(ns), checkModels(ns))
 		out = append(out, checkGaps(ns)...)
 		for i := range ns {

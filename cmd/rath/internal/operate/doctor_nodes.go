@@ -12,6 +12,34 @@ import (
 	"github.com/rathcluster/rath/internal/wire"
 )
 
+// checkWorkflows names the workflows on offer and, if the nodes were seen, those of them
+// that no living node has, such as those of a pool that is gone.
+func checkWorkflows(ws []wire.Workflow, ns []wire.Node, seen bool) finding {
+	var served, without []string
+	for _, w := range ws {
+		if seen && !slices.ContainsFunc(ns, func(n wire.Node) bool { return !n.Dead && has(n, w) }) {
+			without = append(without, w.Name)
+		} else {
+			served = append(served, w.Name)
+		}
+	}
+	slices.Sort(served)
+	slices.Sort(without)
+	served = slices.Compact(served) // several pools may offer one
+	without = slices.DeleteFunc(slices.Compact(without), func(name string) bool { return slices.Contains(served, name) })
+	f := finding{Check: "workflows", OK: true, Found: cmp.Or(view.Names(served), "none")}
+	if len(without) > 0 {
+		f.Found += "; no node has " + view.Names(without)
+		f.Remedy = "tasks of these wait until a node starts that has them"
+	}
+	return f
+}
+
+// has reports whether a node executes a workflow of a pool.
+func has(n wire.Node, w wire.Workflow) bool {
+	return slices.Contains(n.Pools, w.Pool) && slices.ContainsFunc(n.Offers, func(offer string) bool { return strings.HasPrefix(offer, w.Name+"@") })
+}
+
 // checkPrograms reports which nodes have no shell for commands of agents.
 func checkPrograms(ns []wire.Node) finding {
 	f := finding{Check: "commands", OK: true}

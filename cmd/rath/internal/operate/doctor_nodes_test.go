@@ -94,6 +94,19 @@ func TestTwoGossips(t *testing.T) {
 	}
 }
 
+// TestWorkflowsWithoutNode: doctor counts no workflow that no living node of its pool has.
+func TestWorkflowsWithoutNode(t *testing.T) {
+	on := []wire.Workflow{{Name: "agent", Pool: "default"}, {Name: "agent", Pool: "gone"}, {Name: "change", Pool: "gone"}, {Name: "demo", Pool: "default"}}
+	node := wire.Node{Name: "n", Pools: []string{"default"}, Offers: []string{"agent@1", "demo@1", "change@1"}}
+	f := checkWorkflows(on, []wire.Node{node, {Name: "d", Dead: true, Pools: []string{"gone"}, Offers: []string{"change@1"}}}, true)
+	if !f.OK || f.Found != "agent, demo; no node has change" || !strings.Contains(f.Remedy, "wait") {
+		t.Errorf("%+v", f)
+	}
+	if f := checkWorkflows(on, nil, false); f.Found != "agent, change, demo" || f.Remedy != "" {
+		t.Errorf("nodes not asked: %+v", f)
+	}
+}
+
 // TestDoctorNamesTheRepair: where a living node could not fill a gap in lineage doctor names
 // the event stream and the command that does.
 func TestDoctorNamesTheRepair(t *testing.T) {

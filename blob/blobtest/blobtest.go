@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
 // corrupter is implemented by stores whose tests can damage stored bytes: it
@@ -112,10 +113,7 @@ func testAbsent(t *testing.T, s blob.Store) {
 func testLarge(t *testing.T, s blob.Store) {
 	data := make([]byte, 5<<20+17)
 	rand.NewChaCha8([32]byte{1}).Read(data)
-	ref, err := s.Put(t.Context(), iotest.HalfReader(bytes.NewReader(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref := must.Get(s.Put(t.Context(), iotest.HalfReader(bytes.NewReader(data))))(t)
 	if ref.Digest != blob.Sum(data) || ref.Size != int64(len(data)) {
 		t.Fatalf("Put returned %v", ref)
 	}
@@ -174,13 +172,9 @@ func testBuffer(t *testing.T, s blob.Store) {
 func testTwoReaders(t *testing.T, s blob.Store) {
 	ref := put(t, s, []byte("abcdef"))
 	a, err := s.Get(t.Context(), ref.Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer a.Close()
-	if _, err := io.ReadFull(a, make([]byte, 3)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.ReadFull(a, make([]byte, 3)))(t)
 	if got := get(t, s, ref.Digest); string(got) != "abcdef" {
 		t.Errorf("second reader read %q", got)
 	}
@@ -219,17 +213,13 @@ func testConcurrency(t *testing.T, s blob.Store) {
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, errors.Join(errs...))
 }
 
 func testCorrupt(t *testing.T, s blob.Store, c corrupter) {
 	ref := put(t, s, []byte("true bytes"))
 	for _, bad := range []string{"false byte", "true", "true bytes and more", ""} {
-		if err := c.Corrupt(ref.Digest, []byte(bad)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Corrupt(ref.Digest, []byte(bad)))
 		rc, err := s.Get(t.Context(), ref.Digest)
 		if err == nil {
 			_, err = io.ReadAll(rc)

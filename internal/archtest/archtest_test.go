@@ -193,7 +193,7 @@ var rules = map[string]rule{
 
 func list(s ...string) []string { return s }
 
-// everywhere is allowed in every test, and in the tools of tests.
+// everywhere is allowed in every test, and in the suites and tools of tests.
 var everywhere = []string{module + "/internal/testkit/must", "github.com/google/go-cmp", module + "/internal/platform/scratch"}
 
 type pkg struct {
@@ -264,7 +264,7 @@ func check(t *testing.T, path string, r rule, imports []string, test bool) {
 			continue // the standard library
 		}
 		if own, ours := strings.CutPrefix(imp, module+"/"); ours {
-			ok := own == path || slices.Contains(r.ours, own) || slices.Equal(r.ours, anything) || test && slices.Contains(r.test, own) || (test || strings.HasPrefix(path, "internal/testkit/")) && slices.Contains(everywhere, imp)
+			ok := own == path || slices.Contains(r.ours, own) || slices.Equal(r.ours, anything) || test && slices.Contains(r.test, own) || (test || strings.HasPrefix(path, "internal/testkit/") || strings.HasSuffix(path, "test")) && slices.Contains(everywhere, imp)
 			// A suite beside the vocabulary may be used by its tests.
 			ok = ok || test && strings.HasPrefix(own, path+"/") && strings.HasSuffix(own, "test")
 			if !ok {

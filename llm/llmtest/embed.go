@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -57,9 +58,7 @@ func embed(t *testing.T, all func(Limits) llm.Models, row Row) {
 func askEmbeddings(t *testing.T, models llm.Models, row Row, url string) {
 	p := llm.Provider{Model: Model, BaseURL: url, KeyRef: "MY_KEY"}
 	e, err := llm.EmbedderOf(t.Context(), models, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if s := fmt.Sprintf("%v %+v %#v", e, e, e); strings.Contains(s, CanaryKey) {
 		t.Errorf("it prints its key: %s", s)
 	}
@@ -71,9 +70,7 @@ func askEmbeddings(t *testing.T, models llm.Models, row Row, url string) {
 		failed(t, row.Want, nil, err)
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if text := fmt.Sprint(got.Vectors); text != row.Want.Text || got.Usage != row.Want.Usage || got.Uncounted != (got.Usage.Input == 0) || got.Model != Model {
 		t.Errorf("%+v\nwant %+v", got, row.Want)
 	}
@@ -85,9 +82,7 @@ func FuzzEmbeddings(f *testing.F, all func(Limits) llm.Models) {
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		l := Limits{MaxFrame: 64 << 10, MaxResponse: 256 << 10, FirstToken: time.Minute, Silence: time.Minute, Transport: answered(answer)}
 		e, err := llm.EmbedderOf(t.Context(), all(l), llm.Provider{Model: Model, BaseURL: "http://model.test/v1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := e.Embed(t.Context(), []string{"hi"})
 		if err != nil {
 			if llm.CodeOf(err) == "" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 )
 
@@ -55,8 +56,6 @@ func Fuzz(f *testing.F, w Wire) {
 			}
 			return
 		}
-		if err := heard.Agrees(resp); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, heard.Agrees(resp))
 	})
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -136,9 +137,7 @@ func limits(way http.RoundTripper) Limits {
 func ask(t *testing.T, w Wire, row Row, url string, l Limits) {
 	p := llm.Provider{Kind: w.Kind, Model: Model, BaseURL: url, KeyRef: "MY_KEY"}
 	client, err := w.Models(l).Client(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if s := fmt.Sprintf("%v %+v %#v %s", client, client, client, client); strings.Contains(s, CanaryKey) {
 		t.Errorf("a client prints its key: %s", s)
 	}
@@ -148,9 +147,7 @@ func ask(t *testing.T, w Wire, row Row, url string, l Limits) {
 		failed(t, row.Want, resp, err)
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got := Outcome{Text: resp.Text, Reasoning: resp.Reasoning, Calls: resp.Calls, Finish: resp.Finish, Word: resp.Word, Usage: resp.Usage}
 	if diff := cmp.Diff(row.Want, got); diff != "" {
 		t.Error(diff)
@@ -161,9 +158,7 @@ func ask(t *testing.T, w Wire, row Row, url string, l Limits) {
 	if resp.Model != Model {
 		t.Errorf("model %q", resp.Model)
 	}
-	if err := heard.Agrees(resp); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, heard.Agrees(resp))
 }
 
 func failed(t *testing.T, want Outcome, resp *llm.Response, err error) {

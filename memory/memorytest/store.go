@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/memory"
 )
 
@@ -182,9 +183,7 @@ func testOrigin(t *testing.T, s memory.Store) {
 	const uri = "memory://user/note"
 	first, second := memory.Origin{Session: "s1", Version: 4, Run: "r1", Step: "2.a.0"}, memory.Origin{Session: "s2", Run: "r2", Step: "0"}
 	for _, from := range []memory.Origin{{}, first, second, {}} {
-		if err := s.Write(t.Context(), uri, "the same words", from); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Write(t.Context(), uri, "the same words", from))
 		if hits := find(t, s, memory.Query{Text: "words"}); len(hits) != 1 || hits[0].Origin != from || hits[0].Session != "" {
 			t.Errorf("written from %+v it is found as %+v", from, hits)
 		}
@@ -218,9 +217,7 @@ func testDelete(t *testing.T, s memory.Store) {
 		write(t, s, uri, "coffee")
 	}
 	for range 2 {
-		if err := s.Delete(t.Context(), "memory://user/a"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Delete(t.Context(), "memory://user/a"))
 		want := []string{"memory://agent/a", "memory://user/ab"}
 		if diff := cmp.Diff(want, list(t, s, "memory://")); diff != "" {
 			t.Errorf("after the delete (-want +got):\n%s", diff)
@@ -229,9 +226,7 @@ func testDelete(t *testing.T, s memory.Store) {
 			t.Errorf("found after the delete (-want +got):\n%s", diff)
 		}
 	}
-	if err := s.Delete(t.Context(), "memory://"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Delete(t.Context(), "memory://"))
 	if hits := find(t, s, memory.Query{Text: "coffee"}); len(hits) != 0 {
 		t.Errorf("an emptied store finds %v", hits)
 	}
@@ -344,9 +339,7 @@ func testOrder(t *testing.T, a, b memory.Store) {
 		write(t, b, "memory://agent/other", text(i+1))
 		write(t, b, uri, text(i))
 	}
-	if err := b.Delete(t.Context(), "memory://agent/other"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, b.Delete(t.Context(), "memory://agent/other"))
 	for _, query := range []string{"alpha", "beta gamma", "gamma alpha beta", "detour"} {
 		q := memory.Query{Text: query, Limit: memory.MaxLimit}
 		if diff := cmp.Diff(find(t, a, q), find(t, b, q)); diff != "" {
@@ -409,10 +402,7 @@ func testArchive(t *testing.T, s memory.Store) {
 	a := s.(memory.Archiver)
 	archive := func(session, key string, messages ...memory.Message) string {
 		t.Helper()
-		uri, err := a.Archive(t.Context(), session, key, messages, memory.Origin{Session: "writer", Run: key})
-		if err != nil {
-			t.Fatal(err)
-		}
+		uri := must.Get(a.Archive(t.Context(), session, key, messages, memory.Origin{Session: "writer", Run: key}))(t)
 		return uri
 	}
 	messages := []memory.Message{

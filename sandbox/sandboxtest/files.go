@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -55,18 +56,12 @@ func testReplace(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.write("f", "old")
 	w, err := b.Files().Create(t.Context(), "f")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(w, "new"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Get(io.WriteString(w, "new"))(t)
 	if got := b.read("f"); got != "old" {
 		t.Errorf("before Close a reader sees %q", got)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	if got := b.read("f"); got != "new" {
 		t.Errorf("after Close a reader sees %q", got)
 	}
@@ -86,9 +81,7 @@ func testRemove(t *testing.T, s *suite) {
 	b.want(b.sh("mkdir dir && printf run > tool && chmod 755 tool && printf x > gone && ln -s gone link"), sandbox.Exited, 0, "")
 	b.write("tool", "#!/bin/sh\necho ran\n")
 	for _, err := range []error{files.Rename(t.Context(), "tool", "new/place/tool"), files.Remove(t.Context(), "gone"), files.Remove(t.Context(), "link")} {
-		if err != nil {
-			t.Error(err)
-		}
+		must.Report(t, err)
 	}
 	b.want(b.sh("new/place/tool && ls -1d tool gone link 2>/dev/null || echo and no more"), sandbox.Exited, 0, "ran\nand no more\n")
 	b.write("taken", "as it was")
@@ -199,10 +192,7 @@ func testEscapes(t *testing.T, s *suite) {
 	outside, file := canary(t)
 	b := s.open(t)
 	b.host("sub/file", "inside")
-	rel, err := filepath.Rel(b.dir, outside)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rel := must.Get(filepath.Rel(b.dir, outside))(t)
 	b.link(outside, "abs-dir")
 	b.link(file, "abs-file")
 	b.link(rel, "rel-dir")
@@ -300,9 +290,7 @@ func testLinks(t *testing.T, s *suite) {
 		t.Errorf("sub/new holds %q", got)
 	}
 	// A second name of a file outside would give the file away.
-	if err := os.Link(file, filepath.Join(b.dir, "hard")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(file, filepath.Join(b.dir, "hard")))
 	if r, err := b.Files().Open(t.Context(), "hard"); !errors.Is(err, sandbox.ErrPath) {
 		if err == nil {
 			r.Close()

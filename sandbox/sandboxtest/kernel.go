@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -43,14 +44,8 @@ func Probe() {
 // installProbe copies the test binary into the sandbox.
 func (b *box) installProbe() {
 	b.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	data, err := os.ReadFile(self)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(b.t)
+	data := must.Get(os.ReadFile(self))(b.t)
 	// As the sandbox's own file: a command may be another user than this process.
 	b.write(probeName, string(data))
 	b.want(b.sh("chmod 755 "+probeName), sandbox.Exited, 0, "")
@@ -152,9 +147,7 @@ func testOutside(t *testing.T, s *suite) {
 func testMetadata(t *testing.T, s *suite) {
 	outside, file := canary(t)
 	before, err := os.Lstat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b := s.open(t)
 	b.installProbe()
 	b.link(file, "link-out")
@@ -166,9 +159,7 @@ func testMetadata(t *testing.T, s *suite) {
 		}},
 		attack{"set user IDs, give files to another user", []string{"set-user-ID file", "chown inside to another user"}})
 	after, err := os.Lstat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("the file outside changed from %v %v to %v %v", before.Mode(), before.ModTime(), after.Mode(), after.ModTime())
 	}
@@ -190,31 +181,16 @@ func testNetwork(t *testing.T, s *suite) {
 	if s.caps.Networks[0] != string(sandbox.NetworkNone) {
 		t.Fatal("a backend with kernel isolation says that commands have a network")
 	}
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer tcp.Close()
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	udp := must.Get(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 	defer udp.Close()
 	// In the temporary directory, because the path of a socket must be short.
-	dir, err := os.MkdirTemp("", "sock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "sock"))(t)
 	defer os.RemoveAll(dir)
-	unix, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	unix := must.Get(net.Listen("unix", filepath.Join(dir, "s")))(t)
 	defer unix.Close()
-	abstract, err := net.Listen("unix", "@rath-sandboxtest-"+strconv.Itoa(os.Getpid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	abstract := must.Get(net.Listen("unix", "@rath-sandboxtest-"+strconv.Itoa(os.Getpid())))(t)
 	defer abstract.Close()
 	b := s.open(t)
 	b.installProbe()
@@ -281,10 +257,7 @@ func testDaemon(t *testing.T, s *suite) {
 }
 
 func testOpenFiles(t *testing.T, s *suite) {
-	leak, err := leakFile(filepath.Join(t.TempDir(), "leaked"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	leak := must.Get(leakFile(filepath.Join(t.TempDir(), "leaked")))(t)
 	defer leak()
 	b := s.open(t)
 	b.installProbe()

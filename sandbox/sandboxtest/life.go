@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -67,16 +68,9 @@ func testCloseRunning(t *testing.T, s *suite) {
 
 func testCloseUnfinished(t *testing.T, s *suite) {
 	b := s.open(t)
-	w, err := b.Files().Create(t.Context(), "unfinished")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(w, "half"); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(b.Files().Create(t.Context(), "unfinished"))(t)
+	must.Get(io.WriteString(w, "half"))(t)
+	must.Do(t, b.Close())
 	if err := w.Close(); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("closing the file after the sandbox: %v", err)
 	}
@@ -125,9 +119,7 @@ func testWeak(t *testing.T, s *suite) {
 
 func testNoDirectory(t *testing.T, s *suite) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o644))
 	for _, dir := range []string{filepath.Join(t.TempDir(), "missing"), file} {
 		sb, err := s.backend.Open(t.Context(), sandbox.Spec{Dir: dir, MinIsolation: s.caps.Isolation})
 		if err == nil {

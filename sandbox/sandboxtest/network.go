@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -33,25 +34,13 @@ func testNetworkList(t *testing.T, s *suite) {
 			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
 		}()
 	}
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer tcp.Close()
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	udp := must.Get(net.ListenPacket("udp", "127.0.0.1:0"))(t)
 	defer udp.Close()
-	dir, err := os.MkdirTemp("", "sock") // the name of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "sock"))(t) // the name of a socket must be short
 	defer os.RemoveAll(dir)
-	unix, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	unix := must.Get(net.Listen("unix", filepath.Join(dir, "s")))(t)
 	defer unix.Close()
 
 	const network = "list:*.example.org,example.org"
@@ -78,9 +67,7 @@ func testNetworkList(t *testing.T, s *suite) {
 	if served.Load() == 0 {
 		t.Error("the proxy got no connection")
 	}
-	if err := udp.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, udp.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
 	if n, _, err := udp.ReadFrom(make([]byte, 10)); err == nil {
 		t.Errorf("%d bytes came to the host's loopback by UDP", n)
 	}

@@ -29,6 +29,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -300,19 +301,13 @@ func (b *box) read(name string) string {
 func (b *box) host(name, text string) {
 	b.t.Helper()
 	p := filepath.Join(b.dir, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, os.MkdirAll(filepath.Dir(p), 0o755))
+	must.Do(b.t, os.WriteFile(p, []byte(text), 0o644))
 }
 
 func (b *box) link(target, name string) {
 	b.t.Helper()
-	if err := os.Symlink(target, filepath.Join(b.dir, filepath.FromSlash(name))); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, os.Symlink(target, filepath.Join(b.dir, filepath.FromSlash(name))))
 }
 
 // canary makes a directory outside of every sandbox with a file in it.
@@ -320,9 +315,7 @@ func canary(t *testing.T) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
 	file = filepath.Join(dir, "canary")
-	if err := os.WriteFile(file, []byte(secret), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(secret), 0o644))
 	return dir, file
 }
 
@@ -332,9 +325,7 @@ const secret = "the canary's song"
 func unharmed(t *testing.T, dir string) {
 	t.Helper()
 	names, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(names) != 1 || names[0].Name() != "canary" {
 		t.Errorf("the directory outside holds %v", names)
 	}

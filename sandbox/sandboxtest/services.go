@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -175,9 +176,7 @@ func testServiceFiles(t *testing.T, s *suite) {
 	y, elsewhere := b.Sandbox.(interface{ Sync(context.Context) error })
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if elsewhere {
-			if err := y.Sync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, y.Sync(t.Context()))
 		}
 		if _, err := os.Stat(filepath.Join(b.dir, "out", "last")); err == nil {
 			break

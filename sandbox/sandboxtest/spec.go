@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -14,9 +15,7 @@ import (
 // image that Resolve found.
 func testResolve(t *testing.T, s *suite) {
 	info, err := s.backend.Resolve(t.Context(), sandbox.Spec{MinIsolation: s.caps.Isolation})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if info.Isolation != s.caps.Isolation || info.WholeTree != s.caps.WholeTree || info.Limits != (sandbox.Limits{}) || info.Network == "" {
 		t.Errorf("Resolve says %+v, Probe said %+v", info, s.caps)
 	}

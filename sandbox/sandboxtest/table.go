@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/sandbox"
 )
 
@@ -213,9 +214,7 @@ func compare(t *testing.T, file, input, end string) {
 	for _, r := range rows {
 		fmt.Fprintf(&b, "%-*s  %s\n", rowWidth, r[0], r[1])
 	}
-	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(b.String()), 0o644))
 }
 
 // readRows reads the inputs of a file and their ends.

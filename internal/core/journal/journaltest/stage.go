@@ -14,6 +14,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/transcript"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -44,10 +45,7 @@ func testProtocol(t *testing.T, dir string, bubble func(*testing.T, func(*testin
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		play := bubble
 		if play == nil {
 			if slices.Contains(remembering, name) || strings.Contains(string(text), "\n> sleep ") {

@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
@@ -50,14 +51,9 @@ func (l Layer[C]) Dial(tb testing.TB, o *streams.Options) C {
 
 func open(tb testing.TB, o *streams.Options) *streams.Streams {
 	tb.Helper()
-	s, err := streams.OpenStore(tb.Context(), o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(streams.OpenStore(tb.Context(), o))(tb)
 	tb.Cleanup(func() {
-		if err := s.Conn.Close(); err != nil {
-			tb.Error(err)
-		}
+		must.Report(tb, s.Conn.Close())
 	})
 	return s
 }
@@ -66,9 +62,7 @@ func open(tb testing.TB, o *streams.Options) *streams.Streams {
 func (l Layer[C]) provisioned(tb testing.TB, o *streams.Options) C {
 	tb.Helper()
 	s := open(tb, o)
-	if err := s.Provision(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, s.Provision(tb.Context()))
 	return l(s)
 }
 

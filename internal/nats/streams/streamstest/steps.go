@@ -10,6 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -20,10 +21,7 @@ import (
 func LettersAndTasks(t *testing.T, s *streams.Streams) (letters, tasks uint64) {
 	t.Helper()
 	for stream, n := range map[string]*uint64{streams.StreamDLQ: &letters, streams.StreamTasks: &tasks} {
-		have, err := s.Subjects(t.Context(), stream, ">")
-		if err != nil {
-			t.Fatal(err)
-		}
+		have := must.Get(s.Subjects(t.Context(), stream, ">"))(t)
 		for _, k := range have {
 			*n += k
 		}
@@ -39,19 +37,14 @@ func ResultOf(t *testing.T, s *streams.Streams, tenant session.Tenant, id run.ID
 		return ""
 	}
 	r, err := messages.DecodeResult(m.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r.State
 }
 
 // Lend answers questions for credit as a relay does of whose runs none wait.
 func Lend(t testing.TB, nc *nats.Conn) {
 	t.Helper()
-	sub, err := nc.Subscribe(messages.NodePrefix+"credit.>", func(m *nats.Msg) { _ = m.Respond([]byte(`{"n":16}`)) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := must.Get(nc.Subscribe(messages.NodePrefix+"credit.>", func(m *nats.Msg) { _ = m.Respond([]byte(`{"n":16}`)) }))(t)
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 }
 
@@ -72,9 +65,7 @@ func PutLineage(t *testing.T, js jetstream.JetStream, id session.ID, first, last
 		if err == nil {
 			_, err = js.Publish(t.Context(), lineage.StoredSubject(records), data)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/internal/wire/translate"
@@ -38,23 +39,10 @@ type bindings struct {
 // for any tenant, through the wire.
 func serveStore(t *testing.T, c *Conn, srv *natsserver.Server, w *natstest.Wire) *Conn {
 	t.Helper()
-	store, err := c.ServeStore(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
-	if err != nil {
-		t.Fatal(err)
-	}
-	control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(store.Stop(), queries.Stop(), control.Stop()); err != nil {
-			t.Error(err)
-		}
-	})
+	store := must.Get(c.ServeStore(t.Context(), nil))(t)
+	queries := must.Get(c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())}))(t)
+	control := must.Get(c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil, nil))(t)
+	t.Cleanup(func() { must.Report(t, errors.Join(store.Stop(), queries.Stop(), control.Stop())) })
 	user, password := srv.Operator()
 	o := &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox}, Client: true}
 	if w != nil {
@@ -67,10 +55,7 @@ func (b *bindings) of(t session.Tenant) commitlog.Log {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.logs[t] == nil {
-		bound, err := b.asks.Bind(b.t.Context(), t)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		bound := must.Get(b.asks.Bind(b.t.Context(), t))(b.t)
 		b.logs[t] = bound.Log()
 	}
 	return b.logs[t]
@@ -129,9 +114,7 @@ func TestBoundLogSuite(t *testing.T) {
 		o := streamstest.NodeOptions(srv)
 		o.Level = streams.Lazy
 		c := layer.Dial(t, o)
-		if err := c.Streams.Provision(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Streams.Provision(t.Context()))
 		c.Logs.Place = func(k session.Key) (stream, subject string, err error) {
 			return streams.EventStream(1, 0), streams.PrefixEvent + "1.0." + string(k.Tenant) + "." + string(k.ID), k.Valid()
 		}
@@ -146,15 +129,11 @@ func TestBoundAppendSettles(t *testing.T) {
 	o := streamstest.NodeOptions(srv)
 	o.Level = streams.Lazy
 	c := layer.Dial(t, o)
-	if err := c.Streams.Provision(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Streams.Provision(t.Context()))
 	var w natstest.Wire
 	asks := serveStore(t, c, srv, &w)
 	b, err := asks.Bind(t.Context(), "acme")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l := b.Log()
 	mint := commitlog.IDGenerator{Generation: 1, Partitions: c.Streams.Partitions()}
 	k := session.Key{Tenant: "acme", ID: mint.ID("settles")}
@@ -200,17 +179,9 @@ func TestBoundAppendSettles(t *testing.T) {
 // unavailable, which ends an attempt and not its run, and comes with the next node.
 func TestBoundWithoutNodes(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		store, err := c.ServeStore(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := c.Bind(t.Context(), "acme")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		store := must.Get(c.ServeStore(t.Context(), nil))(t)
+		b := must.Get(c.Bind(t.Context(), "acme"))(t)
+		must.Do(t, store.Stop())
 		l, k := b.Log(), session.Key{Tenant: "acme", ID: c.Logs.Minter().ID("alone")}
 		first := sessiontest.Commit(k, commitlog.Position{}, "first")
 		for name, do := range map[string]func() error{
@@ -258,14 +229,10 @@ func TestBoundWithoutNodes(t *testing.T) {
 		if err := b.Answering(t.Context()); err == nil {
 			t.Error("it can take work, it says")
 		}
-		if store, err = c.ServeStore(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		store = must.Get(c.ServeStore(t.Context(), nil))(t)
 		if at, err := l.Append(t.Context(), commitlog.Position{}, first); err != nil || at.Seq != 1 {
 			t.Errorf("once there is a node again: %+v, %v", at, err)
 		}
-		if err := store.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, store.Stop())
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -37,19 +38,12 @@ func visitor(t *testing.T, srv *natsserver.Server) (c *client.Client, cut func()
 func visitorOf(t *testing.T, srv *natsserver.Server, tenant session.Tenant) (c *client.Client, cut func() error) {
 	t.Helper()
 	var link atomic.Pointer[net.Conn]
-	c, err := client.Connect(t.Context(), "", &client.Options{Tenant: tenant, Name: "visitor", Dialer: func() (net.Conn, error) {
+	c = must.Get(client.Connect(t.Context(), "", &client.Options{Tenant: tenant, Name: "visitor", Dialer: func() (net.Conn, error) {
 		to, err := srv.Dial()
 		link.Store(&to)
 		return to, err
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	}}))(t)
+	t.Cleanup(func() { must.Report(t, c.Close()) })
 	return c, func() error { return (*link.Load()).Close() }
 }
 
@@ -129,10 +123,7 @@ func TestClientErrors(t *testing.T) {
 			t.Errorf("the same task again: %+v, %v", r, err)
 		}
 		_, reused := c.Do(ctx, "agent", messages.Task{ID: "r1", Input: text("two")}, nil)
-		unknown, err := c.Do(ctx, "nobody", messages.Task{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		unknown := must.Get(c.Do(ctx, "nobody", messages.Task{}, nil))(t)
 		_, large := c.Submit(ctx, "agent", messages.Task{Input: text(strings.Repeat("x", 300<<10))})
 		_, noRun := c.Run(ctx, "nobody")
 		_, noSession := c.Session(ctx, "nobody")
@@ -170,10 +161,7 @@ func TestClientErrors(t *testing.T) {
 
 func sessionOf(t *testing.T, c *client.Client, id run.ID) session.ID {
 	t.Helper()
-	r, err := c.Result(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(c.Result(t.Context(), id))(t)
 	return r.Session
 }
 
@@ -195,9 +183,7 @@ func TestClientWaitsForANode(t *testing.T) {
 		ctx := t.Context()
 		ids := []run.ID{"r1", "r2"}
 		for _, id := range ids {
-			if _, err := c.Submit(ctx, "hold", messages.Task{ID: id}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Submit(ctx, "hold", messages.Task{ID: id}))(t)
 		}
 		done := make(chan error, len(ids))
 		for _, id := range ids {
@@ -212,9 +198,7 @@ func TestClientWaitsForANode(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		n := startNode(t, srv, "node-1")
 		time.Sleep(time.Second)
-		if err := cut(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cut())
 		n.kill()
 		time.Sleep(time.Second)
 		n = startNode(t, srv, "node-2")
@@ -254,9 +238,7 @@ func TestClientTail(t *testing.T) {
 			time.Sleep(2 * time.Millisecond)
 			switch i {
 			case 1, 4:
-				if err := cut(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, cut())
 			case 2:
 				n.stop()
 				n = startNode(t, srv, "node-2")
@@ -331,20 +313,11 @@ func TestTailOverLostLineage(t *testing.T) {
 		n.submitted(t, nc, 0, 20)
 		ended(t, nc, 0, 20)
 		time.Sleep(10 * time.Second)
-		s, err := n.operator().Stream(t.Context(), streams.StreamLineage)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(n.operator().Stream(t.Context(), streams.StreamLineage))(t)
 		cfg := s.CachedInfo().Config
-		if err := n.operator().DeleteStream(t.Context(), streams.StreamLineage); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := n.operator().CreateStream(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
-		if err := n.conn.Cut(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, n.operator().DeleteStream(t.Context(), streams.StreamLineage))
+		must.Get(n.operator().CreateStream(t.Context(), cfg))(t)
+		must.Do(t, n.conn.Cut())
 		n.submitted(t, nc, 20, 30)
 		ended(t, nc, 20, 30)
 		time.Sleep(20 * time.Second)
@@ -374,9 +347,7 @@ func TestWaitReturnsWithTheResult(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		n := startNode(t, srv, "node-1")
 		c, _ := visitor(t, srv)
-		if _, err := c.Submit(t.Context(), "hold", messages.Task{ID: "r1"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Submit(t.Context(), "hold", messages.Task{ID: "r1"}))(t)
 		time.AfterFunc(time.Second, func() { close(n.hold) })
 		r, err := c.Wait(t.Context(), "r1")
 		if err != nil || r.State != run.Succeeded {

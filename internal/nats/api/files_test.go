@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -24,18 +25,10 @@ import (
 func served(t *testing.T, test func(t *testing.T, c *Conn)) {
 	t.Helper()
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
-		if err != nil {
-			t.Fatal(err)
-		}
-		control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		queries := must.Get(c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())}))(t)
+		control := must.Get(c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, nil, nil))(t)
 		test(t, c)
-		if err := errors.Join(queries.Stop(), control.Stop()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(queries.Stop(), control.Stop()))
 	})
 }
 
@@ -65,10 +58,7 @@ func TestRemoteBlobs(t *testing.T) {
 // TestBlobsOfOthers: a digest opens nothing of another tenant.
 func TestBlobsOfOthers(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
-		ref, err := c.Requests.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("secret"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ref := must.Get(c.Requests.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("secret")))(t)
 		others := c.Requests.RemoteBlobs("other")
 		if data, err := read(t.Context(), others, ref.Digest); !errors.Is(err, blob.ErrNotFound) {
 			t.Errorf("another tenant reads %q, %v", data, err)
@@ -76,10 +66,7 @@ func TestBlobsOfOthers(t *testing.T) {
 		if missing, err := others.(blob.Prober).Missing(t.Context(), []blob.Digest{ref.Digest}); err != nil || len(missing) != 1 {
 			t.Errorf("another tenant is told what is there: %v, %v", missing, err)
 		}
-		list, err := json.Marshal(wire.Blob{Data: append(ref.Digest[:], ref.Digest[:]...), List: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := must.Get(json.Marshal(wire.Blob{Data: append(ref.Digest[:], ref.Digest[:]...), List: true}))(t)
 		if err := put(c, "other", blob.Sum([]byte("secretsecret")).String(), list); !errors.Is(err, run.ErrMalformed) {
 			t.Errorf("a list of another tenant's parts: %v", err)
 		}
@@ -89,15 +76,9 @@ func TestBlobsOfOthers(t *testing.T) {
 // TestBadBlobs refuses what is not the blob that it is said to be.
 func TestBadBlobs(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
-		part, err := c.Logs.Blobs("acme").Put(t.Context(), strings.NewReader("part"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		part := must.Get(c.Logs.Blobs("acme").Put(t.Context(), strings.NewReader("part")))(t)
 		body := func(data []byte, list bool) []byte {
-			b, err := json.Marshal(wire.Blob{Data: data, List: list})
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(json.Marshal(wire.Blob{Data: data, List: list}))(t)
 			return b
 		}
 		absent := blob.Sum([]byte("absent"))
@@ -135,9 +116,7 @@ func TestBadBlobs(t *testing.T) {
 func TestUploadWithoutRoom(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
 		for _, tenant := range []session.Tenant{"acme", "acme", "acme", "other"} {
-			if _, err := c.Logs.Blobs(tenant).Put(t.Context(), bytes.NewReader(random(64<<10))); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Logs.Blobs(tenant).Put(t.Context(), bytes.NewReader(random(64<<10))))(t)
 		}
 		fill := &streams.StreamUsage{Needed: true}
 		fill.Bytes.Store(256 << 10)

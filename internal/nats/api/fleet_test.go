@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
@@ -35,9 +36,7 @@ func TestClusterRelays(t *testing.T) {
 	cluster := natstest.StartCluster(t, 3)
 	open := func(first int) *api.Conn { return clustered(ctx, t, cluster.URLs(first)) }
 	writer := open(0)
-	if err := writer.Streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, writer.Streams.Provision(ctx))
 	var relays sync.WaitGroup
 	relay := func(c *api.Conn, name string) (stop func()) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -82,13 +81,8 @@ func TestClusterRelays(t *testing.T) {
 	want := 0
 	for _, id := range ids {
 		for e, err := range reader.Logs.Log().Read(ctx, session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			records, err := lineage.Derive(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
+			records := must.Get(lineage.Derive(e))(t)
 			want += len(records)
 		}
 	}
@@ -96,9 +90,7 @@ func TestClusterRelays(t *testing.T) {
 	var have, kept int
 	ends := map[session.ID]int{}
 	for r, err := range tailAll(ctx, reader) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		have++
 		if !read.Take(&r) {
 			continue
@@ -117,20 +109,11 @@ func TestClusterRelays(t *testing.T) {
 			t.Errorf("session %s ended %d times", id, ends[id])
 		}
 	}
-	nc, err := nats.Connect(cluster.URLs(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(cluster.URLs(0)))(t)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(t)
 	for n := uint64(0); n != writers*each; time.Sleep(50 * time.Millisecond) {
-		s, err := js.Stream(ctx, streams.StreamResult)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(js.Stream(ctx, streams.StreamResult))(t)
 		if n = s.CachedInfo().State.LastSeq; n > writers*each {
 			t.Fatalf("%d results for %d runs", n, writers*each)
 		}
@@ -139,9 +122,7 @@ func TestClusterRelays(t *testing.T) {
 	stops[2]()
 	relays.Wait()
 	for _, c := range []*api.Conn{writer, conns[0], conns[2], reader} {
-		if err := c.Conn.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, c.Conn.Close())
 	}
 }
 
@@ -171,19 +152,14 @@ func tailAll(ctx context.Context, c *api.Conn) func(func(messages.Record, error)
 // already: how fast lineage is stored there.
 func BenchmarkClusterRelay(b *testing.B) {
 	cluster := natstest.StartCluster(b, 3)
-	c, err := api.Connect(b.Context(), &streams.Options{
+	c := must.Get(api.Connect(b.Context(), &streams.Options{
 		Options: conn.Options{URL: cluster.URLs(0)}, Replicas: 3, Partitions: 2,
 		Probe: func(context.Context) ([]streams.SyncState, error) {
 			return []streams.SyncState{{Server: "all", Always: true}}, nil
 		},
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))(b)
 	defer c.Conn.Close()
-	if err := c.Streams.Provision(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, c.Streams.Provision(b.Context()))
 	var writing sync.WaitGroup
 	commits := make([]int, 16)
 	for w := range commits {
@@ -197,18 +173,11 @@ func BenchmarkClusterRelay(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	done := make(chan error, 1)
-	nc, err := nats.Connect(cluster.URLs(1))
-	if err != nil {
-		b.Fatal(err)
-	}
+	nc := must.Get(nats.Connect(cluster.URLs(1)))(b)
 	defer nc.Close()
 	var tails atomic.Int64
-	if _, err := nc.Subscribe("rath.tail.>", func(*nats.Msg) { tails.Add(1) }); err != nil {
-		b.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	must.Get(nc.Subscribe("rath.tail.>", func(*nats.Msg) { tails.Add(1) }))(b)
+	must.Do(b, nc.Flush())
 	b.ResetTimer()
 	go func() { done <- c.Dispatch.StartRelay(ctx, nil).Wait() }()
 	ended, sessions, records := 0, 0, 0
@@ -216,9 +185,7 @@ func BenchmarkClusterRelay(b *testing.B) {
 		sessions += n / 22
 	}
 	for r, err := range tailAll(ctx, c) {
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		records++
 		if r.Kind == messages.KindEnded {
 			if ended++; ended == sessions {
@@ -247,21 +214,16 @@ func TestClusterHandover(t *testing.T) {
 	cluster := natstest.StartCluster(t, 3)
 	open := func(first int) *api.Conn {
 		t.Helper()
-		c, err := api.Connect(ctx, &streams.Options{
+		c := must.Get(api.Connect(ctx, &streams.Options{
 			Options: conn.Options{URL: cluster.URLs(first)}, Replicas: 3, Partitions: 4,
 			Probe: func(context.Context) ([]streams.SyncState, error) {
 				return []streams.SyncState{{Server: "all", Always: true}}, nil
 			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		return c
 	}
 	writer := open(0)
-	if err := writer.Streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, writer.Streams.Provision(ctx))
 	bare := startBare(ctx, t, cluster)
 	ends := make(chan session.ID, 1<<10)
 	reading, stopReading := context.WithCancel(ctx)
@@ -329,9 +291,7 @@ func TestClusterHandover(t *testing.T) {
 			t.Error(err)
 		}
 		if how == "leaves" {
-			if err := p.c.Conn.Close(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, p.c.Conn.Close())
 		}
 		t.Logf("after that: %v", lag())
 	}
@@ -340,14 +300,10 @@ func TestClusterHandover(t *testing.T) {
 		if err := <-p.done; err != nil {
 			t.Error(err)
 		}
-		if err := p.c.Conn.Close(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, p.c.Conn.Close())
 	}
 	work.Wait()
-	if err := writer.Conn.Close(); err != nil {
-		t.Error(err)
-	}
+	must.Report(t, writer.Conn.Close())
 }
 
 // TestClusterFollow begins to follow streams of a cluster, from all servers and
@@ -359,21 +315,16 @@ func TestClusterFollow(t *testing.T) {
 	cluster := natstest.StartCluster(t, 3)
 	var conns []*api.Conn
 	for i := range 3 {
-		c, err := api.Connect(ctx, &streams.Options{
+		c := must.Get(api.Connect(ctx, &streams.Options{
 			Options: conn.Options{URL: cluster.URLs(i)}, Replicas: 3, Partitions: 4,
 			Probe: func(context.Context) ([]streams.SyncState, error) {
 				return []streams.SyncState{{Server: "all", Always: true}}, nil
 			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		defer c.Conn.Close()
 		conns = append(conns, c)
 	}
-	if err := conns[0].Streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conns[0].Streams.Provision(ctx))
 	for p, written := uint32(0), 0; p < 4; written++ {
 		id := conns[0].Logs.Minter().ID(fmt.Sprint("s", written))
 		if stream, _, err := eventlog.EventSubject(session.Key{Tenant: session.DefaultTenant, ID: id}); err != nil {
@@ -392,9 +343,7 @@ func TestClusterFollow(t *testing.T) {
 			work.Go(func() {
 				began := time.Now()
 				for _, err := range conns[i%3].Stored(ctx, streams.EventStream(streams.DefaultGeneration, uint32(i/3)), ">") {
-					if err != nil {
-						t.Error(err)
-					}
+					must.Report(t, err)
 					break
 				}
 				mu.Lock()
@@ -415,14 +364,11 @@ func TestClusterFollow(t *testing.T) {
 // clustered connects to a cluster of three, which is said to sync every write.
 func clustered(ctx context.Context, tb testing.TB, urls string) *api.Conn {
 	tb.Helper()
-	c, err := api.Connect(ctx, &streams.Options{
+	c := must.Get(api.Connect(ctx, &streams.Options{
 		Options: conn.Options{URL: urls}, Replicas: 3, Partitions: 2,
 		Probe: func(context.Context) ([]streams.SyncState, error) {
 			return []streams.SyncState{{Server: "all", Always: true}}, nil
 		},
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))(tb)
 	return c
 }

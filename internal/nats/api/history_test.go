@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
@@ -33,9 +34,7 @@ func publish(t *testing.T, js jetstream.JetStream, records ...messages.Record) {
 		if err == nil {
 			_, err = js.Publish(t.Context(), lineage.StoredSubject(one), data)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 }
 
@@ -47,15 +46,10 @@ func TestHistoryFollowsItsStream(t *testing.T) {
 		n := startNode(t, srv, "node-1")
 		c, _ := visitor(t, srv)
 		js := n.operator()
-		s, err := js.Stream(t.Context(), streams.StreamLineage)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(js.Stream(t.Context(), streams.StreamLineage))(t)
 		cfg := s.CachedInfo().Config
 		cfg.MaxBytes = 256 << 10
-		if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(js.UpdateStream(t.Context(), cfg))(t)
 		const all = 2000
 		for i := range all {
 			id := n.conn.Logs.HomeOf("default", run.ID(fmt.Sprint("r", i)))
@@ -64,17 +58,12 @@ func TestHistoryFollowsItsStream(t *testing.T) {
 				Seq: uint64(i + 1), Time: int64(i), Via: session.OpenLeaf, Summary: "session opens",
 			})
 		}
-		if s, err = js.Stream(t.Context(), streams.StreamLineage); err != nil {
-			t.Fatal(err)
-		}
+		s = must.Get(js.Stream(t.Context(), streams.StreamLineage))(t)
 		held := int(s.CachedInfo().State.Msgs)
 		if held == 0 || held >= all {
 			t.Fatalf("LINEAGE holds %d of %d records: the test shows nothing", held, all)
 		}
-		roots, err := c.Roots(t.Context(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		roots := must.Get(c.Roots(t.Context(), 0))(t)
 		if len(roots) != held {
 			t.Errorf("%d sessions are told, LINEAGE holds %d", len(roots), held)
 		}
@@ -188,10 +177,7 @@ func TestRunsPageByPage(t *testing.T) {
 			if o.Limit > 0 {
 				want = want[:o.Limit]
 			}
-			got, err := c.Runs(t.Context(), &o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(c.Runs(t.Context(), &o))(t)
 			// Of two that were submitted in the same millisecond either may come first.
 			for _, l := range [][]messages.RunInfo{got, want} {
 				if !slices.IsSortedFunc(l, func(a, b messages.RunInfo) int { return cmp.Compare(b.Submitted, a.Submitted) }) {

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/requests"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -23,18 +24,10 @@ import (
 func importing(t *testing.T, take TakeOver, test func(t *testing.T, c *Conn)) {
 	t.Helper()
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		queries, err := c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())})
-		if err != nil {
-			t.Fatal(err)
-		}
-		control, err := c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, take, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		queries := must.Get(c.ServeQueries(t.Context(), &Queries{Values: journal.NewValues(c.Logs.Log())}))(t)
+		control := must.Get(c.ServeControl(t.Context(), func(context.Context, journal.Signal) error { return nil }, take, nil))(t)
 		test(t, c)
-		if err := errors.Join(queries.Stop(), control.Stop()); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, errors.Join(queries.Stop(), control.Stop()))
 	})
 }
 
@@ -98,10 +91,7 @@ func TestBadImports(t *testing.T) {
 	}
 	importing(t, take, func(t *testing.T, c *Conn) {
 		digest := blob.Sum([]byte("absent"))
-		large, err := c.Requests.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(make([]byte, wire.MaxImport+1)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		large := must.Get(c.Requests.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(make([]byte, wire.MaxImport+1))))(t)
 		for name, tt := range map[string]struct {
 			subject string
 			want    error
@@ -142,10 +132,7 @@ func TestImportOneAtATime(t *testing.T) {
 	importing(t, take, func(t *testing.T, c *Conn) {
 		var d [2]blob.Digest
 		for i := range d {
-			ref, err := c.Requests.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader([]byte{byte(i)}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			ref := must.Get(c.Requests.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader([]byte{byte(i)})))(t)
 			d[i] = ref.Digest
 		}
 		first := make(chan error, 1)
@@ -170,9 +157,7 @@ func TestPutMissing(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
 		file := random(3*wire.MaxBlobPart + 7)
 		second := file[wire.MaxBlobPart : 2*wire.MaxBlobPart]
-		if _, err := c.Requests.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(second)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Requests.RemoteBlobs("acme").Put(t.Context(), bytes.NewReader(second)))(t)
 		before := c.Conn.NC.Stats().OutBytes
 		d, err := c.Requests.TenantBlobs("acme").PutMissing(t.Context(), file)
 		if err != nil || d != blob.Sum(file) {
@@ -183,9 +168,7 @@ func TestPutMissing(t *testing.T) {
 		}
 		// The connection is the node's as well: each byte is sent twice, in base64 once.
 		sent := c.Conn.NC.Stats().OutBytes
-		if _, err := c.Requests.TenantBlobs("acme").PutMissing(t.Context(), file); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(c.Requests.TenantBlobs("acme").PutMissing(t.Context(), file))(t)
 		if again := c.Conn.NC.Stats().OutBytes - sent; again > wire.MaxBlobPart/4 || sent-before < 2*wire.MaxBlobPart {
 			t.Errorf("%d bytes were sent first, %d again", sent-before, again)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/internal/wire/translate"
@@ -37,7 +38,7 @@ func TestControlNotBegun(t *testing.T) {
 			}
 		}
 		tries := map[run.ID]int{}
-		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
+		s := must.Get(c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			switch tries[s.Run]++; {
 			case tries[s.Run] > 1:
 				return nil
@@ -45,10 +46,7 @@ func TestControlNotBegun(t *testing.T) {
 				return fmt.Errorf("session %s: %w", s.To, session.ErrNotFound)
 			}
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
-		}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, nil, nil))(t)
 		for id, want := range map[run.ID]run.Code{
 			"taken": "", "apart": "", "refused": run.CodeState, "cancelled": run.CodeState, "nobody": run.CodeUnknownRun,
 		} {
@@ -57,17 +55,13 @@ func TestControlNotBegun(t *testing.T) {
 				verb, body = messages.VerbQuarantine, `{"reason":"odd"}`
 			}
 			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, id, verb), []byte(body), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			a, err := wire.DecodeAnswer(m.Data)
 			if err != nil || a.Done != (want == "") || a.Error != nil && a.Error.Code != want {
 				t.Errorf("%s %s: %s, %v; want code %q", verb, id, m.Data, err, want)
 			}
 		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 	})
 }
 
@@ -75,35 +69,22 @@ func TestControlNotBegun(t *testing.T) {
 // that was given its task has not come to make its entry: the id is not unknown.
 func TestControlOfATaskOnItsWay(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
+		s := must.Get(c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
-		}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Conn.NC.Request("rath.task.default.anonymous.agent", []byte(`{"id":"given"}`), time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		}, nil, nil))(t)
+		must.Get(c.Conn.NC.Request("rath.task.default.anonymous.agent", []byte(`{"id":"given"}`), time.Minute))(t)
 		var e streams.Lookup
-		consumer, err := c.Streams.Reconciler.OpenQueue(t.Context(), &e, streams.TasksQueue())
-		if err != nil {
-			t.Fatal(err)
-		}
+		consumer := must.Get(c.Streams.Reconciler.OpenQueue(t.Context(), &e, streams.TasksQueue()))(t)
 		if m, err := consumer.Next(); err != nil || string(m.Data()) != `{"id":"given"}` {
 			t.Fatalf("%v, %v", m, err)
 		}
 		for id, want := range map[run.ID]run.Code{"given": run.CodeState, "nobody": run.CodeUnknownRun} {
-			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, id, messages.VerbMessage), []byte(`{"text":"hello"}`), time.Minute))(t)
 			if a, err := wire.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != want {
 				t.Errorf("a message to %s: %s, %v; want code %q", id, m.Data, err, want)
 			}
 		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 	})
 }
 
@@ -129,24 +110,17 @@ func TestCancelMeanwhile(t *testing.T) {
 			}
 			return nil
 		}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for r, id := range ids {
 			if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", r), translate.Alias{Digest: "d", Session: c.Logs.HomeOf("default", r)}); err != nil {
 				t.Fatal(err)
 			}
-			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, r, messages.VerbCancel), fmt.Appendf(nil, `{"id":%q}`, id), time.Minute))(t)
 			if a, err := wire.DecodeAnswer(m.Data); err != nil || !a.Done || tries[r] != 2 {
 				t.Errorf("a cancel of %s with the id %q: %s, %v, after %d tries", r, id, m.Data, err, tries[r])
 			}
 		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 	})
 }
 
@@ -155,18 +129,12 @@ func TestCancelMeanwhile(t *testing.T) {
 // is told that it was cancelled.
 func TestCancelUnbornBranch(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
+		s := must.Get(c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
-		}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, nil, nil))(t)
 		branch := run.ID(c.Logs.Minter().Child("default", "r1", "0.left"))
 		for _, body := range []string{`{}`, `{"submitted":true}`} {
-			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, branch, messages.VerbCancel), []byte(body), time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, branch, messages.VerbCancel), []byte(body), time.Minute))(t)
 			if a, err := wire.DecodeAnswer(m.Data); err != nil || a.Error == nil || a.Error.Code != run.CodeUnknownRun {
 				t.Errorf("cancel with %s: %s, %v", body, m.Data, err)
 			}
@@ -177,9 +145,7 @@ func TestCancelUnbornBranch(t *testing.T) {
 		if state := streamstest.ResultOf(t, c.Streams, "default", branch); state != "" {
 			t.Errorf("its result says %q", state)
 		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 	})
 }
 
@@ -190,9 +156,7 @@ func TestCancelAmongMany(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		const waiting = 150
 		for i := range waiting {
-			if _, err := c.Conn.NC.Request(messages.TaskSubject("default", messages.UserAnonymous, "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(c.Conn.NC.Request(messages.TaskSubject("default", messages.UserAnonymous, "agent"), fmt.Appendf(nil, `{"id":"r%d","input":"x"}`, i), time.Minute))(t)
 		}
 		w.Set(func(b []byte) bool {
 			if bytes.Contains(b, []byte(`"subject":"rath.task.default.anonymous.agent"`)) {
@@ -200,12 +164,9 @@ func TestCancelAmongMany(t *testing.T) {
 			}
 			return true
 		}, nil)
-		s, err := c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
+		s := must.Get(c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
 			return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
-		}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, nil, nil))(t)
 		last := run.ID(fmt.Sprintf("r%d", waiting-1))
 		for _, k := range []struct {
 			run       run.ID
@@ -213,14 +174,10 @@ func TestCancelAmongMany(t *testing.T) {
 			want      run.Code
 		}{{last, true, run.CodeBusy}, {"r1", true, ""}, {last, false, ""}, {last, false, ""}, {"nobody", false, ""}, {"nobody", false, ""}} {
 			body, err := messages.Encode(messages.Control{ID: string(k.run) + "-cancel", Submitted: k.submitted})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			began := time.Now()
 			m, err := c.Conn.NC.Request(messages.ControlSubject("default", messages.UserAnonymous, k.run, messages.VerbCancel), body, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			a, err := wire.DecodeAnswer(m.Data)
 			if err != nil || a.Done != (k.want == "") || a.Error != nil && a.Error.Code != k.want {
 				t.Errorf("cancel %s, submitted %v: %s, %v; want code %q", k.run, k.submitted, m.Data, err, k.want)
@@ -233,8 +190,6 @@ func TestCancelAmongMany(t *testing.T) {
 				t.Errorf("cancel %s, submitted %v: %q after %v, want %q at once", k.run, k.submitted, a.Note, d, note)
 			}
 		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 	})
 }

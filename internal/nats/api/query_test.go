@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/eventlog"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/internal/wire/translate"
@@ -28,22 +29,17 @@ func TestQueryOfANodeThatEnds(t *testing.T) {
 		}
 		looks := make(chan struct{})
 		ctx, end := context.WithCancel(t.Context())
-		s, err := c.ServeQueries(ctx, &Queries{
+		s := must.Get(c.ServeQueries(ctx, &Queries{
 			Replay: func(ctx context.Context, _ session.Key, _ run.ID) (wire.Replay, error) {
 				close(looks)
 				<-ctx.Done()
 				return wire.Replay{}, ctx.Err()
 			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		asked := make(chan *nats.Msg, 1)
 		go func() {
 			m, err := c.Conn.NC.Request("rath.query.default."+messages.QueryReplay, []byte(`{"run":"r1"}`), time.Minute)
-			if err != nil {
-				t.Error(err)
-			}
+			must.Report(t, err)
 			asked <- m
 		}()
 		<-looks
@@ -55,9 +51,7 @@ func TestQueryOfANodeThatEnds(t *testing.T) {
 		if m := <-asked; m == nil || json.Unmarshal(m.Data, &e) != nil || !errors.Is(e.Code.Err(e.Text), session.ErrUnavailable) {
 			t.Errorf("answer %+v, want one that says to ask again", e)
 		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 		synctest.Wait()
 	})
 }

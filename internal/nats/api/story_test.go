@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
@@ -36,10 +37,7 @@ func (d inProcess) InProcessConn() (net.Conn, error) { return d() }
 // guest is a NATS client without credentials.
 func guest(t *testing.T, srv *natsserver.Server) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect("", nats.InProcessServer(inProcess(srv.Dial))))(t)
 	t.Cleanup(nc.Close)
 	return nc
 }
@@ -56,13 +54,9 @@ func listen(t *testing.T, nc *nats.Conn, id string) heard {
 	t.Helper()
 	h := heard{make(chan object, 1<<16), make(chan object, 1<<10), make(chan object, 1<<10)}
 	for part, out := range map[string]chan object{"delta": h.deltas, "event": h.events, "result": h.results} {
-		if _, err := nc.Subscribe("rath.run.default."+id+"."+part, func(m *nats.Msg) { out <- read(t, m.Data) }); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(nc.Subscribe("rath.run.default."+id+"."+part, func(m *nats.Msg) { out <- read(t, m.Data) }))(t)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, nc.Flush())
 	return h
 }
 
@@ -215,15 +209,10 @@ func TestStoryOfRefusedTasks(t *testing.T) {
 			t.Errorf("a task that is larger than any may be: %v", ack)
 		}
 		// A stream without that limit takes it.
-		s, err := n.operator().Stream(t.Context(), streams.StreamTasks)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(n.operator().Stream(t.Context(), streams.StreamTasks))(t)
 		cfg := s.CachedInfo().Config
 		cfg.MaxMsgSize = -1
-		if _, err := n.operator().UpdateStream(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(n.operator().UpdateStream(t.Context(), cfg))(t)
 		for name, tc := range tests {
 			h := listen(t, nc, tc.id)
 			submit(t, nc, tc.workflow, tc.body)
@@ -483,26 +472,13 @@ func TestStoryOfACancelBetweenDeliveries(t *testing.T) {
 		for e := (object{}); e["kind"] != "claimed"; {
 			e = next(t, h.events, "claim")
 		}
-		kv, err := n.operator().KeyValue(t.Context(), streams.BucketAlias)
-		if err != nil {
-			t.Fatal(err)
-		}
-		entry, err := kv.Get(t.Context(), translate.RunAliasKey("default", "r1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kv := must.Get(n.operator().KeyValue(t.Context(), streams.BucketAlias))(t)
+		entry := must.Get(kv.Get(t.Context(), translate.RunAliasKey("default", "r1")))(t)
 		var alias object
-		if err := json.Unmarshal(entry.Value(), &alias); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(entry.Value(), &alias))
 		alias["cancelled"] = object{"reason": "not needed"}
-		noted, err := json.Marshal(alias)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := kv.Update(t.Context(), entry.Key(), noted, entry.Revision()); err != nil {
-			t.Fatal(err)
-		}
+		noted := must.Get(json.Marshal(alias))(t)
+		must.Get(kv.Update(t.Context(), entry.Key(), noted, entry.Revision()))(t)
 		submit(t, nc, "hold", `{"id":"r1"}`)
 		if r := next(t, h.results, "result"); r["state"] != "cancelled" || r["error"] != "not needed" || r["chain"] == nil {
 			t.Errorf("result %v, want that of the log", r)
@@ -530,9 +506,7 @@ func TestStoryOfATaskThatNobodyOffersAnyMore(t *testing.T) {
 		}
 		first.kill()
 		other := startNodeWith(t, srv, "node-2", &spec{pool: "others", only: []flow.Registration{}})
-		if err := other.conn.Dispatch.Registry.Withdraw(t.Context(), dispatch.DefaultPool, "hold"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, other.conn.Dispatch.Registry.Withdraw(t.Context(), dispatch.DefaultPool, "hold"))
 		submit(t, nc, "hold", `{"id":"r1"}`)
 		time.Sleep(time.Minute)
 		if letters := other.letters(t); len(letters) != 0 {

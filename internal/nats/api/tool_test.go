@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -36,9 +37,7 @@ func TestToolCutOff(t *testing.T) {
 					calls.Add(1)
 					return wire.ToolAnswer{Body: json.RawMessage(`"counted"`)}
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				v := wire.Tool{Name: "count", Effect: effect.String()}
 				hook, fired := natstest.Once("counted", natstest.Drop)
 				w.Set(hook, nil)
@@ -53,9 +52,7 @@ func TestToolCutOff(t *testing.T) {
 					t.Errorf("the tool was called %d times in one attempt", n)
 				}
 				w.Set(nil, nil)
-				if err := s.Stop(); err != nil {
-					t.Error(err)
-				}
+				must.Report(t, s.Stop())
 			})
 		})
 	}
@@ -92,9 +89,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 		s, err := program.Requests.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, wire.ToolCall) wire.ToolAnswer {
 			return wire.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		w.Set(natstest.Drop, natstest.Drop)
 		for caller.Conn.Connected() {
 			_ = caller.Conn.NC.Publish("x", nil) // each message cuts the connection
@@ -106,9 +101,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 		if err != nil || calls.Load() != 1 {
 			t.Errorf("%+v, %v after %d calls", r, err, calls.Load())
 		}
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		must.Report(t, s.Stop())
 	})
 }
 
@@ -121,13 +114,10 @@ func TestSlowTool(t *testing.T) {
 			caller := layer.Dial(t, streamstest.NodeOptions(srv))
 			user, password := srv.Tool()
 			program := layer.Dial(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true})
-			s, err := program.Requests.ServeTool(t.Context(), session.DefaultTenant, "slow", func(context.Context, wire.ToolCall) wire.ToolAnswer {
+			s := must.Get(program.Requests.ServeTool(t.Context(), session.DefaultTenant, "slow", func(context.Context, wire.ToolCall) wire.ToolAnswer {
 				time.Sleep(takes)
 				return wire.ToolAnswer{Body: json.RawMessage(`"done"`)}
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			v := wire.Tool{Name: "slow", TimeoutMS: messages.MaxToolTimeoutMS}
 			var calls sync.WaitGroup
 			for range 5 {
@@ -140,9 +130,7 @@ func TestSlowTool(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 			calls.Wait()
-			if err := s.Stop(); err != nil {
-				t.Error(err)
-			}
+			must.Report(t, s.Stop())
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -33,9 +34,7 @@ func (n *node) kill() {
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), time.Millisecond)
 	defer cancel()
-	if err := n.sys.Drain(drain); err != nil {
-		n.t.Error(err)
-	}
+	must.Report(n.t, n.sys.Drain(drain))
 }
 
 // records returns what LINEAGE holds, and what it should hold: the records of
@@ -60,18 +59,13 @@ func (n *node) records(t *testing.T) (have, want []string) {
 		var entries []commitlog.Entry
 		for k := range keys {
 			for e, err := range n.conn.Logs.Log().Read(t.Context(), k, commitlog.Position{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				entries = append(entries, e)
 			}
 		}
 		slices.SortFunc(entries, func(a, b commitlog.Entry) int { return cmp.Compare(a.At.Token, b.At.Token) })
 		for _, e := range entries {
-			records, err := lineage.Derive(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			records := must.Get(lineage.Derive(e))(t)
 			for _, r := range records {
 				r.Partition, r.Seq = p, e.At.Token
 				want = append(want, place(&r))

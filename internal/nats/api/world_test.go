@@ -28,6 +28,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -125,20 +126,12 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	opts := options(srv, t)
 	opts.Disk = sp.disk
 	opts.Partitions = cmp.Or(sp.partitions, opts.Partitions)
-	own, err := api.Connect(ctx, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := own.Streams.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(api.Connect(ctx, opts))(t)
+	must.Do(t, own.Streams.Provision(ctx))
 	n := &node{t: t, srv: srv, conn: own, hold: make(chan struct{})}
 	log := own.Logs.Log()
 	values := journal.NewValues(log)
-	model, err := scripted.New(scripted.Echo(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := must.Get(scripted.New(scripted.Echo(), nil))(t)
 	rt := &engine.Runtime{
 		Values: values, Models: model, Mint: own.Logs.Minter(), Node: "node", OnDelta: own.PublishDelta,
 		Blobs: func(t session.Tenant) blob.Store { return own.Logs.Blobs(t) },
@@ -182,9 +175,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 		usual = sp.only
 	}
 	for _, g := range append(usual, sp.more...) {
-		if err := registry.Register(g); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, registry.Register(g))
 	}
 	n.sys = actors.New(&actors.Options{
 		Log: log, Spills: true, Values: values, Incarnation: incarnation, Runtime: rt, Workflows: registry, Slots: slots,
@@ -204,9 +195,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 	intake, n.intake = context.WithCancel(ctx)
 	keep := func(s *conn.Service, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		n.services = append(n.services, s)
 	}
 	delivered := sys.Delivered
@@ -230,9 +219,7 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 		}
 		offers = append(offers, w)
 	}
-	if err := own.Dispatch.Registry.Register(ctx, pool, offers); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, own.Dispatch.Registry.Register(ctx, pool, offers))
 	for name, f := range map[string]func() error{
 		"room":  func() error { return own.Streams.Capacity.WatchRoom(ctx) },
 		"relay": relay.Wait,
@@ -272,15 +259,9 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 func operatorOf(t testing.TB, srv *natsserver.Server) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	user, password := srv.Operator()
-	nc, err := nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password))
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc := must.Get(nats.Connect("", nats.InProcessServer(inProcess(srv.Dial)), nats.UserInfo(user, password)))(t)
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := must.Get(jetstream.New(nc))(t)
 	return nc, js
 }
 
@@ -296,19 +277,14 @@ func (n *node) operator() jetstream.JetStream {
 // stored returns all messages of a stream.
 func (n *node) stored(t *testing.T, stream string) []*jetstream.RawStreamMsg {
 	t.Helper()
-	s, err := n.operator().Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(n.operator().Stream(t.Context(), stream))(t)
 	var out []*jetstream.RawStreamMsg
 	for seq := max(s.CachedInfo().State.FirstSeq, 1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 		m, err := s.GetMsg(t.Context(), seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		out = append(out, m)
 	}
 	return out
@@ -325,10 +301,7 @@ func (n *node) told(t *testing.T) []told {
 	t.Helper()
 	var out []told
 	for _, m := range n.stored(t, streams.StreamLineage) {
-		records, err := lineage.DecodeStored(m.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		records := must.Get(lineage.DecodeStored(m.Data))(t)
 		out = append(out, told{m, records})
 	}
 	return out
@@ -341,10 +314,7 @@ func (n *node) commits(t *testing.T) iter.Seq2[time.Time, commitlog.Commit] {
 		t.Helper()
 		for p := range n.conn.Streams.Partitions() {
 			for _, m := range n.stored(t, streams.EventStream(n.conn.Streams.Generation(), p)) {
-				c, err := commitlog.Decode(m.Data)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := must.Get(commitlog.Decode(m.Data))(t)
 				if !yield(m.Time, c) {
 					return
 				}
@@ -380,9 +350,7 @@ func (n *node) stop() {
 	n.gone = true
 	drain, cancel := context.WithTimeout(context.WithoutCancel(n.t.Context()), 50*time.Millisecond)
 	defer cancel()
-	if err := n.sys.Drain(drain); err != nil {
-		n.t.Error(err)
-	}
+	must.Report(n.t, n.sys.Drain(drain))
 	n.end()
 }
 
@@ -395,7 +363,5 @@ func (n *node) end() {
 	for _, s := range n.services {
 		errs = append(errs, s.Stop())
 	}
-	if err := errors.Join(append(errs, n.conn.Conn.Close())...); err != nil {
-		n.t.Error(err)
-	}
+	must.Report(n.t, errors.Join(append(errs, n.conn.Conn.Close())...))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	llmscripted "github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox"
@@ -42,14 +43,10 @@ func TestBlameCalledWorkflow(t *testing.T) {
 		}
 		return s, err
 	}), session.New(session.UserText("go")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	g := graphIn(t, &log)
 	changes, err := g.Heads(s.Key(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	lines, err := view.Blame(t.Context(), blobs, g, changes, "note.txt")
 	if err != nil || len(lines) != 2 {
 		t.Fatalf("%d lines: %v", len(lines), err)
@@ -62,9 +59,7 @@ func TestBlameCalledWorkflow(t *testing.T) {
 	}
 	by := lines[1].By
 	impact, err := g.ImpactOfStep(s.Key().Tenant, by.Run, by.Step)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if to := impact.Sessions; len(to) != 2 || to[1].Session != s.Key().ID || to[1].Via != messages.KindTool || to[1].Parent != by.Session {
 		t.Errorf("it is in the sessions %+v", to)
 	}
@@ -91,13 +86,9 @@ call: write_workspace_file {"path":"both.txt","content":"shared\nfrom right\n"}
 
 done
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	model, err := llmscripted.New(script, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := &inprocess.Runner{
 		Log: &log, Blobs: blobs, Dir: t.TempDir(), Models: model, Model: "m",
 		Sandboxes: map[string]sandbox.Backend{"local": scripted.New(&scripted.Options{Name: "local"})}, Unsafe: true,
@@ -113,14 +104,10 @@ done
 		}
 		return flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.KeepBoth, nil))
 	}), session.New(session.UserText("go")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	g := graphIn(t, &log)
 	changes, err := g.Heads(s.Key(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for path, want := range map[string]string{"both.txt": "left", "both.txt.right": "right"} {
 		lines, err := view.Blame(t.Context(), blobs, g, changes, path)
 		if err != nil || len(lines) != 2 {
@@ -165,27 +152,19 @@ call: write_workspace_file {"path":"note.txt","content":"mine\n"}
 
 done
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	model, err := llmscripted.New(script, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := &inprocess.Runner{
 		Log: &log, Blobs: blobs, Dir: t.TempDir(), Models: model, Model: "m",
 		Sandboxes: map[string]sandbox.Backend{"local": scripted.New(&scripted.Options{Name: "local"})}, Unsafe: true,
 	}
 	worker := flow.WorkflowTool("worker", "Works.", flow.Func(func(_ context.Context, s session.Session) (session.Session, error) { return s, nil }))
 	s, err := r.Run(t.Context(), &flow.Agent{Name: "writer", Tools: []tool.Tool{worker, edit}}, session.New(session.UserText("go")).To("local", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	g := graphIn(t, &log)
 	changes, err := g.Heads(s.Key(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	lines, err := view.Blame(t.Context(), blobs, g, changes, "note.txt")
 	if err != nil || len(lines) != 1 {
 		t.Fatalf("%d lines: %v", len(lines), err)
@@ -202,13 +181,8 @@ func graphIn(t *testing.T, log *commitlog.Memory) *lineage.Graph {
 	g := lineage.NewGraph()
 	for _, k := range log.Keys() {
 		for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			records, err := lineage.Derive(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
+			records := must.Get(lineage.Derive(e))(t)
 			g.Add(records...)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -291,7 +292,7 @@ type execution interface {
 	Task() *journal.Task // only read
 	Forward(ctx context.Context) (run.State, error)
 	Park()
-	Live() engine.Live
+	Live() live.Report
 }
 
 type runtimeExecutor struct {

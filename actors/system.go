@@ -11,8 +11,8 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/platform/workers"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -138,7 +138,7 @@ func (s *System) Freed() <-chan struct{} { return s.executions.freed }
 
 // Live returns what the execution of a run here is at. It is not ok if the run does
 // not execute here.
-func (s *System) Live(t session.Tenant, id run.ID) (l engine.Live, ok bool) {
+func (s *System) Live(t session.Tenant, id run.ID) (l live.Report, ok bool) {
 	s.executions.mu.Lock()
 	one := s.executions.running[runKey{t, id}]
 	s.executions.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/rathcluster/rath/internal/agents/mcp"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/toolserver"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/tool"
 )
@@ -19,7 +19,7 @@ func (n *Instance) readServers() (err error) {
 }
 
 // toolServer returns the MCP server of a name.
-func (n *Instance) toolServer(name string) (engine.ToolServer, error) {
+func (n *Instance) toolServer(name string) (toolserver.Server, error) {
 	s, err := n.servers.Lookup(name)
 	if err != nil {
 		return nil, &tool.Failure{Kind: tool.Unavailable, Detail: name, Message: err.Error(), Err: errors.ErrUnsupported}
@@ -34,7 +34,7 @@ type toolServer struct {
 
 func (t toolServer) Sandboxed() bool { return t.s.Where == mcp.InSandbox }
 
-func (t toolServer) Connect(ctx context.Context, box sandbox.Sandbox) (engine.ToolConn, error) {
+func (t toolServer) Connect(ctx context.Context, box sandbox.Sandbox) (toolserver.Conn, error) {
 	c, err := t.s.Connect(ctx, t.env, box)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/strict"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/internal/models/limiter"
 	"github.com/rathcluster/rath/internal/workflows/demo"
@@ -23,7 +23,7 @@ type catalog struct {
 
 // readModels reads the node's list and makes its models. It returns what they stand for,
 // nil for a program's own models, of which nothing is known.
-func (n *Instance) readModels() (func(llm.Provider) ([]engine.Choice, error), error) {
+func (n *Instance) readModels() (func(llm.Provider) ([]chain.Choice, error), error) {
 	known := catalog{limits: n.limits}
 	var err error
 	if n.o.ModelList != "" {
@@ -46,24 +46,24 @@ func (n *Instance) readModels() (func(llm.Provider) ([]engine.Choice, error), er
 
 // choices returns the models that stand for p, which names one of the list unless it
 // names a server or a kind of its own.
-func (c catalog) choices(p llm.Provider) ([]engine.Choice, error) {
-	own := engine.Choice{Provider: p}
+func (c catalog) choices(p llm.Provider) ([]chain.Choice, error) {
+	own := chain.Choice{Provider: p}
 	switch {
 	case p.Kind == EchoModel, p.Kind == demo.Kind, p.Kind == "" && p.BaseURL == "" && p.Model == EchoModel && c.list.Lookup(EchoModel) == nil:
 		own.Cost = models.Free
-		return []engine.Choice{own}, nil
+		return []chain.Choice{own}, nil
 	case p.Kind != "", p.BaseURL != "", c.list == nil:
-		return []engine.Choice{own}, nil
+		return []chain.Choice{own}, nil
 	}
-	chain, err := c.list.Chain(p.Model)
+	list, err := c.list.Chain(p.Model)
 	if err != nil {
 		return nil, err
 	}
-	var all []engine.Choice
-	for _, m := range chain {
+	var all []chain.Choice
+	for _, m := range list {
 		limiter := c.limiter(m)
 		for _, at := range m.Replicas() {
-			one := engine.Choice{Name: m.Name, Provider: at.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools), Embeds: m.Embeds(), Images: slices.Contains(m.Can, models.CanImages), Limiter: limiter, Retries: engine.Retries(m.Retries)}
+			one := chain.Choice{Name: m.Name, Provider: at.Provider(p), Cost: m.Cost, Context: m.Context, NoTools: !slices.Contains(m.Can, models.CanTools), Embeds: m.Embeds(), Images: slices.Contains(m.Can, models.CanImages), Limiter: limiter, Retries: chain.Retries(m.Retries)}
 			if m.Prices != nil {
 				one.Price, one.Prices = m.Prices.Cost, m.Prices.Date
 			}

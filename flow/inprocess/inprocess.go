@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/engine/toolserver"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
@@ -153,7 +154,7 @@ func (r *Runner) Signal(ctx context.Context, s journal.Signal) error {
 }
 
 // toolServer returns the MCP server of a name.
-func (r *Runner) toolServer(name string) (engine.ToolServer, error) {
+func (r *Runner) toolServer(name string) (toolserver.Server, error) {
 	s, err := r.servers.Lookup(name)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ type toolServer struct{ s *mcp.Server }
 
 func (t toolServer) Sandboxed() bool { return t.s.Where == mcp.InSandbox }
 
-func (t toolServer) Connect(ctx context.Context, box sandbox.Sandbox) (engine.ToolConn, error) {
+func (t toolServer) Connect(ctx context.Context, box sandbox.Sandbox) (toolserver.Conn, error) {
 	c, err := t.s.Connect(ctx, os.Getenv, box)
 	if err != nil {
 		return nil, err

@@ -104,28 +104,35 @@ var rules = map[string]rule{
 	},
 	"internal/sandbox/egress": {ours: list("internal/core/excerpt", "internal/core/journal", "sandbox", "session"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
-		ours: list("internal/engine/lease", "internal/core/form", "internal/core/schema", "internal/engine/stepper", "internal/models/limiter", "internal/core/commitlog", "internal/core/canonical", "internal/agents/guide", "internal/agents/notebook", "internal/core/excerpt", "internal/core/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/files/manifest", "workspace", "tool", "internal/core/protection", "internal/models/tokens"),
+		ours: list("internal/engine/chain", "internal/engine/filemerge", "internal/engine/live", "internal/engine/question", "internal/engine/recall", "internal/engine/toolserver", "internal/engine/transcript", "internal/engine/lease", "internal/core/form", "internal/core/schema", "internal/engine/stepper", "internal/models/limiter", "internal/core/commitlog", "internal/core/canonical", "internal/agents/guide", "internal/agents/notebook", "internal/core/excerpt", "internal/core/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/files/manifest", "workspace", "tool", "internal/core/protection", "internal/models/tokens"),
 		test: list("internal/engine/inprocess", "internal/sandbox/egress", "llm/scripted", "llm/openai", "llm/anthropic", "llm/llmtest", "sandbox/local", "sandbox/scripted", "internal/testkit/sessiontest"),
 	},
 	"internal/engine/lease": {
 		ours: list("internal/sandbox/egress", "internal/core/journal", "internal/core/canonical", "internal/core/excerpt", "internal/sandbox/overlay", "blob", "session", "sandbox", "tool", "workspace"),
 		test: list("internal/engine", "internal/engine/inprocess", "flow", "internal/files/manifest", "sandbox/scripted"),
 	},
-	"internal/engine/inprocess": {ours: list("internal/engine", "internal/core/commitlog", "internal/core/journal", "flow", "run", "session"), test: list("internal/testkit/sessiontest", "llm/scripted")},
-	"internal/models/listfile":  {ours: list("llm"), others: list("go.yaml.in/yaml/v3")},
-	"internal/models":           {ours: list("session", "internal/models/listfile", "llm", "llm/openai", "llm/anthropic"), others: list("go.yaml.in/yaml/v3")},
-	"flow/flowtest":             {ours: list("internal/core/commitlog", "internal/agents/notebook", "internal/core/offload", "internal/core/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
-	"flow/inprocess":            {ours: list("internal/core/commitlog", "internal/agents/notebook", "internal/core/offload", "internal/core/journal", "blob", "session", "run", "llm", "memory", "sandbox", "internal/agents/mcp", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease"), test: list("llm/scripted", "tool")},
-	"internal/evidence/dossier": {ours: list("internal/core/excerpt", "internal/wire/translate", "internal/core/commitlog", "internal/core/journal", "blob", "session", "run", "internal/files/manifest", "tool", "internal/evidence/lineage", "messages", "internal/evidence/signature"), test: list("internal/core/canonical", "internal/agents/notebook", "internal/core/offload", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
-	"internal/core/strict":      {ours: list("internal/core/excerpt", "run", "session")},
-	"messages":                  {ours: list("internal/core/canonical", "internal/core/strict", "internal/core/excerpt", "session", "run", "blob", "sandbox"), test: list("internal/wire/translate", "internal/core/commitlog", "internal/core/journal", "internal/evidence/lineage", "internal/core/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
-	"cluster":                   {others: list("github.com/hashicorp/memberlist")},
-	"internal/nats/schedule":    {ours: list("internal/wire/translate", "internal/core/commitlog", "internal/core/journal", "session", "run", "messages"), test: list("internal/testkit/transcript")},
-	"internal/nats/permission":  {ours: list("session", "run", "messages")},
-	"internal/nats/conn":        {ours: list("internal/wire", "session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/nats/streams", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "github.com/nats-io/nats-server/v2")},
+	"internal/engine/chain":      {ours: list("internal/core/excerpt", "internal/core/journal", "internal/models/limiter", "internal/models/tokens", "llm", "session")},
+	"internal/engine/filemerge":  {ours: list("blob", "flow", "internal/core/canonical", "internal/core/excerpt", "internal/engine/lease", "internal/files/manifest", "session", "workspace")},
+	"internal/engine/question":   {ours: list("internal/core/journal"), test: list("internal/testkit/must")},
+	"internal/engine/recall":     {ours: list("blob", "internal/core/canonical", "internal/core/excerpt", "internal/engine/transcript", "memory", "session")},
+	"internal/engine/live":       {ours: list("internal/core/excerpt", "internal/core/journal", "llm", "run", "tool")},
+	"internal/engine/toolserver": {ours: list("blob", "internal/engine/lease", "sandbox", "session", "tool")},
+	"internal/engine/transcript": {ours: list("blob", "internal/agents/guide", "internal/core/excerpt", "internal/core/journal", "llm", "run", "session", "tool")},
+	"internal/engine/inprocess":  {ours: list("internal/engine", "internal/core/commitlog", "internal/core/journal", "flow", "run", "session"), test: list("internal/testkit/sessiontest", "llm/scripted")},
+	"internal/models/listfile":   {ours: list("llm"), others: list("go.yaml.in/yaml/v3")},
+	"internal/models":            {ours: list("session", "internal/models/listfile", "llm", "llm/openai", "llm/anthropic"), others: list("go.yaml.in/yaml/v3")},
+	"flow/flowtest":              {ours: list("internal/core/commitlog", "internal/agents/notebook", "internal/core/offload", "internal/core/journal", "blob", "session", "run", "llm", "llm/scripted", "memory", "sandbox", "sandbox/local", "tool", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease"), others: list("github.com/google/go-cmp"), test: list("sandbox/scripted")},
+	"flow/inprocess":             {ours: list("internal/engine/toolserver", "internal/core/commitlog", "internal/agents/notebook", "internal/core/offload", "internal/core/journal", "blob", "session", "run", "llm", "memory", "sandbox", "internal/agents/mcp", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease"), test: list("llm/scripted", "tool")},
+	"internal/evidence/dossier":  {ours: list("internal/core/excerpt", "internal/wire/translate", "internal/core/commitlog", "internal/core/journal", "blob", "session", "run", "internal/files/manifest", "tool", "internal/evidence/lineage", "messages", "internal/evidence/signature"), test: list("internal/core/canonical", "internal/agents/notebook", "internal/core/offload", "flow", "internal/engine", "internal/engine/inprocess", "internal/engine/lease", "llm", "memory", "sandbox", "sandbox/local", "llm/scripted", "flow/flowtest")},
+	"internal/core/strict":       {ours: list("internal/core/excerpt", "run", "session")},
+	"messages":                   {ours: list("internal/core/canonical", "internal/core/strict", "internal/core/excerpt", "session", "run", "blob", "sandbox"), test: list("internal/wire/translate", "internal/core/commitlog", "internal/core/journal", "internal/evidence/lineage", "internal/core/canonical", "flow", "memory", "internal/wire", "github.com/google/jsonschema-go")},
+	"cluster":                    {others: list("github.com/hashicorp/memberlist")},
+	"internal/nats/schedule":     {ours: list("internal/wire/translate", "internal/core/commitlog", "internal/core/journal", "session", "run", "messages"), test: list("internal/testkit/transcript")},
+	"internal/nats/permission":   {ours: list("session", "run", "messages")},
+	"internal/nats/conn":         {ours: list("internal/wire", "session", "run", "messages", "internal/nats/permission"), others: list("github.com/nats-io/nats.go"), test: list("internal/nats/streams", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "github.com/nats-io/nats-server/v2")},
 	// Layer 3.
 	"actors": {
-		ours:   list("internal/core/commitlog", "internal/core/journal", "flow", "internal/engine", "internal/engine/lease", "run", "messages", "session", "sandbox", "llm", "blob", "internal/core/protection", "internal/platform/workers"),
+		ours:   list("internal/engine/live", "internal/core/commitlog", "internal/core/journal", "flow", "internal/engine", "internal/engine/lease", "run", "messages", "session", "sandbox", "llm", "blob", "internal/core/protection", "internal/platform/workers"),
 		others: list("github.com/asynkron/protoactor-go"),
 		test:   list("internal/core/journal/journaltest", "internal/testkit/sessiontest", "flow/flowtest", "internal/engine/inprocess", "tool", "memory", "llm/scripted"),
 	},
@@ -156,7 +163,7 @@ var rules = map[string]rule{
 		test:   list("internal/nats/archive", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "internal/testkit/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/evidence/audit", "internal/core/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
 	"internal/nats/api": {
-		ours:   list("internal/nats/remotelog", "internal/nats/requests", "internal/wire/translate", "internal/core/strict", "internal/core/commitlog", "internal/wire", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "internal/nats/notes", "internal/agents/notebook", "flow", "internal/engine", "memory", "sandbox", "tool"),
+		ours:   list("internal/engine/live", "internal/nats/remotelog", "internal/nats/requests", "internal/wire/translate", "internal/core/strict", "internal/core/commitlog", "internal/wire", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/archive", "internal/nats/dispatch", "internal/nats/schedule", "internal/nats/notes", "internal/agents/notebook", "flow", "internal/engine", "memory", "sandbox", "tool"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/permission", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "internal/testkit/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/evidence/audit", "internal/core/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
@@ -359,7 +366,7 @@ func TestDependencies(t *testing.T) {
 }
 
 // ordered are the packages whose documentation states the order of their files.
-var ordered = list("actors", "cmd/rath/internal/...", "flow", "internal/evidence/audit", "internal/evidence/dossier", "internal/engine", "internal/core/journal", "internal/evidence/lineage", "internal/nats/api", "internal/nats/archive", "internal/nats/conn", "internal/nats/dispatch", "internal/nats/eventlog", "internal/nats/notes", "internal/nats/permission", "internal/nats/project", "internal/nats/schedule", "internal/nats/streams", "internal/evidence/signature", "internal/evidence/view", "session")
+var ordered = list("actors", "cmd/rath/internal/...", "flow", "internal/evidence/audit", "internal/evidence/dossier", "internal/engine", "internal/engine/chain", "internal/engine/lease", "internal/engine/live", "internal/engine/transcript", "internal/core/journal", "internal/evidence/lineage", "internal/nats/api", "internal/nats/archive", "internal/nats/conn", "internal/nats/dispatch", "internal/nats/eventlog", "internal/nats/notes", "internal/nats/permission", "internal/nats/project", "internal/nats/schedule", "internal/nats/streams", "internal/evidence/signature", "internal/evidence/view", "session")
 
 // order returns the files that the documentation of a package names, the lowest
 // first; nil if it names none.

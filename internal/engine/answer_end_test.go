@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/engine/toolserver"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/run"
@@ -189,7 +190,7 @@ func TestCallsNotMade(t *testing.T) {
 		var w world
 		attempt := func() (run.State, error) {
 			_, _, state, err := w.run1(t, m, &flow.Agent{Name: "a", MCP: []string{"s"}}, func(rt *inprocess.Runtime, _ *journal.Task) {
-				rt.Runtime.Servers = func(string) (engine.ToolServer, error) { return s, nil }
+				rt.Runtime.Servers = func(string) (toolserver.Server, error) { return s, nil }
 			})
 			return state, err
 		}

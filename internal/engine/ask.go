@@ -11,6 +11,8 @@ import (
 	"github.com/rathcluster/rath/internal/core/form"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/schema"
+	"github.com/rathcluster/rath/internal/engine/live"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/tool"
 )
@@ -54,7 +56,7 @@ func (c *toolCall) ask(_ context.Context, message string, answer json.RawMessage
 		q.Message = excerpt.Clip(message, maxAsks-len("…")) + "…"
 	}
 	if len(answer) > 0 {
-		q.Schema = compact(string(answer))
+		q.Schema = transcript.Compact(string(answer))
 	}
 	if len(q.Schema) > form.MaxSchema {
 		return "", nil, fmt.Errorf("the schema of the answer has %d bytes, at most %d are taken", len(q.Schema), form.MaxSchema)
@@ -153,7 +155,7 @@ func (r *round) answers(calls []*toolCall) (again bool, err error) {
 			if err := r.replayCall(c); err != nil {
 				return err
 			}
-			c.st.fly(Queues, cmp.Or(c.edited, c.Args))
+			c.st.fly(live.Queues, cmp.Or(c.edited, c.Args))
 			return nil
 		}); err != nil {
 			return again, err

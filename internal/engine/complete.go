@@ -10,6 +10,9 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/chain"
+	"github.com/rathcluster/rath/internal/engine/live"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/internal/models/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -18,8 +21,8 @@ import (
 
 // completion is a model call under way.
 type completion struct {
-	chain
-	c       *call
+	chain.Chain
+	c       *transcript.Call
 	st      *step
 	ctx     context.Context // of the requests
 	req     *llm.Request
@@ -30,17 +33,17 @@ type completion struct {
 	size    int           // of the request as JSON, in bytes
 	reserve int64         // tokens
 	free    func()
-	settles func(used int64) // the limits of the request under way; nil without
-	came    int              // bytes of the answer under way
-	pieces  uint64           // of the answer under way that OnDelta got
-	live    liveText         // parts its thoughts from its text
-	said    strings.Builder  // its text, where the call wants it
+	settles func(used int64)    // the limits of the request under way; nil without
+	came    int                 // bytes of the answer under way
+	pieces  uint64              // of the answer under way that OnDelta got
+	live    transcript.LiveText // parts its thoughts from its text
+	said    strings.Builder     // its text, where the call wants it
 }
 
 // complete makes the model call and returns the answer with the digest of the
 // rendered request.
-func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest, error) {
-	m := &completion{chain: chain{rt: st.ex.rt}, c: c, st: st, free: func() {}}
+func (st *step) complete(c *transcript.Call, s session.Session) (*llm.Response, blob.Digest, error) {
+	m := &completion{Chain: chain.Chain{Breakers: &st.ex.rt.breakers}, c: c, st: st, free: func() {}}
 	digest, err := m.prepare(s)
 	if err != nil {
 		return nil, digest, err
@@ -56,7 +59,7 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 	if st.takesMessages { // else no step would take the message, however often the call is made
 		defer st.ex.signals.interruptible(st.messagesTo, cancel)()
 	}
-	err = m.ask(m.ctx, m)
+	err = m.Ask(m.ctx, m)
 	return m.resp, digest, err
 }
 
@@ -64,13 +67,13 @@ func (c *call) complete(st *step, s session.Session) (*llm.Response, blob.Digest
 // for whose record cannot name them.
 func (m *completion) instruct() error {
 	c := m.c
-	if c.given == nil {
+	if c.Given == nil {
 		var err error
-		if c.given, err = newInstructions(c.prompt, c.ask, c.notes.Digest, c.tools, m.redactor()); err != nil {
-			return fmt.Errorf("flow: instructions of %s: %w", c.agent, err)
+		if c.Given, err = transcript.NewInstructions(c.Prompt, c.Ask, c.Notes.Digest, c.Tools, m.redactor()); err != nil {
+			return fmt.Errorf("flow: instructions of %s: %w", c.Agent, err)
 		}
 	}
-	m.st.given = c.given.with(c.answer.remark())
+	m.st.given = c.Given.With(c.Answer.Remark())
 	return m.st.keep()
 }
 
@@ -79,15 +82,15 @@ func (m *completion) instruct() error {
 func (m *completion) redactor() func(string) string {
 	type keyed interface{ Redact(text string) string }
 	var keys []keyed
-	for i := range m.choices {
+	for i := range m.Choices {
 		// A model without a key, or without a name, fails when it is asked.
-		if client, err := m.rt.client(m.st.ctx, m.choices[i].Provider); err == nil {
+		if client, err := m.st.ex.rt.client(m.st.ctx, m.Choices[i].Provider); err == nil {
 			if k, ok := client.(keyed); ok {
 				keys = append(keys, k)
 			}
 		}
 	}
-	secrets := m.rt.secrets()
+	secrets := m.st.ex.rt.secrets()
 	return func(text string) string {
 		text = llm.Redact(text, secrets...)
 		for _, k := range keys {
@@ -100,34 +103,71 @@ func (m *completion) redactor() func(string) string {
 // prepare renders the request and reserves what it may use.
 func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	ex := m.st.ex
-	m.req = &llm.Request{Provider: *m.c.provider, Tools: m.c.tools, ToolChoice: m.c.choice, Waits: m.waits}
+	m.req = &llm.Request{Provider: *m.c.Provider, Tools: m.c.Tools, ToolChoice: m.c.Choice, Waits: m.waits}
 	p := &m.req.Provider
-	p.Model = m.c.model(ex)
-	if m.c.answer.text != "" {
+	p.Model = ex.models.model(m.c)
+	if m.c.Answer.Text != "" {
 		p.ResponseFormat = nil // with a form a server begins again, and cuts again
 	}
-	msgs, digest, size, err := m.c.shown.render(m.c, s, p)
+	msgs, digest, size, err := m.c.Shown.Render(m.c, s, p)
 	if err != nil {
 		return digest, fmt.Errorf("flow: render prompt: %w", err)
 	}
-	m.c.size = size
-	m.req.ThoughtsFrom = m.c.thoughtsFrom
-	m.msgs, m.req.Shared, m.size, m.req.CacheKey = msgs, m.c.shared, size, m.c.cacheKey(m.st.s.Key().Tenant, msgs)
-	if m.choices, err = ex.rt.choices(*p); err != nil {
+	m.c.Size = size
+	m.req.ThoughtsFrom = m.c.ThoughtsFrom
+	m.msgs, m.req.Shared, m.size, m.req.CacheKey = msgs, m.c.Shared, size, m.c.CacheKey(m.st.s.Key().Tenant, msgs)
+	if m.Choices, err = ex.rt.choices(*p); err != nil {
 		return digest, err
 	}
-	m.choices = placed(m.choices, m.req.CacheKey)
+	m.Choices = chain.Placed(m.Choices, m.req.CacheKey)
 	if err := m.afford(); err != nil {
 		return digest, err
 	}
-	m.reserve = cmp.Or(int64(m.choices[0].Provider.MaxTokens), defaultReply) + llm.Estimate(size)
-	m.st.bookKilled(m.reserve, &m.choices[0])
+	m.reserve = cmp.Or(int64(m.Choices[0].Provider.MaxTokens), defaultReply) + llm.Estimate(size)
+	m.st.bookKilled(m.reserve, &m.Choices[0])
 	m.free, err = ex.models.reserve(m.reserve)
 	return digest, err
 }
 
-// turn implements [asker].
-func (m *completion) turn(c *Choice) error {
+// afford fails if a budget of money could not be kept with one of the models, because
+// nothing would say what a call costs. Without a list of models the first answer tells.
+func (m *completion) afford() error {
+	m.st.ex.mu.Lock()
+	limit := m.st.ex.account.Limit.MicroUSD
+	m.st.ex.mu.Unlock()
+	if own := m.c.Account; own != nil {
+		limit = max(limit, own.Limit.MicroUSD)
+	}
+	if limit == 0 || m.st.ex.rt.Choices == nil {
+		return nil
+	}
+	for i := range m.Choices {
+		if c := &m.Choices[i]; c.Cost == "" {
+			return (journal.Account{Limit: run.Budget{MicroUSD: limit}, Unpriced: c.String()}).Check()
+		}
+	}
+	return nil
+}
+
+// usable returns why the choice cannot answer the request, nil if it can.
+func (m *completion) usable(c *chain.Choice) error {
+	n := llm.Estimate(m.size)
+	if c.Context > 0 && n > c.Context/2 { // near it, and bytes may be a third wrong
+		n = m.input()
+	}
+	switch {
+	case c.Embeds:
+		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s makes vectors of texts and answers nothing; name another", c)}
+	case c.NoTools && len(m.c.Tools) > 0:
+		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s cannot call tools, and the agent has some; name another, or write \"can: [tools]\" into the node's list if it can", c)}
+	case c.Context > 0 && n*9/10 > c.Context: // by our count, and surely
+		return &llm.Error{Code: llm.CodeContextLength, Message: fmt.Sprintf("model %s takes %d tokens, and the request has about %d", c, c.Context, n)}
+	}
+	return nil
+}
+
+// Turn implements [asker].
+func (m *completion) Turn(c *chain.Choice) error {
 	m.st.named = c.Name
 	m.req.Provider = c.Provider
 	if err := m.usable(c); err != nil {
@@ -137,32 +177,31 @@ func (m *completion) turn(c *Choice) error {
 		return err
 	}
 	var err error
-	m.client, err = m.rt.client(m.st.ctx, c.Provider)
+	m.client, err = m.st.ex.rt.client(m.st.ctx, c.Provider)
 	return err
 }
 
-// send implements [asker].
-func (m *completion) send(r *retry) error {
-	c := &m.choices[m.at]
+// Send implements [asker].
+func (m *completion) Send(r *chain.Tries) error {
+	c := m.Asked()
 	if c.Limiter != nil {
-		m.st.flight.waits(c.String(), time.Now().Add(m.patience(r)))
+		m.st.flight.WaitForLimit(c.String(), time.Now().Add(m.Patience(r)))
 	}
 	tokens := cmp.Or(int64(c.Provider.MaxTokens), defaultReply) + llm.Estimate(m.size)
 	var err error
-	if m.settles, err = m.admit(m.ctx, string(m.st.s.Key().Tenant), tokens, r); err != nil {
+	if m.settles, err = m.Admit(m.ctx, string(m.st.s.Key().Tenant), tokens, r); err != nil {
 		return err
 	}
-	r.try++
-	r.here++
+	r.Sent()
 	m.begin()
 	resp, err := m.client.Complete(m.ctx, m.req, m.sink)
-	m.rt.breakers.note(&c.Provider, err)
+	m.Breakers.Note(&c.Provider, err)
 	if err == nil {
 		m.ended("")
-		m.deliver(llm.Delta{}, m.live.finish)
+		m.deliver(llm.Delta{}, m.live.Finish)
 		m.charge(resp)
 		m.resp = resp
-		if thought, answer := thoughts(resp.Text, m.c.prompt); thought != "" || len(answer) < len(resp.Text) {
+		if thought, answer := transcript.SplitThoughts(resp.Text, m.c.Prompt); thought != "" || len(answer) < len(resp.Text) {
 			resp.Reasoning, resp.Text = resp.Reasoning+thought, answer
 			resp.Opaque = "" // it counts the bytes of the text
 		}
@@ -170,23 +209,23 @@ func (m *completion) send(r *retry) error {
 	}
 	refused, _ := errors.AsType[*llm.Error](err)
 	err = m.failed(err)
-	if refused != nil && refused.Thoughts && errors.Is(err, llm.CodeInvalidRequest) && m.c.thoughtsFrom < len(m.msgs) {
+	if refused != nil && refused.Thoughts && errors.Is(err, llm.CodeInvalidRequest) && m.c.ThoughtsFrom < len(m.msgs) {
 		// They stay in the session, which would be refused from now on. The agent's next
 		// requests leave them out as well, so that all of them begin alike.
-		m.c.thoughtsFrom = len(m.msgs)
-		m.req.ThoughtsFrom = m.c.thoughtsFrom
-		return errOtherwise
+		m.c.ThoughtsFrom = len(m.msgs)
+		m.req.ThoughtsFrom = m.c.ThoughtsFrom
+		return chain.ErrOtherwise
 	}
 	if !m.blind && m.sees() && errors.Is(err, llm.CodeInvalidRequest) {
 		// An image may be why. It stays in the session, which would be refused from now on.
 		m.blind = true
-		return errOtherwise
+		return chain.ErrOtherwise
 	}
 	return err
 }
 
-// pass implements [asker].
-func (m *completion) pass(c *Choice, err error) {
+// Pass implements [asker].
+func (m *completion) Pass(c *chain.Choice, err error) {
 	m.st.passed = append(m.st.passed, journal.PassedModel{Code: run.Code(llm.CodeOf(err)), Name: c.String()})
 }
 
@@ -202,13 +241,13 @@ func (m *completion) settle(used int64) {
 func (m *completion) begin() {
 	m.st.requests++
 	m.req.Try, m.req.StepKey = m.st.requests, m.st.key()
-	m.came, m.pieces, m.live = 0, 0, liveText{prompt: m.c.prompt}
+	m.came, m.pieces, m.live = 0, 0, transcript.LiveText{Prompt: m.c.Prompt}
 	m.restart()
-	m.st.flight.asks(m.req.Provider.Model, m.st.requests)
+	m.st.flight.AskModel(m.req.Provider.Model, m.st.requests)
 }
 
 // waits takes until when the client waits for the first piece of the answer.
-func (m *completion) waits(until time.Time) { m.st.flight.does(Asks, until) }
+func (m *completion) waits(until time.Time) { m.st.flight.SetDoing(live.Asks, until) }
 
 // key names the request of the step that is sent now.
 func (st *step) key() string {
@@ -221,11 +260,11 @@ func (st *step) key() string {
 
 // failed books a request that failed, and returns why it did.
 func (m *completion) failed(err error) error {
-	used := counted(err, cutOff(m.ctx, err, m.input, m.came))
+	used := chain.Counted(err, chain.CutOff(m.ctx, err, m.input, m.came))
 	m.settle(used.Input + used.Output)
-	m.st.book(m.choices[m.at].estimate(used))
+	m.st.book(m.Asked().Estimate(used))
 	m.void()
-	m.st.flight.failed(err)
+	m.st.flight.SetError(err)
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
 		err = cause
 	}
@@ -238,11 +277,11 @@ func (m *completion) failed(err error) error {
 // charge puts a price to an answer. One whose server counts no tokens is booked as a call
 // that is cut off: it has used what can be counted here.
 func (m *completion) charge(resp *llm.Response) {
-	c := &m.choices[m.at]
+	c := m.Asked()
 	if !resp.Uncounted {
 		m.st.ex.rt.tokens.Stated(m.req, m.size, resp.Usage.Input)
 		m.settle(resp.Usage.Tokens())
-		m.st.cost, m.st.prices = c.bill(&resp.Usage)
+		m.st.cost, m.st.prices = c.Bill(&resp.Usage)
 		return
 	}
 	said := []string{resp.Text, resp.Reasoning}
@@ -251,7 +290,7 @@ func (m *completion) charge(resp *llm.Response) {
 	}
 	u := session.Usage{Input: m.input(), Output: m.st.ex.rt.tokens.Texts(tokens.Of(&m.req.Provider), said...), MicroUSD: resp.Usage.MicroUSD}
 	m.settle(u.Tokens())
-	m.st.cost, m.st.prices = c.bill(&u)
+	m.st.cost, m.st.prices = c.Bill(&u)
 	resp.Usage = session.Usage{}
 	m.st.book(session.Usage{Calls: 1, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD})
 }
@@ -259,21 +298,21 @@ func (m *completion) charge(resp *llm.Response) {
 // input is how many tokens the request is taken to have: by what the server counted in the
 // agent's last one, else by a count of our own.
 func (m *completion) input() int64 {
-	if w := &m.c.window; w.bytes > 0 {
-		return w.estimate(m.size)
+	if w := &m.c.Window; w.Bytes > 0 {
+		return w.Estimate(m.size)
 	}
 	r := *m.req
 	r.Messages = m.msgs
 	return m.st.ex.rt.tokens.Request(&r)
 }
 
-// sleep implements [asker]. The clock of a test stands while a step is at work,
+// Sleep implements [asker]. The clock of a test stands while a step is at work,
 // and a pause is a part of the step.
-func (m *completion) sleep(pause time.Duration) error {
+func (m *completion) Sleep(pause time.Duration) error {
 	if m.st.ex.rt.Clock != nil {
 		return nil
 	}
-	m.st.flight.does(Pauses, time.Now().Add(pause))
+	m.st.flight.SetDoing(live.Pauses, time.Now().Add(pause))
 	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {
@@ -291,8 +330,8 @@ func (m *completion) ended(code llm.Code) {
 	}
 }
 
-// again implements [asker].
-func (m *completion) again() (err error) {
+// Again implements [asker].
+func (m *completion) Again() (err error) {
 	m.free()
 	m.free, err = m.st.ex.models.reserve(m.reserve)
 	return err
@@ -306,13 +345,13 @@ func (m *completion) sink(d llm.Delta) {
 		tool = d.Call.Name
 		m.came += len(d.Call.Name) + len(d.Call.Args)
 	}
-	m.st.flight.came(d.Text, tool, m.came-before)
+	m.st.flight.AddAnswer(d.Text, tool, m.came-before)
 	if d.Text == "" {
 		m.publish(d, false)
 		return
 	}
 	text := d.Text
-	m.deliver(d, func() (string, string, bool) { return m.live.take(text) })
+	m.deliver(d, func() (string, string, bool) { return m.live.Take(text) })
 }
 
 // deliver passes a piece of the answer on, with its text parted into thought and answer.
@@ -326,16 +365,16 @@ func (m *completion) deliver(d llm.Delta, parted func() (thought, answer string,
 	if d != (llm.Delta{}) {
 		m.publish(d, false)
 	}
-	if m.c.partial != nil && (void || answer != "") {
+	if m.c.Partial != nil && (void || answer != "") {
 		m.said.WriteString(answer)
-		m.c.partial(m.said.String())
+		m.c.Partial(m.said.String())
 	}
 }
 
 // restart begins the text of the answer under way anew.
 func (m *completion) restart() {
 	m.said.Reset()
-	m.said.WriteString(m.c.answer.text)
+	m.said.WriteString(m.c.Answer.Text)
 }
 
 // void says that the pieces of the answer under way are void, if there are any.
@@ -343,7 +382,7 @@ func (m *completion) void() {
 	if m.pieces > 0 {
 		m.publish(llm.Delta{}, true)
 		if m.said.Len() > 0 {
-			m.c.partial("")
+			m.c.Partial("")
 		}
 	}
 }
@@ -352,7 +391,7 @@ func (m *completion) publish(d llm.Delta, void bool) {
 	ex, st := m.st.ex, m.st
 	if m.pieces++; ex.rt.OnDelta != nil {
 		ex.rt.OnDelta(Delta{
-			Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Try: st.requests, N: m.pieces, Void: void, Agent: m.c.agent, Delta: d,
+			Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Try: st.requests, N: m.pieces, Void: void, Agent: m.c.Agent, Delta: d,
 		})
 	}
 }
@@ -371,30 +410,6 @@ func (m *modelUse) callContext(ctx context.Context) (context.Context, context.Ca
 	return ctx, func(cause error) { stop(); cancel(cause) }
 }
 
-// cutOff returns what a model call that failed with err is taken to have used,
-// from the tokens of its prompt and the bytes of what came of its answer. It is nothing
-// where the server said that it answers nothing.
-func cutOff(ctx context.Context, err error, prompt func() int64, came int) session.Usage {
-	silent := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeTimeout)
-	if came == 0 && !silent && ctx.Err() == nil {
-		return session.Usage{}
-	}
-	return session.Usage{Calls: 1, Input: prompt(), Output: llm.Estimate(came)}
-}
-
-// counted returns what a failed call used, in the counts of its server where it stated
-// any before it failed.
-func counted(err error, taken session.Usage) session.Usage {
-	e, ok := errors.AsType[*llm.Error](err)
-	if !ok || e.Used.Tokens() == 0 {
-		return taken
-	}
-	u := e.Used
-	return session.Usage{
-		Calls: 1, Input: u.Input, Output: max(u.Output, taken.Output), CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, MicroUSD: u.MicroUSD,
-	}
-}
-
 // book charges the run with a call of the step that was cut off, or not counted.
 func (st *step) book(used session.Usage) {
 	st.ex.mu.Lock()
@@ -407,15 +422,15 @@ func (st *step) book(used session.Usage) {
 // killed in, with all that one of them may have used; only the first step that
 // is not recorded can be such a call. Where no limit is to be kept nothing is
 // made up.
-func (st *step) bookKilled(most int64, c *Choice) {
+func (st *step) bookKilled(most int64, c *chain.Choice) {
 	ex := st.ex
 	ex.mu.Lock()
 	n := min(int64(ex.account.killed), int64(ex.attempt-max(ex.pos.newest, 1)))
 	ex.account.killed = 0
-	limited := ex.account.Limit.Tokens > 0 || ex.account.Limit.MicroUSD > 0 && c.Cost == priced
+	limited := ex.account.Limit.Tokens > 0 || ex.account.Limit.MicroUSD > 0 && c.Cost == chain.Priced
 	ex.mu.Unlock()
 	if n > 0 && limited {
-		st.book(c.estimate(session.Usage{Calls: n, Input: n * most}))
+		st.book(c.Estimate(session.Usage{Calls: n, Input: n * most}))
 	}
 }
 
@@ -434,4 +449,16 @@ func (m *modelUse) reserve(tokens int64) (free func(), err error) {
 		defer ex.mu.Unlock()
 		ex.account.Reserved -= tokens
 	}, nil
+}
+
+// model is the one that the call names, or the task, or the node.
+func (m *modelUse) model(c *transcript.Call) string {
+	return cmp.Or(c.Provider.Model, m.ex.around.outermost().Model, m.ex.rt.Model)
+}
+
+// choices returns the models that the call may ask.
+func (m *modelUse) choices(c *transcript.Call) ([]chain.Choice, error) {
+	p := *c.Provider
+	p.Model = m.model(c)
+	return m.ex.rt.choices(p)
 }

@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sort"
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/agents/guide"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -42,7 +40,7 @@ const maxHalved = 4
 
 // compress replaces s by a summary, and returns the usage of that.
 func (p *place) compress(ctx context.Context, c compression, s session.Session) (out session.Session, usage session.Usage, err error) {
-	ask := &call{agent: c.Name, prompt: c.Prompt, provider: &c.Provider, ask: c.Instruction}
+	ask := &transcript.Call{Agent: c.Name, Prompt: c.Prompt, Provider: &c.Provider, Ask: c.Instruction}
 	for {
 		out, used, again, err := p.summarise(ctx, &c, ask, s)
 		usage = usage.Add(used)
@@ -58,8 +56,8 @@ func (p *place) compress(ctx context.Context, c compression, s session.Session) 
 
 // summarise asks for the summary once, in a step, and makes the session of it; again reports
 // that the model is to be asked on.
-func (p *place) summarise(ctx context.Context, c *compression, ask *call, s session.Session) (_ session.Session, usage session.Usage, again bool, err error) {
-	st, err := p.begin(ctx, journal.StepCompress, c.Name, s, false, "", ask.digest())
+func (p *place) summarise(ctx context.Context, c *compression, ask *transcript.Call, s session.Session) (_ session.Session, usage session.Usage, again bool, err error) {
+	st, err := p.begin(ctx, journal.StepCompress, c.Name, s, false, "", ask.Digest())
 	if err != nil {
 		return s, usage, false, err
 	}
@@ -79,7 +77,7 @@ func (p *place) summarise(ctx context.Context, c *compression, ask *call, s sess
 		if d.Again == journal.AgainShort {
 			c.short++
 		}
-		return s, usage, true, ask.resumed(&d)
+		return s, usage, true, ask.Resume(&d)
 	}
 	out, err := c.begin(st, s, d.Value, usage)
 	return out, usage, false, st.fail(err)
@@ -102,7 +100,7 @@ func (c *compression) begin(st *step, s session.Session, text string, usage sess
 	o := session.Origin{Agent: c.Name, Workflow: ex.reg.Name, Node: ex.rt.Node, Run: string(ex.id), Step: string(st.asked.Path), Usage: usage, Placement: base.Placement()}
 	rows := []session.Event{session.ChunkEvent(session.UserText(text).Of(o))}
 	if c.Keep > 0 {
-		rows = kept(base, keptFrom(base, c.Keep), rows[0])
+		rows = transcript.Kept(base, transcript.KeptFrom(base, c.Keep), rows[0])
 	}
 	out, err := ex.forks.claim(st.ctx, ex.forks.child(st.asked.Path), base.Root(), st.opening(session.OpenCompress, l), rows, &heldSession{parent: base.Key()})
 	if err != nil {
@@ -117,63 +115,52 @@ const leastSummary = 4096
 
 // request asks for the summary, and returns the record of the step. Of an answer that is no
 // summary it is beside the session.
-func (c *compression) request(st *step, ask *call) (d journal.StepCompleted, err error) {
+func (c *compression) request(st *step, ask *transcript.Call) (d journal.StepCompleted, err error) {
 	if err := st.ex.values.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
 		return d, fmt.Errorf("flow: compress %s: %w", st.s.Ref(), err)
 	}
 	st.beside = true
-	shown, to, size := st.s, st.s.Len(), sizeOfRows(st.s)
+	shown, to, size := st.s, st.s.Len(), transcript.Size(st.s)
 	if c.Keep > 0 {
-		most, err := ask.room(st.ex, c.most)
+		most, err := st.ex.models.room(ask, c.most)
 		if err != nil {
 			return d, err
 		}
-		to = keptFrom(st.s, c.Keep)
-		quoted := quotation(st.s, to, most>>c.halved)
+		to = transcript.KeptFrom(st.s, c.Keep)
+		quoted := transcript.Quote(st.s, to, most>>c.halved)
 		shown, size = session.New(session.UserText(quoted)), len(quoted)
 	}
-	resp, d, err := ask.once(st, shown, "summarising")
+	resp, d, err := st.once(ask, shown, "summarising")
 	if err != nil {
 		return d, err
 	}
-	v := ask.judge(resp)
-	text := strings.TrimSpace(v.text)
-	if least := size / leastSummary; v.again == "" && v.err == nil && len(text) < least {
-		if v.again = journal.AgainShort; c.short > 0 {
-			v.again, v.err = "", fmt.Errorf("%w: %s, model %s: its summaries have %d bytes for %d bytes of text; name another model", run.ErrEmpty, c.Name, resp.Model, len(text), least*leastSummary)
+	v := ask.Judge(resp)
+	text := strings.TrimSpace(v.Text)
+	if least := size / leastSummary; v.Again == "" && v.Err == nil && len(text) < least {
+		if v.Again = journal.AgainShort; c.short > 0 {
+			v.Again, v.Err = "", fmt.Errorf("%w: %s, model %s: its summaries have %d bytes for %d bytes of text; name another model", run.ErrEmpty, c.Name, resp.Model, len(text), least*leastSummary)
 		}
 	}
-	if v.again != "" || v.err != nil && c.excerpts == 0 {
+	if v.Again != "" || v.Err != nil && c.excerpts == 0 {
 		return d, st.judged(&d, c.Name, resp, v)
 	}
 	st.beside = false
 	d.Links = []session.Link{{Ref: session.Ref{Key: st.ex.forks.child(st.asked.Path)}}}
 	switch {
-	case v.err != nil:
-		d.Value = "No model made a summary of what came before. These are excerpts of it.\n" + quotation(st.s, to, c.excerpts) + gone(st.s, c.Keep)
-		d.Summary = fmt.Sprintf("keeps excerpts of %s, without a summary: %s", count(st.s.Len(), "chunk"), excerpt.Clip(v.err.Error(), 120))
+	case v.Err != nil:
+		d.Value = "No model made a summary of what came before. These are excerpts of it.\n" + transcript.Quote(st.s, to, c.excerpts) + transcript.OmittedImages(st.s, c.Keep)
+		d.Summary = fmt.Sprintf("keeps excerpts of %s, without a summary: %s", excerpt.Count(st.s.Len(), "chunk"), excerpt.Clip(v.Err.Error(), 120))
 	default:
-		d.Value = text + gone(st.s, c.Keep)
-		d.Summary = fmt.Sprintf("compresses %s into one", count(st.s.Len(), "chunk"))
+		d.Value = text + transcript.OmittedImages(st.s, c.Keep)
+		d.Summary = fmt.Sprintf("compresses %s into one", excerpt.Count(st.s.Len(), "chunk"))
 	}
 	return d, nil
 }
 
-// sizeOfRows is how many bytes the texts of a session have.
-func sizeOfRows(s session.Session) (size int) {
-	for _, c := range s.Chunks() {
-		size += len(c.Text())
-		for _, call := range c.Calls() {
-			size += len(call.Args)
-		}
-	}
-	return size
-}
-
 // room is how many bytes of rows the model can be shown: at most so many as the node's list
 // allows, and most, if that is not 0.
-func (c *call) room(ex *Execution, most int) (int, error) {
-	all, err := c.choices(ex)
+func (m *modelUse) room(c *transcript.Call, most int) (int, error) {
+	all, err := m.choices(c)
 	if err != nil {
 		return 0, err
 	}
@@ -186,154 +173,3 @@ func (c *call) room(ex *Execution, most int) (int, error) {
 
 // defaultRoom is about what a model of 128k tokens takes.
 const defaultRoom = 384 << 10
-
-// maxKept bounds the chunks that follow a summary, in bytes: they are stored again.
-const maxKept = 128 << 10
-
-// keptFrom returns the index of the first of the newest chunks that have at most so many
-// tokens, by estimate. No tool's result is parted from its call.
-func keptFrom(s session.Session, tokens int64) int {
-	from, size, room := s.Len(), 0, maxKept
-	for _, i := range lasting(s, s.Len()) {
-		c, _ := s.At(i)
-		room -= len(session.ChunkEvent(c).Data)
-	}
-	for i := s.Len() - 1; i >= 0; i-- {
-		c, _ := s.At(i)
-		if size += len(session.ChunkEvent(c).Data); size > room || llm.Estimate(size) > tokens {
-			break
-		}
-		if c.Kind() != session.ToolResult {
-			from = i
-		}
-	}
-	return from
-}
-
-// lasting returns the indices of the chunks before one that no summary takes the place of:
-// those of the system, what the workspace says for agents, each text of it once, and the
-// newest that the user said, unless it comes later.
-func lasting(s session.Session, from int) (at []int) {
-	said, summed := -1, -1
-	guides := map[string]bool{}
-	for i, c := range s.Chunks() {
-		is, _ := guide.IsText(c.Text())
-		switch {
-		case c.Kind() != session.User:
-			if c.Kind() == session.System && i < from {
-				at = append(at, i)
-			}
-		case is:
-			if i < from && !guides[c.Text()] {
-				at = append(at, i)
-			}
-			guides[c.Text()] = true
-		case c.Origin().Agent == "":
-			said = i
-		case c.Origin().Agent != journal.ByHook: // an agent's summary
-			summed = i
-		}
-	}
-	if said < 0 {
-		said = summed
-	}
-	if said >= 0 && said < from {
-		i, _ := slices.BinarySearch(at, said)
-		at = slices.Insert(at, i, said)
-	}
-	return at
-}
-
-// kept returns the rows of the session that goes on after a summary: those that last, the
-// summary, and the chunks from an index on. What these used is counted already.
-func kept(s session.Session, from int, summary session.Event) (rows []session.Event) {
-	again := func(c session.Chunk) {
-		o := c.Origin()
-		o.Usage = session.Usage{}
-		rows = append(rows, session.ChunkEvent(c.Of(o)))
-	}
-	for _, i := range lasting(s, from) {
-		c, _ := s.At(i)
-		again(c)
-	}
-	rows = append(rows, summary)
-	for _, c := range s.Range(from, s.Len()) {
-		again(c)
-	}
-	return rows
-}
-
-// quotation is the text of the chunks up to an index, in at most so many bytes: the longest
-// are cut.
-func quotation(s session.Session, to, most int) string {
-	var parts []string
-	for _, c := range s.Range(0, to) {
-		head := string(c.Kind())
-		if c.Kind() == session.ToolResult {
-			head = "result of " + c.Name()
-		}
-		parts = append(parts, head+": "+c.Text()+named(c))
-		for _, call := range c.Calls() {
-			if c.Kind() == session.Assistant {
-				parts = append(parts, "assistant calls "+call.Name+" "+call.Args)
-			}
-		}
-	}
-	limit := longest(parts, most)
-	var b strings.Builder
-	b.WriteString("A conversation, quoted from its beginning:\n")
-	for _, p := range parts {
-		b.WriteByte('\n')
-		if len(p) > limit {
-			b.WriteString(excerpt.Clip(p, limit/2) + fmt.Sprintf(" [%d bytes left out] ", len(p)-limit))
-			p = strings.ToValidUTF8(p[len(p)-limit/2:], "")
-		}
-		b.WriteString(p)
-	}
-	return b.String()
-}
-
-// named are the images of a row, in words.
-func named(c session.Chunk) (text string) {
-	for _, img := range c.Images() {
-		text += "\n[image: " + img.String() + "]"
-	}
-	return text
-}
-
-// gone names the newest images of the rows that a summary takes the place of, so that a
-// reader finds them; where it keeps some rows, of those before.
-func gone(s session.Session, keep int64) string {
-	var all []string
-	to := s.Len()
-	if keep > 0 {
-		to = keptFrom(s, keep)
-	}
-	last := lasting(s, to)
-	for i, c := range s.Range(0, to) {
-		if _, stays := slices.BinarySearch(last, i); keep > 0 && stays {
-			continue
-		}
-		if text := named(c); text != "" {
-			all = append(all, text)
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return "\n" + strings.Join(all[max(len(all)-maxImages, 0):], "")
-}
-
-// longest returns the length to which texts have to be cut so that they have at most so
-// many bytes.
-func longest(parts []string, most int) int {
-	const overhead = 40
-	fits := func(n int) bool {
-		sum := 0
-		for _, p := range parts {
-			sum += min(len(p), n) + overhead
-		}
-		return sum <= most
-	}
-	return sort.Search(most, func(i int) bool { return !fits(i + 1) })
-}

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -197,17 +197,17 @@ func TestUncountedAnswersEndWithTheBudget(t *testing.T) {
 	perToken := func(u session.Usage) int64 { return u.Input + u.Output }
 	for name, tt := range map[string]struct {
 		budget  run.Budget
-		choices func(llm.Provider) ([]engine.Choice, error)
+		choices func(llm.Provider) ([]chain.Choice, error)
 		states  int64 // micro-USD
 		asked   int   // at most
 		cost    string
 		says    string
 	}{
 		"tokens":                       {budget: run.Budget{Tokens: 1500}, asked: 2, says: "of 1500 tokens used"},
-		"money by the list":            {budget: run.Budget{MicroUSD: 1500}, choices: offering(engine.Choice{Name: "m", Cost: "priced", Price: perToken}), asked: 2, cost: "priced", says: "of 1500 micro-USD used"},
+		"money by the list":            {budget: run.Budget{MicroUSD: 1500}, choices: offering(chain.Choice{Name: "m", Cost: "priced", Price: perToken}), asked: 2, cost: "priced", says: "of 1500 micro-USD used"},
 		"money that the server states": {budget: run.Budget{MicroUSD: 18}, states: 9, asked: 2, cost: "stated", says: "18 of 18"},
 		"money that nothing states":    {budget: run.Budget{MicroUSD: 1500}, asked: 1, says: "nothing says what calls of model m-2026 cost"},
-		"a promise that is not kept":   {budget: run.Budget{MicroUSD: 1500}, choices: offering(engine.Choice{Name: "m", Cost: "stated"}), asked: 1, says: "nothing says what calls of model m cost"},
+		"a promise that is not kept":   {budget: run.Budget{MicroUSD: 1500}, choices: offering(chain.Choice{Name: "m", Cost: "stated"}), asked: 1, says: "nothing says what calls of model m cost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -80,7 +81,7 @@ func (r *round) answer(calls []*toolCall, all []flow.Outcome, refused error) err
 			return err
 		}
 		if d.Failed = out.IsError; out.IsError {
-			d.Code, d.Error, d.Summary = run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300), summary(c.Name, cmp.Or(c.edited, c.Args), out)
+			d.Code, d.Error, d.Summary = run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300), live.CallSummary(c.Name, cmp.Or(c.edited, c.Args), out)
 		}
 		o := outcome{body: out.Body, failed: out.IsError}
 		if refused == nil {

@@ -24,8 +24,13 @@
 // the effects of commits. Package inprocess does both in one process. [Replay] runs
 // code against a journal and executes nothing.
 //
-// Files, the lowest first: summary, registry, instructions, clock, live, position, lifetime, inbox, level, sessions,
-// account, model_call, retry, breaker, choice, chain, transcript, runtime, embed, execution, scope, step, placement, tool_server, read, join, guide, fork,
-// branch, roundtrip, do, version, diff, await, follow, image, spelt, live_text, judgement, complete, message, memory, compress, overflow, round, hooks, approval, question, ask, repeat, turn, select,
-// fanout, gather, merge, delegate, files, ending, claim, replay.
+// Rooms of its own have the parts that need no execution: chain asks models one after
+// another, transcript renders requests and judges answers, toolserver keeps tool servers,
+// lease keeps sandboxes, and live reports the steps under way.
+//
+// Files, the lowest first: registry, clock, position, lifetime, inbox, level, sessions,
+// account, runtime, execution, scope, step, placement, read, join, guide, fork, branch,
+// roundtrip, do, version, diff, await, follow, image, complete, message, memory, compress,
+// overflow, round, hooks, approval, question, ask, equip, turn, select, fanout, gather,
+// merge, delegate, files, ending, claim, replay.
 package engine

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -124,11 +124,11 @@ func TestToolText(t *testing.T) {
 		{"{\n\"n\": 2}", "The arguments of this call were changed to {\"n\":2}\n" + `{"ok":true}`},
 		{"two\nlines", "The arguments of this call were changed to \"two\\nlines\"\n" + `{"ok":true}`},
 	} {
-		if got := engine.ToolText(row.WithArgs(tt.args)); got != tt.want {
+		if got := transcript.ToolText(row.WithArgs(tt.args)); got != tt.want {
 			t.Errorf("%q is shown as %q", tt.args, got)
 		}
 	}
-	line, rest, _ := strings.Cut(engine.ToolText(row.WithArgs(long)), "\n")
+	line, rest, _ := strings.Cut(transcript.ToolText(row.WithArgs(long)), "\n")
 	if len(line) > 5<<10 || !strings.HasSuffix(line, "… (8203 bytes in all)") || rest != `{"ok":true}` {
 		t.Errorf("%d bytes: %s", len(line), line[len(line)-40:])
 	}

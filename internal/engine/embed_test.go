@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
@@ -57,11 +58,11 @@ func TestEmbedder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := &llm.Error{Code: llm.CodeOverloaded}
 		m, g := &vectorModels{fails: []error{busy, busy}}, &gauge{}
-		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Price: func(u session.Usage) int64 { return u.Input * 2 }, Limiter: g}
+		choice := chain.Choice{Name: "v", Embeds: true, Cost: "priced", Price: func(u session.Usage) int64 { return u.Input * 2 }, Limiter: g}
 		ended := 0
-		rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: m, OnRequest: func(llm.Code) { ended++ }, Choices: func(p llm.Provider) ([]engine.Choice, error) {
+		rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: m, OnRequest: func(llm.Code) { ended++ }, Choices: func(p llm.Provider) ([]chain.Choice, error) {
 			choice.Provider = p
-			return []engine.Choice{choice}, nil
+			return []chain.Choice{choice}, nil
 		}}}
 		e, err := rt.Runtime.Embedder(t.Context(), "acme", "v")
 		if err != nil {
@@ -126,9 +127,9 @@ func TestEmbedderPool(t *testing.T) {
 			}
 			return nil
 		})}}
-		var all []engine.Choice
+		var all []chain.Choice
 		for _, url := range []string{"http://a/v1", "http://b/v1", "http://c/v1"} {
-			all = append(all, engine.Choice{Name: "v", Embeds: true, Provider: llm.Provider{Model: "v", BaseURL: url}})
+			all = append(all, chain.Choice{Name: "v", Embeds: true, Provider: llm.Provider{Model: "v", BaseURL: url}})
 		}
 		rt.Runtime.Choices = offering(all...)
 		e, err := rt.Runtime.Embedder(t.Context(), "acme", "v")
@@ -244,10 +245,10 @@ func TestVectorsAreCharged(t *testing.T) {
 	process := func() *inprocess.Runtime {
 		rt := w.runtime(vectors)
 		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
-		choice := engine.Choice{Name: "v", Embeds: true, Cost: "priced", Prices: "2026-11-01", Price: func(u session.Usage) int64 { return u.Input * 2 }}
-		rt.Runtime.Choices = func(p llm.Provider) ([]engine.Choice, error) {
+		choice := chain.Choice{Name: "v", Embeds: true, Cost: "priced", Prices: "2026-11-01", Price: func(u session.Usage) int64 { return u.Input * 2 }}
+		rt.Runtime.Choices = func(p llm.Provider) ([]chain.Choice, error) {
 			choice.Provider = p
-			return []engine.Choice{choice}, nil
+			return []chain.Choice{choice}, nil
 		}
 		rt.Runtime.Memory = func(ctx context.Context, of session.Tenant, _ string) (memory.Store, error) {
 			e, err := rt.Runtime.Embedder(ctx, of, "v")

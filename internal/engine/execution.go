@@ -13,7 +13,9 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/engine/stepper"
+	"github.com/rathcluster/rath/internal/engine/toolserver"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -44,8 +46,8 @@ type Execution struct {
 	// answerEnd and answerWord are of the last answer of a model to an agent, see journal.Ended.
 	answerEnd, answerWord string
 
-	flights flights // with a lock of its own
-	servers servers // likewise
+	flights live.Steps         // with a lock of its own
+	servers toolserver.Servers // likewise
 
 	// The parts of the execution. Each has a pointer back to it.
 	ends    ending
@@ -71,7 +73,7 @@ func newExecution(ex *Execution) *Execution {
 	ex.log.ex = ex
 	ex.files.ex = ex
 	ex.boxes.ex = ex
-	ex.mcp.ex = ex
+	ex.mcp.ex, ex.servers.Host = ex, &ex.mcp
 	ex.models.ex = ex
 	ex.values.ex = ex
 	return ex
@@ -99,9 +101,9 @@ func (ex *Execution) Attempt() uint64 { return ex.attempt }
 func (ex *Execution) Result() session.Session { return ex.result }
 
 // Live returns what the execution is at. It may be called at any time.
-func (ex *Execution) Live() Live {
-	l := Live{Attempt: ex.attempt}
-	l.Since, l.Steps = ex.flights.tell()
+func (ex *Execution) Live() live.Report {
+	l := live.Report{Attempt: ex.attempt}
+	l.Since, l.Steps = ex.flights.Snapshot()
 	return l
 }
 
@@ -129,7 +131,7 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 		return ex.ends.endUnneeded(ctx)
 	}
 	ex.life.ctx = ctx
-	ex.flights.idle(time.Now())
+	ex.flights.SetIdle(time.Now())
 	w, err := ex.build()
 	if err == nil {
 		err = ex.forward(ctx, w)
@@ -173,7 +175,7 @@ func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error)
 // run, if there can be one and the log holds how this one ended.
 func (b *boxes) endLeases() {
 	ex := b.ex
-	ex.servers.end()
+	ex.servers.Close()
 	home := ex.home
 	if s := ex.State(); s == run.Running || s.Terminal() && ex.task.Branch != nil {
 		home = session.Key{}
@@ -409,7 +411,7 @@ type (
 	files struct{ ex *Execution }
 	// boxes opens the sandboxes of sessions.
 	boxes struct{ ex *Execution }
-	// toolServerUse connects the run to tool servers.
+	// toolServerUse is the run as its tool servers see it.
 	toolServerUse struct{ ex *Execution }
 	// modelUse accounts for the calls of models.
 	modelUse struct{ ex *Execution }

@@ -82,14 +82,14 @@ func (p *place) MergeFiles(ctx context.Context, all *flow.Joined, of any, decide
 // summary names the conflicts and what decided them.
 func (m *filesMerged) summary(v verdict) string {
 	var text strings.Builder
-	text.WriteString("merges files of " + count(len(v.Take), "branch"))
+	text.WriteString("merges files of " + excerpt.Count(len(v.Take), "branch"))
 	sep := ": "
 	for _, c := range m.Conflicts {
 		text.WriteString(sep + c.String())
 		sep = "; "
 	}
 	if len(m.Open) > 0 {
-		text.WriteString("; asks about " + count(len(m.Open), "conflict"))
+		text.WriteString("; asks about " + excerpt.Count(len(m.Open), "conflict"))
 	}
 	return text.String()
 }

@@ -6,34 +6,21 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/engine/chain"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
 
-// What a request has of images at most. The newest are shown; an older one is named.
-const (
-	maxImages     = 16
-	maxImageBytes = 20 << 20
-)
-
-// imageSize is what an image counts in the size of a request that is estimated by its
-// bytes: about what servers count for one, at four bytes a token.
-const imageSize = 6 << 10
-
-// imagesOf are a row's images as messages carry them, without their bytes.
-func imagesOf(c session.Chunk) (all []llm.Image) {
-	for _, i := range c.Images() {
-		all = append(all, llm.Image{Type: i.Type, Size: i.Size, Digest: i.Digest.String()})
-	}
-	return all
-}
+// maxImageBytes bounds the images of a request. The newest are shown; an older one is named.
+const maxImageBytes = 20 << 20
 
 // show sets the messages of the request for a choice: images with their bytes for a model
 // that sees them, else lines that name them. What a choice gets follows from the session
 // alone, so that a request that is made again has the same bytes.
-func (m *completion) show(c *Choice) error {
+func (m *completion) show(c *chain.Choice) error {
 	m.req.Messages = m.msgs
-	if len(m.c.images) == 0 {
+	if len(m.c.Images) == 0 {
 		return nil
 	}
 	m.req.Messages = slices.Clone(m.msgs)
@@ -45,7 +32,7 @@ func (m *completion) show(c *Choice) error {
 		hidden = "a request has room for the newest alone"
 	}
 	left := m.leftOut(c)
-	for _, i := range m.c.images {
+	for _, i := range m.c.Images {
 		msg := &m.req.Messages[i]
 		msg.Images = nil
 		for _, img := range m.msgs[i].Images {
@@ -73,9 +60,9 @@ func (m *completion) sees() bool {
 
 // leftOut is how many images, the oldest, a choice is not shown. Where there are too many
 // it leaves out four at a time, so that the requests of the next turns begin alike.
-func (m *completion) leftOut(c *Choice) int {
+func (m *completion) leftOut(c *chain.Choice) int {
 	var sizes []int64
-	for _, i := range m.c.images {
+	for _, i := range m.c.Images {
 		for _, img := range m.msgs[i].Images {
 			sizes = append(sizes, img.Size)
 		}
@@ -84,7 +71,7 @@ func (m *completion) leftOut(c *Choice) int {
 		return len(sizes)
 	}
 	const step = 4
-	out := max(len(sizes)-maxImages, 0)
+	out := max(len(sizes)-transcript.MaxImages, 0)
 	sum := int64(0)
 	for i, size := range slices.Backward(sizes) {
 		if sum += size; sum > maxImageBytes {

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -86,18 +87,18 @@ func TestImages(t *testing.T) {
 		}
 		return &llm.Response{Text: "two dots", Finish: llm.FinishStop}, nil
 	})
-	process := func(c engine.Choice) *inprocess.Runtime {
+	process := func(c chain.Choice) *inprocess.Runtime {
 		rt := w.runtime(model)
 		rt.Runtime.Blobs, rt.Runtime.Choices = func(session.Tenant) blob.Store { return blobs }, offering(c)
 		return rt
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cutOff = cancel
-	if state, err := start(t, process(engine.Choice{Name: "m", Images: true}), f).Forward(ctx); state != run.Queued {
+	if state, err := start(t, process(chain.Choice{Name: "m", Images: true}), f).Forward(ctx); state != run.Queued {
 		t.Fatalf("state %s, error %v", state, err)
 	}
 	cutOff = nil
-	ex := start(t, process(engine.Choice{Name: "m", Images: true}), f, resume)
+	ex := start(t, process(chain.Choice{Name: "m", Images: true}), f, resume)
 	if state, err := ex.Forward(t.Context()); state != run.Succeeded {
 		t.Fatalf("state %s, error %v", state, err)
 	}
@@ -122,7 +123,7 @@ func TestImages(t *testing.T) {
 
 	// A model that cannot see them goes on with the same session.
 	asked = nil
-	s := must(process(engine.Choice{Name: "blind"}).Run(t.Context(), flow.Func(f), ex.Result()))
+	s := must(process(chain.Choice{Name: "blind"}).Run(t.Context(), flow.Func(f), ex.Result()))
 	shown, hidden := pictures(&asked[0])
 	if shown != nil || len(hidden) != 4 || hidden[1] != "[Image not shown, because model blind cannot see images: "+second.String()+"]" {
 		t.Errorf("a model that is blind is shown %v, and told %q", shown, hidden)
@@ -142,7 +143,7 @@ func TestImagesRefused(t *testing.T) {
 	for _, always := range []bool{false, true} {
 		var asked []llm.Request
 		rt := &inprocess.Runtime{Runtime: engine.Runtime{
-			Blobs: func(session.Tenant) blob.Store { return blobs }, Choices: offering(engine.Choice{Name: "m", Images: true}),
+			Blobs: func(session.Tenant) blob.Store { return blobs }, Choices: offering(chain.Choice{Name: "m", Images: true}),
 			Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
 				asked = append(asked, *r)
 				if shown, _ := pictures(r); always || shown != nil {
@@ -189,7 +190,7 @@ func TestImagesAreBounded(t *testing.T) {
 	} {
 		var asked *llm.Request
 		rt := &inprocess.Runtime{Runtime: engine.Runtime{
-			Blobs: func(session.Tenant) blob.Store { return blobs }, Choices: offering(engine.Choice{Name: "m", Images: true}),
+			Blobs: func(session.Tenant) blob.Store { return blobs }, Choices: offering(chain.Choice{Name: "m", Images: true}),
 			Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
 				asked = r
 				return &llm.Response{Text: "ok", Finish: llm.FinishStop}, nil

@@ -14,6 +14,8 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/chain"
+	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
@@ -80,7 +82,7 @@ func TestLive(t *testing.T) {
 					text.WriteString(", until " + at(s.Until))
 				}
 				fmt.Fprintf(&text, ", try %d %q, %d of %d bytes, %d tokens, calls %v]", s.Try, s.Error, len(s.Text), s.Bytes, s.Tokens, s.Calls)
-				if len(s.Text) > engine.LiveText {
+				if len(s.Text) > live.MaxText {
 					t.Errorf("%d bytes of text", len(s.Text))
 				}
 			}
@@ -154,8 +156,8 @@ func (full) Acquire(ctx context.Context, _ string, _ int64) (func(int64), error)
 // whose limit that is, before it is asked for the first time and after another one failed.
 func TestLiveLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first := engine.Choice{Name: "fast", Provider: llm.Provider{Model: "id-fast"}, Limiter: full{}}
-		second := engine.Choice{Name: "careful", Provider: llm.Provider{Model: "id-careful"}, Limiter: full{}}
+		first := chain.Choice{Name: "fast", Provider: llm.Provider{Model: "id-fast"}, Limiter: full{}}
+		second := chain.Choice{Name: "careful", Provider: llm.Provider{Model: "id-careful"}, Limiter: full{}}
 		var w world
 		rt := w.runtime(client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
 			time.Sleep(time.Second)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -27,7 +28,7 @@ func (s *signals) newMessages(st *step) (words []session.Chunk, upTo uint64) {
 // because messages came meanwhile. On a later execution the journal decides it: c, the
 // call that follows then, differs from any other. A run that was past the agent before
 // stays past it, also if messages have come since.
-func (p *place) hasNewMessages(s session.Session, c *call) bool {
+func (p *place) hasNewMessages(s session.Session, c *transcript.Call) bool {
 	if p.in != nil || s.PendingDigest() != "" {
 		return false
 	}
@@ -35,7 +36,7 @@ func (p *place) hasNewMessages(s session.Session, c *call) bool {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if next := ex.pos.journal.Step(at); next != nil {
-		return next.Kind == journal.StepModel && next.Name == c.agent && next.Input == inputDigest(s, []string{c.digest()})
+		return next.Kind == journal.StepModel && next.Name == c.Agent && next.Input == inputDigest(s, []string{c.Digest()})
 	}
 	// It may have waited there, and go on now.
 	if ex.past(at) || s.Key() != ex.home || ex.life.poison != nil {

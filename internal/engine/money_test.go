@@ -11,7 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -36,8 +36,8 @@ func spend(ctx context.Context, s session.Session) (session.Session, error) {
 }
 
 // offering are the choices of a node's list: for every call the given ones.
-func offering(all ...engine.Choice) func(llm.Provider) ([]engine.Choice, error) {
-	return func(llm.Provider) ([]engine.Choice, error) { return all, nil }
+func offering(all ...chain.Choice) func(llm.Provider) ([]chain.Choice, error) {
+	return func(llm.Provider) ([]chain.Choice, error) { return all, nil }
 }
 
 // fiveForThousand costs 5 micro-USD for a thousand tokens in, and nothing for those out.
@@ -49,20 +49,20 @@ func fiveForThousand(u session.Usage) int64 { return u.Input / 200 }
 func TestMoneyBudgetStops(t *testing.T) {
 	for name, tt := range map[string]struct {
 		states  int64
-		choices func(llm.Provider) ([]engine.Choice, error)
+		choices func(llm.Provider) ([]chain.Choice, error)
 		asked   int
 		cost    string // in the record of the first call
 		spent   int64
 		says    string
 	}{
 		"the server states it":             {states: 5, asked: 4, cost: "stated", spent: 20, says: "20 of 18 micro-USD used"},
-		"the list has prices":              {choices: offering(engine.Choice{Name: "m", Cost: "priced", Price: fiveForThousand}), asked: 4, cost: "priced", spent: 20, says: "20 of 18 micro-USD used"},
-		"the server knows better":          {states: 9, choices: offering(engine.Choice{Name: "m", Cost: "priced", Price: fiveForThousand}), asked: 2, cost: "stated", spent: 18, says: "18 of 18"},
+		"the list has prices":              {choices: offering(chain.Choice{Name: "m", Cost: "priced", Price: fiveForThousand}), asked: 4, cost: "priced", spent: 20, says: "20 of 18 micro-USD used"},
+		"the server knows better":          {states: 9, choices: offering(chain.Choice{Name: "m", Cost: "priced", Price: fiveForThousand}), asked: 2, cost: "stated", spent: 18, says: "18 of 18"},
 		"nothing says it":                  {asked: 1, says: "calls of model m-2026 cost"},
-		"the list says nothing":            {choices: offering(engine.Choice{Name: "m"}), says: "calls of model m cost"},
-		"the list says nothing of another": {choices: offering(engine.Choice{Name: "m", Cost: "free"}, engine.Choice{Name: "n"}), says: "calls of model n cost"},
-		"the server does not as promised":  {choices: offering(engine.Choice{Name: "m", Cost: "stated"}), asked: 1, says: "calls of model m cost"},
-		"it is free":                       {choices: offering(engine.Choice{Name: "m", Cost: "free"}), asked: 16, cost: "free", says: "the same calls with the same results"},
+		"the list says nothing":            {choices: offering(chain.Choice{Name: "m"}), says: "calls of model m cost"},
+		"the list says nothing of another": {choices: offering(chain.Choice{Name: "m", Cost: "free"}, chain.Choice{Name: "n"}), says: "calls of model n cost"},
+		"the server does not as promised":  {choices: offering(chain.Choice{Name: "m", Cost: "stated"}), asked: 1, says: "calls of model m cost"},
+		"it is free":                       {choices: offering(chain.Choice{Name: "m", Cost: "free"}), asked: 16, cost: "free", says: "the same calls with the same results"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world
@@ -116,20 +116,20 @@ func TestUnpricedIsKnownAgain(t *testing.T) {
 	})
 }
 
-// chain is a model that answers as the model of each request says.
-type chain struct {
+// fallbacks is a model that answers as the model of each request says.
+type fallbacks struct {
 	answers map[string][]error // of each model; after the last one it answers
 	asked   []string
 }
 
-func (m *chain) Client(_ context.Context, p llm.Provider) (llm.Client, error) {
+func (m *fallbacks) Client(_ context.Context, p llm.Provider) (llm.Client, error) {
 	if p.KeyRef == "none" {
 		return nil, &llm.Error{Code: llm.CodeNoKey, Message: "no key"}
 	}
 	return m, nil
 }
 
-func (m *chain) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
+func (m *fallbacks) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
 	model := r.Provider.Model
 	m.asked = append(m.asked, model)
 	if all := m.answers[model]; len(all) > 0 {
@@ -140,10 +140,10 @@ func (m *chain) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta)
 	return &llm.Response{Text: "by " + model, Finish: llm.FinishStop, Model: model + "-1", Usage: session.Usage{Input: 1000}}, nil
 }
 
-func named(names ...string) func(llm.Provider) ([]engine.Choice, error) {
-	var all []engine.Choice
+func named(names ...string) func(llm.Provider) ([]chain.Choice, error) {
+	var all []chain.Choice
 	for _, name := range names {
-		c := engine.Choice{Name: name, Provider: llm.Provider{Model: "id-" + name}, Cost: "free"}
+		c := chain.Choice{Name: name, Provider: llm.Provider{Model: "id-" + name}, Cost: "free"}
 		switch name {
 		case "keyless":
 			c.Provider.KeyRef = "none"
@@ -184,7 +184,7 @@ func TestFallbacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w world
-				m := &chain{answers: map[string][]error{"id-a": tt.a, "id-b": tt.b}}
+				m := &fallbacks{answers: map[string][]error{"id-a": tt.a, "id-b": tt.b}}
 				rt := w.runtime(m)
 				rt.Runtime.Choices = named(tt.chain...)
 				_, err := start(t, rt, agentOnce).Forward(t.Context())
@@ -215,7 +215,7 @@ func TestFallbacks(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := llm.Rebuild(llm.CodeUnavailable, "down")
-		m := &chain{answers: map[string][]error{"id-a": {down, down, down, down, down, down}}}
+		m := &fallbacks{answers: map[string][]error{"id-a": {down, down, down, down, down, down}}}
 		calls := func(ctx context.Context, s session.Session) (session.Session, error) {
 			for i := range 8 {
 				if i == 5 {
@@ -257,10 +257,10 @@ func TestCountedBeforeSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world
-			m := &chain{}
+			m := &fallbacks{}
 			rt := w.runtime(m)
 			rt.Runtime.Choices = offering(
-				engine.Choice{Name: "a", Provider: llm.Provider{Model: "id-a"}, Context: tt.context}, engine.Choice{Name: "b", Provider: llm.Provider{Model: "id-b"}})
+				chain.Choice{Name: "a", Provider: llm.Provider{Model: "id-a"}, Context: tt.context}, chain.Choice{Name: "b", Provider: llm.Provider{Model: "id-b"}})
 			agent := &flow.Agent{Name: "a"}
 			_, err := start(t, rt, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				return agent.Forward(ctx, s.With(session.UserText(tt.text)))

@@ -9,38 +9,14 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/chain"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/internal/models/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
-
-// window is what is known of how much of a model's context an agent's requests take.
-type window struct {
-	bytes  int   // of the last request, as far as its server counted it
-	tokens int64 // that the server counted in it
-	cached int64 // that it had in its cache
-	tried  bool  // the session was compressed, and no answer has come since
-	off    bool  // the author's workflow leaves the session as it is
-}
-
-// counted takes over what the server counted in a request.
-func (w *window) counted(size int, used session.Usage) {
-	w.tried, w.cached = false, used.CacheRead
-	if size > 0 && used.Input > 0 {
-		w.bytes, w.tokens = size, used.Input/max(used.Calls, 1)
-	}
-}
-
-// estimate is how many tokens a request has: by what the server counted in the last one,
-// else by rule of thumb.
-func (w *window) estimate(size int) int64 {
-	if w.bytes == 0 {
-		return llm.Estimate(size)
-	}
-	return int64(float64(size) / float64(w.bytes) * float64(w.tokens))
-}
 
 // overflow is what the journal records of a session that is to be compressed.
 type overflow struct {
@@ -82,12 +58,12 @@ const overflowInstruction = "Summarise the conversation above so that you can go
 // node knows of the model now, so it is a step of its own, which later executions follow.
 //
 //go:noinline
-func (a *agent) fit(ctx context.Context, s session.Session, c *call, refused error) (_ session.Session, fits bool, err error) {
-	w := &c.window
-	if a.p.in != nil || s.Unborn() || w.off {
+func (a *agent) fit(ctx context.Context, s session.Session, c *transcript.Call, refused error) (_ session.Session, fits bool, err error) {
+	w := &c.Window
+	if a.p.in != nil || s.Unborn() || w.Off {
 		return s, false, refused
 	}
-	if w.tried {
+	if w.Tried {
 		return s, false, tooLong(refused)
 	}
 	at := a.p.sc.path()
@@ -111,8 +87,8 @@ func (a *agent) fit(ctx context.Context, s session.Session, c *call, refused err
 	if err != nil {
 		return s, false, err
 	}
-	if w.tried = true; by.Ref() == s.Ref() && by.PendingDigest() == s.PendingDigest() {
-		w.off = true
+	if w.Tried = true; by.Ref() == s.Ref() && by.PendingDigest() == s.PendingDigest() {
+		w.Off = true
 		return s, false, refused
 	}
 	if by.Key() != s.Key() {
@@ -120,7 +96,7 @@ func (a *agent) fit(ctx context.Context, s session.Session, c *call, refused err
 			return s, false, err
 		}
 	}
-	c.shown, c.notes.After = transcript{}, min(c.notes.After, by.Len())
+	c.Shown, c.Notes.After = transcript.Rendering{}, min(c.Notes.After, by.Len())
 	return by, true, nil
 }
 
@@ -162,8 +138,8 @@ func (a *agent) shortens(s session.Session, o *overflow) bool {
 	default: // the author's workflow knows
 		return true
 	}
-	from, size := keptFrom(s, keep), 0
-	last := lasting(s, from)
+	from, size := transcript.KeptFrom(s, keep), 0
+	last := transcript.Lasting(s, from)
 	for i, c := range s.Range(0, from) {
 		if _, lasts := slices.BinarySearch(last, i); !lasts {
 			size += len(session.ChunkEvent(c).Data)
@@ -179,19 +155,19 @@ func (a *agent) shortens(s session.Session, o *overflow) bool {
 // overflows says how much too long the next request is for the model, nil if it is not, or
 // if no summary makes it shorter. A prompt that the provider has in its cache is given up
 // later: it would have to be paid in full again.
-func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, error) {
-	all, err := c.choices(a.p.sc.ex)
+func (a *agent) overflows(s session.Session, c *transcript.Call, refused bool) (*overflow, error) {
+	all, err := a.p.sc.ex.models.choices(c)
 	if err != nil {
 		return nil, err
 	}
-	o := &overflow{Cached: c.window.cached, Limit: cmp.Or(a.MaxContext, largest(all)), Refused: refused, Tokens: c.window.estimate(c.sizeOf(s))}
-	if c.window.bytes == 0 && o.Tokens > o.Limit/2 && o.Limit > 0 { // no server has counted, and it matters
-		o.Tokens = a.p.sc.ex.rt.tokens.Texts(tokens.Of(&all[0].Provider), c.texts(s)...)
+	o := &overflow{Cached: c.Window.Cached, Limit: cmp.Or(a.MaxContext, largest(all)), Refused: refused, Tokens: c.Window.Estimate(c.SizeOf(s))}
+	if c.Window.Bytes == 0 && o.Tokens > o.Limit/2 && o.Limit > 0 { // no server has counted, and it matters
+		o.Tokens = a.p.sc.ex.rt.tokens.Texts(tokens.Of(&all[0].Provider), c.Texts(s)...)
 	}
 	if refused {
 		// A count that contradicts the server is wrong: some servers count the new part of a
 		// prompt alone, or a constant. So is a limit that the request is within.
-		if o.Tokens = max(o.Tokens, llm.Estimate(c.sizeOf(s))); o.Tokens < o.Limit {
+		if o.Tokens = max(o.Tokens, llm.Estimate(c.SizeOf(s))); o.Tokens < o.Limit {
 			o.Limit = 0
 		}
 	}
@@ -205,7 +181,7 @@ func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, 
 	if !a.shortens(s, o) {
 		return nil, nil
 	}
-	if one := &all[0]; one.Cost == priced && o.Cached > 0 {
+	if one := &all[0]; one.Cost == chain.Priced && o.Cached > 0 {
 		n := min(o.keep(), o.Cached)
 		o.MicroUSD = one.Price(session.Usage{Input: n}) - one.Price(session.Usage{Input: n, CacheRead: n})
 	}
@@ -214,7 +190,7 @@ func (a *agent) overflows(s session.Session, c *call, refused bool) (*overflow, 
 
 // largest is how many tokens the model takes that takes most: a call may come to each of
 // them. 0 is not known.
-func largest(all []Choice) (most int64) {
+func largest(all []chain.Choice) (most int64) {
 	for i := range all {
 		if all[i].Context == 0 {
 			return 0
@@ -226,43 +202,6 @@ func largest(all []Choice) (most int64) {
 
 // keep is how many tokens of the newest chunks stay.
 func (o *overflow) keep() int64 { return max(cmp.Or(o.Limit, o.Tokens)/8, 1) }
-
-// sizeOf is about how many bytes the next request has.
-func (c *call) sizeOf(s session.Session) int {
-	const around = 60 // a message
-	size, from := c.size, c.shown.n
-	if last, _ := s.At(from - 1); size == 0 || from == 0 || last != c.shown.last {
-		size, from = len(c.prompt)+len(c.notes.Text), 0
-		for _, t := range c.tools {
-			size += len(t.Name) + len(t.Description) + len(t.Schema) + around
-		}
-	}
-	for _, m := range c.answer.tail {
-		size += len(m.Text) + around
-	}
-	for _, row := range s.Range(from, s.Len()) {
-		size += len(row.Text()) + around
-		for _, call := range row.Calls() {
-			size += len(call.Name) + len(call.Args) + around
-		}
-	}
-	return size
-}
-
-// texts are those that the next request has.
-func (c *call) texts(s session.Session) []string {
-	all := []string{c.prompt, c.notes.Text}
-	for _, t := range c.tools {
-		all = append(all, t.Name, t.Description, t.Schema)
-	}
-	for _, row := range s.Range(0, s.Len()) {
-		all = append(all, row.Text())
-		for _, call := range row.Calls() {
-			all = append(all, call.Name, call.Args)
-		}
-	}
-	return all
-}
 
 // decide records that the session is to be compressed, and why.
 func (a *agent) decide(ctx context.Context, o *overflow) (*overflow, error) {
@@ -283,7 +222,7 @@ func (a *agent) decide(ctx context.Context, o *overflow) (*overflow, error) {
 }
 
 // compressed returns what the agent goes on with.
-func (a *agent) compressed(ctx context.Context, s session.Session, c *call, o *overflow) (session.Session, error) {
+func (a *agent) compressed(ctx context.Context, s session.Session, c *transcript.Call, o *overflow) (session.Session, error) {
 	by := flow.Compressor{Name: a.Name, Provider: a.Provider, Keep: o.keep()}
 	by.Provider.ResponseFormat = nil
 	switch w := a.Overflow.(type) {
@@ -299,8 +238,8 @@ func (a *agent) compressed(ctx context.Context, s session.Session, c *call, o *o
 		comp.most = int(o.Tokens) * 2 // bytes: about half of it
 	}
 	s, used, err := a.p.compress(ctx, comp, s)
-	if c.account != nil {
-		*c.account = c.account.Settle(0, 1, used)
+	if c.Account != nil {
+		*c.Account = c.Account.Settle(0, 1, used)
 	}
 	return s, err
 }

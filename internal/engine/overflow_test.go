@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
@@ -92,12 +93,12 @@ func fetcher(n int) *flow.Agent {
 // on with the newest calls and their results as they are.
 func TestOverflow(t *testing.T) {
 	for name, tt := range map[string]struct {
-		choices func(llm.Provider) ([]engine.Choice, error)
+		choices func(llm.Provider) ([]chain.Choice, error)
 		max     int64
 		sums    int
 		refused bool
 	}{
-		"the list":   {choices: offering(engine.Choice{Name: "m", Context: 20_000})},
+		"the list":   {choices: offering(chain.Choice{Name: "m", Context: 20_000})},
 		"the agent":  {max: 20_000},
 		"the server": {refused: true},
 		"the server, which takes less for a summary": {refused: true, sums: 6000},
@@ -161,7 +162,7 @@ func TestWarmContextIsGivenUpLate(t *testing.T) {
 			return a.Forward(ctx, s.With(session.SystemText("be polite"), session.UserText("fetch all")))
 		})
 		_, _, state, err := w.run1(t, m, polite, func(rt *inprocess.Runtime, _ *journal.Task) {
-			rt.Runtime.Choices = offering(engine.Choice{Name: "m", Context: 30_000, Cost: "priced", Price: price})
+			rt.Runtime.Choices = offering(chain.Choice{Name: "m", Context: 30_000, Cost: "priced", Price: price})
 		})
 		if err != nil || state != run.Succeeded {
 			t.Fatalf("the run is %s: %v", state, err)
@@ -226,7 +227,7 @@ func TestHundredCallsInALongSession(t *testing.T) {
 		return a.Forward(ctx, s)
 	})
 	_, ex, state, err := w.run1(t, m, long, func(rt *inprocess.Runtime, _ *journal.Task) {
-		rt.Runtime.Choices = offering(engine.Choice{Name: "m", Context: 280_000})
+		rt.Runtime.Choices = offering(chain.Choice{Name: "m", Context: 280_000})
 	})
 	if err != nil || state != run.Succeeded || ex.Result().Text() != "all fetched" || m.summed == 0 || m.requests[0] < 800_000 {
 		t.Fatalf("the run is %s after %d calls, %d summaries, a first request of %d bytes: %v", state, m.made, m.summed, m.requests[0], err)
@@ -283,7 +284,7 @@ func TestTaskIsNotCompressed(t *testing.T) {
 			})
 			_, ex, state, err := w.run1(t, m, f, func(rt *inprocess.Runtime, _ *journal.Task) {
 				if tt.context > 0 {
-					rt.Runtime.Choices = offering(engine.Choice{Name: "m", Context: int64(tt.context)})
+					rt.Runtime.Choices = offering(chain.Choice{Name: "m", Context: int64(tt.context)})
 				}
 			})
 			if state != tt.state || (m.summed > 0) != (tt.calls > 0) || m.made != tt.calls {

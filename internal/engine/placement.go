@@ -9,6 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -52,8 +53,8 @@ func (b *boxes) placed(ctx context.Context, path run.Path, s session.Session) (s
 		return s, err
 	}
 	st.began = time.Now()
-	st.fly(Opens, "")
-	defer st.flight.end()
+	st.fly(live.Opens, "")
+	defer st.flight.End()
 	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
 		if err := ex.rt.Workspaces.FirstHead(ctx, b.blobs(), &p, ex.granted.Epoch); err != nil {
 			d.Summary = "is refused a sandbox: " + excerpt.Clip(strings.TrimPrefix(err.Error(), "flow: "), 160)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
 )
@@ -18,10 +18,10 @@ import (
 // all others stay where they are.
 func TestPool(t *testing.T) {
 	servers := []string{"http://a/v1", "http://b/v1", "http://c/v1", "http://d/v1"}
-	pool := func(order []string) func(llm.Provider) ([]engine.Choice, error) {
-		var all []engine.Choice
+	pool := func(order []string) func(llm.Provider) ([]chain.Choice, error) {
+		var all []chain.Choice
 		for _, url := range order {
-			all = append(all, engine.Choice{Name: "m", Provider: llm.Provider{Model: "id", BaseURL: url}})
+			all = append(all, chain.Choice{Name: "m", Provider: llm.Provider{Model: "id", BaseURL: url}})
 		}
 		return offering(all...)
 	}
@@ -84,8 +84,8 @@ func TestPoolTooLong(t *testing.T) {
 		}
 		return &llm.Response{Text: "ok", Finish: llm.FinishStop, Usage: session.Usage{Input: 1}}, nil
 	}))
-	at := func(name, url string) engine.Choice {
-		return engine.Choice{Name: name, Provider: llm.Provider{Model: name, BaseURL: url}}
+	at := func(name, url string) chain.Choice {
+		return chain.Choice{Name: name, Provider: llm.Provider{Model: name, BaseURL: url}}
 	}
 	rt.Runtime.Choices = offering(at("small", "http://a"), at("small", "http://b"), at("large", "http://c"))
 	if _, err := start(t, rt, agentOnce).Forward(t.Context()); err != nil || !slices.Equal(asked, []string{"small", "large"}) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/run"
@@ -110,21 +110,21 @@ func TestRetries(t *testing.T) {
 // TestRetriesOfAModel: a model of the list has its own number of requests, pause and time.
 func TestRetriesOfAModel(t *testing.T) {
 	for name, tt := range map[string]struct {
-		retries engine.Retries
+		retries chain.Retries
 		want    int           // requests
 		least   time.Duration // that they take
 	}{
-		"one":            {engine.Retries{Attempts: 1}, 1, 0},
-		"six":            {engine.Retries{Attempts: 6, Pause: 100 * time.Millisecond}, 6, 3100 * time.Millisecond},
-		"within seconds": {engine.Retries{Attempts: 20, Within: 10 * time.Second}, 5, 7500 * time.Millisecond},
+		"one":            {chain.Retries{Attempts: 1}, 1, 0},
+		"six":            {chain.Retries{Attempts: 6, Pause: 100 * time.Millisecond}, 6, 3100 * time.Millisecond},
+		"within seconds": {chain.Retries{Attempts: 20, Within: 10 * time.Second}, 5, 7500 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w world
 				s := &server{answers: []string{"500"}}
 				rt := w.runtime(s.models())
-				rt.Runtime.Choices = func(p llm.Provider) ([]engine.Choice, error) {
-					return []engine.Choice{{Name: "m", Provider: p, Cost: "free", Retries: tt.retries}}, nil
+				rt.Runtime.Choices = func(p llm.Provider) ([]chain.Choice, error) {
+					return []chain.Choice{{Name: "m", Provider: p, Cost: "free", Retries: tt.retries}}, nil
 				}
 				ex := start(t, rt, agentOnce)
 				if _, err := ex.Forward(t.Context()); !errors.Is(err, llm.CodeUnavailable) || len(s.at) != tt.want || s.at[len(s.at)-1] < tt.least {

@@ -19,6 +19,8 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/engine/live"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
@@ -28,7 +30,7 @@ import (
 
 // round runs the tool calls of the newest assistant chunk of s. Each outcome is
 // committed when its call ends; the rows follow in call order.
-func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *call) (session.Session, error) {
+func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *transcript.Call) (session.Session, error) {
 	at := t.path
 	made := journal.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
 	sc, _, err := a.p.enter(made)
@@ -46,13 +48,13 @@ func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *call)
 	}
 	// Any other error of opening is what the tools that need the sandbox tell
 	// the model.
-	r := &round{ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.table, base: s, s: s, sandboxErr: err, cut: cut, gate: gate{a.Approve, a.ApproveTimeout}, before: a.Hooks.BeforeTool, after: a.Hooks.AfterTool}
+	r := &round{ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.Table, base: s, s: s, sandboxErr: err, cut: cut, gate: gate{a.Approve, a.ApproveTimeout}, before: a.Hooks.BeforeTool, after: a.Hooks.AfterTool}
 	for _, call := range asked.Calls() {
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
 	}
 	s, err = r.run()
-	if by.account != nil {
-		*by.account = by.account.Settle(0, 0, r.used)
+	if by.Account != nil {
+		*by.Account = by.Account.Settle(0, 0, r.used)
 	}
 	return s, err
 }
@@ -155,8 +157,8 @@ func (r *round) functions() (works []*toolCall, err error) {
 				return nil, err
 			}
 		}
-		c.st.fly(Queues, cmp.Or(c.edited, c.Args))
-		defer func() { c.st.flight.end() }()
+		c.st.fly(live.Queues, cmp.Or(c.edited, c.Args))
+		defer func() { c.st.flight.End() }()
 		calls = append(calls, c)
 	}
 	for i := 0; i < len(calls); {
@@ -191,7 +193,7 @@ func (c *toolCall) mutates() bool { return c.refused == nil && c.spec.Effect == 
 // cannot run.
 func (r *round) bind(c *toolCall, args string) (ok bool) {
 	if r.cut {
-		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.AnswerCut, Detail: c.Name, Message: cutCallsText})
+		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.AnswerCut, Detail: c.Name, Message: transcript.CutCalls})
 		c.refused = &out
 		return false
 	}
@@ -208,7 +210,7 @@ func (r *round) replay() error {
 	for _, c := range r.calls {
 		effect := tool.ReadOnly
 		if r.bind(c, c.Args) {
-			effect = effectIn(c.spec, r.base.Placement())
+			effect = lease.EffectIn(c.spec, r.base.Placement())
 			if t, ok := r.table.Lookup(c.Name); ok {
 				if w, ok := t.(interface {
 					Work(args json.RawMessage) flow.Workflow
@@ -252,14 +254,6 @@ func (r *round) replayCall(c *toolCall) error {
 		c.out.nested = rec.Code.Err(rec.Error)
 	}
 	return nil
-}
-
-// effectIn is what a crash may do with calls of a tool in a session that was placed.
-func effectIn(s tool.Spec, p session.Placement) tool.Effect {
-	if p.Isolation == "" {
-		return s.Effect
-	}
-	return s.Effect.In(sandbox.Info{Isolation: sandbox.Isolation(p.Isolation), Network: sandbox.Network(p.Network), Outside: s.Outside || lease.Outside(p.Services)})
 }
 
 // group runs calls that may run at the same time, and again those that asked a person.
@@ -339,8 +333,8 @@ func (r *round) do(c *toolCall) error {
 	}
 	c.renew()
 	c.st.began = time.Now()
-	c.st.flight.does(Works, time.Time{})
-	defer c.st.flight.end()
+	c.st.flight.SetDoing(live.Works, time.Time{})
+	defer c.st.flight.End()
 	d := journal.StepCompleted{Call: r.callID(c), Effect: c.st.asked.Effect}
 	r.mu.Lock()
 	place := r.s.Placement()
@@ -420,7 +414,7 @@ func (r *round) do(c *toolCall) error {
 		d.Summary = excerpt.Clip("asks: "+d.Asks.Message, 200)
 	}
 	if d.Summary == "" {
-		d.Summary = summary(c.Name, cmp.Or(c.edited, c.Args), out) + reached(d.Requests, d.Unlisted) + said(d.Services)
+		d.Summary = live.CallSummary(c.Name, cmp.Or(c.edited, c.Args), out) + live.RequestSummary(d.Requests, d.Unlisted) + live.ServiceSummary(d.Services)
 	}
 	return r.commit(c, o, d)
 }
@@ -466,8 +460,8 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		if r.sandboxErr != nil {
 			return nil, r.sandboxErr
 		}
-		c.st.flight.does(Opens, time.Time{})
-		defer c.st.flight.does(Works, time.Time{})
+		c.st.flight.SetDoing(live.Opens, time.Time{})
+		defer c.st.flight.SetDoing(live.Works, time.Time{})
 		box, err := r.ex.boxes.lease(r.base.Key()).At(ctx, r.ex.boxes.owner(), r.base.Key(), place, c.spec.Effect != tool.ReadOnly)
 		if err == nil {
 			c.box.Store(&box)
@@ -475,7 +469,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		return box, r.ex.failed(err)
 	}
 	return r.table.Run(ctx, c.Name, tool.Call{
-		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.boxes.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.flight.says,
+		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.boxes.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.flight.SetProgress,
 		HTTP: func(ctx context.Context) (http.RoundTripper, error) {
 			if r.sandboxErr == nil && !sandbox.Network(place.Network).Listed() {
 				return nil, nil
@@ -501,7 +495,7 @@ func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 	}
 	o := session.Origin{Agent: r.agent, Workflow: r.ex.reg.Name, Node: r.ex.rt.Node, Run: string(r.ex.id), Step: string(c.path), Placement: p}
 	row := session.Result(c.ID, c.Name, string(c.out.body), c.out.failed).WithImages(c.out.images...).Of(o)
-	if c.edited != "" && compact(c.edited) != compact(cmp.Or(c.Args, "{}")) {
+	if c.edited != "" && transcript.Compact(c.edited) != transcript.Compact(cmp.Or(c.Args, "{}")) {
 		row = row.WithArgs(c.edited)
 	}
 	return row

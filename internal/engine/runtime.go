@@ -3,12 +3,16 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/engine/toolserver"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/internal/models/tokens"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
@@ -27,10 +31,10 @@ type Runtime struct {
 	Models llm.Models
 	// Choices returns the models that a call for p may ask, the first one first and those
 	// that take its place after it; nil is p alone, of which nothing says what it costs.
-	Choices func(p llm.Provider) ([]Choice, error)
+	Choices func(p llm.Provider) ([]chain.Choice, error)
 	// Servers returns the tool server of a name that agents use, or why there is none; nil
 	// has none.
-	Servers func(name string) (ToolServer, error)
+	Servers func(name string) (toolserver.Server, error)
 	// Memory opens the memory of a name that agents use; nil fails.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Blobs keeps large outputs and workspaces; nil keeps them in memory.
@@ -80,9 +84,9 @@ type Runtime struct {
 	OnWarning func(run.ID, string)
 
 	once     sync.Once
-	breakers breakers
+	breakers chain.Breakers
 	tokens   tokens.Counter
-	stored   storedBlobs
+	stored   transcript.StoredBlobs
 }
 
 // Delta is a piece of model output on its way.
@@ -132,4 +136,36 @@ func (rt *Runtime) client(ctx context.Context, p llm.Provider) (llm.Client, erro
 		return nil, errors.New("flow: no models: set inprocess.Runner.Models")
 	}
 	return rt.Models.Client(ctx, p)
+}
+
+// choices returns the models that a call may ask, in their order.
+func (rt *Runtime) choices(p llm.Provider) ([]chain.Choice, error) {
+	if rt.Choices == nil {
+		return []chain.Choice{{Provider: p}}, nil
+	}
+	all, err := rt.Choices(p)
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Embedder returns what makes vectors of texts for a tenant with a model that the node
+// knows. Requests wait for the model's limits, are sent again as those for answers are,
+// and have in their usage what they cost. While the model's server is known to fail
+// nothing is sent: the caller has another way to find what it looks for.
+func (rt *Runtime) Embedder(ctx context.Context, t session.Tenant, model string) (llm.Embedder, error) {
+	if rt.Models == nil {
+		return nil, errors.New("flow: no models: set inprocess.Runner.Models")
+	}
+	all, err := rt.choices(llm.Provider{Model: model})
+	if err != nil {
+		return nil, err
+	}
+	if c := all[0]; c.Name != "" && !c.Embeds {
+		return nil, &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s makes no vectors of texts; name one with \"can: [embeddings]\" in the node's list", c.Name)}
+	}
+	return &chain.Embedder{
+		Tenant: t, Choices: all, Models: rt.Models, Breakers: &rt.breakers, Tokens: &rt.tokens, Ended: rt.OnRequest, Unpaused: rt.Clock != nil,
+	}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -15,7 +16,7 @@ import (
 
 // Select is the Select of a flow.Selector.
 func (p *place) Select(ctx context.Context, sel flow.Selector, question string, s session.Session, candidates []string) (int, error) {
-	ask := &call{agent: sel.Name, prompt: sel.Prompt, provider: &sel.Provider, ask: question}
+	ask := &transcript.Call{Agent: sel.Name, Prompt: sel.Prompt, Provider: &sel.Provider, Ask: question}
 	for {
 		choice, again, err := p.selects(ctx, ask, s, candidates)
 		if err != nil || !again {
@@ -25,8 +26,8 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 }
 
 // selects asks for the choice once, in a step; again reports that the model is to be asked on.
-func (p *place) selects(ctx context.Context, ask *call, s session.Session, candidates []string) (choice int, again bool, err error) {
-	st, err := p.begin(ctx, journal.StepSelection, ask.agent, s, false, "", ask.digest())
+func (p *place) selects(ctx context.Context, ask *transcript.Call, s session.Session, candidates []string) (choice int, again bool, err error) {
+	st, err := p.begin(ctx, journal.StepSelection, ask.Agent, s, false, "", ask.Digest())
 	if err != nil {
 		return -1, false, err
 	}
@@ -39,14 +40,14 @@ func (p *place) selects(ctx context.Context, ask *call, s session.Session, candi
 	}, func() (journal.StepCompleted, error) {
 		var resp *llm.Response
 		var err error
-		if resp, d, err = ask.once(st, s, "selecting"); err != nil {
+		if resp, d, err = st.once(ask, s, "selecting"); err != nil {
 			return d, err
 		}
-		v := ask.judge(resp)
-		if v.again != "" || v.err != nil {
-			return d, st.judged(&d, ask.agent, resp, v)
+		v := ask.Judge(resp)
+		if v.Again != "" || v.Err != nil {
+			return d, st.judged(&d, ask.Agent, resp, v)
 		}
-		choice = excerpt.FirstInteger(v.text)
+		choice = excerpt.FirstInteger(v.Text)
 		if choice < 0 || choice >= len(candidates) {
 			choice = -1
 		}
@@ -54,7 +55,7 @@ func (p *place) selects(ctx context.Context, ask *call, s session.Session, candi
 		if choice >= 0 {
 			picked = candidates[choice]
 		}
-		value, err := json.Marshal(selection{Answer: excerpt.Clip(v.text, 200), Candidates: candidates, Choice: choice})
+		value, err := json.Marshal(selection{Answer: excerpt.Clip(v.Text, 200), Candidates: candidates, Choice: choice})
 		d.Value, d.Summary = string(value), "selects "+picked
 		return d, err
 	})
@@ -62,7 +63,7 @@ func (p *place) selects(ctx context.Context, ask *call, s session.Session, candi
 	case err != nil:
 		return -1, false, err
 	case d.Again != "":
-		return -1, true, ask.resumed(&d)
+		return -1, true, ask.Resume(&d)
 	}
 	choice, err = chosen(d.Value)
 	return choice, false, err
@@ -70,8 +71,8 @@ func (p *place) selects(ctx context.Context, ask *call, s session.Session, candi
 
 // once makes the model call of a step that needs an answer without calls of tools, and
 // returns the answer with its part of the record. by names the model in an error.
-func (c *call) once(st *step, s session.Session, by string) (resp *llm.Response, d journal.StepCompleted, err error) {
-	resp, d.Prompt, err = c.complete(st, s)
+func (st *step) once(c *transcript.Call, s session.Session, by string) (resp *llm.Response, d journal.StepCompleted, err error) {
+	resp, d.Prompt, err = st.complete(c, s)
 	if err == nil && len(resp.Calls) > 0 {
 		err = fmt.Errorf("flow: the %s model called a tool", by)
 	}
@@ -79,7 +80,7 @@ func (c *call) once(st *step, s session.Session, by string) (resp *llm.Response,
 		d.Code = codeOf(err)
 	}
 	if resp != nil {
-		st.answered(&d, c.agent, resp)
+		st.answered(&d, c.Agent, resp)
 	}
 	return resp, d, came(err)
 }

@@ -14,7 +14,10 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/protection"
+	"github.com/rathcluster/rath/internal/engine/chain"
+	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/engine/stepper"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -40,7 +43,7 @@ type step struct {
 	decision      journal.Decision
 	record        *journal.Step
 	began         time.Time
-	flight        *flight       // what is told of it; nil while it does nothing
+	flight        *live.Flight  // what is told of it; nil while it does nothing
 	takesMessages bool          // it is a call that takes messages
 	messagesTo    uint64        // up to which place in the inbox it knows of them
 	requests      int           // how often a model was asked in this attempt, also before a message that interrupted
@@ -50,9 +53,9 @@ type step struct {
 	prices string
 	named  string
 	passed []journal.PassedModel
-	given  *instructions
+	given  *transcript.Instructions
 	// Of one that reads or writes a memory, for its record.
-	vectors *vectors
+	vectors *chain.Vectors
 }
 
 // make takes a step that the journal was asked about to its end. take takes over the
@@ -166,17 +169,17 @@ func (p *place) begin(ctx context.Context, kind, name string, s session.Session,
 		return nil, st.fail(err)
 	}
 	st.ctx = st.context(ctx)
-	st.fly(Works, "")
+	st.fly(live.Works, "")
 	return st, nil
 }
 
 // fly has the step told as one under way, unless it is recorded already. args are a
 // tool's.
-func (st *step) fly(d Doing, args string) {
+func (st *step) fly(d live.Doing, args string) {
 	if st.decision == journal.Replay || st.ex.pos.recorder != nil {
 		return
 	}
-	st.flight = st.ex.flights.begin(InFlight{Path: st.asked.Path, Kind: st.asked.Kind, Name: st.asked.Name, Doing: d, Began: st.began}, args)
+	st.flight = st.ex.flights.Begin(live.Step{Path: st.asked.Path, Kind: st.asked.Kind, Name: st.asked.Name, Doing: d, Began: st.began}, args)
 }
 
 // context returns what the step's own work gets of ctx.
@@ -265,7 +268,7 @@ func (e *reviewError) Unwrap() error { return run.ErrReview }
 
 // end closes the step.
 func (st *step) end() {
-	st.flight.end()
+	st.flight.End()
 	st.sc.release()
 }
 
@@ -313,13 +316,13 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	}
 	d.Lost, d.Cost, d.Prices, d.Named, d.Passed = st.lost, st.cost, st.prices, st.named, st.passed
 	if st.vectors != nil {
-		st.vectors.record(&d)
+		st.vectors.Record(&d)
 	}
 	if err := st.keep(); err != nil { // before the request is long ago
 		return journal.Ack{}, st.fail(err)
 	}
-	d.Instructions = st.given.names()
-	st.flight.does(Records, time.Time{})
+	d.Instructions = st.given.Names()
+	st.flight.SetDoing(live.Records, time.Time{})
 	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()
 	}
@@ -332,7 +335,7 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 
 // keep stores the instructions of the step's model call.
 func (st *step) keep() error {
-	return st.given.keep(st.ctx, st.ex.boxes.blobs(), st.ex.home.Tenant, &st.ex.rt.stored)
+	return st.given.Keep(st.ctx, st.ex.boxes.blobs(), st.ex.home.Tenant, &st.ex.rt.stored)
 }
 
 // decode sets out to the output of the record.

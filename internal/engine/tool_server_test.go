@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
+	"github.com/rathcluster/rath/internal/engine/toolserver"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -29,7 +30,7 @@ type toolServer struct {
 
 func (s *toolServer) Sandboxed() bool { return false }
 
-func (s *toolServer) Connect(context.Context, sandbox.Sandbox) (engine.ToolConn, error) {
+func (s *toolServer) Connect(context.Context, sandbox.Sandbox) (toolserver.Conn, error) {
 	s.starts++
 	return &toolConn{s, s.starts}, nil
 }
@@ -56,7 +57,7 @@ func serve(t *testing.T, s *toolServer, calls int, pause time.Duration) (results
 	made := 0
 	rt := &inprocess.Runtime{Runtime: engine.Runtime{
 		OnWarning: func(_ run.ID, text string) { s.warned = append(s.warned, text) },
-		Servers:   func(string) (engine.ToolServer, error) { return s, nil },
+		Servers:   func(string) (toolserver.Server, error) { return s, nil },
 		Models: client(func(_ context.Context, r *llm.Request) (*llm.Response, error) {
 			time.Sleep(pause)
 			if made++; made > calls {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +9,10 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -39,8 +40,8 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 		return s, err
 	}
 	for n := range a.rounds() {
-		c.answer.last = n == a.rounds()-1
-		if err := c.reserve(); err != nil {
+		c.Answer.Last = n == a.rounds()-1
+		if err := c.Reserve(); err != nil {
 			return s, err
 		}
 		if s, _, err = a.fit(ctx, s, c, nil); err != nil {
@@ -60,12 +61,12 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 		if err != nil {
 			return s, err
 		}
-		c.settle(turn)
+		c.Settle(turn.used, turn.unpriced)
 		if turn.again != "" && turn.again != journal.AgainCalls {
 			continue
 		}
-		if c.choice != llm.ToolsNone {
-			c.choice = "" // else the agent would call tools for ever
+		if c.Choice != llm.ToolsNone {
+			c.Choice = "" // else the agent would call tools for ever
 		}
 		if err := a.mayGoOn(ctx, "after model", s, a.Hooks.AfterModel); err != nil {
 			return s, err
@@ -75,14 +76,14 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 			if s, err = a.round(ctx, turn, s, c); err != nil {
 				return s, err
 			}
-			if a.MaxRounds == 0 && repeats(s) {
-				return s, fmt.Errorf("%w: %s made the same calls with the same results %d times in a row", flow.ErrMaxRounds, a.Name, maxRepeats)
+			if a.MaxRounds == 0 && transcript.Repeats(s) {
+				return s, fmt.Errorf("%w: %s made the same calls with the same results %d times in a row", flow.ErrMaxRounds, a.Name, transcript.MaxRepeats)
 			}
 		default:
 			if s, err = a.end(ctx, s); err != nil {
 				return s, err
 			}
-			if c.more = true; s.PendingDigest() == "" && !a.p.hasNewMessages(s, c) {
+			if c.More = true; s.PendingDigest() == "" && !a.p.hasNewMessages(s, c) {
 				return s, nil
 			}
 		}
@@ -103,46 +104,22 @@ func (a *agent) rounds() int {
 // call prepares the agent's model calls. An agent waits for them for most of its
 // time, so what they need lies in the call, not on the stack, which would have to
 // be twice as large.
-func (a *agent) call(ctx context.Context, s session.Session, found []tool.Tool) (*call, error) {
-	c := &call{agent: a.Name, prompt: a.Prompt, provider: &a.Provider, choice: a.ToolChoice, partial: a.Hooks.Partial}
+func (a *agent) call(ctx context.Context, s session.Session, found []tool.Tool) (*transcript.Call, error) {
+	c := &transcript.Call{Agent: a.Name, Prompt: a.Prompt, Provider: &a.Provider, Choice: a.ToolChoice, Partial: a.Hooks.Partial}
 	if a.Budget != (run.Budget{}) {
-		c.account = &journal.Account{Limit: a.Budget}
+		c.Account = &journal.Account{Limit: a.Budget}
 	}
 	var err error
-	if c.table, err = tool.NewTable(slices.Concat(a.Tools, found)...); err != nil {
+	if c.Table, err = tool.NewTable(slices.Concat(a.Tools, found)...); err != nil {
 		return nil, fmt.Errorf("flow: agent %s: %w", a.Name, err)
 	}
-	specs := c.table.Specs()
-	c.tools = slices.Grow(c.tools, len(specs))
+	specs := c.Table.Specs()
+	c.Tools = slices.Grow(c.Tools, len(specs))
 	for _, spec := range specs {
-		c.tools = append(c.tools, llm.ToolSpec{Name: spec.Name, Description: spec.Description, Schema: string(spec.Schema)})
+		c.Tools = append(c.Tools, llm.ToolSpec{Name: spec.Name, Description: spec.Description, Schema: string(spec.Schema)})
 	}
-	c.notes, err = a.recall(ctx, &s)
+	c.Notes, err = a.recall(ctx, &s)
 	return c, err
-}
-
-// reserve fails if the agent's own budget allows no further call.
-//
-//go:noinline
-func (c *call) reserve() error {
-	if c.account == nil {
-		return nil
-	}
-	if _, err := c.account.Reserve(0); err != nil {
-		return fmt.Errorf("flow: agent %s: %w", c.agent, err)
-	}
-	return nil
-}
-
-// settle takes a call out of the agent's own budget.
-//
-//go:noinline
-func (c *call) settle(t *turn) {
-	c.window.counted(c.size, t.used)
-	if c.account != nil {
-		*c.account = c.account.Settle(0, 1, t.used)
-		c.account.Unpriced = cmp.Or(c.account.Unpriced, t.unpriced)
-	}
 }
 
 // turn is a model call that was made.
@@ -158,8 +135,8 @@ type turn struct {
 
 // ask makes one model call and adds its answer to s. The turn holds the session
 // also if there is an error.
-func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, error) {
-	st, err := a.p.begin(ctx, journal.StepModel, a.Name, s, true, "", c.digest())
+func (a *agent) ask(ctx context.Context, s session.Session, c *transcript.Call) (*turn, error) {
+	st, err := a.p.begin(ctx, journal.StepModel, a.Name, s, true, "", c.Digest())
 	if err != nil {
 		return &turn{s: s}, err
 	}
@@ -170,7 +147,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, err
 	for {
 		// Messages that came meanwhile go before the answer, in the same commit.
 		words, upTo := st.ex.signals.newMessages(st)
-		resp, prompt, err := c.complete(st, st.s.With(words...))
+		resp, prompt, err := st.complete(c, st.s.With(words...))
 		if !errors.Is(err, errInterrupted) {
 			return a.commitAnswer(st, c, s, words, upTo, resp, prompt, err)
 		}
@@ -178,7 +155,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *call) (*turn, err
 }
 
 // recordedTurn is the turn that the journal holds.
-func (st *step) recordedTurn(c *call) (*turn, error) {
+func (st *step) recordedTurn(c *transcript.Call) (*turn, error) {
 	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage, unpriced: st.record.Unpriced(), again: st.record.Again}
 	st.ex.models.noteFinish(&st.record.StepCompleted)
 	if err := rebuild(st.record); err != nil {
@@ -187,13 +164,13 @@ func (st *step) recordedTurn(c *call) (*turn, error) {
 	t.resp = &llm.Response{Finish: llm.Finish(st.record.Finish)}
 	if t.again == "" || t.again == journal.AgainCalls {
 		chunk, _ := t.s.At(t.s.Len() - 1)
-		t.resp.Text, t.resp.Calls = chunk.Text(), callsOf(chunk)
+		t.resp.Text, t.resp.Calls = chunk.Text(), transcript.CallsOf(chunk)
 	}
-	return t, c.resumed(&st.record.StepCompleted)
+	return t, c.Resume(&st.record.StepCompleted)
 }
 
 // commitAnswer commits what a model call came to, after the messages that it answers.
-func (a *agent) commitAnswer(st *step, c *call, s session.Session, words []session.Chunk, upTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
+func (a *agent) commitAnswer(st *step, c *transcript.Call, s session.Session, words []session.Chunk, upTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
 	t := &turn{s: s, resp: resp, path: st.asked.Path}
 	content := make([]session.Event, len(words), len(words)+1)
 	for i, w := range words {
@@ -205,12 +182,12 @@ func (a *agent) commitAnswer(st *step, c *call, s session.Session, words []sessi
 		d.Code = codeOf(err)
 		return t, t.finish(st, d, came(err))
 	}
-	v := c.judge(resp)
-	t.again = v.again
+	v := c.Judge(resp)
+	t.again = v.Again
 	// An answer that stays cut is kept: the session can go on from it.
-	if v.err == nil && (v.again == "" || v.again == journal.AgainCalls) || errors.Is(v.err, run.ErrTruncated) && len(resp.Calls) == 0 && strings.TrimSpace(v.text) != "" {
+	if v.Err == nil && (v.Again == "" || v.Again == journal.AgainCalls) || errors.Is(v.Err, run.ErrTruncated) && len(resp.Calls) == 0 && strings.TrimSpace(v.Text) != "" {
 		st.answered(&d, a.Name, resp)
-		v.sumUp(&d, resp)
+		sumUp(v, &d, resp)
 		st.content = append(content, a.row(st, &d, resp, v))
 	} else if err := st.judged(&d, a.Name, resp, v); err != nil {
 		return t, err
@@ -220,27 +197,27 @@ func (a *agent) commitAnswer(st *step, c *call, s session.Session, words []sessi
 	}
 	if d.Row {
 		chunk, _ := t.s.At(t.s.Len() - 1)
-		resp.Calls = callsOf(chunk)
+		resp.Calls = transcript.CallsOf(chunk)
 	}
-	return t, c.resumed(&d)
+	return t, c.Resume(&d)
 }
 
 // row is the chunk of an answer, which its record need not hold then.
-func (a *agent) row(st *step, d *journal.StepCompleted, resp *llm.Response, v judgement) session.Event {
+func (a *agent) row(st *step, d *journal.StepCompleted, resp *llm.Response, v transcript.Judgement) session.Event {
 	calls := slices.Clone(resp.Calls)
 	for i := range calls {
 		if calls[i].ID == "" {
 			calls[i].ID = fmt.Sprintf("call_%s_%d", st.asked.Path, i)
 		}
 	}
-	if v.text != resp.Text {
+	if v.Text != resp.Text {
 		resp.Opaque = "" // of the last piece alone
 	}
 	d.Row = true
 	if d.Summary == "" {
-		d.Summary = excerpt.Clip(excerpt.FirstLine(v.text), 100)
+		d.Summary = excerpt.Clip(excerpt.FirstLine(v.Text), 100)
 	}
-	chunk := session.AssistantText(v.text, calls...).WithOpaque(resp.Opaque)
+	chunk := session.AssistantText(v.Text, calls...).WithOpaque(resp.Opaque)
 	return session.ChunkEvent(chunk.Of(st.ex.models.origin(a.Name, st.asked.Path, st.s.Placement(), resp.Usage)))
 }
 
@@ -296,4 +273,34 @@ func rebuild(r *journal.Step) error {
 		}
 	}
 	return r.Code.Err(r.Error)
+}
+
+// answered sets the fields of a step's record that report how a model's answer ended, and
+// its usage.
+func (st *step) answered(d *journal.StepCompleted, agent string, resp *llm.Response) {
+	d.Model, d.Finish, d.Word = resp.Model, string(resp.Finish), resp.Word
+	d.Usage = st.ex.models.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
+}
+
+// judged completes the record of an answer that is no row: how it ended, why the model is
+// asked on, or why the caller fails.
+func (st *step) judged(d *journal.StepCompleted, agent string, resp *llm.Response, v transcript.Judgement) (err error) {
+	st.answered(d, agent, resp)
+	sumUp(v, d, resp)
+	p := journal.Partial{Calls: resp.Calls, Text: v.Text}
+	if v.Text == resp.Text {
+		p.Opaque = resp.Opaque
+	}
+	d.Value, err = canonical.Marshal(p)
+	return err
+}
+
+// sumUp sets why the model is asked on, or why the caller fails.
+func sumUp(v transcript.Judgement, d *journal.StepCompleted, resp *llm.Response) {
+	d.Again = v.Again
+	if v.Err != nil {
+		d.Code, d.Error = run.CodeOf(v.Err), excerpt.Clip(v.Err.Error(), maxError)
+	} else if v.Again != "" {
+		d.Summary = transcript.Because(v.Again, resp)
+	}
 }

@@ -24,3 +24,14 @@ func Thousands(n int64) string {
 	}
 	return s
 }
+
+// Count is Counted without a mark between thousands, for texts that are recorded.
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "ch") {
+		noun += "e"
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

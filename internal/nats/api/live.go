@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/wire"
@@ -41,7 +41,7 @@ type toldLive struct {
 
 // ServeLive answers for this incarnation what the runs are at that it executes, which
 // tell says.
-func (c *Conn) ServeLive(ctx context.Context, incarnation string, tell func(session.Tenant, run.ID) (engine.Live, bool)) (*conn.Service, error) {
+func (c *Conn) ServeLive(ctx context.Context, incarnation string, tell func(session.Tenant, run.ID) (live.Report, bool)) (*conn.Service, error) {
 	return c.ServeNode(ctx, incarnation, messages.NodeLive, func(_ context.Context, body []byte) (any, error) {
 		var q askedLive
 		if err := json.Unmarshal(body, &q); err != nil {
@@ -52,7 +52,7 @@ func (c *Conn) ServeLive(ctx context.Context, incarnation string, tell func(sess
 }
 
 // here is what an execution is at, as it travels.
-func here(l engine.Live, ok bool) toldLive {
+func here(l live.Report, ok bool) toldLive {
 	if !ok {
 		return toldLive{}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/strict"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/project"
@@ -414,7 +414,7 @@ type Queries struct {
 	Replay func(ctx context.Context, home session.Key, id run.ID) (wire.Replay, error)
 	// Live tells what the execution of a run is at, if it is one of Incarnation, this
 	// process; nil is a process that executes nothing.
-	Live        func(session.Tenant, run.ID) (engine.Live, bool)
+	Live        func(session.Tenant, run.ID) (live.Report, bool)
 	Incarnation string
 	// Alive says which incarnations live, as actors.Options.Alive does; nil knows of
 	// no death.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -82,11 +82,11 @@ func messageOf(c session.Chunk, before []llm.Message) llm.Message {
 		for i := range before {
 			for _, call := range before[i].Calls {
 				if call.ID == c.CallID() {
-					return llm.Message{Role: llm.Tool, Text: engine.ToolText(c), CallID: c.CallID(), Name: c.Name()}
+					return llm.Message{Role: llm.Tool, Text: transcript.ToolText(c), CallID: c.CallID(), Name: c.Name()}
 				}
 			}
 		}
-		return llm.Message{Role: llm.User, Text: "Result of " + c.Name() + ": " + engine.ToolText(c)} // the workflow called it
+		return llm.Message{Role: llm.User, Text: "Result of " + c.Name() + ": " + transcript.ToolText(c)} // the workflow called it
 	}
 	return llm.Message{Role: llm.User, Text: c.Text()}
 }

@@ -1,4 +1,4 @@
-package engine
+package transcript
 
 import (
 	"bytes"
@@ -18,10 +18,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// transcript is the rendered beginning of an agent's requests: its prompt and the
+// Rendering is the rendered beginning of an agent's requests: its prompt and the
 // committed chunks of the session. The next request goes on from it, so that a
 // turn of a long session renders what is new.
-type transcript struct {
+type Rendering struct {
 	msgs   []llm.Message   // requests share it, so it only grows
 	seen   []int           // the messages that have images
 	sum    hash.Hash       // of the messages as JSON, from the bracket that opens the list
@@ -34,10 +34,10 @@ type transcript struct {
 	last   session.Chunk   // the n-th
 }
 
-// render turns a call with a session into messages, and returns them with the
+// Render turns a call with a session into messages, and returns them with the
 // digest and the size of the whole request as JSON. What the session holds is
 // rendered in its order, so that branches of one session share all leading bytes.
-func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.Message, blob.Digest, int, error) {
+func (t *Rendering) Render(c *Call, s session.Session, p *llm.Provider) ([]llm.Message, blob.Digest, int, error) {
 	c.inherited = s.Len()
 	for i := range s.SinceFork() {
 		c.inherited = i
@@ -47,7 +47,7 @@ func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.
 		return nil, blob.Digest{}, 0, err
 	}
 	all, err := t, error(nil)
-	if pending := s.Len() > t.n; pending || c.ask != "" || len(c.answer.tail) > 0 || c.notes.Text != "" && !t.noted {
+	if pending := s.Len() > t.n; pending || c.Ask != "" || len(c.Answer.tail) > 0 || c.Notes.Text != "" && !t.noted {
 		if all, err = t.fork(); err != nil { // what is no committed chunk is there for this call only
 			return nil, blob.Digest{}, 0, err
 		}
@@ -56,31 +56,31 @@ func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.
 				return nil, blob.Digest{}, 0, err
 			}
 		}
-		if err := all.note(c, max(all.n, c.notes.After)); err != nil {
+		if err := all.note(c, max(all.n, c.Notes.After)); err != nil {
 			return nil, blob.Digest{}, 0, err
 		}
-		if c.ask != "" {
-			if err := all.add(llm.Message{Role: llm.User, Text: c.ask}); err != nil {
+		if c.Ask != "" {
+			if err := all.add(llm.Message{Role: llm.User, Text: c.Ask}); err != nil {
 				return nil, blob.Digest{}, 0, err
 			}
 		}
-		for _, m := range c.answer.tail {
+		for _, m := range c.Answer.tail {
 			if err := all.add(m); err != nil {
 				return nil, blob.Digest{}, 0, err
 			}
 		}
 	}
-	c.images = slices.Clip(all.seen)
-	of := []any{c.tools, p}
-	if c.choice != "" {
-		of = append(of, c.choice)
+	c.Images = slices.Clip(all.seen)
+	of := []any{c.Tools, p}
+	if c.Choice != "" {
+		of = append(of, c.Choice)
 	}
 	tail, err := json.Marshal(of)
 	if err != nil {
 		return nil, blob.Digest{}, 0, err
 	}
 	tail[0] = ','
-	c.shared = all.common
+	c.Shared = all.common
 	sum, err := cloneSum(all.sum)
 	if err != nil {
 		return nil, blob.Digest{}, 0, err
@@ -92,13 +92,13 @@ func (t *transcript) render(c *call, s session.Session, p *llm.Provider) ([]llm.
 
 // extend takes over the chunks of a committed session that are not there yet. It
 // begins again if the session is not one that goes on from what is there.
-func (t *transcript) extend(c *call, s session.Session) error {
+func (t *Rendering) extend(c *Call, s session.Session) error {
 	if last, _ := s.At(t.n - 1); t.sum == nil || t.n > 0 && last != t.last {
-		*t = transcript{sum: sha256.New(), msgs: make([]llm.Message, 0, s.Len()+1)}
-		c.thoughtsFrom = 0
+		*t = Rendering{sum: sha256.New(), msgs: make([]llm.Message, 0, s.Len()+1)}
+		c.ThoughtsFrom = 0
 		t.write([]byte("[["))
-		if c.prompt != "" {
-			if err := t.add(llm.Message{Role: llm.System, Text: c.prompt}); err != nil {
+		if c.Prompt != "" {
+			if err := t.add(llm.Message{Role: llm.System, Text: c.Prompt}); err != nil {
 				return err
 			}
 		}
@@ -112,7 +112,7 @@ func (t *transcript) extend(c *call, s session.Session) error {
 }
 
 // fork returns a copy that can grow by itself.
-func (t *transcript) fork() (*transcript, error) {
+func (t *Rendering) fork() (*Rendering, error) {
 	cp := *t
 	cp.msgs, cp.seen, cp.open, cp.guide = slices.Clip(t.msgs), slices.Clip(t.seen), maps.Clone(t.open), slices.Clip(t.guide)
 	var err error
@@ -130,12 +130,12 @@ func cloneSum(h hash.Hash) (hash.Hash, error) {
 	return cp, cp.(encoding.BinaryUnmarshaler).UnmarshalBinary(state)
 }
 
-func (t *transcript) write(b []byte) {
+func (t *Rendering) write(b []byte) {
 	t.sum.Write(b)
 	t.size += len(b)
 }
 
-func (t *transcript) add(m llm.Message) error {
+func (t *Rendering) add(m llm.Message) error {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -153,16 +153,16 @@ func (t *transcript) add(m llm.Message) error {
 }
 
 // note adds the recalled notes if their place is before the chunk at index i.
-func (t *transcript) note(c *call, i int) error {
-	if c.notes.Text == "" || t.noted || i < c.notes.After {
+func (t *Rendering) note(c *Call, i int) error {
+	if c.Notes.Text == "" || t.noted || i < c.Notes.After {
 		return nil
 	}
 	t.noted = true
-	return t.add(llm.Message{Role: llm.User, Text: c.notes.Text})
+	return t.add(llm.Message{Role: llm.User, Text: c.Notes.Text})
 }
 
 // chunk adds the chunk at index i, the next one.
-func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
+func (t *Rendering) chunk(c *Call, i int, chunk session.Chunk) error {
 	if err := t.note(c, i); err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (t *transcript) chunk(c *call, i int, chunk session.Chunk) error {
 	case session.System:
 		m.Role = llm.System
 	case session.Assistant:
-		m.Role, m.Calls, m.Opaque = llm.Assistant, callsOf(chunk), chunk.Opaque()
+		m.Role, m.Calls, m.Opaque = llm.Assistant, CallsOf(chunk), chunk.Opaque()
 		for _, call := range m.Calls {
 			if t.open == nil {
 				t.open = map[string]bool{}
@@ -218,7 +218,7 @@ func ToolText(c session.Chunk) string {
 	if args == "" {
 		return c.Text()
 	}
-	args = compact(args)
+	args = Compact(args)
 	shown := excerpt.Clip(args, maxShownArgs)
 	if len(shown) < len(args) {
 		shown += fmt.Sprintf("… (%d bytes in all)", len(args))
@@ -226,11 +226,26 @@ func ToolText(c session.Chunk) string {
 	return "The arguments of this call were changed to " + shown + "\n" + c.Text()
 }
 
-// compact returns JSON without the space between its parts, on one line.
-func compact(text string) string {
+// Compact returns JSON without the space between its parts, on one line.
+func Compact(text string) string {
 	var b bytes.Buffer
 	if err := json.Compact(&b, []byte(text)); err != nil {
 		return strconv.Quote(text) // as a model may write it
 	}
 	return b.String()
+}
+
+// MaxImages bounds the images of a request.
+const MaxImages = 16
+
+// imageSize is what an image counts in the size of a request that is estimated by its
+// bytes: about what servers count for one, at four bytes a token.
+const imageSize = 6 << 10
+
+// imagesOf are a row's images as messages carry them, without their bytes.
+func imagesOf(c session.Chunk) (all []llm.Image) {
+	for _, i := range c.Images() {
+		all = append(all, llm.Image{Type: i.Type, Size: i.Size, Digest: i.Digest.String()})
+	}
+	return all
 }

@@ -1,4 +1,4 @@
-package engine
+package live
 
 import (
 	"testing"
@@ -12,22 +12,22 @@ const flightBar = 3500 * time.Nanosecond
 // BenchmarkFlight is what a model call of 20 pieces costs by being told, with 64 in
 // flight, each asked about once in a hundred steps.
 func BenchmarkFlight(b *testing.B) {
-	fs := make([]flights, 64)
+	fs := make([]Steps, 64)
 	began := time.Now()
 	n := 0
 	for b.Loop() {
 		f := &fs[n%64]
-		o := f.begin(InFlight{Path: "0", Kind: "model", Name: "a", Doing: Works, Began: began}, "")
-		o.asks("m", 1)
-		o.does(Asks, began)
+		o := f.Begin(Step{Path: "0", Kind: "model", Name: "a", Doing: Works, Began: began}, "")
+		o.AskModel("m", 1)
+		o.SetDoing(Asks, began)
 		for range 20 {
-			o.came("some text ", "", 10)
+			o.AddAnswer("some text ", "", 10)
 		}
 		if n%100 == 0 {
-			f.tell()
+			f.Snapshot()
 		}
-		o.does(Records, time.Time{})
-		o.end()
+		o.SetDoing(Records, time.Time{})
+		o.End()
 		n++
 	}
 	each := time.Since(began) / time.Duration(max(n, 1))

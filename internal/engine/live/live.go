@@ -1,4 +1,4 @@
-package engine
+package live
 
 import (
 	"slices"
@@ -11,18 +11,18 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// Live is what an execution is at, which no log holds.
-type Live struct {
+// Report is what an execution is at, which no log holds.
+type Report struct {
 	Attempt uint64
 	// Since is when the last step ended, or the execution began: while no step is
 	// under way, the workflow's own code has run since then.
 	Since time.Time
 	// Steps are those under way, the oldest first.
-	Steps []InFlight
+	Steps []Step
 }
 
-// InFlight is a step under way.
-type InFlight struct {
+// Step is a step under way.
+type Step struct {
 	Path run.Path
 	Kind string // such as journal.StepModel
 	Name string // of the agent, the tool or the function
@@ -63,32 +63,32 @@ const (
 )
 
 const (
-	// LiveText bounds the text that is told of a step under way.
-	LiveText = 2 << 10
+	// MaxText bounds the text that is told of a step under way.
+	MaxText = 2 << 10
 	// liveCalls bounds the names of tools, liveError the bytes of an error.
 	liveCalls = 16
 	liveError = 300
 )
 
-// flights are the steps under way of an execution. A step without a place among
+// Steps are the steps under way of an execution. A step without a place among
 // them, such as one that is replayed, tells nothing.
-type flights struct {
+type Steps struct {
 	mu    sync.Mutex
 	since time.Time
-	all   []*flight
+	all   []*Flight
 }
 
-// flight is a step under way. Its methods may be called on nil.
-type flight struct {
-	of *flights
-	InFlight
+// Flight is a step under way. Its methods may be called on nil.
+type Flight struct {
+	of *Steps
+	Step
 	args string // of a tool, of which a summary is told
 	tail []byte // of the text, of which the last LiveText bytes are told
 }
 
-// begin adds a step.
-func (f *flights) begin(s InFlight, args string) *flight {
-	one := &flight{of: f, InFlight: s, args: args}
+// Begin adds a step.
+func (f *Steps) Begin(s Step, args string) *Flight {
+	one := &Flight{of: f, Step: s, args: args}
 	one.At = one.Began
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,27 +96,27 @@ func (f *flights) begin(s InFlight, args string) *flight {
 	return one
 }
 
-// idle notes that the workflow's own code runs from now on.
-func (f *flights) idle(now time.Time) {
+// SetIdle notes that the workflow's own code runs from now on.
+func (f *Steps) SetIdle(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.since = now
 }
 
-// end takes the step out.
-func (o *flight) end() {
+// End takes the step out.
+func (o *Flight) End() {
 	if o == nil {
 		return
 	}
 	now := time.Now()
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
-	o.of.all = slices.DeleteFunc(o.of.all, func(x *flight) bool { return x == o })
+	o.of.all = slices.DeleteFunc(o.of.all, func(x *Flight) bool { return x == o })
 	o.of.since = now
 }
 
-// does notes what the step does from now on, until a time if that is known.
-func (o *flight) does(d Doing, until time.Time) {
+// SetDoing notes what the step does from now on, until a time if that is known.
+func (o *Flight) SetDoing(d Doing, until time.Time) {
 	if o == nil {
 		return
 	}
@@ -133,8 +133,8 @@ func (o *flight) does(d Doing, until time.Time) {
 	o.Doing, o.At, o.Until = d, now, until
 }
 
-// waits notes that the step waits for a limit of a model of the list, until then at most.
-func (o *flight) waits(model string, until time.Time) {
+// WaitForLimit notes that the step waits for a limit of a model of the list, until then at most.
+func (o *Flight) WaitForLimit(model string, until time.Time) {
 	if o == nil {
 		return
 	}
@@ -144,8 +144,8 @@ func (o *flight) waits(model string, until time.Time) {
 	o.Doing, o.At, o.Until, o.Model = Waits, now, until, model
 }
 
-// asks notes that a model is asked for the nth time.
-func (o *flight) asks(model string, n int) {
+// AskModel notes that a model is asked for the nth time.
+func (o *Flight) AskModel(model string, n int) {
 	if o == nil {
 		return
 	}
@@ -156,8 +156,8 @@ func (o *flight) asks(model string, n int) {
 	o.Bytes, o.tail, o.Calls = 0, o.tail[:0], nil
 }
 
-// failed notes why a try failed.
-func (o *flight) failed(err error) {
+// SetError notes why a try failed.
+func (o *Flight) SetError(err error) {
 	if o == nil {
 		return
 	}
@@ -167,8 +167,8 @@ func (o *flight) failed(err error) {
 	o.Error = text
 }
 
-// came notes a piece of the model's answer.
-func (o *flight) came(text, tool string, bytes int) {
+// AddAnswer notes a piece of the model's answer.
+func (o *Flight) AddAnswer(text, tool string, bytes int) {
 	if o == nil {
 		return
 	}
@@ -177,41 +177,41 @@ func (o *flight) came(text, tool string, bytes int) {
 	defer o.of.mu.Unlock()
 	o.Doing, o.At, o.Until = Answers, now, time.Time{}
 	o.Bytes += bytes
-	if o.tail = append(o.tail, text...); len(o.tail) > 2*LiveText {
-		o.tail = append(o.tail[:0], o.tail[len(o.tail)-LiveText:]...)
+	if o.tail = append(o.tail, text...); len(o.tail) > 2*MaxText {
+		o.tail = append(o.tail[:0], o.tail[len(o.tail)-MaxText:]...)
 	}
 	if tool != "" && len(o.Calls) < liveCalls {
 		o.Calls = append(o.Calls, tool)
 	}
 }
 
-// says notes how far a tool's call is, in the place of what it said before.
-func (o *flight) says(text string) {
+// SetProgress notes how far a tool's call is, in the place of what it said before.
+func (o *Flight) SetProgress(text string) {
 	if o == nil {
 		return
 	}
-	text, now := excerpt.Clip(text, LiveText), time.Now()
+	text, now := excerpt.Clip(text, MaxText), time.Now()
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	o.tail, o.At = append(o.tail[:0], text...), now
 }
 
-// tell copies what is under way.
-func (f *flights) tell() (since time.Time, steps []InFlight) {
+// Snapshot copies what is under way.
+func (f *Steps) Snapshot() (since time.Time, steps []Step) {
 	f.mu.Lock()
 	since = f.since
 	args := make([]string, len(f.all))
 	for i, o := range f.all {
-		s := o.InFlight
+		s := o.Step
 		s.Text, s.Calls, args[i] = string(o.tail), slices.Clone(o.Calls), o.args
 		steps = append(steps, s)
 	}
 	f.mu.Unlock()
 	for i := range steps {
 		s := &steps[i]
-		s.Text, s.Tokens = excerpt.End(s.Text, LiveText), llm.Estimate(s.Bytes)
+		s.Text, s.Tokens = excerpt.End(s.Text, MaxText), llm.Estimate(s.Bytes)
 		if args[i] != "" {
-			s.Did = summary(s.Name, args[i], tool.Outcome{})
+			s.Did = CallSummary(s.Name, args[i], tool.Outcome{})
 		}
 	}
 	return since, steps

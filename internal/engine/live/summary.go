@@ -1,4 +1,4 @@
-package engine
+package live
 
 import (
 	"cmp"
@@ -14,9 +14,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// reached says in a few words which hosts a call's commands asked, and how often, for
+// RequestSummary says in a few words which hosts a call's commands asked, and how often, for
 // people who follow a run.
-func reached(list []journal.NetworkRequest, more int) string {
+func RequestSummary(list []journal.NetworkRequest, more int) string {
 	if len(list) == 0 {
 		return ""
 	}
@@ -35,8 +35,8 @@ func reached(list []journal.NetworkRequest, more int) string {
 	return text
 }
 
-// said says for people what services wrote last beside a call.
-func said(logs []journal.ServiceLog) (text string) {
+// ServiceSummary says for people what services wrote last beside a call.
+func ServiceSummary(logs []journal.ServiceLog) (text string) {
 	for _, l := range logs {
 		lines := strings.Split(strings.TrimSpace(l.Log), "\n")
 		text += fmt.Sprintf(", %s says %q", l.Name, excerpt.Clip(lines[len(lines)-1], 60))
@@ -65,18 +65,8 @@ func hosts(verb string, times map[string]int) string {
 	return verb + strings.Join(names, ", ")
 }
 
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if strings.HasSuffix(noun, "ch") {
-		noun += "e"
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// summary says in one line what a tool call did, for people who follow a run.
-func summary(name, args string, out tool.Outcome) string {
+// CallSummary says in one line what a tool call did, for people who follow a run.
+func CallSummary(name, args string, out tool.Outcome) string {
 	var a struct {
 		Cmd, Path, Pattern, Code, Language string
 	}

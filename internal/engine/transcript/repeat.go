@@ -1,4 +1,4 @@
-package engine
+package transcript
 
 import (
 	"regexp"
@@ -8,16 +8,16 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// maxRepeats is how often in a row an agent makes the same calls and gets the same results,
+// MaxRepeats is how often in a row an agent makes the same calls and gets the same results,
 // unless it says itself how many rounds it may have.
-const maxRepeats = 16
+const MaxRepeats = 16
 
-// repeats reports whether the last rounds of a session are the same calls with the same
+// Repeats reports whether the last rounds of a session are the same calls with the same
 // results, maxRepeats times in a row.
-func repeats(s session.Session) bool {
+func Repeats(s session.Session) bool {
 	first, end := lastRound(s, s.Len())
 	for n := 1; first != ""; n++ {
-		if n == maxRepeats {
+		if n == MaxRepeats {
 			return true
 		}
 		var before string
@@ -50,7 +50,7 @@ func lastRound(s session.Session, end int) (text string, at int) {
 		var b strings.Builder
 		slices.Reverse(results)
 		for i, call := range c.Calls() {
-			b.WriteString(call.Name + "\x00" + compact(call.Args) + "\x00" + results[i] + "\x00")
+			b.WriteString(call.Name + "\x00" + Compact(call.Args) + "\x00" + results[i] + "\x00")
 		}
 		return b.String(), at
 	}

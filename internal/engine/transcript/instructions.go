@@ -1,4 +1,4 @@
-package engine
+package transcript
 
 import (
 	"bytes"
@@ -15,10 +15,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// instructions are the parts of a call's requests that are no rows of the session, as they
+// Instructions are the parts of a call's requests that are no rows of the session, as they
 // are kept: each part is a blob, without credentials. All of them but the remark are the same
 // for each request of the call.
-type instructions struct {
+type Instructions struct {
 	named journal.Instructions
 	parts []part
 }
@@ -35,18 +35,18 @@ type keptTool struct {
 	Schema      any    `json:"schema,omitempty"` // JSON, or the text if it is none
 }
 
-// newInstructions returns those of a call. redact removes credentials; notes are a blob already.
-func newInstructions(prompt, ask string, notes blob.Digest, specs []llm.ToolSpec, redact func(string) string) (*instructions, error) {
+// NewInstructions returns those of a call. redact removes credentials; notes are a blob already.
+func NewInstructions(prompt, ask string, notes blob.Digest, specs []llm.ToolSpec, redact func(string) string) (*Instructions, error) {
 	tools, err := toolTable(specs, redact)
 	if err != nil {
 		return nil, err
 	}
-	in := &instructions{}
+	in := &Instructions{}
 	in.named = journal.Instructions{Ask: in.add(redact(ask)), Notes: notes, Prompt: in.add(redact(prompt)), Tools: in.add(tools)}
 	return in, nil
 }
 
-func (in *instructions) add(text string) (d blob.Digest) {
+func (in *Instructions) add(text string) (d blob.Digest) {
 	if text != "" {
 		data := []byte(text)
 		d = blob.Sum(data)
@@ -55,18 +55,18 @@ func (in *instructions) add(text string) (d blob.Digest) {
 	return d
 }
 
-// with returns the instructions of a request that ends with a remark; "" is none.
-func (in *instructions) with(remark string) *instructions {
+// With returns the instructions of a request that ends with a remark; "" is none.
+func (in *Instructions) With(remark string) *Instructions {
 	if remark == "" {
 		return in
 	}
-	out := &instructions{in.named, slices.Clip(in.parts)}
+	out := &Instructions{in.named, slices.Clip(in.parts)}
 	out.named.Remark = out.add(remark)
 	return out
 }
 
-// names returns the digests of a record; nil is none.
-func (in *instructions) names() *journal.Instructions {
+// Names returns the digests of a record; nil is none.
+func (in *Instructions) Names() *journal.Instructions {
 	if in == nil || in.named == (journal.Instructions{}) {
 		return nil
 	}
@@ -97,9 +97,9 @@ func toolTable(specs []llm.ToolSpec, redact func(string) string) (string, error)
 	return b.String(), err
 }
 
-// keep stores the parts that were not stored a short while ago. Without an error a commit
+// Keep stores the parts that were not stored a short while ago. Without an error a commit
 // may name them.
-func (in *instructions) keep(ctx context.Context, to blob.Store, t session.Tenant, stored *storedBlobs) error {
+func (in *Instructions) Keep(ctx context.Context, to blob.Store, t session.Tenant, stored *StoredBlobs) error {
 	if in == nil {
 		return nil
 	}
@@ -116,8 +116,8 @@ func (in *instructions) keep(ctx context.Context, to blob.Store, t session.Tenan
 	return nil
 }
 
-// storedBlobs remembers which blobs were stored a short while ago.
-type storedBlobs struct {
+// StoredBlobs remembers which blobs were stored a short while ago.
+type StoredBlobs struct {
 	mu sync.Mutex
 	at map[storedBlob]time.Time
 }
@@ -135,7 +135,7 @@ const (
 	maxStored = 4096
 )
 
-func (b *storedBlobs) has(k storedBlob, now time.Time) bool {
+func (b *StoredBlobs) has(k storedBlob, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at, ok := b.at[k]
@@ -144,7 +144,7 @@ func (b *storedBlobs) has(k storedBlob, now time.Time) bool {
 	return ok && since < storedFor && wall >= 0 && wall < storedFor
 }
 
-func (b *storedBlobs) add(k storedBlob, now time.Time) {
+func (b *StoredBlobs) add(k storedBlob, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.at == nil || len(b.at) >= maxStored {

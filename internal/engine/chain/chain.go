@@ -1,4 +1,4 @@
-package engine
+package chain
 
 import (
 	"cmp"
@@ -12,14 +12,14 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// chain are the models that a call may ask for one answer, or for vectors: the servers of a
+// Chain are the models that a call may ask for one answer, or for vectors: the servers of a
 // pool, and those that take its place.
-type chain struct {
-	rt      *Runtime
-	choices []Choice
-	at      int  // the choice that is asked
-	limited bool // its limits let no request through
-	passed  []passedChoice
+type Chain struct {
+	Choices  []Choice
+	Breakers *Breakers
+	at       int  // the choice that is asked
+	limited  bool // its limits let no request through
+	passed   []passedChoice
 }
 
 // passedChoice is a choice that another one took the place of, and why.
@@ -28,41 +28,45 @@ type passedChoice struct {
 	err  error
 }
 
-// asker is a call that a chain sends requests for.
-type asker interface {
-	// turn prepares requests to a choice, or says why that one cannot answer.
-	turn(c *Choice) error
-	// send sends a request, once the limits let it through, and counts it in r. It is
-	// errOtherwise if the request can be made in another way, with the next turn.
-	send(r *retry) error
-	// pass notes that a choice came to nothing.
-	pass(c *Choice, err error)
-	// again prepares another request, and sleep waits before it.
-	again() error
-	sleep(pause time.Duration) error
+// Asked is the choice that is asked now.
+func (m *Chain) Asked() *Choice { return &m.Choices[m.at] }
+
+// Asker is a call that a chain sends requests for.
+type Asker interface {
+	// Turn prepares requests to a choice, or says why that one cannot answer.
+	Turn(c *Choice) error
+	// Send sends a request, once the limits let it through, and counts it in r. It is
+	// ErrOtherwise if the request can be made in another way, with the next turn.
+	Send(r *Tries) error
+	// Pass notes that a choice came to nothing.
+	Pass(c *Choice, err error)
+	// Again prepares another request, and Sleep waits before it.
+	Again() error
+	Sleep(pause time.Duration) error
 }
 
-var errOtherwise = errors.New("flow: the request is to be made otherwise")
+// ErrOtherwise is the error of a request that can be made in another way.
+var ErrOtherwise = errors.New("flow: the request is to be made otherwise")
 
-// ask sends requests as the policy of retries says, and to the next choice where the one
+// Ask sends requests as the policy of retries says, and to the next choice where the one
 // before came to nothing, until one is answered.
-func (m *chain) ask(ctx context.Context, a asker) error {
-	r := retry{began: time.Now()}
+func (m *Chain) Ask(ctx context.Context, a Asker) error {
+	r := Tries{began: time.Now()}
 	err := m.choose(a, 0)
 	for {
 		if err == nil {
 			if ctx.Err() != nil { // nothing was sent
 				return context.Cause(ctx)
 			}
-			if err = a.send(&r); err == nil {
+			if err = a.Send(&r); err == nil {
 				return nil
 			}
 		}
-		retries, next := m.choices[m.at].Retries, m.next(err)
+		retries, next := m.Asked().Retries, m.next(err)
 		switch {
-		case errors.Is(err, errOtherwise):
+		case errors.Is(err, ErrOtherwise):
 			next = m.at
-		case next < len(m.choices) && ctx.Err() == nil && r.moves(retries, err):
+		case next < len(m.Choices) && ctx.Err() == nil && r.moves(retries, err):
 			m.pass(a, err)
 			r.here = 0
 		default:
@@ -70,15 +74,15 @@ func (m *chain) ask(ctx context.Context, a asker) error {
 			if !ok {
 				return m.explain(r.last(err))
 			}
-			if err = a.again(); err == nil {
-				err = a.sleep(pause)
+			if err = a.Again(); err == nil {
+				err = a.Sleep(pause)
 			}
 			if err != nil {
 				return err
 			}
 			continue
 		}
-		if err := a.again(); err != nil {
+		if err := a.Again(); err != nil {
 			return err
 		}
 		err = m.choose(a, next)
@@ -87,10 +91,10 @@ func (m *chain) ask(ctx context.Context, a asker) error {
 
 // next is the choice after the one that failed. What is too long for a model is so at all
 // of its servers, which have one limit.
-func (m *chain) next(err error) int {
+func (m *Chain) next(err error) int {
 	next := m.at + 1
 	if m.limited || llm.CodeOf(err) == llm.CodeContextLength {
-		for next < len(m.choices) && m.choices[next].replicaOf(&m.choices[m.at]) {
+		for next < len(m.Choices) && m.Choices[next].replicaOf(m.Asked()) {
 			next++
 		}
 	}
@@ -98,22 +102,22 @@ func (m *chain) next(err error) int {
 }
 
 // choose turns to the choice at i, or to a later one if its server is known to fail.
-func (m *chain) choose(a asker, i int) error {
-	for m.at, m.limited = i, false; m.at+1 < len(m.choices); m.at++ {
-		if !m.rt.breakers.open(&m.choices[m.at].Provider) {
+func (m *Chain) choose(a Asker, i int) error {
+	for m.at, m.limited = i, false; m.at+1 < len(m.Choices); m.at++ {
+		if !m.Breakers.open(&m.Asked().Provider) {
 			break
 		}
 		m.pass(a, &llm.Error{Code: llm.CodeUnavailable, Message: fmt.Sprintf("it failed %d times in a row", breakAfter)})
 	}
-	return a.turn(&m.choices[m.at])
+	return a.Turn(m.Asked())
 }
 
 // pass notes that the choice at hand came to nothing. Of the servers of a pool the last
 // one speaks.
-func (m *chain) pass(a asker, err error) {
-	c := &m.choices[m.at]
-	a.pass(c, err)
-	if n := len(m.passed); n > 0 && m.at > 0 && c.replicaOf(&m.choices[m.at-1]) {
+func (m *Chain) pass(a Asker, err error) {
+	c := m.Asked()
+	a.Pass(c, err)
+	if n := len(m.passed); n > 0 && m.at > 0 && c.replicaOf(&m.Choices[m.at-1]) {
 		m.passed = m.passed[:n-1]
 	}
 	m.passed = append(m.passed, passedChoice{c.String(), err})
@@ -127,14 +131,14 @@ const (
 
 // explain has the error of the last choice say first what was passed over, and why: the
 // remedy is often there.
-func (m *chain) explain(err error) error {
+func (m *Chain) explain(err error) error {
 	failed, ok := errors.AsType[*llm.Error](err)
 	if !ok || len(m.passed) == 0 {
 		return err
 	}
 	var before []string
 	for _, p := range m.passed {
-		if p.name == m.choices[m.at].String() { // a server of the same pool
+		if p.name == m.Asked().String() { // a server of the same pool
 			continue
 		}
 		why := strings.TrimPrefix(strings.TrimPrefix(p.err.Error(), llm.CodeOf(p.err).Error()), ": ")
@@ -144,18 +148,18 @@ func (m *chain) explain(err error) error {
 		return err
 	}
 	said := *failed
-	said.Message = fmt.Sprintf("%s; then model %s: %s", excerpt.Clip(strings.Join(before, "; "), maxPassed), &m.choices[m.at], cmp.Or(failed.Message, string(failed.Code)))
+	said.Message = fmt.Sprintf("%s; then model %s: %s", excerpt.Clip(strings.Join(before, "; "), maxPassed), m.Asked(), cmp.Or(failed.Message, string(failed.Code)))
 	return &said
 }
 
-// admit waits until the limits of the choice let a request through. It waits for as long as
+// Admit waits until the limits of the choice let a request through. It waits for as long as
 // the policy of retries lasts, and no longer than maxWait where another model can be asked.
-func (m *chain) admit(ctx context.Context, tenant string, tokens int64, r *retry) (settle func(int64), err error) {
-	c := &m.choices[m.at]
+func (m *Chain) Admit(ctx context.Context, tenant string, tokens int64, r *Tries) (settle func(int64), err error) {
+	c := m.Asked()
 	if c.Limiter == nil {
 		return nil, nil
 	}
-	wait := m.patience(r)
+	wait := m.Patience(r)
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errLimited)
 	defer cancel()
 	settle, err = c.Limiter.Acquire(ctx, tenant, tokens)
@@ -169,12 +173,12 @@ func (m *chain) admit(ctx context.Context, tenant string, tokens int64, r *retry
 
 var errLimited = errors.New("flow: the limits of the model let no request through")
 
-// patience is how long the limits of the choice are waited for.
-func (m *chain) patience(r *retry) time.Duration {
-	c := &m.choices[m.at]
+// Patience is how long the limits of the choice are waited for.
+func (m *Chain) Patience(r *Tries) time.Duration {
+	c := m.Asked()
 	wait := c.Retries.orDefault().Within - time.Since(r.began)
-	for i := range m.choices[m.at+1:] {
-		if !m.choices[m.at+1+i].replicaOf(c) {
+	for i := range m.Choices[m.at+1:] {
+		if !m.Choices[m.at+1+i].replicaOf(c) {
 			return min(wait, maxWait)
 		}
 	}

@@ -1,4 +1,4 @@
-package engine
+package transcript
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/llm"
@@ -27,74 +26,74 @@ const (
 // answering is how far the answer of a model has come over several requests. Its state
 // follows from the records of their steps alone.
 type answering struct {
-	text  string        // the pieces so far, which the next answer continues
+	Text  string        // the pieces so far, which the next answer continues
 	tail  []llm.Message // the last messages of the next request, which are no part of the session
 	cut   int
 	pause int
 	empty int
 	spelt int
-	last  bool // no further request may follow
+	Last  bool // no further request may follow
 }
 
-// judgement is the decision about an answer: it is taken, the model is asked on for the reason
+// Judgement is the decision about an answer: it is taken, the model is asked on for the reason
 // Again, or the caller fails with err.
-type judgement struct {
-	again string
-	err   error
-	text  string // of the whole answer so far
+type Judgement struct {
+	Again string
+	Err   error
+	Text  string // of the whole answer so far
 }
 
-// judge decides about an answer. It is the one place that does, for every call of a model.
-func (c *call) judge(resp *llm.Response) judgement {
-	u := &c.answer
-	v := judgement{text: u.join(resp.Text, c.structured())}
-	fail := func(err error, format string, args ...any) judgement {
-		v.again, v.err = "", fmt.Errorf("%w: %s, model %s: %s", err, c.agent, cmp.Or(resp.Model, c.provider.Model, "without a name"), fmt.Sprintf(format, args...))
+// Judge decides about an answer. It is the one place that does, for every call of a model.
+func (c *Call) Judge(resp *llm.Response) Judgement {
+	u := &c.Answer
+	v := Judgement{Text: u.join(resp.Text, c.structured())}
+	fail := func(err error, format string, args ...any) Judgement {
+		v.Again, v.Err = "", fmt.Errorf("%w: %s, model %s: %s", err, c.Agent, cmp.Or(resp.Model, c.Provider.Model, "without a name"), fmt.Sprintf(format, args...))
 		return v
 	}
 	isCut := resp.Finish == llm.FinishLength
 	cutCalls := len(resp.Calls) > 0 && (isCut || cutArguments(resp.Calls))
-	blank := strings.TrimSpace(v.text) == ""
+	blank := strings.TrimSpace(v.Text) == ""
 	switch {
 	case resp.Finish == llm.FinishRefused:
 		return fail(run.ErrRefused, "%s", reason(resp.Text, "it gave no reason; rephrase the request, or name another model"))
 	case resp.Finish == llm.FinishFilter:
 		return fail(run.ErrFiltered, "%s", reason(resp.Text, "the server gave no reason; rephrase the request, or name another model"))
 	case cutCalls:
-		v.again = journal.AgainCalls
+		v.Again = journal.AgainCalls
 	case len(resp.Calls) > 0:
 	case isCut:
-		v.again = journal.AgainCut
+		v.Again = journal.AgainCut
 	case resp.Finish == llm.FinishPause:
-		v.again = journal.AgainPaused
+		v.Again = journal.AgainPaused
 	case blank && resp.Finish != llm.FinishTools:
-		v.again = journal.AgainEmpty
+		v.Again = journal.AgainEmpty
 	case resp.Finish == llm.FinishTools:
-		v.again = journal.AgainMissing
-	case c.table != nil && spelt(v.text, c.hasTool, c.structured()):
-		v.again = journal.AgainText
+		v.Again = journal.AgainMissing
+	case c.Table != nil && spelt(v.Text, c.hasTool, c.structured()):
+		v.Again = journal.AgainText
 	}
 	const limit = "raise its limit (output in the node's list of models, MaxTokens in Go), or ask for less"
-	switch v.again {
+	switch v.Again {
 	case journal.AgainCut, journal.AgainCalls:
 		switch {
 		case !isCut: // the model cannot write its arguments; the agent's rounds are the bound
-		case v.again == journal.AgainCut && strings.TrimSpace(resp.Text) == "":
+		case v.Again == journal.AgainCut && strings.TrimSpace(resp.Text) == "":
 			return fail(run.ErrTruncated, "its answer reached the limit of its length (%d tokens) without any text; %s", resp.Usage.Output, limit)
-		case u.cut == maxCut || u.last:
+		case u.cut == maxCut || u.Last:
 			return fail(run.ErrTruncated, "%d answers in a row reached the limit of their length (%d tokens the last); %s", u.cut+1, resp.Usage.Output, limit)
 		}
 	case journal.AgainPaused:
-		if u.pause == maxPaused || u.last {
+		if u.pause == maxPaused || u.Last {
 			return fail(run.ErrTruncated, "its server paused the answer %d times in a row; ask for less", u.pause+1)
 		}
 	case journal.AgainEmpty, journal.AgainMissing:
-		if u.empty == maxEmpty || u.last {
+		if u.empty == maxEmpty || u.Last {
 			return fail(run.ErrEmpty, "%d answers in a row have no text and no tool call, or announce calls and have none", u.empty+1)
 		}
 	case journal.AgainText:
-		if u.spelt == maxText || u.last {
-			return fail(run.ErrEmpty, "%d answers in a row have a tool call written as text, which is not carried out: %q; name a model that can call tools, or correct its server's template", u.spelt+1, excerpt.Clip(excerpt.FirstLine(v.text), 80))
+		if u.spelt == maxText || u.Last {
+			return fail(run.ErrEmpty, "%d answers in a row have a tool call written as text, which is not carried out: %q; name a model that can call tools, or correct its server's template", u.spelt+1, excerpt.Clip(excerpt.FirstLine(v.Text), 80))
 		}
 	}
 	return v
@@ -109,20 +108,20 @@ func reason(text, otherwise string) string {
 }
 
 // structured reports whether the answer has to have a form.
-func (c *call) structured() bool { return len(c.provider.ResponseFormat) > 0 }
+func (c *Call) structured() bool { return len(c.Provider.ResponseFormat) > 0 }
 
-func (c *call) hasTool(name string) bool {
-	_, ok := c.table.Lookup(name)
+func (c *Call) hasTool(name string) bool {
+	_, ok := c.Table.Lookup(name)
 	return ok
 }
 
 // join adds a piece to those before. A piece that is a whole JSON document takes the place of
 // the cut beginning where the answer is one: a server that gives answers a form begins again.
 func (u *answering) join(piece string, structured bool) string {
-	if u.text != "" && structured && json.Valid([]byte(piece)) && !json.Valid([]byte(u.text+piece)) {
+	if u.Text != "" && structured && json.Valid([]byte(piece)) && !json.Valid([]byte(u.Text+piece)) {
 		return piece
 	}
-	return u.text + piece
+	return u.Text + piece
 }
 
 // take takes over the answer of a step: again is its record's, text that of the whole answer
@@ -134,13 +133,13 @@ func (u *answering) take(again string, finish llm.Finish, p *journal.Partial) {
 		u.tail = append(u.tail, said)
 	}
 	var remark string
-	u.text = ""
+	u.Text = ""
 	switch again {
 	case journal.AgainCut:
-		u.cut, u.text = u.cut+1, p.Text
+		u.cut, u.Text = u.cut+1, p.Text
 		remark = "Your answer was cut at the limit of its length. Continue it exactly where it stops: repeat nothing of it, and write nothing before the continuation."
 	case journal.AgainPaused:
-		u.pause, u.text = u.pause+1, p.Text
+		u.pause, u.Text = u.pause+1, p.Text
 		return
 	case journal.AgainEmpty:
 		u.empty++
@@ -166,16 +165,16 @@ func (u *answering) take(again string, finish llm.Finish, p *journal.Partial) {
 	u.tail = append(u.tail, llm.Message{Role: llm.User, Text: remark})
 }
 
-// remark is the last message of the next request, if that asks the model on; else "".
-func (u *answering) remark() string {
+// Remark is the last message of the next request, if that asks the model on; else "".
+func (u *answering) Remark() string {
 	if n := len(u.tail); n > 0 && u.tail[n-1].Role == llm.User {
 		return u.tail[n-1].Text
 	}
 	return ""
 }
 
-// cutCallsText is the result of each call of an answer that is cut.
-const cutCallsText = "the answer was cut at the limit of its length, so that its calls may not be whole: none of them was carried out. " +
+// CutCalls is the result of each call of an answer that is cut.
+const CutCalls = "the answer was cut at the limit of its length, so that its calls may not be whole: none of them was carried out. " +
 	"Make the call again with less in it: write a long file in several calls, or edit the part that changes"
 
 // cutArguments reports whether the arguments of a call end in the middle of their JSON: an
@@ -193,51 +192,21 @@ func cutArguments(calls []session.ToolCall) bool {
 	return false
 }
 
-// answered sets the fields of a step's record that report how a model's answer ended, and
-// its usage.
-func (st *step) answered(d *journal.StepCompleted, agent string, resp *llm.Response) {
-	d.Model, d.Finish, d.Word = resp.Model, string(resp.Finish), resp.Word
-	d.Usage = st.ex.models.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
-}
-
-// judged completes the record of an answer that is no row: how it ended, why the model is
-// asked on, or why the caller fails.
-func (st *step) judged(d *journal.StepCompleted, agent string, resp *llm.Response, v judgement) (err error) {
-	st.answered(d, agent, resp)
-	v.sumUp(d, resp)
-	p := journal.Partial{Calls: resp.Calls, Text: v.text}
-	if v.text == resp.Text {
-		p.Opaque = resp.Opaque
-	}
-	d.Value, err = canonical.Marshal(p)
-	return err
-}
-
-// sumUp sets why the model is asked on, or why the caller fails.
-func (v judgement) sumUp(d *journal.StepCompleted, resp *llm.Response) {
-	d.Again = v.again
-	if v.err != nil {
-		d.Code, d.Error = run.CodeOf(v.err), excerpt.Clip(v.err.Error(), maxError)
-	} else if v.again != "" {
-		d.Summary = because(v.again, resp)
-	}
-}
-
-// resumed has the call take over the answer of a recorded step after which the model was
+// Resume has the call take over the answer of a recorded step after which the model was
 // asked on.
-func (c *call) resumed(d *journal.StepCompleted) error {
+func (c *Call) Resume(d *journal.StepCompleted) error {
 	var p journal.Partial
 	if d.Again != "" && d.Again != journal.AgainCalls {
 		if err := json.Unmarshal([]byte(d.Value), &p); err != nil {
 			return fmt.Errorf("%w: the answer of step %s: %w", run.ErrMismatch, d.Path, err)
 		}
 	}
-	c.answer.take(d.Again, llm.Finish(d.Finish), &p)
+	c.Answer.take(d.Again, llm.Finish(d.Finish), &p)
 	return nil
 }
 
-// because is for people: why the model is asked on.
-func because(again string, resp *llm.Response) string {
+// Because is for people: why the model is asked on.
+func Because(again string, resp *llm.Response) string {
 	switch again {
 	case journal.AgainCut:
 		return fmt.Sprintf("is cut at the limit of its length (%d tokens), and asked to continue", resp.Usage.Output)

@@ -1,4 +1,4 @@
-package engine
+package transcript
 
 import (
 	"encoding/json"
@@ -104,9 +104,9 @@ var thoughtMarks = [][2]string{
 // answer.
 var strayEnd = regexp.MustCompile(`(?:^|\n)[ \t]*</think>[ \t]*(?:\n|$)`)
 
-// thoughts parts the thoughts at the beginning of a text from the answer. Those whose mark the
+// SplitThoughts parts the thoughts at the beginning of a text from the answer. Those whose mark the
 // prompt asks for are the author's, and stay.
-func thoughts(text, prompt string) (thought, answer string) {
+func SplitThoughts(text, prompt string) (thought, answer string) {
 	body := strings.TrimLeft(text, " \t\r\n")
 	for _, mark := range thoughtMarks {
 		rest, ok := strings.CutPrefix(body, mark[0])

@@ -1,4 +1,4 @@
-package engine
+package toolserver
 
 import (
 	"bytes"
@@ -14,22 +14,22 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
-// ToolServer is a program that has tools, such as an MCP server.
-type ToolServer interface {
+// Server is a program that has tools, such as an MCP server.
+type Server interface {
 	// Sandboxed says that it runs in the sandbox of a session.
 	Sandboxed() bool
 	// Connect starts it, or reaches it. box is nil of one that is not Sandboxed.
-	Connect(ctx context.Context, box sandbox.Sandbox) (ToolConn, error)
+	Connect(ctx context.Context, box sandbox.Sandbox) (Conn, error)
 }
 
-// ToolConn is one start of a ToolServer. Its methods may be called concurrently.
-type ToolConn interface {
+// Conn is one start of a ToolServer. Its methods may be called concurrently.
+type Conn interface {
 	// Tools returns the tools, and a remark for each that cannot be used.
 	Tools(ctx context.Context) (specs []tool.Spec, remarks []string, err error)
 	// Call calls one of them. An error that wraps session.ErrUnavailable says that it is not
@@ -40,14 +40,27 @@ type ToolConn interface {
 	Close() error
 }
 
-// servers are the tool servers that an execution has started: one for each session and
+// Servers are the tool servers that an execution has started: one for each session and
 // name.
-type servers struct {
+type Servers struct {
+	// Host is the execution. It is set before the first use.
+	Host Host
+
 	mu sync.Mutex
-	of map[serverKey]*server
+	of map[serverKey]*instance
 	// contents are those of the tools of a server, by its name: the ones that the run
 	// recorded, and then each other one, of which it was warned.
 	contents map[string][]string
+}
+
+// Host is what an execution does for its servers.
+type Host interface {
+	// ToolServer returns the node's server of a name.
+	ToolServer(name string) (Server, error)
+	// ShareSandbox notes that a server runs in the sandbox of a session.
+	ShareSandbox(k session.Key)
+	// Warn records a remark for the author of the workflow.
+	Warn(ctx context.Context, text string)
 }
 
 type serverKey struct {
@@ -55,10 +68,10 @@ type serverKey struct {
 	name    string
 }
 
-// server is one of them. mu is held while it is started.
-type server struct {
+// instance is one of them. mu is held while it is started.
+type instance struct {
 	mu   sync.Mutex
-	conn ToolConn        // nil before it was started
+	conn Conn            // nil before it was started
 	box  sandbox.Sandbox // it runs in; nil of one beside it
 	// starts are the last, at most serverStarts; has are the tools of the connection, nil
 	// until they were listed. compared says that they were held against those that the run
@@ -73,7 +86,7 @@ type server struct {
 const serverStarts = 12
 
 // start counts a start, or refuses it. mu is held.
-func (s *server) start(name string) error {
+func (s *instance) start(name string) error {
 	now := time.Now()
 	if len(s.starts) == serverStarts {
 		if since := now.Sub(s.starts[0]); since < time.Minute {
@@ -87,7 +100,7 @@ func (s *server) start(name string) error {
 }
 
 // listed asks a connection for its tools, once. It returns the remarks when it asks.
-func (s *server) listed(ctx context.Context, conn ToolConn) (map[string]tool.Spec, []string, error) {
+func (s *instance) listed(ctx context.Context, conn Conn) (map[string]tool.Spec, []string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == conn && s.has != nil {
@@ -109,7 +122,7 @@ func (s *server) listed(ctx context.Context, conn ToolConn) (map[string]tool.Spe
 }
 
 // drop ends a connection, unless another one has taken its place. mu is held.
-func (s *server) drop(conn ToolConn) {
+func (s *instance) drop(conn Conn) {
 	if s.conn != nil && s.conn == conn {
 		_ = s.conn.Close()
 		s.conn, s.box, s.has = nil, nil, nil
@@ -117,21 +130,21 @@ func (s *server) drop(conn ToolConn) {
 }
 
 // get returns the server of a session and a name, which need not run.
-func (v *servers) get(k session.Key, name string) *server {
+func (v *Servers) get(k session.Key, name string) *instance {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	at := serverKey{k, name}
 	if v.of == nil {
-		v.of = map[serverKey]*server{}
+		v.of = map[serverKey]*instance{}
 	}
 	if v.of[at] == nil {
-		v.of[at] = &server{}
+		v.of[at] = &instance{}
 	}
 	return v.of[at]
 }
 
-// end ends all. No call is under way.
-func (v *servers) end() {
+// Close ends all. No call is under way.
+func (v *Servers) Close() {
 	v.mu.Lock()
 	all := v.of
 	v.of = nil
@@ -147,18 +160,10 @@ func (v *servers) end() {
 	wg.Wait()
 }
 
-// toolServer returns the node's server of a name.
-func (rt *Runtime) toolServer(name string) (ToolServer, error) {
-	if rt.Servers == nil {
-		return nil, &tool.Failure{Kind: tool.Unavailable, Detail: name, Message: fmt.Sprintf("there is no MCP server %q: nothing here has a list of them", name)}
-	}
-	return rt.Servers(name)
-}
-
 // connected returns the connection to a session's server, which it starts if it does not
 // run. open opens the session's sandbox.
-func (u *toolServerUse) connected(ctx context.Context, k session.Key, name string, open func(context.Context) (sandbox.Sandbox, error)) (*server, ToolConn, error) {
-	which, err := u.ex.rt.toolServer(name)
+func (v *Servers) connected(ctx context.Context, k session.Key, name string, open func(context.Context) (sandbox.Sandbox, error)) (*instance, Conn, error) {
+	which, err := v.Host.ToolServer(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -168,7 +173,7 @@ func (u *toolServerUse) connected(ctx context.Context, k session.Key, name strin
 			return nil, nil, err
 		}
 	}
-	s := u.ex.servers.get(k, name)
+	s := v.get(k, name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil && s.box == box {
@@ -176,7 +181,7 @@ func (u *toolServerUse) connected(ctx context.Context, k session.Key, name strin
 	}
 	s.drop(s.conn) // its sandbox was closed
 	if box != nil {
-		u.ex.boxes.lease(k).Shared(u.ex.boxes.owner())
+		v.Host.ShareSandbox(k)
 	}
 	if err := s.start(name); err != nil {
 		return nil, nil, err
@@ -191,7 +196,7 @@ func (u *toolServerUse) connected(ctx context.Context, k session.Key, name strin
 
 // differs notes what tools a server has, and reports whether the run recorded others and was not
 // warned of these.
-func (v *servers) differs(name, content string) bool {
+func (v *Servers) differs(name, content string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	known := v.contents[name]
@@ -207,7 +212,7 @@ func (v *servers) differs(name, content string) bool {
 
 // compare warns of a server whose tools are others than the run found, such as of a new
 // version that was started since.
-func (u *toolServerUse) compare(ctx context.Context, name string, s *server, has map[string]tool.Spec) {
+func (v *Servers) compare(ctx context.Context, name string, s *instance, has map[string]tool.Spec) {
 	s.mu.Lock()
 	compared := s.compared
 	s.compared = true
@@ -216,16 +221,16 @@ func (u *toolServerUse) compare(ctx context.Context, name string, s *server, has
 		return
 	}
 	now, err := found(name, slices.SortedFunc(maps.Values(has), func(a, b tool.Spec) int { return strings.Compare(a.Name, b.Name) }))
-	if err == nil && u.ex.servers.differs(name, now.content()) {
-		u.ex.log.warn(ctx, fmt.Sprintf("MCP server %s has other tools or descriptions than when this run found them; the run keeps to those, and a new one finds these", name))
+	if err == nil && v.differs(name, now.content()) {
+		v.Host.Warn(ctx, fmt.Sprintf("MCP server %s has other tools or descriptions than when this run found them; the run keeps to those, and a new one finds these", name))
 	}
 }
 
-// toolServers are what the record of an agent's servers says: the tools that they had, in
+// Found are what the record of an agent's servers says: the tools that they had, in
 // the order in which they were named.
-type toolServers []foundServer
+type Found []FoundServer
 
-type foundServer struct {
+type FoundServer struct {
 	Digest string      `json:"digest"` // of the tools
 	Name   string      `json:"name"`
 	Tools  []foundTool `json:"tools"`
@@ -240,7 +245,7 @@ type foundTool struct {
 }
 
 // content is what the tools are, however their schemas are written.
-func (f foundServer) content() string {
+func (f FoundServer) content() string {
 	tools := make([]any, 0, 2*len(f.Tools))
 	for _, t := range f.Tools {
 		var schema any
@@ -255,8 +260,8 @@ func (f foundServer) content() string {
 	return blob.Sum(data).String()
 }
 
-func found(name string, specs []tool.Spec) (foundServer, error) {
-	f := foundServer{Name: name, Tools: make([]foundTool, len(specs))}
+func found(name string, specs []tool.Spec) (FoundServer, error) {
+	f := FoundServer{Name: name, Tools: make([]foundTool, len(specs))}
 	for i, s := range specs {
 		f.Tools[i] = foundTool{s.Description, s.Effect, s.Name, s.Outside, s.Schema}
 	}
@@ -265,81 +270,36 @@ func found(name string, specs []tool.Spec) (foundServer, error) {
 	return f, err
 }
 
-// tools are those that an agent gets, as they were recorded.
-func (all toolServers) tools(ex *Execution) (tools []tool.Tool) {
+// Tools are those that an agent gets, as they were recorded.
+func (all Found) Tools(v *Servers) (Tools []tool.Tool) {
 	for _, s := range all {
-		ex.servers.differs(s.Name, s.content())
+		v.differs(s.Name, s.content())
 		for _, t := range s.Tools {
-			tools = append(tools, &serverTool{ex, s.Name, tool.Spec{Name: t.Name, Description: t.Description, Schema: t.Schema, Effect: t.Effect, Outside: t.Outside}})
+			Tools = append(Tools, &serverTool{v, s.Name, tool.Spec{Name: t.Name, Description: t.Description, Schema: t.Schema, Effect: t.Effect, Outside: t.Outside}})
 		}
 	}
-	return tools
+	return Tools
 }
 
-// equip takes the step that finds the tools of an agent's servers. Each later execution
-// has the tools that it recorded.
-func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, []tool.Tool, error) {
-	if len(a.MCP) == 0 {
-		return s, nil, nil
-	}
-	o, err := a.p.open(ctx, journal.StepRequest{Kind: journal.StepDo, Name: "mcp " + strings.Join(a.MCP, ", ")}, s)
+// Discover asks a server for its tools. open opens the sandbox of the session.
+func (v *Servers) Discover(ctx context.Context, s session.Session, name string, open func(context.Context) (sandbox.Sandbox, error)) (FoundServer, error) {
+	sv, conn, err := v.connected(ctx, s.Key(), name, open)
 	if err != nil {
-		return s, nil, err
-	}
-	defer o.release()
-	ex, own, made := o.ex, o.s, o.made
-	defer ex.inside(&made)()
-	made.Effect, made.Input = tool.ReadOnly.String(), inputDigest(own, a.MCP)
-	st, err := ex.substep(ctx, own.Key(), own, made)
-	if err != nil {
-		return own, nil, ex.failed(err)
-	}
-	st.fly(Works, "")
-	defer st.flight.end()
-	var all toolServers
-	err = st.make(func() error { return st.decode(&all) }, func() (d journal.StepCompleted, err error) {
-		n := 0
-		for _, name := range a.MCP {
-			one, err := ex.mcp.discover(st.context(ctx), own, name, o.boxErr)
-			if err != nil {
-				return d, came(err)
-			}
-			all, n = append(all, one), n+len(one.Tools)
-		}
-		value, err := json.Marshal(all)
-		d.Value, d.Summary = string(value), "finds "+count(n, "tool")
-		return d, err
-	})
-	if err != nil {
-		return own, nil, err
-	}
-	return st.after, all.tools(ex), nil
-}
-
-// discover asks a server for its tools.
-func (u *toolServerUse) discover(ctx context.Context, s session.Session, name string, boxErr error) (foundServer, error) {
-	sv, conn, err := u.connected(ctx, s.Key(), name, func(ctx context.Context) (sandbox.Sandbox, error) {
-		if boxErr != nil {
-			return nil, boxErr
-		}
-		return u.ex.boxes.lease(s.Key()).At(ctx, u.ex.boxes.owner(), s.Key(), s.Placement(), false)
-	})
-	if err != nil {
-		return foundServer{}, err
+		return FoundServer{}, err
 	}
 	has, remarks, err := sv.listed(ctx, conn)
 	if err != nil {
-		return foundServer{}, err
+		return FoundServer{}, err
 	}
 	for _, remark := range remarks {
-		u.ex.log.warn(ctx, "MCP server "+name+": "+remark)
+		v.Host.Warn(ctx, "MCP server "+name+": "+remark)
 	}
 	return found(name, slices.SortedFunc(maps.Values(has), func(a, b tool.Spec) int { return strings.Compare(a.Name, b.Name) }))
 }
 
 // serverTool is a tool of a server.
 type serverTool struct {
-	ex     *Execution
+	of     *Servers
 	server string
 	spec   tool.Spec
 }
@@ -349,12 +309,12 @@ func (t *serverTool) Spec() tool.Spec { return t.spec }
 
 // unchanged fails if the server, which another start may have brought in a new version,
 // has another tool of that name than the run found. One that it has no more is for Call.
-func (t *serverTool) unchanged(ctx context.Context, s *server, conn ToolConn) error {
+func (t *serverTool) unchanged(ctx context.Context, s *instance, conn Conn) error {
 	has, _, err := s.listed(ctx, conn)
 	if err != nil {
 		return err
 	}
-	t.ex.mcp.compare(ctx, t.server, s, has)
+	t.of.compare(ctx, t.server, s, has)
 	now, ok := has[t.spec.Name]
 	what := ""
 	switch {
@@ -385,9 +345,9 @@ const serverTries = 3
 
 // Call implements tool.Tool.
 func (t *serverTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
-	effect := effectIn(t.spec, c.Session.Placement())
+	effect := lease.EffectIn(t.spec, c.Session.Placement())
 	for try := 1; ; try++ {
-		s, conn, err := t.ex.mcp.connected(ctx, c.Session.Key(), t.server, c.Sandbox)
+		s, conn, err := t.of.connected(ctx, c.Session.Key(), t.server, c.Sandbox)
 		if err != nil {
 			return tool.Result{}, err
 		}

@@ -1,11 +1,11 @@
-package engine
+package transcript
 
 import "strings"
 
-// liveText parts the thoughts at the beginning of an answer from its text while the answer
+// LiveText parts the thoughts at the beginning of an answer from its text while the answer
 // comes, as [thoughts] does with a whole one. Its zero value, with a prompt, begins an answer.
-type liveText struct {
-	prompt string
+type LiveText struct {
+	Prompt string
 	held   string // came, and may be the beginning of a mark
 	end    string // the mark that ends the thoughts under way
 	open   bool   // the answer itself comes
@@ -16,9 +16,9 @@ type liveText struct {
 	line, tail   string
 }
 
-// take takes a piece of the text and returns what of it, and of what was held back, is
+// Take takes a piece of the text and returns what of it, and of what was held back, is
 // thought and what is answer. void: the answer so far was thought.
-func (l *liveText) take(piece string) (thought, answer string, void bool) {
+func (l *LiveText) Take(piece string) (thought, answer string, void bool) {
 	if l.open {
 		answer, void = l.answer(piece)
 		return "", answer, void
@@ -42,15 +42,15 @@ func (l *liveText) take(piece string) (thought, answer string, void bool) {
 	return before, answer, false
 }
 
-// finish ends the answer and returns the text that was held back.
-func (l *liveText) finish() (thought, answer string, void bool) {
+// Finish ends the answer and returns the text that was held back.
+func (l *LiveText) Finish() (thought, answer string, void bool) {
 	if l.end != "" {
 		return l.release(), "", false
 	}
 	return "", l.release(), l.stray && l.isEnd()
 }
 
-func (l *liveText) release() string {
+func (l *LiveText) release() string {
 	text := l.held
 	l.held = ""
 	return text
@@ -58,11 +58,11 @@ func (l *liveText) release() string {
 
 // begins reports whether it is clear how the answer begins: with the mark of thoughts, which
 // end is then, or without.
-func (l *liveText) begins() bool {
+func (l *LiveText) begins() bool {
 	body, clear := strings.TrimLeft(l.held, " \t\r\n"), true
 	for _, mark := range thoughtMarks {
 		switch {
-		case strings.Contains(l.prompt, mark[0]):
+		case strings.Contains(l.Prompt, mark[0]):
 		case strings.HasPrefix(body, mark[0]):
 			l.held, l.end = body[len(mark[0]):], mark[1]
 			return true
@@ -71,13 +71,13 @@ func (l *liveText) begins() bool {
 		}
 	}
 	if clear {
-		l.open, l.stray, l.whole = true, !strings.Contains(l.prompt, "</think>"), true
+		l.open, l.stray, l.whole = true, !strings.Contains(l.Prompt, "</think>"), true
 	}
 	return clear
 }
 
 // answer takes a piece of the answer itself.
-func (l *liveText) answer(piece string) (text string, void bool) {
+func (l *LiveText) answer(piece string) (text string, void bool) {
 	if l.stray {
 		if rest, ended := l.strayEnd(piece); ended {
 			l.stray, l.trim, void, piece = false, true, true, rest
@@ -92,7 +92,7 @@ func (l *liveText) answer(piece string) (text string, void bool) {
 
 // strayEnd looks for a line that is the end of thoughts whose beginning is not there, and
 // returns what follows it.
-func (l *liveText) strayEnd(piece string) (rest string, ended bool) {
+func (l *LiveText) strayEnd(piece string) (rest string, ended bool) {
 	if l.tail += piece; strings.Contains(l.tail, "<think>") {
 		l.stray = false
 		return "", false
@@ -115,7 +115,7 @@ func (l *liveText) strayEnd(piece string) (rest string, ended bool) {
 }
 
 // isEnd reports whether the line so far is the end of thoughts.
-func (l *liveText) isEnd() bool {
+func (l *LiveText) isEnd() bool {
 	return l.whole && strings.TrimRight(l.line, " \t") == "</think>"
 }
 

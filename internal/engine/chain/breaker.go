@@ -1,4 +1,4 @@
-package engine
+package chain
 
 import (
 	"sync"
@@ -16,8 +16,8 @@ const (
 	maxBreakers = 256
 )
 
-// breakers are those of the models that failed last, by server and model.
-type breakers struct {
+// Breakers are those of the models that failed last, by server and model.
+type Breakers struct {
 	mu  sync.Mutex
 	all map[[3]string]*breaker
 }
@@ -29,8 +29,8 @@ type breaker struct {
 
 func breakerOf(p *llm.Provider) [3]string { return [3]string{p.Kind, p.BaseURL, p.Model} }
 
-// note takes in how a request ended.
-func (b *breakers) note(p *llm.Provider, err error) {
+// Note takes in how a request ended.
+func (b *Breakers) Note(p *llm.Provider, err error) {
 	key := breakerOf(p)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,7 +61,7 @@ func (b *breakers) note(p *llm.Provider, err error) {
 
 // open reports whether a model is not to be asked now. When its time is up, the call
 // that asks may try, and those beside it may not.
-func (b *breakers) open(p *llm.Provider) bool {
+func (b *Breakers) open(p *llm.Provider) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	one := b.all[breakerOf(p)]

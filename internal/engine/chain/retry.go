@@ -1,4 +1,4 @@
-package engine
+package chain
 
 import (
 	"cmp"
@@ -45,11 +45,17 @@ func (p Retries) orDefault() Retries {
 	}
 }
 
-// retry is how far the tries of a call have come.
-type retry struct {
+// Tries is how far the tries of a call have come.
+type Tries struct {
 	try   int       // requests that were sent
 	here  int       // of them, to the model that is asked now
 	began time.Time // the first
+}
+
+// Sent counts a request.
+func (r *Tries) Sent() {
+	r.try++
+	r.here++
 }
 
 // What holds where another model can take the place of the one that failed.
@@ -61,7 +67,7 @@ const (
 
 // moves reports whether another model is to be asked after a failure. What is wrong with
 // the request, or refused for what it says, stays so.
-func (r retry) moves(p Retries, err error) bool {
+func (r Tries) moves(p Retries, err error) bool {
 	switch code := llm.CodeOf(err); code {
 	case "", llm.CodeInvalidRequest, llm.CodeRefused:
 		return r.here == 0 && code == llm.CodeInvalidRequest // this model cannot do it, see usable
@@ -71,7 +77,7 @@ func (r retry) moves(p Retries, err error) bool {
 }
 
 // pause returns how long to wait before the next try; ok is false if there is none.
-func (r retry) pause(ctx context.Context, p Retries, err error) (pause time.Duration, ok bool) {
+func (r Tries) pause(ctx context.Context, p Retries, err error) (pause time.Duration, ok bool) {
 	p = p.orDefault()
 	failed, isModel := errors.AsType[*llm.Error](err)
 	if !isModel || !failed.Retryable() || r.here == 0 || r.here >= p.Attempts || ctx.Err() != nil {
@@ -91,7 +97,7 @@ func (r retry) pause(ctx context.Context, p Retries, err error) (pause time.Dura
 
 // last returns the error of a call that is not made again: how often it was made is
 // what its reader wants to know.
-func (r retry) last(err error) error {
+func (r Tries) last(err error) error {
 	failed, ok := errors.AsType[*llm.Error](err)
 	if !ok || r.try <= 1 {
 		return err

@@ -1,4 +1,4 @@
-package engine
+package transcript
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestCacheKey(t *testing.T) {
 	tools := []llm.ToolSpec{{Name: "f"}}
 	system, user := llm.Message{Role: llm.System, Text: "You are."}, llm.Message{Role: llm.User, Text: "hi"}
 	key := func(tools []llm.ToolSpec, msgs ...llm.Message) string {
-		return (&call{tools: tools}).cacheKey("acme", msgs)
+		return (&Call{Tools: tools}).CacheKey("acme", msgs)
 	}
 	want := key(tools, system, user)
 	later := key(tools, system, user, llm.Message{Role: llm.Assistant, Text: "Hello."}, llm.Message{Role: llm.User, Text: "more"})
@@ -21,7 +21,7 @@ func TestCacheKey(t *testing.T) {
 	}
 	for name, other := range map[string]string{
 		"tools": key(nil, system, user), "instructions": key(tools, user), "first words": key(tools, system, llm.Message{Role: llm.User, Text: "ho"}),
-		"tenant": (&call{tools: tools}).cacheKey("other", []llm.Message{system, user}), "no words yet": key(tools, system),
+		"tenant": (&Call{Tools: tools}).CacheKey("other", []llm.Message{system, user}), "no words yet": key(tools, system),
 	} {
 		if other == want || other == "" {
 			t.Errorf("another %s: %q", name, other)

@@ -42,7 +42,7 @@ type completion struct {
 
 // complete makes the model call and returns the answer with the digest of the
 // rendered request.
-func (st *step) complete(c *transcript.Call, s session.Session) (*llm.Response, blob.Digest, error) {
+func (u *modelUse) complete(st *step, c *transcript.Call, s session.Session) (*llm.Response, blob.Digest, error) {
 	m := &completion{Chain: chain.Chain{Breakers: &st.ex.rt.breakers}, c: c, st: st, free: func() {}}
 	digest, err := m.prepare(s)
 	if err != nil {
@@ -124,7 +124,7 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 		return digest, err
 	}
 	m.reserve = cmp.Or(int64(m.Choices[0].Provider.MaxTokens), defaultReply) + llm.Estimate(size)
-	m.st.bookKilled(m.reserve, &m.Choices[0])
+	m.bookKilled(m.reserve, &m.Choices[0])
 	m.free, err = ex.models.reserve(m.reserve)
 	return digest, err
 }
@@ -166,7 +166,7 @@ func (m *completion) usable(c *chain.Choice) error {
 	return nil
 }
 
-// Turn implements [asker].
+// Turn implements [chain.Asker].
 func (m *completion) Turn(c *chain.Choice) error {
 	m.st.named = c.Name
 	m.req.Provider = c.Provider
@@ -181,7 +181,7 @@ func (m *completion) Turn(c *chain.Choice) error {
 	return err
 }
 
-// Send implements [asker].
+// Send implements [chain.Asker].
 func (m *completion) Send(r *chain.Tries) error {
 	c := m.Asked()
 	if c.Limiter != nil {
@@ -224,7 +224,7 @@ func (m *completion) Send(r *chain.Tries) error {
 	return err
 }
 
-// Pass implements [asker].
+// Pass implements [chain.Asker].
 func (m *completion) Pass(c *chain.Choice, err error) {
 	m.st.passed = append(m.st.passed, journal.PassedModel{Code: run.Code(llm.CodeOf(err)), Name: c.String()})
 }
@@ -240,7 +240,7 @@ func (m *completion) settle(used int64) {
 // begin notes that the request is sent.
 func (m *completion) begin() {
 	m.st.requests++
-	m.req.Try, m.req.StepKey = m.st.requests, m.st.key()
+	m.req.Try, m.req.StepKey = m.st.requests, m.key()
 	m.came, m.pieces, m.live = 0, 0, transcript.LiveText{Prompt: m.c.Prompt}
 	m.restart()
 	m.st.flight.AskModel(m.req.Provider.Model, m.st.requests)
@@ -249,8 +249,9 @@ func (m *completion) begin() {
 // waits takes until when the client waits for the first piece of the answer.
 func (m *completion) waits(until time.Time) { m.st.flight.SetDoing(live.Asks, until) }
 
-// key names the request of the step that is sent now.
-func (st *step) key() string {
+// key names the request that is sent now.
+func (m *completion) key() string {
+	st := m.st
 	key := fmt.Sprintf("%s/%s/%d", st.ex.id, st.asked.Path, st.ex.attempt)
 	if st.requests > 1 {
 		key += fmt.Sprintf(".%d", st.requests)
@@ -262,7 +263,7 @@ func (st *step) key() string {
 func (m *completion) failed(err error) error {
 	used := chain.Counted(err, chain.CutOff(m.ctx, err, m.input, m.came))
 	m.settle(used.Input + used.Output)
-	m.st.book(m.Asked().Estimate(used))
+	m.book(m.Asked().Estimate(used))
 	m.void()
 	m.st.flight.SetError(err)
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
@@ -292,7 +293,7 @@ func (m *completion) charge(resp *llm.Response) {
 	m.settle(u.Tokens())
 	m.st.cost, m.st.prices = c.Bill(&u)
 	resp.Usage = session.Usage{}
-	m.st.book(session.Usage{Calls: 1, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD})
+	m.book(session.Usage{Calls: 1, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD})
 }
 
 // input is how many tokens the request is taken to have: by what the server counted in the
@@ -306,7 +307,7 @@ func (m *completion) input() int64 {
 	return m.st.ex.rt.tokens.Request(&r)
 }
 
-// Sleep implements [asker]. The clock of a test stands while a step is at work,
+// Sleep implements [chain.Asker]. The clock of a test stands while a step is at work,
 // and a pause is a part of the step.
 func (m *completion) Sleep(pause time.Duration) error {
 	if m.st.ex.rt.Clock != nil {
@@ -330,7 +331,7 @@ func (m *completion) ended(code llm.Code) {
 	}
 }
 
-// Again implements [asker].
+// Again implements [chain.Asker].
 func (m *completion) Again() (err error) {
 	m.free()
 	m.free, err = m.st.ex.models.reserve(m.reserve)
@@ -410,8 +411,9 @@ func (m *modelUse) callContext(ctx context.Context) (context.Context, context.Ca
 	return ctx, func(cause error) { stop(); cancel(cause) }
 }
 
-// book charges the run with a call of the step that was cut off, or not counted.
-func (st *step) book(used session.Usage) {
+// book charges the run with a call that was cut off, or not counted.
+func (m *completion) book(used session.Usage) {
+	st := m.st
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
 	st.lost = st.lost.Add(used)
@@ -422,15 +424,15 @@ func (st *step) book(used session.Usage) {
 // killed in, with all that one of them may have used; only the first step that
 // is not recorded can be such a call. Where no limit is to be kept nothing is
 // made up.
-func (st *step) bookKilled(most int64, c *chain.Choice) {
-	ex := st.ex
+func (m *completion) bookKilled(most int64, c *chain.Choice) {
+	ex := m.st.ex
 	ex.mu.Lock()
 	n := min(int64(ex.account.killed), int64(ex.attempt-max(ex.pos.newest, 1)))
 	ex.account.killed = 0
 	limited := ex.account.Limit.Tokens > 0 || ex.account.Limit.MicroUSD > 0 && c.Cost == chain.Priced
 	ex.mu.Unlock()
 	if n > 0 && limited {
-		st.book(c.Estimate(session.Usage{Calls: n, Input: n * most}))
+		m.book(c.Estimate(session.Usage{Calls: n, Input: n * most}))
 	}
 }
 

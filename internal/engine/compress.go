@@ -18,13 +18,14 @@ import (
 
 // Compress is the Forward of a flow.Compressor.
 func (p *place) Compress(ctx context.Context, c flow.Compressor, s session.Session) (session.Session, error) {
-	s, _, err := p.compress(ctx, compression{Compressor: c}, s)
+	s, _, err := (&compression{Compressor: c, p: p}).run(ctx, s)
 	return s, err
 }
 
 // compression is a session's compression under way.
 type compression struct {
 	flow.Compressor
+	p *place
 	// most is how many bytes of rows the model is shown at most; 0 is as many as it takes.
 	most int
 	// excerpts is how many bytes of the rows take the place of a summary that the model did
@@ -38,11 +39,11 @@ type compression struct {
 // that shorter by half.
 const maxHalved = 4
 
-// compress replaces s by a summary, and returns the usage of that.
-func (p *place) compress(ctx context.Context, c compression, s session.Session) (out session.Session, usage session.Usage, err error) {
+// run replaces s by a summary, and returns the usage of that.
+func (c *compression) run(ctx context.Context, s session.Session) (out session.Session, usage session.Usage, err error) {
 	ask := &transcript.Call{Agent: c.Name, Prompt: c.Prompt, Provider: &c.Provider, Ask: c.Instruction}
 	for {
-		out, used, again, err := p.summarise(ctx, &c, ask, s)
+		out, used, again, err := c.summarise(ctx, ask, s)
 		usage = usage.Add(used)
 		if c.Keep > 0 && c.halved < maxHalved && errors.Is(err, llm.CodeContextLength) {
 			c.halved++
@@ -56,8 +57,8 @@ func (p *place) compress(ctx context.Context, c compression, s session.Session) 
 
 // summarise asks for the summary once, in a step, and makes the session of it; again reports
 // that the model is to be asked on.
-func (p *place) summarise(ctx context.Context, c *compression, ask *transcript.Call, s session.Session) (_ session.Session, usage session.Usage, again bool, err error) {
-	st, err := p.begin(ctx, journal.StepCompress, c.Name, s, false, "", ask.Digest())
+func (c *compression) summarise(ctx context.Context, ask *transcript.Call, s session.Session) (_ session.Session, usage session.Usage, again bool, err error) {
+	st, err := c.p.begin(ctx, journal.StepCompress, c.Name, s, false, "", ask.Digest())
 	if err != nil {
 		return s, usage, false, err
 	}
@@ -130,7 +131,7 @@ func (c *compression) request(st *step, ask *transcript.Call) (d journal.StepCom
 		quoted := transcript.Quote(st.s, to, most>>c.halved)
 		shown, size = session.New(session.UserText(quoted)), len(quoted)
 	}
-	resp, d, err := st.once(ask, shown, "summarising")
+	resp, d, err := st.ex.models.once(st, ask, shown, "summarising")
 	if err != nil {
 		return d, err
 	}
@@ -142,7 +143,7 @@ func (c *compression) request(st *step, ask *transcript.Call) (d journal.StepCom
 		}
 	}
 	if v.Again != "" || v.Err != nil && c.excerpts == 0 {
-		return d, st.judged(&d, c.Name, resp, v)
+		return d, st.ex.models.judged(st, &d, c.Name, resp, v)
 	}
 	st.beside = false
 	d.Links = []session.Link{{Ref: session.Ref{Key: st.ex.forks.child(st.asked.Path)}}}

@@ -23,15 +23,22 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// delegate has workflows do the work of calls, at the same time, each as a branch of a
+// delegation is a round's calls whose work workflows do.
+type delegation struct {
+	*round
+	works []*toolCall
+}
+
+// run has workflows do the work of calls, at the same time, each as a branch of a
 // fan-out whose session has no rows of the caller's. What they answer are the results.
-func (r *round) delegate(calls []*toolCall) error {
+func (r delegation) run() error {
+	calls := r.works
 	at := r.at.Child("calls")
 	if !r.recorded(at) && r.recorded(paths(calls)...) { // the fan-out was refused
-		return r.replayCalls(calls)
+		return r.replayAll()
 	}
 	if len(calls) > run.MaxBranches {
-		return r.answer(calls, nil, fmt.Errorf("%d calls of workflows at once: at most %d", len(calls), run.MaxBranches))
+		return r.answer(nil, fmt.Errorf("%d calls of workflows at once: at most %d", len(calls), run.MaxBranches))
 	}
 	f := &fan{ex: r.ex, ctx: r.ctx, path: at, base: r.base, calls: calls, log: r.ex.levels.owner(at).home}
 	var names []string
@@ -49,7 +56,7 @@ func (r *round) delegate(calls []*toolCall) error {
 	st.began = time.Now()
 	j, of, err := f.forward(st, flow.FanOutOptions{})
 	if errors.Is(err, run.ErrTooDeep) {
-		return r.answer(calls, nil, err)
+		return r.answer(nil, err)
 	}
 	if err == nil {
 		r.used = f.used
@@ -58,12 +65,12 @@ func (r *round) delegate(calls []*toolCall) error {
 	if err != nil {
 		return err
 	}
-	return r.answer(calls, j.Outcomes, nil)
+	return r.answer(j.Outcomes, nil)
 }
 
 // answer commits what came of calls: how the workflows ended, or why they never began.
-func (r *round) answer(calls []*toolCall, all []flow.Outcome, refused error) error {
-	for i, c := range calls {
+func (r delegation) answer(all []flow.Outcome, refused error) error {
+	for i, c := range r.works {
 		if err := r.replayCall(c); err != nil {
 			return err
 		}
@@ -75,7 +82,7 @@ func (r *round) answer(calls []*toolCall, all []flow.Outcome, refused error) err
 		if refused != nil {
 			out = tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: refused.Error(), Detail: c.Name, Err: refused})
 		} else {
-			out = r.reviewed(r.ctx, c, r.outcomeOf(c, &all[i], &d))
+			out = hooking{r.round}.reviewed(r.ctx, c, r.outcomeOf(c, &all[i], &d))
 		}
 		if err, ok := c.st.outcome(out.Err); !ok {
 			return err
@@ -116,8 +123,9 @@ func (r *round) recorded(all ...run.Path) bool {
 	return true
 }
 
-func (r *round) replayCalls(calls []*toolCall) error {
-	for _, c := range calls {
+// replayAll takes over what is recorded of the calls.
+func (r delegation) replayAll() error {
+	for _, c := range r.works {
 		if err := r.replayCall(c); err != nil {
 			return err
 		}
@@ -183,7 +191,7 @@ func why(o *flow.Outcome) string {
 
 // takeFiles merges what a workflow made of the copy of the files that it got into those of
 // the caller, to which functions and other workflows of the round may have come first.
-func (r *round) takeFiles(c *toolCall, of *flow.Outcome, o *outcome, d *journal.StepCompleted) error {
+func (r delegation) takeFiles(c *toolCall, of *flow.Outcome, o *outcome, d *journal.StepCompleted) error {
 	base, ours, theirs := r.base.Placement().Head, r.s.Placement().Head, of.Session.Placement().Head
 	if of.State != run.Succeeded || base.IsZero() || theirs == base || theirs.IsZero() {
 		return nil
@@ -252,7 +260,7 @@ func (m *filesMerged) told(body json.RawMessage, name string) json.RawMessage {
 }
 
 // outcomeOf is what the model reads of how a workflow ended.
-func (r *round) outcomeOf(c *toolCall, o *flow.Outcome, d *journal.StepCompleted) tool.Outcome {
+func (r delegation) outcomeOf(c *toolCall, o *flow.Outcome, d *journal.StepCompleted) tool.Outcome {
 	if l, ok := o.Session.Link(); ok {
 		d.Links = []session.Link{l}
 	}

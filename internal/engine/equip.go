@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
+
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/live"
@@ -11,10 +13,9 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
-	"strings"
 )
 
-// ToolServer returns the node's server of a name.
+// ToolServer implements [toolserver.Host].
 func (u *toolServerUse) ToolServer(name string) (toolserver.Server, error) {
 	rt := u.ex.rt
 	if rt.Servers == nil {
@@ -23,12 +24,12 @@ func (u *toolServerUse) ToolServer(name string) (toolserver.Server, error) {
 	return rt.Servers(name)
 }
 
-// ShareSandbox implements [host].
+// ShareSandbox implements [toolserver.Host].
 func (u *toolServerUse) ShareSandbox(k session.Key) {
 	u.ex.boxes.lease(k).Shared(u.ex.boxes.owner())
 }
 
-// Warn implements [host].
+// Warn implements [toolserver.Host].
 func (u *toolServerUse) Warn(ctx context.Context, text string) { u.ex.log.warn(ctx, text) }
 
 // equip takes the step that finds the tools of an agent's servers. Each later execution

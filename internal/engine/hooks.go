@@ -52,8 +52,11 @@ func (a *agent) mayGoOn(ctx context.Context, name string, s session.Session, cal
 	return err
 }
 
-// hooks has the agent's hook look at the calls before any of them runs.
-func (r *round) hooks() error {
+// hooking is a round as the hooks of its agent see it.
+type hooking struct{ *round }
+
+// beforeAll has the agent's hook look at the calls before any of them runs.
+func (r hooking) beforeAll() error {
 	for _, c := range r.calls {
 		if err := r.look(c, "before", c.Args); err != nil {
 			return err
@@ -62,8 +65,8 @@ func (r *round) hooks() error {
 	return nil
 }
 
-// hooksAgain has it look at the calls whose arguments a person changed.
-func (r *round) hooksAgain() error {
+// edited has it look at the calls whose arguments a person changed.
+func (r hooking) edited() error {
 	for _, c := range r.calls {
 		if !c.answered {
 			continue
@@ -77,7 +80,7 @@ func (r *round) hooksAgain() error {
 
 // look has the hook look at a call, in a step of its own. A call that was recorded without
 // keeps what it was.
-func (r *round) look(c *toolCall, child, args string) error {
+func (r hooking) look(c *toolCall, child, args string) error {
 	if r.before == nil || c.refused != nil {
 		return nil
 	}
@@ -98,7 +101,7 @@ func (r *round) look(c *toolCall, child, args string) error {
 }
 
 // hookCall calls the hook and returns the record of its decision.
-func (r *round) hookCall(c *toolCall, st *step, out *hooked) (d journal.StepCompleted, err error) {
+func (r hooking) hookCall(c *toolCall, st *step, out *hooked) (d journal.StepCompleted, err error) {
 	err = st.authored(protected(st.context(r.ctx), func(ctx context.Context) error {
 		args, err := r.before(ctx, c.spec, c.args)
 		out.Args = string(args)
@@ -126,7 +129,7 @@ func (r *round) hookCall(c *toolCall, st *step, out *hooked) (d journal.StepComp
 }
 
 // applyHook applies a hook's decision to a call.
-func (r *round) applyHook(c *toolCall, h hooked) {
+func (r hooking) applyHook(c *toolCall, h hooked) {
 	if h.Refused != "" {
 		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: "this call was refused, and did not run: " + h.Refused, Detail: c.Name})
 		c.refused = &out
@@ -144,7 +147,7 @@ func (r *round) edit(c *toolCall, args string) {
 }
 
 // reviewed is an outcome as the agent's hook lets the model read it.
-func (r *round) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) tool.Outcome {
+func (r hooking) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) tool.Outcome {
 	if r.after == nil || c.refused != nil || out.Err != nil && !out.IsError {
 		return out
 	}

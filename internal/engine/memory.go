@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // recalled is what the journal records of a recall.
@@ -59,18 +60,28 @@ func (a *agent) recall(ctx context.Context, s *session.Session) (transcript.Note
 	if limit == 0 {
 		limit = defaultRecall
 	}
-	_, n, err := a.p.recall(ctx, *s, a.Memory, query, limit)
+	_, n, err := recall(ctx, a.p, *s, a.Memory, query, limit)
 	return n, err
+}
+
+// memoryStep is a step that reads or writes a memory.
+type memoryStep struct{ *step }
+
+// beginMemory opens the next step of a place, which reads or writes a memory.
+func beginMemory(ctx context.Context, p *place, kind, name string, s session.Session, effect tool.Effect, args ...string) (memoryStep, error) {
+	st, err := p.begin(ctx, kind, name, s, false, effect.String(), args...)
+	return memoryStep{st}, err
 }
 
 // Recall is flow.Recall.
 func (p *place) Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error) {
-	hits, _, err := p.recall(ctx, session.Session{}, name, query, limit)
+	hits, _, err := recall(ctx, p, session.Session{}, name, query, limit)
 	return hits, err
 }
 
-func (p *place) recall(ctx context.Context, s session.Session, name, query string, limit int) ([]memory.Hit, transcript.Note, error) {
-	st, err := p.begin(ctx, journal.StepRecall, name, s, false, "read_only", query, fmt.Sprint(limit))
+// recall searches a memory in a step, and returns the notes with their part of a prompt.
+func recall(ctx context.Context, p *place, s session.Session, name, query string, limit int) ([]memory.Hit, transcript.Note, error) {
+	st, err := beginMemory(ctx, p, journal.StepRecall, name, s, tool.ReadOnly, query, fmt.Sprint(limit))
 	if err != nil {
 		return nil, transcript.Note{}, err
 	}
@@ -105,7 +116,7 @@ func (p *place) recall(ctx context.Context, s session.Session, name, query strin
 }
 
 // keepNotes stores the notes that a recall found.
-func (st *step) keepNotes(hits []memory.Hit, rec *recalled) error {
+func (st memoryStep) keepNotes(hits []memory.Hit, rec *recalled) error {
 	rec.Notes = []string{}
 	for _, h := range hits {
 		rec.Notes = append(rec.Notes, h.URI)
@@ -126,7 +137,7 @@ func (st *step) keepNotes(hits []memory.Hit, rec *recalled) error {
 }
 
 // recalledNotes reads the notes of a recorded recall.
-func (st *step) recalledNotes(d blob.Digest) (hits []memory.Hit, err error) {
+func (st memoryStep) recalledNotes(d blob.Digest) (hits []memory.Hit, err error) {
 	text, err := readBlob(st.ctx, st.ex.boxes.blobs(), d)
 	switch {
 	case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt):
@@ -141,7 +152,7 @@ func (st *step) recalledNotes(d blob.Digest) (hits []memory.Hit, err error) {
 }
 
 // find searches a memory, and sums up its result.
-func (st *step) find(query string, limit int) (hits []memory.Hit, rec recalled, summary string, err error) {
+func (st memoryStep) find(query string, limit int) (hits []memory.Hit, rec recalled, summary string, err error) {
 	hits, rec.Withheld, err = st.search(query, limit)
 	summary = "recalls " + excerpt.Count(len(hits), "note")
 	n := 0
@@ -162,7 +173,7 @@ func (st *step) find(query string, limit int) (hits []memory.Hit, rec recalled, 
 
 // search returns at most limit notes, and the notes that it leaves out: those of sessions
 // that are quarantined, or may be. With memory.ErrWordsOnly the notes count.
-func (st *step) search(query string, limit int) ([]memory.Hit, []withheld, error) {
+func (st memoryStep) search(query string, limit int) ([]memory.Hit, []withheld, error) {
 	m, err := st.memory(st.asked.Name)
 	if err != nil {
 		return nil, nil, err
@@ -189,7 +200,7 @@ func (st *step) search(query string, limit int) ([]memory.Hit, []withheld, error
 
 // filter leaves out the notes of quarantined sessions.
 type filter struct {
-	st    *step
+	st    memoryStep
 	limit int
 	known map[session.ID]string // why a session's notes are left out, "" if they are not
 }
@@ -239,7 +250,7 @@ func (v *filter) why(h memory.Hit) (session.ID, string, error) {
 // whyQuarantined says why nothing from a session may be recalled, "" if it may. A
 // session whose log cannot be read is taken for quarantined. The error is that of a
 // step that was cut off.
-func (st *step) whyQuarantined(id session.ID) (why string, err error) {
+func (st memoryStep) whyQuarantined(id session.ID) (why string, err error) {
 	k := session.Key{Tenant: st.ex.home.Tenant, ID: id}
 	if id == "" || k.Valid() != nil {
 		return "", nil // nothing that could be quarantined
@@ -259,11 +270,11 @@ func (st *step) whyQuarantined(id session.ID) (why string, err error) {
 }
 
 // origin names this step in what it writes to a memory.
-func (st *step) origin() memory.Origin {
+func (st memoryStep) origin() memory.Origin {
 	return memory.Origin{Session: string(st.log.ID), Version: uint64(st.ex.forks.versionOf(st.log)), Run: string(st.ex.id), Step: string(st.asked.Path)}
 }
 
-func (st *step) memory(name string) (memory.Store, error) {
+func (st memoryStep) memory(name string) (memory.Store, error) {
 	if st.ex.rt.Memory == nil {
 		return nil, errors.New("flow: no memory on this node: set inprocess.Runner.Memory")
 	}
@@ -314,7 +325,7 @@ func readBlob(ctx context.Context, b blob.Store, d blob.Digest) ([]byte, error) 
 
 // Remember is flow.Remember.
 func (p *place) Remember(ctx context.Context, name, category, text string) (uri string, err error) {
-	st, err := p.begin(ctx, journal.StepRemember, name, session.Session{}, false, "idempotent", category, text)
+	st, err := beginMemory(ctx, p, journal.StepRemember, name, session.Session{}, tool.Idempotent, category, text)
 	if err != nil {
 		return "", err
 	}
@@ -329,7 +340,7 @@ func (p *place) Remember(ctx context.Context, name, category, text string) (uri 
 }
 
 // writes takes a step that writes to a memory, and returns the name of the note.
-func (st *step) writes(summary string, write func(memory.Store) (uri string, err error)) (uri string, err error) {
+func (st memoryStep) writes(summary string, write func(memory.Store) (uri string, err error)) (uri string, err error) {
 	err = st.make(func() error { uri = st.record.Value; return st.record.Code.Err(st.record.Error) }, func() (d journal.StepCompleted, err error) {
 		m, err := st.memory(st.asked.Name)
 		if err == nil {
@@ -345,7 +356,7 @@ func (st *step) writes(summary string, write func(memory.Store) (uri string, err
 
 // ArchiveSession is flow.ArchiveSession.
 func (p *place) ArchiveSession(ctx context.Context, s session.Session, name string) (uri string, err error) {
-	st, err := p.begin(ctx, journal.StepRemember, name, s, false, "idempotent", "archive")
+	st, err := beginMemory(ctx, p, journal.StepRemember, name, s, tool.Idempotent, "archive")
 	if err != nil {
 		return "", err
 	}

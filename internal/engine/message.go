@@ -28,11 +28,11 @@ func (s *signals) newMessages(st *step) (words []session.Chunk, upTo uint64) {
 // because messages came meanwhile. On a later execution the journal decides it: c, the
 // call that follows then, differs from any other. A run that was past the agent before
 // stays past it, also if messages have come since.
-func (p *place) hasNewMessages(s session.Session, c *transcript.Call) bool {
-	if p.in != nil || s.PendingDigest() != "" {
+func (a *agent) hasNewMessages(s session.Session, c *transcript.Call) bool {
+	if a.p.in != nil || s.PendingDigest() != "" {
 		return false
 	}
-	ex, at := p.sc.ex, p.sc.path()
+	ex, at := a.p.sc.ex, a.p.sc.path()
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if next := ex.pos.journal.Step(at); next != nil {

@@ -92,7 +92,7 @@ func (a *agent) fit(ctx context.Context, s session.Session, c *transcript.Call, 
 		return s, false, refused
 	}
 	if by.Key() != s.Key() {
-		if by, err = a.p.replace(ctx, s, by, overflowReason); err != nil {
+		if by, err = a.replace(ctx, s, by, overflowReason); err != nil {
 			return s, false, err
 		}
 	}
@@ -233,11 +233,11 @@ func (a *agent) compressed(ctx context.Context, s session.Session, c *transcript
 		return w.Forward(ctx, s)
 	}
 	by.Instruction = cmp.Or(by.Instruction, overflowInstruction)
-	comp := compression{Compressor: by, excerpts: int(o.keep()) * 4}
+	comp := compression{Compressor: by, p: a.p, excerpts: int(o.keep()) * 4}
 	if o.Refused {
 		comp.most = int(o.Tokens) * 2 // bytes: about half of it
 	}
-	s, used, err := a.p.compress(ctx, comp, s)
+	s, used, err := comp.run(ctx, s)
 	if c.Account != nil {
 		*c.Account = c.Account.Settle(0, 1, used)
 	}
@@ -245,8 +245,8 @@ func (a *agent) compressed(ctx context.Context, s session.Session, c *transcript
 }
 
 // replace makes what stands for a session its next version.
-func (p *place) replace(ctx context.Context, s, by session.Session, reason string) (session.Session, error) {
-	st, err := p.begin(ctx, journal.StepJoin, session.JoinReplace, s, true, "", by.Ref().String(), by.PendingDigest(), reason)
+func (a *agent) replace(ctx context.Context, s, by session.Session, reason string) (session.Session, error) {
+	st, err := a.p.begin(ctx, journal.StepJoin, session.JoinReplace, s, true, "", by.Ref().String(), by.PendingDigest(), reason)
 	if err != nil {
 		return s, err
 	}

@@ -126,7 +126,7 @@ func (r *round) run() (session.Session, error) {
 	works, err := r.functions()
 	leave()
 	if err == nil && len(works) > 0 {
-		err = r.delegate(works)
+		err = delegation{r, works}.run()
 	}
 	return r.s, r.ex.failed(err)
 }
@@ -137,13 +137,13 @@ func (r *round) functions() (works []*toolCall, err error) {
 	if err := r.replay(); err != nil {
 		return nil, err
 	}
-	if err := r.hooks(); err != nil {
+	if err := (hooking{r}).beforeAll(); err != nil {
 		return nil, err
 	}
 	if err := r.approvals(); err != nil {
 		return nil, err
 	}
-	if err := r.hooksAgain(); err != nil {
+	if err := (hooking{r}).edited(); err != nil {
 		return nil, err
 	}
 	var calls []*toolCall
@@ -339,27 +339,9 @@ func (r *round) do(c *toolCall) error {
 	r.mu.Lock()
 	place := r.s.Placement()
 	r.mu.Unlock()
-	var out tool.Outcome
-	switch v, resolved := c.st.resolution(); {
-	case c.refused != nil:
-		out = *c.refused
-	case resolved:
-		out = tool.Outcome{Body: resolvedBody(v)}
-		d.Summary = "resolved: " + v.Reason
-	default:
-		if c.st.asked.Effect == tool.NonIdempotent.String() {
-			if err := c.st.intend(d.Call); err != nil {
-				return err
-			}
-		}
-		out = r.call(c, place)
-		if q, ok := errors.AsType[*asking](out.Err); ok {
-			d.Asks = &q.Asked
-			out = tool.Outcome{}
-		} else {
-			out.Err = c.st.authored(out.Err)
-			out = r.reviewed(r.ctx, c, out)
-		}
+	out, err := r.try(c, place, &d)
+	if err != nil {
+		return err
 	}
 	if sandbox.Network(place.Network).Listed() {
 		d.Requests, d.Unlisted = r.ex.boxes.lease(r.base.Key()).Requests()
@@ -368,29 +350,11 @@ func (r *round) do(c *toolCall) error {
 		d.Services = r.ex.boxes.lease(r.base.Key()).ServiceLogs()
 	}
 	if err, ok := c.st.outcome(out.Err); !ok {
-		if d.Effect == tool.NonIdempotent.String() {
-			d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
-			if c.st.lastWord(err, d) {
-				return err
-			}
-		}
-		if len(d.Requests)+d.Unlisted > 0 {
-			c.st.evidence(d)
-		}
-		return err
+		return r.cutOff(c, out, err, d)
 	}
-	var head blob.Digest
-	var back lease.PutBack
+	var o outcome
 	if c.mutates() {
-		d.HeadBefore = place.Head
-		var after blob.Digest
-		var err error
-		after, back, err = r.ex.boxes.lease(r.base.Key()).Snapshot(context.WithoutCancel(r.ctx), r.ex.boxes.owner(), place.Head)
-		if err != nil {
-			out = tool.ErrorOutcome(filesFailure(err))
-			after = place.Head
-		}
-		head, d.HeadAfter = after, after
+		out = r.keepFiles(place.Head, out, &o, &d)
 	}
 	if box := c.box.Load(); box != nil && errors.Is(out.Err, sandbox.ErrLost) {
 		r.ex.boxes.lease(r.base.Key()).GiveUp(*box)
@@ -399,11 +363,11 @@ func (r *round) do(c *toolCall) error {
 	if d.Asks != nil && out.Err != nil { // the files that it left are lost, and so is the question
 		d.Asks = nil
 	}
-	o := outcome{asks: d.Asks, images: out.Images, failed: out.IsError, head: head, back: back}
+	o.asks, o.images, o.failed = d.Asks, out.Images, out.IsError
 	if place.Services != "" {
 		o.ends = r.ex.boxes.lease(r.base.Key()).ServiceEnds()
 	}
-	o.body = o.ends.Amend(back.Amend(out.Body))
+	o.body = o.ends.Amend(o.back.Amend(out.Body))
 	switch {
 	case errors.Is(out.Err, run.ErrNestedStep):
 		o.nested, d.Code, d.Error = out.Err, run.CodeNestedStep, excerpt.Clip(errText(out.Err), 1<<10)
@@ -417,6 +381,57 @@ func (r *round) do(c *toolCall) error {
 		d.Summary = live.CallSummary(c.Name, cmp.Or(c.edited, c.Args), out) + live.RequestSummary(d.Requests, d.Unlisted) + live.ServiceSummary(d.Services)
 	}
 	return r.commit(c, o, d)
+}
+
+// try returns the outcome of a call: of the tool, of a person who looked at a call that was
+// cut off, or the reason why the call cannot run.
+func (r *round) try(c *toolCall, place session.Placement, d *journal.StepCompleted) (tool.Outcome, error) {
+	if c.refused != nil {
+		return *c.refused, nil
+	}
+	if v, resolved := c.st.resolution(); resolved {
+		d.Summary = "resolved: " + v.Reason
+		return tool.Outcome{Body: resolvedBody(v)}, nil
+	}
+	if c.st.asked.Effect == tool.NonIdempotent.String() {
+		if err := c.st.intend(d.Call); err != nil {
+			return tool.Outcome{}, err
+		}
+	}
+	out := r.call(c, place)
+	if q, ok := errors.AsType[*asking](out.Err); ok {
+		d.Asks = &q.Asked
+		return tool.Outcome{}, nil
+	}
+	out.Err = c.st.authored(out.Err)
+	return hooking{r}.reviewed(r.ctx, c, out), nil
+}
+
+// cutOff keeps the trace of a call during which the run stopped, for the reason that it
+// returns.
+func (r *round) cutOff(c *toolCall, out tool.Outcome, why error, d journal.StepCompleted) error {
+	if d.Effect == tool.NonIdempotent.String() {
+		d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
+		if c.st.lastWord(why, d) {
+			return why
+		}
+	}
+	if len(d.Requests)+d.Unlisted > 0 {
+		c.st.evidence(d)
+	}
+	return why
+}
+
+// keepFiles stores the files that a call left, over those of a head. Where that fails the
+// files are those of the head, and the returned outcome is the failure.
+func (r *round) keepFiles(head blob.Digest, out tool.Outcome, o *outcome, d *journal.StepCompleted) tool.Outcome {
+	after, back, err := r.ex.boxes.lease(r.base.Key()).Snapshot(context.WithoutCancel(r.ctx), r.ex.boxes.owner(), head)
+	if err != nil {
+		out, after = tool.ErrorOutcome(filesFailure(err)), head
+	}
+	o.head, o.back = after, back
+	d.HeadBefore, d.HeadAfter = head, after
+	return out
 }
 
 // filesFailure tells the model why the files are back to what they were before a call,

@@ -18,7 +18,7 @@ import (
 func (p *place) Select(ctx context.Context, sel flow.Selector, question string, s session.Session, candidates []string) (int, error) {
 	ask := &transcript.Call{Agent: sel.Name, Prompt: sel.Prompt, Provider: &sel.Provider, Ask: question}
 	for {
-		choice, again, err := p.selects(ctx, ask, s, candidates)
+		choice, again, err := selects(ctx, p, ask, s, candidates)
 		if err != nil || !again {
 			return choice, err
 		}
@@ -26,7 +26,7 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 }
 
 // selects asks for the choice once, in a step; again reports that the model is to be asked on.
-func (p *place) selects(ctx context.Context, ask *transcript.Call, s session.Session, candidates []string) (choice int, again bool, err error) {
+func selects(ctx context.Context, p *place, ask *transcript.Call, s session.Session, candidates []string) (choice int, again bool, err error) {
 	st, err := p.begin(ctx, journal.StepSelection, ask.Agent, s, false, "", ask.Digest())
 	if err != nil {
 		return -1, false, err
@@ -40,12 +40,12 @@ func (p *place) selects(ctx context.Context, ask *transcript.Call, s session.Ses
 	}, func() (journal.StepCompleted, error) {
 		var resp *llm.Response
 		var err error
-		if resp, d, err = st.once(ask, s, "selecting"); err != nil {
+		if resp, d, err = st.ex.models.once(st, ask, s, "selecting"); err != nil {
 			return d, err
 		}
 		v := ask.Judge(resp)
 		if v.Again != "" || v.Err != nil {
-			return d, st.judged(&d, ask.Agent, resp, v)
+			return d, st.ex.models.judged(st, &d, ask.Agent, resp, v)
 		}
 		choice = excerpt.FirstInteger(v.Text)
 		if choice < 0 || choice >= len(candidates) {
@@ -71,8 +71,8 @@ func (p *place) selects(ctx context.Context, ask *transcript.Call, s session.Ses
 
 // once makes the model call of a step that needs an answer without calls of tools, and
 // returns the answer with its part of the record. by names the model in an error.
-func (st *step) once(c *transcript.Call, s session.Session, by string) (resp *llm.Response, d journal.StepCompleted, err error) {
-	resp, d.Prompt, err = st.complete(c, s)
+func (m *modelUse) once(st *step, c *transcript.Call, s session.Session, by string) (resp *llm.Response, d journal.StepCompleted, err error) {
+	resp, d.Prompt, err = m.complete(st, c, s)
 	if err == nil && len(resp.Calls) > 0 {
 		err = fmt.Errorf("flow: the %s model called a tool", by)
 	}
@@ -80,7 +80,7 @@ func (st *step) once(c *transcript.Call, s session.Session, by string) (resp *ll
 		d.Code = codeOf(err)
 	}
 	if resp != nil {
-		st.answered(&d, c.Agent, resp)
+		m.answered(st, &d, c.Agent, resp)
 	}
 	return resp, d, came(err)
 }

@@ -83,7 +83,7 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 			if s, err = a.end(ctx, s); err != nil {
 				return s, err
 			}
-			if c.More = true; s.PendingDigest() == "" && !a.p.hasNewMessages(s, c) {
+			if c.More = true; s.PendingDigest() == "" && !a.hasNewMessages(s, c) {
 				return s, nil
 			}
 		}
@@ -147,7 +147,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *transcript.Call) 
 	for {
 		// Messages that came meanwhile go before the answer, in the same commit.
 		words, upTo := st.ex.signals.newMessages(st)
-		resp, prompt, err := st.complete(c, st.s.With(words...))
+		resp, prompt, err := st.ex.models.complete(st, c, st.s.With(words...))
 		if !errors.Is(err, errInterrupted) {
 			return a.commitAnswer(st, c, s, words, upTo, resp, prompt, err)
 		}
@@ -186,10 +186,10 @@ func (a *agent) commitAnswer(st *step, c *transcript.Call, s session.Session, wo
 	t.again = v.Again
 	// An answer that stays cut is kept: the session can go on from it.
 	if v.Err == nil && (v.Again == "" || v.Again == journal.AgainCalls) || errors.Is(v.Err, run.ErrTruncated) && len(resp.Calls) == 0 && strings.TrimSpace(v.Text) != "" {
-		st.answered(&d, a.Name, resp)
+		st.ex.models.answered(st, &d, a.Name, resp)
 		sumUp(v, &d, resp)
 		st.content = append(content, a.row(st, &d, resp, v))
-	} else if err := st.judged(&d, a.Name, resp, v); err != nil {
+	} else if err := st.ex.models.judged(st, &d, a.Name, resp, v); err != nil {
 		return t, err
 	}
 	if err := t.finish(st, d, nil); err != nil {
@@ -277,15 +277,15 @@ func rebuild(r *journal.Step) error {
 
 // answered sets the fields of a step's record that report how a model's answer ended, and
 // its usage.
-func (st *step) answered(d *journal.StepCompleted, agent string, resp *llm.Response) {
+func (m *modelUse) answered(st *step, d *journal.StepCompleted, agent string, resp *llm.Response) {
 	d.Model, d.Finish, d.Word = resp.Model, string(resp.Finish), resp.Word
-	d.Usage = st.ex.models.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
+	d.Usage = m.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
 }
 
 // judged completes the record of an answer that is no row: how it ended, why the model is
 // asked on, or why the caller fails.
-func (st *step) judged(d *journal.StepCompleted, agent string, resp *llm.Response, v transcript.Judgement) (err error) {
-	st.answered(d, agent, resp)
+func (m *modelUse) judged(st *step, d *journal.StepCompleted, agent string, resp *llm.Response, v transcript.Judgement) (err error) {
+	m.answered(st, d, agent, resp)
 	sumUp(v, d, resp)
 	p := journal.Partial{Calls: resp.Calls, Text: v.Text}
 	if v.Text == resp.Text {

@@ -38,12 +38,12 @@ type Step struct {
 	// Error is why the try before failed, "" without one.
 	Error string
 	// Text is the end of what the model has written in this try, or how far the tool's
-	// call says that it is, at most LiveText bytes. Bytes is how much that is in all, with reasoning and arguments of calls,
+	// call says that it is, at most MaxText bytes. Bytes is how much that is in all, with reasoning and arguments of calls,
 	// and Tokens an estimate of that.
 	Text   string
 	Bytes  int
 	Tokens int64
-	// Calls are the tools that the answer calls so far, at most liveCalls.
+	// Calls are the tools that the answer calls so far, at most maxCalls.
 	Calls []string
 }
 
@@ -65,9 +65,9 @@ const (
 const (
 	// MaxText bounds the text that is told of a step under way.
 	MaxText = 2 << 10
-	// liveCalls bounds the names of tools, liveError the bytes of an error.
-	liveCalls = 16
-	liveError = 300
+	// maxCalls bounds the names of tools, maxError the bytes of an error.
+	maxCalls = 16
+	maxError = 300
 )
 
 // Steps are the steps under way of an execution. A step without a place among
@@ -83,7 +83,7 @@ type Flight struct {
 	of *Steps
 	Step
 	args string // of a tool, of which a summary is told
-	tail []byte // of the text, of which the last LiveText bytes are told
+	tail []byte // of the text, of which the last MaxText bytes are told
 }
 
 // Begin adds a step.
@@ -161,7 +161,7 @@ func (o *Flight) SetError(err error) {
 	if o == nil {
 		return
 	}
-	text := excerpt.Clip(err.Error(), liveError)
+	text := excerpt.Clip(err.Error(), maxError)
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	o.Error = text
@@ -180,7 +180,7 @@ func (o *Flight) AddAnswer(text, tool string, bytes int) {
 	if o.tail = append(o.tail, text...); len(o.tail) > 2*MaxText {
 		o.tail = append(o.tail[:0], o.tail[len(o.tail)-MaxText:]...)
 	}
-	if tool != "" && len(o.Calls) < liveCalls {
+	if tool != "" && len(o.Calls) < maxCalls {
 		o.Calls = append(o.Calls, tool)
 	}
 }

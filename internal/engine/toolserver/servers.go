@@ -28,12 +28,12 @@ type Server interface {
 	Connect(ctx context.Context, box sandbox.Sandbox) (Conn, error)
 }
 
-// Conn is one start of a ToolServer. Its methods may be called concurrently.
+// Conn is one start of a Server. Its methods may be called concurrently.
 type Conn interface {
 	// Tools returns the tools, and a remark for each that cannot be used.
 	Tools(ctx context.Context) (specs []tool.Spec, remarks []string, err error)
 	// Call calls one of them. An error that wraps session.ErrUnavailable says that it is not
-	// known what the call did, and that the ToolConn is of no more use. One that wraps
+	// known what the call did, and that the Conn is of no more use. One that wraps
 	// tool.ErrNotMade as well means that the call did nothing.
 	Call(ctx context.Context, name string, c tool.Call) (tool.Result, error)
 	// Close waits until what Connect started is gone.
@@ -271,14 +271,14 @@ func found(name string, specs []tool.Spec) (FoundServer, error) {
 }
 
 // Tools are those that an agent gets, as they were recorded.
-func (all Found) Tools(v *Servers) (Tools []tool.Tool) {
+func (all Found) Tools(v *Servers) (tools []tool.Tool) {
 	for _, s := range all {
 		v.differs(s.Name, s.content())
 		for _, t := range s.Tools {
-			Tools = append(Tools, &serverTool{v, s.Name, tool.Spec{Name: t.Name, Description: t.Description, Schema: t.Schema, Effect: t.Effect, Outside: t.Outside}})
+			tools = append(tools, &serverTool{v, s.Name, tool.Spec{Name: t.Name, Description: t.Description, Schema: t.Schema, Effect: t.Effect, Outside: t.Outside}})
 		}
 	}
-	return Tools
+	return tools
 }
 
 // Discover asks a server for its tools. open opens the sandbox of the session.

@@ -23,9 +23,9 @@ const (
 	maxText   = 1 // with a call written as text
 )
 
-// answering is how far the answer of a model has come over several requests. Its state
+// Answering is how far the answer of a model has come over several requests. Its state
 // follows from the records of their steps alone.
-type answering struct {
+type Answering struct {
 	Text  string        // the pieces so far, which the next answer continues
 	tail  []llm.Message // the last messages of the next request, which are no part of the session
 	cut   int
@@ -117,7 +117,7 @@ func (c *Call) hasTool(name string) bool {
 
 // join adds a piece to those before. A piece that is a whole JSON document takes the place of
 // the cut beginning where the answer is one: a server that gives answers a form begins again.
-func (u *answering) join(piece string, structured bool) string {
+func (u *Answering) join(piece string, structured bool) string {
 	if u.Text != "" && structured && json.Valid([]byte(piece)) && !json.Valid([]byte(u.Text+piece)) {
 		return piece
 	}
@@ -126,7 +126,7 @@ func (u *answering) join(piece string, structured bool) string {
 
 // take takes over the answer of a step: again is its record's, text that of the whole answer
 // so far.
-func (u *answering) take(again string, finish llm.Finish, p *journal.Partial) {
+func (u *Answering) take(again string, finish llm.Finish, p *journal.Partial) {
 	said := llm.Message{Role: llm.Assistant, Text: p.Text, Opaque: p.Opaque}
 	u.tail = nil
 	if strings.TrimSpace(p.Text) != "" {
@@ -159,14 +159,14 @@ func (u *answering) take(again string, finish llm.Finish, p *journal.Partial) {
 	case journal.AgainShort:
 		remark = "Your summary is too short to go on with: it takes the place of all that is above. Write it again, in full."
 	default:
-		*u = answering{}
+		*u = Answering{}
 		return
 	}
 	u.tail = append(u.tail, llm.Message{Role: llm.User, Text: remark})
 }
 
 // Remark is the last message of the next request, if that asks the model on; else "".
-func (u *answering) Remark() string {
+func (u *Answering) Remark() string {
 	if n := len(u.tail); n > 0 && u.tail[n-1].Role == llm.User {
 		return u.tail[n-1].Text
 	}

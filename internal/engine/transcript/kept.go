@@ -2,14 +2,15 @@ package transcript
 
 import (
 	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
 	"github.com/rathcluster/rath/internal/agents/guide"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/session"
-	"slices"
-	"sort"
-	"strings"
 )
 
 // maxKept bounds the chunks that follow a summary, in bytes: they are stored again.

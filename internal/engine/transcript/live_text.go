@@ -3,7 +3,7 @@ package transcript
 import "strings"
 
 // LiveText parts the thoughts at the beginning of an answer from its text while the answer
-// comes, as [thoughts] does with a whole one. Its zero value, with a prompt, begins an answer.
+// comes, as [SplitThoughts] does with a whole one. Its zero value, with a prompt, begins an answer.
 type LiveText struct {
 	Prompt string
 	held   string // came, and may be the beginning of a mark

@@ -22,7 +22,7 @@ type Call struct {
 	Choice    string // of tools; "" is the server's own
 	Notes     Note
 	Ask       string    // a last user message that is not part of the session
-	Answer    answering // over the requests for one answer
+	Answer    Answering // over the requests for one answer
 	More      bool      // it answers messages that came after the agent was done
 	inherited int       // chunks of the session that its parent has
 	Shared    int       // messages of the newest request that the session's parent has
@@ -34,7 +34,7 @@ type Call struct {
 	key          string           // of the cache, once it is known
 	Size         int              // of the newest request as JSON, in bytes
 	Images       []int            // the messages of it that have images
-	Window       window
+	Window       Window
 	Given        *Instructions     // once they are known
 	Partial      func(text string) // gets an answer under way; nil without it
 }

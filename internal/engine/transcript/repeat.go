@@ -13,7 +13,7 @@ import (
 const MaxRepeats = 16
 
 // Repeats reports whether the last rounds of a session are the same calls with the same
-// results, maxRepeats times in a row.
+// results, MaxRepeats times in a row.
 func Repeats(s session.Session) bool {
 	first, end := lastRound(s, s.Len())
 	for n := 1; first != ""; n++ {

@@ -5,8 +5,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// window is what is known of how much of a model's context an agent's requests take.
-type window struct {
+// Window is what is known of how much of a model's context an agent's requests take.
+type Window struct {
 	Bytes  int   // of the last request, as far as its server counted it
 	tokens int64 // that the server counted in it
 	Cached int64 // that it had in its cache
@@ -15,7 +15,7 @@ type window struct {
 }
 
 // counted takes over what the server counted in a request.
-func (w *window) counted(size int, used session.Usage) {
+func (w *Window) counted(size int, used session.Usage) {
 	w.Tried, w.Cached = false, used.CacheRead
 	if size > 0 && used.Input > 0 {
 		w.Bytes, w.tokens = size, used.Input/max(used.Calls, 1)
@@ -24,7 +24,7 @@ func (w *window) counted(size int, used session.Usage) {
 
 // Estimate is how many tokens a request has: by what the server counted in the last one,
 // else by rule of thumb.
-func (w *window) Estimate(size int) int64 {
+func (w *Window) Estimate(size int) int64 {
 	if w.Bytes == 0 {
 		return llm.Estimate(size)
 	}

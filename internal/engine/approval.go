@@ -21,8 +21,8 @@ type gate struct {
 	within  time.Duration
 }
 
-// question is a call that a person has to approve.
-type question struct {
+// openQuestion is a call that a person has to approve.
+type openQuestion struct {
 	c  *toolCall
 	st *step
 	w  journal.Wait
@@ -34,7 +34,7 @@ func (r *round) approvals() error {
 	if r.gate.approve == nil {
 		return nil
 	}
-	var all []question
+	var all []openQuestion
 	for _, c := range r.calls {
 		if c.refused != nil || !r.gate.approve(c.spec, c.args) {
 			continue
@@ -46,7 +46,7 @@ func (r *round) approvals() error {
 		if len(c.spec.Schema) <= form.MaxSchema { // the call itself checks what is edited, too
 			w.Edits, w.Schema = true, string(c.spec.Schema)
 		}
-		all = append(all, question{c, st, w})
+		all = append(all, openQuestion{c, st, w})
 	}
 	return r.answered(all, r.applyDecision)
 }
@@ -58,7 +58,7 @@ func (r *round) callStep(c *toolCall, path run.Path, kind string) *step {
 
 // answered takes the steps of questions, all of which are asked at once unless they are
 // recorded, and applies each answer to its call.
-func (r *round) answered(all []question, apply func(*toolCall, journal.StepCompleted) error) (err error) {
+func (r *round) answered(all []openQuestion, apply func(*toolCall, journal.StepCompleted) error) (err error) {
 	var waits []journal.Wait
 	for _, g := range all {
 		if err := g.st.decide(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/schema"
 	"github.com/rathcluster/rath/internal/engine/live"
+	"github.com/rathcluster/rath/internal/engine/question"
 	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/tool"
@@ -92,8 +93,8 @@ func (c *toolCall) renew() {
 // asked is the question of a call as people see it.
 func (c *toolCall) asked(path run.Path) journal.Wait {
 	return journal.Wait{
-		Detail: detail(*c.asks), Kind: run.WaitApproval, Name: c.Name, Path: path, Schema: cmp.Or(c.asks.Schema, `{"type":"object"}`),
-		Title: c.Name + " asks: " + oneLine(c.asks.Message, maxTitle/4),
+		Detail: question.Detail(*c.asks), Kind: run.WaitApproval, Name: c.Name, Path: path, Schema: cmp.Or(c.asks.Schema, `{"type":"object"}`),
+		Title: c.Name + " asks: " + question.OneLine(c.asks.Message, maxTitle/4),
 	}
 }
 
@@ -137,11 +138,11 @@ func (r *round) applyAnswer(c *toolCall, d journal.StepCompleted) error {
 // it is made again.
 func (r *round) answers(calls []*toolCall) (again bool, err error) {
 	for {
-		var open []question
+		var open []openQuestion
 		for _, c := range calls {
 			if c.asks != nil {
 				st := r.answerStep(c)
-				open = append(open, question{c, st, c.asked(st.asked.Path)})
+				open = append(open, openQuestion{c, st, c.asked(st.asked.Path)})
 			}
 		}
 		if len(open) == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/form"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/question"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -39,7 +40,7 @@ func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration
 		if st, err = st.ex.substep(st.ctx, st.log, session.Session{}, asked); err != nil {
 			return st.fail(err)
 		}
-		w.Detail = strings.TrimSpace(fmt.Sprintf("The answer before was not taken: %s\n%s", oneLine(d.Error, 2*maxShown), detail))
+		w.Detail = strings.TrimSpace(fmt.Sprintf("The answer before was not taken: %s\n%s", question.OneLine(d.Error, 2*question.MaxShown), detail))
 	}
 }
 

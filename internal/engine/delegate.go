@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,10 +10,9 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/engine/filemerge"
 	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/run"
@@ -196,10 +194,10 @@ func (r delegation) takeFiles(c *toolCall, of *flow.Outcome, o *outcome, d *jour
 	if of.State != run.Succeeded || base.IsZero() || theirs == base || theirs.IsZero() {
 		return nil
 	}
-	m := filesMerged{Head: theirs}
+	m := filemerge.Result{Head: theirs}
 	var err error
 	if ours != base {
-		m, err = r.ex.files.mergeSides(r.ctx, manifest.Side{Name: "the session", Head: ours}, []manifest.Side{{Name: of.Name, Base: base, Head: theirs}}, &decider{rule: flow.KeepBoth})
+		m, err = (&filemerge.Decider{Rule: flow.KeepBoth}).Merge(r.ctx, r.ex.boxes.blobs(), r.ex.rt.Workspaces.Limits, manifest.Side{Name: "the session", Head: ours}, []manifest.Side{{Name: of.Name, Base: base, Head: theirs}})
 	}
 	if err, ok := c.st.outcome(err); !ok {
 		return err
@@ -225,38 +223,12 @@ func (r delegation) takeFiles(c *toolCall, of *flow.Outcome, o *outcome, d *jour
 	if len(m.Conflicts) == 0 {
 		return nil
 	}
-	o.body = m.told(o.body, of.Name)
+	o.body = m.Amend(o.body, of.Name)
 	for _, one := range m.Conflicts {
 		d.Summary += "; " + one.String()
 	}
 	d.Summary = excerpt.Clip(d.Summary, 1<<10)
 	return nil
-}
-
-// told adds to the body of a call's result which files its workflow and others changed in
-// ways that exclude each other.
-func (m *filesMerged) told(body json.RawMessage, name string) json.RawMessage {
-	const shown = 20
-	note := struct {
-		More  int      `json:"more,omitempty"`
-		Note  string   `json:"note"`
-		Paths []string `json:"paths"`
-	}{
-		More: m.More,
-		Note: "these files were changed here, too, in ways that exclude each other: what was here is at the path, and what this call made of it beside it, as path." + name,
-	}
-	for i, c := range m.Conflicts {
-		if i == shown {
-			note.More += len(m.Conflicts) - shown
-			break
-		}
-		note.Paths = append(note.Paths, excerpt.Clip(c.String(), 300))
-	}
-	text, err := canonical.Marshal(note)
-	if err != nil { // it holds strings, which always encode
-		panic(err)
-	}
-	return lease.Beside(body, "conflicts", text)
 }
 
 // outcomeOf is what the model reads of how a workflow ended.

@@ -25,12 +25,13 @@
 // code against a journal and executes nothing.
 //
 // Rooms of its own have the parts that need no execution: chain asks models one after
-// another, transcript renders requests and judges answers, toolserver keeps tool servers,
-// lease keeps sandboxes, and live reports the steps under way.
+// another, transcript renders requests and judges answers, recall searches memories,
+// toolserver keeps tool servers, lease keeps sandboxes, filemerge merges the files of
+// branches, question renders what people are asked, and live reports the steps under way.
 //
 // Files, the lowest first: registry, clock, position, lifetime, inbox, level, sessions,
 // account, runtime, execution, scope, step, placement, read, join, guide, fork, branch,
 // roundtrip, do, version, diff, await, follow, image, complete, message, memory, compress,
-// overflow, round, hooks, approval, question, ask, equip, turn, select, fanout, gather,
+// overflow, round, call_tool, hooks, approval, ask, equip, turn, select, fanout, gather,
 // merge, delegate, files, ending, claim, replay.
 package engine

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine/filemerge"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -22,7 +23,7 @@ type fanOutState struct {
 	path run.Path
 	of   map[string]*fanOutBranch // by the branches' names
 	// What MergeFiles came to, and the conflicts that it has asked about.
-	files filesMerged
+	files filemerge.Result
 	asked []manifest.Conflict
 }
 

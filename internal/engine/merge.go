@@ -119,7 +119,7 @@ func (j joined) merge(st *step, v verdict) (d journal.StepCompleted, err error) 
 		return d, err
 	}
 	if v.mergesFiles() {
-		join.Placement = j.files.placement(j.Base, taken)
+		join.Placement = j.files.Placement(j.Base, taken)
 	}
 	for i := range join.Parents {
 		if v.Text != "" {

@@ -7,5 +7,6 @@
 // a summary takes the place of the others. The package works on values alone: it has no
 // execution and asks no model.
 //
-// Files, the lowest first: instructions, spelt, live_text, transcript, window, kept, repeat, judgement, model_call.
+// Files, the lowest first: instructions, model_call, spelt, live_text,
+// transcript, window, kept, repeat, judgement.
 package transcript

@@ -23,18 +23,6 @@ const (
 	maxText   = 1 // with a call written as text
 )
 
-// Answering is how far the answer of a model has come over several requests. Its state
-// follows from the records of their steps alone.
-type Answering struct {
-	Text  string        // the pieces so far, which the next answer continues
-	tail  []llm.Message // the last messages of the next request, which are no part of the session
-	cut   int
-	pause int
-	empty int
-	spelt int
-	Last  bool // no further request may follow
-}
-
 // Judgement is the decision about an answer: it is taken, the model is asked on for the reason
 // Again, or the caller fails with err.
 type Judgement struct {

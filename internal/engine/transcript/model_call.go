@@ -39,6 +39,18 @@ type Call struct {
 	Partial      func(text string) // gets an answer under way; nil without it
 }
 
+// Answering is how far the answer of a model has come over several requests. Its state
+// follows from the records of their steps alone.
+type Answering struct {
+	Text  string        // the pieces so far, which the next answer continues
+	tail  []llm.Message // the last messages of the next request, which are no part of the session
+	cut   int
+	pause int
+	empty int
+	spelt int
+	Last  bool // no further request may follow
+}
+
 // CacheKey names the prefix that requests of this session and of its forks share: the
 // tools and the messages up to the first of a user. Which server they come to depends on
 // it where a provider has many, so it holds for other runs of the session and for all

@@ -1,4 +1,4 @@
-package engine
+package question
 
 import (
 	"cmp"
@@ -18,7 +18,7 @@ import (
 // mark, and all else is on the line that says what it is, so long in characters.
 const (
 	maxQuotedLines = 64 // of a message; the rest is on the last one
-	maxShown       = 200
+	MaxShown       = 200
 	maxShownName   = 64
 	maxShownEnum   = 800
 )
@@ -35,9 +35,9 @@ type property struct {
 
 // String says what a value may be, on one line.
 func (p property) String() string {
-	text := oneLine(cmp.Or(p.Type, "any"), maxShownName)
+	text := OneLine(cmp.Or(p.Type, "any"), maxShownName)
 	if among := cmp.Or(string(p.Enum), string(p.OneOf)); among != "" {
-		text += " of " + oneLine(among, maxShownEnum)
+		text += " of " + OneLine(among, maxShownEnum)
 	}
 	return text
 }
@@ -52,9 +52,9 @@ func properties(schema string) (all map[string]property, required []string) {
 	return s.Properties, s.Required
 }
 
-// detail is a question as people read it, of at most journal.MaxDetail bytes: the whole
+// Detail is a question as people read it, of at most journal.MaxDetail bytes: the whole
 // message, and the values that a yes takes.
-func detail(q journal.Asked) string {
+func Detail(q journal.Asked) string {
 	var b strings.Builder
 	quote(&b, q.Message)
 	b.WriteString("The call is made again, from its beginning, with the answer, which the session records in plain text.\n")
@@ -64,14 +64,14 @@ func detail(q journal.Asked) string {
 	}
 	for i, name := range slices.Sorted(maps.Keys(all)) {
 		p := all[name]
-		line := fmt.Sprintf("  %s, %s", oneLine(name, maxShownName), p)
+		line := fmt.Sprintf("  %s, %s", OneLine(name, maxShownName), p)
 		switch {
 		case p.Default != nil:
-			line += ", " + oneLine(string(p.Default), maxShown) + " if left out"
+			line += ", " + OneLine(string(p.Default), MaxShown) + " if left out"
 		case slices.Contains(required, name):
 			line += ", required"
 		}
-		if says := oneLine(cmp.Or(p.Description, p.Title), maxShown); says != "" {
+		if says := OneLine(cmp.Or(p.Description, p.Title), MaxShown); says != "" {
 			line += ": " + says
 		}
 		if b.Len()+len(line) > journal.MaxDetail-100 {
@@ -87,7 +87,7 @@ func detail(q journal.Asked) string {
 func quote(b *strings.Builder, text string) {
 	n := 0
 	for line := range strings.FieldsFuncSeq(text, breaks) {
-		if line = oneLine(line, len(line)); line == "" {
+		if line = OneLine(line, len(line)); line == "" {
 			continue
 		}
 		switch n++; {
@@ -108,9 +108,9 @@ func quote(b *strings.Builder, text string) {
 // breaks reports whether a new line begins behind r, for one of those who may show it.
 func breaks(r rune) bool { return strings.ContainsRune("\n\v\f\r\u0085\u2028\u2029", r) }
 
-// oneLine returns at most n characters of s on one line, the last of which says that it
+// OneLine returns at most n characters of s on one line, the last of which says that it
 // was cut, without what could steer a terminal or reorder the text around it.
-func oneLine(s string, n int) string {
+func OneLine(s string, n int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r) || breaks(r):

@@ -1,4 +1,4 @@
-package engine
+package question
 
 import (
 	"encoding/json"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/session"
 )
 
 // TestDetail: people read the whole message of a question, and no text of the server can
@@ -22,7 +21,7 @@ func TestDetail(t *testing.T) {
 		"c\n\u0085\u2028" + forged: map[string]any{"default": "\n" + forged},
 	}}))(t)
 	message := "Delete\r" + forged + "\u2028" + forged + "\n\n\v" + strings.Repeat("word ", 700) + "all of it?"
-	got := detail(journal.Asked{Message: message, Schema: string(schema)})
+	got := Detail(journal.Asked{Message: message, Schema: string(schema)})
 	if flat := strings.Join(strings.Fields(strings.ReplaceAll(got, "\n> ", " ")), " "); !strings.HasPrefix(flat, "> "+strings.Join(strings.Fields(message), " ")) {
 		t.Errorf("it does not begin with the whole message:\n%s", got)
 	}
@@ -42,18 +41,16 @@ func TestDetail(t *testing.T) {
 		t.Errorf("%d lines of values:\n%s", n, got)
 	}
 
+	const longest = 4 << 10 // bytes of the message of a question
 	var many strings.Builder
 	for i := range 500 {
 		fmt.Fprintf(&many, `,"v%03d":{"enum":[%q]}`, i, strings.Repeat("é", 9))
 	}
-	got = detail(journal.Asked{Message: strings.Repeat("é\n", maxAsks/3), Schema: `{"properties":{` + many.String()[1:] + `}}`})
-	if len(got) > journal.MaxDetail || strings.Count(got, "é\n")+strings.Count(got, "é ") < maxAsks/3 || strings.Count(got, "\n> ") > maxQuotedLines {
+	got = Detail(journal.Asked{Message: strings.Repeat("é\n", longest/3), Schema: `{"properties":{` + many.String()[1:] + `}}`})
+	if len(got) > journal.MaxDetail || strings.Count(got, "é\n")+strings.Count(got, "é ") < longest/3 || strings.Count(got, "\n> ") > maxQuotedLines {
 		t.Errorf("%d bytes:\n%s", len(got), got)
 	}
 	if i := strings.LastIndex(got, "\n"); !strings.HasPrefix(got[i:], "\n  … and ") {
 		t.Errorf("the last line is %q", got[i:])
-	}
-	if w := (&toolCall{ToolCall: session.ToolCall{Name: "s__x"}, asks: &journal.Asked{Message: strings.Repeat("é\n", 2000)}}).asked("1.0.answer"); len(w.Title) > maxTitle || !strings.HasSuffix(w.Title, "…") || strings.Contains(w.Title, "\n") {
-		t.Errorf("title %q", w.Title)
 	}
 }

@@ -4,14 +4,16 @@
 //	must.Do(t, os.Remove(name))
 //
 // An error that a test is about is compared where it comes up, with words of its own.
+// Without an error a call costs no more than the comparison, so that it may stand in the
+// loop of a benchmark.
 package must
 
 import "testing"
 
 // Do ends the test if err is not nil.
 func Do(t testing.TB, err error) {
-	t.Helper()
 	if err != nil {
+		t.Helper()
 		t.Fatal(err)
 	}
 }
@@ -19,8 +21,10 @@ func Do(t testing.TB, err error) {
 // Get returns a function that ends the test if err is not nil, and returns v.
 func Get[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
-		t.Helper()
-		Do(t, err)
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
 		return v
 	}
 }
@@ -28,8 +32,10 @@ func Get[T any](v T, err error) func(testing.TB) T {
 // Pair is Get of two values.
 func Pair[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
 	return func(t testing.TB) (A, B) {
-		t.Helper()
-		Do(t, err)
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
 		return a, b
 	}
 }
@@ -37,8 +43,8 @@ func Pair[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
 // Report fails the test if err is not nil, and lets it continue: for what a test does at
 // its end.
 func Report(t testing.TB, err error) {
-	t.Helper()
 	if err != nil {
+		t.Helper()
 		t.Error(err)
 	}
 }

@@ -106,6 +106,7 @@ func TestImportedRunWithTheSameID(t *testing.T) {
 		{"why one", "mine", "notes"},
 		{"show notes", "asked elsewhere", "asked here"},
 		{"export notes", "asked elsewhere", "asked here"},
+		{"export notes --dossier md", "asked elsewhere", "asked here"},
 		{"why notes", "notes", "mine"},
 	} {
 		got := command(t, "rath "+c.line, here)

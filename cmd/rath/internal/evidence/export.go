@@ -130,7 +130,7 @@ func Collect(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo
 		Stated: []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}},
 		Signatures: func(ctx context.Context, id run.ID) ([]dossier.Signature, error) {
 			res, err := s.Result(ctx, id)
-			if err != nil || res.Signature == "" {
+			if err != nil || res.Signature == "" || id == r.Run && res.Session != r.Session { // of another run under the same id
 				return nil, err
 			}
 			return []dossier.Signature{{Statement: res.Statement, Signature: res.Signature}}, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -118,5 +119,20 @@ func Run(ctx context.Context, s *app.System, name string) (messages.RunInfo, err
 			return r, nil
 		}
 	}
-	return messages.RunInfo{}, app.Fail(app.ExitNotFound, "no run worked on session %s", n.Session)
+	return imported(ctx, s, n.Session)
+}
+
+// imported is the last run whose home is a session, as the session's own records have it:
+// the list of runs lacks one that was imported under the id of another.
+func imported(ctx context.Context, s *app.System, id session.ID) (messages.RunInfo, error) {
+	g, root, err := Graph(ctx, s, id)
+	if err != nil {
+		return messages.RunInfo{}, err
+	}
+	for _, r := range slices.Backward(g.Records(session.Key{Tenant: s.Tenant(), ID: id})) {
+		if r.Kind == messages.KindEnded {
+			return messages.RunInfo{Run: r.Run, Session: id, Root: root.ID, State: run.State(r.State), Workflow: r.Workflow}, nil
+		}
+	}
+	return messages.RunInfo{}, app.Fail(app.ExitNotFound, "no run worked on session %s", id)
 }

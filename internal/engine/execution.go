@@ -410,7 +410,10 @@ type (
 	// files compares and merges the files of sessions.
 	files struct{ ex *Execution }
 	// boxes opens the sandboxes of sessions.
-	boxes struct{ ex *Execution }
+	boxes struct {
+		ex   *Execution
+		lack sync.Once // the author was warned that tools lack a sandbox
+	}
 	// toolServerUse is the run as its tool servers see it.
 	toolServerUse struct{ ex *Execution }
 	// modelUse accounts for the calls of models.

@@ -479,6 +479,9 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		if err == nil {
 			c.box.Store(&box)
 		}
+		if errors.Is(err, lease.ErrNoSandbox) { // the model cannot mend it
+			r.ex.boxes.lack.Do(func() { r.ex.log.warn(ctx, fmt.Sprintf("%s of agent %q cannot work: %v", c.Name, r.agent, err)) })
+		}
 		return box, r.ex.failed(err)
 	}
 	return r.table.Run(ctx, c.Name, tool.Call{

@@ -52,10 +52,13 @@ func (w *Workspaces) limits(can sandbox.Capabilities) sandbox.Limits {
 	return l
 }
 
-// Backend returns the sandbox backend that a session was sent to.
+// ErrNoSandbox: a session was sent to no sandbox.
+var ErrNoSandbox = errors.New("the session has no sandbox")
+
+// Backend returns the sandbox backend that a session was sent to. ErrNoSandbox: to none.
 func (w *Workspaces) Backend(p session.Placement) (sandbox.Backend, error) {
 	if p.Backend == "" {
-		return nil, errors.New(`flow: the session has no sandbox: send it to one with s.To("local", dir), or give the task a workspace`)
+		return nil, fmt.Errorf(`flow: %w: send it to one with s.To("local", dir), or give the task a workspace`, ErrNoSandbox)
 	}
 	b, ok := w.Backends[p.Backend]
 	if !ok {

@@ -2,11 +2,10 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -21,27 +20,18 @@ func (c *Client) Blobs() blob.Store { return c.requests.RemoteBlobs(c.tenant) }
 // a prune has written under their own ids, or that of a session file of OpenRath. What is
 // there already stays as it is, so that an import which was cut off is sent again. It takes
 // the role operate, and at most 32 MiB; session.ErrTooLarge otherwise.
-//
-// What came in is decoded into a slice of structs, one for each session, with the fields of
-// "imported" in the schema imported.v1; nil leaves it out.
-func (c *Client) Import(ctx context.Context, file []byte, imported any) error {
+// It returns what came in, a row for each session.
+func (c *Client) Import(ctx context.Context, file []byte) ([]messages.Imported, error) {
 	rows, err := c.requests.Import(ctx, c.tenant, file)
 	if err != nil {
-		return fmt.Errorf("import: %w", err)
+		return nil, fmt.Errorf("import: %w", err)
 	}
-	if imported == nil {
-		return nil
-	}
-	data, err := json.Marshal(rows)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, imported)
+	return rows, nil
 }
 
 // Commits returns a page of the log of a session of the client's tenant, as it is stored,
 // after a position: nil for its beginning. The hash of a commit is that of its bytes.
 // session.ErrNotFound: there is no such session.
-func (c *Client) Commits(ctx context.Context, id session.ID, at *wire.CommitPosition) (wire.Commits, error) {
+func (c *Client) Commits(ctx context.Context, id session.ID, at *messages.CommitPosition) (messages.Commits, error) {
 	return c.requests.Commits(ctx, session.Key{Tenant: c.tenant, ID: id}, at)
 }

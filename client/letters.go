@@ -11,8 +11,8 @@ import (
 
 // DeadLetters returns the tasks that were refused and neither retried nor dropped,
 // oldest first: at most limit of them, 0 for all.
-func (c *Client) DeadLetters(ctx context.Context, limit int) ([]wire.StoredLetter, error) {
-	var all []wire.StoredLetter
+func (c *Client) DeadLetters(ctx context.Context, limit int) ([]messages.StoredLetter, error) {
+	var all []messages.StoredLetter
 	for after := uint64(0); ; {
 		page, err := c.requests.DeadLetters(ctx, c.tenant, after, min(max(limit-len(all), 0), wire.MaxLimit))
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -14,12 +14,12 @@ import (
 // Node returns the node that lives under a name, or whose incarnation begins
 // so; one that is known to be dead only if no other has it. session.ErrNotFound
 // lists those that there are.
-func (c *Client) Node(ctx context.Context, name string) (wire.Node, error) {
+func (c *Client) Node(ctx context.Context, name string) (messages.Node, error) {
 	all, err := c.Nodes(ctx)
 	if err != nil {
-		return wire.Node{}, fmt.Errorf("node %s: %w", name, err)
+		return messages.Node{}, fmt.Errorf("node %s: %w", name, err)
 	}
-	var hits []wire.Node
+	var hits []messages.Node
 	var names []string
 	for _, n := range all {
 		names = append(names, n.Name)
@@ -35,7 +35,7 @@ func (c *Client) Node(ctx context.Context, name string) (wire.Node, error) {
 		}
 	}
 	if len(hits) > 1 { // a node that died and the one in its place
-		if live := slices.DeleteFunc(slices.Clone(hits), func(n wire.Node) bool { return n.Dead }); len(live) == 1 {
+		if live := slices.DeleteFunc(slices.Clone(hits), func(n messages.Node) bool { return n.Dead }); len(live) == 1 {
 			hits = live
 		}
 	}
@@ -43,13 +43,13 @@ func (c *Client) Node(ctx context.Context, name string) (wire.Node, error) {
 	case 1:
 		return hits[0], nil
 	case 0:
-		return wire.Node{}, fmt.Errorf("node %q: %w; these live: %s", name, session.ErrNotFound, strings.Join(names, ", "))
+		return messages.Node{}, fmt.Errorf("node %q: %w; these live: %s", name, session.ErrNotFound, strings.Join(names, ", "))
 	}
 	var ids []string
 	for _, n := range hits {
 		ids = append(ids, n.Incarnation)
 	}
-	return wire.Node{}, fmt.Errorf("node %q stands for %d: %w; name one of %s", name, len(hits), run.ErrMalformed, strings.Join(ids, ", "))
+	return messages.Node{}, fmt.Errorf("node %q stands for %d: %w; name one of %s", name, len(hits), run.ErrMalformed, strings.Join(ids, ", "))
 }
 
 // DrainNode asks an incarnation to take no more work, to give its runs to

@@ -105,8 +105,8 @@ func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
 // where it waits and for what. It asks that node and the relay of the run, and reads no
 // log; the answer comes within seconds, also if the node has died. It is
 // run.ErrUnknownRun for an unknown id.
-func (c *Client) Live(ctx context.Context, id run.ID) (wire.Live, error) {
-	return query[wire.Live](ctx, c, messages.QueryLive, wire.Query{Run: id})
+func (c *Client) Live(ctx context.Context, id run.ID) (messages.Live, error) {
+	return query[messages.Live](ctx, c, messages.QueryLive, wire.Query{Run: id})
 }
 
 // Result returns how a run ended; run.ErrState says that it has not, and how
@@ -147,14 +147,14 @@ func (c *Client) SessionAfter(ctx context.Context, ref string, index uint64) (me
 
 // Graph returns the tree of sessions that a session, by id or name, is part
 // of. format "text", "mermaid" or "svg" adds its picture.
-func (c *Client) Graph(ctx context.Context, name, format string) (wire.Graph, error) {
+func (c *Client) Graph(ctx context.Context, name, format string) (messages.Graph, error) {
 	if name == "" {
-		return wire.Graph{}, fmt.Errorf("graph: %w: name a session, or list the trees with Roots", run.ErrMalformed)
+		return messages.Graph{}, fmt.Errorf("graph: %w: name a session, or list the trees with Roots", run.ErrMalformed)
 	}
 	q := wire.Query{Session: name, Format: format, Limit: wire.MaxLimit}
-	var out wire.Graph
+	var out messages.Graph
 	for first := true; ; first = false {
-		page, err := query[wire.Graph](ctx, c, messages.QueryGraph, q)
+		page, err := query[messages.Graph](ctx, c, messages.QueryGraph, q)
 		if err != nil {
 			return out, err
 		}
@@ -175,7 +175,7 @@ func (c *Client) Graph(ctx context.Context, name, format string) (wire.Graph, er
 func (c *Client) Roots(ctx context.Context, limit int) ([]session.ID, error) {
 	var out []session.ID
 	for q := (wire.Query{}); ; {
-		page, err := query[wire.Graph](ctx, c, messages.QueryGraph, q)
+		page, err := query[messages.Graph](ctx, c, messages.QueryGraph, q)
 		if err != nil {
 			return out, err
 		}
@@ -190,14 +190,14 @@ func (c *Client) Roots(ctx context.Context, limit int) ([]session.ID, error) {
 }
 
 // Workflows returns what is on offer, sorted by name.
-func (c *Client) Workflows(ctx context.Context) ([]wire.Workflow, error) {
+func (c *Client) Workflows(ctx context.Context) ([]messages.Workflow, error) {
 	ws, err := query[wire.Workflows](ctx, c, messages.QueryWorkflows, wire.Query{})
 	return ws.Workflows, err
 }
 
 // Nodes returns the nodes that live, sorted by name, and for half a minute those
 // that died, which Dead and Silent tell.
-func (c *Client) Nodes(ctx context.Context) ([]wire.Node, error) {
+func (c *Client) Nodes(ctx context.Context) ([]messages.Node, error) {
 	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, wire.Query{})
 	return ns.Nodes, err
 }
@@ -205,7 +205,7 @@ func (c *Client) Nodes(ctx context.Context) ([]wire.Node, error) {
 // Streams returns how full the streams are that every run needs, sorted by name, as the
 // node knows that answers; and first, as "disk", the disk of the store if
 // that is nearly full.
-func (c *Client) Streams(ctx context.Context) ([]wire.StreamFill, error) {
+func (c *Client) Streams(ctx context.Context) ([]messages.StreamFill, error) {
 	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, wire.Query{})
 	return ns.Streams, err
 }

@@ -73,8 +73,8 @@ func (c *Client) Rerun(ctx context.Context, id run.ID) (run.ID, error) {
 // Replay runs the code of a run's workflow against what the run recorded, on a
 // node that offers it, with models and tools switched off, and says where they
 // differ. run.ErrNotSupported means that no node offers the workflow.
-func (c *Client) Replay(ctx context.Context, id run.ID) (wire.Replay, error) {
-	r, err := query[wire.Replay](ctx, c, messages.QueryReplay, wire.Query{Run: id})
+func (c *Client) Replay(ctx context.Context, id run.ID) (messages.Replay, error) {
+	r, err := query[messages.Replay](ctx, c, messages.QueryReplay, wire.Query{Run: id})
 	if err != nil {
 		return r, fmt.Errorf("replay run %s: %w", id, err)
 	}

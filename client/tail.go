@@ -15,7 +15,7 @@ import (
 )
 
 // TailEnd is the cursor of a reader that wants only the records of later commits.
-const TailEnd = wire.LineageEnd
+const TailEnd = messages.LineageEnd
 
 const (
 	// tailPage is how many records a tail reads at once.
@@ -36,9 +36,9 @@ const (
 //
 // The sequence ends with ctx, whose error it yields, or with an error that
 // asking again would not change.
-func (c *Client) Tail(ctx context.Context, name, after string) iter.Seq2[wire.LineageRecord, error] {
-	return func(yield func(wire.LineageRecord, error) bool) {
-		fail := func(err error) { yield(wire.LineageRecord{}, err) }
+func (c *Client) Tail(ctx context.Context, name, after string) iter.Seq2[messages.LineageRecord, error] {
+	return func(yield func(messages.LineageRecord, error) bool) {
+		fail := func(err error) { yield(messages.LineageRecord{}, err) }
 		var root session.ID
 		if name != "" {
 			g, err := c.Graph(ctx, name, "")
@@ -85,9 +85,9 @@ type tail struct {
 }
 
 // page reads what is there; more says that there is more.
-func (t *tail) page(ctx context.Context, yield func(wire.LineageRecord, error) bool) (more bool, err error) {
+func (t *tail) page(ctx context.Context, yield func(messages.LineageRecord, error) bool) (more bool, err error) {
 	q := wire.Query{Session: string(t.root), Cursor: t.after, Limit: tailPage}
-	p, err := query[wire.Lineage](ctx, t.c, messages.QueryLineage, q)
+	p, err := query[messages.LineagePage](ctx, t.c, messages.QueryLineage, q)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return false, ctx.Err()

@@ -26,7 +26,7 @@ const toolLast = 10 * time.Second
 // next attempt, if the tool's effect allows that. Calls have no sandbox and no session. The
 // credentials must allow to announce the tool and to subscribe to its calls, see FORMAT.md of
 // package messages.
-func (c *Client) ServeTool(ctx context.Context, v wire.Tool, handle func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer) error {
+func (c *Client) ServeTool(ctx context.Context, v messages.Tool, handle func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer) error {
 	if err := v.Check(v.Name); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (c *Client) ServeTool(ctx context.Context, v wire.Tool, handle func(ctx con
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	// It answers before the registry names it.
-	s, err := c.requests.ServeTool(working, c.tenant, v.Name, func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer {
+	s, err := c.requests.ServeTool(working, c.tenant, v.Name, func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		return handle(ctx, call)
@@ -58,7 +58,7 @@ func (c *Client) ServeTool(ctx context.Context, v wire.Tool, handle func(ctx con
 
 // Tools returns the tools that programs have announced, sorted by name. The
 // programs may have ended: only a call shows that.
-func (c *Client) Tools(ctx context.Context) ([]wire.Tool, error) {
+func (c *Client) Tools(ctx context.Context) ([]messages.Tool, error) {
 	data, err := c.requests.Query(ctx, c.tenant, messages.QueryTools, wire.Query{})
 	if err != nil {
 		return nil, err

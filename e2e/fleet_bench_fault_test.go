@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/fleet"
 	"github.com/rathcluster/rath/internal/testkit/load"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 const (
@@ -139,7 +139,7 @@ func (a *arena) incarnation(p *fleet.Process) string {
 	a.b.Helper()
 	bucket, err := a.js.KeyValue(a.b.Context(), "NODE")
 	a.must(err)
-	var newest wire.Node
+	var newest messages.Node
 	a.until("the entry of "+p.Name, 30*time.Second, func() bool {
 		keys, err := bucket.Keys(a.b.Context())
 		a.must(err)
@@ -148,7 +148,7 @@ func (a *arena) incarnation(p *fleet.Process) string {
 			if err != nil {
 				continue // it has just gone
 			}
-			var n wire.Node
+			var n messages.Node
 			a.must(json.Unmarshal(e.Value(), &n))
 			if n.Name == p.Name && n.Started >= newest.Started {
 				newest = n

@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/load"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -118,7 +117,7 @@ func benchPools(b *testing.B, t *table) {
 	node, err := api.Connect(b.Context(), &streams.Options{Options: conn.Options{URL: a.f.URLs(0), User: user, Password: password, Inbox: conn.NodeInbox}, Level: streams.Lazy, Replicas: 3})
 	a.must(err)
 	defer func() { a.check(node.Conn.Close()) }()
-	a.must(node.Dispatch.Registry.Register(b.Context(), "absent", []wire.Workflow{{Name: "absent", Revision: "1", Description: "No node runs it."}}))
+	a.must(node.Dispatch.Registry.Register(b.Context(), "absent", []messages.Workflow{{Name: "absent", Revision: "1", Description: "No node runs it."}}))
 	// What neighbours do on this machine makes some rounds slow: the best of some
 	// is what the fleet does.
 	best := func() load.Distribution {

@@ -19,9 +19,9 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/client/toolserver"
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/openai"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -123,7 +123,7 @@ func fleetTool() error {
 	told := make(chan error, 1)
 	go func() { told <- toolserver.Serve(ctx, c, witnessing("sound", tool.Idempotent), 0) }()
 	for {
-		if all, err := c.Tools(ctx); err == nil && slices.ContainsFunc(all, func(t wire.Tool) bool { return t.Name == "sound" }) {
+		if all, err := c.Tools(ctx); err == nil && slices.ContainsFunc(all, func(t messages.Tool) bool { return t.Name == "sound" }) {
 			fmt.Println("the tool is up")
 			return <-told
 		}

@@ -107,3 +107,10 @@ func (l *DeadLetter) Retry(id run.ID) ([]byte, error) {
 	fields["id"] = name
 	return Encode(fields)
 }
+
+// StoredLetter is a dead letter with its sequence in the stream DLQ, which
+// names it.
+type StoredLetter struct {
+	At     uint64     `json:"at"`
+	Letter DeadLetter `json:"letter"`
+}

@@ -127,7 +127,7 @@ func full() map[string]any {
 		Reason: "why", Result: &ref, Review: &messages.Review{Step: "1", Call: "c", Tool: "t", Code: "needs_review", Reason: "why", Revision: "1"}, Steps: 3,
 		Sessions: []session.ID{"s1"}, Usage: usage, Warnings: []string{"w"}, Submitted: 1, Started: 2, Ended: 3,
 	}
-	branch := wire.Branch{
+	branch := messages.GraphSession{
 		Session: "s2", Version: 4, Root: "s1", Via: "fork", Name: "fast", Parents: []messages.Ref{ref}, Head: digest, Disposition: "rejected", Reason: "why",
 		By: "s1", Usage: usage, Opened: 1, Last: 2, Runs: []run.ID{"r1"},
 	}
@@ -135,15 +135,15 @@ func full() map[string]any {
 		Index: 1, Kind: session.ToolResult, Text: "x", Truncated: true, Calls: []session.ToolCall{{ID: "1", Name: "n", Args: "{}"}}, CallID: "c", Name: "n",
 		Failed: true, Body: digest, Images: []session.Image{picture}, Agent: "a", Workflow: "w", Node: "n", Run: "r1", Step: "1", Time: 1, Placement: place, Usage: usage, Session: "s1", Version: 2,
 	}
-	workflow := wire.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`), Type: "*fix.Fix", Left: 1, Parts: []wire.Part{{
+	workflow := messages.Workflow{Name: "fix", Description: "d", Revision: "r1", Pool: "default", Class: messages.ClassBatch, Input: json.RawMessage(`{"type":"object"}`), Type: "*fix.Fix", Left: 1, Parts: []messages.WorkflowPart{{
 		Path: "Code", Kind: "agent", Branch: true, Name: "coder", Description: "d", Revision: "1", Model: "m", Memory: "team", Tools: []string{"edit"}, MCP: []string{"git"},
 		MaxRounds: 64, MaxContext: 1000, Budget: messages.Budget{MicroUSD: 1, Steps: 2, TimeMS: 3, Tokens: 4},
 	}}}
-	node := wire.Node{
+	node := messages.Node{
 		Incarnation: "node-a-1", Name: "node-a", Pools: []string{"default"}, Slots: 4, Free: 3, Version: "v1", PID: 7, Isolation: "landlock", Durability: "fsync",
-		Full: []wire.StreamFill{
-			{Stream: "EV_1_0", Bytes: 9, MaxBytes: 10, Room: wire.RoomOpen},
-			{Stream: wire.FullDisk, Bytes: 10, MaxBytes: 10, Room: wire.RoomNone, Reason: "no space left on device"},
+		Full: []messages.StreamFill{
+			{Stream: "EV_1_0", Bytes: 9, MaxBytes: 10, Room: messages.RoomOpen},
+			{Stream: messages.FullDisk, Bytes: 10, MaxBytes: 10, Room: messages.RoomNone, Reason: "no space left on device"},
 		},
 		Gaps: []string{"EV_1_0"}, Draining: true, Gossip: "10.0.0.1:7946", Dead: true, Silent: 1, Offers: []string{"fix@r1"}, Started: 1,
 	}
@@ -154,11 +154,11 @@ func full() map[string]any {
 		"answer.v1":  wire.Answer{Done: true, Note: "queued", Error: &wire.Error{Code: "error", Text: "x"}},
 		"imported.v1": wire.ImportAnswer{
 			Answer:   wire.Answer{Done: true, Note: "goes on", Error: &wire.Error{Code: "error", Text: "x"}},
-			Imported: []wire.Imported{{Session: "s1", Rows: 2, Kind: "archive", Created: "2026-07-01", Closed: true, Note: "was there already"}},
+			Imported: []messages.Imported{{Session: "s1", Rows: 2, Kind: "archive", Created: "2026-07-01", Closed: true, Note: "was there already"}},
 		},
 		"repaired.v1": wire.RepairAnswer{
 			Answer:   wire.Answer{Done: true, Note: "goes on", Error: &wire.Error{Code: "error", Text: "x"}},
-			Repaired: wire.Repaired{From: 3, Published: 2, Removed: 1}, Partitions: 4,
+			Repaired: messages.Repaired{From: 3, Published: 2, Removed: 1}, Partitions: 4,
 		},
 		"error.v1": wire.Error{Code: "not_found", Text: "no"},
 		"result.v1": messages.Result{
@@ -175,15 +175,15 @@ func full() map[string]any {
 		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2, Submitted: 9},
 		"run.v1":       info,
 		"session.v1":   messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []messages.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
-		"graph.v1":     wire.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []wire.Branch{branch}, Picture: "x", Next: 1},
-		"lineage.v1":   wire.Lineage{Records: []wire.LineageRecord{{Cursor: "AQ", Record: event}}, Next: "AQ", More: true},
+		"graph.v1":     messages.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []messages.GraphSession{branch}, Picture: "x", Next: 1},
+		"lineage.v1":   messages.LineagePage{Records: []messages.LineageRecord{{Cursor: "AQ", Record: event}}, Next: "AQ", More: true},
 		"workflow.v1":  workflow,
-		"workflows.v1": wire.Workflows{Workflows: []wire.Workflow{workflow}},
+		"workflows.v1": wire.Workflows{Workflows: []messages.Workflow{workflow}},
 		"node.v1":      node,
-		"nodes.v1":     wire.Nodes{Nodes: []wire.Node{node}, Streams: node.Full},
-		"replay.v1": wire.Replay{Matches: true, Node: "n", Truncated: true, Runs: []wire.ReplayedRun{{
+		"nodes.v1":     wire.Nodes{Nodes: []messages.Node{node}, Streams: node.Full},
+		"replay.v1": messages.Replay{Matches: true, Node: "n", Truncated: true, Runs: []messages.ReplayedRun{{
 			Run: "r1", Branch: "a", BranchOf: "r0", Workflow: "fix", Session: "s1", State: run.Failed, Code: "2", Revisions: []string{"1"}, Differs: "why",
-			Steps: []wire.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
+			Steps: []messages.ReplayStep{{Path: "1", Verdict: "differs", Recorded: "do a", Asked: "do b", Input: true, Summary: "x"}},
 		}}},
 		"blob.v1": wire.Blob{Data: []byte("x"), List: true},
 		"memory.v1": wire.Memory{
@@ -192,24 +192,24 @@ func full() map[string]any {
 		},
 		"tasks.v1":   wire.Tasks{Tasks: []wire.KnownTask{{Run: "r1", Digest: "d", Refused: "deadline"}}},
 		"missing.v1": wire.Missing{Missing: []blob.Digest{blob.Sum([]byte("x"))}},
-		"commits.v1": wire.Commits{Commits: []wire.StoredCommit{{Token: 1, Commit: "{}"}}, Next: &wire.CommitPosition{Seq: 1, Token: 2, Hash: blob.Digest{}.String()}},
-		"live.v1": wire.Live{
+		"commits.v1": messages.Commits{Commits: []messages.StoredCommit{{Token: 1, Commit: "{}"}}, Next: &messages.CommitPosition{Seq: 1, Token: 2, Hash: blob.Digest{}.String()}},
+		"live.v1": messages.Live{
 			Run: "r1", State: run.Running, Session: "s1", Node: "n", Attempt: 1, At: 9, More: 1, Since: 8, Silent: true, Behind: "r0", Untaken: true, Unbegun: 2, Due: 7,
-			Unoffered: []wire.LiveUnoffered{{Workflow: "fix", Revision: "1", Branches: 1}},
-			Steps: []wire.LiveStep{{
+			Unoffered: []messages.LiveUnoffered{{Workflow: "fix", Revision: "1", Branches: 1}},
+			Steps: []messages.LiveStep{{
 				Step: "1", Kind: journal.StepModel, Name: "a", Did: "x", Model: "m", Doing: "asks", Began: 1, At: 2, Until: 3, Try: 2, Error: "e", Text: "t", Bytes: 1, Tokens: 1, Calls: []string{"grep"},
 			}},
-			Queue: &wire.LiveQueue{Pool: "default", Revision: "1", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
+			Queue: &messages.LiveQueue{Pool: "default", Revision: "1", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
 			Waits: event.Waits, Review: info.Review, Quarantine: "why",
 		},
-		"tool.v1":        wire.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
+		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},
 		"alias.v1":       translate.Alias{Session: "s1", Digest: "d", Ended: "d", Cancelled: &journal.CancelRequested{By: "b", Says: "c", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.anonymous.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
-		"tools.v1":       wire.Tools{Tools: []wire.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
-		"tool-call.v1":   wire.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
-		"tool-answer.v1": wire.ToolAnswer{Body: json.RawMessage(`[1.5]`), IsError: true},
+		"tools.v1":       wire.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
+		"tool-call.v1":   messages.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
+		"tool-answer.v1": messages.ToolAnswer{Body: json.RawMessage(`[1.5]`), IsError: true},
 		"dead-letters.v1": wire.DeadLetters{
-			Letters: []wire.StoredLetter{{At: 1, Letter: messages.DeadLetter{
+			Letters: []messages.StoredLetter{{At: 1, Letter: messages.DeadLetter{
 				Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.anonymous.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1,
 			}}}, Next: 1,
 		},

@@ -103,20 +103,20 @@ func (n *Instance) workflowOf(ctx context.Context, home session.Key, id run.ID) 
 
 // replay runs the code of a run against its journal, here or on a node that
 // offers the workflow.
-func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (wire.Replay, error) {
+func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error) {
 	g, err := n.workflowOf(ctx, home, id)
 	if err == nil {
 		return n.rehearse(ctx, g, home, id)
 	}
 	if !errors.Is(err, run.ErrNotSupported) {
-		return wire.Replay{}, err
+		return messages.Replay{}, err
 	}
 	nodes, err := n.offering(ctx, home.Tenant, g.Name)
 	if err != nil {
-		return wire.Replay{}, err
+		return messages.Replay{}, err
 	}
 	for _, other := range nodes {
-		var out wire.Replay
+		var out messages.Replay
 		data, err := n.conn.Requests.AskNode(ctx, other, messages.NodeReplay, askedReplay{Tenant: home.Tenant, Session: home.ID, Run: id})
 		if errors.Is(err, conn.ErrNoAnswer) {
 			continue // it has gone meanwhile
@@ -128,7 +128,7 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (wir
 		}
 		return out, err
 	}
-	return wire.Replay{}, fmt.Errorf("no node that lives offers workflow %q, whose code is needed: %w; start one that does", g.Name, run.ErrNotSupported)
+	return messages.Replay{}, fmt.Errorf("no node that lives offers workflow %q, whose code is needed: %w; start one that does", g.Name, run.ErrNotSupported)
 }
 
 // offering returns the incarnations of the pools that offer a tenant a workflow.
@@ -148,7 +148,7 @@ func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow stri
 	var out []string
 	for _, o := range all {
 		if o.Incarnation != n.incarnation && !o.Draining && visible(o.Incarnation, t) &&
-			slices.ContainsFunc(offers, func(w wire.Workflow) bool { return slices.Contains(o.Pools, w.Pool) }) {
+			slices.ContainsFunc(offers, func(w messages.Workflow) bool { return slices.Contains(o.Pools, w.Pool) }) {
 			out = append(out, o.Incarnation)
 		}
 	}
@@ -159,19 +159,19 @@ func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow stri
 const maxReplaySteps = 3000
 
 // rehearse replays a run with the code of this node.
-func (n *Instance) rehearse(ctx context.Context, g flow.Registration, home session.Key, id run.ID) (wire.Replay, error) {
+func (n *Instance) rehearse(ctx context.Context, g flow.Registration, home session.Key, id run.ID) (messages.Replay, error) {
 	rt := &engine.Runtime{Values: n.values, Blobs: n.Blobs, Mint: n.conn.Logs.Minter(), Node: n.incarnation, Model: n.o.Model, Workflows: n.registry}
 	r, err := engine.Replay(ctx, rt, g, home, id)
 	if err != nil {
-		return wire.Replay{}, err
+		return messages.Replay{}, err
 	}
-	out := wire.Replay{Matches: r.Matches(), Node: n.o.Name}
+	out := messages.Replay{Matches: r.Matches(), Node: n.o.Name}
 	room := maxReplaySteps
 	var add func(r *engine.Replayed, of run.ID)
 	add = func(r *engine.Replayed, of run.ID) {
-		one := wire.ReplayedRun{
+		one := messages.ReplayedRun{
 			Run: r.Run, Branch: r.Branch, BranchOf: of, Workflow: r.Workflow, Session: r.Session, State: r.State, Code: r.Code,
-			Revisions: r.Revisions, Differs: r.Differs, Steps: []wire.ReplayStep{},
+			Revisions: r.Revisions, Differs: r.Differs, Steps: []messages.ReplayStep{},
 		}
 		for _, s := range r.Steps {
 			if room--; room < 0 && s.Verdict == engine.StepMatches {
@@ -179,7 +179,7 @@ func (n *Instance) rehearse(ctx context.Context, g flow.Registration, home sessi
 				one.Omitted++
 				continue
 			}
-			one.Steps = append(one.Steps, wire.ReplayStep{
+			one.Steps = append(one.Steps, messages.ReplayStep{
 				Path: s.Path, Verdict: s.Verdict, Recorded: s.Recorded, Asked: s.Asked, Input: s.Input, Summary: s.Summary,
 			})
 		}

@@ -138,11 +138,11 @@ func TestAskOtherNodes(t *testing.T) {
 }
 
 // listed waits until others know of a node, and returns what they know.
-func listed(t *testing.T, c *client.Client, n *Instance) wire.Node {
+func listed(t *testing.T, c *client.Client, n *Instance) messages.Node {
 	t.Helper()
 	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
 		nodes, err := c.Nodes(t.Context())
-		if i := slices.IndexFunc(nodes, func(o wire.Node) bool { return o.Incarnation == n.Incarnation() }); err == nil && i >= 0 {
+		if i := slices.IndexFunc(nodes, func(o messages.Node) bool { return o.Incarnation == n.Incarnation() }); err == nil && i >= 0 {
 			return nodes[i]
 		}
 		if time.Now().After(end) {

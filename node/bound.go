@@ -11,7 +11,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -22,11 +21,11 @@ import (
 type installation struct {
 	log       commitlog.Log
 	blobs     func(session.Tenant) blob.Store
-	nodes     func(context.Context) ([]wire.Node, error)
-	workflows func(ctx context.Context, named ...string) ([]wire.Workflow, error)
-	tools     func(ctx context.Context, t session.Tenant, named ...string) ([]wire.Tool, error)
+	nodes     func(context.Context) ([]messages.Node, error)
+	workflows func(ctx context.Context, named ...string) ([]messages.Workflow, error)
+	tools     func(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error)
 	deliver   func(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
-	announce  func(ctx context.Context, incarnation string, about func() wire.Node, entered func()) error
+	announce  func(ctx context.Context, incarnation string, about func() messages.Node, entered func()) error
 	answering func(context.Context) error
 }
 

@@ -191,11 +191,11 @@ func TestHostileBoundNode(t *testing.T) {
 		return raw
 	}
 	link := session.Link{Ref: session.Ref{Key: theirs, Version: 1}, Seq: end.At.Seq, Hash: end.At.Hash, Token: end.At.Token}
-	entry := func(incarnation string) []byte { return encode(wire.Node{Incarnation: incarnation, Name: "x"}) }
+	entry := func(incarnation string) []byte { return encode(messages.Node{Incarnation: incarnation, Name: "x"}) }
 	standing := func(incarnation string) []byte {
 		return encode(map[string]any{"incarnation": incarnation, "pool": "shared", "stopping": true})
 	}
-	many := make([]wire.Workflow, 129)
+	many := make([]messages.Workflow, 129)
 	for i := range many {
 		many[i].Name = fmt.Sprint("w", i)
 	}
@@ -222,12 +222,12 @@ func TestHostileBoundNode(t *testing.T) {
 		"work for another tenant's node":                {"deliver", nil, work(mine, "tenant_bolt_AAAAAAAAAAAA"), session.ErrTenant},
 		"the entry of a node for all tenants":           {"announce", nil, entry(shared.Incarnation()), session.ErrTenant},
 		"the entry of another tenant's node":            {"announce", nil, entry("tenant_bolt_AAAAAAAAAAAA"), session.ErrTenant},
-		"an entry with escapes":                         {"announce", nil, encode(wire.Node{Incarnation: "tenant_acme_AAAAAAAAAAAA", Name: "\x1b[2J"}), run.ErrMalformed},
+		"an entry with escapes":                         {"announce", nil, encode(messages.Node{Incarnation: "tenant_acme_AAAAAAAAAAAA", Name: "\x1b[2J"}), run.ErrMalformed},
 		"the end of the entry of a node":                {"leave", nil, []byte(shared.Incarnation()), session.ErrTenant},
 		"a page by a name that is none":                 {"loadpage", nats.Header{"Rath-Page": {">"}}, nil, nil},
 		"more workflows than a tenant may offer":        {"offer", nil, encode(map[string]any{"workflows": many}), run.ErrBusy},
-		"a workflow that is too large":                  {"offer", nil, encode(map[string]any{"workflows": []wire.Workflow{{Name: "x", Description: strings.Repeat("x", 64<<10)}}}), session.ErrTooLarge},
-		"an entry that is too large":                    {"announce", nil, encode(wire.Node{Incarnation: "tenant_acme_AAAAAAAAAAAA", Offers: []string{strings.Repeat("x", 64<<10)}}), session.ErrTooLarge},
+		"a workflow that is too large":                  {"offer", nil, encode(map[string]any{"workflows": []messages.Workflow{{Name: "x", Description: strings.Repeat("x", 64<<10)}}}), session.ErrTooLarge},
+		"an entry that is too large":                    {"announce", nil, encode(messages.Node{Incarnation: "tenant_acme_AAAAAAAAAAAA", Offers: []string{strings.Repeat("x", 64<<10)}}), session.ErrTooLarge},
 		"a verb that there is not":                      {"purge", nil, nil, run.ErrNotSupported},
 		"how a node for all tenants stands, as request": {"standing", nil, standing(shared.Incarnation()), run.ErrNotSupported},
 	} {
@@ -262,7 +262,7 @@ func TestHostileBoundNode(t *testing.T) {
 	}
 
 	// An offer is one to acme alone, also under the name of another workflow.
-	if err := i.asks("offer", nil, encode(map[string]any{"workflows": []wire.Workflow{{Name: "both", Revision: "9", Pool: "shared"}}})); err != nil {
+	if err := i.asks("offer", nil, encode(map[string]any{"workflows": []messages.Workflow{{Name: "both", Revision: "9", Pool: "shared"}}})); err != nil {
 		t.Errorf("an offer to its tenant: %v", err)
 	}
 	if r, err := bob.Do(ctx, "both", messages.Task{ID: "after"}, nil); err != nil || r.Output != "shared" {

@@ -23,7 +23,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -249,7 +248,7 @@ func TestBoundNodeHasEntry(t *testing.T) {
 	enter(0, nats.Header{"KV-Operation": {"DEL"}})
 	host.started(t)
 	ann := clientOf(t, srv, "acme", "ann")
-	if all, err := ann.Nodes(ctx); err != nil || !slices.ContainsFunc(all, func(n wire.Node) bool { return n.Name == "acme-1" }) {
+	if all, err := ann.Nodes(ctx); err != nil || !slices.ContainsFunc(all, func(n messages.Node) bool { return n.Name == "acme-1" }) {
 		t.Errorf("it is up and not among the %d nodes that acme sees, %v", len(all), err)
 	}
 	if r, err := ann.Do(ctx, "both", messages.Task{ID: "one"}, nil); err != nil || r.Output != "acme-1" {

@@ -33,7 +33,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/supervise"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
@@ -432,7 +431,7 @@ func (n *Instance) URL() string {
 
 // Full returns the streams that do not take everything, and "disk" if the
 // disk of the store does not.
-func (n *Instance) Full() []wire.StreamFill { return n.conn.Streams.Capacity.Full() }
+func (n *Instance) Full() []messages.StreamFill { return n.conn.Streams.Capacity.Full() }
 
 // Stores returns nil if something can be stored at this moment, and otherwise says
 // what is in the way.

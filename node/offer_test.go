@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
 )
 
 // TestRoutersPool: a node beside routers may not work for their pool, whose offer it would
@@ -72,7 +72,7 @@ func TestEntry(t *testing.T) {
 	} {
 		tt.o.Store, tt.o.Level, tt.o.Port = t.TempDir(), "lazy", -1
 		n := begin(t, &tt.o).started(t)
-		var about wire.Node = n.about()
+		var about messages.Node = n.about()
 		if about.Model != tt.name || (about.ModelError == "") != (tt.words == "") || !strings.Contains(about.ModelError, tt.words) {
 			t.Errorf("model %q, %q; want %q, %q", about.Model, about.ModelError, tt.name, tt.words)
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -33,7 +32,7 @@ var (
 
 // parts lists what a workflow is made of: what its fields hold, in order.
 type parts struct {
-	all   []wire.Part
+	all   []messages.WorkflowPart
 	bytes int
 	left  int
 	depth int
@@ -46,7 +45,7 @@ var inputs = []json.RawMessage{nil, json.RawMessage(`"-"`), json.RawMessage(`{}`
 
 // describe says what a workflow is without a task: its type, and its parts. If its
 // constructor makes it of nothing that is no task's, both are empty.
-func describe(w *wire.Workflow, g flow.Registration) {
+func describe(w *messages.Workflow, g flow.Registration) {
 	defer func() {
 		if recover() != nil { // of the author's constructor
 			w.Type, w.Parts, w.Left = "", nil, 0
@@ -67,12 +66,12 @@ func describe(w *wire.Workflow, g flow.Registration) {
 		return
 	}
 	var m parts
-	m.workflow("", reflect.ValueOf(v), wire.Part{})
+	m.workflow("", reflect.ValueOf(v), messages.WorkflowPart{})
 	w.Type, w.Parts, w.Left = clipped(reflect.TypeOf(v).String()), m.all, m.left
 }
 
 // add takes a part in, if there is room. The workflow itself is none, unless it is an agent.
-func (m *parts) add(p wire.Part) {
+func (m *parts) add(p messages.WorkflowPart) {
 	if p.Path == "" {
 		if p.Kind == "workflow" {
 			return
@@ -90,7 +89,7 @@ func (m *parts) add(p wire.Part) {
 }
 
 // workflow adds what v is and what it holds. of has what is known of it already.
-func (m *parts) workflow(path string, v reflect.Value, of wire.Part) {
+func (m *parts) workflow(path string, v reflect.Value, of messages.WorkflowPart) {
 	if m.depth == maxPartDepth {
 		return
 	}
@@ -125,7 +124,7 @@ func (m *parts) workflow(path string, v reflect.Value, of wire.Part) {
 		of.Description = cmp.Or(of.Description, w.Description)
 		m.add(of)
 	case *flow.Branch:
-		m.workflow(below(path, w.Name), reflect.ValueOf(w).Elem().FieldByName("Workflow"), wire.Part{Branch: true})
+		m.workflow(below(path, w.Name), reflect.ValueOf(w).Elem().FieldByName("Workflow"), messages.WorkflowPart{Branch: true})
 	default:
 		switch t := v.Type(); {
 		case t == describedType:
@@ -155,7 +154,7 @@ func (m *parts) held(path string, v reflect.Value, all bool) {
 			if !f.Anonymous {
 				at = below(path, f.Name)
 			}
-			m.workflow(at, v.Field(i), wire.Part{})
+			m.workflow(at, v.Field(i), messages.WorkflowPart{})
 		}
 	case reflect.Slice, reflect.Array:
 		if !mayHold(t.Elem()) {
@@ -170,7 +169,7 @@ func (m *parts) held(path string, v reflect.Value, all bool) {
 				m.left += v.Len() - i
 				return
 			}
-			m.workflow(at, v.Index(i), wire.Part{})
+			m.workflow(at, v.Index(i), messages.WorkflowPart{})
 		}
 	case reflect.Map:
 		if t.Key().Kind() != reflect.String || !mayHold(t.Elem()) {
@@ -179,7 +178,7 @@ func (m *parts) held(path string, v reflect.Value, all bool) {
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
 		for _, k := range keys {
-			m.workflow(below(path, k.String()), v.MapIndex(k), wire.Part{})
+			m.workflow(below(path, k.String()), v.MapIndex(k), messages.WorkflowPart{})
 		}
 	}
 }
@@ -195,7 +194,7 @@ func mayHold(t reflect.Type) bool {
 	return t.Implements(workflowType)
 }
 
-func (m *parts) agent(of wire.Part, a *flow.Agent) {
+func (m *parts) agent(of messages.WorkflowPart, a *flow.Agent) {
 	of.Kind, of.Name, of.Model, of.Memory, of.MCP = "agent", a.Name, a.Provider.Model, a.Memory, namesOf(a.MCP)
 	of.Description = cmp.Or(of.Description, excerpt.FirstLine(a.Prompt))
 	of.MaxRounds, of.MaxContext, of.Budget = cmp.Or(a.MaxRounds, engine.DefaultMaxRounds), a.MaxContext, budgetOf(a.Budget)
@@ -207,16 +206,16 @@ func (m *parts) agent(of wire.Part, a *flow.Agent) {
 	m.add(of)
 	for i, t := range a.Tools {
 		if v := reflect.ValueOf(t); v.Type() == workflowToolType {
-			m.workflow(below(of.Path, names[i]), addressable(v).FieldByName("w"), wire.Part{Branch: true})
+			m.workflow(below(of.Path, names[i]), addressable(v).FieldByName("w"), messages.WorkflowPart{Branch: true})
 		}
 	}
 	if a.Overflow != nil {
-		m.workflow(below(of.Path, "Overflow"), reflect.ValueOf(a).Elem().FieldByName("Overflow"), wire.Part{})
+		m.workflow(below(of.Path, "Overflow"), reflect.ValueOf(a).Elem().FieldByName("Overflow"), messages.WorkflowPart{})
 	}
 }
 
 // asks adds what asks a model once.
-func (m *parts) asks(of wire.Part, kind, name, prompt string, p llm.Provider) {
+func (m *parts) asks(of messages.WorkflowPart, kind, name, prompt string, p llm.Provider) {
 	of.Kind, of.Name, of.Model, of.Description = kind, name, p.Model, cmp.Or(of.Description, excerpt.FirstLine(prompt))
 	m.add(of)
 }

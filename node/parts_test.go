@@ -11,7 +11,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -39,10 +38,10 @@ func (*crew) Forward(_ context.Context, s session.Session) (session.Session, err
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	agent := func(name string) *flow.Agent { return &flow.Agent{Name: name} }
-	part := func(path, name string) wire.Part {
-		return wire.Part{Path: path, Kind: "agent", Name: name, MaxRounds: engine.DefaultMaxRounds}
+	part := func(path, name string) messages.WorkflowPart {
+		return messages.WorkflowPart{Path: path, Kind: "agent", Name: name, MaxRounds: engine.DefaultMaxRounds}
 	}
-	branch := func(p wire.Part) wire.Part { p.Branch = true; return p }
+	branch := func(p messages.WorkflowPart) messages.WorkflowPart { p.Branch = true; return p }
 	w := &crew{
 		Lead: &flow.Agent{
 			Name: "lead", Prompt: "You lead.\nMind the tests.", Provider: llm.Provider{Model: "big"}, Memory: "team", MCP: []string{"git"}, MaxRounds: 3, MaxContext: 9000,
@@ -63,7 +62,7 @@ func TestDescribe(t *testing.T) {
 	tax := part("Experts.tax", "expert")
 	tax.Description = "Knows taxes."
 	many := make([]flow.Workflow, maxParts+5)
-	var first []wire.Part
+	var first []messages.WorkflowPart
 	for i := range many {
 		many[i] = agent("a")
 		first = append(first, part(strconv.Itoa(i), "a"))
@@ -75,9 +74,9 @@ func TestDescribe(t *testing.T) {
 	tests := []struct {
 		name string
 		g    flow.Registration
-		want wire.Workflow
+		want messages.Workflow
 	}{
-		{"a struct", flow.Registration{New: func() flow.Workflow { return w }}, wire.Workflow{Type: "*node.crew", Parts: []wire.Part{
+		{"a struct", flow.Registration{New: func() flow.Workflow { return w }}, messages.Workflow{Type: "*node.crew", Parts: []messages.WorkflowPart{
 			lead,
 			branch(part("Lead.ask", "asked")),
 			{Path: "Lead.Overflow", Kind: "compressor", Name: "short"},
@@ -93,26 +92,26 @@ func TestDescribe(t *testing.T) {
 			{Path: "Shortens", Kind: "compressor", Name: "sum", Description: "Sum up."},
 			part("Group.A", "a"),
 		}}},
-		{"an agent", flow.Registration{New: func() flow.Workflow { return agent("one") }}, wire.Workflow{Type: "*flow.Agent", Parts: []wire.Part{part(".", "one")}}},
-		{"a function", flow.Registration{New: func() flow.Workflow { return flow.Func(nil) }}, wire.Workflow{Type: "flow.Func"}},
-		{"many", flow.Registration{New: func() flow.Workflow { return flow.Sequence(many...) }}, wire.Workflow{Type: "flow.sequence", Parts: first[:maxParts], Left: 5}},
-		{"deep", flow.Registration{New: func() flow.Workflow { return deep }}, wire.Workflow{}},
-		{"nothing", flow.Registration{New: func() flow.Workflow { return nil }}, wire.Workflow{}},
-		{"one that panics", flow.Registration{New: func() flow.Workflow { panic("no key") }}, wire.Workflow{}},
-		{"one that wants an input", flow.Registration{NewFor: func(flow.Info) (flow.Workflow, error) { return nil, errors.New("no input") }}, wire.Workflow{}},
+		{"an agent", flow.Registration{New: func() flow.Workflow { return agent("one") }}, messages.Workflow{Type: "*flow.Agent", Parts: []messages.WorkflowPart{part(".", "one")}}},
+		{"a function", flow.Registration{New: func() flow.Workflow { return flow.Func(nil) }}, messages.Workflow{Type: "flow.Func"}},
+		{"many", flow.Registration{New: func() flow.Workflow { return flow.Sequence(many...) }}, messages.Workflow{Type: "flow.sequence", Parts: first[:maxParts], Left: 5}},
+		{"deep", flow.Registration{New: func() flow.Workflow { return deep }}, messages.Workflow{}},
+		{"nothing", flow.Registration{New: func() flow.Workflow { return nil }}, messages.Workflow{}},
+		{"one that panics", flow.Registration{New: func() flow.Workflow { panic("no key") }}, messages.Workflow{}},
+		{"one that wants an input", flow.Registration{NewFor: func(flow.Info) (flow.Workflow, error) { return nil, errors.New("no input") }}, messages.Workflow{}},
 		{"one that wants a text", flow.Registration{NewFor: func(s flow.Info) (flow.Workflow, error) {
 			var text string
 			if err := json.Unmarshal(s.Input, &text); err != nil || text == "" {
 				return nil, errors.New("say what to do")
 			}
 			return agent("one"), nil
-		}}, wire.Workflow{Type: "*flow.Agent", Parts: []wire.Part{part(".", "one")}}},
-		{"the built-in agent", agentRegistration(nil, nil, nil), wire.Workflow{Type: "*node.oneAgent", Parts: []wire.Part{part("Agent", "agent")}}},
+		}}, messages.Workflow{Type: "*flow.Agent", Parts: []messages.WorkflowPart{part(".", "one")}}},
+		{"the built-in agent", agentRegistration(nil, nil, nil), messages.Workflow{Type: "*node.oneAgent", Parts: []messages.WorkflowPart{part("Agent", "agent")}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var got wire.Workflow
+			var got messages.Workflow
 			describe(&got, tt.g)
 			if tt.name == "deep" { // only that it comes to an end
 				if len(got.Parts) != maxPartDepth-1 {

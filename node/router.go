@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/internal/workflows/router"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -72,7 +72,7 @@ func (n *Instance) routed(builtin []flow.Registration) []flow.Registration {
 
 // onOffer returns what all pools offer the tenant of the run. A registry that cannot be read ends
 // this attempt of a run, and not the run.
-func (n *Instance) onOffer(ctx context.Context, named ...string) ([]wire.Workflow, error) {
+func (n *Instance) onOffer(ctx context.Context, named ...string) ([]messages.Workflow, error) {
 	var t session.Tenant
 	if info, ok := flow.RunInfo(ctx); ok {
 		t = info.Tenant
@@ -128,8 +128,8 @@ func (n *Instance) repairOffer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	missing := slices.DeleteFunc(n.offered(), func(own wire.Workflow) bool {
-		return slices.ContainsFunc(all, func(w wire.Workflow) bool { return w.Pool == n.o.Pool && w.Name == own.Name })
+	missing := slices.DeleteFunc(n.offered(), func(own messages.Workflow) bool {
+		return slices.ContainsFunc(all, func(w messages.Workflow) bool { return w.Pool == n.o.Pool && w.Name == own.Name })
 	})
 	for _, w := range missing {
 		n.log.Warn("a workflow of this node was withdrawn and is registered again", "pool", n.o.Pool, "workflow", w.Name)
@@ -153,11 +153,11 @@ func (n *Instance) withdrawStale(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	others := slices.DeleteFunc(nodes, func(o wire.Node) bool {
+	others := slices.DeleteFunc(nodes, func(o messages.Node) bool {
 		return o.Incarnation == n.incarnation || !slices.Contains(o.Pools, n.o.Pool)
 	})
 	offered := func(name string) bool {
-		return slices.ContainsFunc(others, func(o wire.Node) bool {
+		return slices.ContainsFunc(others, func(o messages.Node) bool {
 			return slices.ContainsFunc(o.Offers, func(offer string) bool { return strings.HasPrefix(offer, name+"@") })
 		})
 	}

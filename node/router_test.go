@@ -26,7 +26,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -310,9 +309,9 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	before, goroutines := consumers(), settled()
-	many := make([]wire.Workflow, 1000)
+	many := make([]messages.Workflow, 1000)
 	for i := range many {
-		many[i] = wire.Workflow{Name: fmt.Sprintf("sort-%03d", i), Revision: "1", Description: strings.Repeat("Sorts invoices of customers by their numbers. ", 20)}
+		many[i] = messages.Workflow{Name: fmt.Sprintf("sort-%03d", i), Revision: "1", Description: strings.Repeat("Sorts invoices of customers by their numbers. ", 20)}
 	}
 	began := time.Now()
 	must.Do(t, n.conn.Dispatch.Registry.Register(ctx, "sorting", many))

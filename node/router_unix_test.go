@@ -23,7 +23,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -100,7 +99,7 @@ func TestRouterKilled(t *testing.T) {
 	defer c.Close()
 	for offered := false; !offered; time.Sleep(10 * time.Millisecond) {
 		on := must.Get(c.Workflows(ctx))(t)
-		offered = slices.ContainsFunc(on, func(w wire.Workflow) bool { return w.Name == "auto" })
+		offered = slices.ContainsFunc(on, func(w messages.Workflow) bool { return w.Name == "auto" })
 	}
 	must.Get(c.Submit(ctx, "auto", messages.Task{ID: "auto-1", Input: json.RawMessage(autoInput)}))(t)
 	early := make(chan messages.Result, 1)

@@ -12,7 +12,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/metrics"
 	"github.com/rathcluster/rath/internal/nats/takeover"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -134,7 +133,7 @@ func (n *Instance) background(ctx context.Context, name string, service func(con
 }
 
 // takeOver imports a file that a client has put.
-func (n *Instance) takeOver(ctx context.Context, t session.Tenant, user string, file []byte) ([]wire.Imported, error) {
+func (n *Instance) takeOver(ctx context.Context, t session.Tenant, user string, file []byte) ([]messages.Imported, error) {
 	return takeover.File(ctx, n.conn, t, user, file)
 }
 
@@ -143,10 +142,10 @@ func (n *Instance) offers(workflow string) (revision string, ok bool) {
 	return g.Revision, ok
 }
 
-func (n *Instance) offered() []wire.Workflow {
-	var all []wire.Workflow
+func (n *Instance) offered() []messages.Workflow {
+	var all []messages.Workflow
 	for _, g := range n.registry.All() {
-		w := wire.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input}
+		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input}
 		if g.Batch {
 			w.Class = messages.ClassBatch
 		}
@@ -157,8 +156,8 @@ func (n *Instance) offered() []wire.Workflow {
 }
 
 // about describes the node to clients.
-func (n *Instance) about() wire.Node {
-	a := wire.Node{
+func (n *Instance) about() messages.Node {
+	a := messages.Node{
 		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
 		Full: n.conn.Streams.Capacity.Full(), Gaps: n.conn.Projections.Gaps(),
 	}
@@ -205,7 +204,7 @@ func (n *Instance) offeredBy(ctx context.Context, workflow, revision string) boo
 		n.log.Warn("which revisions are offered is not known", "error", err)
 		return false
 	}
-	return slices.ContainsFunc(nodes, func(o wire.Node) bool {
+	return slices.ContainsFunc(nodes, func(o messages.Node) bool {
 		return !o.Draining && visible(o.Incarnation, own) && slices.Contains(o.Offers, workflow+"@"+revision)
 	})
 }

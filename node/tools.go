@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -22,7 +22,7 @@ func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, 
 	if !ok {
 		return nil, errors.New("node: tools of other processes are for the context of a run")
 	}
-	specs, err := flow.Do(ctx, "tool look-up", func(ctx context.Context) ([]wire.Tool, error) {
+	specs, err := flow.Do(ctx, "tool look-up", func(ctx context.Context) ([]messages.Tool, error) {
 		return n.toolsNamed(ctx, info.Tenant, names)
 	}, tool.ReadOnly)
 	if err != nil {
@@ -36,7 +36,7 @@ func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, 
 }
 
 // toolsNamed reads what the registry says of tools.
-func (n *Instance) toolsNamed(ctx context.Context, t session.Tenant, names []string) ([]wire.Tool, error) {
+func (n *Instance) toolsNamed(ctx context.Context, t session.Tenant, names []string) ([]messages.Tool, error) {
 	all, err := n.home.tools(ctx, t, names...)
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, session.ErrUnavailable) {
@@ -44,9 +44,9 @@ func (n *Instance) toolsNamed(ctx context.Context, t session.Tenant, names []str
 		}
 		return nil, err
 	}
-	found := make([]wire.Tool, 0, len(names))
+	found := make([]messages.Tool, 0, len(names))
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(v wire.Tool) bool { return v.Name == name })
+		i := slices.IndexFunc(all, func(v messages.Tool) bool { return v.Name == name })
 		if i < 0 {
 			var have []string
 			for _, t := range append(tool.Builtins(), n.o.Tools...) {

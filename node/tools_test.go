@@ -20,7 +20,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -150,7 +149,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 	}
 
 	// One that takes a call and never answers.
-	must.Do(t, conn.Requests.AnnounceTool(ctx, session.DefaultTenant, wire.Tool{Name: "weather", Description: "Slow.", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 300}))
+	must.Do(t, conn.Requests.AnnounceTool(ctx, session.DefaultTenant, messages.Tool{Name: "weather", Description: "Slow.", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 300}))
 	raw := rawResponder(t, n, messages.ToolSubject(session.DefaultTenant, "weather"), "")
 	defer raw()
 	r = ask("weather", "weather")
@@ -182,20 +181,20 @@ func TestToolsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy"}).started(t)
 	_, program := toolProgram(t, n)
-	good := wire.Tool{Name: "weather", Description: "Weather."}
+	good := messages.Tool{Name: "weather", Description: "Weather."}
 	for _, tt := range []struct {
-		change func(v *wire.Tool)
+		change func(v *messages.Tool)
 		want   string
 	}{
-		{func(v *wire.Tool) { v.Description = " " }, "field description"},
-		{func(v *wire.Tool) { v.Effect = "sandboxed" }, "field effect"},
-		{func(v *wire.Tool) { v.Effect = "safe" }, "field effect"},
-		{func(v *wire.Tool) { v.TimeoutMS = 3_600_000 }, "field timeout_ms"},
-		{func(v *wire.Tool) { v.Input = json.RawMessage(`{"type":"string"}`) }, "field input"},
-		{func(v *wire.Tool) {
+		{func(v *messages.Tool) { v.Description = " " }, "field description"},
+		{func(v *messages.Tool) { v.Effect = "sandboxed" }, "field effect"},
+		{func(v *messages.Tool) { v.Effect = "safe" }, "field effect"},
+		{func(v *messages.Tool) { v.TimeoutMS = 3_600_000 }, "field timeout_ms"},
+		{func(v *messages.Tool) { v.Input = json.RawMessage(`{"type":"string"}`) }, "field input"},
+		{func(v *messages.Tool) {
 			v.Input = json.RawMessage(`{"type":"object","properties":{"a":{"$ref":"#/nowhere"}}}`)
 		}, "field input"},
-		{func(v *wire.Tool) { v.Description = strings.Repeat("x", 5000) }, "field description"},
+		{func(v *messages.Tool) { v.Description = strings.Repeat("x", 5000) }, "field description"},
 	} {
 		v := good
 		tt.change(&v)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -33,7 +32,7 @@ func TestRemoteThatNoNodeOffers(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
 	defer cancel()
-	want, diff := []wire.LiveUnoffered{{Workflow: "reserch", Revision: "2", Branches: 1}}, "it was not told"
+	want, diff := []messages.LiveUnoffered{{Workflow: "reserch", Revision: "2", Branches: 1}}, "it was not told"
 	for diff != "" && ctx.Err() == nil {
 		if l, err := c.Live(ctx, "one"); err == nil {
 			diff = cmp.Diff(want, l.Unoffered)

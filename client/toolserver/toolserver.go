@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/tool"
 )
 
@@ -27,9 +27,9 @@ func Serve(ctx context.Context, c *client.Client, t tool.Tool, timeout time.Dura
 	if err != nil {
 		return err
 	}
-	v := wire.Tool{Name: spec.Name, Description: spec.Description, Input: spec.Schema, Effect: string(effect), TimeoutMS: timeout.Milliseconds()}
-	return c.ServeTool(ctx, v, func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer {
+	v := messages.Tool{Name: spec.Name, Description: spec.Description, Input: spec.Schema, Effect: string(effect), TimeoutMS: timeout.Milliseconds()}
+	return c.ServeTool(ctx, v, func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer {
 		out := table.Call(ctx, spec.Name, string(call.Args), tool.Call{ID: call.ID, Attempt: call.Attempt})
-		return wire.ToolAnswer{Body: out.Body, IsError: out.IsError}
+		return messages.ToolAnswer{Body: out.Body, IsError: out.IsError}
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/supervise"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
@@ -104,7 +104,7 @@ func TestDevFleet(t *testing.T) {
 
 	// A refused task.
 	rath("submit nosuch -m x --id lost --wait", "unknown workflow", "[exit 3]")
-	var letters []wire.StoredLetter
+	var letters []messages.StoredLetter
 	waitFor(t, func() bool {
 		letters = nil
 		err := json.Unmarshal([]byte(rath("cluster dlq ls --format json -q")), &letters)

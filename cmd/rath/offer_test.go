@@ -13,7 +13,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/inspect"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -190,7 +189,7 @@ func (o *offering) serve(t *testing.T, name string) {
 	})
 	waitFor(t, func() bool {
 		all, err := c.Tools(ctx)
-		return err == nil && slices.ContainsFunc(all, func(v wire.Tool) bool { return v.Name == name })
+		return err == nil && slices.ContainsFunc(all, func(v messages.Tool) bool { return v.Name == name })
 	})
 }
 

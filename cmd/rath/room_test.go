@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // TestRunWaitsForRoom runs and submits while the streams of events are nearly
@@ -46,7 +46,7 @@ func TestRunWaitsForRoom(t *testing.T) {
 	if names.Err() != nil || len(limits) != streams.EmbeddedPartitions {
 		t.Fatal(limits, names.Err())
 	}
-	var shown wire.Node
+	var shown messages.Node
 	waitFor(t, func() bool {
 		line, _, _ := strings.Cut(command(t, "rath cluster nodes ls --format jsonl", dir), "\n")
 		return json.Unmarshal([]byte(line), &shown) == nil && len(shown.Full) == streams.EmbeddedPartitions

@@ -171,9 +171,9 @@ var rules = map[string]rule{
 		ours: list("internal/wire", "internal/nats/requests", "internal/nats/conn", "messages", "session", "run", "blob", "memory"),
 		test: list("node", "llm/scripted", "flow"), // as a program of another module
 	},
-	"client/toolserver":       {ours: list("client", "internal/wire", "tool")},
+	"client/toolserver":       {ours: list("client", "messages", "tool")},
 	"internal/nats/requests":  {ours: list("internal/wire", "internal/nats/conn", "internal/agents/notebook", "internal/core/excerpt", "internal/core/strict", "blob", "memory", "messages", "run", "session"), others: list("github.com/nats-io/nats.go")},
-	"internal/nats/remotelog": {ours: list("client", "internal/wire", "internal/core/commitlog", "internal/core/offload", "blob", "run", "session")},
+	"internal/nats/remotelog": {ours: list("client", "messages", "internal/core/commitlog", "internal/core/offload", "blob", "run", "session")},
 	// Layer 4 and 5: wiring, everything is allowed but the server elsewhere.
 	"node":                        {ours: anything, test: list("github.com/nats-io/nats.go", "go.yaml.in/yaml/v3")},
 	"internal/nats/natsserver":    {ours: list("internal/platform/filelock", "session", "internal/nats/permission", "messages", "internal/core/protection"), others: list("github.com/nats-io/nats-server/v2", "golang.org/x/sys"), test: list("internal/testkit/natstest", "github.com/nats-io/nats.go")},

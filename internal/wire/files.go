@@ -37,23 +37,3 @@ type Missing struct {
 
 // MaxDigests is how many digests a query takes.
 const MaxDigests = 1000
-
-// Commits is a page of a session's log, as it is stored. Next is the At of the next page,
-// absent at the end.
-type Commits struct {
-	Commits []StoredCommit  `json:"commits"`
-	Next    *CommitPosition `json:"next,omitempty"`
-}
-
-// StoredCommit is a commit as a log holds it: its hash is that of the bytes of Commit.
-type StoredCommit struct {
-	Token  uint64 `json:"token"`
-	Commit string `json:"commit"`
-}
-
-// CommitPosition is where a reader of a log has come to.
-type CommitPosition struct {
-	Seq   uint64 `json:"seq"`
-	Token uint64 `json:"token"`
-	Hash  string `json:"hash"`
-}

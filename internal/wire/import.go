@@ -1,8 +1,6 @@
 package wire
 
-import (
-	"github.com/rathcluster/rath/session"
-)
+import "github.com/rathcluster/rath/messages"
 
 // MaxImport is the most bytes of a file that a client has a node take over.
 const MaxImport = 32 << 20
@@ -11,19 +9,9 @@ const MaxImport = 32 << 20
 // may: sent again it goes on where it was.
 const ImportGoesOn = "goes on"
 
-// Imported is one session that came in from a file.
-type Imported struct {
-	Session session.ID `json:"session,omitempty"`
-	Rows    int        `json:"rows"`
-	Kind    string     `json:"kind,omitempty"`
-	Created string     `json:"created,omitempty"`
-	Closed  bool       `json:"closed"`
-	Note    string     `json:"note,omitempty"`
-}
-
 // ImportAnswer is the answer to the request to import a file. Done says that all of it is
 // there.
 type ImportAnswer struct {
 	Answer
-	Imported []Imported `json:"imported,omitempty"`
+	Imported []messages.Imported `json:"imported,omitempty"`
 }

@@ -38,7 +38,7 @@ type Query struct {
 	// AfterNote is where a page of notes begins: the last URI of the page before.
 	AfterNote string `json:"after_note,omitempty"`
 	// At is where a page of commits begins: the Next of the page before.
-	At *CommitPosition `json:"at,omitempty"`
+	At *messages.CommitPosition `json:"at,omitempty"`
 	// Limit bounds the rows of a page; zero is the server's own limit.
 	Limit int `json:"limit,omitempty"`
 	// After is where the page begins: the Next of the page before, zero for the first.

@@ -1,9 +1,7 @@
 package wire
 
 import (
-	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/strict"
@@ -11,94 +9,24 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Workflow is a workflow on offer.
-type Workflow struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Revision    string          `json:"revision,omitempty"`
-	Pool        string          `json:"pool,omitempty"`
-	Class       string          `json:"class,omitempty"` // messages.ClassInteractive (also if empty) or messages.ClassBatch
-	Input       json.RawMessage `json:"input,omitempty"` // JSON Schema
-	// Type is what it is in Go; "" if only the input of a task says what it is made of.
-	Type  string `json:"type,omitempty"`
-	Parts []Part `json:"parts,omitempty"` // sorted as the code has them
-	Left  int    `json:"left,omitempty"`  // parts beyond those
-}
-
-// Part is an agent or a workflow that a workflow on offer is made of, without a task that
-// says otherwise.
-type Part struct {
-	// Path leads to it: fields, indexes, keys and names of branches, between points.
-	Path string `json:"path"`
-	Kind string `json:"kind"` // agent, workflow, remote, selector or compressor
-	// Branch says that it runs on a branch of the session.
-	Branch bool `json:"branch,omitempty"`
-	// Name is that of an agent, of a remote workflow, or of the type in Go.
-	Name        string `json:"name,omitempty"`
-	Description string `json:"description,omitempty"` // of an agent how its prompt begins
-	Revision    string `json:"revision,omitempty"`    // of a remote workflow
-	// Model is what it asks; of an agent, a selector and a compressor without one it is that
-	// of the task.
-	Model      string          `json:"model,omitempty"`
-	Memory     string          `json:"memory,omitempty"`
-	Tools      []string        `json:"tools,omitempty"`
-	MCP        []string        `json:"mcp,omitempty"`         // servers
-	MaxRounds  int             `json:"max_rounds,omitempty"`  // calls of the model at most
-	MaxContext int64           `json:"max_context,omitempty"` // tokens
-	Budget     messages.Budget `json:"budget,omitzero"`
-}
-
-// Tool is a tool that another process announced: it answers requests on its
-// messages.ToolSubject.
-type Tool struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	Effect      string          `json:"effect,omitempty"` // non_idempotent (also if empty), idempotent, read_only or sandboxed
-	Input       json.RawMessage `json:"input,omitempty"`  // JSON Schema of the arguments
-	TimeoutMS   int64           `json:"timeout_ms,omitempty"`
-}
-
 // DecodeTool reads what a process announced.
-func DecodeTool(data []byte) (Tool, error) {
-	var t Tool
+func DecodeTool(data []byte) (messages.Tool, error) {
+	var t messages.Tool
 	if err := strict.Decode(messages.MaxMessage, "tool", data, &t); err != nil {
-		return Tool{}, err
+		return messages.Tool{}, err
 	}
 	if err := session.ValidID("tool", t.Name); err != nil {
-		return Tool{}, &strict.Error{Message: "tool", Field: "name", Problem: messages.Text(err), Remedy: "choose a name of that kind"}
+		return messages.Tool{}, &strict.Error{Message: "tool", Field: "name", Problem: messages.Text(err), Remedy: "choose a name of that kind"}
 	}
 	switch t.Effect {
 	case "", "non_idempotent", "idempotent", "read_only", "sandboxed":
 	default:
-		return Tool{}, &strict.Error{
+		return messages.Tool{}, &strict.Error{
 			Message: "tool", Field: "effect", Problem: fmt.Sprintf("%q is none", excerpt.Start(t.Effect, 40)),
 			Remedy: "send non_idempotent, idempotent, read_only or sandboxed",
 		}
 	}
 	return t, nil
-}
-
-// Check says what is wrong with a tool that is announced under a name. What
-// its schema means is not looked at.
-func (t *Tool) Check(name string) error {
-	bad := func(field, problem, remedy string) error {
-		return &strict.Error{Message: "tool", Field: field, Problem: problem, Remedy: remedy}
-	}
-	switch {
-	case t.Name != name:
-		return bad("name", fmt.Sprintf("%q is not what the subject says, %q", excerpt.Start(t.Name, 80), name), "say the same")
-	case t.Effect == "sandboxed":
-		return bad("effect", "a tool of another process has no sandbox of ours", "send non_idempotent, idempotent or read_only")
-	case strings.TrimSpace(t.Description) == "":
-		return bad("description", "it is missing", "tell models what the tool does and when to call it")
-	case len(t.Description) > messages.MaxToolText:
-		return bad("description", fmt.Sprintf("%d bytes, at most %d are taken", len(t.Description), messages.MaxToolText), "shorten it")
-	case len(t.Input) > messages.MaxToolSchema:
-		return bad("input", fmt.Sprintf("%d bytes, at most %d are taken", len(t.Input), messages.MaxToolSchema), "make the schema simpler")
-	case t.TimeoutMS < 0 || t.TimeoutMS > messages.MaxToolTimeoutMS:
-		return bad("timeout_ms", fmt.Sprintf("%d is not from 1 to %d", t.TimeoutMS, messages.MaxToolTimeoutMS), fmt.Sprintf("leave it out for %d", messages.ToolTimeoutMS))
-	}
-	return nil
 }
 
 // WorkflowKey is the key of a workflow on offer in the bucket REGISTRY.

@@ -20,33 +20,26 @@ type Runs struct {
 
 // Workflows is what is on offer, sorted by name.
 type Workflows struct {
-	Workflows []Workflow `json:"workflows"`
+	Workflows []messages.Workflow `json:"workflows"`
 }
 
 // Nodes are the nodes that live, sorted by name.
 type Nodes struct {
-	Nodes []Node `json:"nodes"`
+	Nodes []messages.Node `json:"nodes"`
 	// Streams are those that the node which answers watches.
-	Streams []StreamFill `json:"streams,omitempty"`
+	Streams []messages.StreamFill `json:"streams,omitempty"`
 }
 
 // Tools are what processes announced, sorted by name.
 type Tools struct {
-	Tools []Tool `json:"tools"`
+	Tools []messages.Tool `json:"tools"`
 }
 
 // DeadLetters is a page of a tenant's dead letters, oldest first. Next is the
 // After of the next page, zero on the last one.
 type DeadLetters struct {
-	Letters []StoredLetter `json:"letters"`
-	Next    uint64         `json:"next,omitempty"`
-}
-
-// StoredLetter is a dead letter with its sequence in the stream DLQ, which
-// names it.
-type StoredLetter struct {
-	At     uint64              `json:"at"`
-	Letter messages.DeadLetter `json:"letter"`
+	Letters []messages.StoredLetter `json:"letters"`
+	Next    uint64                  `json:"next,omitempty"`
 }
 
 // Tasks are those of the tasks that were asked for which are known.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -15,7 +14,7 @@ import (
 // LiveRun is how a run stands at this moment, and what else is known of it.
 type LiveRun struct {
 	Info *messages.RunInfo
-	Live *wire.Live
+	Live *messages.Live
 	Node string // the name of the node that executes it
 }
 
@@ -78,7 +77,7 @@ func WriteLive(w *term.Writer, r *LiveRun, answers ...string) {
 }
 
 // tryUnderWay is 1 if the newest try of a step is under way, and not the one that failed.
-func tryUnderWay(s *wire.LiveStep) int {
+func tryUnderWay(s *messages.LiveStep) int {
 	if s.Doing == "pauses" {
 		return 0
 	}
@@ -86,7 +85,7 @@ func tryUnderWay(s *wire.LiveStep) int {
 }
 
 // StepText names a step under way: "coder asks gpt-5.5", "run_shell_command: make test".
-func StepText(s *wire.LiveStep) string {
+func StepText(s *messages.LiveStep) string {
 	switch {
 	case s.Model != "" || s.Try > 0:
 		return cmp.Or(s.Name, "the workflow") + " asks " + cmp.Or(s.Model, "its model")
@@ -99,7 +98,7 @@ func StepText(s *wire.LiveStep) string {
 }
 
 // limited names what a call waits for: a model's own limit, or that of its key.
-func limited(s *wire.LiveStep) string {
+func limited(s *messages.LiveStep) string {
 	if s.Model == "" {
 		return "its model"
 	}
@@ -107,7 +106,7 @@ func limited(s *wire.LiveStep) string {
 }
 
 // doingText says what a step under way does.
-func doingText(s *wire.LiveStep, now time.Time) string {
+func doingText(s *messages.LiveStep, now time.Time) string {
 	since := Took(max(now.Sub(time.UnixMilli(s.At)), 0))
 	until := ""
 	if s.Until > 0 {
@@ -184,7 +183,7 @@ func restsOn(r *LiveRun, now time.Time) (out []string) {
 }
 
 // unoffered says which branches of a run no node could take.
-func unoffered(l *wire.Live) (out []string) {
+func unoffered(l *messages.Live) (out []string) {
 	for _, u := range l.Unoffered {
 		text := Counted(int64(u.Branches), "branch") + " of it: no node that lives offers workflow " + u.Workflow
 		if u.Revision != "" {
@@ -195,7 +194,7 @@ func unoffered(l *wire.Live) (out []string) {
 	return out
 }
 
-func queueText(q *wire.LiveQueue, now time.Time) string {
+func queueText(q *messages.LiveQueue, now time.Time) string {
 	switch {
 	case q.Sent != "":
 		return "node " + q.Sent + " was sent the run and has not answered yet"
@@ -218,7 +217,7 @@ func queueText(q *wire.LiveQueue, now time.Time) string {
 }
 
 // LiveNote says in a few words what a run is at, "" if that says nothing new.
-func LiveNote(l *wire.Live) string {
+func LiveNote(l *messages.Live) string {
 	now := time.UnixMilli(l.At)
 	if len(l.Steps) > 0 {
 		s := &l.Steps[0]

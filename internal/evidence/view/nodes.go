@@ -6,13 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox"
 )
 
 // NodeState says in a word how a node stands.
-func NodeState(n wire.Node) string {
+func NodeState(n messages.Node) string {
 	switch {
 	case n.Dead:
 		return "dead"
@@ -27,10 +26,10 @@ func NodeState(n wire.Node) string {
 }
 
 // RelaysOnly reports whether a node takes no work.
-func RelaysOnly(n wire.Node) bool { return len(n.Pools) == 0 }
+func RelaysOnly(n messages.Node) bool { return len(n.Pools) == 0 }
 
 // FreeSlots says how many new runs a node could begin, of how many.
-func FreeSlots(n wire.Node) string {
+func FreeSlots(n messages.Node) string {
 	if RelaysOnly(n) || n.Dead {
 		return "-"
 	}
@@ -38,7 +37,7 @@ func FreeSlots(n wire.Node) string {
 }
 
 // SlotsText says the same in words.
-func SlotsText(n wire.Node) string {
+func SlotsText(n messages.Node) string {
 	if RelaysOnly(n) || n.Dead {
 		return "none"
 	}
@@ -46,7 +45,7 @@ func SlotsText(n wire.Node) string {
 }
 
 // SandboxText says how commands of agents are confined on a node.
-func SandboxText(n wire.Node) string {
+func SandboxText(n messages.Node) string {
 	switch {
 	case RelaysOnly(n):
 		return "none"
@@ -59,7 +58,7 @@ func SandboxText(n wire.Node) string {
 }
 
 // ProgramsText lists the programs that commands of agents find on a node.
-func ProgramsText(n wire.Node) string {
+func ProgramsText(n messages.Node) string {
 	switch {
 	case RelaysOnly(n) || n.Isolation == "":
 		return "none"
@@ -70,7 +69,7 @@ func ProgramsText(n wire.Node) string {
 }
 
 // ModelText names the default model of a node, or why it cannot be asked.
-func ModelText(n wire.Node) string {
+func ModelText(n messages.Node) string {
 	switch {
 	case RelaysOnly(n):
 		return "none"
@@ -81,11 +80,11 @@ func ModelText(n wire.Node) string {
 }
 
 // CapacityText says what a stream takes that is nearly full, or the disk of all.
-func CapacityText(f wire.StreamFill) string {
+func CapacityText(f messages.StreamFill) string {
 	takes := map[string]string{
-		wire.RoomAll: "takes everything", wire.RoomOpen: "takes no new runs", wire.RoomEnds: "lets runs only end", wire.RoomNone: "takes nothing",
+		messages.RoomAll: "takes everything", messages.RoomOpen: "takes no new runs", messages.RoomEnds: "lets runs only end", messages.RoomNone: "takes nothing",
 	}[f.Room]
-	if f.Stream == wire.FullDisk {
+	if f.Stream == messages.FullDisk {
 		inodes := ""
 		if f.Inodes != nil {
 			inodes = fmt.Sprintf(" and %d inodes (files and directories)", *f.Inodes)
@@ -107,7 +106,7 @@ func CapacityText(f wire.StreamFill) string {
 	switch {
 	case f.MaxBytes > 0 && f.Bytes >= f.MaxBytes:
 		takes = "takes nothing"
-	case f.Room == wire.RoomOpen:
+	case f.Room == messages.RoomOpen:
 		takes += "; open ones go on until it is full"
 	}
 	return fmt.Sprintf("%d %% full: %s; make room with %s", 100*f.Bytes/max(f.MaxBytes, 1), takes, with)

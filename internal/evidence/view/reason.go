@@ -9,7 +9,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -42,7 +41,7 @@ type Reason struct {
 	After    string          `json:"head_after,omitempty"`
 	Time     time.Time       `json:"time"`
 	Changes  []FileStep      `json:"changes,omitempty"` // of a file, the oldest first
-	Live     *wire.Live      `json:"live,omitempty"`    // of a run that has not ended
+	Live     *messages.Live  `json:"live,omitempty"`    // of a run that has not ended
 	Archived *Archived       `json:"archived,omitempty"`
 	// Instructions are of a call of a model.
 	Instructions *Instructions `json:"instructions,omitempty"`

@@ -5,11 +5,11 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // RecordLine is one record. On a terminal it fits the width.
-func RecordLine(w *term.Writer, r *wire.LineageRecord) string {
+func RecordLine(w *term.Writer, r *messages.LineageRecord) string {
 	rec := &r.Record
 	line := time.UnixMilli(rec.Time).Local().Format("15:04:05.000") + "  " +
 		term.Pad(lineage.Short(rec.Session), 9) + " " + term.Pad(string(rec.Kind), 11) + " "

@@ -7,14 +7,14 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 var replayMarks = map[string]string{"matches": "=", "differs": "!", "new": "+", "unreached": "-"}
 
 // WriteReplay writes the steps of a replay, with verify those that differ, and
 // returns what it came to.
-func WriteReplay(w *term.Writer, r *wire.Replay, verify bool) (verdict string) {
+func WriteReplay(w *term.Writer, r *messages.Replay, verify bool) (verdict string) {
 	matched, steps := 0, 0
 	open, cut := false, false
 	for _, one := range r.Runs {
@@ -66,7 +66,7 @@ func WriteReplay(w *term.Writer, r *wire.Replay, verify bool) (verdict string) {
 }
 
 // replayTitle tells which run it is, and what code it met.
-func replayTitle(r *wire.ReplayedRun) string {
+func replayTitle(r *messages.ReplayedRun) string {
 	text := "run " + string(r.Run)
 	if r.Branch != "" {
 		text = "branch " + r.Branch + " of run " + string(r.BranchOf)

@@ -12,7 +12,6 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -44,7 +43,7 @@ const noteColumns = 60
 // RunTable writes runs; names are those of the nodes, and live says how some of the
 // runs stand at this moment. With below, a note that the window would cut off stands
 // in a line of its own.
-func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, live map[run.ID]*wire.Live, below bool) {
+func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, live map[run.ID]*messages.Live, below bool) {
 	now := time.Now()
 	shortID := ShortIDs(RunIDs(runs))
 	rows := make([][]string, len(runs))
@@ -107,7 +106,7 @@ func RunIDs(runs []messages.RunInfo) []run.ID {
 }
 
 // noteNow is what a run is at, else its note.
-func noteNow(r *messages.RunInfo, l *wire.Live, shortID func(run.ID) string) string {
+func noteNow(r *messages.RunInfo, l *messages.Live, shortID func(run.ID) string) string {
 	if l == nil || r.Quarantine != "" || r.Behind != "" || r.Cancelled {
 		return RunNote(r, shortID)
 	}

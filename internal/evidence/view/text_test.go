@@ -10,7 +10,6 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -65,37 +64,37 @@ when     2027-01-15 08:00:00 UTC
 func TestWriteLive(t *testing.T) {
 	const now = int64(1_000_000_000_000)
 	ago := func(seconds int64) int64 { return now - 1000*seconds }
-	step := func(s wire.LiveStep) []wire.LiveStep {
+	step := func(s messages.LiveStep) []messages.LiveStep {
 		s.Step, s.Began = "2.0", ago(90)
-		return []wire.LiveStep{s}
+		return []messages.LiveStep{s}
 	}
 	for what, tc := range map[string]struct {
-		live wire.Live
+		live messages.Live
 		want string // without the line of the node
 		note string
 	}{
-		"asks":        {wire.Live{State: run.Running, Steps: step(wire.LiveStep{Kind: "model", Name: "coder", Model: "m", Doing: "asks", At: ago(5), Until: now + 60_000, Try: 2, Error: "overloaded"})}, "step     2.0, coder asks m, for 1m30s\nnow      try 2: nothing of the answer has come for 5.0 s; it is given up in 1m0s\nbefore   try 1 failed: overloaded\n", "coder asks m, 1m30s, try 2"},
-		"answers":     {wire.Live{State: run.Running, Steps: step(wire.LiveStep{Kind: "model", Doing: "answers", At: ago(1), Try: 1, Tokens: 7, Text: strings.Repeat("line\n", 9), Calls: []string{"grep", "put"}}), More: 2}, "step     2.0, the workflow asks its model, for 1m30s\nnow      the model writes, 7 tokens so far; the last piece came 1.0 s ago\ncalls    grep, put\n  ...\n  line\n  line\n  line\n  line\n  line\n  line\n         and 2 other steps\n", "the workflow asks its model, 1m30s, 7 tokens, and 2 more"},
-		"pauses":      {wire.Live{State: run.Running, Steps: step(wire.LiveStep{Kind: "model", Name: "coder", Model: "m", Doing: "pauses", At: now, Until: now + 3000, Try: 2, Error: "busy"})}, "step     2.0, coder asks m, for 1m30s\nnow      waits 3.0 s, then try 3\nbefore   try 2 failed: busy\n", "coder asks m, 1m30s, pauses before try 3"},
-		"no model":    {wire.Live{State: run.Running, Steps: step(wire.LiveStep{Kind: "model", Try: 1, Doing: "waits", At: ago(2)})}, "step     2.0, the workflow asks its model, for 1m30s\nnow      waits for a limit of its model, for 2.0 s\n", "the workflow asks its model, 1m30s, waits for a limit of its model"},
-		"a command":   {wire.Live{State: run.Running, Steps: step(wire.LiveStep{Kind: "tool", Name: "run_shell_command", Did: "make test", Doing: "works", At: ago(90)})}, "step     2.0, run_shell_command: make test, for 1m30s\nnow      it runs\n", "run_shell_command: make test, 1m30s"},
-		"queues":      {wire.Live{State: run.Running, Steps: step(wire.LiveStep{Kind: "tool", Name: "put", Doing: "queues"})}, "step     2.0, put, for 1m30s\nnow      waits for other calls of its round\n", "put, 1m30s"},
-		"opens":       {wire.Live{State: run.Running, Steps: step(wire.LiveStep{Kind: "tool", Doing: "opens", At: ago(4)})}, "step     2.0, tool, for 1m30s\nnow      its sandbox is opened, for 4.0 s\n", "tool, 1m30s"},
-		"records":     {wire.Live{State: run.Running, Steps: step(wire.LiveStep{Kind: "do", Name: "notes", Doing: "records", At: ago(4)})}, "step     2.0, do notes, for 1m30s\nnow      its outcome is recorded, for 4.0 s\n", "do notes, 1m30s"},
-		"own code":    {wire.Live{State: run.Running, Since: ago(30)}, "waits    no step is under way: the workflow's own code has run for 30.0 s\n", "no step is under way: the workflow's own code has run for 30.0 s"},
-		"begins":      {wire.Live{State: run.Running}, "waits    its node is beginning or ending it\n", "its node is beginning or ending it"},
-		"silent":      {wire.Live{State: run.Running, Silent: true}, "waits    for its node, which does not answer: if it has died, another one takes\n         the run within seconds\n", "for its node, which does not answer: if it has died, another one takes the run within seconds"},
-		"behind":      {wire.Live{State: run.Queued, Behind: "r0"}, "waits    for run r0, which holds the session\n", "for run r0, which holds the session"},
-		"untaken":     {wire.Live{State: run.Queued, Untaken: true}, "waits    no node has taken its task yet: none offers the workflow, or too many\n         of its tenant wait\n", "no node has taken its task yet: none offers the workflow, or too many of its tenant wait"},
-		"no node":     {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Revision: "7"}}, "waits    no node that lives offers its workflow in revision 7\n", "no node that lives offers its workflow in revision 7"},
-		"sent":        {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Nodes: 1, Sent: "n1"}}, "waits    node n1 was sent the run and has not answered yet\n", "node n1 was sent the run and has not answered yet"},
-		"again":       {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Nodes: 1, Again: now + 2000}}, "waits    a node did not take it; it is offered again in 2.0 s\n", "place 1 of 1 for a slot of pool p"},
-		"free slots":  {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Class: "batch", Ahead: 3, Waiting: 9, Nodes: 2, Free: 1}}, "waits    for a slot of pool p (batch): place 4 of 9; 1 slot free on 2 nodes\n", "place 4 of 9 for a slot of pool p"},
-		"one node":    {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Class: "batch", Nodes: 1}}, "waits    for a slot of pool p (batch): place 1 of 1; all slots of its node are\n         taken\n", "place 1 of 1 for a slot of pool p"},
-		"full":        {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "p", Class: "batch", Nodes: 3}}, "waits    for a slot of pool p (batch): place 1 of 1; all slots of its 3 nodes\n         are taken\n", "place 1 of 1 for a slot of pool p"},
-		"quarantined": {wire.Live{State: run.Waiting, Quarantine: "leaked a key", Unbegun: 3}, "waits    quarantined: leaked a key\nwaits    3 branches of it for a slot\n", ""},
-		"unoffered":   {wire.Live{State: run.Waiting, Unbegun: 3, Unoffered: []wire.LiveUnoffered{{Workflow: "fix", Revision: "2", Branches: 1}, {Workflow: "reserch", Branches: 2}}}, "waits    1 branch of it: no node that lives offers workflow fix in revision 2\nwaits    2 branches of it: no node that lives offers workflow reserch\n", "1 branch of it: no node that lives offers workflow fix in revision 2"},
-		"review":      {wire.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "a call was cut off"}}, "waits    for a decision: a call was cut off\n", ""},
+		"asks":        {messages.Live{State: run.Running, Steps: step(messages.LiveStep{Kind: "model", Name: "coder", Model: "m", Doing: "asks", At: ago(5), Until: now + 60_000, Try: 2, Error: "overloaded"})}, "step     2.0, coder asks m, for 1m30s\nnow      try 2: nothing of the answer has come for 5.0 s; it is given up in 1m0s\nbefore   try 1 failed: overloaded\n", "coder asks m, 1m30s, try 2"},
+		"answers":     {messages.Live{State: run.Running, Steps: step(messages.LiveStep{Kind: "model", Doing: "answers", At: ago(1), Try: 1, Tokens: 7, Text: strings.Repeat("line\n", 9), Calls: []string{"grep", "put"}}), More: 2}, "step     2.0, the workflow asks its model, for 1m30s\nnow      the model writes, 7 tokens so far; the last piece came 1.0 s ago\ncalls    grep, put\n  ...\n  line\n  line\n  line\n  line\n  line\n  line\n         and 2 other steps\n", "the workflow asks its model, 1m30s, 7 tokens, and 2 more"},
+		"pauses":      {messages.Live{State: run.Running, Steps: step(messages.LiveStep{Kind: "model", Name: "coder", Model: "m", Doing: "pauses", At: now, Until: now + 3000, Try: 2, Error: "busy"})}, "step     2.0, coder asks m, for 1m30s\nnow      waits 3.0 s, then try 3\nbefore   try 2 failed: busy\n", "coder asks m, 1m30s, pauses before try 3"},
+		"no model":    {messages.Live{State: run.Running, Steps: step(messages.LiveStep{Kind: "model", Try: 1, Doing: "waits", At: ago(2)})}, "step     2.0, the workflow asks its model, for 1m30s\nnow      waits for a limit of its model, for 2.0 s\n", "the workflow asks its model, 1m30s, waits for a limit of its model"},
+		"a command":   {messages.Live{State: run.Running, Steps: step(messages.LiveStep{Kind: "tool", Name: "run_shell_command", Did: "make test", Doing: "works", At: ago(90)})}, "step     2.0, run_shell_command: make test, for 1m30s\nnow      it runs\n", "run_shell_command: make test, 1m30s"},
+		"queues":      {messages.Live{State: run.Running, Steps: step(messages.LiveStep{Kind: "tool", Name: "put", Doing: "queues"})}, "step     2.0, put, for 1m30s\nnow      waits for other calls of its round\n", "put, 1m30s"},
+		"opens":       {messages.Live{State: run.Running, Steps: step(messages.LiveStep{Kind: "tool", Doing: "opens", At: ago(4)})}, "step     2.0, tool, for 1m30s\nnow      its sandbox is opened, for 4.0 s\n", "tool, 1m30s"},
+		"records":     {messages.Live{State: run.Running, Steps: step(messages.LiveStep{Kind: "do", Name: "notes", Doing: "records", At: ago(4)})}, "step     2.0, do notes, for 1m30s\nnow      its outcome is recorded, for 4.0 s\n", "do notes, 1m30s"},
+		"own code":    {messages.Live{State: run.Running, Since: ago(30)}, "waits    no step is under way: the workflow's own code has run for 30.0 s\n", "no step is under way: the workflow's own code has run for 30.0 s"},
+		"begins":      {messages.Live{State: run.Running}, "waits    its node is beginning or ending it\n", "its node is beginning or ending it"},
+		"silent":      {messages.Live{State: run.Running, Silent: true}, "waits    for its node, which does not answer: if it has died, another one takes\n         the run within seconds\n", "for its node, which does not answer: if it has died, another one takes the run within seconds"},
+		"behind":      {messages.Live{State: run.Queued, Behind: "r0"}, "waits    for run r0, which holds the session\n", "for run r0, which holds the session"},
+		"untaken":     {messages.Live{State: run.Queued, Untaken: true}, "waits    no node has taken its task yet: none offers the workflow, or too many\n         of its tenant wait\n", "no node has taken its task yet: none offers the workflow, or too many of its tenant wait"},
+		"no node":     {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{Revision: "7"}}, "waits    no node that lives offers its workflow in revision 7\n", "no node that lives offers its workflow in revision 7"},
+		"sent":        {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{Pool: "p", Nodes: 1, Sent: "n1"}}, "waits    node n1 was sent the run and has not answered yet\n", "node n1 was sent the run and has not answered yet"},
+		"again":       {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{Pool: "p", Nodes: 1, Again: now + 2000}}, "waits    a node did not take it; it is offered again in 2.0 s\n", "place 1 of 1 for a slot of pool p"},
+		"free slots":  {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{Pool: "p", Class: "batch", Ahead: 3, Waiting: 9, Nodes: 2, Free: 1}}, "waits    for a slot of pool p (batch): place 4 of 9; 1 slot free on 2 nodes\n", "place 4 of 9 for a slot of pool p"},
+		"one node":    {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{Pool: "p", Class: "batch", Nodes: 1}}, "waits    for a slot of pool p (batch): place 1 of 1; all slots of its node are\n         taken\n", "place 1 of 1 for a slot of pool p"},
+		"full":        {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{Pool: "p", Class: "batch", Nodes: 3}}, "waits    for a slot of pool p (batch): place 1 of 1; all slots of its 3 nodes\n         are taken\n", "place 1 of 1 for a slot of pool p"},
+		"quarantined": {messages.Live{State: run.Waiting, Quarantine: "leaked a key", Unbegun: 3}, "waits    quarantined: leaked a key\nwaits    3 branches of it for a slot\n", ""},
+		"unoffered":   {messages.Live{State: run.Waiting, Unbegun: 3, Unoffered: []messages.LiveUnoffered{{Workflow: "fix", Revision: "2", Branches: 1}, {Workflow: "reserch", Branches: 2}}}, "waits    1 branch of it: no node that lives offers workflow fix in revision 2\nwaits    2 branches of it: no node that lives offers workflow reserch\n", "1 branch of it: no node that lives offers workflow fix in revision 2"},
+		"review":      {messages.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "a call was cut off"}}, "waits    for a decision: a call was cut off\n", ""},
 	} {
 		tc.live.At = now
 		got := written(func(w *term.Writer) { WriteLive(w, &LiveRun{Live: &tc.live, Node: "host"}) })
@@ -108,7 +107,7 @@ func TestWriteLive(t *testing.T) {
 		}
 	}
 	got := written(func(w *term.Writer) {
-		WriteLive(w, &LiveRun{Live: &wire.Live{State: run.Waiting, At: now}}, "rath answer r1 yes", "rath answer r1 no --reason TEXT")
+		WriteLive(w, &LiveRun{Live: &messages.Live{State: run.Waiting, At: now}}, "rath answer r1 yes", "rath answer r1 no --reason TEXT")
 	})
 	same(t, "answers", got, "answer   rath answer r1 yes\nor       rath answer r1 no --reason TEXT\n")
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -21,13 +20,13 @@ type Top struct {
 	Rates  Rates  `json:"rates"`
 	// Runs counts the open runs by state; More says that there are more than were
 	// counted. Untaken are tasks that no node has taken.
-	Runs    map[run.State]int `json:"runs"`
-	More    bool              `json:"more,omitempty"`
-	Untaken uint64            `json:"untaken"`
-	Pools   []TopPool         `json:"pools"`
-	Nodes   []wire.Node       `json:"nodes"`
-	Streams []wire.StreamFill `json:"streams"` // that every run needs
-	Stuck   []TopStuck        `json:"stuck"`
+	Runs    map[run.State]int     `json:"runs"`
+	More    bool                  `json:"more,omitempty"`
+	Untaken uint64                `json:"untaken"`
+	Pools   []TopPool             `json:"pools"`
+	Nodes   []messages.Node       `json:"nodes"`
+	Streams []messages.StreamFill `json:"streams"` // that every run needs
+	Stuck   []TopStuck            `json:"stuck"`
 	// Unasked is set where not all open runs were asked whether they are stuck.
 	Unasked bool `json:"unasked,omitempty"`
 }
@@ -95,7 +94,7 @@ const stuckAfter = 30 * time.Second
 
 // Stuck says why a run does not go on, in the words of WriteLive; "" for one that does,
 // or that waits for what it asked for itself.
-func Stuck(l *wire.Live) string {
+func Stuck(l *messages.Live) string {
 	now := time.UnixMilli(l.At)
 	rests := restsOn(&LiveRun{Live: l}, now)
 	first := ""
@@ -121,12 +120,12 @@ func Stuck(l *wire.Live) string {
 }
 
 // Retries reports whether a run is between two tries of a model call, so that it goes on by itself.
-func Retries(l *wire.Live) bool {
-	return slices.ContainsFunc(l.Steps, func(s wire.LiveStep) bool { return s.Doing == "pauses" })
+func Retries(l *messages.Live) bool {
+	return slices.ContainsFunc(l.Steps, func(s messages.LiveStep) bool { return s.Doing == "pauses" })
 }
 
 // PoolsOf are the pools of nodes that live, and those whose workflows wait.
-func PoolsOf(nodes []wire.Node, workflows []wire.Workflow, open []messages.RunInfo, now time.Time) []TopPool {
+func PoolsOf(nodes []messages.Node, workflows []messages.Workflow, open []messages.RunInfo, now time.Time) []TopPool {
 	pools := map[string]*TopPool{}
 	of := func(name string) *TopPool {
 		if pools[name] == nil {
@@ -280,11 +279,11 @@ func rate(x float64) string {
 
 // roomText says which streams do not take everything or, where all do, which is the
 // fullest.
-func roomText(streams []wire.StreamFill) []string {
+func roomText(streams []messages.StreamFill) []string {
 	var out []string
-	var most wire.StreamFill
+	var most messages.StreamFill
 	for _, f := range streams {
-		if f.Room != wire.RoomAll {
+		if f.Room != messages.RoomAll {
 			out = append(out, f.Stream+": "+CapacityText(f))
 		}
 		if most.Stream == "" || percent(f) > percent(most) {
@@ -297,6 +296,6 @@ func roomText(streams []wire.StreamFill) []string {
 	return out
 }
 
-func percent(f wire.StreamFill) float64 {
+func percent(f messages.StreamFill) float64 {
 	return 100 * float64(f.Bytes) / float64(max(f.MaxBytes, 1))
 }

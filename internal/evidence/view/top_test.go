@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -19,24 +18,24 @@ import (
 func TestStuckSaysWhatWhySays(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
-	asks := func(d time.Duration, try int) []wire.LiveStep {
-		return []wire.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: try, Doing: "asks", Began: ago(d), At: ago(d)}}
+	asks := func(d time.Duration, try int) []messages.LiveStep {
+		return []messages.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: try, Doing: "asks", Began: ago(d), At: ago(d)}}
 	}
 	for name, c := range map[string]struct {
-		live  wire.Live
+		live  messages.Live
 		stuck bool
 	}{
-		"a model that hangs":        {wire.Live{State: run.Running, Steps: asks(2*time.Minute, 1)}, true},
-		"a model that was asked":    {wire.Live{State: run.Running, Steps: asks(time.Second, 1)}, false},
-		"a model that failed once":  {wire.Live{State: run.Running, Steps: asks(time.Second, 2)}, true},
-		"a node that is silent":     {wire.Live{State: run.Running, Silent: true}, true},
-		"no node offers it":         {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{}}, true},
-		"a full pool":               {wire.Live{State: run.Queued, Queue: &wire.LiveQueue{Pool: "default", Nodes: 2, Class: "interactive"}}, false},
-		"a decision":                {wire.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "it was cut off"}}, true},
-		"a person":                  {wire.Live{State: run.Waiting, Waits: []messages.Wait{{Kind: run.WaitApproval}}}, false},
-		"quarantine":                {wire.Live{State: run.Queued, Quarantine: "it is odd"}, true},
-		"a workflow's own code":     {wire.Live{State: run.Running, Since: ago(time.Minute)}, true},
-		"a run that has just begun": {wire.Live{State: run.Running, Since: ago(time.Second)}, false},
+		"a model that hangs":        {messages.Live{State: run.Running, Steps: asks(2*time.Minute, 1)}, true},
+		"a model that was asked":    {messages.Live{State: run.Running, Steps: asks(time.Second, 1)}, false},
+		"a model that failed once":  {messages.Live{State: run.Running, Steps: asks(time.Second, 2)}, true},
+		"a node that is silent":     {messages.Live{State: run.Running, Silent: true}, true},
+		"no node offers it":         {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{}}, true},
+		"a full pool":               {messages.Live{State: run.Queued, Queue: &messages.LiveQueue{Pool: "default", Nodes: 2, Class: "interactive"}}, false},
+		"a decision":                {messages.Live{State: run.NeedsReview, Review: &messages.Review{Reason: "it was cut off"}}, true},
+		"a person":                  {messages.Live{State: run.Waiting, Waits: []messages.Wait{{Kind: run.WaitApproval}}}, false},
+		"quarantine":                {messages.Live{State: run.Queued, Quarantine: "it is odd"}, true},
+		"a workflow's own code":     {messages.Live{State: run.Running, Since: ago(time.Minute)}, true},
+		"a run that has just begun": {messages.Live{State: run.Running, Since: ago(time.Second)}, false},
 	} {
 		c.live.At = now.UnixMilli()
 		why := Stuck(&c.live)
@@ -71,8 +70,8 @@ func TestRatesAndPools(t *testing.T) {
 	}
 	now := time.UnixMilli(100_000)
 	pools := PoolsOf(
-		[]wire.Node{{Pools: []string{"a"}, Slots: 4, Free: 1}, {Pools: []string{"a"}, Slots: 4, Dead: true}, {}},
-		[]wire.Workflow{{Name: "x", Pool: "a"}, {Name: "y", Pool: "b"}},
+		[]messages.Node{{Pools: []string{"a"}, Slots: 4, Free: 1}, {Pools: []string{"a"}, Slots: 4, Dead: true}, {}},
+		[]messages.Workflow{{Name: "x", Pool: "a"}, {Name: "y", Pool: "b"}},
 		[]messages.RunInfo{
 			{State: run.Queued, Workflow: "x", Submitted: 99_000},
 			{State: run.Queued, Workflow: "x", Submitted: 95_000},
@@ -91,10 +90,10 @@ func TestRatesAndPools(t *testing.T) {
 
 // TestRoom: the fullest stream stands for all while all have room.
 func TestRoom(t *testing.T) {
-	half := wire.StreamFill{Stream: "EV_1_0", Bytes: 1 << 60, MaxBytes: 1 << 61, Room: wire.RoomAll}
-	some := wire.StreamFill{Stream: "EV_1_1", Bytes: 1, MaxBytes: 10, Room: wire.RoomAll}
-	full := wire.StreamFill{Stream: "RESULT", Bytes: 9, MaxBytes: 10, Room: wire.RoomOpen}
-	for want, streams := range map[string][]wire.StreamFill{
+	half := messages.StreamFill{Stream: "EV_1_0", Bytes: 1 << 60, MaxBytes: 1 << 61, Room: messages.RoomAll}
+	some := messages.StreamFill{Stream: "EV_1_1", Bytes: 1, MaxBytes: 10, Room: messages.RoomAll}
+	full := messages.StreamFill{Stream: "RESULT", Bytes: 9, MaxBytes: 10, Room: messages.RoomOpen}
+	for want, streams := range map[string][]messages.StreamFill{
 		"": nil,
 		"all have room; the fullest is EV_1_0, 50 % full":                                                                 {some, half},
 		`RESULT: 90 % full: takes no new runs; open ones go on until it is full; make room with "rath cluster provision"`: {some, full, half},
@@ -108,12 +107,12 @@ func TestRoom(t *testing.T) {
 // TestCapacityText: what a stream takes, and what makes room there, follows from what it is
 // for. Only event streams keep room for runs to end.
 func TestCapacityText(t *testing.T) {
-	for want, f := range map[string]wire.StreamFill{
-		`90 % full: takes no new runs; make room with "rath cluster prune"`:                                                                       {Stream: "EV_1_0", Bytes: 90, Room: wire.RoomOpen},
-		`100 % full: lets runs only end; make room with "rath cluster prune"`:                                                                     {Stream: "EV_1_0", Bytes: 100, Room: wire.RoomEnds},
-		`97 % full: takes no new runs; open ones go on until it is full; make room with "rath cluster prune --blobs" or "rath cluster provision"`: {Stream: "BLOB", Bytes: 97, Room: wire.RoomOpen},
-		`100 % full: takes nothing; make room with "rath cluster prune --blobs" or "rath cluster provision"`:                                      {Stream: "BLOB", Bytes: 100, Room: wire.RoomOpen},
-		`100 % full: takes nothing; make room with "rath cluster provision"`:                                                                      {Stream: "RESULT", Bytes: 100, Room: wire.RoomOpen},
+	for want, f := range map[string]messages.StreamFill{
+		`90 % full: takes no new runs; make room with "rath cluster prune"`:                                                                       {Stream: "EV_1_0", Bytes: 90, Room: messages.RoomOpen},
+		`100 % full: lets runs only end; make room with "rath cluster prune"`:                                                                     {Stream: "EV_1_0", Bytes: 100, Room: messages.RoomEnds},
+		`97 % full: takes no new runs; open ones go on until it is full; make room with "rath cluster prune --blobs" or "rath cluster provision"`: {Stream: "BLOB", Bytes: 97, Room: messages.RoomOpen},
+		`100 % full: takes nothing; make room with "rath cluster prune --blobs" or "rath cluster provision"`:                                      {Stream: "BLOB", Bytes: 100, Room: messages.RoomOpen},
+		`100 % full: takes nothing; make room with "rath cluster provision"`:                                                                      {Stream: "RESULT", Bytes: 100, Room: messages.RoomOpen},
 	} {
 		f.MaxBytes = 100
 		if got := CapacityText(f); got != want {
@@ -125,8 +124,8 @@ func TestCapacityText(t *testing.T) {
 // TestRetriesAreNoStandstill: runs between two tries of a model are counted apart, and the rates
 // say over which time.
 func TestRetriesAreNoStandstill(t *testing.T) {
-	pauses := &wire.Live{State: run.Running, Steps: []wire.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: 2, Doing: "pauses", Error: "full"}}}
-	asks := &wire.Live{State: run.Running, Steps: []wire.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: 2, Doing: "asks"}}}
+	pauses := &messages.Live{State: run.Running, Steps: []messages.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: 2, Doing: "pauses", Error: "full"}}}
+	asks := &messages.Live{State: run.Running, Steps: []messages.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: 2, Doing: "asks"}}}
 	if !Retries(pauses) || Retries(asks) || Stuck(pauses) == "" {
 		t.Errorf("a pause is between two tries: %v, a request: %v", Retries(pauses), Retries(asks))
 	}
@@ -142,7 +141,7 @@ func TestRetriesAreNoStandstill(t *testing.T) {
 
 // TestReplayCountsAll: the verdict counts the steps that did not fit into the answer.
 func TestReplayCountsAll(t *testing.T) {
-	r := &wire.Replay{Matches: true, Truncated: true, Runs: []wire.ReplayedRun{{Run: "r", Workflow: "w", State: run.Succeeded, Steps: []wire.ReplayStep{{Path: "0", Verdict: "matches"}}, Omitted: 4999}}}
+	r := &messages.Replay{Matches: true, Truncated: true, Runs: []messages.ReplayedRun{{Run: "r", Workflow: "w", State: run.Succeeded, Steps: []messages.ReplayStep{{Path: "0", Verdict: "matches"}}, Omitted: 4999}}}
 	var b bytes.Buffer
 	if got, want := WriteReplay(term.New(&b, nil), r, true), "matches: 5,000 of 5,000 steps in 1 run"; got != want {
 		t.Errorf("%q, want %q", got, want)

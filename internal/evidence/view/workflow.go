@@ -6,13 +6,12 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 )
 
 // WriteWorkflow writes what a workflow on offer is, and what it is made of, in lines of at
 // most 80 columns.
-func WriteWorkflow(out *term.Writer, w *wire.Workflow) {
+func WriteWorkflow(out *term.Writer, w *messages.Workflow) {
 	rows := [][]string{
 		{"workflow", term.Line(w.Name, 64)},
 		{"revision", cmp.Or(term.Line(w.Revision, 66), "-")},
@@ -55,7 +54,7 @@ func WriteWorkflow(out *term.Writer, w *wire.Workflow) {
 }
 
 // AgentsOf says how many agents a workflow is made of, as far as that is known.
-func AgentsOf(w *wire.Workflow) string {
+func AgentsOf(w *messages.Workflow) string {
 	n := 0
 	for i := range w.Parts {
 		if w.Parts[i].Kind == "agent" {
@@ -69,7 +68,7 @@ func AgentsOf(w *wire.Workflow) string {
 }
 
 // modelOf says which model a part asks.
-func modelOf(p *wire.Part) string {
+func modelOf(p *messages.WorkflowPart) string {
 	if p.Model == "" && p.Kind != "workflow" {
 		return "the task's"
 	}
@@ -77,7 +76,7 @@ func modelOf(p *wire.Part) string {
 }
 
 // limitsOf says what a part has and how far it may go.
-func limitsOf(p *wire.Part) string {
+func limitsOf(p *messages.WorkflowPart) string {
 	var all []string
 	if p.Branch {
 		all = append(all, "on a branch")

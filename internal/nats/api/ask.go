@@ -89,7 +89,7 @@ func (a answerer) replay(ctx context.Context, t session.Tenant, q wire.Query) (a
 	if err := oneRun(q); err != nil {
 		return nil, err
 	}
-	var out wire.Replay
+	var out messages.Replay
 	err := a.c.controls.ofBegun(ctx, t, q.Run, func() error {
 		home, err := a.c.Logs.RunSession(ctx, t, q.Run)
 		switch {

@@ -322,7 +322,7 @@ func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work)
 }
 
 // Announce is Conn.Announce by way of nodes for all tenants.
-func (b *Bound) Announce(ctx context.Context, incarnation string, about func() wire.Node, entered func()) error {
+func (b *Bound) Announce(ctx context.Context, incarnation string, about func() messages.Node, entered func()) error {
 	return announcing(ctx, b.c.Conn.Logger, func(ctx context.Context) error {
 		n := about()
 		n.Incarnation = incarnation
@@ -338,7 +338,7 @@ func (b *Bound) Announce(ctx context.Context, incarnation string, about func() w
 }
 
 // Offer puts workflows on offer to the tenant, whose own nodes get their runs.
-func (b *Bound) Offer(ctx context.Context, all []wire.Workflow) error {
+func (b *Bound) Offer(ctx context.Context, all []messages.Workflow) error {
 	body, err := messages.Encode(offer{all})
 	if err == nil {
 		_, err = b.patiently(ctx, storeOffer, nil, body)
@@ -350,7 +350,7 @@ func (b *Bound) Offer(ctx context.Context, all []wire.Workflow) error {
 }
 
 // Nodes returns the nodes that the tenant may see: its own, and those for all tenants.
-func (b *Bound) Nodes(ctx context.Context) ([]wire.Node, error) {
+func (b *Bound) Nodes(ctx context.Context) ([]messages.Node, error) {
 	var all wire.Nodes
 	err := b.c.Requests.Ask(ctx, b.tenant, messages.QueryNodes, wire.Query{}, &all)
 	return all.Nodes, err
@@ -358,7 +358,7 @@ func (b *Bound) Nodes(ctx context.Context) ([]wire.Node, error) {
 
 // Workflows returns what is on offer to the tenant. For those that are named and not known
 // to the replica that answers, the registry's leader is asked.
-func (b *Bound) Workflows(ctx context.Context, names ...string) ([]wire.Workflow, error) {
+func (b *Bound) Workflows(ctx context.Context, names ...string) ([]messages.Workflow, error) {
 	var all wire.Workflows
 	if err := b.c.Requests.Ask(ctx, b.tenant, messages.QueryWorkflows, wire.Query{}, &all); err != nil {
 		return nil, err
@@ -372,13 +372,13 @@ func (b *Bound) Workflows(ctx context.Context, names ...string) ([]wire.Workflow
 
 // Tools returns the tools that processes have announced to the tenant; t is no other one.
 // Of those that are named the registry's leader says what they are now.
-func (b *Bound) Tools(ctx context.Context, t session.Tenant, names ...string) ([]wire.Tool, error) {
+func (b *Bound) Tools(ctx context.Context, t session.Tenant, names ...string) ([]messages.Tool, error) {
 	var all wire.Tools
 	if err := b.c.Requests.Ask(ctx, t, messages.QueryTools, wire.Query{}, &all); err != nil {
 		return nil, err
 	}
 	now, err := b.named(ctx, named{Tools: names})
-	out := slices.DeleteFunc(all.Tools, func(v wire.Tool) bool { return slices.Contains(names, v.Name) })
+	out := slices.DeleteFunc(all.Tools, func(v messages.Tool) bool { return slices.Contains(names, v.Name) })
 	return append(out, now.Tools...), err
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -125,7 +125,7 @@ func TestNeededStreamsFillUp(t *testing.T) {
 					t.Errorf("who asks to run something again is told %v", a)
 				}
 				nodes, err := n.conn.Nodes(t.Context())
-				if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != name || nodes[0].Full[0].Room != wire.RoomOpen {
+				if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != name || nodes[0].Full[0].Room != messages.RoomOpen {
 					t.Errorf("the node is shown as %+v, %v", nodes, err)
 				}
 				close(n.hold)
@@ -190,7 +190,7 @@ func TestStreamsFillUp(t *testing.T) {
 			}
 		}
 		nodes, err := n.conn.Nodes(t.Context())
-		if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 2 || nodes[0].Full[0].Room != wire.RoomOpen {
+		if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 2 || nodes[0].Full[0].Room != messages.RoomOpen {
 			t.Errorf("the node is shown as %+v, %v", nodes, err)
 		}
 

@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -58,7 +59,7 @@ func TestClusterLineage(t *testing.T) {
 					t.Errorf("reader %d: %v", i, err)
 					return
 				}
-				page := answer.(wire.Lineage)
+				page := answer.(messages.LineagePage)
 				for _, r := range page.Records {
 					if read++; r.Record.Seq != uint64(read) {
 						t.Errorf("reader %d gets record %d after %d", i, r.Record.Seq, read-1)

@@ -70,7 +70,7 @@ func (a answerer) letters(ctx context.Context, t session.Tenant, q wire.Query) (
 	if err != nil {
 		return nil, err
 	}
-	out := wire.DeadLetters{Letters: []wire.StoredLetter{}}
+	out := wire.DeadLetters{Letters: []messages.StoredLetter{}}
 	room := pageRoom
 	for m, err := range a.c.Messages.UpTo(ctx, streams.StreamDLQ, streams.PrefixDLQ+string(t)+".>", q.After, end) {
 		if err != nil {
@@ -86,7 +86,7 @@ func (a answerer) letters(ctx context.Context, t session.Tenant, q wire.Query) (
 			out.Next = out.Letters[n-1].At
 			break
 		}
-		out.Letters = append(out.Letters, wire.StoredLetter{At: m.Seq, Letter: l})
+		out.Letters = append(out.Letters, messages.StoredLetter{At: m.Seq, Letter: l})
 	}
 	return out, nil
 }

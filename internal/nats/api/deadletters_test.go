@@ -30,7 +30,7 @@ func refusedLetter(t *testing.T, c *Conn) string {
 }
 
 // listedLetters are those without an end.
-func listedLetters(t *testing.T, c *Conn) []wire.StoredLetter {
+func listedLetters(t *testing.T, c *Conn) []messages.StoredLetter {
 	t.Helper()
 	page := must.Get(answerer{c: c}.letters(t.Context(), session.DefaultTenant, wire.Query{}))(t)
 	return page.(wire.DeadLetters).Letters

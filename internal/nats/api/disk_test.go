@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -51,7 +51,7 @@ func TestDiskFillsUp(t *testing.T) {
 		shown := func(room string) {
 			t.Helper()
 			nodes, err := n.conn.Nodes(t.Context())
-			if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != wire.FullDisk || nodes[0].Full[0].Room != room {
+			if err != nil || len(nodes) != 1 || len(nodes[0].Full) != 1 || nodes[0].Full[0].Stream != messages.FullDisk || nodes[0].Full[0].Room != room {
 				t.Errorf("the node is shown as %+v, %v", nodes, err)
 			}
 			if err := n.conn.Streams.Answering(t.Context()); !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "the disk of the store has ") {
@@ -67,7 +67,7 @@ func TestDiskFillsUp(t *testing.T) {
 		<-reached
 
 		left(190 * mib)
-		shown(wire.RoomOpen)
+		shown(messages.RoomOpen)
 		had := f.commits()
 		told, err := nc.SubscribeSync("rath.run.default.new.event")
 		must.Do(t, err)
@@ -87,7 +87,7 @@ func TestDiskFillsUp(t *testing.T) {
 		}
 
 		left(90 * mib)
-		shown(wire.RoomEnds)
+		shown(messages.RoomEnds)
 		had = f.commits()
 		close(gates[1])
 		time.Sleep(time.Minute)
@@ -102,7 +102,7 @@ func TestDiskFillsUp(t *testing.T) {
 		}
 
 		left(40 * mib)
-		shown(wire.RoomNone)
+		shown(messages.RoomNone)
 		client, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: srv.Dial}, Client: true})
 		must.Do(t, err)
 		defer client.Conn.Close()

@@ -83,7 +83,7 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (
 	if err != nil {
 		return nil, err
 	}
-	out := wire.Commits{Commits: []wire.StoredCommit{}}
+	out := messages.Commits{Commits: []messages.StoredCommit{}}
 	room := pageRoom
 	for e, err := range a.c.Logs.StoredLog().Read(ctx, ref.Key, at) {
 		if err != nil {
@@ -94,7 +94,7 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (
 			out.Next = remotelog.PositionOf(at)
 			break
 		}
-		out.Commits = append(out.Commits, wire.StoredCommit{Token: e.At.Token, Commit: e.Raw})
+		out.Commits = append(out.Commits, messages.StoredCommit{Token: e.At.Token, Commit: e.Raw})
 		at = e.At
 	}
 	return out, nil

@@ -19,7 +19,7 @@ const importFor = 20 * time.Second
 
 // TakeOver brings the sessions of a file into the streams for a user of a tenant. Called
 // again it goes on where it was cut off.
-type TakeOver func(ctx context.Context, t session.Tenant, user string, file []byte) ([]wire.Imported, error)
+type TakeOver func(ctx context.Context, t session.Tenant, user string, file []byte) ([]messages.Imported, error)
 
 // importer answers requests to import, one at a time.
 type importer struct {
@@ -39,7 +39,7 @@ func (i *importer) answer(ctx context.Context, of wire.Controlled) wire.ImportAn
 	return wire.ImportAnswer{Answer: wire.AnswerOf(unanswered(ctx, err)), Imported: rows}
 }
 
-func (i *importer) run(ctx context.Context, of wire.Controlled) ([]wire.Imported, error) {
+func (i *importer) run(ctx context.Context, of wire.Controlled) ([]messages.Imported, error) {
 	if of.Verb != messages.VerbImport {
 		return nil, fmt.Errorf("verb %q: %w: archives take %s", of.Verb, run.ErrMalformed, messages.VerbImport)
 	}

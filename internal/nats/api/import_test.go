@@ -37,7 +37,7 @@ func TestImportGoesOn(t *testing.T) {
 	file := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // of several parts
 	calls := 0
 	var died bool
-	take := func(ctx context.Context, tenant session.Tenant, user string, got []byte) ([]wire.Imported, error) {
+	take := func(ctx context.Context, tenant session.Tenant, user string, got []byte) ([]messages.Imported, error) {
 		if tenant != "acme" || user != "node" || !bytes.Equal(got, file) {
 			t.Errorf("%s of %s imports %d bytes", user, tenant, len(got))
 		}
@@ -51,12 +51,12 @@ func TestImportGoesOn(t *testing.T) {
 			died = true
 			return nil, session.ErrUnavailable
 		}
-		return []wire.Imported{{Session: "s1", Rows: 2}}, nil
+		return []messages.Imported{{Session: "s1", Rows: 2}}, nil
 	}
 	importing(t, take, func(t *testing.T, c *Conn) {
 		began := time.Now()
 		rows, err := c.Requests.Import(t.Context(), "acme", file)
-		if err != nil || calls != 5 || !died || !slices.Equal(rows, []wire.Imported{{Session: "s1", Rows: 2}}) {
+		if err != nil || calls != 5 || !died || !slices.Equal(rows, []messages.Imported{{Session: "s1", Rows: 2}}) {
 			t.Errorf("%d calls: %+v, %v", calls, rows, err)
 		}
 		if took := time.Since(began); took < 2*importFor || took > 2*importFor+requests.ImportPatience {
@@ -68,7 +68,7 @@ func TestImportGoesOn(t *testing.T) {
 // TestImportIsGivenUp: an import that no node finishes ends, with the reason.
 func TestImportIsGivenUp(t *testing.T) {
 	calls := 0
-	take := func(context.Context, session.Tenant, string, []byte) ([]wire.Imported, error) {
+	take := func(context.Context, session.Tenant, string, []byte) ([]messages.Imported, error) {
 		calls++
 		return nil, session.ErrUnavailable
 	}
@@ -85,7 +85,7 @@ func TestImportIsGivenUp(t *testing.T) {
 
 // TestBadImports are refused before anything is taken over.
 func TestBadImports(t *testing.T) {
-	take := func(context.Context, session.Tenant, string, []byte) ([]wire.Imported, error) {
+	take := func(context.Context, session.Tenant, string, []byte) ([]messages.Imported, error) {
 		t.Error("it is taken over")
 		return nil, nil
 	}
@@ -124,7 +124,7 @@ func TestBadImports(t *testing.T) {
 // TestImportOneAtATime: a node that imports answers that it is busy.
 func TestImportOneAtATime(t *testing.T) {
 	hold, held := make(chan struct{}), make(chan struct{})
-	take := func(context.Context, session.Tenant, string, []byte) ([]wire.Imported, error) {
+	take := func(context.Context, session.Tenant, string, []byte) ([]messages.Imported, error) {
 		close(held)
 		<-hold
 		return nil, nil

@@ -40,7 +40,7 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 					var got []uint64
 					for {
 						data, err := c.Requests.Query(t.Context(), session.DefaultTenant, messages.QueryLineage, q)
-						var page wire.Lineage
+						var page messages.LineagePage
 						if err == nil {
 							err = json.Unmarshal(data, &page)
 						}
@@ -100,7 +100,7 @@ func TestNamedFromReplicaBehind(t *testing.T) {
 		must.Do(t, err)
 		b, err := c.Bind(t.Context(), "acme")
 		if err == nil {
-			err = b.Offer(t.Context(), []wire.Workflow{{Name: "own"}})
+			err = b.Offer(t.Context(), []messages.Workflow{{Name: "own"}})
 		}
 		if err == nil {
 			err = c.Dispatch.Registry.Enter(t.Context(), wire.ToolKey("acme", "send"), []byte(`{"name":"send"}`))

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -69,7 +69,7 @@ func TestClusterLosesLineage(t *testing.T) {
 	cluster.Start(t, victim)
 	write(40, 50)
 
-	repaired := func() (all wire.Repaired) {
+	repaired := func() (all messages.Repaired) {
 		t.Helper()
 		for p := range c.Streams.Partitions() {
 			did := must.Get(c.Projections.RepairLineage(ctx, p))(t)
@@ -81,7 +81,7 @@ func TestClusterLosesLineage(t *testing.T) {
 	must.Do(t, c.Projections.WaitCaughtUp(ctx))
 	n := &node{t: t, conn: c, js: js}
 	n.checkLineage(t)
-	if did := repaired(); did != (wire.Repaired{}) {
+	if did := repaired(); did != (messages.Repaired{}) {
 		t.Errorf("a second repair does %+v", did)
 	}
 	stop()

@@ -35,8 +35,8 @@ type askedLive struct {
 
 // toldLive is the answer to it. Here is whether the run executes at this node.
 type toldLive struct {
-	Here bool       `json:"here"`
-	Live *wire.Live `json:"live,omitempty"`
+	Here bool           `json:"here"`
+	Live *messages.Live `json:"live,omitempty"`
 }
 
 // ServeLive answers for this incarnation what the runs are at that it executes, which
@@ -56,9 +56,9 @@ func here(l live.Report, ok bool) toldLive {
 	if !ok {
 		return toldLive{}
 	}
-	out := &wire.Live{Attempt: l.Attempt, Since: stamp(l.Since), More: max(len(l.Steps)-wire.MaxLiveSteps, 0)}
-	for _, s := range l.Steps[:min(len(l.Steps), wire.MaxLiveSteps)] {
-		out.Steps = append(out.Steps, wire.LiveStep{
+	out := &messages.Live{Attempt: l.Attempt, Since: stamp(l.Since), More: max(len(l.Steps)-messages.MaxLiveSteps, 0)}
+	for _, s := range l.Steps[:min(len(l.Steps), messages.MaxLiveSteps)] {
+		out.Steps = append(out.Steps, messages.LiveStep{
 			Step: s.Path, Kind: s.Kind, Name: s.Name, Did: s.Did, Model: s.Model, Doing: string(s.Doing),
 			Began: stamp(s.Began), At: stamp(s.At), Until: stamp(s.Until),
 			Try: s.Try, Error: s.Error, Text: s.Text, Bytes: s.Bytes, Tokens: s.Tokens, Calls: s.Calls,
@@ -81,7 +81,7 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 	if err := oneRun(q); err != nil {
 		return nil, err
 	}
-	out := wire.Live{Run: q.Run, State: run.Queued}
+	out := messages.Live{Run: q.Run, State: run.Queued}
 	home, err := a.c.Logs.RunSession(ctx, t, q.Run)
 	if errors.Is(err, run.ErrUnknownRun) {
 		return a.untakenLive(ctx, t, out, err)
@@ -118,15 +118,15 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 
 // stands fills in how a run stands that is open. It is not done if the run is not at
 // the node that the relay named, unless that is the last word.
-func (a answerer) stands(ctx context.Context, t session.Tenant, out *wire.Live, st schedule.Standing, last bool) (done bool) {
+func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Live, st schedule.Standing, last bool) (done bool) {
 	out.Silent = false
 	out.State, out.Attempt, out.Node, out.Behind, out.Due, out.Unbegun = st.State, st.Attempt, st.Holder, st.Behind, st.Due, st.Unbegun
 	out.Unoffered = nil
 	for _, u := range st.Unoffered {
-		out.Unoffered = append(out.Unoffered, wire.LiveUnoffered(u))
+		out.Unoffered = append(out.Unoffered, messages.LiveUnoffered(u))
 	}
 	if p := st.Queue; p != nil {
-		out.Queue = &wire.LiveQueue{
+		out.Queue = &messages.LiveQueue{
 			Pool: p.Pool, Revision: p.Revision, Class: messages.ClassInteractive, Ahead: p.Ahead, Waiting: p.Waiting, Nodes: p.Nodes, Free: p.Free, Sent: p.Sent, Again: p.Again,
 		}
 		if p.Batch {
@@ -169,7 +169,7 @@ func (a answerer) holder(ctx context.Context, t session.Tenant, id run.ID, incar
 }
 
 // untakenLive tells of a run that no log holds: its task may wait to be taken.
-func (a answerer) untakenLive(ctx context.Context, t session.Tenant, out wire.Live, unknown error) (any, error) {
+func (a answerer) untakenLive(ctx context.Context, t session.Tenant, out messages.Live, unknown error) (any, error) {
 	info, err := a.run(ctx, t, wire.Query{Run: out.Run, All: true})
 	r, ok := info.(messages.RunInfo)
 	if err != nil || !ok {

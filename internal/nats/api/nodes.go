@@ -14,7 +14,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -42,7 +41,7 @@ type renewal struct {
 // Announce keeps the node's entry in the bucket NODE until ctx ends, and takes
 // it away then. about is asked before each renewal, and entered is called once the entry
 // is there.
-func (c *Conn) Announce(ctx context.Context, incarnation string, about func() wire.Node, entered func()) error {
+func (c *Conn) Announce(ctx context.Context, incarnation string, about func() messages.Node, entered func()) error {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return err
 	}
@@ -85,7 +84,7 @@ func announcing(ctx context.Context, log *slog.Logger, renew, remove func(contex
 	}
 }
 
-func (c *Conn) putNode(ctx context.Context, n wire.Node) (seq uint64, err error) {
+func (c *Conn) putNode(ctx context.Context, n messages.Node) (seq uint64, err error) {
 	data, err := messages.Encode(n)
 	if err != nil {
 		return 0, err
@@ -100,15 +99,15 @@ func (c *Conn) removeNode(ctx context.Context, incarnation string) error {
 
 // Nodes returns the nodes that live, sorted by name, and those that died less than
 // [NodeTTL] ago, which Silent tells.
-func (c *Conn) Nodes(ctx context.Context) ([]wire.Node, error) {
-	var out []wire.Node
+func (c *Conn) Nodes(ctx context.Context) ([]messages.Node, error) {
+	var out []messages.Node
 	var renewed []time.Time
 	own, now := c.renewed.Load(), time.Now()
 	for m, err := range c.Streams.Values(ctx, streams.BucketNode, ">") {
 		if err != nil {
 			return nil, fmt.Errorf("nats/api: nodes: %w", err)
 		}
-		var n wire.Node
+		var n messages.Node
 		if json.Unmarshal(m.Data, &n) != nil {
 			continue
 		}
@@ -125,7 +124,7 @@ func (c *Conn) Nodes(ctx context.Context) ([]wire.Node, error) {
 			out[i].Silent = d.Milliseconds()
 		}
 	}
-	slices.SortFunc(out, func(a, b wire.Node) int {
+	slices.SortFunc(out, func(a, b messages.Node) int {
 		return strings.Compare(a.Name+" "+a.Incarnation, b.Name+" "+b.Incarnation)
 	})
 	return out, nil

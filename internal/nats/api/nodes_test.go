@@ -19,7 +19,7 @@ import (
 // renewal is missing, and after half a minute they are gone.
 func TestNodesThatDied(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-		for _, n := range []wire.Node{
+		for _, n := range []messages.Node{
 			{Incarnation: "n1", Name: "gossips", Gossip: "10.0.0.1:7946", Silent: 5, Dead: true}, // nothing that an entry could say
 			{Incarnation: "n2", Name: "lives", Gossip: "10.0.0.2:7946"},
 			{Incarnation: "n3", Name: "plain"},
@@ -29,14 +29,14 @@ func TestNodesThatDied(t *testing.T) {
 		var work sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		work.Go(func() {
-			must.Report(t, c.Announce(ctx, "own", func() wire.Node { return wire.Node{Name: "own", Gossip: "10.0.0.4:7946"} }, func() {}))
+			must.Report(t, c.Announce(ctx, "own", func() messages.Node { return messages.Node{Name: "own", Gossip: "10.0.0.4:7946"} }, func() {}))
 		})
 		began := time.Now()
 		s := must.Get(c.ServeQueries(t.Context(), &Queries{
 			Values: journal.NewValues(c.Logs.Log()),
 			Alive:  func(incarnation string) bool { return incarnation == "own" || incarnation == "n2" },
 		}))(t)
-		at := func(d time.Duration) map[string]wire.Node {
+		at := func(d time.Duration) map[string]messages.Node {
 			t.Helper()
 			time.Sleep(d - time.Since(began))
 			data, err := c.Requests.Query(t.Context(), "default", messages.QueryNodes, wire.Query{})
@@ -45,7 +45,7 @@ func TestNodesThatDied(t *testing.T) {
 				err = json.Unmarshal(data, &all)
 			}
 			must.Do(t, err)
-			nodes := map[string]wire.Node{}
+			nodes := map[string]messages.Node{}
 			for _, n := range all.Nodes {
 				nodes[n.Name] = n
 			}
@@ -54,7 +54,7 @@ func TestNodesThatDied(t *testing.T) {
 			}
 			return nodes
 		}
-		says := func(n wire.Node, dead bool, silent time.Duration) {
+		says := func(n messages.Node, dead bool, silent time.Duration) {
 			t.Helper()
 			if d := time.Duration(n.Silent) * time.Millisecond; n.Name == "" || n.Dead != dead || d.Truncate(time.Second) != silent {
 				t.Errorf("%+v, want dead %v, silent for %v", n, dead, silent)
@@ -84,7 +84,7 @@ func TestRenewalMissed(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		entered := 0
 		stop := natstest.Background(t, func(ctx context.Context) error {
-			return c.Announce(ctx, "own", func() wire.Node { return wire.Node{Name: "own"} }, func() { entered++ })
+			return c.Announce(ctx, "own", func() messages.Node { return messages.Node{Name: "own"} }, func() { entered++ })
 		})
 		defer stop()
 		time.Sleep(time.Second)

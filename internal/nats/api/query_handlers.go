@@ -304,7 +304,7 @@ func (a answerer) graph(ctx context.Context, t session.Tenant, q wire.Query) (an
 	}
 	if q.Session == "" {
 		roots, next, err := h.Roots(ctx, q.After, limitOf(q))
-		return wire.Graph{Roots: roots, Next: next}, err
+		return messages.Graph{Roots: roots, Next: next}, err
 	}
 	root, err := a.rootNamed(ctx, t, q.Session)
 	if err != nil {
@@ -318,7 +318,7 @@ func (a answerer) graph(ctx context.Context, t session.Tenant, q wire.Query) (an
 	if err != nil {
 		return nil, fmt.Errorf("session %s: %w", q.Session, session.ErrNotFound)
 	}
-	out := wire.Graph{Root: root.ID}
+	out := messages.Graph{Root: root.ID}
 	from := min(q.After, uint64(len(tree)))
 	rows := tree[from:]
 	if n := limitOf(q); len(rows) > n {
@@ -365,7 +365,7 @@ func (a answerer) rootNamed(ctx context.Context, t session.Tenant, name string) 
 // page to page misses nothing.
 func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (_ any, err error) {
 	at := new(lineage.Cursor)
-	if q.Cursor != wire.LineageEnd {
+	if q.Cursor != messages.LineageEnd {
 		if at, err = lineage.ParseCursor(q.Cursor); err != nil {
 			return nil, &strict.Error{Message: "query", Field: "cursor", Problem: messages.Text(err), Remedy: "send the next of the page before, or the cursor of a record, as it came"}
 		}
@@ -379,9 +379,9 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 			return nil, err
 		}
 	}
-	if q.Cursor == wire.LineageEnd {
+	if q.Cursor == messages.LineageEnd {
 		at, err := a.c.Projections.LineageEnd(ctx)
-		return wire.Lineage{Records: []wire.LineageRecord{}, Next: at.String()}, err
+		return messages.LineagePage{Records: []messages.LineageRecord{}, Next: at.String()}, err
 	}
 	return a.c.Projections.LineagePage(ctx, project.LineageFilter(t, root.ID), at, limitOf(q), pageRoom)
 }
@@ -394,7 +394,7 @@ func (a answerer) workflows(ctx context.Context, t session.Tenant, _ wire.Query)
 // nodes are those that the tenant may see: of the nodes of tenants its own.
 func (a answerer) nodes(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
 	ns, err := a.c.Nodes(ctx)
-	ns = slices.DeleteFunc(ns, func(n wire.Node) bool {
+	ns = slices.DeleteFunc(ns, func(n messages.Node) bool {
 		of, bound := messages.BoundTo(n.Incarnation)
 		return bound && of != t
 	})
@@ -403,7 +403,7 @@ func (a answerer) nodes(ctx context.Context, t session.Tenant, _ wire.Query) (an
 			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)
 		}
 	}
-	return wire.Nodes{Nodes: append([]wire.Node{}, ns...), Streams: a.c.Streams.Capacity.Room()}, err
+	return wire.Nodes{Nodes: append([]messages.Node{}, ns...), Streams: a.c.Streams.Capacity.Room()}, err
 }
 
 // Queries answer what a tenant asks about its runs and sessions.
@@ -411,7 +411,7 @@ type Queries struct {
 	// Values reads sessions.
 	Values *journal.Values
 	// Replay runs the code of a run against its journal; nil replays nothing.
-	Replay func(ctx context.Context, home session.Key, id run.ID) (wire.Replay, error)
+	Replay func(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error)
 	// Live tells what the execution of a run is at, if it is one of Incarnation, this
 	// process; nil is a process that executes nothing.
 	Live        func(session.Tenant, run.ID) (live.Report, bool)

@@ -13,7 +13,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -30,10 +29,10 @@ func TestQueryOfANodeThatEnds(t *testing.T) {
 		looks := make(chan struct{})
 		ctx, end := context.WithCancel(t.Context())
 		s := must.Get(c.ServeQueries(ctx, &Queries{
-			Replay: func(ctx context.Context, _ session.Key, _ run.ID) (wire.Replay, error) {
+			Replay: func(ctx context.Context, _ session.Key, _ run.ID) (messages.Replay, error) {
 				close(looks)
 				<-ctx.Done()
-				return wire.Replay{}, ctx.Err()
+				return messages.Replay{}, ctx.Err()
 			},
 		}))(t)
 		asked := make(chan *nats.Msg, 1)

@@ -9,7 +9,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -20,7 +19,7 @@ import (
 func TestNewerEntryStays(t *testing.T) {
 	const tenant = session.DefaultTenant
 	announce := func(ctx context.Context, c *Conn, description string) error {
-		data, err := messages.Encode(wire.Tool{Name: "weather", Description: description})
+		data, err := messages.Encode(messages.Tool{Name: "weather", Description: description})
 		if err == nil {
 			err = c.controls.controlTool(ctx, tenant, "weather", messages.VerbToolAnnounce, data)
 		}
@@ -30,7 +29,7 @@ func TestNewerEntryStays(t *testing.T) {
 		return c.controls.controlTool(ctx, tenant, "weather", messages.VerbToolWithdraw, nil)
 	}
 	register := func(ctx context.Context, c *Conn, revision string) error {
-		return c.Dispatch.Registry.Register(ctx, "gpu", []wire.Workflow{{Name: "w", Revision: revision}})
+		return c.Dispatch.Registry.Register(ctx, "gpu", []messages.Workflow{{Name: "w", Revision: revision}})
 	}
 	for _, tt := range []struct {
 		name               string
@@ -135,7 +134,7 @@ func TestLaggingReplica(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		data := json.RawMessage(`{"name":"weather","description":"Better weather."}`)
 		must.Do(t, c.controls.controlTool(t.Context(), session.DefaultTenant, "weather", messages.VerbToolAnnounce, data))
-		must.Do(t, c.Dispatch.Registry.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}))
+		must.Do(t, c.Dispatch.Registry.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}))
 		tool := func(what string) {
 			t.Helper()
 			all, err := c.Tools(t.Context(), session.DefaultTenant, "weather", "nothing", "*")

@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // forgetLineage removes messages of LINEAGE, as a server that loses them does.
@@ -80,7 +80,7 @@ func TestRepairLineage(t *testing.T) {
 		before := len(n.stored(t, streams.StreamLineage))
 		n.forgetLineage(t, 40, 30)
 		c, _ := visitor(t, srv)
-		repaired := func() (all wire.Repaired) {
+		repaired := func() (all messages.Repaired) {
 			t.Helper()
 			each, err := c.RepairLineage(t.Context())
 			if err != nil || len(each) != int(n.conn.Streams.Partitions()) {
@@ -98,7 +98,7 @@ func TestRepairLineage(t *testing.T) {
 			t.Errorf("LINEAGE has %d messages, and had %d", now, before)
 		}
 		n.checkLineage(t)
-		if did := repaired(); did != (wire.Repaired{}) {
+		if did := repaired(); did != (messages.Repaired{}) {
 			t.Errorf("a second repair does %+v", did)
 		}
 

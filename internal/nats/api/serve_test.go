@@ -50,11 +50,11 @@ func TestServeOverLostConnection(t *testing.T) {
 func TestServiceThatIsNot(t *testing.T) {
 	const tenant = session.DefaultTenant
 	serve := func(ctx context.Context, c *Conn, answer string) (*conn.Service, error) {
-		return c.Requests.ServeTool(ctx, tenant, "weather", func(ctx context.Context, _ wire.ToolCall) wire.ToolAnswer {
+		return c.Requests.ServeTool(ctx, tenant, "weather", func(ctx context.Context, _ messages.ToolCall) messages.ToolAnswer {
 			if ctx.Err() != nil {
 				answer = `"the service is over"`
 			}
-			return wire.ToolAnswer{Body: json.RawMessage(answer)}
+			return messages.ToolAnswer{Body: json.RawMessage(answer)}
 		})
 	}
 	for _, tt := range []struct {

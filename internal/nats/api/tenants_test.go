@@ -323,7 +323,7 @@ func TestPools(t *testing.T) {
 // offer has a pool without nodes offer a workflow.
 func (n *node) offer(t *testing.T, pool, workflow string) {
 	t.Helper()
-	must.Do(t, n.conn.Dispatch.Registry.Register(t.Context(), pool, []wire.Workflow{{Name: workflow, Revision: "1"}}))
+	must.Do(t, n.conn.Dispatch.Registry.Register(t.Context(), pool, []messages.Workflow{{Name: workflow, Revision: "1"}}))
 }
 
 func reversed(all []string) []string {

@@ -75,13 +75,13 @@ type named struct {
 
 // found is the answer to storeNamed: those that there are.
 type found struct {
-	Tools     []wire.Tool     `json:"tools,omitempty"`
-	Workflows []wire.Workflow `json:"workflows,omitempty"`
+	Tools     []messages.Tool     `json:"tools,omitempty"`
+	Workflows []messages.Workflow `json:"workflows,omitempty"`
 }
 
 // offer is the body of storeOffer.
 type offer struct {
-	Workflows []wire.Workflow `json:"workflows"`
+	Workflows []messages.Workflow `json:"workflows"`
 }
 
 const (
@@ -297,7 +297,7 @@ func ownNode(of session.Tenant, incarnation string) (string, error) {
 
 // announce renews the entry of a node. People read it, so its texts are names.
 func (t *tenantStore) announce(ctx context.Context, of session.Tenant, body []byte) (*nats.Msg, error) {
-	var n wire.Node
+	var n messages.Node
 	if len(body) > maxEntry {
 		return nil, fmt.Errorf("entry of a node of %d bytes, at most %d are kept: %w", len(body), maxEntry, session.ErrTooLarge)
 	}
@@ -378,7 +378,7 @@ func (t *tenantStore) offer(ctx context.Context, of session.Tenant, body []byte)
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(nodes, func(n wire.Node) bool { return slices.Contains(n.Pools, pool) }) {
+	if slices.ContainsFunc(nodes, func(n messages.Node) bool { return slices.Contains(n.Pools, pool) }) {
 		if len(names)+len(gone) > maxOffered {
 			return nil, fmt.Errorf("workflows of tenant %s: %w: its nodes may offer %d", of, run.ErrBusy, maxOffered)
 		}
@@ -403,11 +403,11 @@ func (t *tenantStore) named(ctx context.Context, of session.Tenant, body []byte)
 	var err error
 	if len(n.Tools) > 0 {
 		out.Tools, err = t.c.Tools(ctx, of, n.Tools...)
-		out.Tools = slices.DeleteFunc(out.Tools, func(v wire.Tool) bool { return !slices.Contains(n.Tools, v.Name) })
+		out.Tools = slices.DeleteFunc(out.Tools, func(v messages.Tool) bool { return !slices.Contains(n.Tools, v.Name) })
 	}
 	if err == nil && len(n.Workflows) > 0 {
 		out.Workflows, err = t.c.Dispatch.Registry.Workflows(ctx, n.Workflows...)
-		out.Workflows = slices.DeleteFunc(dispatch.OfferedTo(out.Workflows, of), func(w wire.Workflow) bool { return !slices.Contains(n.Workflows, w.Name) })
+		out.Workflows = slices.DeleteFunc(dispatch.OfferedTo(out.Workflows, of), func(w messages.Workflow) bool { return !slices.Contains(n.Workflows, w.Name) })
 	}
 	if err != nil {
 		return nil, err

@@ -31,8 +31,8 @@ const maxTools = 1024
 // Tools returns the tools that processes have announced to a tenant, sorted by
 // name. They are read from any replica, which may lag behind; of those that are named
 // the registry's leader says what they are now.
-func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]wire.Tool, error) {
-	var all []wire.Tool
+func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error) {
+	var all []messages.Tool
 	for m, err := range c.Streams.Values(ctx, streams.BucketRegistry, wire.ToolKey(t, "*")) {
 		if err != nil {
 			return nil, fmt.Errorf("nats/api: tools of %s: %w", t, err)
@@ -45,7 +45,7 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 		if session.ValidID("tool", name) != nil {
 			continue
 		}
-		all = slices.DeleteFunc(all, func(v wire.Tool) bool { return v.Name == name })
+		all = slices.DeleteFunc(all, func(v messages.Tool) bool { return v.Name == name })
 		m, err := c.Messages.LeaderLast(ctx, "KV_"+streams.BucketRegistry, streams.KeySubject(streams.BucketRegistry, wire.ToolKey(t, name)))
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return nil, fmt.Errorf("nats/api: tool %s: %w", name, err)
@@ -54,14 +54,14 @@ func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]
 			all = append(all, v)
 		}
 	}
-	slices.SortFunc(all, func(a, b wire.Tool) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b messages.Tool) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
 // tools answers a query for the tools of a tenant.
 func (a answerer) tools(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
 	all, err := a.c.Tools(ctx, t)
-	return wire.Tools{Tools: append([]wire.Tool{}, all...)}, err
+	return wire.Tools{Tools: append([]messages.Tool{}, all...)}, err
 }
 
 // controlTool announces a tool or takes it away.
@@ -93,7 +93,7 @@ func (c *controls) announceTool(ctx context.Context, t session.Tenant, name stri
 	if err != nil {
 		return err
 	}
-	known := slices.ContainsFunc(all, func(o wire.Tool) bool { return o.Name == name })
+	known := slices.ContainsFunc(all, func(o messages.Tool) bool { return o.Name == name })
 	if !known && len(all) >= maxTools {
 		return fmt.Errorf("tool %s: %w: there are %d already; withdraw some", name, run.ErrBusy, len(all))
 	}
@@ -109,13 +109,13 @@ func (c *controls) announceTool(ctx context.Context, t session.Tenant, name stri
 
 // ToolOf returns a tool that a process announced, for an agent: its calls are
 // requests on its subject. Arguments are checked here before.
-func (c *Conn) ToolOf(t session.Tenant, v wire.Tool) tool.Tool { return &remoteTool{c.Conn, t, v} }
+func (c *Conn) ToolOf(t session.Tenant, v messages.Tool) tool.Tool { return &remoteTool{c.Conn, t, v} }
 
 // remoteTool calls a tool of another process.
 type remoteTool struct {
 	conn   *conn.Conn
 	tenant session.Tenant
-	v      wire.Tool
+	v      messages.Tool
 }
 
 // Spec implements tool.Tool.
@@ -140,7 +140,7 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 	if limit <= 0 {
 		limit = messages.ToolTimeoutMS * time.Millisecond
 	}
-	body, err := messages.Encode(wire.ToolCall{ID: call.ID, Attempt: call.Attempt, Args: call.Args})
+	body, err := messages.Encode(messages.ToolCall{ID: call.ID, Attempt: call.Attempt, Args: call.Args})
 	if err != nil {
 		return tool.Result{}, &tool.Failure{Kind: tool.TooLarge, Message: "the arguments are too large to be sent; pass large data by reference", Err: err}
 	}

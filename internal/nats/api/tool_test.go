@@ -17,7 +17,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams/streamstest"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -33,12 +32,12 @@ func TestToolCutOff(t *testing.T) {
 				o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 				program, caller := layer.Dial(t, o), layer.DialThrough(t, w, o)
 				var calls atomic.Int64
-				s, err := program.Requests.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, wire.ToolCall) wire.ToolAnswer {
+				s, err := program.Requests.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
 					calls.Add(1)
-					return wire.ToolAnswer{Body: json.RawMessage(`"counted"`)}
+					return messages.ToolAnswer{Body: json.RawMessage(`"counted"`)}
 				})
 				must.Do(t, err)
-				v := wire.Tool{Name: "count", Effect: effect.String()}
+				v := messages.Tool{Name: "count", Effect: effect.String()}
 				hook, fired := natstest.Once("counted", natstest.Drop)
 				w.Set(hook, nil)
 				_, err = caller.ToolOf(session.DefaultTenant, v).Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
@@ -66,7 +65,7 @@ func TestToolOfNobody(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := layer.Dial(t, streamstest.NodeOptions(natstest.Start(t, nil)))
 			began := time.Now()
-			_, err := c.ToolOf(session.DefaultTenant, wire.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
+			_, err := c.ToolOf(session.DefaultTenant, messages.Tool{Name: "count", TimeoutMS: timeout.Milliseconds()}).
 				Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 			f, ok := errors.AsType[*tool.Failure](err)
 			if !ok || f.Kind != tool.Unavailable || !strings.Contains(f.Message, "no program answers the tool count") {
@@ -86,8 +85,8 @@ func TestToolBeforeReconnect(t *testing.T) {
 		o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
 		program, caller := layer.Dial(t, o), layer.DialThrough(t, w, o)
 		var calls atomic.Int64
-		s, err := program.Requests.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, wire.ToolCall) wire.ToolAnswer {
-			return wire.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}
+		s, err := program.Requests.ServeTool(t.Context(), session.DefaultTenant, "count", func(context.Context, messages.ToolCall) messages.ToolAnswer {
+			return messages.ToolAnswer{Body: json.RawMessage(strconv.FormatInt(calls.Add(1), 10))}
 		})
 		must.Do(t, err)
 		w.Set(natstest.Drop, natstest.Drop)
@@ -96,7 +95,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.AfterFunc(2*time.Second, func() { w.Set(nil, nil) })
-		r, err := caller.ToolOf(session.DefaultTenant, wire.Tool{Name: "count"}).
+		r, err := caller.ToolOf(session.DefaultTenant, messages.Tool{Name: "count"}).
 			Call(t.Context(), tool.Call{ID: "r1/0", Attempt: 1, Args: json.RawMessage(`{}`)})
 		if err != nil || calls.Load() != 1 {
 			t.Errorf("%+v, %v after %d calls", r, err, calls.Load())
@@ -114,11 +113,11 @@ func TestSlowTool(t *testing.T) {
 			caller := layer.Dial(t, streamstest.NodeOptions(srv))
 			user, password := srv.Tool()
 			program := layer.Dial(t, &streams.Options{Options: conn.Options{Dialer: srv.Dial, User: user, Password: password}, Client: true})
-			s := must.Get(program.Requests.ServeTool(t.Context(), session.DefaultTenant, "slow", func(context.Context, wire.ToolCall) wire.ToolAnswer {
+			s := must.Get(program.Requests.ServeTool(t.Context(), session.DefaultTenant, "slow", func(context.Context, messages.ToolCall) messages.ToolAnswer {
 				time.Sleep(takes)
-				return wire.ToolAnswer{Body: json.RawMessage(`"done"`)}
+				return messages.ToolAnswer{Body: json.RawMessage(`"done"`)}
 			}))(t)
-			v := wire.Tool{Name: "slow", TimeoutMS: messages.MaxToolTimeoutMS}
+			v := messages.Tool{Name: "slow", TimeoutMS: messages.MaxToolTimeoutMS}
 			var calls sync.WaitGroup
 			for range 5 {
 				calls.Go(func() {

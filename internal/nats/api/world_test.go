@@ -29,7 +29,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -211,9 +210,9 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 	}
 	relay := own.Dispatch.StartRelay(ctx, &dispatch.RelayOptions{Incarnation: sys.Incarnation(), Known: m.known(), Changed: m.news(), Signal: signal})
 	keep(own.ServeQueries(ctx, &api.Queries{Values: values, Version: "1.0.0", Live: sys.Live, Incarnation: sys.Incarnation()}))
-	var offers []wire.Workflow
+	var offers []messages.Workflow
 	for _, g := range registry.All() {
-		w := wire.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision}
+		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision}
 		if g.Batch {
 			w.Class = messages.ClassBatch
 		}
@@ -241,8 +240,8 @@ func (n *node) serve(ctx context.Context, pool string, registry *engine.Registry
 			return own.Dispatch.ServeRuns(intake, &dispatch.Host{Incarnation: sys.Incarnation(), Pool: pool, Free: sys.Free, Freed: sys.Freed(), Take: take})
 		},
 		"announce": func() error {
-			return own.Announce(ctx, sys.Incarnation(), func() wire.Node {
-				return wire.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Streams.Capacity.Full()}
+			return own.Announce(ctx, sys.Incarnation(), func() messages.Node {
+				return messages.Node{Name: "node", Slots: 64, Free: sys.Free(), Full: own.Streams.Capacity.Full()}
 			}, func() {})
 		},
 	} {

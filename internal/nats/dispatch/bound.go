@@ -7,7 +7,6 @@ import (
 	"iter"
 
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -61,10 +60,10 @@ func (c *Dispatch) callBound(ctx context.Context) error {
 }
 
 // boundNodes yields the nodes that live and are bound to tenants.
-func (r *Registry) boundNodes(ctx context.Context) iter.Seq2[wire.Node, error] {
-	return func(yield func(wire.Node, error) bool) {
+func (r *Registry) boundNodes(ctx context.Context) iter.Seq2[messages.Node, error] {
+	return func(yield func(messages.Node, error) bool) {
 		for m, err := range r.streams.Values(ctx, streams.BucketNode, ">") {
-			var n wire.Node
+			var n messages.Node
 			if err == nil && json.Unmarshal(m.Data, &n) != nil {
 				continue
 			}

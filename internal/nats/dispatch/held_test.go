@@ -220,7 +220,7 @@ func TestRefusalGoesOn(t *testing.T) {
 // while the replica that is asked does not know that yet. It is not refused.
 func TestLaggingRegistry(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
-		must.Do(t, c.Registry.Register(t.Context(), "gpu", []wire.Workflow{{Name: "w", Revision: "1"}}))
+		must.Do(t, c.Registry.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}))
 		hook, fired := natstest.Once(`REGISTRY.workflow.\u003e`, natstest.Replace(`workflow.`, `workfloo.`))
 		w.Set(nil, hook)
 		must.Get(c.conn.JS.Publish(t.Context(), messages.TaskSubject(session.DefaultTenant, messages.UserAnonymous, "w"), []byte(`{"id":"r1","input":"hi"}`)))(t)
@@ -242,11 +242,11 @@ func TestLaggingRegistry(t *testing.T) {
 func TestUnreadRegistry(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 		tenant := session.DefaultTenant
-		pool, offers := messages.BoundPool(tenant), []wire.Workflow{{Name: "w", Revision: "1"}}
+		pool, offers := messages.BoundPool(tenant), []messages.Workflow{{Name: "w", Revision: "1"}}
 		must.Do(t, errors.Join(c.Registry.Register(t.Context(), DefaultPool, offers), c.Registry.Register(t.Context(), pool, offers)))
 		incarnation, err := messages.BoundIncarnation(tenant, "AAAAAAAAAAAA")
 		must.Do(t, err)
-		entry, err := messages.Encode(wire.Node{Incarnation: incarnation, Pools: []string{pool}})
+		entry, err := messages.Encode(messages.Node{Incarnation: incarnation, Pools: []string{pool}})
 		if err == nil {
 			_, err = c.messages.Publish(t.Context(), &nats.Msg{Subject: streams.KeySubject(streams.BucketNode, incarnation), Data: entry})
 		}

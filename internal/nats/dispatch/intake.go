@@ -187,7 +187,7 @@ func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(
 	}
 	if len(found) == 0 && err == nil {
 		// What replicas say may lag behind, and they are not asked again.
-		var now []wire.Workflow
+		var now []messages.Workflow
 		now, err = i.c.Registry.offering(ctx, t.Workflow)
 		found = OffersOf(now, t.Session.Tenant, t.Workflow, t.Revision)
 	}

@@ -30,7 +30,7 @@ type Registry struct {
 // Register puts workflows on offer for a pool: a client that asks for workflows sees
 // them while any node of the pool is up. It replaces what the pool offered
 // under the same names, and changes nothing that says the same already.
-func (r *Registry) Register(ctx context.Context, pool string, workflows []wire.Workflow) error {
+func (r *Registry) Register(ctx context.Context, pool string, workflows []messages.Workflow) error {
 	if err := validPool(pool); err != nil {
 		return err
 	}
@@ -121,19 +121,19 @@ func validPool(pool string) error {
 // Workflows returns what all pools offer, sorted by name and pool. It is read from any
 // replica, which may lag behind; for the workflows that are named and not known to it
 // the registry's leader is asked.
-func (r *Registry) Workflows(ctx context.Context, named ...string) ([]wire.Workflow, error) {
-	var out []wire.Workflow
+func (r *Registry) Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error) {
+	var out []messages.Workflow
 	for m, err := range r.streams.Values(ctx, streams.BucketRegistry, "workflow.>") {
 		if err != nil {
 			return nil, fmt.Errorf("nats/dispatch: workflows on offer: %w", err)
 		}
-		var w wire.Workflow
+		var w messages.Workflow
 		if json.Unmarshal(m.Data, &w) == nil && session.ValidID("workflow", w.Name) == nil {
 			out = append(out, w)
 		}
 	}
 	for _, name := range named {
-		if slices.ContainsFunc(out, func(w wire.Workflow) bool { return w.Name == name }) || session.ValidID("workflow", name) != nil {
+		if slices.ContainsFunc(out, func(w messages.Workflow) bool { return w.Name == name }) || session.ValidID("workflow", name) != nil {
 			continue
 		}
 		now, err := r.offering(ctx, name)
@@ -142,15 +142,15 @@ func (r *Registry) Workflows(ctx context.Context, named ...string) ([]wire.Workf
 		}
 		out = append(out, now...)
 	}
-	slices.SortFunc(out, func(a, b wire.Workflow) int {
+	slices.SortFunc(out, func(a, b messages.Workflow) int {
 		return strings.Compare(a.Name+" "+a.Pool, b.Name+" "+b.Pool)
 	})
 	return out, nil
 }
 
 // offering returns the offers of a workflow now, as the registry's leader says.
-func (r *Registry) offering(ctx context.Context, workflow string) ([]wire.Workflow, error) {
-	var out []wire.Workflow
+func (r *Registry) offering(ctx context.Context, workflow string) ([]messages.Workflow, error) {
+	var out []messages.Workflow
 	filter := streams.KeySubject(streams.BucketRegistry, wire.WorkflowKey("*", workflow))
 	for from := uint64(1); ; {
 		m, err := r.messages.LeaderNext(ctx, "KV_"+streams.BucketRegistry, filter, from)
@@ -160,7 +160,7 @@ func (r *Registry) offering(ctx context.Context, workflow string) ([]wire.Workfl
 		if err != nil {
 			return nil, fmt.Errorf("nats/dispatch: workflow %s: %w", workflow, err)
 		}
-		var w wire.Workflow
+		var w messages.Workflow
 		if m.Header.Get("KV-Operation") == "" && json.Unmarshal(m.Data, &w) == nil {
 			out = append(out, w)
 		}
@@ -174,7 +174,7 @@ type catalog struct {
 	r *Registry
 
 	mu   sync.Mutex
-	all  []wire.Workflow
+	all  []messages.Workflow
 	read time.Time
 }
 
@@ -186,7 +186,7 @@ func (r *Registry) newCatalog() *catalog { return &catalog{r: r} }
 
 // find returns the offers of a workflow to a tenant: in a revision, if one is given. If there
 // is none, all are the workflows that are on offer to the tenant.
-func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found, all []wire.Workflow, err error) {
+func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found, all []messages.Workflow, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if time.Since(g.read) < catalogFresh {
@@ -209,7 +209,7 @@ func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision
 
 // withoutGone leaves out what nodes of a tenant offered that have gone, where nodes for all
 // tenants offer the same.
-func (r *Registry) withoutGone(ctx context.Context, all []wire.Workflow) ([]wire.Workflow, error) {
+func (r *Registry) withoutGone(ctx context.Context, all []messages.Workflow) ([]messages.Workflow, error) {
 	type revision struct{ name, revision string }
 	shared := map[revision]bool{}
 	for _, w := range all {
@@ -217,7 +217,7 @@ func (r *Registry) withoutGone(ctx context.Context, all []wire.Workflow) ([]wire
 			shared[revision{w.Name, w.Revision}] = true
 		}
 	}
-	twice := func(w wire.Workflow) bool {
+	twice := func(w messages.Workflow) bool {
 		_, bound := messages.PoolOf(w.Pool)
 		return bound && shared[revision{w.Name, w.Revision}]
 	}
@@ -233,12 +233,12 @@ func (r *Registry) withoutGone(ctx context.Context, all []wire.Workflow) ([]wire
 			here[pool] = true
 		}
 	}
-	return slices.DeleteFunc(all, func(w wire.Workflow) bool { return twice(w) && !here[w.Pool] }), nil
+	return slices.DeleteFunc(all, func(w messages.Workflow) bool { return twice(w) && !here[w.Pool] }), nil
 }
 
 // OffersOf returns the offers of a workflow that may get the runs of a tenant, in a revision if
 // one is given: that of its own nodes, else those of nodes for all tenants.
-func OffersOf(all []wire.Workflow, t session.Tenant, workflow, revision string) (found []wire.Workflow) {
+func OffersOf(all []messages.Workflow, t session.Tenant, workflow, revision string) (found []messages.Workflow) {
 	for i := range all {
 		w := &all[i]
 		if w.Name != workflow || revision != "" && w.Revision != revision {
@@ -256,8 +256,8 @@ func OffersOf(all []wire.Workflow, t session.Tenant, workflow, revision string) 
 
 // OfferedTo returns those of the workflows that are on offer to a tenant: of nodes for all
 // tenants, and of its own.
-func OfferedTo(all []wire.Workflow, t session.Tenant) []wire.Workflow {
-	out := make([]wire.Workflow, 0, len(all))
+func OfferedTo(all []messages.Workflow, t session.Tenant) []messages.Workflow {
+	out := make([]messages.Workflow, 0, len(all))
 	for _, w := range all {
 		if of, bound := messages.PoolOf(w.Pool); !bound || of == t {
 			out = append(out, w)

@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // recordRoom is about how many bytes a record has more in an answer than in LINEAGE, where
@@ -18,16 +18,16 @@ const recordRoom = 384
 
 // LineagePage reads the records after a cursor: of the messages that a filter matches, and
 // at most limit records and room bytes, but those of one message at least.
-func (c *Projections) LineagePage(ctx context.Context, filter string, from *lineage.Cursor, limit, room int) (wire.Lineage, error) {
+func (c *Projections) LineagePage(ctx context.Context, filter string, from *lineage.Cursor, limit, room int) (messages.LineagePage, error) {
 	for wait := conn.NewBackoff(); ; {
 		end, err := c.lineageEnd(ctx)
 		if err != nil {
-			return wire.Lineage{}, err
+			return messages.LineagePage{}, err
 		}
 		at := from.Clone()
 		came, err := c.storedAt(ctx, at.At().Seq)
 		if err != nil {
-			return wire.Lineage{}, err
+			return messages.LineagePage{}, err
 		}
 		if came != at.At() { // LINEAGE lost its end, or the message was derived again
 			at.Move(lineage.StoredAt{})
@@ -42,14 +42,14 @@ func (c *Projections) LineagePage(ctx context.Context, filter string, from *line
 			return page, err
 		}
 		if err := wait.Sleep(ctx); err != nil {
-			return wire.Lineage{}, err
+			return messages.LineagePage{}, err
 		}
 	}
 }
 
 // lineagePage reads a page up to a message of LINEAGE, and moves the cursor.
-func (c *Projections) lineagePage(ctx context.Context, filter string, at *lineage.Cursor, end lineage.StoredAt, limit, room int) (wire.Lineage, error) {
-	out := wire.Lineage{Records: []wire.LineageRecord{}}
+func (c *Projections) lineagePage(ctx context.Context, filter string, at *lineage.Cursor, end lineage.StoredAt, limit, room int) (messages.LineagePage, error) {
+	out := messages.LineagePage{Records: []messages.LineageRecord{}}
 	began := at.At()
 	for m, err := range c.messages.UpTo(ctx, streams.StreamLineage, filter, max(began.Seq, 1)-1, end.Seq) {
 		if err != nil {
@@ -66,7 +66,7 @@ func (c *Projections) lineagePage(ctx context.Context, filter string, at *lineag
 			if at.Take(&records[i]) {
 				cursor := at.String()
 				room -= recordRoom + len(cursor)
-				out.Records = append(out.Records, wire.LineageRecord{Cursor: cursor, Record: records[i]})
+				out.Records = append(out.Records, messages.LineageRecord{Cursor: cursor, Record: records[i]})
 			}
 		}
 	}

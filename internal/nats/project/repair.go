@@ -16,7 +16,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 )
 
@@ -35,7 +34,7 @@ type entry struct {
 // The records of commits that were purged cannot be derived: they are copied in their
 // place, so that a purged tree is listed as it was. No other relay of the partition may
 // run. A repair that is cut off leaves a gap, which the next one finds.
-func (p *LineageRelay) repair(ctx context.Context) (did wire.Repaired, err error) {
+func (p *LineageRelay) repair(ctx context.Context) (did messages.Repaired, err error) {
 	end, from, have, err := p.entries(ctx)
 	if err != nil {
 		return did, err
@@ -103,7 +102,7 @@ type repairing struct {
 	next  int    // of have: those before are in their place
 	until uint64 // the commit up to which the relay stored all records
 
-	did  wire.Repaired
+	did  messages.Repaired
 	old  []entry // that are replaced
 	gone []entry // of them those that may be of purged commits, in order
 }
@@ -208,11 +207,11 @@ const repairFor = 15 * time.Minute
 
 // repairAnswer is the answer to a request for a repair.
 type repairAnswer struct {
-	wire.Repaired
+	messages.Repaired
 	Error string `json:"error,omitempty"`
 }
 
-func answerOf(did wire.Repaired, err error) repairAnswer {
+func answerOf(did messages.Repaired, err error) repairAnswer {
 	a := repairAnswer{Repaired: did}
 	if err != nil {
 		a.Error = err.Error()
@@ -273,10 +272,10 @@ func (p *LineageRelay) serveRepair(ctx context.Context) (*conn.Service, error) {
 
 // RepairLineage asks the relay of a partition to look for lineage that is missing before
 // other lineage, and to derive it again, see LineageRelay. Repairing again changes nothing.
-func (c *Projections) RepairLineage(ctx context.Context, partition uint32) (wire.Repaired, error) {
+func (c *Projections) RepairLineage(ctx context.Context, partition uint32) (messages.Repaired, error) {
 	stream := streams.EventStream(c.streams.Generation(), partition)
-	failed := func(err error) (wire.Repaired, error) {
-		return wire.Repaired{}, fmt.Errorf("repair the lineage of %s: %w", stream, err)
+	failed := func(err error) (messages.Repaired, error) {
+		return messages.Repaired{}, fmt.Errorf("repair the lineage of %s: %w", stream, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, repairFor)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/offload"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -21,7 +21,7 @@ import (
 type Log struct {
 	// Page returns the commits of a session after a position, nil for the beginning:
 	// session.ErrNotFound of a session without any.
-	Page func(ctx context.Context, k session.Key, at *wire.CommitPosition) (wire.Commits, error)
+	Page func(ctx context.Context, k session.Key, at *messages.CommitPosition) (messages.Commits, error)
 }
 
 // Append implements commitlog.Log.
@@ -33,7 +33,7 @@ func (l *Log) Append(context.Context, commitlog.Position, commitlog.Commit) (com
 func (l *Log) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		for {
-			var at *wire.CommitPosition
+			var at *messages.CommitPosition
 			if after != (commitlog.Position{}) {
 				at = PositionOf(after)
 			}
@@ -78,12 +78,12 @@ func (l *Log) Last(ctx context.Context, k session.Key) (last commitlog.Entry, er
 }
 
 // PositionOf returns a position as it travels.
-func PositionOf(p commitlog.Position) *wire.CommitPosition {
-	return &wire.CommitPosition{Seq: p.Seq, Token: p.Token, Hash: p.Hash.String()}
+func PositionOf(p commitlog.Position) *messages.CommitPosition {
+	return &messages.CommitPosition{Seq: p.Seq, Token: p.Token, Hash: p.Hash.String()}
 }
 
 // Position reads a position that travelled, nil for the beginning.
-func Position(p *wire.CommitPosition) (commitlog.Position, error) {
+func Position(p *messages.CommitPosition) (commitlog.Position, error) {
 	if p == nil {
 		return commitlog.Position{}, nil
 	}
@@ -96,7 +96,7 @@ func Position(p *wire.CommitPosition) (commitlog.Position, error) {
 
 // Of returns the logs of the sessions of a client's tenant, with what is kept in blobs.
 func Of(c *client.Client) commitlog.Log {
-	return offload.New(&Log{func(ctx context.Context, k session.Key, at *wire.CommitPosition) (wire.Commits, error) {
+	return offload.New(&Log{func(ctx context.Context, k session.Key, at *messages.CommitPosition) (messages.Commits, error) {
 		return c.Commits(ctx, k.ID, at)
 	}}, func(session.Tenant) blob.Store { return c.Blobs() }, nil)
 }

@@ -16,7 +16,7 @@ import (
 
 // Import has a node take over a file, of which what is missing is stored first. It asks
 // again while the node is away, busy or not done, which goes on where it was.
-func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([]wire.Imported, error) {
+func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([]messages.Imported, error) {
 	if len(file) > wire.MaxImport {
 		return nil, fmt.Errorf("%d bytes, at most %d are taken: %w; import it at the store, or with the credentials of a node", len(file), wire.MaxImport, session.ErrTooLarge)
 	}

@@ -16,7 +16,7 @@ const repairAll = 30 * time.Minute
 
 // Repair has the lineage of all partitions repaired, one after the other, and returns what
 // each relay did. It asks again while a relay is at work.
-func (c *Requests) Repair(ctx context.Context, t session.Tenant) (all []wire.Repaired, err error) {
+func (c *Requests) Repair(ctx context.Context, t session.Tenant) (all []messages.Repaired, err error) {
 	user, err := c.conn.User(ctx, t)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ const toolQueue = "rath.tool"
 
 // AnnounceTool puts a tool on offer to a tenant, and replaces what was there
 // under its name. It needs the right to request its ToolControlSubject.
-func (c *Requests) AnnounceTool(ctx context.Context, t session.Tenant, v wire.Tool) error {
+func (c *Requests) AnnounceTool(ctx context.Context, t session.Tenant, v messages.Tool) error {
 	body, err := messages.Encode(v)
 	if err != nil {
 		return err
@@ -43,14 +43,14 @@ func (c *Requests) controlledTool(ctx context.Context, t session.Tenant, name, v
 
 // ServeTool answers the calls of a tool until the service is stopped; several
 // processes that do share them. It does not announce the tool.
-func (c *Requests) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call wire.ToolCall) wire.ToolAnswer) (*conn.Service, error) {
+func (c *Requests) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer) (*conn.Service, error) {
 	if err := session.ValidID("tool", name); err != nil {
 		return nil, err
 	}
 	subject := messages.ToolSubject(t, name)
 	s := c.conn.NewService(ctx)
 	s.Limit = messages.MaxToolTimeoutMS * time.Millisecond
-	answer := func(m *nats.Msg, a wire.ToolAnswer) {
+	answer := func(m *nats.Msg, a messages.ToolAnswer) {
 		data, err := messages.Encode(a)
 		if errors.Is(err, session.ErrTooLarge) {
 			data, err = messages.Encode(failedAnswer(err))
@@ -78,7 +78,7 @@ func (c *Requests) ServeTool(ctx context.Context, t session.Tenant, name string,
 
 // failedAnswer is the body of a failure as package tool writes it, of a call that did not
 // come to the tool, or whose answer did not fit.
-func failedAnswer(err error) wire.ToolAnswer {
+func failedAnswer(err error) messages.ToolAnswer {
 	kind := "tool_execution_exception"
 	if errors.Is(err, session.ErrTooLarge) {
 		kind = "too_large"
@@ -91,5 +91,5 @@ func failedAnswer(err error) wire.ToolAnswer {
 	if encodeErr != nil { // it holds strings, which always encode
 		panic(encodeErr)
 	}
-	return wire.ToolAnswer{Body: body, IsError: true}
+	return messages.ToolAnswer{Body: body, IsError: true}
 }

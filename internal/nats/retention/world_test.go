@@ -30,7 +30,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -110,7 +109,7 @@ func (w *world) start(incarnation string) {
 	t.Helper()
 	model := must.Get(scripted.New(scripted.Echo(), nil))(t)
 	registry := &engine.Registry{}
-	var offers []wire.Workflow
+	var offers []messages.Workflow
 	for name, f := range map[string]func(context.Context, flow.Info, session.Session) (session.Session, error){
 		"agent": answer, "tree": w.tree, "fan": fan, "ask": ask, "fail": fail, "copy": func(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 			return flow.Detach(ctx, s)
@@ -134,7 +133,7 @@ func (w *world) start(incarnation string) {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return f(ctx, set, s) }), nil
 		}}
 		must.Do(t, registry.Register(g))
-		offers = append(offers, wire.Workflow{Name: name, Revision: "1"})
+		offers = append(offers, messages.Workflow{Name: name, Revision: "1"})
 	}
 	must.Do(t, w.conn.Dispatch.Registry.Register(ctx, dispatch.DefaultPool, offers))
 	log := w.conn.Logs.Log()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // Room is what an event stream still takes.
@@ -31,7 +31,7 @@ const (
 
 // String returns what people and programs are told.
 func (r Room) String() string {
-	return [...]string{wire.RoomAll, wire.RoomOpen, wire.RoomEnds, wire.RoomNone}[min(r, RoomNone)]
+	return [...]string{messages.RoomAll, messages.RoomOpen, messages.RoomEnds, messages.RoomNone}[min(r, RoomNone)]
 }
 
 const (
@@ -318,23 +318,23 @@ func (r *capacity) Fills() map[string]Fill {
 
 // Full returns the watched streams that do not take everything, and first the disk of
 // the store if that does not.
-func (r *capacity) Full() []wire.StreamFill {
-	return slices.DeleteFunc(r.Room(), func(f wire.StreamFill) bool { return f.Room == RoomAll.String() })
+func (r *capacity) Full() []messages.StreamFill {
+	return slices.DeleteFunc(r.Room(), func(f messages.StreamFill) bool { return f.Room == RoomAll.String() })
 }
 
 // Room returns how full the watched streams are, and first the disk of the store if that
 // does not take everything.
-func (r *capacity) Room() []wire.StreamFill {
+func (r *capacity) Room() []messages.StreamFill {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var out []wire.StreamFill
+	var out []messages.StreamFill
 	if d, room := r.DiskRoom(); room != RoomAll {
 		out = append(out, d.fillOfDisk())
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Streams)) {
 		g := r.Streams[name]
 		f := g.fill()
-		out = append(out, wire.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: g.room().String()})
+		out = append(out, messages.StreamFill{Stream: name, Bytes: f.Bytes, MaxBytes: uint64(f.Max), Room: g.room().String()})
 	}
 	return out
 }

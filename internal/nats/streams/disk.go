@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -76,9 +76,9 @@ func (r *capacity) admitsDisk() error {
 }
 
 // fillOfDisk is how the disk is told where that of streams is.
-func (d Disk) fillOfDisk() wire.StreamFill {
-	fill := wire.StreamFill{
-		Stream: wire.FullDisk, Bytes: uint64(max(d.Total-d.Free, 0)), MaxBytes: uint64(max(d.Total, 0)), Room: d.Room().String(), Reason: d.Failed,
+func (d Disk) fillOfDisk() messages.StreamFill {
+	fill := messages.StreamFill{
+		Stream: messages.FullDisk, Bytes: uint64(max(d.Total-d.Free, 0)), MaxBytes: uint64(max(d.Total, 0)), Room: d.Room().String(), Reason: d.Failed,
 	}
 	if d.fewFiles() {
 		fill.Inodes = &d.FreeFiles

@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/openrath"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -30,9 +30,9 @@ const idPrefix = "openrath-"
 // Session takes over a file of OpenRath, as SessionOf says. The writer of its commits names
 // who asked for it. Of the parents that the file names those are its parents that are here:
 // it joins the tree of the first one.
-func Session(ctx context.Context, log commitlog.Log, t session.Tenant, home func(session.Tenant, run.ID) session.ID, file *openrath.File, by string) (wire.Imported, error) {
+func Session(ctx context.Context, log commitlog.Log, t session.Tenant, home func(session.Tenant, run.ID) session.ID, file *openrath.File, by string) (messages.Imported, error) {
 	k := SessionOf(t, home, file)
-	out := wire.Imported{Rows: len(file.Rows), Kind: file.Header.Kind, Created: file.Header.CreatedAt, Closed: file.Closed()}
+	out := messages.Imported{Rows: len(file.Rows), Kind: file.Header.Kind, Created: file.Header.CreatedAt, Closed: file.Closed()}
 	var notes []string
 	if file.Torn {
 		notes = append(notes, "its last line was cut off")

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/openrath"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/retention"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -29,7 +29,7 @@ import (
 // nothing of another tenant, nothing that has a run copy a directory of its node, and
 // nothing while the streams take no new runs. Doing it
 // again goes on where it was cut off, and changes nothing once all is there.
-func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc []byte) ([]wire.Imported, error) {
+func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc []byte) ([]messages.Imported, error) {
 	if !dossier.IsTree(doc) {
 		file, err := openrath.Read(bytes.NewReader(doc), "the file")
 		if err != nil {
@@ -40,7 +40,7 @@ func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc [
 			return nil, err
 		}
 		row, err := Session(ctx, c.Logs.Log(), t, c.Logs.HomeOf, file, user)
-		return []wire.Imported{row}, err
+		return []messages.Imported{row}, err
 	}
 	tree, err := open(doc, t, "import it with a user of that tenant")
 	if err == nil {
@@ -112,7 +112,7 @@ func refusal(err error) error {
 }
 
 // Tree brings the sessions of an archive back. They are of tenant t, or of any if t is empty.
-func Tree(ctx context.Context, c *api.Conn, t session.Tenant, doc []byte, by string) ([]wire.Imported, error) {
+func Tree(ctx context.Context, c *api.Conn, t session.Tenant, doc []byte, by string) ([]messages.Imported, error) {
 	tree, err := open(doc, t, "name that one with --tenant, or none")
 	if err != nil {
 		return nil, err
@@ -129,14 +129,14 @@ func open(doc []byte, t session.Tenant, remedy string) (*dossier.Evidence, error
 	return tree, err
 }
 
-func restore(ctx context.Context, c *api.Conn, tree *dossier.Evidence, by string) ([]wire.Imported, error) {
+func restore(ctx context.Context, c *api.Conn, tree *dossier.Evidence, by string) ([]messages.Imported, error) {
 	back, err := retention.Restore(ctx, c, tree, by)
 	if err != nil {
 		return nil, err
 	}
-	var all []wire.Imported
+	var all []messages.Imported
 	for i, r := range back {
-		v := wire.Imported{Session: r.Session, Kind: dossier.FormTree}
+		v := messages.Imported{Session: r.Session, Kind: dossier.FormTree}
 		for _, raw := range tree.Logs[i].Commits {
 			commit, err := commitlog.Decode([]byte(raw))
 			if err != nil {

@@ -27,7 +27,6 @@ import (
 	"github.com/rathcluster/rath/internal/platform/scratch"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -108,9 +107,8 @@ func (s *site) prune() (docs [][]byte) {
 }
 
 // imports has the node import a file for a client.
-func (s *site) imports(ctx context.Context, doc []byte) (rows []wire.Imported, err error) {
-	err = s.client.Import(ctx, doc, &rows)
-	return rows, err
+func (s *site) imports(ctx context.Context, doc []byte) ([]messages.Imported, error) {
+	return s.client.Import(ctx, doc)
 }
 
 // brought returns the restoration in the log of a session.
@@ -144,7 +142,7 @@ func TestImport(t *testing.T) {
 	}{{here, "brought back from its archive"}, {other, "brought from an archive; it was not here before"}} {
 		for i, note := range []string{"", "was there already"} {
 			rows, err := tt.at.imports(t.Context(), docs[0])
-			want := wire.Imported{Session: id, Rows: 2, Kind: dossier.FormTree, Note: note}
+			want := messages.Imported{Session: id, Rows: 2, Kind: dossier.FormTree, Note: note}
 			if err != nil || len(rows) != 1 || rows[0] != want {
 				t.Fatalf("import %d: %+v, %v", i, rows, err)
 			}
@@ -307,7 +305,7 @@ func TestNodeEndsMeanwhile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	type outcome struct {
-		rows []wire.Imported
+		rows []messages.Imported
 		err  error
 	}
 	done := make(chan outcome, 1)

@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/supervise"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
 )
@@ -68,7 +68,7 @@ func crowd(b *testing.B) {
 	at := must.Get(supervise.ReadAttachment(store))(b)
 	conn := must.Get(api.Connect(b.Context(), &streams.Options{Options: conn.Options{URL: at.URL, User: at.User, Password: at.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy}))(b)
 	defer conn.Conn.Close()
-	must.Do(b, conn.Dispatch.Registry.Register(b.Context(), "absent", []wire.Workflow{{Name: "waits", Revision: "1"}}))
+	must.Do(b, conn.Dispatch.Registry.Register(b.Context(), "absent", []messages.Workflow{{Name: "waits", Revision: "1"}}))
 	nc := dial(b, at.URL)
 	op := must.Get(nats.Connect(at.URL, nats.UserInfo(at.OperatorUser, at.OperatorPassword)))(b)
 	defer op.Close()

@@ -6,7 +6,6 @@ import (
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -91,8 +90,8 @@ func Settlements(facts []journal.Fact) (out []messages.Result) {
 }
 
 // BranchOf returns a session of lineage as it travels.
-func BranchOf(s lineage.Session) wire.Branch {
-	return wire.Branch{
+func BranchOf(s lineage.Session) messages.GraphSession {
+	return messages.GraphSession{
 		Session: s.Key.ID, Version: s.Version, Root: s.Root, Via: s.Via, Name: s.Name, Parents: s.Parents, Head: s.Head,
 		Disposition: s.Disposition, Reason: s.Reason, By: s.By, Usage: s.Usage, Opened: s.Opened.UnixMilli(), Last: s.Last.UnixMilli(), Runs: s.Runs,
 	}

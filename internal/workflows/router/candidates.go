@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/agents/notebook"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/schema"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -56,14 +56,14 @@ func candidates(ctx context.Context, offers Offers, in *AutoInput, topic string)
 	if err != nil {
 		return menu{}, err
 	}
-	slices.SortFunc(all, func(a, b wire.Workflow) int { return strings.Compare(a.Name+" "+a.Pool, b.Name+" "+b.Pool) })
-	all = slices.CompactFunc(all, func(a, b wire.Workflow) bool { return a.Name == b.Name })
+	slices.SortFunc(all, func(a, b messages.Workflow) int { return strings.Compare(a.Name+" "+a.Pool, b.Name+" "+b.Pool) })
+	all = slices.CompactFunc(all, func(a, b messages.Workflow) bool { return a.Name == b.Name })
 	if len(in.Workflows) > 0 {
 		if all, err = named(all, in.Workflows); err != nil {
 			return menu{}, err
 		}
 	}
-	all = slices.DeleteFunc(all, func(w wire.Workflow) bool {
+	all = slices.DeleteFunc(all, func(w messages.Workflow) bool {
 		return slices.Contains(never, w.Name) && !slices.Contains(in.Workflows, w.Name) || slices.Contains(in.Exclude, w.Name) || !takesNothing(w.Input)
 	})
 	m := menu{Offered: len(all)}
@@ -77,11 +77,11 @@ func candidates(ctx context.Context, offers Offers, in *AutoInput, topic string)
 }
 
 // named returns the workflows of the given names.
-func named(all []wire.Workflow, names []string) ([]wire.Workflow, error) {
-	var found []wire.Workflow
+func named(all []messages.Workflow, names []string) ([]messages.Workflow, error) {
+	var found []messages.Workflow
 	var missing []string
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(w wire.Workflow) bool { return w.Name == name })
+		i := slices.IndexFunc(all, func(w messages.Workflow) bool { return w.Name == name })
 		switch {
 		case i < 0:
 			missing = append(missing, name)
@@ -108,7 +108,7 @@ func takesNothing(input json.RawMessage) bool {
 
 // best returns the workflows that match a topic best, at most maxCandidates,
 // sorted by name.
-func best(ctx context.Context, all []wire.Workflow, topic string) ([]wire.Workflow, error) {
+func best(ctx context.Context, all []messages.Workflow, topic string) ([]messages.Workflow, error) {
 	if len(all) <= maxCandidates {
 		return all, nil
 	}
@@ -134,7 +134,7 @@ func best(ctx context.Context, all []wire.Workflow, topic string) ([]wire.Workfl
 		}
 		chosen[w.Name] = true
 	}
-	return slices.DeleteFunc(all, func(w wire.Workflow) bool { return !chosen[w.Name] }), nil
+	return slices.DeleteFunc(all, func(w messages.Workflow) bool { return !chosen[w.Name] }), nil
 }
 
 // topicOf is what was said last: the words of the user and the last answer.

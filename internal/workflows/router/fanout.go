@@ -11,7 +11,6 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/excerpt"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -294,7 +293,7 @@ func (w *fanOut) missing(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
-		return slices.ContainsFunc(all, func(o wire.Workflow) bool { return o.Name == name })
+		return slices.ContainsFunc(all, func(o messages.Workflow) bool { return o.Name == name })
 	}), nil
 }
 

@@ -18,7 +18,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/strict"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -31,7 +31,7 @@ const (
 
 // Offers returns the workflows on offer, of all pools. What was put on offer a moment
 // ago may be missing, but for the workflows that are named.
-type Offers func(ctx context.Context, named ...string) ([]wire.Workflow, error)
+type Offers func(ctx context.Context, named ...string) ([]messages.Workflow, error)
 
 // Registrations offer both workflows. model is asked where a task names none;
 // "" is the node's own.

@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -43,10 +43,10 @@ func fleet(t testing.TB) (*engine.Registry, Offers) {
 	} {
 		must.Do(t, r.Register(g))
 	}
-	offers := func(context.Context, ...string) ([]wire.Workflow, error) {
-		var all []wire.Workflow
+	offers := func(context.Context, ...string) ([]messages.Workflow, error) {
+		var all []messages.Workflow
 		for _, g := range r.All() {
-			all = append(all, wire.Workflow{Name: g.Name, Description: g.Description, Input: g.Input, Pool: "default"})
+			all = append(all, messages.Workflow{Name: g.Name, Description: g.Description, Input: g.Input, Pool: "default"})
 		}
 		return all, nil
 	}
@@ -94,9 +94,9 @@ func texts(s session.Session) []string {
 func TestLaggingOffers(t *testing.T) {
 	r, offers := fleet(t)
 	for i, input := range []string{`{"prompt":"write a note","workflows":["write","review"]}`, `{"prompt":"go","branches":[{"name":"a","workflow":"write"}]}`} {
-		g := Registrations(func(ctx context.Context, named ...string) ([]wire.Workflow, error) {
+		g := Registrations(func(ctx context.Context, named ...string) ([]messages.Workflow, error) {
 			all, err := offers(ctx)
-			return slices.DeleteFunc(all, func(w wire.Workflow) bool { return !slices.Contains(named, w.Name) }), err
+			return slices.DeleteFunc(all, func(w messages.Workflow) bool { return !slices.Contains(named, w.Name) }), err
 		})[i]
 		w := must.Get(g.NewFor(flow.Info{Input: json.RawMessage(input)}))(t)
 		rt := &inprocess.Runtime{Runtime: engine.Runtime{Models: model(t, "testdata/"+g.Name+".txtar"), Workflows: r}}
@@ -201,10 +201,10 @@ func TestAutoKeepsItsCandidates(t *testing.T) {
 	r, offers := fleet(t)
 	var asked atomic.Int64
 	in := must.Get(readAuto(json.RawMessage(`"write a note"`)))(t)
-	w := &auto{in: in, offers: func(ctx context.Context, _ ...string) ([]wire.Workflow, error) {
+	w := &auto{in: in, offers: func(ctx context.Context, _ ...string) ([]messages.Workflow, error) {
 		all, err := offers(ctx)
 		for i := range asked.Add(1) {
-			all = append(all, wire.Workflow{Name: fmt.Sprintf("z%d", i), Pool: "late"})
+			all = append(all, messages.Workflow{Name: fmt.Sprintf("z%d", i), Pool: "late"})
 		}
 		return all, err
 	}}
@@ -336,12 +336,12 @@ func TestBadInput(t *testing.T) {
 // TestCandidates holds that the prompt of a selection is bounded and holds
 // what fits, however much is on offer.
 func TestCandidates(t *testing.T) {
-	var all []wire.Workflow
+	var all []messages.Workflow
 	for i := range 1000 {
-		all = append(all, wire.Workflow{Name: fmt.Sprintf("w%03d", i), Pool: "p", Description: strings.Repeat("Sorts invoices of customers. ", 40)})
+		all = append(all, messages.Workflow{Name: fmt.Sprintf("w%03d", i), Pool: "p", Description: strings.Repeat("Sorts invoices of customers. ", 40)})
 	}
-	all = append(all, wire.Workflow{Name: "zebra", Pool: "p", Description: "Paints stripes\non horses."}, wire.Workflow{Name: "auto", Pool: "p"}, wire.Workflow{Name: "zebra", Pool: "q"})
-	m := must.Get(candidates(t.Context(), func(context.Context, ...string) ([]wire.Workflow, error) { return all, nil }, &AutoInput{}, "please paint some stripes"))(t)
+	all = append(all, messages.Workflow{Name: "zebra", Pool: "p", Description: "Paints stripes\non horses."}, messages.Workflow{Name: "auto", Pool: "p"}, messages.Workflow{Name: "zebra", Pool: "q"})
+	m := must.Get(candidates(t.Context(), func(context.Context, ...string) ([]messages.Workflow, error) { return all, nil }, &AutoInput{}, "please paint some stripes"))(t)
 	if m.Offered != 1001 || len(m.Candidates) != maxCandidates {
 		t.Errorf("%d of %d are candidates", len(m.Candidates), m.Offered)
 	}

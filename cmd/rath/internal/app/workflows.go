@@ -8,7 +8,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // AskTimeout bounds what is asked before a task is stored.
@@ -60,7 +60,7 @@ func (s *System) OffersAll(ctx context.Context, workflows []string) error {
 
 // Offer is a workflow on offer by a pool. It outlives the pool's nodes.
 type Offer struct {
-	wire.Workflow
+	messages.Workflow
 	Nodes int `json:"nodes"` // that offer it now
 }
 

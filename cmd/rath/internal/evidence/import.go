@@ -19,7 +19,6 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/takeover"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -72,12 +71,12 @@ fsync. Exit code 6 if some files could not be taken over.`,
 // Imported is what became of one file, or of one session of an archive.
 type Imported struct {
 	File string `json:"file"`
-	wire.Imported
+	messages.Imported
 	Error string `json:"error,omitempty"`
 }
 
 // imported are the rows of a file.
-func imported(name, kind string, rows []wire.Imported, err error) (all []Imported) {
+func imported(name, kind string, rows []messages.Imported, err error) (all []Imported) {
 	if err != nil {
 		v := Imported{File: name, Error: messages.Text(err)}
 		if len(rows) > 0 {
@@ -146,10 +145,10 @@ func sendFiles(ctx context.Context, a *app.App, archives, others []string) (rows
 		if i < len(archives) {
 			kind = dossier.FormTree
 		}
-		var came []wire.Imported
+		var came []messages.Imported
 		file, err := a.ReadInput(name, maxDossier)
 		if err == nil {
-			err = s.Import(ctx, file, &came)
+			came, err = s.Import(ctx, file)
 		}
 		if ctx.Err() != nil || errors.Is(err, conn.ErrDenied) {
 			return nil, err
@@ -174,7 +173,7 @@ func importArchives(ctx context.Context, a *app.App, names, monitor []string) (r
 		only = a.Tenant()
 	}
 	for _, name := range names {
-		var came []wire.Imported
+		var came []messages.Imported
 		doc, err := a.ReadInput(name, maxDossier)
 		if err == nil {
 			came, err = takeover.Tree(ctx, s.Conn, only, doc, importer)
@@ -205,12 +204,12 @@ func importSessions(ctx context.Context, a *app.App, names []string) (rows []Imp
 	}
 	home := func(_ session.Tenant, id run.ID) session.ID { return s.Mint(string(id)) }
 	for _, name := range names {
-		var came []wire.Imported
+		var came []messages.Imported
 		file, err := openrath.ReadFile(os.DirFS(filepath.Dir(name)), filepath.Base(name))
 		if err == nil {
-			var one wire.Imported
+			var one messages.Imported
 			one, err = takeover.Session(ctx, s.Log, s.Tenant(), home, file, importer)
-			came = []wire.Imported{one}
+			came = []messages.Imported{one}
 		}
 		rows = append(rows, imported(name, "", came, err)...)
 		if err := ctx.Err(); err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -55,7 +54,7 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 	var patience <-chan time.Time
 	standing := make(chan []messages.Record, 1)
 	look := time.After(askedAfter)
-	live := make(chan *wire.Live, 1)
+	live := make(chan *messages.Live, 1)
 	ask := time.After(liveAfter)
 	for {
 		select {
@@ -145,7 +144,7 @@ type heard struct {
 }
 
 // tail passes records on until they end.
-func (h *heard) tail(ctx context.Context, records iter.Seq2[wire.LineageRecord, error]) error {
+func (h *heard) tail(ctx context.Context, records iter.Seq2[messages.LineageRecord, error]) error {
 	for r, err := range records {
 		if err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -55,7 +54,7 @@ func Writing(w *term.Writer) Handlers {
 		draft.Add(d)
 		w.Note(draftText(&draft, cmp.Or(d.Agent, "the model"), w.Width()))
 	}
-	h.Live = func(l *wire.Live) {
+	h.Live = func(l *messages.Live) {
 		lines := []string{}
 		if text := view.LiveNote(l); text != "" {
 			lines = append(lines, "    "+text)

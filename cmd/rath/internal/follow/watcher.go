@@ -8,7 +8,6 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -19,7 +18,7 @@ import (
 type Handlers struct {
 	Record func(messages.Record) // of the run's tree, in the order of the stream
 	Delta  func(messages.Delta)  // provisional pieces of model output
-	Live   func(*wire.Live)      // what the run is at, asked while nothing comes
+	Live   func(*messages.Live)  // what the run is at, asked while nothing comes
 	Idle   func(d time.Duration) // nothing came for so long
 	// Person is told once of each run of the tree that waits for a person, and
 	// goes on waiting: the record is of kind Waiting or Review.

@@ -10,7 +10,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -143,7 +142,7 @@ func graphOf(ctx context.Context, s *app.System, id session.ID, all bool) (*line
 		return g, err
 	}
 	g := lineage.NewGraph()
-	err := reference.Recorded(ctx, s, "", "", func(r *wire.LineageRecord) error {
+	err := reference.Recorded(ctx, s, "", "", func(r *messages.LineageRecord) error {
 		g.Add(r.Record)
 		return nil
 	})

@@ -8,7 +8,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -36,7 +35,7 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 	g, feed, seen, labels := lineage.NewGraph(), lineage.NewStepFeed(r.Run), map[recordPlace]bool{}, &lineage.Labels{}
 	told := false // of its end
 	if r.Session != "" {
-		err = reference.Recorded(ctx, s, r.Session, "", func(rec *wire.LineageRecord) error {
+		err = reference.Recorded(ctx, s, r.Session, "", func(rec *messages.LineageRecord) error {
 			g.Add(rec.Record)
 			feed.Add(rec.Record)
 			labels.Add(&rec.Record)

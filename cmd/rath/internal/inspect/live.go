@@ -11,7 +11,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -27,7 +26,7 @@ const (
 
 // liveNotes asks how those of the runs stand that have not ended, where lineage does not
 // say what they wait for: branches may wait for a node.
-func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[run.ID]*wire.Live {
+func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[run.ID]*messages.Live {
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
 	defer cancel()
 	var open []run.ID
@@ -39,7 +38,7 @@ func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[
 	}
 	open = open[:min(len(open), liveRows)]
 	var mu sync.Mutex
-	out := make(map[run.ID]*wire.Live, len(open))
+	out := make(map[run.ID]*messages.Live, len(open))
 	room := make(chan struct{}, liveAtOnce)
 	var asking sync.WaitGroup
 	for _, id := range open {

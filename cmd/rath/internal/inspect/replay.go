@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // Replay is the command "replay".
@@ -51,7 +51,7 @@ run that waits or runs the record is compared as far as it goes.
 	return cmd
 }
 
-func replayed(a *app.App, r *wire.Replay, verify bool) error {
+func replayed(a *app.App, r *messages.Replay, verify bool) error {
 	var err error
 	if !r.Matches {
 		err = app.Silent(app.ExitFailed)

@@ -9,7 +9,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -77,7 +76,7 @@ func ended(ctx context.Context, a *app.App, s *app.System, id run.ID) error {
 func tellRecorded(ctx context.Context, s *app.System, id session.ID, t *view.Timeline) error {
 	g := lineage.NewGraph()
 	var all []messages.Record
-	err := reference.Recorded(ctx, s, id, "", func(r *wire.LineageRecord) error {
+	err := reference.Recorded(ctx, s, id, "", func(r *messages.LineageRecord) error {
 		g.Add(r.Record)
 		all = append(all, r.Record)
 		return nil

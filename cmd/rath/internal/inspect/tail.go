@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -76,7 +75,7 @@ func tail(ctx context.Context, a *app.App, s *app.System, name, after string, li
 		}
 		root = n.Session
 	}
-	put := func(r *wire.LineageRecord) error {
+	put := func(r *messages.LineageRecord) error {
 		if len(kinds) > 0 && !slices.Contains(kinds, string(r.Record.Kind)) {
 			return nil
 		}
@@ -96,7 +95,7 @@ func tail(ctx context.Context, a *app.App, s *app.System, name, after string, li
 		return a.Hint(words...)
 	}
 	if s.Alone { // while this holds the store, no other process can write into it
-		err := reference.Recorded(ctx, s, root, after, func(r *wire.LineageRecord) error {
+		err := reference.Recorded(ctx, s, root, after, func(r *messages.LineageRecord) error {
 			after = r.Cursor
 			return put(r)
 		})
@@ -144,7 +143,7 @@ type movedTo string
 func (m movedTo) Error() string { return "the node is at " + string(m) }
 
 // record prints one record.
-func record(a *app.App, r *wire.LineageRecord) error {
+func record(a *app.App, r *messages.LineageRecord) error {
 	if a.AsJSON() { // a stream of records is one object per line in either form
 		return a.WriteLine(r)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -166,7 +165,7 @@ func stuckOf(ctx context.Context, s *app.System, open []messages.RunInfo) (stuck
 		live := notes[r.Run]
 		if live == nil {
 			unasked = unasked || r.State == run.Running || r.State == run.Queued
-			live = &wire.Live{Run: r.Run, State: r.State, At: time.Now().UnixMilli(), Review: r.Review, Quarantine: r.Quarantine}
+			live = &messages.Live{Run: r.Run, State: r.State, At: time.Now().UnixMilli(), Review: r.Review, Quarantine: r.Quarantine}
 		}
 		if why := view.Stuck(live); why != "" {
 			out = append(out, view.TopStuck{Run: r.Run, State: r.State, Workflow: r.Workflow, Why: why, Since: r.Submitted, Retries: view.Retries(live)})

@@ -11,7 +11,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -56,7 +55,7 @@ func watchRuns(ctx context.Context, a *app.App, s *app.System, o *client.RunsOpt
 			names, err = nodeNames(ctx, s)
 		}
 		if err == nil {
-			var live map[run.ID]*wire.Live // of a list that is drawn
+			var live map[run.ID]*messages.Live // of a list that is drawn
 			if a.Out.Terminal() && !a.AsJSON() {
 				live = liveNotes(ctx, s, runs)
 			}
@@ -103,7 +102,7 @@ func rest(ctx context.Context, d time.Duration) error {
 
 // redraw shows runs: all of them on a terminal, else those that are not as they
 // were shown. names are those of the nodes, and live says what the runs are at.
-func redraw(a *app.App, runs []messages.RunInfo, names map[string]string, live map[run.ID]*wire.Live, shown map[run.ID]messages.RunInfo) error {
+func redraw(a *app.App, runs []messages.RunInfo, names map[string]string, live map[run.ID]*messages.Live, shown map[run.ID]messages.RunInfo) error {
 	if a.Out.Terminal() && !a.AsJSON() {
 		a.Out.Clear()
 		a.Out.Println(a.Out.Dim(view.Clock(time.Now()) + "  " + view.Counted(int64(len(runs)), "run")))

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // Workflows is the command "workflows".
@@ -96,7 +96,7 @@ func showWorkflow(ctx context.Context, a *app.App, s *app.System, name string) e
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(w wire.Workflow) bool { return w.Name != name })
+	all = slices.DeleteFunc(all, func(w messages.Workflow) bool { return w.Name != name })
 	if done, err := app.Emit(a, all); done {
 		return err
 	}

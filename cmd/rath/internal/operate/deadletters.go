@@ -12,7 +12,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
@@ -58,7 +57,7 @@ first column names a letter.`,
 					return nil
 				}
 				now := time.Now()
-				shortID := view.ShortIDs(view.IDsOf(all, func(r *wire.StoredLetter) run.ID { return r.Letter.Run }))
+				shortID := view.ShortIDs(view.IDsOf(all, func(r *messages.StoredLetter) run.ID { return r.Letter.Run }))
 				rows := make([][]string, len(all))
 				for i, l := range all {
 					_, from, workflow, _ := messages.ParseTaskSubject(l.Letter.Subject)

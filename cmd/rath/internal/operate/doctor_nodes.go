@@ -9,15 +9,15 @@ import (
 
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // checkWorkflows names the workflows on offer and, if the nodes were seen, those of them
 // that no living node has, such as those of a pool that is gone.
-func checkWorkflows(ws []wire.Workflow, ns []wire.Node, seen bool) finding {
+func checkWorkflows(ws []messages.Workflow, ns []messages.Node, seen bool) finding {
 	var served, without []string
 	for _, w := range ws {
-		if seen && !slices.ContainsFunc(ns, func(n wire.Node) bool { return !n.Dead && has(n, w) }) {
+		if seen && !slices.ContainsFunc(ns, func(n messages.Node) bool { return !n.Dead && has(n, w) }) {
 			without = append(without, w.Name)
 		} else {
 			served = append(served, w.Name)
@@ -36,12 +36,12 @@ func checkWorkflows(ws []wire.Workflow, ns []wire.Node, seen bool) finding {
 }
 
 // has reports whether a node executes a workflow of a pool.
-func has(n wire.Node, w wire.Workflow) bool {
+func has(n messages.Node, w messages.Workflow) bool {
 	return slices.Contains(n.Pools, w.Pool) && slices.ContainsFunc(n.Offers, func(offer string) bool { return strings.HasPrefix(offer, w.Name+"@") })
 }
 
 // checkPrograms reports which nodes have no shell for commands of agents.
-func checkPrograms(ns []wire.Node) finding {
+func checkPrograms(ns []messages.Node) finding {
 	f := finding{Check: "commands", OK: true}
 	var none, found []string
 	for _, n := range ns {
@@ -64,7 +64,7 @@ func checkPrograms(ns []wire.Node) finding {
 
 // checkModels reports which nodes cannot ask their default model while others can: a task
 // works on one and fails on another.
-func checkModels(ns []wire.Node) finding {
+func checkModels(ns []messages.Node) finding {
 	f := finding{Check: "models", OK: true}
 	var names, without, reasons []string
 	with := 0
@@ -89,7 +89,7 @@ func checkModels(ns []wire.Node) finding {
 }
 
 // checkGaps reports the event streams whose lineage has a gap; nothing where none has.
-func checkGaps(ns []wire.Node) []finding {
+func checkGaps(ns []messages.Node) []finding {
 	var all []string
 	for _, n := range ns {
 		if !n.Dead {
@@ -107,13 +107,13 @@ func checkGaps(ns []wire.Node) []finding {
 }
 
 // offersAgents reports whether agents run on a node: routers have none.
-func offersAgents(n wire.Node) bool {
+func offersAgents(n messages.Node) bool {
 	return slices.ContainsFunc(n.Offers, func(o string) bool { return strings.HasPrefix(o, "agent@") })
 }
 
 // checkNodes reports how the nodes stand: some serve, and none is silent. The dead ones it
 // names: soon no list of nodes has them.
-func checkNodes(ns []wire.Node) finding {
+func checkNodes(ns []messages.Node) finding {
 	f := finding{Check: "nodes", OK: true}
 	count := map[string]int{}
 	var silent, dead, found []string

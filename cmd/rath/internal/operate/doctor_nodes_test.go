@@ -7,7 +7,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // TestNodeCredentials: a node answers questions and may ask none. With its credentials doctor
@@ -49,19 +49,19 @@ func TestNodeCredentials(t *testing.T) {
 // TestModelsOfNodes: nodes and routers without a key beside others that have one are wrong; a
 // fleet without models is not.
 func TestModelsOfNodes(t *testing.T) {
-	with := wire.Node{Name: "a", Pools: []string{"default"}, Model: "large"}
-	router := wire.Node{Name: "r", Pools: []string{"router"}, ModelError: "no key for api.openai.com"}
+	with := messages.Node{Name: "a", Pools: []string{"default"}, Model: "large"}
+	router := messages.Node{Name: "r", Pools: []string{"router"}, ModelError: "no key for api.openai.com"}
 	dead := router
 	dead.Dead = true
 	for _, tt := range []struct {
-		nodes       []wire.Node
+		nodes       []messages.Node
 		ok          bool
 		found, says string
 	}{
-		{[]wire.Node{with, with, dead}, true, "of nodes: large", ""},
-		{[]wire.Node{with, router}, false, "of nodes: large; none on r: no key for api.openai.com", "model.envFrom"},
-		{[]wire.Node{router}, true, "of nodes: none; none on r: no key for api.openai.com", "agents fail there"},
-		{[]wire.Node{with, {Name: "server"}}, true, "of nodes: large", ""},
+		{[]messages.Node{with, with, dead}, true, "of nodes: large", ""},
+		{[]messages.Node{with, router}, false, "of nodes: large; none on r: no key for api.openai.com", "model.envFrom"},
+		{[]messages.Node{router}, true, "of nodes: none; none on r: no key for api.openai.com", "agents fail there"},
+		{[]messages.Node{with, {Name: "server"}}, true, "of nodes: large", ""},
 	} {
 		if f := checkModels(tt.nodes); f.OK != tt.ok || f.Found != tt.found || !strings.Contains(f.Remedy, tt.says) || (f.Remedy == "") != (tt.says == "") {
 			t.Errorf("%+v, want %+v", f, tt)
@@ -71,13 +71,13 @@ func TestModelsOfNodes(t *testing.T) {
 
 // TestProgramsOfNodes: nodes whose agents have no shell are named. Routers run no agents.
 func TestProgramsOfNodes(t *testing.T) {
-	shell := wire.Node{Name: "a", Pools: []string{"default"}, Offers: []string{"agent@1"}, Isolation: "landlock+seccomp", Programs: []string{"sh", "git"}}
-	bare := wire.Node{Name: "b", Pools: []string{"default"}, Offers: []string{"agent@1"}, Isolation: "landlock+seccomp"}
-	router := wire.Node{Name: "r", Pools: []string{"router"}, Offers: []string{"auto@1"}, Isolation: "landlock+seccomp"}
-	if f := checkPrograms([]wire.Node{shell, router}); f.Found != "git, sh" || f.Remedy != "" {
+	shell := messages.Node{Name: "a", Pools: []string{"default"}, Offers: []string{"agent@1"}, Isolation: "landlock+seccomp", Programs: []string{"sh", "git"}}
+	bare := messages.Node{Name: "b", Pools: []string{"default"}, Offers: []string{"agent@1"}, Isolation: "landlock+seccomp"}
+	router := messages.Node{Name: "r", Pools: []string{"router"}, Offers: []string{"auto@1"}, Isolation: "landlock+seccomp"}
+	if f := checkPrograms([]messages.Node{shell, router}); f.Found != "git, sh" || f.Remedy != "" {
 		t.Errorf("%+v", f)
 	}
-	if f := checkPrograms([]wire.Node{shell, bare}); f.Found != "git, sh; no shell on b" || !strings.Contains(f.Remedy, "image.flavor: tools") {
+	if f := checkPrograms([]messages.Node{shell, bare}); f.Found != "git, sh; no shell on b" || !strings.Contains(f.Remedy, "image.flavor: tools") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -85,7 +85,7 @@ func TestProgramsOfNodes(t *testing.T) {
 // TestTwoGossips: doctor names both halves of a fleet whose nodes use the same streams and
 // do not share a gossip.
 func TestTwoGossips(t *testing.T) {
-	f := checkNodes([]wire.Node{
+	f := checkNodes([]messages.Node{
 		{Name: "a", Incarnation: "n1", Pools: []string{"default"}},
 		{Name: "b", Incarnation: "n2", Pools: []string{"default"}, Strangers: []string{"n1"}},
 	})
@@ -96,9 +96,9 @@ func TestTwoGossips(t *testing.T) {
 
 // TestWorkflowsWithoutNode: doctor counts no workflow that no living node of its pool has.
 func TestWorkflowsWithoutNode(t *testing.T) {
-	on := []wire.Workflow{{Name: "agent", Pool: "default"}, {Name: "agent", Pool: "gone"}, {Name: "change", Pool: "gone"}, {Name: "demo", Pool: "default"}}
-	node := wire.Node{Name: "n", Pools: []string{"default"}, Offers: []string{"agent@1", "demo@1", "change@1"}}
-	f := checkWorkflows(on, []wire.Node{node, {Name: "d", Dead: true, Pools: []string{"gone"}, Offers: []string{"change@1"}}}, true)
+	on := []messages.Workflow{{Name: "agent", Pool: "default"}, {Name: "agent", Pool: "gone"}, {Name: "change", Pool: "gone"}, {Name: "demo", Pool: "default"}}
+	node := messages.Node{Name: "n", Pools: []string{"default"}, Offers: []string{"agent@1", "demo@1", "change@1"}}
+	f := checkWorkflows(on, []messages.Node{node, {Name: "d", Dead: true, Pools: []string{"gone"}, Offers: []string{"change@1"}}}, true)
 	if !f.OK || f.Found != "agent, demo; no node has change" || !strings.Contains(f.Remedy, "wait") {
 		t.Errorf("%+v", f)
 	}
@@ -110,10 +110,10 @@ func TestWorkflowsWithoutNode(t *testing.T) {
 // TestDoctorNamesTheRepair: where a living node could not fill a gap in lineage doctor names
 // the event stream and the command that does.
 func TestDoctorNamesTheRepair(t *testing.T) {
-	if found := checkGaps([]wire.Node{{Name: "a"}, {Name: "b", Dead: true, Gaps: []string{"EV_1_3"}}}); len(found) > 0 {
+	if found := checkGaps([]messages.Node{{Name: "a"}, {Name: "b", Dead: true, Gaps: []string{"EV_1_3"}}}); len(found) > 0 {
 		t.Errorf("no living node has a gap: %+v", found)
 	}
-	found := checkGaps([]wire.Node{{Name: "a", Gaps: []string{"EV_1_2"}}, {Name: "b", Gaps: []string{"EV_1_0", "EV_1_2"}}})
+	found := checkGaps([]messages.Node{{Name: "a", Gaps: []string{"EV_1_2"}}, {Name: "b", Gaps: []string{"EV_1_0", "EV_1_2"}}})
 	if len(found) != 1 || found[0].OK || !strings.Contains(found[0].Found, "EV_1_0, EV_1_2") || !strings.Contains(found[0].Remedy, `"rath cluster repair"`) {
 		t.Errorf("%+v", found)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/testkit/must"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // TestBackends: doctor tells what the backends lack that the settings name, and nothing of
@@ -84,18 +84,18 @@ func TestModelAtAzure(t *testing.T) {
 // TestNodes: doctor tells nodes that serve from those that do not, and is content only if
 // some serve and none is silent.
 func TestNodes(t *testing.T) {
-	serves := wire.Node{Name: "a", Pools: []string{"default"}}
-	dead, silent, relays, drains := serves, serves, wire.Node{Name: "server"}, serves
+	serves := messages.Node{Name: "a", Pools: []string{"default"}}
+	dead, silent, relays, drains := serves, serves, messages.Node{Name: "server"}, serves
 	dead.Dead, silent.Name, silent.Silent, drains.Draining = true, "b", 20_000, true
 	for _, tt := range []struct {
-		nodes       []wire.Node
+		nodes       []messages.Node
 		ok          bool
 		found, says string
 	}{
 		{nil, false, "none", "start one"},
-		{[]wire.Node{serves, dead, relays, serves}, true, "1 dead, 1 relay only, 2 serving (dead: a)", ""},
-		{[]wire.Node{dead, relays, drains}, false, "1 dead, 1 draining, 1 relay only (dead: a)", "no node takes work"},
-		{[]wire.Node{serves, silent}, false, "1 serving, 1 silent", "whether b hangs"},
+		{[]messages.Node{serves, dead, relays, serves}, true, "1 dead, 1 relay only, 2 serving (dead: a)", ""},
+		{[]messages.Node{dead, relays, drains}, false, "1 dead, 1 draining, 1 relay only (dead: a)", "no node takes work"},
+		{[]messages.Node{serves, silent}, false, "1 serving, 1 silent", "whether b hangs"},
 	} {
 		f := checkNodes(tt.nodes)
 		if f.OK != tt.ok || f.Found != tt.found || !strings.Contains(f.Remedy, tt.says) || f.OK != (f.Remedy == "") {

@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -128,5 +128,5 @@ func drainEnded(ctx context.Context, s *app.System, incarnation string) (bool, e
 	case err != nil:
 		return false, err
 	}
-	return !slices.ContainsFunc(all, func(o wire.Node) bool { return o.Incarnation == incarnation }), nil
+	return !slices.ContainsFunc(all, func(o messages.Node) bool { return o.Incarnation == incarnation }), nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
 )
 
 // Nodes is the command "nodes".
@@ -49,7 +49,7 @@ only relays, such as the server of "dev --nodes", takes no runs.`,
 					return err
 				}
 				if s.Own() { // this command is no node that anybody could use
-					all = slices.DeleteFunc(all, func(n wire.Node) bool { return n.Incarnation == s.Instance.Incarnation() })
+					all = slices.DeleteFunc(all, func(n messages.Node) bool { return n.Incarnation == s.Instance.Incarnation() })
 				}
 				if done, err := app.Emit(a, all); done {
 					return err
@@ -97,7 +97,7 @@ func nodesShow(a *app.App) *cobra.Command {
 					}
 				}
 				if done, err := app.EmitOne(a, struct {
-					wire.Node
+					messages.Node
 					Workflows []string `json:"workflows"`
 				}{n, offers}); done {
 					return err

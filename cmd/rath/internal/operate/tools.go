@@ -11,7 +11,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/tool"
 )
@@ -51,7 +50,7 @@ withdraw" takes it away.`,
 
 // toolRow is a tool as programs read it.
 type toolRow struct {
-	wire.Tool
+	messages.Tool
 	Subject string `json:"subject"`
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -127,7 +126,7 @@ const manyTrees = 200
 // id, or by the beginning of the id; "" if there is none.
 func inTrees(ctx context.Context, s *app.System, name string) (session.ID, error) {
 	if g, err := s.Graph(ctx, name, ""); err == nil && g.Root != "" {
-		if slices.ContainsFunc(g.Tree, func(b wire.Branch) bool { return b.Session == session.ID(name) }) {
+		if slices.ContainsFunc(g.Tree, func(b messages.GraphSession) bool { return b.Session == session.ID(name) }) {
 			return session.ID(name), nil
 		}
 		return g.Root, nil

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -26,7 +25,7 @@ func Labels(ctx context.Context, s *app.System, name string) *lineage.Labels {
 func Graph(ctx context.Context, s *app.System, id session.ID) (*lineage.Graph, session.Key, error) {
 	g := lineage.NewGraph()
 	root := session.Key{Tenant: s.Tenant()}
-	err := Recorded(ctx, s, id, "", func(r *wire.LineageRecord) error {
+	err := Recorded(ctx, s, id, "", func(r *messages.LineageRecord) error {
 		g.Add(r.Record)
 		root.ID = r.Record.Root
 		return nil
@@ -58,7 +57,7 @@ func RunGraph(ctx context.Context, s *app.System, r *messages.RunInfo) (*lineage
 				continue
 			}
 			tried[id], more = true, true
-			err := Recorded(ctx, s, id, "", func(r *wire.LineageRecord) error {
+			err := Recorded(ctx, s, id, "", func(r *messages.LineageRecord) error {
 				g.Add(r.Record)
 				return nil
 			})
@@ -72,7 +71,7 @@ func RunGraph(ctx context.Context, s *app.System, r *messages.RunInfo) (*lineage
 
 // Recorded reads the lineage of the tree that a session is part of, or of all for "",
 // after a cursor and as far as it goes.
-func Recorded(ctx context.Context, s *app.System, id session.ID, after string, each func(*wire.LineageRecord) error) error {
+func Recorded(ctx context.Context, s *app.System, id session.ID, after string, each func(*messages.LineageRecord) error) error {
 	for {
 		page, err := s.Lineage(ctx, string(id), after, 0)
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/session"
@@ -96,7 +95,7 @@ func refusedLine(t session.Tenant, workflow string, l *messages.DeadLetter) stri
 
 // tellFull tells of the streams, and the disk, that take something else than when it
 // was told last, which room holds.
-func tellFull(a *app.App, full []wire.StreamFill, room map[string]string) {
+func tellFull(a *app.App, full []messages.StreamFill, room map[string]string) {
 	now := map[string]bool{}
 	for _, f := range full {
 		now[f.Stream] = true

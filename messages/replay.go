@@ -1,4 +1,4 @@
-package wire
+package messages
 
 import (
 	"github.com/rathcluster/rath/run"

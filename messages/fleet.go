@@ -1,4 +1,4 @@
-package wire
+package messages
 
 // Node is a node that lives, or died so recently that its entry is still there.
 type Node struct {

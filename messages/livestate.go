@@ -1,7 +1,6 @@
-package wire
+package messages
 
 import (
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -37,8 +36,8 @@ type Live struct {
 	// Unoffered are those of them whose workflow no node that lives offers.
 	Unoffered []LiveUnoffered `json:"unoffered,omitempty"`
 	// Waits is what the run waits for, and Review what a person has to decide.
-	Waits  []messages.Wait  `json:"waits,omitempty"`
-	Review *messages.Review `json:"review,omitempty"`
+	Waits  []Wait  `json:"waits,omitempty"`
+	Review *Review `json:"review,omitempty"`
 	// Quarantine is the reason of the quarantine of its session, "" without one.
 	Quarantine string `json:"quarantine,omitempty"`
 	// Due is when the run may begin, a wait times out, a review expires or the run must

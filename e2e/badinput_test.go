@@ -441,7 +441,7 @@ func (d *desk) at(other *desk) *desk {
 // and left alone; the others come in.
 func TestBadImport(t *testing.T) {
 	d := newDesk(t)
-	data := must.Get(os.ReadFile(filepath.Join("..", "internal", "openrath", "testdata", "v1.2.jsonl")))(t)
+	data := must.Get(os.ReadFile(filepath.Join("..", "internal", "evidence", "openrath", "testdata", "v1.2.jsonl")))(t)
 	good := string(data)
 	must.Do(t, os.Mkdir(filepath.Join(d.dir, "sessions"), 0o755))
 	lines := strings.SplitAfter(good, "\n")

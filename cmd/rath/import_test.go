@@ -40,7 +40,7 @@ func TestImportOverServer(t *testing.T) {
 	} {
 		must.Do(t, os.WriteFile(name, []byte(data), 0o600))
 	}
-	session, err := os.ReadFile(filepath.Join(here, "..", "..", "internal", "openrath", "testdata", "v1.2.jsonl"))
+	session, err := os.ReadFile(filepath.Join(here, "..", "..", "internal", "evidence", "openrath", "testdata", "v1.2.jsonl"))
 	if err == nil {
 		err = os.WriteFile("session.jsonl", session, 0o600)
 	}

@@ -45,7 +45,7 @@ func columns(t *testing.T) []column {
 	t.Helper()
 	top := os.DirFS(filepath.Join("..", ".."))
 	var all []column
-	for _, pattern := range []string{"*/testdata/hostile*.txt", "*/*/testdata/hostile*.txt"} {
+	for _, pattern := range []string{"*/testdata/hostile*.txt", "*/*/testdata/hostile*.txt", "*/*/*/testdata/hostile*.txt"} {
 		names := must.Get(fs.Glob(top, pattern))(t)
 		for _, name := range names {
 			rows := must.Get(readRows(filepath.Join("..", "..", filepath.FromSlash(name))))(t)

@@ -21,8 +21,10 @@ import (
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/engine/toolserver"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
@@ -77,6 +79,7 @@ type Runner struct {
 
 	once    sync.Once
 	rt      *inprocess.Runtime
+	log     commitlog.Log
 	servers *mcp.List // nil has none
 	err     error
 }
@@ -104,7 +107,7 @@ func (r *Runner) runtime() (*inprocess.Runtime, error) {
 		log = offload.New(log, rt.Runtime.Blobs, nil)
 		rt.Runtime.Values = journal.NewValues(log)
 		rt.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: rt.Runtime.Values, OnCommit: rt.Committed})
-		r.rt = rt
+		r.rt, r.log = rt, log
 		if rt.Runtime.Workflows, r.err = engine.NewRegistry(r.Workflows); r.err == nil && r.MCPList != "" {
 			r.servers, r.err = mcp.Read(r.MCPList)
 		}
@@ -151,6 +154,27 @@ func (r *Runner) Signal(ctx context.Context, s journal.Signal) error {
 		return err
 	}
 	return rt.Signal(ctx, s)
+}
+
+// Lineage returns the records of a session's log, the oldest first: its steps and their
+// cost, and the sessions that it came from and led to. They are those that a fleet
+// publishes. A session without a log has none.
+func (r *Runner) Lineage(ctx context.Context, s session.Key) ([]messages.Record, error) {
+	if _, err := r.runtime(); err != nil {
+		return nil, err
+	}
+	var out []messages.Record
+	for e, err := range r.log.Read(ctx, s, commitlog.Position{}) {
+		if err != nil {
+			return out, err
+		}
+		records, err := lineage.Derive(e)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, records...)
+	}
+	return out, nil
 }
 
 // toolServer returns the MCP server of a name.

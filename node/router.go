@@ -92,7 +92,30 @@ func (n *Instance) offer(ctx context.Context) error {
 	if err := n.withdrawStale(ctx, !n.o.Idle); err != nil {
 		return err
 	}
-	return n.conn.Dispatch.Registry.Register(ctx, n.o.Pool, n.offered())
+	if err := n.conn.Dispatch.Registry.Register(ctx, n.o.Pool, n.offered()); err != nil || n.o.Routing != RouteOnly {
+		return err
+	}
+	nodes, err := n.conn.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	if o, ok := servedBefore(nodes, n.o.Pool); ok {
+		n.log.Warn("this router gets no tasks while nodes of another pool offer auto and fanout: of several pools the first by name serves them; start those nodes with -routers",
+			"pool", o.Pools[0], "node", o.Name)
+	}
+	return nil
+}
+
+// servedBefore returns a living node of a pool before the given one, by name, that offers
+// "auto": tasks for it go there.
+func servedBefore(nodes []messages.Node, pool string) (messages.Node, bool) {
+	i := slices.IndexFunc(nodes, func(o messages.Node) bool {
+		return !o.Dead && len(o.Pools) > 0 && o.Pools[0] < pool && slices.ContainsFunc(o.Offers, func(offer string) bool { return strings.HasPrefix(offer, router.Auto+"@") })
+	})
+	if i < 0 {
+		return messages.Node{}, false
+	}
+	return nodes[i], true
 }
 
 // offerEvery is how often a node compares its offer with the registry.

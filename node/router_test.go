@@ -247,6 +247,26 @@ func TestOneNodeRoutes(t *testing.T) {
 	}
 }
 
+// TestServedBefore: a router yields to a pool that offers its workflows and comes first by
+// name; a node that is dead, of a later pool or without auto does not count.
+func TestServedBefore(t *testing.T) {
+	auto := []string{"agent@1", "auto@1", "fanout@1"}
+	for name, tt := range map[string]struct {
+		nodes []messages.Node
+		want  string
+	}{
+		"beside a node that does all":  {[]messages.Node{{Name: "w", Pools: []string{"work"}}, {Name: "d", Pools: []string{"default"}, Offers: auto}}, "d"},
+		"beside nodes that leave both": {[]messages.Node{{Name: "d", Pools: []string{"default"}, Offers: []string{"agent@1", "autopilot@1"}}}, ""},
+		"a later pool":                 {[]messages.Node{{Name: "z", Pools: []string{"zoo"}, Offers: auto}}, ""},
+		"routers":                      {[]messages.Node{{Name: "r", Pools: []string{RouterPool}, Offers: auto}}, ""},
+		"a dead node":                  {[]messages.Node{{Name: "d", Dead: true, Pools: []string{"default"}, Offers: auto}}, ""},
+	} {
+		if o, ok := servedBefore(tt.nodes, RouterPool); o.Name != tt.want || ok != (tt.want != "") {
+			t.Errorf("%s: %s, want %q", name, o.Name, tt.want)
+		}
+	}
+}
+
 // TestPoolForgets holds that a node which starts alone in its pool takes off
 // what the pool no longer has, and one among others does not.
 func TestPoolForgets(t *testing.T) {

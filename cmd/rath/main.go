@@ -41,8 +41,8 @@ func root(a *app.App) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rath",
 		Short: "Run fleets of LLM agents whose every step is durable and can be verified",
-		Long: `rath runs agent workflows on durable sessions, tells what they did and
-proves it.
+		Long: `rath runs agent workflows on durable sessions, shows what they did,
+and proves it.
 
 Without --server, NATS_URL or a context of the nats command line it uses the
 store in ./.rath: through the node that "rath dev" runs there, or by opening the
@@ -70,7 +70,7 @@ store itself.`,
 		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Models(a), start.MCP(a), start.Init(a)}},
 		{"work", "Work", []*cobra.Command{
 			work.Submit(a), work.Answer(a), work.Cancel(a), work.Resume(a), work.Apply(a),
-			noun("session", "Branch, join, rewind, rerun and tell sessions", `  rath session fork 7f3a --at 4
+			noun("session", "Fork, merge, rewind, rerun and inspect sessions", `  rath session fork 7f3a --at 4
   rath session message @last "and mind the tests"`,
 				work.Fork(a), work.Merge(a), work.Rewind(a), work.Rerun(a), work.Message(a), inspect.Replay(a)),
 			noun("workspace", "List, read and merge the files of sessions", `  rath workspace ls @last
@@ -82,7 +82,7 @@ store itself.`,
 		}},
 		{"look", "Look", []*cobra.Command{inspect.Ps(a), inspect.Top(a), inspect.Show(a), inspect.Why(a), inspect.Diff(a), inspect.Workflows(a)}},
 		{"evidence", "Evidence", []*cobra.Command{evidence.Export(a), evidence.Verify(a)}},
-		{"fleet", "Fleet", []*cobra.Command{noun("cluster", "Set up, look at and keep a fleet and what it stores", `  rath cluster nodes ls
+		{"fleet", "Fleet", []*cobra.Command{noun("cluster", "Manage a fleet and its storage", `  rath cluster nodes ls
   rath cluster tail -f`,
 			operate.Provision(a), operate.Key(a), operate.Nodes(a), operate.Tools(a), operate.DeadLetters(a), inspect.Tail(a),
 			operate.Quarantine(a), operate.Release(a), operate.Rebudget(a),

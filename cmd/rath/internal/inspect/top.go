@@ -34,7 +34,7 @@ func Top(a *app.App) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show how the fleet stands: pools, rates, nodes, stuck runs",
+		Short: "Show fleet status: pools, rates, nodes, stuck runs",
 		Long: `Shows pools with their free slots, what waits for them and for how long, the
 rates of runs, steps, tokens and errors, the nodes, streams without room, and
 runs that are stuck, in the words of "rath why RUN". On a terminal it goes on

@@ -1,3 +1,3 @@
 // Package evidence groups the packages that answer questions about recorded runs:
-// lineage, dossiers, signatures, views for people, and the auditor.
+// lineage, dossiers, signatures, text views, and the audit.
 package evidence

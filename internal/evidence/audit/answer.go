@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// answered checks that the value of an answer is of the type that the schema of its question
-// names, with the fields that it requires. The rest of a schema is not looked at here.
+// answered checks that the value of an answer has the type and the required fields of the
+// schema of its question. It does not check the rest of the schema.
 func (f *folding) answered(r *logRun, d *receivedData) {
 	if r.suspended == nil || d.Kind != "respond" && d.Kind != "approve" {
 		return
@@ -23,7 +23,8 @@ func (f *folding) answered(r *logRun, d *receivedData) {
 	}
 }
 
-// misfit returns the type that a schema wants at the top and a value has not, "" if it has.
+// misfit returns the top-level type that a schema requires and a value does not have, "" if
+// they agree.
 func misfit(schema, value string) string {
 	var s struct {
 		Type     any      `json:"type"`

@@ -38,10 +38,10 @@ result: deploy
 done
 `
 
-// TestRecordedRefusals audits what the system records of calls that must not happen
-// twice: one is rejected, one is not answered in time, and of a hook one is refused and one
-// gets arguments that the tool does not take. Two run, one of them with other arguments, after
-// arguments that the tool does not take were refused to the person.
+// TestRecordedRefusals audits the system's records of non-idempotent calls: one is rejected,
+// one is not answered in time, a hook rejects one, and a hook gives one arguments that the
+// tool rejects. Two run, one of them with arguments that the approver changed, after the
+// approver's first change was rejected by the tool's schema.
 func TestRecordedRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{}
@@ -126,8 +126,8 @@ func TestRecordedRefusals(t *testing.T) {
 	})
 }
 
-// TestRefusals: without an intent, a call counts as one that never began only if its
-// approval says so, and its outcome fits what that says.
+// TestRefusals checks that a call without an intent counts as never begun only if its
+// approval prevented it, and its outcome agrees with the approval.
 func TestRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		approval string // "" is none

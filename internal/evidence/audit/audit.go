@@ -36,13 +36,13 @@ const (
 	Archives      = "archives"
 )
 
-// Invariant is something that holds in every state of the stored bytes.
+// Invariant is a property of the stored bytes in every state.
 type Invariant struct {
 	Name string `json:"name"`
 	Doc  string `json:"doc"`
 }
 
-// Invariants returns what is checked, in the order of reports.
+// Invariants returns all invariants, in the order of reports.
 func Invariants() []Invariant {
 	return []Invariant{
 		{Chain, "each log is one chain of hashes and numbers without a gap"},
@@ -67,7 +67,7 @@ func Invariants() []Invariant {
 	}
 }
 
-// Message is one message as a stream holds it.
+// Message is one message as stored in a stream.
 type Message struct {
 	Stream  string
 	Seq     uint64
@@ -77,24 +77,25 @@ type Message struct {
 	Data    []byte // not kept and not changed
 }
 
-// DefaultLimit is how many violations of one invariant a report holds.
+// DefaultLimit is the default of Options.Limit.
 const DefaultLimit = 100
 
-// Options say what to check beside the messages.
+// Options configure [Run].
 type Options struct {
-	// Schemas are those of the release that may have written last.
+	// Schemas are the schemas of the latest release that may have written.
 	Schemas *Schemas
-	// Edition of the events that the schemas describe. Fields that they do not
-	// have break no promise where the writer's edition is later: the report has
-	// them as Newer.
+	// Edition is the edition of the events that the schemas describe. Unknown
+	// fields of a writer with a later edition are no violation: the report
+	// lists them as Newer.
 	Edition uint64
 	// Tenant limits the audit to one tenant; empty means all.
 	Tenant string
-	// Open says that the system still works: what only a settled one owes
-	// (the end of branches, results, all of the lineage) is not missed.
+	// Open states that the system is still running. The audit then does not
+	// require the records that only a settled system has: the ends of branches,
+	// results and the complete lineage.
 	Open bool
-	// Limit is how many violations of one invariant the report holds; all are
-	// counted. Zero means DefaultLimit.
+	// Limit is the maximum number of violations per invariant in the report;
+	// all are counted. Zero means DefaultLimit.
 	Limit int
 	// Secrets are credentials that must not be stored anywhere.
 	Secrets []string
@@ -135,20 +136,20 @@ func (v Violation) String() string {
 	return b.String() + ": want " + v.Expected + ", found " + v.Found
 }
 
-// Count tells how often an invariant was looked at and broken.
+// Count is the number of checks and violations of one invariant.
 type Count struct {
 	Invariant  string `json:"invariant"`
 	Checked    uint64 `json:"checked"`
 	Violations uint64 `json:"violations"`
 }
 
-// Report is what an audit found.
+// Report is the result of an audit.
 type Report struct {
 	Violations []Violation `json:"violations"`
 	Counts     []Count     `json:"counts"`          // in the order of Invariants
-	Newer      []Newer     `json:"newer,omitempty"` // what these schemas do not know
-	// Missing are the streams that were not there: what they hold, and whether
-	// something should be there, was not checked.
+	Newer      []Newer     `json:"newer,omitempty"` // fields unknown to these schemas
+	// Missing are the absent streams. The audit checked neither their contents
+	// nor whether they should have any.
 	Missing  []string `json:"missing,omitempty"`
 	Messages uint64   `json:"messages"`
 	Bytes    uint64   `json:"bytes"`
@@ -157,18 +158,18 @@ type Report struct {
 	Sessions uint64   `json:"sessions"`
 	Runs     uint64   `json:"runs"`
 	Open     uint64   `json:"open"`    // runs that have not ended
-	Foreign  uint64   `json:"foreign"` // messages in event streams that are no commits: readers skip them
+	Foreign  uint64   `json:"foreign"` // messages in event streams other than commits: readers skip them
 }
 
-// OK reports whether nothing was broken.
+// OK reports whether the report has no violations.
 func (r *Report) OK() bool { return len(r.Violations) == 0 }
 
-// ErrInput marks what cannot be audited: a file that is no dump, a witness that
-// is no JSON, messages out of order.
+// ErrInput marks input that cannot be audited: a file that is not a dump, a
+// witness that is not JSON, messages out of order.
 var ErrInput = errors.New("audit: bad input")
 
-// Run reads messages to their end and returns what it found. The error is one
-// of reading them, of a schema that is missing, or ErrInput.
+// Run reads messages to their end and returns the report. It fails if reading
+// fails, if a schema is missing, or with ErrInput.
 func Run(ctx context.Context, messages iter.Seq2[Message, error], opts *Options) (*Report, error) {
 	a, err := newAudit(opts)
 	if err != nil {
@@ -189,23 +190,23 @@ func Run(ctx context.Context, messages iter.Seq2[Message, error], opts *Options)
 	return a.report, nil
 }
 
-// audit is one audit under way.
+// audit is the state of one audit.
 type audit struct {
 	o      Options
 	report *Report
 	counts map[string]*Count
 
 	streams map[string]uint64 // the last sequence
-	late    bool              // a message of another than the event streams came
+	late    bool              // a message of a stream other than the event streams came
 	blobs   map[string]string // of the next commit, by digest
 
 	logs      map[key]*log
 	runs      map[key]*runState
 	links     map[key][]claimOf // on commits that have not come yet
 	promised  map[key]promise   // sessions that a step made
-	disposed  map[key][]key     // by the session that decided: what it disposed of
+	disposed  map[key][]key     // by the session that decided: the branches it disposed of
 	fanouts   map[key]*fanout   // by the session of a branch
-	parts     []partMark        // what runs took of reports of their parts
+	parts     []partMark        // the reports of their parts that runs have applied
 	partEnds  map[partKey]spending
 	told      []toldBranch
 	disposals []disposal
@@ -218,16 +219,16 @@ type audit struct {
 	lineage   lineageState
 	resultsOf map[key]bool
 	anyResult bool
-	// Results are kept for so long as the operator says: only those of runs that
-	// ended from this time on, Unix milliseconds, are missed.
+	// resultsFrom is a time in Unix milliseconds: the audit requires only the results
+	// of runs that ended from then on, because older results may have expired.
 	resultsFrom    int64
-	refused        map[key]bool // runs of which a dead letter says that they were not taken
+	refused        map[key]bool // runs that were not accepted, by a dead letter
 	untaken        map[key]untaken
 	pending        map[key]bool // runs that are still in TASKS
 	aliases        map[key]alias
 	hasStream      map[string]bool
 	secrets        [][]byte
-	purgedArchives map[string]bool // archives that hold what is purged
+	purgedArchives map[string]bool // archives that hold purged sessions
 }
 
 // key names a session or a run within its tenant.
@@ -266,7 +267,7 @@ func newAudit(opts *Options) (*audit, error) {
 	return a, nil
 }
 
-// message takes the next message.
+// message processes the next message.
 func (a *audit) message(m Message) error {
 	a.hasStream[m.Stream] = true
 	if m.Subject == "" { // the stream was read
@@ -324,7 +325,7 @@ const (
 	streamAlias   = "KV_ALIAS"
 )
 
-// check notes that an invariant was looked at, and whether it holds.
+// check counts one check of an invariant, and reports a violation unless it holds.
 func (a *audit) check(invariant string, holds bool, v func() Violation) {
 	a.counts[invariant].Checked++
 	if !holds {
@@ -337,7 +338,7 @@ func (a *audit) violate(invariant string, v Violation) {
 	c.Violations++
 	if c.Violations <= uint64(a.o.Limit) {
 		v.Invariant = invariant
-		for _, secret := range a.secrets { // what is quoted may hold one
+		for _, secret := range a.secrets { // quoted text may contain one
 			v.Expected, v.Found = strings.ReplaceAll(v.Expected, string(secret), "…"), strings.ReplaceAll(v.Found, string(secret), "…")
 		}
 		a.report.Violations = append(a.report.Violations, v)
@@ -347,7 +348,7 @@ func (a *audit) violate(invariant string, v Violation) {
 // wanted reports whether a tenant is audited.
 func (a *audit) wanted(tenant string) bool { return a.o.Tenant == "" || a.o.Tenant == tenant }
 
-// finish makes the checks that need everything.
+// finish makes the checks that need all messages.
 func (a *audit) finish() {
 	a.finishNewer()
 	for _, stream := range []string{streamLineage, streamResult, streamDLQ, streamTasks, streamAlias} {

@@ -25,7 +25,7 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// at is a hook that changes one commit.
+// at returns a hook that changes one commit.
 func at(session string, seq uint64, change func(*envelope)) func(*envelope) {
 	return func(e *envelope) {
 		if e.session == session && e.seq == seq {
@@ -34,7 +34,7 @@ func at(session string, seq uint64, change func(*envelope)) func(*envelope) {
 	}
 }
 
-// set is a hook that changes a field of the n-th fact of a kind in a commit.
+// set returns a hook that changes a field of a fact of a kind in a commit.
 func set(session string, seq uint64, kind, field string, value any) func(*envelope) {
 	return at(session, seq, func(e *envelope) { e.fact(kind).data[field] = value })
 }
@@ -88,7 +88,7 @@ func both(hooks ...func(*envelope)) func(*envelope) {
 	}
 }
 
-// asksFor is a hook that gives the only question of a commit a schema.
+// asksFor returns a hook that sets the schema of the only question in a commit.
 func asksFor(session string, seq uint64, schema string) func(*envelope) {
 	return at(session, seq, func(e *envelope) {
 		e.fact("run.waiting").data["for"] = []any{object{"kind": "approval", "path": "4", "schema": schema}}
@@ -117,7 +117,7 @@ func calls(session string, seq uint64, run, below string, n int) func(*envelope)
 	})
 }
 
-// TestViolations breaks a healthy system in one place each.
+// TestViolations breaks a healthy system in one place per case.
 func TestViolations(t *testing.T) {
 	link := func(e *envelope, kind string) object {
 		switch kind {

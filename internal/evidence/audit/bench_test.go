@@ -48,8 +48,7 @@ func BenchmarkAudit(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*commits), "ns/commit")
 }
 
-// TestMemory audits long sessions: what stays in memory is little for each
-// commit.
+// TestMemory audits long sessions and checks that memory per commit is small.
 func TestMemory(t *testing.T) {
 	const sessions, commits = 100, 100
 	w := newWorld(t, nil)
@@ -58,8 +57,8 @@ func TestMemory(t *testing.T) {
 		id := fmt.Sprintf("s%d", i)
 		logs[i] = w.log(id, id)
 	}
-	// The messages are made while they are read, so that what the auditor
-	// keeps is all there is.
+	// The messages are generated while they are read, so that the heap holds only
+	// the audit's data.
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

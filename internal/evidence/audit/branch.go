@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// fanout is one branch as the fan-out that opened it describes it.
+// fanout is one branch as described by the fan-out that opened it.
 type fanout struct {
 	parent *runState
 	log    *log
@@ -19,19 +19,19 @@ type fanout struct {
 	budget budget
 	root   string
 	remote bool
-	call   string // of a tool, whose work it is
+	call   string // the tool call whose work the branch is
 	warm   bool   // the others wait for it
 	within []string
-	held   *held  // what it waits for, nil if for nothing
-	state  string // how it was disposed of
+	held   *held  // the condition of its start, nil for none
+	state  string // its outcome in run.disposed
 	told   bool   // its report came
 	runs   string // the workflow of its task
 	around []ancestor
 	by     string // who submitted the run that opened it
 }
 
-// toldBranch is what a parent says of a branch: in a report that it received,
-// or in the step that takes in the outcomes.
+// toldBranch is a branch's outcome in the parent's log: in a report that the parent
+// received, or in its gather step.
 type toldBranch struct {
 	log     *log
 	seq     uint64
@@ -95,13 +95,13 @@ func (f *folding) disposed(_ *event, d disposedData) {
 			f.a.check(Graph, b.Reason != "", f.says(d.Run, "a reason why branch "+b.Session+" was "+b.State, "none"))
 		}
 		if known := f.a.fanouts[k]; known != nil {
-			known.state = b.State // what the step that gathers, in this log, rests on
+			known.state = b.State // the gather step in this log relies on it
 		}
 	}
 }
 
-// disposal is how a branch of a fan-out ended for the run that opened it. It
-// is told in the run's home and in the session that the branch started from.
+// disposal is the outcome of a branch for the run that opened it, as recorded in the
+// run's home and in the session that the branch started from.
 type disposal struct {
 	log    *log
 	seq    uint64
@@ -110,8 +110,8 @@ type disposal struct {
 	state  string
 }
 
-// finishDisposals checks that each branch was disposed of, once, by the run
-// that opened it, and that its log says the same.
+// finishDisposals checks that the run that opened a branch disposed of it exactly once,
+// and that the branch's log agrees.
 func (a *audit) finishDisposals() {
 	first := map[key]disposal{}
 	for _, d := range a.disposals {
@@ -153,7 +153,7 @@ func (a *audit) finishDisposals() {
 	}
 }
 
-// reported takes the report of a branch's end.
+// reported checks the report of a branch's end.
 func (f *folding) reported(d *receivedData) {
 	b := d.Branch
 	opened := f.a.fanouts[key{f.l.tenant, b.Link.Session}]
@@ -171,8 +171,8 @@ func (f *folding) reported(d *receivedData) {
 	})
 }
 
-// gathered takes what the step that takes in the outcomes says. An outcome
-// without a link is of a branch that was given up.
+// gathered checks the outcomes of branches in a gather step. An outcome without a
+// link is of a branch that was given up.
 func (f *folding) gathered(d *doneData) {
 	var outcomes []struct {
 		Code    string `json:"code"`
@@ -207,7 +207,7 @@ func (f *folding) gathered(d *doneData) {
 	f.a.check(BranchResults, len(seen) == opened, f.says(d.Run, fmt.Sprintf("the outcomes of all %d branches of step %s", opened, path), fmt.Sprintf("%d", len(seen))))
 }
 
-// finishFanOuts compares what parents were told with the logs of the branches.
+// finishFanOuts compares the outcomes in the parents' logs with the logs of the branches.
 func (a *audit) finishFanOuts() {
 	for _, t := range a.told {
 		a.finishTold(&t)
@@ -263,7 +263,7 @@ func (a *audit) finishTold(t *toldBranch) {
 	}
 }
 
-// finishBranch compares the task of a branch with what its fan-out says.
+// finishBranch compares the task of a branch with its fan-out.
 func (a *audit) finishBranch(k key, b *fanout, g *runState) {
 	wrong := func(expected, found string) func() Violation {
 		return func() Violation { return g.home.says(1, k.id, expected, found) }
@@ -307,11 +307,11 @@ func (a *audit) finishBranch(k key, b *fanout, g *runState) {
 		wrong(fmt.Sprintf("a session that step %s.%s of run %s opened", b.path, b.name, b.parent.id), fmt.Sprintf("step %s of run %s", o.Step, o.Run)))
 }
 
-// maxAround is how many fan-outs may lie around a branch.
+// maxAround is the maximum number of fan-outs around a branch.
 const maxAround = 32
 
-// depth counts the fan-outs around a branch, as far as their logs are there, and
-// stops behind the bound.
+// depth counts the fan-outs around a branch whose logs are present. It stops at one
+// above maxAround.
 func (a *audit) depth(b *fanout) int {
 	n := 0
 	for ; b != nil && n <= maxAround; n++ {

@@ -2,15 +2,15 @@ package audit
 
 import "fmt"
 
-// account follows what a run may still give away. It never underrates what is
-// left: what other logs spent meanwhile is not counted.
+// account tracks the budget that a run may still give away. It never underestimates the
+// remainder, because it ignores the spending of other logs.
 type account struct {
 	limit budget
 	spent budget
-	given map[string]budget // to fan-outs that were not taken in, by path
+	given map[string]budget // to fan-outs that were not gathered, by path
 }
 
-// spend counts what a recorded step used.
+// spend adds the usage of a recorded step.
 func (g *runState) spend(d *doneData, home bool) {
 	u := d.Usage
 	if u.Calls > 0 && d.Kind != "gather" && d.Kind != "join" {
@@ -35,7 +35,7 @@ func (g *runState) spend(d *doneData, home bool) {
 	}
 }
 
-// rebudgeted gives a run another budget.
+// rebudgeted replaces the budget of a run.
 func (f *folding) rebudgeted(_ *event, d rebudgetedData) {
 	f.signal(d.ID, d.Run)
 	f.a.witness.decided(f.l, "run "+d.Run, "rebudget", d.Says, d.Reason)
@@ -48,7 +48,7 @@ func (f *folding) rebudgeted(_ *event, d rebudgetedData) {
 	g.most = budget{higher(g.most.MicroUSD, d.Budget.MicroUSD), higher(g.most.Steps, d.Budget.Steps), higher(g.most.Tokens, d.Budget.Tokens)}
 }
 
-// higher returns the higher of two limits, of which zero is none.
+// higher returns the higher of two limits, where zero means no limit.
 func higher(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return 0
@@ -56,7 +56,7 @@ func higher(a, b int64) int64 {
 	return max(a, b)
 }
 
-// fanoutOf is the path of the fan-out that a step takes in.
+// fanoutOf returns the path of the fan-out that a gather step belongs to.
 func fanoutOf(path string) string {
 	before, last, ok := cutLast(path, ".")
 	if ok && last == "gather" {
@@ -65,7 +65,7 @@ func fanoutOf(path string) string {
 	return path
 }
 
-// reserve checks that a fan-out gives away no more than is left.
+// reserve checks that a fan-out gives away no more than the remaining budget.
 func (f *folding) reserve(d *fanoutData, g *runState) {
 	n := int64(len(d.Branches))
 	acc := &g.account
@@ -102,8 +102,8 @@ func given(each int64) string {
 	return fmt.Sprintf("%d each", each)
 }
 
-// finishBudget checks that a run exceeded its budget by one call at most, and
-// that its end says what its steps used and its branches told it.
+// finishBudget checks that a run exceeded its budget by one call at most, and that its
+// end includes the usage of its steps and of its branches' reports.
 func (a *audit) finishBudget(g *runState) {
 	if g.home == nil {
 		return
@@ -131,16 +131,16 @@ func (a *audit) finishBudget(g *runState) {
 	within("micro-USD", g.most.MicroUSD, g.spent.MicroUSD, g.largest.MicroUSD)
 }
 
-// treeUse is what a run and all branches below it used, by their own logs.
+// treeUse is the usage of a run and all branches below it, by their own logs.
 type treeUse struct {
 	spent    usage
-	beyond   usage // one call of each run: so much more than its budget it may use
+	beyond   usage // one call of each run: the allowed excess over its budget
 	branches int
-	raised   bool // a branch got another budget than its fan-out gave it
+	raised   bool // a branch has a budget other than the one from its fan-out
 }
 
-// finishTrees checks that runs and their branches together stay within the
-// budgets by their own logs: by one call each they may exceed.
+// finishTrees checks by their own logs that runs and their branches together stay
+// within the budgets, which each may exceed by one call.
 func (a *audit) finishTrees() {
 	below := map[*runState][]*runState{}
 	for k, b := range a.fanouts {
@@ -155,7 +155,7 @@ func (a *audit) finishTrees() {
 			return *u
 		}
 		u := &treeUse{spent: g.spent, beyond: usage{Input: g.largest.Input, MicroUSD: g.largest.MicroUSD}}
-		known[g] = u // of runs that claim to be each other's branches each counts once
+		known[g] = u // runs that claim to be each other's branches count once each
 		for _, b := range below[g] {
 			of := use(b)
 			u.spent, u.beyond, u.branches = u.spent.plus(of.spent), u.beyond.plus(of.beyond), u.branches+1+of.branches

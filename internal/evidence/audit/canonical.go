@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep canonical JSON may nest (FORMAT.md, conventions).
+// maxDepth is the maximum nesting depth of canonical JSON (FORMAT.md, conventions).
 const maxDepth = 64
 
-// scanner walks over canonical JSON. Its methods return false, and leave the
-// position anywhere, where the text is not in the one form that is allowed.
+// scanner reads canonical JSON. Its methods return false, with an undefined position,
+// if the text is not in canonical form.
 type scanner struct {
 	s string
 	i int
@@ -91,7 +91,7 @@ func (c *scanner) array(depth int) bool {
 	}
 }
 
-// integer is -?(0|[1-9][0-9]*), but not -0.
+// integer moves over -?(0|[1-9][0-9]*), except -0.
 func (c *scanner) integer() bool {
 	start := c.i
 	negative := c.eat("-")
@@ -107,7 +107,7 @@ func (c *scanner) integer() bool {
 	return true
 }
 
-// text moves over a string in which each character is written in its one way.
+// text moves over a string with each character in its canonical form.
 func (c *scanner) text() bool {
 	if !c.eat(`"`) {
 		return false
@@ -139,8 +139,8 @@ func (c *scanner) text() bool {
 	return false
 }
 
-// escaped returns the length of the escape that s begins with, 0 for one that
-// canonical JSON does not have.
+// escaped returns the length of the escape that s begins with, 0 for one that is not
+// canonical.
 func escaped(s string) int {
 	if len(s) < 2 {
 		return 0

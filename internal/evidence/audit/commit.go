@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxCommit is the most bytes of a commit (FORMAT.md, commits).
+// maxCommit is the maximum size of a commit in bytes (FORMAT.md, commits).
 const maxCommit = 786_432
 
 // maxTime is the last millisecond of the year 9999.
@@ -23,7 +23,7 @@ type commit struct {
 	tenant  string
 }
 
-// event is one fact of a commit. data is empty while it lies in a blob.
+// event is one fact of a commit. data is empty until its blob is loaded.
 type event struct {
 	batch  string
 	data   string
@@ -34,8 +34,8 @@ type event struct {
 	time   int64
 }
 
-// readCommit reads stored bytes; ok only if they are a commit in the one form
-// that FORMAT.md allows.
+// readCommit reads stored bytes; ok reports whether they are a commit in the canonical
+// form of FORMAT.md.
 func readCommit(raw string) (c commit, ok bool) {
 	s := scanner{s: raw}
 	if len(raw) > maxCommit || !s.eat(`{"epoch":`) {
@@ -145,7 +145,7 @@ func markOf(hexText string) (m mark) {
 	return m
 }
 
-// looksLikeCommit reports whether bytes that are no commit were meant as one.
+// looksLikeCommit reports whether bytes that are not a commit resemble one.
 func looksLikeCommit(raw []byte) bool {
 	var v struct {
 		Events  []json.RawMessage `json:"events"`
@@ -155,7 +155,7 @@ func looksLikeCommit(raw []byte) bool {
 	return json.Unmarshal(raw, &v) == nil && (v.Format > 0 || v.Session != "" || len(v.Events) > 0)
 }
 
-// isID reports whether s may be an id (FORMAT.md, conventions).
+// isID reports whether s is a valid id (FORMAT.md, conventions).
 func isID(s string) bool {
 	if s == "" || len(s) > 64 {
 		return false
@@ -169,7 +169,7 @@ func isID(s string) bool {
 	return true
 }
 
-// placeOf reads generation and partition from a session id that Rath minted.
+// placeOf reads generation and partition from a session id that Rath generated.
 func placeOf(id string) (place string, ok bool) {
 	rest, p, ok := cutLast(id, "-")
 	if !ok {

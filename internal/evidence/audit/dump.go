@@ -13,7 +13,7 @@ import (
 // dumpFormat is the version of dump files that this package writes.
 const dumpFormat = 1
 
-// maxLine bounds a line of a dump: a message of 64 MiB.
+// maxLine is the maximum size of a line of a dump: a message of 64 MiB.
 const maxLine = 96 << 20
 
 // dumpHead is the first line of a dump.
@@ -31,7 +31,7 @@ type dumpLine struct {
 	Data    []byte              `json:"data"`
 }
 
-// Writer writes a dump: JSON lines, the first of which says that it is one.
+// Writer writes a dump: JSON lines, the first of which identifies the format.
 type Writer struct {
 	w     *bufio.Writer
 	e     *json.Encoder
@@ -68,7 +68,7 @@ func (w *Writer) begin() error {
 	return w.e.Encode(dumpHead{dumpFormat})
 }
 
-// Flush writes what is still in memory. Without it a dump is not complete.
+// Flush writes buffered data. A dump is incomplete without it.
 func (w *Writer) Flush() error {
 	err := errors.Join(w.begin(), w.w.Flush())
 	if err != nil {
@@ -77,7 +77,7 @@ func (w *Writer) Flush() error {
 	return nil
 }
 
-// ReadDump yields the messages of a dump. After an error it ends.
+// ReadDump yields the messages of a dump. It ends after the first error.
 func ReadDump(r io.Reader) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		s := bufio.NewScanner(r)

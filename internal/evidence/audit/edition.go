@@ -5,21 +5,20 @@ import (
 	"slices"
 )
 
-// Newer is a field of events that the schemas do not have, written by a release
-// of a later edition than theirs: it may mean anything that readers may skip.
+// Newer is a field of events that is not in the schemas, written by a release of a later
+// edition than theirs: readers may skip it.
 type Newer struct {
 	Kind    string `json:"kind"` // of the event
 	Field   string `json:"field"`
-	Edition uint64 `json:"edition"` // the highest that it came with
+	Edition uint64 `json:"edition"` // the highest of its writers
 	Count   uint64 `json:"count"`
 }
 
-// newerField names a field of which Newer tells.
+// newerField identifies the field of a Newer.
 type newerField struct{ kind, field string }
 
-// newerThanKnown returns what takes note of fields that the schemas do not have;
-// nil if the writer's edition is one that they describe, so that such a field is
-// a mistake.
+// newerThanKnown returns a function that records fields missing from the schemas; nil if
+// the schemas describe the writer's edition, so that such a field is a violation.
 func (a *audit) newerThanKnown(l *log, kind string) func(field string) {
 	if l.edition <= a.o.Edition {
 		return nil
@@ -38,7 +37,7 @@ func (a *audit) newerThanKnown(l *log, kind string) func(field string) {
 	}
 }
 
-// finishNewer puts what was noted into the report.
+// finishNewer adds the recorded fields to the report.
 func (a *audit) finishNewer() {
 	for _, n := range a.newer {
 		a.report.Newer = append(a.report.Newer, *n)

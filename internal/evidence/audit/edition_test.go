@@ -8,8 +8,8 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/audit"
 )
 
-// TestNewerFields: a field that the schemas do not have is a mistake of a writer
-// whose edition they describe, and news of one that said that it is ahead.
+// TestNewerFields checks that a field missing from the schemas is a violation if they
+// describe the writer's edition, and a Newer if the writer's edition is later.
 func TestNewerFields(t *testing.T) {
 	zoned := func(e *envelope) {
 		if e.session != "s1" {

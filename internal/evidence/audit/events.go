@@ -2,8 +2,8 @@ package audit
 
 import "encoding/json"
 
-// The kinds of events that the auditor folds, see eventKinds. All others are held
-// against their schema only.
+// The kinds of events that the audit folds, see eventKinds. All others are only checked
+// against their schema.
 const (
 	sessionOpened   = "session.opened"
 	sessionChunk    = "session.chunk"
@@ -72,7 +72,7 @@ func (u usage) plus(v usage) usage {
 	}
 }
 
-// covers reports whether u is at least v in all that a budget can limit.
+// covers reports whether u is at least v in every quantity that a budget can limit.
 func (u usage) covers(v usage) bool {
 	return u.Calls >= v.Calls && u.tokens() >= v.tokens() && u.MicroUSD >= v.MicroUSD
 }
@@ -156,8 +156,8 @@ type branchData struct {
 	Within    []string   `json:"within"`
 }
 
-// parent is the run that learns of the branch's end: its last ancestor, at the step
-// that gathers.
+// parent returns the run that is notified of the branch's end: its last ancestor, at the
+// gather step.
 func (b *branchData) parent() (p parentData, ok bool) {
 	fanout, _, ok := cutLast(b.Path, ".")
 	if !ok || len(b.Ancestors) == 0 {
@@ -381,7 +381,7 @@ type doneData struct {
 	Value        string            `json:"value"`
 }
 
-// read decodes the data of an event, which were held against the schema.
+// read decodes the data of an event, which must match the schema.
 func read[T any](data string) (v T, ok bool) {
 	return v, json.Unmarshal([]byte(data), &v) == nil
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// folding takes the events of one commit, one after the other.
+// folding processes the events of one commit in order.
 type folding struct {
 	a *audit
 	l *log
@@ -13,22 +13,22 @@ type folding struct {
 	i int // of the event
 
 	rows    []string // batches that added a row
-	waiting []string // batches of steps whose outcome is their row
+	waiting []string // batches of steps that must add a row
 	heads   []headMark
 }
 
-// headMark is the workspace head as it was before a batch.
+// headMark is the workspace head before a batch.
 type headMark struct {
 	batch, head string
 	known       bool
 }
 
-// says makes a violation about the commit.
+// says returns a function that makes a violation at the commit.
 func (f *folding) says(run, expected, found string) func() Violation {
 	return func() Violation { return f.l.says(f.c.seq, run, expected, found) }
 }
 
-// event takes an event whose data are as the schema says.
+// event folds an event whose data match the schema.
 func (f *folding) event(e *event) {
 	if f.l.fence != "" && e.kind != writerOpened && e.kind != sessionRestored && ownNamespace(e.kind) {
 		f.a.check(Archives, false, f.says("", "nothing but session.restored after session.archived", e.kind))
@@ -38,9 +38,10 @@ func (f *folding) event(e *event) {
 	}
 }
 
-// eventKind says how events of a kind are folded, and which records are of them. The
-// records of content events, of rejections and of fan-outs are owed unless that of a
-// step in the same batch covers them; all others are owed, but for kinds that have none.
+// eventKind is the fold function of an event kind and the kinds of its records. The
+// records of content events, rejections and fan-outs are required unless the record of a
+// step in the same batch covers them. All others are required, except for kinds without
+// records.
 type eventKind struct {
 	event   string
 	fold    func(*folding, *event)
@@ -93,7 +94,7 @@ func take[T any](fold func(*folding, *event, T)) func(*folding, *event) {
 	}
 }
 
-// end checks what the commit must hold as a whole.
+// end checks the commit as a whole.
 func (f *folding) end() {
 	if f.c.seq == 1 && f.l.opened.Kind == "" {
 		f.a.check(Graph, false, f.says("", "session.opened in commit 1", "none"))
@@ -123,7 +124,7 @@ func (f *folding) opened(_ *event, d openedData) {
 	switch d.Kind {
 	case "fork", "implicit", "detach":
 		f.a.check(Graph, len(d.Parents) == 1, f.says("", "one parent of a "+d.Kind, fmt.Sprintf("%d parents", len(d.Parents))))
-		l.headKnown = false // it is what the parent had then
+		l.headKnown = false // it is the parent's head at that commit
 	case "concatenate":
 		f.a.check(Graph, len(d.Parents) >= 2, f.says("", "two or more parents", fmt.Sprintf("%d", len(d.Parents))))
 	case "call":

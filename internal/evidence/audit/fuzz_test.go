@@ -14,9 +14,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// FuzzMessages changes a byte range of a message of a healthy system. The
-// audit ends, with violations or without, and never panics; so do messages
-// that make no sense at all.
+// FuzzMessages changes a byte range of a message of a healthy system. The audit ends, with
+// or without violations, and never panics, even for arbitrary messages.
 func FuzzMessages(f *testing.F) {
 	f.Add(uint16(3), uint16(10), []byte("x"))
 	f.Add(uint16(0), uint16(0), []byte(`{"epoch":1,"events":[]}`))
@@ -54,8 +53,8 @@ func streamed(all []audit.Message) func(func(audit.Message, error) bool) {
 	}
 }
 
-// FuzzEvent changes fields of an event in all ways that keep the commit whole:
-// what the schema allows reaches every check.
+// FuzzEvent changes fields of an event so that the commit stays valid: values that the
+// schema allows reach every check.
 func FuzzEvent(f *testing.F) {
 	f.Add("s1", uint8(3), uint8(0), "attempt", "7")
 	f.Add("p1", uint8(2), uint8(0), "branches", `[{"name":"a","session":"p1"}]`)
@@ -73,7 +72,7 @@ func FuzzEvent(f *testing.F) {
 		w := newWorld(t, nil)
 		w.hook = func(e *envelope) {
 			if e.session == session && e.seq == uint64(seq) && len(e.facts) > 0 {
-				// The world goes on with the fact as it was.
+				// The world continues with the original fact.
 				fact := &e.facts[int(n)%len(e.facts)]
 				changed := object{}
 				maps.Copy(changed, fact.data)
@@ -101,7 +100,7 @@ func FuzzDump(f *testing.F) {
 	})
 }
 
-// TestDump writes and reads a dump: the audit finds the same.
+// TestDump writes and reads a dump and checks that the audit's report is the same.
 func TestDump(t *testing.T) {
 	var b bytes.Buffer
 	w := audit.NewWriter(&b)
@@ -116,8 +115,7 @@ func TestDump(t *testing.T) {
 	}
 }
 
-// TestNoDump: a file that is no dump, or none any more, is not an audit without
-// violations.
+// TestNoDump checks that a file that is not a dump, or a damaged one, is an error.
 func TestNoDump(t *testing.T) {
 	for _, text := range []string{"", "\n", "{}\n", `{"rath_dump":2}` + "\n", `{"stream":"EV_1_0"}` + "\n"} {
 		if _, err := audit.Run(t.Context(), audit.ReadDump(strings.NewReader(text)), &audit.Options{Schemas: schemas}); !errors.Is(err, audit.ErrInput) {
@@ -126,8 +124,8 @@ func TestNoDump(t *testing.T) {
 	}
 }
 
-// TestDamaged drops, doubles, swaps and spoils facts all over the story. The
-// audit never panics, and finds something nearly always.
+// TestDamaged drops, duplicates, swaps and corrupts facts all over the story. The audit
+// never panics, and nearly always finds a violation.
 func TestDamaged(t *testing.T) {
 	values := []any{nil, 0, 1, 2, 99, "", "s1", "p2", "r1", "q1", "x/y", headA, zeros, true, []any{}, []any{"p2"}, object{}, object{"session": "s1", "tenant": "acme"}, "waiting", "[]", "[{}]"}
 	broken := 0

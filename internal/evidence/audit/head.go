@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// headState is what is known of the heads of files and of the blobs that are stored.
+// headState holds the heads of files and the stored blobs.
 type headState struct {
 	named  map[key]headClaim // by tenant and digest: the first commit that names it
 	stored map[key]bool
-	needs  map[key][]string  // of a stored head: the blobs that it names
-	whole  bool              // all that is stored was listed
+	needs  map[key][]string  // the blobs that a stored head names
+	whole  bool              // all stored blobs were listed
 	given  map[key]headClaim // the first commit that names a blob of a model's instructions
 }
 
@@ -27,7 +27,7 @@ func (h *headState) init() {
 	h.given = map[key]headClaim{}
 }
 
-// head notes that a commit names a head.
+// head records that a commit names a head.
 func (f *folding) head(digest string) {
 	k := key{f.l.tenant, digest}
 	if _, known := f.a.heads.named[k]; digest != "" && !known {
@@ -35,7 +35,7 @@ func (f *folding) head(digest string) {
 	}
 }
 
-// given notes that the step of a model's call names its instructions.
+// given records the instructions that a model step names.
 func (f *folding) given(instructions map[string]string) {
 	for _, digest := range instructions {
 		k := key{f.l.tenant, digest}
@@ -45,7 +45,7 @@ func (f *folding) given(instructions map[string]string) {
 	}
 }
 
-// storedBlob takes the listing of a blob: its name, and the bytes of one that may be a head.
+// storedBlob processes the listing of a blob: its name, and its bytes if it may be a head.
 func (a *audit) storedBlob(m Message) {
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) != 4 || !a.wanted(parts[2]) {
@@ -100,8 +100,8 @@ func namesOf(data []byte) (names []string, ok bool) {
 	return names, true
 }
 
-// finishHeads misses the blobs that the heads of files need, and those of instructions, if all
-// that is stored was listed.
+// finishHeads reports missing blobs of the heads of files and of instructions, if all
+// stored blobs were listed.
 func (a *audit) finishHeads() {
 	if !a.heads.whole {
 		return
@@ -119,7 +119,7 @@ func (a *audit) finishHeads() {
 	}
 }
 
-// lost returns a blob that a head needs and that is not stored; "" if all are.
+// lost returns a missing blob that a head needs, "" if all are stored.
 func (a *audit) lost(k key, seen map[string]bool) string {
 	if seen[k.id] {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/audit"
 )
 
-// TestHeadsAreThere: of the blobs that the head of a session's files needs each one is
-// missed, if all blobs that are stored are listed, and no other one.
+// TestHeadsAreThere checks that the audit reports each missing blob that the head of a
+// session's files needs, and no other, if all stored blobs are listed.
 func TestHeadsAreThere(t *testing.T) {
 	pack, file, part, unused := hashed([]byte("pack")), hashed([]byte("file")), hashed([]byte("part")), hashed([]byte("unused"))
 	old := `{"format":3,"packs":["` + pack + `"],"dirs":[[{"name":"p","kind":"file","size":1,"digest":"` + unused + `","pack":1,"len":1}]]}`
@@ -46,8 +46,8 @@ func TestHeadsAreThere(t *testing.T) {
 	}
 }
 
-// TestInstructionsAreThere: the blobs of a model's instructions are missed, if all blobs that
-// are stored are listed, and none of another tenant takes their place.
+// TestInstructionsAreThere checks that the audit reports missing blobs of a model's
+// instructions if all stored blobs are listed, even if another tenant has the blob.
 func TestInstructionsAreThere(t *testing.T) {
 	prompt, tools := hashed([]byte("Answer.")), hashed([]byte("[]"))
 	found := func(tenant string, stored ...string) string {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// lineageState is how far the records of each partition are. What a commit
-// owes lies in the codes of its log, one byte for each event: the number of
-// its kind, and what is known of its record.
+// lineageState is the position of the records of each partition. The codes of a
+// log hold the records that its commits require, one byte per event: the number
+// of the event's kind and the flags of its record.
 type lineageState struct {
 	kinds map[string]byte // number of an event's kind
 	last  map[string]recordPoint
@@ -17,7 +17,7 @@ type lineageState struct {
 	any   bool
 }
 
-// recordPoint is a place in the order of one partition's records.
+// recordPoint is a position in the order of one partition's records.
 type recordPoint struct {
 	seq uint64
 	k   int
@@ -36,7 +36,7 @@ func (s *lineageState) init() {
 	}
 }
 
-// note keeps what a commit owes.
+// note stores the records that a commit requires.
 func (s *lineageState) note(l *log, c *commit) {
 	for i := range c.events {
 		e := &c.events[i]
@@ -65,7 +65,7 @@ func idle(e *event) bool {
 	return ok && d.Run == ""
 }
 
-// codesOf returns what the events of a commit owe.
+// codesOf returns the codes of the events of a commit.
 func (l *log) codesOf(seq uint64) []byte {
 	m := l.at(seq)
 	if m == nil {
@@ -94,7 +94,7 @@ type recordData struct {
 	Tenant    string       `json:"tenant"`
 }
 
-// recordEdge is an edge of the graph as records tell it.
+// recordEdge is an edge of the graph in a record.
 type recordEdge struct {
 	Commit  uint64 `json:"commit"`
 	Hash    string `json:"hash"`
@@ -102,14 +102,14 @@ type recordEdge struct {
 	Version uint64 `json:"version"`
 }
 
-// storedRecords is a message of LINEAGE: records of one commit, with what all of
-// them have in common beside them.
+// storedRecords is a message of LINEAGE: the records of one commit, with their
+// common fields beside them.
 type storedRecords struct {
 	recordData
 	Records []recordData `json:"records"`
 }
 
-// each returns the records with all that they say.
+// each returns the records with the common fields filled in.
 func (m *storedRecords) each() []recordData {
 	for i := range m.Records {
 		r := &m.Records[i]
@@ -121,7 +121,7 @@ func (m *storedRecords) each() []recordData {
 	return m.Records
 }
 
-// subject returns where the records are stored.
+// subject returns the subject under which the records are stored.
 func (m *storedRecords) subject() string {
 	tree := "rath.lineage." + m.Tenant + "." + m.Root + "."
 	for _, r := range m.each() {
@@ -132,7 +132,7 @@ func (m *storedRecords) subject() string {
 	return tree + "tree"
 }
 
-// records takes a message of LINEAGE.
+// records processes a message of LINEAGE.
 func (a *audit) records(m Message) {
 	s := &a.lineage
 	if !s.any {
@@ -177,7 +177,7 @@ func (a *audit) records(m Message) {
 	}
 }
 
-// record holds a record against its commit.
+// record compares a record with its commit.
 func (a *audit) record(r recordData, wrong func(*recordData, string, string)) {
 	l := a.logs[key{r.Tenant, r.Session}]
 	if l != nil && l.tombstone != nil && l.tombstone.covers(l, &r) {
@@ -191,7 +191,7 @@ func (a *audit) record(r recordData, wrong func(*recordData, string, string)) {
 	}
 	c := l.at(r.Commit)
 	if c == nil {
-		return // of a log that was cut, which is reported
+		return // the log was cut, which is reported
 	}
 	stream := l.stream[:strings.LastIndexByte(l.stream, '_')+1] + strconv.FormatUint(r.Partition, 10)
 	switch {
@@ -202,7 +202,7 @@ func (a *audit) record(r recordData, wrong func(*recordData, string, string)) {
 		wrong(&r, fmt.Sprintf("hash %x of the commit", c.hash[:4]), clip(r.Hash, 8))
 	case r.Root != l.root:
 		wrong(&r, "root "+l.root, r.Root)
-	case r.Epoch < l.epochAt(r.Commit) || r.Epoch > l.epochAt(r.Commit) && r.Kind != "placed": // which may say a lease of the run
+	case r.Epoch < l.epochAt(r.Commit) || r.Epoch > l.epochAt(r.Commit) && r.Kind != "placed": // which may hold the epoch of a lease of the run
 		wrong(&r, fmt.Sprintf("epoch %d of the commit", l.epochAt(r.Commit)), fmt.Sprintf("%d", r.Epoch))
 	}
 	codes := l.codesOf(r.Commit)
@@ -213,11 +213,11 @@ func (a *audit) record(r recordData, wrong func(*recordData, string, string)) {
 	a.lineage.place(a, l, &r, codes, wrong)
 }
 
-// place puts a record into the order of its partition.
+// place checks a record's position in the order of its partition.
 func (s *lineageState) place(a *audit, l *log, r *recordData, codes []byte, wrong func(*recordData, string, string)) {
 	last, known := s.last[l.stream]
 	if known && (r.Seq < last.seq || r.Seq == last.seq && r.K <= last.k) {
-		// Readers drop it: it must be one that they have.
+		// Readers drop it, so they must have it already.
 		if codes[r.K]&codeSeen == 0 && s.whole {
 			wrong(r, fmt.Sprintf("a record above %d.%d of %s, or one again", last.seq, last.k, l.stream), fmt.Sprintf("%d.%d for the first time", r.Seq, r.K))
 		}
@@ -239,11 +239,11 @@ func (s *lineageState) place(a *audit, l *log, r *recordData, codes []byte, wron
 	}
 }
 
-// scratch are the reasons of forks that were made to be read, and never to be taken.
+// scratch lists the reasons of forks that were only read, never meant for a merge.
 var scratch = []string{"it only judged", "it only summarised", "notes were taken on it", "nothing was decided on it"}
 
-// endOf is how a record tells the end of a branch: one that was only read is not told as
-// rejected.
+// endOf returns the state of a closed branch in its record: a branch that was only read
+// is "scratch", not "rejected".
 func endOf(state, reason string) string {
 	if state == "rejected" && (slices.Contains(scratch, reason) || strings.HasPrefix(reason, "notes not taken: ")) {
 		return "scratch"
@@ -251,9 +251,9 @@ func endOf(state, reason string) string {
 	return state
 }
 
-// otherwise says what a record tells otherwise than the log, in what people find
-// sessions and runs by: the edges of the graph, whose run it is, and how runs and
-// branches ended.
+// otherwise returns the first difference between a record and the log in the fields by
+// which users find sessions and runs: the edges of the graph, the run's home, and the
+// outcomes of runs and branches. Both strings are "" if they agree.
 func (a *audit) otherwise(l *log, event string, r *recordData) (expected, found string) {
 	switch event {
 	case sessionOpened:
@@ -292,7 +292,7 @@ func (a *audit) otherwise(l *log, event string, r *recordData) (expected, found 
 	return "", ""
 }
 
-// forgive clears what was owed before the first record that is still there.
+// forgive clears the required records before the first record that still exists.
 func (s *lineageState) forgive(a *audit, stream string, seq uint64, k int) {
 	for _, l := range a.logs {
 		if l.stream != stream {
@@ -323,7 +323,7 @@ func (a *audit) finishLineage() {
 		for i := range l.marks {
 			token := l.marks[i].token
 			if a.o.Open && token >= last.seq {
-				break // it may be on its way
+				break // its record may not have been written yet
 			}
 			for k, code := range l.codesOf(uint64(i) + 1) {
 				if code&codeOwed == 0 {

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// claimOf is a reference to a commit of another log, and where it stands.
+// claimOf is a reference to a commit of another log, and its position.
 //
-// A hash in a reference is of bytes that were there before the reference was
-// written, and the commit that holds the reference has a hash of its own. So a
-// cycle of references that all agree would be a cycle of SHA-256: that each
-// reference agrees with its commit is also the proof that the graph has none.
+// The hash in a reference is of bytes that existed before the reference was
+// written, and the commit with the reference has a hash of its own. A cycle of
+// matching references would be a cycle of SHA-256, so that checking each reference
+// against its commit also proves that the graph has no cycle.
 type claimOf struct {
 	from *log
 	seq  uint64
 	link link
 	what string
-	root string // that the other log must have; empty for any
+	root string // required root of the other log; empty for any
 }
 
 // promise is the step that first announced a session.
 type promise struct{ run, path string }
 
-// link checks a reference, now or when its commit comes.
+// link checks a reference, now or when its commit is read.
 func (a *audit) link(c claimOf) {
 	if c.link.Tenant != c.from.tenant {
 		return // tenants reports it
@@ -65,7 +65,7 @@ func (a *audit) settleLinks(l *log) {
 func (a *audit) resolve(l *log, c claimOf) {
 	m := l.at(c.link.Seq)
 	if m == nil {
-		return // before the beginning of a log that was cut, which is reported
+		return // before the beginning of a cut log, which is reported
 	}
 	name := fmt.Sprintf("commit %d of %s", c.link.Seq, l.id)
 	a.check(Graph, m.hash == markOf(c.link.Hash), func() Violation {
@@ -80,7 +80,7 @@ func (a *audit) resolve(l *log, c claimOf) {
 	}
 }
 
-// dispose notes that a session decided how a branch ended.
+// dispose records that a session decided the outcome of a branch.
 func (a *audit) dispose(by *log, branch string) {
 	k := key{by.tenant, by.id}
 	if !slices.Contains(a.disposed[k], key{by.tenant, branch}) {
@@ -88,7 +88,7 @@ func (a *audit) dispose(by *log, branch string) {
 	}
 }
 
-// finishLinks reports references to commits that never came.
+// finishLinks reports references to missing commits.
 func (a *audit) finishLinks() {
 	for k, waiting := range a.links {
 		l := a.logs[k]
@@ -97,7 +97,7 @@ func (a *audit) finishLinks() {
 				continue
 			}
 			if a.o.Open && c.link.Seq > 0 {
-				continue // it may have come after the streams were read
+				continue // the commit may have been written after the streams were read
 			}
 			a.check(Graph, false, func() Violation {
 				found := "no such session"
@@ -114,8 +114,8 @@ func (a *audit) finishLinks() {
 	}
 }
 
-// finishOpening checks that a step of another log said that it makes the
-// session, before the session was made.
+// finishOpening checks that a step of another log announced the session before it was
+// opened.
 func (a *audit) finishOpening(k key, l *log) {
 	if l.opened.Step == "" || l.branch != "" || a.incomplete(l) {
 		return
@@ -133,8 +133,8 @@ func (a *audit) finishOpening(k key, l *log) {
 	})
 }
 
-// finishClosing checks that the session which closed another one recorded it, for that
-// or for one that came of it.
+// finishClosing checks that the session that closed another one recorded this, for that
+// session or a descendant of it.
 func (a *audit) finishClosing(l *log) {
 	if l.closed == nil || l.closed.By.Session == "" || a.incomplete(l) {
 		return
@@ -163,12 +163,12 @@ func (a *audit) cameOf(k, from key) bool {
 	return false
 }
 
-// finishBranches checks that the branches of trees at rest have ended, and
-// what fan-outs said of theirs.
+// finishBranches checks that the branches of trees without open runs have ended, and
+// checks the branches of fan-outs.
 func (a *audit) finishBranches() {
 	a.finishParts()
 	a.finishFanOuts()
-	busy := map[key]bool{} // trees with a run that has not ended
+	busy := map[key]bool{} // trees with an open run
 	for _, g := range a.runs {
 		if g.home != nil && g.end == nil {
 			busy[key{g.tenant, g.home.root}] = true

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// log is what the commits of one session said so far.
+// log is the state of one session after its commits so far.
 type log struct {
 	key
 	stream      string
@@ -26,30 +26,30 @@ type log struct {
 	head        string // of the workspace
 	headKnown   bool
 	closed      *closedData
-	branch      string // the run of which the session is a branch of a fan-out
+	branch      string // the branch's run, if the session is a branch of a fan-out
 	active      string // the run that holds the session
 	quarantined bool
 	signals     []signalMark
-	fence       string     // the archive that nothing follows; "" if the session is not archived
+	fence       string     // the archive that ends the log; "" if the session is not archived
 	tombstone   *tombstone // the tombstone that the log begins with
 	runs        map[string]*logRun
 	marks       []commitMark // of the commits from 1 on
-	epochs      []epochMark  // where another one begins, oldest first
+	epochs      []epochMark  // the start of each epoch, oldest first
 	codes       []byte       // one for each event, see lineageState
 }
 
-// commitMark is what stays of a commit.
+// commitMark is the part of a commit that stays in memory.
 type commitMark struct {
 	hash    mark
 	token   uint64 // sequence in the stream
 	version uint32 // after it
-	codes   uint32 // where the codes of its events begin
+	codes   uint32 // the index of the first code of its events
 }
 
-// epochMark says which epoch the commits from one on have.
+// epochMark is the epoch of the commits from a commit on.
 type epochMark struct{ commit, epoch uint64 }
 
-// epochAt returns the epoch of a commit, 0 for one before the first.
+// epochAt returns the epoch of a commit, or 0 before the first one.
 func (l *log) epochAt(seq uint64) uint64 {
 	i, found := slices.BinarySearchFunc(l.epochs, seq, func(m epochMark, seq uint64) int { return cmp.Compare(m.commit, seq) })
 	if !found {
@@ -61,7 +61,7 @@ func (l *log) epochAt(seq uint64) uint64 {
 	return l.epochs[i].epoch
 }
 
-// at returns the mark of a commit, nil for one that is not there.
+// at returns the mark of a commit, or nil if the commit is missing.
 func (l *log) at(seq uint64) *commitMark {
 	if seq == 0 || seq > uint64(len(l.marks)) || l.marks[seq-1].hash == (mark{}) {
 		return nil
@@ -91,7 +91,7 @@ func (l *log) base() uint64 {
 	return 0
 }
 
-// says makes a violation about a commit of the log.
+// says returns a violation at a commit of the log.
 func (l *log) says(seq uint64, run, expected, found string) Violation {
 	v := Violation{Tenant: l.tenant, Session: l.id, Run: run, Commit: seq, Stream: l.stream, Expected: expected, Found: found}
 	if m := l.at(seq); m != nil {
@@ -114,7 +114,7 @@ const (
 	headerID       = "Nats-Msg-Id"
 )
 
-// commit takes a message of an event stream.
+// commit processes a message of an event stream.
 func (a *audit) commit(m Message) {
 	blobs := a.blobs
 	if len(blobs) > 0 {
@@ -170,7 +170,7 @@ func (a *audit) commit(m Message) {
 	a.settleLinks(l)
 }
 
-// place checks that a session has one log, where its id says.
+// place checks that a session has one log, in the partition that its id names.
 func (a *audit) place(l *log, m Message) {
 	a.check(Chain, l.stream == m.Stream, func() Violation {
 		v := l.says(0, "", "all commits of a session in one stream ("+l.stream+")", "a message in "+m.Stream)
@@ -185,8 +185,8 @@ func (a *audit) place(l *log, m Message) {
 	}
 }
 
-// foreign takes a message that is no commit: readers skip it. What was meant
-// as one lost its writer a commit.
+// foreign counts a message that is not a commit, which readers skip. A message that
+// looks like a commit is a violation, because its writer lost a commit.
 func (a *audit) foreign(l *log, m Message) {
 	a.report.Foreign++
 	a.scan(m, l.id, 0)
@@ -216,8 +216,8 @@ func (a *audit) guarded(l *log, m Message, c *commit, before uint64) {
 	})
 }
 
-// successor checks that a commit is the log's next one. Readers skip one that
-// is not, and so does the auditor: but its writer had the acknowledgement.
+// successor checks that a commit is the log's next one. Readers and the audit skip
+// any other commit, which is a violation because its writer received an acknowledgement.
 func (a *audit) successor(l *log, m Message, c *commit, hash string) bool {
 	wrong := func(invariant, expected, found string) bool {
 		a.violate(invariant, Violation{
@@ -255,7 +255,7 @@ func (a *audit) successor(l *log, m Message, c *commit, hash string) bool {
 	return true
 }
 
-// fold takes the events of a commit.
+// fold processes the events of a commit.
 func (a *audit) fold(l *log, m Message, c *commit, blobs map[string]string) {
 	if l.root == "" {
 		l.root = c.root
@@ -285,7 +285,7 @@ func (a *audit) fold(l *log, m Message, c *commit, blobs map[string]string) {
 	a.tenants(l, m, c)
 }
 
-// load brings the data of an event that lies in a blob.
+// load loads the data of an event from its blob, if it has one.
 func (a *audit) load(l *log, seq uint64, e *event, blobs map[string]string) bool {
 	if e.blob == "" {
 		return true
@@ -303,17 +303,17 @@ func (a *audit) load(l *log, seq uint64, e *event, blobs map[string]string) bool
 	return ok
 }
 
-// fits holds an event against its schema.
+// fits checks an event against its schema.
 func (a *audit) fits(l *log, seq uint64, e *event) bool {
 	s := a.o.Schemas.events[e.kind]
 	wrong := ""
 	if e.kind == writerOpened {
-		d, _ := read[writerData](e.data) // what does not decode does not fit either
+		d, _ := read[writerData](e.data) // the schema rejects data that do not decode
 		l.edition = d.Edition
 	}
 	switch {
 	case s == nil && !ownNamespace(e.kind):
-		return false // readers skip what they do not know
+		return false // readers skip unknown events
 	case s == nil:
 		wrong = "unknown kind"
 	case e.schema != 1:
@@ -330,8 +330,8 @@ func ownNamespace(kind string) bool {
 	return slices.Contains([]string{"session", "run", "step", "writer"}, ns)
 }
 
-// tenants looks at each reference in the structure of the events, in any field:
-// inside of texts quotes are escaped, so the pattern is only found there.
+// tenants checks the tenant of each reference in any field of the events. The pattern
+// matches no text, because quotes inside texts are escaped.
 func (a *audit) tenants(l *log, m Message, c *commit) {
 	const field = `"tenant":"`
 	for i := range c.events {
@@ -354,7 +354,7 @@ func (a *audit) tenants(l *log, m Message, c *commit) {
 	}
 }
 
-// blob takes bytes that the next commit names.
+// blob stores bytes that the next commit refers to.
 func (a *audit) blob(m Message) {
 	digest := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 	sum := sha256.Sum256(m.Data)

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// change is a hook on the messages of streams that hold no events.
+// change edits a message of a stream without events.
 func change(w *world, stream string, n int, edit func(*audit.Message, object)) {
 	i := 0
 	for k := range w.others {
@@ -40,7 +40,7 @@ func drop(w *world, stream string, n int) {
 	})
 }
 
-// TestProjections breaks what is derived from logs.
+// TestProjections breaks data derived from logs.
 func TestProjections(t *testing.T) {
 	field := func(stream string, n int, name string, value any) func(*world) {
 		return func(w *world) { change(w, stream, n, func(_ *audit.Message, o object) { o[name] = value }) }

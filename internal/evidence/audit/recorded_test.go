@@ -29,12 +29,12 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// The system itself writes the logs of these tests: processes that die at each
-// of their commits, over one log. Only the auditor's input connects the two.
+// The system itself writes the logs of these tests: processes that die at each of their
+// commits, over one log. The audit sees only its input.
 
 var home = session.Key{Tenant: session.DefaultTenant, ID: "home-1-0"}
 
-// mortal is the log as a process sees it that dies at its at-th append.
+// mortal is the log of a process that dies at its at-th append.
 type mortal struct {
 	commitlog.Log
 	mu      sync.Mutex
@@ -65,7 +65,7 @@ func (m *mortal) Append(ctx context.Context, at commitlog.Position, c commitlog.
 	return m.Log.Append(ctx, at, c)
 }
 
-// fleet is what outlives processes: the log, and what the tools noted.
+// fleet is the state that outlives processes: the log, and the records of the tools.
 type fleet struct {
 	log     commitlog.Memory
 	mu      sync.Mutex
@@ -96,7 +96,7 @@ func (f *fleet) entries(t testing.TB) []commitlog.Entry {
 	return all
 }
 
-// messages yields the log as a stream holds it.
+// messages yields the log as messages of a stream.
 func (f *fleet) messages(t testing.TB) iter.Seq2[audit.Message, error] {
 	return func(yield func(audit.Message, error) bool) {
 		last := map[session.Key]uint64{}
@@ -113,8 +113,8 @@ func (f *fleet) messages(t testing.TB) iter.Seq2[audit.Message, error] {
 	}
 }
 
-// life is one process: it works on the run until the run has ended, waits for
-// a person's review, or the process dies at an append.
+// life is one process: it executes the run until the run has ended or waits for a review,
+// or the process dies at an append.
 func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.State, int) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
@@ -160,7 +160,7 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	return state, log.n
 }
 
-// resolve lets a person decide about a call of the main run that was cut off.
+// resolve is an operator's decision about an interrupted call of the main run.
 func (f *fleet) resolve(t testing.TB) {
 	t.Helper()
 	f.next++
@@ -168,7 +168,7 @@ func (f *fleet) resolve(t testing.TB) {
 	must.Do(t, store.Apply(context.WithoutCancel(t.Context()), journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again, Reason: "it did not happen", By: "ann"}}))
 }
 
-// workflow does a bit of everything.
+// workflow returns a workflow with steps of every kind.
 func (f *fleet) workflow() flow.Workflow {
 	deploy := tool.Func("deploy", "", func(ctx context.Context, _ struct{}) (string, error) {
 		c, _ := tool.Current(ctx)
@@ -201,7 +201,8 @@ func (f *fleet) workflow() flow.Workflow {
 		}
 		return say("x").Forward(ctx, s)
 	})
-	// The branches of the one wait for a wait, those of the other for an end.
+	// The other branches of one fan-out wait for a wait of the first, those of the other
+	// fan-out for its end.
 	warm := &flow.FanOutOptions{WarmFirst: true}
 	nested := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "x", Workflow: asks}, {Name: "y", Workflow: say("y")}}, warm)
@@ -266,8 +267,8 @@ func (f *fleet) audited(t testing.TB) *audit.Report {
 	return r
 }
 
-// TestRecorded audits what the system records when nothing goes wrong, and
-// when the process dies at each commit, before and after it is stored.
+// TestRecorded audits the system's records of an undisturbed run, and of runs whose
+// process dies at each commit, before and after it is stored.
 func TestRecorded(t *testing.T) {
 	play := func(t *testing.T, at int, stored bool) (appends int) {
 		synctest.Test(t, func(t *testing.T) {
@@ -275,7 +276,7 @@ func TestRecorded(t *testing.T) {
 			w := f.workflow()
 			state, n := f.life(t, w, at, stored)
 			appends = n
-			// The life after a death brings what followed from its last commits.
+			// The next process delivers the consequences of the last commits.
 			for range 20 {
 				if state.Terminal() && (at == 0 || f.next > 1) {
 					break

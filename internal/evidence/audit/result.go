@@ -40,7 +40,7 @@ type resultData struct {
 	Workspace string `json:"workspace"`
 }
 
-// decoded reads JSON that is as a schema says, or says what is wrong with it.
+// decoded reads JSON that matches a schema, or returns the mistake.
 func decoded[T any](s *schema, data []byte) (v T, problem string) {
 	if problem = s.check(string(data)); problem == "" && json.Unmarshal(data, &v) != nil {
 		problem = "it does not decode"
@@ -48,11 +48,11 @@ func decoded[T any](s *schema, data []byte) (v T, problem string) {
 	return v, problem
 }
 
-// resultSkew is how much later than its result a run may have ended, by clocks
-// that differ.
+// resultSkew is the maximum time by which a run may end after its result, because of
+// different clocks.
 const resultSkew = time.Minute
 
-// result takes a message of RESULT.
+// result processes a message of RESULT.
 func (a *audit) result(m Message) {
 	if !a.anyResult && m.Seq > 1 && !m.Time.IsZero() {
 		a.resultsFrom = m.Time.Add(resultSkew).UnixMilli()
@@ -91,7 +91,7 @@ func (a *audit) result(m Message) {
 		return
 	}
 	if g.home.purged() {
-		return // not all of it was brought back
+		return // not all of it was restored
 	}
 	if g.end == nil {
 		a.check(Results, a.o.Open && r.Chain != nil && r.Chain.Seq > g.home.seq, wrong("run.ended in the home log", "a run that has not ended, and a result "+r.State))
@@ -100,8 +100,8 @@ func (a *audit) result(m Message) {
 	a.agrees(g, &r, wrong)
 }
 
-// untaken is the result of a run that no log holds: its task was refused, or
-// cancelled before.
+// untaken is the result of a run without a log: its task was rejected, or cancelled
+// earlier.
 type untaken struct {
 	state string
 	chain bool
@@ -134,7 +134,7 @@ func (a *audit) agrees(g *runState, r *resultData, wrong func(string, string) fu
 	a.check(Results, r.Session == session && r.Version == version, wrong(fmt.Sprintf("%s:%d", session, version), fmt.Sprintf("%s:%d", r.Session, r.Version)))
 }
 
-// deadLetter takes a message of DLQ.
+// deadLetter processes a message of DLQ.
 func (a *audit) deadLetter(m Message) {
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) < 4 || !a.wanted(parts[2]) {
@@ -142,7 +142,7 @@ func (a *audit) deadLetter(m Message) {
 	}
 	a.scan(m, "", 0)
 	if len(parts) == 5 {
-		return // what became of a refused task
+		return // the outcome of a rejected task
 	}
 	var d struct {
 		Run string `json:"run"`
@@ -152,7 +152,7 @@ func (a *audit) deadLetter(m Message) {
 	}
 }
 
-// task takes a message of TASKS: submitted, and in no log yet.
+// task processes a message of TASKS: a submitted run that is not in a log yet.
 func (a *audit) task(m Message) {
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) != 5 || !a.wanted(parts[2]) {
@@ -167,7 +167,7 @@ func (a *audit) task(m Message) {
 	}
 }
 
-// alias takes an entry of the bucket ALIAS.
+// alias processes an entry of the bucket ALIAS.
 func (a *audit) alias(m Message) {
 	rest, ok := strings.CutPrefix(m.Subject, "$KV.ALIAS.")
 	parts := strings.SplitN(rest, ".", 3)
@@ -202,7 +202,7 @@ func (a *audit) finishResults() {
 		k := g.key
 		v, ok := a.aliases[k]
 		if t := g.home.tombstone; ok && v.Session != g.home.id && t != nil && t.fresh {
-			continue // the id is another run's here
+			continue // the id belongs to another run here
 		}
 		if g.end != nil && a.hasStream[streamResult] && !a.o.Open && g.end.time >= a.resultsFrom {
 			a.check(Results, a.resultsOf[k], func() Violation {
@@ -222,9 +222,9 @@ func (a *audit) finishResults() {
 	}
 }
 
-// finishAliases looks for the runs that aliases promise: the node that makes an alias
-// gives the task to a log, or records there that it was refused, before the task
-// leaves its queue.
+// finishAliases checks that the runs of aliases exist: the node that makes an alias
+// appends the task to a log, or records in the alias that it was rejected, before the
+// task leaves its queue.
 func (a *audit) finishAliases() {
 	if a.o.Open || !a.hasStream[streamTasks] {
 		return
@@ -243,8 +243,8 @@ func (a *audit) finishAliases() {
 	}
 }
 
-// accounted reports whether an accepted run is in a log, in the queue, or refused or
-// cancelled before a log took it.
+// accounted reports whether an accepted run is in a log or in the queue, or was rejected
+// or cancelled before it was in a log.
 func (a *audit) accounted(k key) bool {
 	g := a.runIn(k, a.aliases[k].Session)
 	_, untaken := a.untaken[k]

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// logRun is what one log says of a run.
+// logRun is the state of a run in one log.
 type logRun struct {
 	home      bool
 	state     string // "" before the first claim of a session that is not its home
@@ -16,19 +16,19 @@ type logRun struct {
 	cancelled bool
 	steps     map[string]uint64 // attempt by path; nil once the run has ended here
 	intents   map[string]intentMark
-	inbox     []receivedData // what no step has taken
+	inbox     []receivedData // the signals that no step has consumed
 	inboxed   uint64
 	wake      uint64
-	ids       map[string]uint64 // of signals that were taken: their place in the inbox
+	ids       map[string]uint64 // positions in the inbox, by signal id
 	suspended *waitingData
 	parting   parting
 	held      map[string]*held // fan-outs that are warm-first, by path
-	lost      []uint64         // the groups of the attempts that were lost since the last new step
+	lost      []uint64         // the groups of the attempts lost since the last new step
 	group     uint64           // of the attempt that claimed it last
 }
 
-// suspects returns how many suspects may share a node with the next attempt, 0 for any
-// number: after two attempts that were lost there is a bound, which each further one halves.
+// suspects returns the maximum number of suspects on a node with the next attempt, 0 for
+// no limit: two lost attempts set a limit, and each further one halves it.
 func (r *logRun) suspects() uint64 {
 	n := len(r.lost)
 	if n < 2 {
@@ -40,18 +40,18 @@ func (r *logRun) suspects() uint64 {
 	return 4
 }
 
-// lose notes that the attempt which claimed the run last was lost, if it was at work.
+// lose records the last attempt as lost if the run was running.
 func (r *logRun) lose() {
 	if r.state == "running" {
 		r.lost = append(r.lost, r.group)
 	}
 }
 
-// clear forgets them: the run has made progress, was given back or looked at.
+// clear clears the lost attempts, after progress, a release or a review.
 func (r *logRun) clear() { r.lost, r.group = nil, 0 }
 
-// parting is the batch with which a run began to wait: the step that asks is
-// recorded in it too.
+// parting is the batch with which a run began to wait; it also records the step that
+// asks.
 type parting struct {
 	commit uint64
 	batch  string
@@ -63,12 +63,12 @@ type intentMark struct {
 	time    int64
 }
 
-// runState is what all logs say of a run.
+// runState is the state of a run across all logs.
 type runState struct {
 	key
 	home      *log
 	budget    budget // of the task
-	most      budget // the highest that it ever had
+	most      budget // the highest it ever had
 	branch    *branchData
 	workflow  string // of the task
 	by, via   string // who submitted it
@@ -81,28 +81,28 @@ type runState struct {
 	resolved  bool
 	again     map[string]int
 	happened  map[string]bool
-	unbegun   map[string]string // calls that approvals kept from beginning: their code, by path
+	unbegun   map[string]string // codes of calls prevented by an approval or a hook, by path
 	spent     usage             // of its model calls
 	largest   usage
-	reported  usage // what its branches told
-	told      int64 // steps that they told
+	reported  usage // of its branches, by their reports
+	told      int64 // steps of its branches, by their reports
 	account   account
 	paths     []pathMark
 	parts     map[string]partData // the newest report of each part
-	warmed    bool                // it said that a model has answered it, or that it waits
+	warmed    bool                // it has recorded that a model has answered it, or that it waits
 	opened    map[string]int      // branches, by the path of the fan-out
-	steps     usage               // of the steps in its home log, but for those that take in branches
+	steps     usage               // of the steps in its home log, except gather and join steps
 }
 
-// endMark is how a run ended.
+// endMark is the end of a run.
 type endMark struct {
 	attempt    uint64
 	code       string
 	finish     [2]string // of the last answer of a model, and the server's word for it
 	commit     uint64
 	hash       mark
-	head       string // of the files, as run.ended says
-	told       bool   // whether run.ended says the version
+	head       string // of the files, in run.ended
+	told       bool   // whether run.ended has the version
 	output     string // digest
 	error      string // digest
 	result     *link
@@ -110,25 +110,25 @@ type endMark struct {
 	time       int64
 	usage      usage
 	steps      int64
-	lost       usage    // the part of it that is estimated
-	unrecorded usage    // the part of it of calls that no step records
-	total      spending // what the log says of it since, see settled
-	settled    uint64   // how often
+	lost       usage    // the estimated part of usage
+	unrecorded usage    // the part of usage of calls without a step
+	total      spending // the current total, see settled
+	settled    uint64   // number of settlements
 	version    uint64
 	workflow   string
 }
 
-// pathMark is a recorded step, for finding one that two logs record.
+// pathMark is a recorded step, used to find steps in two logs.
 type pathMark struct {
 	path uint64 // hash
 	log  *log
 }
 
-// branchID is the form of the ids of branches, which are those of their sessions.
+// branchID matches the ids of branches, which are the ids of their sessions.
 var branchID = regexp.MustCompile(`^[0-9a-f]{20}-[0-9a-z]+-[0-9a-z]+$`)
 
-// runKey is where a.runs has the run of an id in a log. A log that was brought from another
-// store may have a run with the id of one that was here: such runs are distinguished by the tree.
+// runKey returns the key in a.runs of a run in a log. A log imported from another store may
+// have a run with the id of a local one; the tree distinguishes them.
 func (l *log) runKey(id string) key {
 	if l.tombstone == nil || !l.tombstone.fresh || branchID.MatchString(id) {
 		return key{l.tenant, id}
@@ -136,8 +136,8 @@ func (l *log) runKey(id string) key {
 	return key{l.tenant, id + " of " + l.root}
 }
 
-// runIn returns the run of an id whose home is a session, if that is known, else the one that
-// was submitted here.
+// runIn returns the run with an id whose home is a session, or the local run if the session
+// has no log.
 func (a *audit) runIn(k key, home string) *runState {
 	if l := a.logs[key{k.tenant, home}]; l != nil {
 		return a.runs[l.runKey(k.id)]
@@ -155,7 +155,7 @@ func (a *audit) run(l *log, id string) *runState {
 	return r
 }
 
-// here returns what this log says of a run and what all say.
+// here returns the state of a run in this log and across all logs.
 func (f *folding) here(id string) (*logRun, *runState) {
 	r := f.l.runs[id]
 	if r == nil {
@@ -165,8 +165,8 @@ func (f *folding) here(id string) (*logRun, *runState) {
 	return r, f.a.run(f.l, id)
 }
 
-// lives checks that an event of a run does not follow its end, and returns
-// whether it makes sense to go on.
+// lives checks that an event of a run does not follow its end, and reports whether to
+// process it.
 func (f *folding) lives(id string, r *logRun, what string) bool {
 	f.a.check(OneEnd, !terminal(r.state), f.says(id, "nothing but late outcomes after run.ended ("+r.state+")", what))
 	return !terminal(r.state)
@@ -371,7 +371,7 @@ func (f *folding) endedHome(e *event, d *endedData, g *runState) {
 	if d.Version > 0 && g.branch == nil {
 		f.a.check(Results, d.Version == f.l.version, f.says(d.Run, fmt.Sprintf("version %d, that of the session", f.l.version), fmt.Sprintf("run.ended with version %d", d.Version)))
 	}
-	// Older ends of branches say the version and not the files.
+	// Ends of branches by older releases have the version and not the files.
 	if (d.Head != "" || d.Version > 0 && g.branch == nil) && f.l.headKnown {
 		f.a.check(Results, d.Head == f.l.head, f.says(d.Run, "files "+short(f.l.head)+", those of the session", "run.ended with files "+short(d.Head)))
 	}

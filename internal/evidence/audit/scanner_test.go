@@ -9,7 +9,7 @@ import (
 	"testing/fstest"
 )
 
-// TestCanonical: JSON is canonical in one form alone, and all others are found.
+// TestCanonical checks that only one form of a JSON value is canonical.
 func TestCanonical(t *testing.T) {
 	for _, text := range []string{
 		`null`, `true`, `false`, `0`, `-1`, `18446744073709551615`, `123456789012345678901234567890`, `""`, `"a"`, `"ä€😀"`,
@@ -40,7 +40,8 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// TestReadSchemas: a schema that cannot be read or resolved is an error with its name.
+// TestReadSchemas checks that an unreadable or unresolvable schema is an error with its
+// name.
 func TestReadSchemas(t *testing.T) {
 	valid := fstest.MapFS{}
 	for _, name := range []string{"commit", "records", "result", "alias"} {

@@ -12,8 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Schemas are the JSON Schemas that stored messages are held against. Audits may share
-// them.
+// Schemas are the JSON Schemas of stored messages. Audits may share them.
 type Schemas struct {
 	events  map[string]*schema // by kind
 	records *schema
@@ -65,7 +64,7 @@ func readSchema(files fs.FS, name string) (*jsonschema.Schema, error) {
 }
 
 // unknown returns a keyword of a schema or one of its parts that the library does not
-// check, "" if there is none.
+// check, or "".
 func unknown(s *jsonschema.Schema) string {
 	for word := range s.Extra {
 		return word
@@ -82,10 +81,10 @@ func unknown(s *jsonschema.Schema) string {
 	return ""
 }
 
-// defs begins the references of the schemas.
+// defs is the prefix of references in the schemas.
 const defs = "#/$defs/"
 
-// schema is a JSON Schema that is ready for use.
+// schema is a JSON Schema ready for use.
 type schema struct {
 	root     *jsonschema.Schema
 	resolved *jsonschema.Resolved
@@ -96,11 +95,11 @@ func compile(root *jsonschema.Schema) (*schema, error) {
 	return &schema{root, resolved}, err
 }
 
-// check returns the mistake in a JSON text, "" if there is none.
+// check returns the mistake in a JSON text, or "".
 func (s *schema) check(text string) string { return s.checkNewer(text, nil) }
 
-// checkNewer is check for a text that may have fields that the schema does not have;
-// newer, unless nil, gets each of them.
+// checkNewer is check for a text that may have fields unknown to the schema; newer, unless
+// nil, is called for each of them.
 func (s *schema) checkNewer(text string, newer func(field string)) string {
 	var v any
 	err := json.Unmarshal([]byte(text), &v)
@@ -114,12 +113,12 @@ func (s *schema) checkNewer(text string, newer func(field string)) string {
 		return ""
 	}
 	for inner := errors.Unwrap(err); errors.Unwrap(inner) != nil; inner = errors.Unwrap(inner) {
-		err = inner // the place in the schema and the mistake are in the last two
+		err = inner // the last two errors have the position in the schema and the mistake
 	}
 	return clip(strings.TrimPrefix(err.Error(), "validating "), 200)
 }
 
-// cut removes the fields of a value that its schema does not have, and reports each.
+// cut removes the fields of a value that are not in its schema, and reports each.
 func (s *schema) cut(v any, of *jsonschema.Schema, at string, newer func(field string)) {
 	if name, ok := strings.CutPrefix(of.Ref, defs); ok {
 		of = s.root.Defs[name]

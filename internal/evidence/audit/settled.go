@@ -2,15 +2,15 @@ package audit
 
 import "fmt"
 
-// partKey names a report of the usage of a part of a run: the log of the part, the run that
-// it is of, and the number of the report.
+// partKey identifies a usage report of a part of a run: the log of the part, its run, and
+// the number of the report.
 type partKey struct {
 	part key
 	run  string
 	n    uint64
 }
 
-// partMark is a report as the home of a run took it.
+// partMark is a report as recorded in the home of a run.
 type partMark struct {
 	log   *log
 	seq   uint64
@@ -18,7 +18,7 @@ type partMark struct {
 	spent spending
 }
 
-// settled takes the report of a fork or a branch beyond the count of its run.
+// settled checks a report of usage of a fork or a branch that its run has not counted yet.
 func (f *folding) settled(_ *event, d settledData) {
 	r, g := f.here(d.Run)
 	f.a.check(Budgets, r.home, f.says(d.Run, "run.settled in the home of the run", "it elsewhere"))
@@ -55,7 +55,7 @@ func (f *folding) settled(_ *event, d settledData) {
 	}
 }
 
-// finishParts compares the counts that runs took of their parts with the logs of those.
+// finishParts compares the recorded usage of parts of runs with the logs of the parts.
 func (a *audit) finishParts() {
 	for _, m := range a.parts {
 		want, ok := a.partEnds[m.key]

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// openQuestion is something about an effect that a decision in another log may
-// explain.
+// openQuestion is a repeated effect that a decision in another log may explain.
 type openQuestion struct {
 	run     *runState
 	log     *log
@@ -19,14 +18,14 @@ type openQuestion struct {
 	path    string
 	attempt uint64
 	code    string // of the outcome
-	again   int    // the decisions "again" that are needed; 0 asks for "happened"
+	again   int    // the required number of decisions "again"; 0 requires "happened"
 	found   string
 }
 
 const nonIdempotent = "non_idempotent"
 
-// works checks that an event of a step comes from the attempt and the writer
-// that hold the session.
+// works checks that an event of a step is from the attempt and the writer that hold the
+// session.
 func (f *folding) works(e *event, id string, r *logRun, attempt uint64, what string) {
 	f.attempt(id, r, attempt, what)
 	f.a.check(OneWriter, r.epoch == f.c.epoch, f.says(id, fmt.Sprintf("a claim in epoch %d before %s", f.c.epoch, what), fmt.Sprintf("the last one in epoch %d", r.epoch)))
@@ -104,7 +103,7 @@ func (f *folding) done(e *event, d doneData) {
 	f.a.witness.done(f.l, f.c.seq, &d)
 }
 
-// before returns the workspace head as it was before a batch.
+// before returns the workspace head before a batch.
 func (f *folding) before(batch string) (head string, known bool) {
 	for _, h := range f.heads {
 		if h.batch == batch {
@@ -114,8 +113,8 @@ func (f *folding) before(batch string) (head string, known bool) {
 	return f.l.head, f.l.headKnown
 }
 
-// once checks that an effect which must not happen twice was announced, in the
-// attempt that records it, by an intent that was alive when it was stored.
+// once checks that a non-idempotent effect was announced, in the attempt that records it,
+// by an intent that had not expired when it was stored.
 func (f *folding) once(d *doneData, g *runState, intent intentMark, announced bool) {
 	switch {
 	case announced && intent.attempt == d.Attempt:
@@ -126,8 +125,8 @@ func (f *folding) once(d *doneData, g *runState, intent intentMark, announced bo
 	}
 }
 
-// approval takes the outcome of a call's approval. One that keeps the call from
-// beginning says which code the call ends with.
+// approval processes the outcome of a call's approval. An outcome that prevents the call
+// determines the call's code.
 func (g *runState) approval(d *doneData) {
 	call, is := strings.CutSuffix(d.Path, ".approval")
 	if !is {
@@ -149,11 +148,11 @@ func (g *runState) approval(d *doneData) {
 	g.keeps(call, code)
 }
 
-// hook takes what a hook decided about a call before it began, likewise.
+// hook is approval for a hook's decision about a call before it began.
 func (g *runState) hook(d *doneData) {
 	call, is := strings.CutSuffix(d.Path, ".before")
 	if !is {
-		call, is = strings.CutSuffix(d.Path, ".approved") // of what a person put in
+		call, is = strings.CutSuffix(d.Path, ".approved") // about arguments from an approver
 	}
 	if !is {
 		return
@@ -170,7 +169,7 @@ func (g *runState) hook(d *doneData) {
 	}
 }
 
-// keeps notes the code of a call that a decision keeps from beginning.
+// keeps stores the code of a call that a decision prevents.
 func (g *runState) keeps(call, code string) {
 	if g.unbegun == nil {
 		g.unbegun = map[string]string{}
@@ -193,7 +192,7 @@ func (a *audit) finishQuestions() {
 			ok = q.run.again[q.path] >= needed[q.run][q.path]
 		}
 		if !ok && a.o.Open && q.run.home != q.log {
-			continue // the decision may be in a log that was read before it came
+			continue // the decision may be in a log that was read before the decision was written
 		}
 		a.check(NoRepeat, ok, func() Violation {
 			return q.log.says(q.commit, q.run.id, want, fmt.Sprintf("%s, attempt %d", q.found, q.attempt))
@@ -204,14 +203,14 @@ func (a *audit) finishQuestions() {
 func (f *folding) late(_ *event, d doneData) {
 	r, _ := f.here(d.Run)
 	if d.Attempt == r.attempt && d.Value == "" && (len(d.Requests) > 0 || d.Unlisted > 0) {
-		return // what a call asked over the network that was cut off and is left open
+		return // the network requests of a call that was cut off and is left open
 	}
 	f.a.check(OneWriter, d.Attempt < r.attempt || terminal(r.state) || r.state == "queued" || r.epoch != f.c.epoch,
 		f.says(d.Run, "step.late of an attempt that was superseded", fmt.Sprintf("one of attempt %d, which holds the session", d.Attempt)))
 	f.a.witness.late(&d)
 }
 
-// links takes the sessions that a step made, joined or rejected.
+// links processes the sessions that a step made, joined or rejected.
 func (f *folding) links(d *doneData) {
 	for _, l := range d.Links {
 		if l.Seq > 0 {
@@ -241,7 +240,7 @@ func hashOf(s string) uint64 {
 	return h.Sum64()
 }
 
-// digestOf is short for texts that are only compared.
+// digestOf shortens a text that is only compared.
 func digestOf(s string) string {
 	if len(s) <= 64 {
 		return s

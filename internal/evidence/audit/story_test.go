@@ -1,14 +1,13 @@
 package audit_test
 
-// The whole story: a run with a model call, a call that must not happen twice,
-// a branch that is rejected and one that is joined; a run that waits for a
-// person and survives a crash; a fan-out with budgets, one of whose branches
-// is given up, and one whose second branch waits for the first one's answer; and
-// a run that is cancelled.
+// The whole story: a run with a model call, a non-idempotent call, a rejected branch and a
+// joined one; a run that waits for an approver and survives a crash; a fan-out with
+// budgets, one branch of which is given up, and a fan-out whose second branch waits for the
+// first one's answer; and a run that is cancelled.
 
 const claim = `{"attempt":@a,"epoch":@e,"home":{"session":"@h","tenant":"acme"},"incarnation":"@n","run":"@r","workflow":"fix"}`
 
-// claim says that a run goes on in a log.
+// claim makes a claim of a run in a log.
 func (l *logbook) claim(run, home, node string) fact {
 	if home == l.id || l.runs[run] == 0 {
 		l.runs[run]++
@@ -86,7 +85,7 @@ func waits(w *world) {
 	l.commit(l.step("q1", "1", "open", "", l.ev("session.placed", `{"backend":"local","epoch":1,"head":"`+headA+`"}`)))
 	l.commit(l.step("q1", "2", "tool", `,"effect":"sandboxed","head_before":"`+headA+`","head_after":"`+headA+`"`))
 	l.commit(in("q1/3", l.intent("q1", "3", 5000)))
-	// The node dies; another one does not know whether the call took effect.
+	// The node dies; whether the call took effect is unknown to the next node.
 	l.commit(l.open("n2"), l.claim("q1", "t1", "n2"))
 	l.commit(l.ev("run.review", `{"attempt":@a,"code":"needs_review","expires":9795165200000,"path":"3","reason":"cut off","run":"q1"}`, "@a", l.runs["q1"]))
 	l.commit(l.ev("run.resolved", `{"decision":"again","path":"3","reason":"not there","run":"q1","says":"ann"}`))
@@ -100,7 +99,7 @@ func waits(w *world) {
 	l.commit(l.open("n3"), l.claim("q1", "t1", "n3"))
 	l.commit(l.step("q1", "4", "await", `,"value":"true"`))
 	l.commit(l.step("q1", "5", "model", model+`,"inbox":1`, l.chunk("user", "hurry"), l.chunk("assistant", "yes")))
-	// What a call asked over the network that was cut off and is left open.
+	// The network requests of a call that was cut off and is left open.
 	asked := l.ev("step.late", `{"attempt":@a,"effect":"sandboxed","input":"i","kind":"tool","name":"n","path":"6","requests":[{"host":"example.org","method":"GET"}],"run":"q1"}`, "@a", l.runs["q1"])
 	l.commit(asked, l.ev("run.released", `{"attempt":@a,"reason":"shutdown","run":"q1","workflow":"fix"}`, "@a", l.runs["q1"]))
 	l.commit(l.open("n4"), l.claim("q1", "t1", "n4"))
@@ -108,7 +107,7 @@ func waits(w *world) {
 	// The next run of the session.
 	l.commit(l.submit("q2", ""), l.claim("q2", "t1", "n4"))
 	l.commit(in("q2/end", l.end("q2", "succeeded", "")))
-	// One that goes on where it waits: its answer comes with its claim.
+	// A run that resumes on its node: its answer comes with its claim.
 	l.commit(l.submit("q3", ""), l.claim("q3", "t1", "n4"))
 	l.commit(l.ev("run.waiting", `{"attempt":@a,"for":[{"kind":"approval","path":"0"}],"run":"q3"}`, "@a", l.runs["q3"]))
 	l.commit(l.ev("run.received", `{"kind":"approve","n":1,"path":"0","run":"q3","wake":1,"says":"ann"}`), l.claim("q3", "t1", "n4"),
@@ -153,12 +152,12 @@ func fans(w *world) {
 	c.commit(c.end("p4", "cancelled", `,"code":"cancelled","error":"enough","parent":{"path":"1.gather","run":"f1","session":"p1"},"usage":{"calls":1,"input":100,"output":20},"version":@v`),
 		c.ev("session.closed", `{"by":{"session":"p1","tenant":"acme"},"reason":"enough","state":"cancelled"}`))
 	result := l.link()
-	// The branch that was given up tells late what it used.
+	// The branch that was given up reports its usage late.
 	l.commit(l.ev("run.received", `{"branch":{"code":"cancelled","error":"enough","link":@l,"state":"cancelled","usage":{"calls":1,"input":100,"output":20}},"id":"p4","kind":"branch","n":3,"path":"1.gather","run":"f1"}`, "@l", c.link()))
 	l.commit(in("f1/end", l.end("f1", "succeeded", `,"result":`+result+`,"usage":{"calls":2,"input":200,"output":40}`)))
 }
 
-// warms has a fan-out whose second branch waits for the first one's answer.
+// warms writes a fan-out whose second branch waits for the first one's answer.
 func warms(w *world) {
 	l := w.log("u1", "u1")
 	l.commit(l.open("n1"), l.ev("session.opened", `{"kind":"leaf"}`), l.chunk("user", "go"), l.submit("w1", `,"budget":{"steps":90,"tokens":3000}`), l.claim("w1", "u1", "n1"))
@@ -197,7 +196,7 @@ func warms(w *world) {
 	l.commit(in("w1/end", l.end("w1", "succeeded", `,"result":`+l.link()+`,"usage":{"calls":2,"input":200,"output":40}`)))
 }
 
-// branch takes up a branch of a fan-out at step 1.
+// branch starts a branch of a fan-out at step 1.
 func (w *world) branch(run, home, name, id, base, more string) {
 	l := w.log(id, home)
 	l.commit(l.open("n2"), l.ev("session.opened", `{"kind":"fork","name":"@n","parents":[@l],"run":"@r","step":"1.@n"}`, "@n", name, "@l", base, "@r", run),

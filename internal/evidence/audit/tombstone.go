@@ -5,23 +5,22 @@ import (
 	"strconv"
 )
 
-// tombstone is the commit that archived a session, as the first one on
-// its subject. The commits before it are purged, and may be brought back behind
-// it (FORMAT.md, commits).
+// tombstone is the commit that archived a session, as the first commit on its subject.
+// The commits before it are purged, and may be restored after it (FORMAT.md, commits).
 type tombstone struct {
 	seq   uint64
 	token uint64
 	hash  string
 	file  string
-	fresh bool   // nothing of the log was here before it was brought
-	late  string // hash of the commit that lets the session go on and came too late
+	fresh bool   // the store had no message of the log before its import
+	late  string // hash of a commit that restored the session too late
 }
 
-// purged reports whether the commits of a log are not all there.
+// purged reports whether some commits of a log are missing because of a purge.
 func (l *log) purged() bool { return l.tombstone != nil && l.seq < l.tombstone.seq }
 
-// tombstone takes a tombstone. Nothing is known of the commits before it, so
-// that it is held against its schema and nothing else.
+// tombstone processes a tombstone. The commits before it are unknown, so that it is
+// checked against its schema alone.
 func (a *audit) tombstone(l *log, m Message, c *commit, hash string) {
 	a.report.Commits++
 	g := &tombstone{seq: c.seq, token: m.Seq, hash: hash, fresh: len(m.Header[headerFresh]) > 0}
@@ -33,8 +32,8 @@ func (a *audit) tombstone(l *log, m Message, c *commit, hash string) {
 			return v
 		}
 	}
-	// It was stored behind the last of the commits that are purged, or here for
-	// the first time.
+	// It was stored after the last purged commit, or as the first message of an
+	// imported log.
 	got := "no such header"
 	if h := m.Header[headerExpected]; len(h) > 0 {
 		got = h[0]
@@ -58,9 +57,9 @@ func (a *audit) tombstone(l *log, m Message, c *commit, hash string) {
 	a.tenants(l, m, c)
 }
 
-// late reports whether a commit lets a session go on whose log was purged in the
-// same moment. It stands behind the tombstone, and every reader of the log skips
-// it. A relay that read the log before the purge may have published its lineage.
+// late reports whether a commit restores a session whose log was purged at the same
+// time. It follows the tombstone, and every reader of the log skips it. A relay that
+// read the log before the purge may have published its lineage.
 func (l *log) late(c *commit, hash string) bool {
 	late := l.seq == 0 && l.tombstone != nil && c.seq == l.tombstone.seq+1 && c.prev == l.tombstone.hash &&
 		len(c.events) == 2 && c.events[0].kind == writerOpened && c.events[1].kind == sessionRestored
@@ -93,15 +92,15 @@ func (a *audit) broughtBack(l *log, m Message, c *commit) {
 		})
 	}
 	if len(m.Header[headerFresh]) == 0 {
-		// Its records were published before, about the messages that are purged.
+		// Its records were published earlier, about the purged messages.
 		for i := len(l.codes) - len(c.events); i < len(l.codes); i++ {
 			l.codes[i] &^= codeOwed
 		}
 	}
 }
 
-// covers reports whether a record is of a commit that is purged, or was, or of the
-// one that came too late.
+// covers reports whether a record is of a commit that is or was purged, or of the late
+// commit.
 func (g *tombstone) covers(l *log, r *recordData) bool {
 	return r.Commit == g.seq+1 && r.Hash == g.late ||
 		r.Commit <= g.seq && r.Seq <= g.token && r.Root == l.root && (r.Commit != g.seq || r.Hash == g.hash)
@@ -121,13 +120,13 @@ func (f *folding) restored(*event) {
 	f.l.fence = ""
 }
 
-// incomplete reports whether a log is archived and some of those that are in the same
-// archive are purged: what it owes them is not to be found any more.
+// incomplete reports whether a log is purged, or archived with a purged log in the same
+// archive: references between them can no longer be checked.
 func (a *audit) incomplete(l *log) bool {
 	return l.purged() || l.fence != "" && a.purgedArchives[l.fence]
 }
 
-// findPurged finds which archives hold what is purged.
+// findPurged finds the archives of purged logs.
 func (a *audit) findPurged() {
 	a.purgedArchives = map[string]bool{}
 	for _, l := range a.logs {
@@ -137,8 +136,8 @@ func (a *audit) findPurged() {
 	}
 }
 
-// purgedRun reports whether a run was, or may have been, in a log that is purged:
-// its own, or the one that its alias names.
+// purgedRun reports whether a run was, or may have been, in a purged log: its own, or the
+// one that its alias names.
 func (a *audit) purgedRun(run key) bool {
 	home := key{run.tenant, a.aliases[run].Session}
 	if g := a.runs[run]; g != nil && g.home != nil {
@@ -152,8 +151,7 @@ func (a *audit) purgedRun(run key) bool {
 	return false
 }
 
-// purgedLink checks a reference to a log of which some commits are purged; ok is
-// false for another log.
+// purgedLink checks a reference to a purged commit; ok is false for other references.
 func (a *audit) purgedLink(l *log, c claimOf) (ok bool) {
 	if l == nil || !l.purged() || c.link.Seq > l.tombstone.seq {
 		return false

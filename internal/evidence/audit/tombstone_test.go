@@ -32,8 +32,8 @@ func purge(w *world, id string) (gone []audit.Message) {
 	return gone
 }
 
-// again stores messages again behind a tombstone, all or the first n of them,
-// and the tombstone last.
+// again restores messages after a tombstone, all or the first n of them, and the tombstone
+// last.
 func again(w *world, id string, gone []audit.Message, n int, fresh bool) {
 	l := w.logs[id]
 	tomb := w.events[slices.IndexFunc(w.events, func(m audit.Message) bool { return m.Seq == l.last })]
@@ -58,10 +58,10 @@ func again(w *world, id string, gone []audit.Message, n int, fresh bool) {
 	}
 }
 
-// tree is what the run of forks wrote.
+// tree lists the sessions of the run of forks.
 var tree = []string{"s1", "s2", "s3"}
 
-// purgedWorld is a system whose first tree is archived and purged.
+// purgedWorld returns a system whose first tree is archived and purged.
 func purgedWorld(t *testing.T) (w *world, gone map[string][]audit.Message) {
 	w = story(newWorld(t, nil))
 	archive(w, "a.json", tree...)
@@ -72,7 +72,7 @@ func purgedWorld(t *testing.T) (w *world, gone map[string][]audit.Message) {
 	return w, gone
 }
 
-// TestArchives are systems in which everything is as it has to be.
+// TestArchives audits valid systems with archives.
 func TestArchives(t *testing.T) {
 	for name, edit := range map[string]func(t *testing.T) *world{
 		"archived": func(t *testing.T) *world {
@@ -128,8 +128,8 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-// TestArchivedWitnesses: what witnesses saw of a tree that is purged since is in
-// its archive, and not missed.
+// TestArchivedWitnesses checks that the audit does not report witnessed events of a purged
+// tree, which are in its archive.
 func TestArchivedWitnesses(t *testing.T) {
 	told := append(slices.Clone(seenClients), `{"op":"control","tenant":"acme","run":"r1","verb":"approve","by":"ann"}`,
 		`{"op":"control","tenant":"acme","session":"s1","verb":"message","by":"ann","text":"x"}`)
@@ -149,8 +149,7 @@ func TestArchivedWitnesses(t *testing.T) {
 	}
 }
 
-// TestBrokenArchives are systems in which something of an archive is not as it
-// has to be.
+// TestBrokenArchives audits systems with one mistake in an archive.
 func TestBrokenArchives(t *testing.T) {
 	first := func(w *world, id string) *audit.Message {
 		return &w.events[slices.IndexFunc(w.events, func(m audit.Message) bool { return m.Subject == "rath.ev.1.0.acme."+id })]
@@ -222,7 +221,7 @@ func TestBrokenArchives(t *testing.T) {
 		}},
 		{"another session is brought back under its tombstone", audit.Archives, "the commit of the tombstone", func(t *testing.T) *world {
 			w, gone := purgedWorld(t)
-			// A log of as many commits that was never archived so.
+			// A log with the same number of commits that was never archived like this.
 			tomb := first(w, "s2")
 			data := strings.Replace(string(tomb.Data), `"by":"ana"`, `"by":"eve"`, 1)
 			again(w, "s2", gone["s2"], len(gone["s2"])+1, false)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// maxSignals is how many ids of signals are remembered for each open run.
+// maxSignals is the maximum number of signal ids stored per open run.
 const maxSignals = 16 << 10
 
 func (f *folding) waits(e *event, d waitingData) {
@@ -59,20 +59,20 @@ func (f *folding) received(e *event, d receivedData) {
 		f.reported(&d)
 	}
 	f.a.witness.received(f.l, &d)
-	d.Text, d.Value, d.Reason = "", "", ""                    // what they say plays no role in waits
-	if _, late := r.steps[d.Path]; d.Branch == nil || !late { // a late report only says what the branch used
+	d.Text, d.Value, d.Reason = "", "", ""                    // waits do not depend on the contents
+	if _, late := r.steps[d.Path]; d.Branch == nil || !late { // a late report only has the branch's usage
 		r.inbox = append(r.inbox, d)
 	}
 	f.woken(r, &d)
 }
 
-// maxLogSignals is how many ids of signals a log keeps, the newest.
+// maxLogSignals is the number of the latest signal ids that a log stores.
 const maxLogSignals = 128
 
-// signalMark is a signal that was taken; run is empty for one about the session.
+// signalMark is a recorded signal; run is empty for a signal to the session.
 type signalMark struct{ id, run string }
 
-// signal checks that a signal was not taken before.
+// signal checks that a signal was not recorded before.
 func (f *folding) signal(id, run string) {
 	if id == "" {
 		return
@@ -82,7 +82,7 @@ func (f *folding) signal(id, run string) {
 	f.l.signals = append(f.l.signals[max(len(f.l.signals)+1-maxLogSignals, 0):], signalMark{id, run})
 }
 
-// idle takes a message to a session that no run holds.
+// idle checks a message to a session that no run holds.
 func (f *folding) idle(d *receivedData) {
 	f.a.check(Waits, d.Kind == "message" && d.ID != "" && d.N == 0 && d.Text == "", f.says("", "the id of a message, for the session", d.Kind+" "+d.ID))
 	f.a.check(Waits, f.l.active == "", f.says("", "a message in the inbox of the run that holds the session, "+f.l.active, "it beside"))
@@ -90,8 +90,7 @@ func (f *folding) idle(d *receivedData) {
 	f.a.check(Waits, said, f.says("", "the chunk of the message after its id", "none"))
 }
 
-// woken checks that a run goes on if, and only if, all that it waits for has
-// come.
+// woken checks that a run resumes if, and only if, all its waits have ended.
 func (f *folding) woken(r *logRun, d *receivedData) {
 	if r.state != "waiting" {
 		f.a.check(Waits, d.Wake == 0, f.says(d.Run, "a wake of a run that waits only", fmt.Sprintf("wake %d while it is %s", d.Wake, r.state)))
@@ -108,7 +107,7 @@ func (f *folding) woken(r *logRun, d *receivedData) {
 	}
 }
 
-// came reports whether what is waited for is in an inbox.
+// came reports whether an inbox ends the wait.
 func (w wait) came(inbox []receivedData) bool {
 	ended, succeeded := 0, 0
 	for i := range inbox {
@@ -134,8 +133,8 @@ func (w wait) came(inbox []receivedData) bool {
 	return w.Kind == "branches" && (ended == len(w.Branches) || w.Need > 0 && succeeded >= w.Need)
 }
 
-// asks reports whether the run waits for an answer like this one, at this time,
-// and has none.
+// asks reports whether the run waits for an answer like this one at this time, without
+// having one.
 func (r *logRun) asks(d *receivedData, now int64) bool {
 	return r.state == "waiting" && slices.ContainsFunc(r.suspended.For, func(w wait) bool {
 		switch d.Kind {
@@ -156,7 +155,7 @@ func (r *logRun) asks(d *receivedData, now int64) bool {
 	})
 }
 
-// took removes from the inbox what a step consumed.
+// took removes the signals that a step consumed from the inbox.
 func (r *logRun) took(d *doneData) {
 	if len(r.inbox) > 0 {
 		r.inbox = slices.DeleteFunc(r.inbox, func(v receivedData) bool {

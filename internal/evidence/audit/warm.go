@@ -5,20 +5,19 @@ import (
 	"slices"
 )
 
-// held is a fan-out that is warm-first: all branches but the first wait until
-// that one is answered by a model, waits itself or has ended.
+// held is a warm-first fan-out: all branches except the first wait until a model has
+// answered the first, or until the first waits itself or has ended.
 type held struct {
 	parent *runState
 	first  key
 	said   fanoutData
 	spread bool
 	log    *log
-	seq    uint64 // of the commit that lets the others begin
+	seq    uint64 // of the commit that releases the other branches
 	ended  bool   // the report of the first branch came before
 }
 
-// warmTold is what a run said of itself: that a model has answered it, or that it
-// waits.
+// warmTold is a run's event that a model has answered it, or that it waits.
 type warmTold struct {
 	log    *log
 	seq    uint64
@@ -26,7 +25,7 @@ type warmTold struct {
 	parent parentData
 }
 
-// holds notes a fan-out of which only the first branch may begin.
+// holds records a fan-out of which only the first branch may begin.
 func (f *folding) holds(d *fanoutData, r *logRun) *held {
 	f.a.check(BranchResults, !d.Warm || len(d.Branches) > 1, f.says(d.Run, "branches that wait for the first one", "a warm run.fanout without"))
 	if !d.Warm || len(d.Branches) < 2 {
@@ -82,8 +81,8 @@ func (f *folding) warmed(e *event, d warmedData) {
 	f.a.warm = append(f.a.warm, warmTold{f.l, f.c.seq, g, d.Parent})
 }
 
-// finishSpreads checks that branches which wait began because of what the
-// first one's logs say, and that no other branch says so.
+// finishSpreads checks that waiting branches began only after run.warmed in the first
+// branch's log or the first branch's report, and that no other branch has run.warmed.
 func (a *audit) finishSpreads() {
 	for _, t := range a.warm {
 		b := a.fanouts[t.run.key]
@@ -95,7 +94,7 @@ func (a *audit) finishSpreads() {
 		})
 	}
 	if a.o.Open {
-		return // what the branches say may be in logs that were read before
+		return // the events of the branches may be in logs that were read earlier
 	}
 	for _, h := range a.spreads {
 		g := a.runs[h.first]

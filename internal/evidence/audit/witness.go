@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// Execution is a line of a witness of tools: one call that began, as the tool
-// itself notes it outside of the system. Call is what the tool was given as
-// its idempotency key; Run and Step name a step that has none.
+// Execution is a line of a tool witness: one call that began, as the tool itself
+// records it outside of the system. Call is the idempotency key that the tool
+// received; Run and Step name a step that has none.
 type Execution struct {
 	Call    string    `json:"call,omitempty"`
 	Run     string    `json:"run,omitempty"`
 	Step    string    `json:"step,omitempty"`
 	Attempt uint64    `json:"attempt"`
 	Tool    string    `json:"tool,omitempty"`
-	Effect  string    `json:"effect,omitempty"` // if the tool knows it: "non_idempotent", …
+	Effect  string    `json:"effect,omitempty"` // if the tool has it: "non_idempotent", …
 	Time    time.Time `json:"time,omitzero"`
 }
 
-// Request is a line of the model server's request log: one request for a step,
-// as its sender says. Try counts the requests of one attempt, from one.
+// Request is a line of the model server's request log: one request for a step, as
+// the sender named it. Try counts the requests of one attempt, from one.
 type Request struct {
 	Run     string    `json:"run"`
 	Step    string    `json:"step"`
@@ -34,13 +34,13 @@ type Request struct {
 	Time    time.Time `json:"time,omitzero"`
 }
 
-// Told is a line of a client's log: something that the system told it.
+// Told is a line of a client's log: one response of the system.
 //
-//   - "submit": the task Run was acknowledged (Digest, if the client knows it).
+//   - "submit": the task Run was acknowledged.
 //   - "commit": commit Seq of Session was seen, with Hash.
 //   - "result": Run ended with State, with Session, Seq and Hash of its chain.
 //   - "control": Verb for Run, or for Session, was acknowledged; By and Text
-//     are what the client sent, Text being the reason of a verb that has one.
+//     are from the client's request, Text being the reason of a verb that has one.
 type Told struct {
 	Op      string    `json:"op"`
 	Tenant  string    `json:"tenant,omitempty"` // empty means "default"
@@ -55,10 +55,10 @@ type Told struct {
 	Time    time.Time `json:"time,omitzero"`
 }
 
-// witnesses are the witness files, and what the logs say of the same calls.
+// witnesses holds the witness files and the log's records of the same calls.
 type witnesses struct {
 	calls    map[string]*called // by idempotency key, or run and step
-	counted  map[string]bool    // tools of which each execution is noted
+	counted  map[string]bool    // tools that record each execution
 	requests map[string]*called // by run and step
 	told     []Told
 	heard    map[string]int // control facts in the logs
@@ -71,11 +71,11 @@ type called struct {
 	intents   []intentMark
 	done      bool
 	by        uint64 // attempt that recorded it
-	code      string // of an outcome that is an error: the call may not have begun
+	code      string // of an error outcome: the call may not have begun
 	log       *log
 	commit    uint64
 	effect    string
-	evidence  []uint64 // attempts of late outcomes that are no errors
+	evidence  []uint64 // attempts of late outcomes without an error
 }
 
 type execution struct {
@@ -164,7 +164,7 @@ func lines[T any](files []io.Reader, what string, take func(T) error) error {
 	return nil
 }
 
-// named returns the witness of a call, nil if there is none.
+// named returns the witness of a call, or nil.
 func (w *witnesses) named(call, run, path string) *called {
 	if len(w.calls) == 0 {
 		return nil
@@ -185,7 +185,7 @@ func (w *witnesses) intent(_ *log, _ uint64, d *intentData) {
 func (w *witnesses) done(l *log, seq uint64, d *doneData) {
 	c := w.named(d.Call, d.Run, d.Path)
 	if c == nil && d.Kind == "tool" && w.counted[d.Name] && d.Code == "" {
-		c = add(w.calls, d.Run+"/"+d.Path, d.Run, d.Path) // recorded, and no execution of it
+		c = add(w.calls, d.Run+"/"+d.Path, d.Run, d.Path) // recorded without an execution
 	}
 	for _, c := range []*called{c, w.requests[d.Run+"/"+d.Path]} {
 		if c != nil && !c.done {
@@ -201,7 +201,7 @@ func (w *witnesses) late(d *doneData) {
 	}
 }
 
-// received notes a control fact that a client may have been told of.
+// received stores a control fact that a client may have seen acknowledged.
 func (w *witnesses) received(l *log, d *receivedData) {
 	if len(w.told) == 0 {
 		return
@@ -212,7 +212,7 @@ func (w *witnesses) received(l *log, d *receivedData) {
 	}
 }
 
-// decided notes a decision about a run or a session.
+// decided stores a decision about a run or a session.
 func (w *witnesses) decided(l *log, target, verb, by, reason string) {
 	if len(w.told) > 0 {
 		w.heard[heard(l.tenant, target, verb, by, reason)]++
@@ -223,13 +223,13 @@ func heard(tenant, target, verb, by, text string) string {
 	return strings.Join([]string{tenant, target, verb, by, text}, "\x00")
 }
 
-// finishWitnesses compares what witnesses saw with the logs.
+// finishWitnesses compares the witnesses with the logs.
 func (a *audit) finishWitnesses() {
 	attempts := map[string]uint64{}
 	for _, g := range a.runs {
 		attempts[g.id] = max(attempts[g.id], g.attempt, g.children)
 	}
-	gone := map[string]bool{} // witnesses of calls know no tenants
+	gone := map[string]bool{} // by run alone, as witnesses of calls have no tenant
 	for k := range a.aliases {
 		gone[k.id] = gone[k.id] || a.purgedRun(k)
 	}
@@ -282,7 +282,7 @@ func (a *audit) finishCall(name string, c *called, attempts uint64, model bool) 
 			a.announced(c, r, what, says)
 		}
 	}
-	// What a person said happened was done by an attempt before.
+	// An effect that an operator confirmed as happened is of an earlier attempt.
 	resolved := c.done && a.runs[c.log.runKey(c.run)].happened[c.step]
 	if c.done && !model && !resolved && c.code == "" && !a.o.Open {
 		a.check(NoRepeat, slices.ContainsFunc(c.runs, func(r execution) bool { return r.attempt == c.by }),
@@ -297,8 +297,8 @@ func (a *audit) finishCall(name string, c *called, attempts uint64, model bool) 
 	}
 }
 
-// announced checks that an effect which must not happen twice began while an
-// intent of its attempt was alive.
+// announced checks that a non-idempotent effect began before an intent of its
+// attempt expired.
 func (a *audit) announced(c *called, r execution, what string, says func(string, string) func() Violation) {
 	last := int64(-1)
 	for _, i := range c.intents {
@@ -313,7 +313,7 @@ func (a *audit) announced(c *called, r execution, what string, says func(string,
 	}
 }
 
-// finishTelling looks for what a client was told.
+// finishTelling looks in the logs for a response that a client recorded.
 func (a *audit) finishTelling(t *Told) {
 	if !a.wanted(t.Tenant) {
 		return
@@ -388,11 +388,11 @@ func (a *audit) heldControl(t *Told, g *runState, says func(string, string) func
 		case t.Run == "":
 			target = "session " + t.Session
 		case (t.Verb == "quarantine" || t.Verb == "release") && g != nil && g.home != nil:
-			target = "session " + g.home.id // what is quarantined is the session
+			target = "session " + g.home.id // a quarantine is of the session
 		}
 		ok = a.witness.heard[heard(t.Tenant, target, t.Verb, t.By, t.Text)] > 0
 		if t.Run == "" && t.Verb == "message" {
-			ok = ok || a.logs[key{t.Tenant, t.Session}] != nil // without an open run it is a chunk at once
+			ok = ok || a.logs[key{t.Tenant, t.Session}] != nil // without an open run the message becomes a chunk at once
 		}
 	}
 	a.check(Acknowledged, ok, says(strings.TrimSpace(t.Verb+" "+t.By)+" of run "+t.Run+", which was acknowledged", "nothing of it in the log"))

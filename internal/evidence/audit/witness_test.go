@@ -14,7 +14,7 @@ func lines(all ...string) []io.Reader {
 	return []io.Reader{strings.NewReader(strings.Join(all, "\n") + "\n")}
 }
 
-// seen is what honest witnesses of the story saw.
+// seen are the records of honest witnesses of the story.
 var (
 	seenTools = []string{
 		`{"call":"r1/2","attempt":1,"tool":"pay","time":"2026-11-20T09:00:00.031Z"}`,
@@ -44,17 +44,17 @@ func TestWitnesses(t *testing.T) {
 	if r := witnessed(t, seenTools, seenModels, seenClients, nil); !r.OK() {
 		t.Errorf("honest witnesses:\n%s", violations(r))
 	}
-	// A person says that the call of the first attempt took place.
+	// An operator confirms that the call of the first attempt took place.
 	happened := both(set("t1", 7, "run.resolved", "decision", "happened"), instead("t1", 9, "run.warning", "", object{"run": "q1", "text": "x"}))
 	if r := witnessed(t, seenTools[:2], nil, nil, happened); !r.OK() {
 		t.Errorf("a resolved call:\n%s", violations(r))
 	}
-	// A call of an attempt that was superseded failed, and its tool may never have begun.
+	// A call of a superseded attempt failed, and its tool may never have begun.
 	failed := both(set("t1", 11, "step.late", "code", "unavailable"), set("t1", 11, "step.late", "failed", true))
 	if r := witnessed(t, seenTools[2:], nil, nil, failed); !r.OK() {
 		t.Errorf("a call that failed, which is told late:\n%s", violations(r))
 	}
-	// A person quarantines the session of a run, releases it, and gives it more.
+	// An operator quarantines the session of a run, releases it, and raises its budget.
 	decided := both(with("t1", 20, "run.quarantined", "", object{"says": "eve", "reason": "odd"}),
 		with("t1", 20, "run.quarantined", "", object{"says": "eve", "reason": "fine", "released": true}))
 	told := append(slices.Clone(seenClients), `{"op":"control","tenant":"acme","run":"q1","verb":"quarantine","by":"eve","text":"odd"}`,
@@ -119,8 +119,7 @@ func TestWitnessInput(t *testing.T) {
 	}
 }
 
-// TestUntaken: tasks that no log holds, because they were refused or
-// cancelled before.
+// TestUntaken audits tasks without a log, because they were rejected or cancelled earlier.
 func TestUntaken(t *testing.T) {
 	w := story(newWorld(t, nil))
 	w.other("RESULT", "rath.run.acme.x1.result", object{"code": "malformed", "ended_ms": 1, "run": "x1", "schema": 1, "state": "failed"})
@@ -137,8 +136,8 @@ func TestUntaken(t *testing.T) {
 	}
 }
 
-// TestResultsAreKept: results go with time, and only those that may still be
-// there are missed.
+// TestResultsAreKept checks that the audit reports only missing results that cannot have
+// expired.
 func TestResultsAreKept(t *testing.T) {
 	without := func(gone int, marker uint64, late time.Duration) *audit.Report {
 		w := story(newWorld(t, nil))
@@ -212,7 +211,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestOpen leaves out what a working system may still be about to store.
+// TestOpen omits messages that a running system may not have stored yet.
 func TestOpen(t *testing.T) {
 	w := story(newWorld(t, nil))
 	for n := range w.events {
@@ -226,7 +225,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestLimit holds the report within its bound, and counts on.
+// TestLimit checks that the report stays within its limit and counts all violations.
 func TestLimit(t *testing.T) {
 	r := story(newWorld(t, func(e *envelope) { e.header = nil })).audited(func(o *audit.Options) { o.Limit = 3 })
 	for _, c := range r.Counts {

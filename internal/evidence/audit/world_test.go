@@ -19,12 +19,12 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// The tests write logs by hand: nothing of the system has a part in them.
+// The tests write logs by hand, without code of the system.
 
 // object is JSON data.
 type object = map[string]any
 
-// fact is an event on its way into a commit.
+// fact is an event to be written in a commit.
 type fact struct {
 	kind  string
 	batch string
@@ -34,7 +34,7 @@ type fact struct {
 	time  int64
 }
 
-// envelope is a commit before it is encoded; hooks may change anything of it.
+// envelope is a commit before it is encoded; hooks may change every part of it.
 type envelope struct {
 	session, tenant, root string
 	seq, epoch            uint64
@@ -43,7 +43,7 @@ type envelope struct {
 	header                map[string][]string
 	subject               string
 	stream                string
-	raw                   func([]byte) []byte // what is stored instead
+	raw                   func([]byte) []byte // replaces the stored bytes
 	twice                 bool                // stored again
 	drop                  bool                // never stored
 	noBlobs               bool
@@ -84,7 +84,7 @@ func newWorld(t testing.TB, hook func(*envelope)) *world {
 
 const zeros = "0000000000000000000000000000000000000000000000000000000000000000"
 
-// log returns the log of a session that is a tree of its own, or of a fork.
+// log returns the log of a session: a root, or a fork in the tree of root.
 func (w *world) log(id, root string) *logbook {
 	l := &logbook{w: w, id: id, tenant: "acme", root: root, hash: zeros, runs: map[string]uint64{}}
 	w.logs[id] = l
@@ -113,8 +113,8 @@ func parse(t testing.TB, text string) object {
 	return v
 }
 
-// ev makes a fact; in the data, words that begin with @ are replaced by what
-// the pairs name.
+// ev makes a fact; in the data, words that begin with @ are replaced by the values of the
+// pairs.
 func (l *logbook) ev(kind, data string, pairs ...any) fact {
 	for i := 0; i < len(pairs); i += 2 {
 		data = strings.ReplaceAll(data, pairs[i].(string), fmt.Sprint(pairs[i+1]))
@@ -136,12 +136,12 @@ func (l *logbook) open(node string) fact {
 	return l.ev("writer.opened", `{"epoch":@e,"incarnation":"@n"}`, "@e", l.epoch, "@n", node)
 }
 
-// link refers to the newest commit.
+// link returns a link to the latest commit.
 func (l *logbook) link() string {
 	return fmt.Sprintf(`{"hash":%q,"seq":%d,"session":%q,"tenant":%q,"token":%d,"version":%d}`, l.hash, l.seq, l.id, l.tenant, l.token, l.version)
 }
 
-// unborn refers to a session that does not exist yet.
+// unborn returns a link to a session that does not exist yet.
 func unborn(id string, version uint64) string {
 	return fmt.Sprintf(`{"hash":%q,"seq":0,"session":%q,"tenant":"acme","token":0,"version":%d}`, zeros, id, version)
 }
@@ -251,7 +251,7 @@ func (e *envelope) encode(t testing.TB) (raw []byte, blobs []audit.Message) {
 	}), blobs
 }
 
-// recordKind says which record tells of an event.
+// recordKind is the kind of the record of each kind of event.
 var recordKind = map[string]string{
 	"session.opened": "opened", "session.chunk": "chunk", "session.placed": "placed", "session.joined": "merged", "session.rejected": "rejected",
 	"session.closed": "closed", "session.archived": "archived", "session.restored": "restored", "run.submitted": "submitted", "run.claimed": "claimed", "run.released": "released", "run.review": "review",
@@ -259,7 +259,7 @@ var recordKind = map[string]string{
 	"run.fanout": "fanned_out", "run.spread": "spread", "run.quarantined": "quarantined", "run.rebudgeted": "rebudgeted", "run.disposed": "disposed", "run.ended": "ended", "step.intent": "intent", "step.late": "late", "step.done": "did",
 }
 
-// derive writes the lineage of a commit, and what its runs ended with.
+// derive writes the lineage of a commit, and the results of its runs.
 func (w *world) derive(l *logbook, e *envelope) {
 	stored := object{
 		"commit": l.seq, "epoch": e.epoch, "hash": l.hash, "partition": 0, "root": l.root, "schema": 1, "seq": l.token, "session": l.id, "tenant": l.tenant,
@@ -305,7 +305,7 @@ func (w *world) derive(l *logbook, e *envelope) {
 	}
 }
 
-// tells returns what the record of an event says beside which one it is.
+// tells returns the fields of an event's record in addition to its identity.
 func tells(f fact) object {
 	switch f.kind {
 	case "session.opened":
@@ -343,7 +343,7 @@ func pick(o object, names ...string) object {
 	return out
 }
 
-// other stores a message of a stream that holds no events.
+// other stores a message of a stream without events.
 func (w *world) other(stream, subject string, v any) {
 	w.seqs[stream]++
 	w.others = append(w.others, audit.Message{Stream: stream, Seq: w.seqs[stream], Subject: subject, Data: canonicalJSON(w.t, v)})
@@ -365,7 +365,7 @@ func (w *world) messages() iter.Seq2[audit.Message, error] {
 	}
 }
 
-// schemaFiles are what the auditor is given to read, and schemas what it makes of them.
+// schemaFiles are the files of the schemas that the audit reads.
 var (
 	schemaFiles = os.DirFS("../../../messages/schema")
 	schemas     = func() *audit.Schemas {

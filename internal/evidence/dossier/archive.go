@@ -13,21 +13,21 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// family is a run with the branches of its fan-outs, which are runs of their
-// own, and the branches of those.
+// family is a run and, recursively, the branches of its fan-outs, which are runs of their
+// own.
 type family map[run.ID]bool
 
-// archive is evidence whose hash chains hold, decoded.
+// archive is decoded evidence with valid hash chains.
 type archive struct {
 	run  run.ID
 	runs family
 	home session.Key
 	logs []*chain // in the order of the evidence
 	byID map[session.ID]*chain
-	// shelf returns a content that the rendering shows, or why it is not there.
+	// shelf returns a content that the rendering shows, or the reason why it is missing.
 	shelf func(blob.Digest) (data []byte, why string, err error)
-	// packed takes a tree of which the shelf is asked for files next; nil where files lie
-	// under their own digests.
+	// packed receives a tree before its files are read from the shelf; nil if files are
+	// stored under their own digests.
 	packed func(*manifest.Tree)
 	// marks are the signatures, checked.
 	marks []Signed
@@ -40,13 +40,13 @@ type chain struct {
 	facts   [][]journal.Fact // of each commit
 	ours    bool             // the run, or a branch of it, wrote to it
 
-	// states is what the session is after each commit, as far as stateOf was asked;
-	// busy guards against references in a circle.
+	// states are the session's states after each commit, as computed by stateOf so far;
+	// busy detects circular references.
 	states []state
 	busy   bool
 }
 
-// state is what a session is right after a commit, without its rows.
+// state is the state of a session right after a commit, without its rows.
 type state struct {
 	version   session.Version
 	rows      int
@@ -106,7 +106,7 @@ func (c *chain) fill(raws []string, blobs map[blob.Digest][]byte) error {
 	return nil
 }
 
-// broken says why commit i does not follow the one before.
+// broken returns the reason why commit i does not follow the previous one.
 func (c *chain) broken(raws []string, i int, got commitlog.Commit, err error) error {
 	n := uint64(i + 1)
 	id := c.key.ID
@@ -130,7 +130,7 @@ func (c *chain) broken(raws []string, i int, got commitlog.Commit, err error) er
 	return fail(Foreign, id, n, "%v", err)
 }
 
-// add takes one more commit.
+// add appends a commit.
 func (c *chain) add(e commitlog.Entry) error {
 	n := e.Commit.Seq
 	if n > 1 && e.Commit.Root != c.entries[0].Commit.Root {
@@ -171,7 +171,7 @@ func (c *chain) concerns(n uint64, runs family) bool {
 	return false
 }
 
-// opening returns how the session came to be.
+// opening returns the opening of the session.
 func (c *chain) opening() (session.Opening, bool) {
 	for _, e := range c.facts[0] {
 		if o, ok := e.What.(session.Opening); ok {
@@ -181,10 +181,10 @@ func (c *chain) opening() (session.Opening, bool) {
 	return session.Opening{}, false
 }
 
-// last is the number of the last commit.
+// last returns the number of the last commit.
 func (c *chain) last() uint64 { return uint64(len(c.entries)) }
 
-// head is the hash of the last commit.
+// head returns the hash of the last commit.
 func (c *chain) head() session.Hash { return c.entries[len(c.entries)-1].At.Hash }
 
 // claimed reports whether one of the runs wrote to the log.

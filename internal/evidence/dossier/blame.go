@@ -13,15 +13,15 @@ type blame struct {
 	files map[string]*blamed
 }
 
-// blamed is one file on its way. A line of now has the index that it had in base, or the
-// steps that added it.
+// blamed is the history of one file. A line of now has its index in base, or the steps
+// that added it.
 type blamed struct {
 	base    []string
 	now     []manifest.Traced[origin]
 	removed map[int][]int // steps that removed a line of base
 	steps   []int         // that touched the path
 	last    []int         // the last of them
-	why     string        // no lines can be shown
+	why     string        // the reason if no lines can be shown
 }
 
 type origin struct {
@@ -42,8 +42,8 @@ func (b *blame) begin(c manifest.Change) error {
 	return nil
 }
 
-// replay takes the files through every head. Where the list of files at a head
-// is not there, its steps share the blame with those of the next one.
+// replay applies every head to the files. If the manifest of a head is missing, its steps
+// share the blame with the steps of the next head.
 func (b *blame) replay(tree *manifest.Tree, moves []move) error {
 	var steps []int
 	for _, m := range moves {
@@ -67,7 +67,7 @@ func (b *blame) replay(tree *manifest.Tree, moves []move) error {
 	return nil
 }
 
-// step takes one file to its next content.
+// step applies the next content of one file.
 func (b *blame) step(f *blamed, next manifest.Entry, steps []int) error {
 	for _, s := range steps {
 		if !slices.Contains(f.steps, s) {
@@ -90,7 +90,7 @@ func (b *blame) step(f *blamed, next manifest.Entry, steps []int) error {
 	return nil
 }
 
-// change says how a file differs in the end. room is how many lines may still
+// change returns the final change of a file. room is the number of lines that may still
 // be shown.
 func (f *blamed) change(c manifest.Change, room *int) FileChange {
 	out := FileChange{Path: one(c.Path, 300), Kind: c.Kind, Steps: f.steps}
@@ -140,7 +140,7 @@ func (f *blamed) change(c manifest.Change, room *int) FileChange {
 
 func (f *blamed) hunk(of *manifest.Hunk) Hunk {
 	h := Hunk{Header: of.Header()}
-	old, now := max(of.OldStart-1, 0), max(of.NewStart-1, 0) // indexes; of a side without lines none is used
+	old, now := max(of.OldStart-1, 0), max(of.NewStart-1, 0) // indexes, unused for a side without lines
 	for _, line := range of.Lines {
 		l := Line{Op: string(line.Op), Text: plain(line.Text)}
 		var steps []int

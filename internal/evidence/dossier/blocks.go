@@ -10,9 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Block is a part of the timeline that folds: what one agent did without a break, what
-// happened in one session, or the branches of one fan-out. Without a Title it is a
-// single step.
+// Block is a part of the timeline that folds: consecutive steps of one agent, the steps of
+// one session, or the branches of one fan-out. Without a Title it is a single step.
 type Block struct {
 	Step   int    // number of the single step
 	Title  string // the agent, "branch try-3", "64 branches"
@@ -33,14 +32,14 @@ type Block struct {
 	ended      time.Time
 }
 
-// Bounds of folding. They are part of the layout.
+// Limits of folding. They are part of the layout.
 const (
-	foldSteps    = 24 // a timeline of at most so many steps is not folded
-	foldTurn     = 3  // so many steps of one agent fold
+	foldSteps    = 24 // maximum number of steps of an unfolded timeline
+	foldTurn     = 3  // minimum number of steps of one agent that fold
 	foldBranches = 10 // more branches of one fan-out fold into one block
 )
 
-// took is the time from the first commit to the end.
+// took returns the time from the first commit to the end.
 func (f *Facts) took() time.Duration {
 	if len(f.Steps) == 0 {
 		return 0
@@ -58,8 +57,8 @@ func (f *Facts) took() time.Duration {
 	return max(to.Sub(from), 0)
 }
 
-// fold orders the steps into blocks: those of the home session by agent, those of each
-// other session below a line of their own where it begins.
+// fold groups the steps into blocks: the steps of the home session by agent, the steps of
+// each other session below a line of their own at the session's first step.
 func (f *Facts) fold() []Block {
 	threads := map[session.ID][]int{}
 	var order []session.ID
@@ -72,7 +71,7 @@ func (f *Facts) fold() []Block {
 	}
 	open := len(f.Steps) <= foldSteps
 	branch := map[session.ID]*Branch{}
-	siblings := map[int]int{} // branches of a fan-out that began, by its step
+	siblings := map[int]int{} // number of started branches of a fan-out, by its step
 	for i := range f.Branches {
 		b := &f.Branches[i]
 		branch[b.Session] = b
@@ -81,7 +80,7 @@ func (f *Facts) fold() []Block {
 		}
 	}
 	var out []Block
-	many := map[int]int{} // of a fan-out that folds: where its block stands in out
+	many := map[int]int{} // index in out of the block of a folded fan-out, by its step
 	for _, id := range order {
 		blocks := f.turns(threads[id], open)
 		if id == f.Home || len(order) == 1 {
@@ -108,12 +107,12 @@ func (f *Facts) fold() []Block {
 		out[at].Blocks = append(out[at].Blocks, b)
 		out[at].add(&b)
 	}
-	// Where each begins, by number of the step: sessions among those of the home.
+	// By first step, so that sessions are between the blocks of the home session.
 	slices.SortStableFunc(out, func(a, b Block) int { return cmp.Compare(a.From, b.From) })
 	return out
 }
 
-// turns folds what one agent did in a session without a break.
+// turns folds consecutive steps of one agent in a session.
 func (f *Facts) turns(steps []int, open bool) []Block {
 	var out []Block
 	for i := 0; i < len(steps); {
@@ -141,7 +140,7 @@ func (f *Facts) turns(steps []int, open bool) []Block {
 	return out
 }
 
-// agentOf is the agent that made a step, "" if none did.
+// agentOf returns the agent that made a step, or "".
 func (f *Facts) agentOf(n int) string {
 	s := &f.Steps[n-1]
 	switch s.Kind {
@@ -153,7 +152,7 @@ func (f *Facts) agentOf(n int) string {
 	return ""
 }
 
-// sum counts the steps of a block.
+// sum adds the totals of the steps to a block.
 func (b *Block) sum(f *Facts, steps []int) {
 	for _, n := range steps {
 		s := &f.Steps[n-1]

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// branch returns the branch that a run is, nil if it is none.
+// branch returns the branch of a run, or nil if the run is not a branch.
 func (t *timeline) branch(id run.ID) *Branch {
 	if n := t.fans[id]; n > 0 {
 		return &t.f.Branches[n-1]
@@ -52,7 +52,7 @@ func (t *timeline) opened(p journal.StepCompleted) string {
 	return ""
 }
 
-// gathered says how the branches of a fan-out ended.
+// gathered summarizes the outcomes of the branches of a fan-out.
 func gathered(p journal.StepCompleted) string {
 	ends, err := p.Gathered()
 	if p.Code != "" || err != nil || len(ends) == 0 {
@@ -74,7 +74,7 @@ func gathered(p journal.StepCompleted) string {
 	return text
 }
 
-// disposed notes how branches ended for the run that opened them.
+// disposed stores the outcomes of branches for the run that opened them.
 func (t *timeline) disposed(p journal.BranchOutcomes) {
 	for _, d := range p.Branches {
 		if b := t.branch(run.ID(d.Session)); b != nil {
@@ -83,7 +83,7 @@ func (t *timeline) disposed(p journal.BranchOutcomes) {
 	}
 }
 
-// recorded is the step of a run that the commit is of.
+// recorded returns the step of a run that the commit records.
 func (t *timeline) recorded(id run.ID) stepRef {
 	for _, e := range t.at.facts() {
 		if _, ok := e.What.(journal.StepCompleted); ok && e.Run == id {
@@ -93,7 +93,7 @@ func (t *timeline) recorded(id run.ID) stepRef {
 	return stepRef{}
 }
 
-// waits adds what a run stopped for. What it asks people is a decision to come.
+// waits adds the waits of a run. Its questions to users are pending decisions.
 func (t *timeline) waits(e journal.Fact, p journal.RunWaiting) {
 	if !t.decides(p.Run) {
 		return
@@ -118,7 +118,7 @@ func (t *timeline) waits(e journal.Fact, p journal.RunWaiting) {
 	}
 }
 
-// asked says what is waited for.
+// asked describes a wait.
 func asked(w journal.Wait) string {
 	text := "for " + w.Kind
 	switch w.Kind {
@@ -149,7 +149,7 @@ func due(w journal.Wait) string {
 	return "until " + when(time.UnixMilli(w.Due))
 }
 
-// received adds what reached a run. Answers are decisions.
+// received adds a signal to a run. Answers are decisions.
 func (t *timeline) received(e journal.Fact, p journal.SignalReceived) {
 	if !t.decides(p.Run) {
 		return
@@ -218,7 +218,7 @@ func (t *timeline) branches() {
 		if b.State == "" {
 			b.State = "never began"
 		}
-		if b.Tokens == 0 && b.In > 0 { // it has not ended: the sum over its steps so far
+		if b.Tokens == 0 && b.In > 0 { // it is open: the sum over its steps so far
 			for _, e := range slices.Concat(t.a.byID[b.Session].facts...) {
 				if d, ok := e.What.(journal.StepCompleted); ok && d.Kind != journal.StepGather && run.ID(b.Session) == d.Run {
 					b.Tokens += d.Usage.Tokens()
@@ -228,7 +228,7 @@ func (t *timeline) branches() {
 	}
 }
 
-// unanswered returns the questions of a waiting run that are open.
+// unanswered returns the open questions of a waiting run.
 func (t *timeline) unanswered() string {
 	var open []string
 	for _, facts := range t.a.logs[0].facts {

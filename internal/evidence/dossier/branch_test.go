@@ -161,8 +161,8 @@ func TestBranches(t *testing.T) {
 	}
 }
 
-// TestBranchesAtEveryMoment collects while branches run, a question is open and
-// signals are under way.
+// TestBranchesAtEveryMoment collects evidence while branches run, a question is open and
+// signals are in transit.
 func TestBranchesAtEveryMoment(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestBranchesAtEveryMoment(t *testing.T) {
 	}
 }
 
-// TestBranchByItself is the evidence of a branch's own run.
+// TestBranchByItself collects the evidence of a branch's own run.
 func TestBranchByItself(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -204,8 +204,7 @@ func TestBranchByItself(t *testing.T) {
 	})
 }
 
-// TestGoldenBranches renders the evidence of a fan-out with a question as it
-// was recorded once.
+// TestGoldenBranches renders stored evidence of a fan-out with a question.
 func TestGoldenBranches(t *testing.T) {
 	if *record {
 		w := newWorld(t)
@@ -234,8 +233,8 @@ func TestGoldenBranches(t *testing.T) {
 	}
 }
 
-// TestWarmFirst: the evidence tells one fan-out, and that the other branches
-// began later.
+// TestWarmFirst checks that the evidence shows one fan-out, and the later start of the
+// other branches.
 func TestWarmFirst(t *testing.T) {
 	w := newWorld(t)
 	var f *dossier.Facts
@@ -263,7 +262,8 @@ func TestWarmFirst(t *testing.T) {
 	}
 }
 
-// TestWithheldNotes: a dossier tells which notes a recall found and left out.
+// TestWithheldNotes checks that a dossier shows the notes that a recall found and
+// withheld.
 func TestWithheldNotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -13,10 +13,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestCalledWorkflow: the evidence of a run has the work of a tool call that a workflow
-// does, with a session that begins with the caller's files and none of its rows, and the
-// session of a summary that keeps its newest rows. What the work changed of the files is
-// told as changed by the call, which names the work's session.
+// TestCalledWorkflow checks that the evidence of a run includes the work of a tool call by a
+// workflow, with a session that begins with the caller's files and none of its rows, and
+// the session of a summary that keeps its latest rows. The work's changes of files are
+// attributed to the call, which names the work's session.
 func TestCalledWorkflow(t *testing.T) {
 	w := newWorld(t)
 	worker := flow.WorkflowTool("worker", "Works.", flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -8,9 +8,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// check verifies what the chains alone do not show: that every reference finds its
-// commit, that nothing is there without a reference to it, that each session keeps the
-// rules of a log, and that parents and branches agree.
+// check verifies properties beyond the hash chains: every reference finds its commit,
+// every session and commit is referenced, each session follows the rules of a log, and
+// parents and branches agree.
 func (a *archive) check() error {
 	want, runs, err := plan(a.run, a.home, func(k session.Key) (*chain, error) { return a.byID[k.ID], nil })
 	if err != nil {
@@ -43,10 +43,10 @@ func (a *archive) check() error {
 	return a.dispositions()
 }
 
-// rowLimit bounds how many rows a session may claim to have.
+// rowLimit is the maximum number of rows that a session may state.
 const rowLimit = math.MaxInt32
 
-// stateOf returns what a session was after its commit n.
+// stateOf returns the state of a session after its commit n.
 func (a *archive) stateOf(c *chain, n uint64) (state, error) {
 	for uint64(len(c.states)) < n {
 		if c.busy {
@@ -63,7 +63,7 @@ func (a *archive) stateOf(c *chain, n uint64) (state, error) {
 	return c.states[n-1], nil
 }
 
-// fold folds commit n, if limit is not zero up to that version.
+// fold folds commit n, up to version limit unless that is zero.
 func (a *archive) fold(c *chain, n uint64, limit session.Version) (s state, err error) {
 	if n > 1 {
 		s = c.states[n-2]
@@ -168,16 +168,16 @@ func (a *archive) join(c *chain, n uint64, s state, j session.Join) (state, erro
 	return s, nil
 }
 
-// disposition is how a parent says that a branch ended.
+// disposition is the outcome of a branch in its parent's log.
 type disposition struct {
 	state, reason string
 	by            session.ID
 	commit        uint64
-	implied       bool // the branch is an ancestor of one that was joined
-	named         bool // the run that opened the branch says so
+	implied       bool // the branch is an ancestor of a joined one
+	named         bool // the run that opened the branch recorded it
 }
 
-// decided returns how parents disposed of branches.
+// decided returns the outcomes of branches in their parents' logs.
 func (a *archive) decided() map[session.ID]disposition {
 	out := map[session.ID]disposition{}
 	put := func(id session.ID, d disposition) {
@@ -189,7 +189,7 @@ func (a *archive) decided() map[session.ID]disposition {
 		for i, facts := range c.facts {
 			for _, e := range facts {
 				if end, ok := e.What.(journal.Ended); ok {
-					for _, id := range end.Children { // the end of a run cancels the forks that are open
+					for _, id := range end.Children { // the end of a run cancels its open forks
 						if child := a.byID[id]; child != nil {
 							if cl, n := child.closing(); n > 0 && cl.State == session.ClosedCancelled {
 								put(id, disposition{state: cl.State, reason: cl.Reason, by: c.key.ID, commit: uint64(i + 1), implied: true})
@@ -238,7 +238,7 @@ func (a *archive) line(id session.ID) (up []session.ID) {
 	return up
 }
 
-// dispositions checks that branches ended the way their parents say.
+// dispositions checks that the ends of branches agree with their parents.
 func (a *archive) dispositions() error {
 	decided := a.decided()
 	succeeded := a.ended() == run.Succeeded
@@ -260,14 +260,14 @@ func (a *archive) dispositions() error {
 	return nil
 }
 
-// branch reports whether the run forked the session, so that its end must be
-// recorded. A branch of a fan-out learns of its end afterwards.
+// branch reports whether the run forked the session, so that its end must be recorded.
+// The end of a branch of a fan-out is recorded later.
 func (a *archive) branch(c *chain) bool {
 	o, ok := c.opening()
 	return ok && !a.runs[run.ID(c.key.ID)] && run.ID(o.Run) == a.run && (o.Kind == session.OpenFork || o.Kind == session.OpenImplicit)
 }
 
-// closing returns how a session ended, and the commit that says so.
+// closing returns the closing of a session, and the commit that records it.
 func (c *chain) closing() (session.Closing, uint64) {
 	for i, facts := range c.facts {
 		for _, e := range facts {
@@ -279,7 +279,7 @@ func (c *chain) closing() (session.Closing, uint64) {
 	return session.Closing{}, 0
 }
 
-// ended returns the final state of the run, "" if it has none.
+// ended returns the final state of the run, "" for an open one.
 func (a *archive) ended() run.State {
 	for _, facts := range a.logs[0].facts {
 		for _, e := range facts {

@@ -18,9 +18,9 @@ import (
 
 // Limits of a dossier.
 const (
-	// DefaultBlobs is how many bytes of contents are collected at most.
+	// DefaultBlobs is the default limit of contents, in bytes.
 	DefaultBlobs = 16 << 20
-	// DefaultCommits is how many bytes of commits are collected at most.
+	// DefaultCommits is the default limit of commits, in bytes.
 	DefaultCommits = 128 << 20
 )
 
@@ -29,30 +29,31 @@ var ErrTooLarge = errors.New("dossier: the run's commits are too large")
 
 // CollectOptions configure [Collect] and [CollectTree]; nil means the defaults.
 type CollectOptions struct {
-	// Stated is what the caller knows about the run's surroundings and the
-	// commits do not say: release, model provider. No credential may be among
-	// it, and nothing that the commits deny.
+	// Stated are facts about the run's surroundings that are not in the commits:
+	// release, model provider. They must not contain credentials or contradict the
+	// commits.
 	Stated []Fact
-	// Signatures returns what is signed of a run that has ended, which a result holds;
-	// nil is nothing. It is asked once of a dossier, and once of each run of a tree.
+	// Signatures returns the signatures of a finished run, which its result holds; a nil
+	// function collects none. It is called once for a dossier, and once for each
+	// finished run of a tree.
 	Signatures func(context.Context, run.ID) ([]Signature, error)
-	// Blobs is how many bytes of workspace manifests, files and notes are taken along
-	// at most; 0 is DefaultBlobs, and DefaultTree of a tree. Of what does not fit a
-	// dossier has the digests.
+	// Blobs is the maximum size of workspace manifests, files and notes in bytes; 0 is
+	// DefaultBlobs, and DefaultTree for a tree. For contents beyond it a dossier has the
+	// digests.
 	Blobs int64
-	// Commits is how many bytes of commits are read at most; 0 is DefaultCommits, and
-	// DefaultTree of a tree.
+	// Commits is the maximum size of the commits in bytes; 0 is DefaultCommits, and
+	// DefaultTree for a tree.
 	Commits int64
 }
 
 // Collect reads the evidence of a run from a log: its home session, the
-// sessions that it made, and what these were forked from or took rows of.
-// blobs may be nil; then no file and no note is shown. It may be called while
-// the run goes on and then holds what is there.
+// sessions that it made, and the sessions that these were forked from or took
+// rows of. blobs may be nil; then the dossier shows no file and no note. Collect
+// may be called while the run is open and returns its commits so far.
 //
 // It fails with [session.ErrNotFound] if the home session does not exist, with
-// a [*Failure] if the log does not hold together or does not know the run, and
-// with ErrTooLarge.
+// a [*Failure] if the log is inconsistent or does not contain the run, and with
+// ErrTooLarge.
 func Collect(ctx context.Context, log commitlog.Log, blobs blob.Store, home session.Key, id run.ID, o *CollectOptions) (*Evidence, error) {
 	c := newCollector(ctx, log, blobs, o, DefaultCommits, DefaultBlobs)
 	all, _, err := plan(id, home, c.chain)
@@ -77,8 +78,8 @@ func Collect(ctx context.Context, log commitlog.Log, blobs blob.Store, home sess
 	if a.marks, err = a.signed(e.Signatures); err != nil {
 		return nil, err
 	}
-	// What the rendering asks for is what is taken along: a file under the digest of its
-	// bytes, without the pack that it lies in.
+	// The evidence contains the blobs that the rendering reads: a file under the digest
+	// of its bytes, without its pack.
 	if c.store != nil {
 		files := manifest.NewFiles(c.store)
 		c.store, a.packed = files, files.Add
@@ -111,8 +112,8 @@ func Collect(ctx context.Context, log commitlog.Log, blobs blob.Store, home sess
 	return e, nil
 }
 
-// imported states by whom a log was brought into the store, of which the commits that
-// are taken along know nothing.
+// imported states who imported a log into the store, which the collected commits do not
+// record.
 func (e *Evidence) imported(c *chain, upTo uint64) {
 	for i := c.last(); i > upTo; i-- {
 		for _, f := range slices.Backward(c.facts[i-1]) {
@@ -125,7 +126,7 @@ func (e *Evidence) imported(c *chain, upTo uint64) {
 	}
 }
 
-// sign takes along what is signed of the runs that ended.
+// sign collects the signatures of the finished runs.
 func (e *Evidence) sign(ctx context.Context, a *archive, of func(context.Context, run.ID) ([]Signature, error)) error {
 	if of == nil {
 		return nil
@@ -158,8 +159,7 @@ func newCollector(ctx context.Context, log commitlog.Log, blobs blob.Store, o *C
 	return c
 }
 
-// take adds the first commits of a log, with the data of their events that lie in
-// blobs.
+// take adds the first commits of a log, with the event data stored in blobs.
 func (e *Evidence) take(c *chain, upTo uint64) {
 	l := Log{Session: c.key.ID}
 	for _, entry := range c.entries[:upTo] {
@@ -173,7 +173,8 @@ func (e *Evidence) take(c *chain, upTo uint64) {
 	e.Logs = append(e.Logs, l)
 }
 
-// chain reads a session's whole log; nil if there is none.
+// chain reads a session's whole log and returns nil if there is none. It fails with
+// session.ErrNotFound for the first session.
 func (c *collector) chain(k session.Key) (*chain, error) {
 	if ch, ok := c.chains[k]; ok {
 		return ch, nil
@@ -200,10 +201,10 @@ func (c *collector) chain(k session.Key) (*chain, error) {
 	return ch, nil
 }
 
-// tooMuch is why a blob was left out that did not fit.
+// tooMuch is the reason for a blob beyond the limit.
 const tooMuch = "the dossier's limit of contents is reached"
 
-// fetch reads a blob, or says why it is not there.
+// fetch reads a blob, or returns the reason why it is missing.
 func (c *collector) fetch(d blob.Digest) (data []byte, why string, err error) {
 	if c.store == nil {
 		return nil, "the exporter had no blob store", nil

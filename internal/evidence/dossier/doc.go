@@ -1,5 +1,5 @@
-// Package dossier makes the evidence of a run: one file, as a page, as Markdown or as
-// JSON, that says what the run did and carries the commits that prove it.
+// Package dossier exports the evidence of a run: one file, as an HTML page, as Markdown or
+// as JSON, that shows the run's actions and contains the commits that prove them.
 //
 //	e, err := dossier.Collect(ctx, log, blobs, home, runID, nil)
 //	page, err := dossier.HTML(e)      // or Markdown, or e.Encode
@@ -14,37 +14,36 @@
 //
 // # What a verified document proves
 //
-// Every commit in it is chained to the ones before it by SHA-256; every fork,
-// join and rejection names a commit that is in it; no commit is missing in
-// between, none is in another place, none comes from elsewhere; each file and
-// note that it shows has the digest that a commit names; and everything that
-// the page or the text says follows from those commits, except what it marks
-// as stated by the exporter. The report names what is stated only, and what the
-// commits answer, such as the durability, no statement contradicts.
+// SHA-256 chains every commit in it to the commits before it. Every fork, join and
+// rejection names a commit in the document. No commit in between is missing, moved
+// or foreign. Each file and note in it has the digest that a commit names. The rest
+// of the page or text follows from those commits, except statements marked as the
+// exporter's. The report lists the unconfirmed statements; no statement contradicts
+// a fact in the commits, such as the durability.
 //
 // # What it does not prove
 //
-//   - A forger who can rewrite all of it, and leaves signatures out, can write another
-//     run that is consistent in itself. [VerifyOptions.Trust], whose signatures count,
-//     closes that for the commits that the end of the run vouches for: all before it
-//     in the home session, and what each of them refers to. [VerifyOptions.Head], a
-//     hash that came another way, does the same up to the last commit.
-//   - Commits at the end may be missing. Of the home session only Head finds
-//     that, because nothing in the document refers to its last commits. Of a
-//     branch it is found as far as its parent refers to the branch's commits,
-//     and for all branches that are not detached once the run succeeded, but
-//     for those of a fan-out, which learn of their end afterwards. A
-//     detached session, or a branch that never reported to its fan-out, may be
-//     missing altogether: nothing but the step that made it names it.
-//     [VerifyOptions.Heads] closes that.
-//   - A blob may be left out with a reason that cannot be checked, so that the
+//   - A forger who can rewrite the whole document, and omits signatures, can write
+//     another consistent run. [VerifyOptions.Trust], the trusted signers, prevents
+//     this for the commits that the end of the run vouches for: all commits before
+//     it in the home session, and the commits that each of them refers to.
+//     [VerifyOptions.Head], a hash from another source, does the same up to the last
+//     commit.
+//   - Commits at the end may be missing. In the home session only Head detects
+//     this, because the document has no reference to the last commits. In a branch
+//     it is detected up to the last commit that the parent refers to, and once the
+//     run succeeded for all branches except detached ones and those of a fan-out,
+//     which receive their end afterwards. A detached session, or a branch that never
+//     reported to its fan-out, may be missing altogether: only the step that made it
+//     names it. [VerifyOptions.Heads] prevents this.
+//   - A blob may be omitted for a reason that cannot be checked, so that the
 //     document shows less. It cannot be replaced.
-//   - What the commits say is what the node recorded. That a model really gave
-//     an answer, or a clock was right, no hash can show.
+//   - The commits are the node's records. No hash can show that a model really gave
+//     an answer, or that a clock was right.
 //
-// The package reads logs and blobs, and it renders and checks. It does not
-// upload, redact or decide who may read: a dossier holds the whole text
-// of the run's sessions.
+// The package reads logs and blobs, renders documents and checks them. It does not
+// upload, redact or control access: a dossier contains the whole text of the run's
+// sessions.
 //
 // Files, the lowest first: text, failure, evidence, facts, archive, plan, check,
 // signatures, order, words, steps, instructions, files, blame, branch, blocks, fold, outline, embed, collect,

@@ -21,8 +21,8 @@ var (
 	record = flag.Bool("record", false, "play the run anew that the golden evidence is of")
 )
 
-// golden compares with a file. What changes the rendering of old evidence
-// makes old documents unverifiable.
+// golden compares with a file. A change in the rendering of old evidence makes old
+// documents unverifiable.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -42,8 +42,7 @@ func read(t testing.TB, name string) []byte {
 	return data
 }
 
-// sample is the evidence of the fix as it was recorded once, so that only what
-// this package does with it is under test.
+// sample returns stored evidence of the fix, so that only this package is under test.
 func sample(t testing.TB) *dossier.Evidence {
 	t.Helper()
 	e := must.Get(dossier.Decode(read(t, "fix.json")))(t)
@@ -121,7 +120,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestHostileText checks that no text of the run leaves its place.
+// TestHostileText checks that no text of the run escapes its code span or element.
 func TestHostileText(t *testing.T) {
 	docs := render(t, sample(t))
 	page := string(docs[dossier.FormHTML])
@@ -190,8 +189,8 @@ func outside(text string) []string {
 
 var anchor = regexp.MustCompile(`<a id="t[0-9]+"></a>`)
 
-// withoutCode takes the code spans out of a line the way CommonMark finds
-// them: a row of backticks up to the next row of the same length.
+// withoutCode removes the code spans of a line as CommonMark defines them: a run of
+// backticks up to the next run of the same length.
 func withoutCode(line string) string {
 	var b strings.Builder
 	for line != "" {

@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestEditedCall: the evidence says with what a tool was called, which is not what
-// the model asked for if a person changed it.
+// TestEditedCall checks that the evidence shows the actual arguments of a tool call, which
+// differ from the model's if an approver changed them.
 func TestEditedCall(t *testing.T) {
 	type in struct {
 		N int `json:"n"`

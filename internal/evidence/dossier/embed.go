@@ -7,18 +7,18 @@ import (
 	"io"
 )
 
-// Evidence of at most plainText bytes stands in a page as it is, so that damage is found
-// at its line. A larger one is compressed: the heads of the files that long runs move
-// repeat each other. Both bounds are part of the layout.
+// Evidence of at most plainText bytes is embedded as plain text, so that damage is found
+// at its line. Larger evidence is compressed: the heads of files in long runs are
+// repetitive. Both limits are part of the layout.
 const (
 	plainText = 256 << 10
-	// maxEvidence bounds what a compressed evidence may grow to when it is read.
+	// maxEvidence is the maximum size of decompressed evidence.
 	maxEvidence = 512 << 20
 	packedLine  = 120 // characters of a line of it
 )
 
-// packedHead begins each compressed evidence: nothing in it may differ, because the
-// compressed bytes are not compared with those that another release would make.
+// packedHead is the header of compressed evidence. It must match exactly, because the
+// compressed bytes are not compared with the output of this release.
 var packedHead = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 0xff}
 
 // pack compresses evidence into lines of base64.
@@ -45,7 +45,7 @@ func lines64(data []byte) []byte {
 	return out
 }
 
-// unpack reads what pack writes, and nothing else.
+// unpack decodes the output of pack and rejects other encodings.
 func unpack(packed []byte) ([]byte, error) {
 	bad := func(detail string) error {
 		return &Failure{Kind: Malformed, Detail: "the compressed evidence " + detail}

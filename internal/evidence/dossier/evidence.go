@@ -19,32 +19,32 @@ import (
 // Format is the version of the evidence's JSON that this release writes.
 const Format = 1
 
-// Layout is the version of the rendering. It changes whenever the same
-// evidence renders to other bytes, be it because of this package, its style
-// sheet or the pictures of package lineage.
+// Layout is the version of the rendering. It changes whenever the same evidence
+// renders to other bytes, because of a change in this package, its style sheet or
+// the pictures of package lineage.
 const Layout = 1
 
-// Evidence is what a dossier is made of. It is plain data: [Collect] reads it from a
-// log, [Decode] from a document. Of an archived tree, which [CollectTree] reads,
-// Logs are all sessions, and Blobs all contents that a commit names.
+// Evidence is the input of a dossier. It is plain data: [Collect] reads it from a
+// log, [Decode] from a document. For an archived tree, which [CollectTree] reads,
+// Logs holds all sessions, and Blobs all contents that a commit names.
 type Evidence struct {
 	Run  run.ID      // "" of an archived tree
 	Home session.Key // the root of an archived tree
-	// Logs are the run's home session, the sessions that it made, those of the
-	// branches of its fan-outs, which are runs of their own, and what these
-	// refer to, each from its first commit on, in the order of their discovery.
+	// Logs are the run's home session, the sessions that it made, the sessions of
+	// the branches of its fan-outs, which are runs of their own, and the sessions that
+	// these refer to, each from its first commit on, in the order of discovery.
 	Logs []Log
 	// Blobs are the contents that the rendering shows, by digest.
 	Blobs map[blob.Digest][]byte
-	// Left are the contents that it would have shown, each with the reason why
-	// they are not there.
+	// Left are the missing contents that the rendering would show, each with the
+	// reason.
 	Left map[blob.Digest]string
-	// Stated is what the exporter says about the run's surroundings. Where the
-	// commits say the same thing, as they do of the durability, they have to
-	// agree with it; nothing proves the rest.
+	// Stated are the exporter's statements about the run's surroundings. A statement
+	// about a fact in the commits, such as the durability, must agree with them; the
+	// other statements are unproven.
 	Stated []Fact
-	// Signatures are over what the commits say of the end of the run; of an archived
-	// tree, of each run in it.
+	// Signatures are over the end of the run in the commits; in an archived tree, over
+	// the end of each run.
 	Signatures []Signature
 	// Layout is the version of the rendering that the evidence was made for;
 	// zero is this release's.
@@ -67,12 +67,12 @@ type Fact struct {
 const (
 	FactRelease  = "release"
 	FactProvider = "model provider"
-	FactImported = "imported" // by whom a log was brought into the exporter's store
+	FactImported = "imported" // who imported a log into the exporter's store
 )
 
-// The evidence as JSON has one line per commit and per blob, so that damage is
-// found where it is. No line holds <, > or &, so that the text can stand in a
-// script element and in a comment.
+// The evidence as JSON has one line per commit and per blob, so that damage can be
+// located. No line contains <, > or &, so that the text can stand in a script element
+// and in a comment.
 const (
 	textLogs  = `"logs":[`
 	textBlobs = `],"blobs":[`
@@ -181,11 +181,11 @@ func (w *writer) next(i, n int) {
 	w.text("\n")
 }
 
-// Decode reads what Encode writes of a run, and nothing else. Its errors are of type
-// [*Failure] and name the commit whose line is damaged.
+// Decode reads the output of Encode for a run; other forms of the same JSON are errors.
+// Its errors are of type [*Failure] and name the commit whose line is damaged.
 func Decode(data []byte) (*Evidence, error) { return decode(data, "evidence") }
 
-// decode reads what Encode writes: evidence of a run, or an archive of a tree.
+// decode reads the output of Encode: evidence of a run, or an archive of a tree.
 func decode(data []byte, what string) (*Evidence, error) {
 	d := decoder{what: what, rest: string(data), e: &Evidence{Blobs: map[blob.Digest][]byte{}, Left: map[blob.Digest]string{}}}
 	if err := d.head(); err != nil {
@@ -251,7 +251,7 @@ func (d *decoder) head() error {
 	return nil
 }
 
-// body reads what follows the first line.
+// body reads the lines after the first.
 func (d *decoder) body() error {
 	if d.next() != textLogs {
 		return d.bad("want %s", textLogs)

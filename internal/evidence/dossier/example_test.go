@@ -47,7 +47,7 @@ func Example() {
 		return
 	}
 
-	last, err := log.Last(ctx, key) // as noted when the run ended
+	last, err := log.Last(ctx, key) // as recorded when the run ended
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -10,28 +10,28 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Facts is what the commits of a run say, ready to be shown: texts of the run are
-// without terminal sequences and hidden characters.
+// Facts are the facts in the commits of a run, ready for display: texts of the run
+// have no terminal sequences and hidden characters.
 type Facts struct {
 	Run      run.ID
 	Tenant   session.Tenant
 	Home     session.ID
 	Workflow string
 	Revision string
-	// State is how the run stands at the end of the commits.
+	// State is the run's state at the end of the commits.
 	State run.State
-	// Verdict says the same in a sentence.
+	// Verdict is the state in a sentence.
 	Verdict string
-	Asked   Text // what the run was asked: the first that a user said, or its input
-	Answer  Text // what it answered in the end
+	Asked   Text // the request: the first message of a user, or the run's input
+	Answer  Text // the final answer
 	Numbers Numbers
 
 	Submitted, Started, Ended time.Time
-	// By is the user who submitted the run, and Via the user who had it submitted again; ""
-	// if the commits name none.
+	// By is the user who submitted the run, and Via the user who resubmitted it; "" if
+	// the commits name none.
 	By, Via string
 	// Took is the time from the first commit of the run to its end, or to the last
-	// commit that there is; Waited the part of it in which it waited.
+	// commit of an open run; Waited is the part of it in which the run waited.
 	Took, Waited time.Duration
 	Spent        []lineage.Spent
 	// Blocks are the steps, folded.
@@ -45,31 +45,31 @@ type Facts struct {
 	Memory     []Memory
 	Prompts    []Prompt
 	// Instructions are the prompts of agents, their tables of tools, and the questions and
-	// remarks beside the rows, each once.
+	// remarks outside of the rows, each once.
 	Instructions []Instruction
 	Decisions    []Decision
 	Warnings     []Text
-	// Environment is what the commits say about where the run worked.
+	// Environment are the facts in the commits about the run's surroundings.
 	Environment []Fact
-	// Stated is what the exporter says and no commit confirms.
+	// Stated are the exporter's statements that no commit confirms.
 	Stated []Fact
-	// Signed are the signatures over what the commits say of the run's end. Whose
-	// keys count, the facts do not say.
+	// Signed are the signatures over the run's end in the commits. The facts do not
+	// state which keys are trusted.
 	Signed []Signed
-	// Omitted names, in words, what a reader could look for and not find.
+	// Omitted describes, in words, the contents missing from the document.
 	Omitted []string
 
 	Picture *lineage.Picture
 }
 
-// Numbers sum a run up.
+// Numbers are the totals of a run.
 type Numbers struct {
 	Sessions   int64 // that the run wrote to
 	Commits    int64 // that concern it
 	ModelCalls int64
 	ToolCalls  int64 // recorded
 	Tokens     int64 // input and output of the model calls
-	MicroUSD   int64 // what the models' servers asked for them; 0 where they state no price
+	MicroUSD   int64 // the price by the models' servers; 0 where they state none
 }
 
 // Session is one session of the evidence.
@@ -79,7 +79,7 @@ type Session struct {
 	Label   string // as in the picture
 	Role    string // "home", "branch", "branch (implicit)", "copy", "concatenation", "summary", "import" or "referred to"
 	From    string // "s1 at version 4, commit 7"
-	State   string // how it ended; "open"
+	State   string // its disposition; "open"
 	Reason  string
 	Version session.Version
 	Commits uint64
@@ -94,9 +94,9 @@ type Branch struct {
 	Session  session.ID
 	Label    string
 	In       int    // number of the session, 0 if it never began
-	Workflow string // that it runs by name; "" is a part of its parent's
+	Workflow string // the workflow it runs by name; "" for a part of its parent's
 	State    run.State
-	End      string // how it ended for the run that opened it, "" if it did not say
+	End      string // its outcome for the run that opened it, "" if not recorded
 	Reason   string
 	Nodes    []string
 	Tokens   int64
@@ -118,7 +118,7 @@ type Step struct {
 	Kind    string // of the step, or of the event: "user", "run"
 	Path    run.Path
 	Actor   string
-	Text    string // what happened, one line
+	Text    string // the action or event, one line
 	Effect  string // class of a tool's effect
 	// Attempts are all attempts at this step in the commits.
 	Attempts []Attempt
@@ -128,26 +128,26 @@ type Step struct {
 	Model    string
 	Finish   string // why a model's answer ended, with the server's own word
 	Prompt   blob.Digest
-	Told     []Told // the parts of a model's request that are no rows
+	Told     []Told // the parts of a model's request outside of the rows
 	Usage    session.Usage
 	Code     run.Code
 	Error    Text
 	Args     Text // of a tool call
-	Body     Text // what a model said, a tool returned, a user asked
+	Body     Text // a model's answer, a tool's result, a user's message
 	Whole    blob.Ref
-	Images   []session.Image // of what a tool returned, or a user showed
+	Images   []session.Image // in a tool's result or a user's message
 	Late     bool            // of a superseded attempt: kept as evidence, not counted
-	Open     bool            // announced, and no outcome is recorded
+	Open     bool            // announced without a recorded outcome
 	Child    bool            // belongs to the step above it
 }
 
-// Attempt is what one attempt did about a step.
+// Attempt is one attempt at a step.
 type Attempt struct {
 	N    uint64
 	What string // "recorded", "announced", "evidence"
 }
 
-// Rejection is a branch that was not taken.
+// Rejection is a rejected branch.
 type Rejection struct {
 	Session session.ID
 	Label   string
@@ -163,9 +163,9 @@ type Memory struct {
 	Write bool
 	Name  string // of the memory
 	Notes []Note
-	Found blob.Digest // of what was found, as it was kept
-	// Withheld are the notes that were found and not recalled: how many of which
-	// session, and why.
+	Found blob.Digest // of the stored search result
+	// Withheld describes the notes that were found and not recalled: their number per
+	// session, and the reason.
 	Withheld []string
 	Error    string
 }
@@ -173,7 +173,7 @@ type Memory struct {
 // Note is a note that was found or written.
 type Note struct {
 	URI  string
-	Text string // what was found; of one that was written, its beginning
+	Text string // the found text; of a written note its beginning
 }
 
 // Prompt is a rendered request that was sent to a model.
@@ -183,23 +183,23 @@ type Prompt struct {
 	Steps  []int
 }
 
-// Told names an instruction.
+// Told identifies an instruction.
 type Told struct {
 	What   string
 	Digest blob.Digest
 }
 
-// Instruction is a part of models' requests that is no row of a session, shown once.
+// Instruction is a part of models' requests outside of the rows of a session, shown once.
 type Instruction struct {
 	Digest blob.Digest
 	What   string // "prompt", "tools", "question" or "remark"
 	Agent  string // of the first step
 	Text   Text
-	Left   string // why the text is not there
+	Left   string // the reason if the text is missing
 	Steps  []int
 }
 
-// Decision is what was decided from outside, or asked for.
+// Decision is an external decision, or the request for one.
 type Decision struct {
 	Step   int
 	What   string
@@ -207,8 +207,8 @@ type Decision struct {
 	Reason string
 }
 
-// Read folds evidence into facts. It checks everything that [Verify] checks of
-// the commits and fails with a [*Failure].
+// Read folds evidence into facts. It checks the commits as [Verify] does and fails
+// with a [*Failure].
 func Read(e *Evidence) (*Facts, error) {
 	_, f, err := e.read()
 	return f, err
@@ -278,8 +278,8 @@ func (e *Evidence) facts(a *archive) (*Facts, error) {
 	return f, nil
 }
 
-// unconfirmed returns what is stated and no commit confirms. It fails if the commits
-// say otherwise.
+// unconfirmed returns the statements that no commit confirms. It fails if a commit
+// contradicts one.
 func (f *Facts) unconfirmed(stated []Fact) (out []Fact, err error) {
 	for _, s := range stated {
 		i := slices.IndexFunc(f.Environment, func(e Fact) bool { return e.Name == s.Name })
@@ -293,8 +293,8 @@ func (f *Facts) unconfirmed(stated []Fact) (out []Fact, err error) {
 	return out, nil
 }
 
-// Submitter names who submitted the run, as " by ana" or " by ana, again by bob"; it is ""
-// if the commits name none.
+// Submitter returns the users who submitted the run, as " by ana" or " by ana, again by
+// bob", or "" if the commits name none.
 func (f *Facts) Submitter() string {
 	switch {
 	case f.By == "":

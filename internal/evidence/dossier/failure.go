@@ -7,53 +7,51 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Kind says what is wrong with a document.
+// Kind is the class of a failure.
 type Kind string
 
 // The kinds of failures. The list may grow.
 const (
-	// Malformed: the document holds no evidence, or holds it in another form
-	// than this package writes.
+	// Malformed: the document contains no evidence, or evidence in a form that this
+	// package does not write.
 	Malformed Kind = "malformed"
-	// Release: written by another release whose form this one does not know.
+	// Release: the document was written by another release in an unknown form.
 	Release Kind = "other release"
-	// Altered: the bytes of a commit are not those that its hash, or the
-	// commit after it, names.
+	// Altered: the bytes of a commit do not match its hash, or the hash in the next
+	// commit.
 	Altered Kind = "altered"
-	// Missing: a commit between two others, or a whole session, is not there.
+	// Missing: a commit between two others, or a whole session, is missing.
 	Missing Kind = "missing"
-	// Reordered: a commit stands in the place of another one of its log.
+	// Reordered: a commit is in the position of another one of its log.
 	Reordered Kind = "reordered"
-	// Foreign: a commit, a session or a blob that does not belong here.
+	// Foreign: a commit, a session or a blob does not belong to the document.
 	Foreign Kind = "foreign"
 	// Cut: the log ends before a commit that another one refers to.
 	Cut Kind = "cut"
-	// Link: a reference from one session to another names something else than
-	// what is there.
+	// Link: a reference from one session to another does not match its target.
 	Link Kind = "reference"
 	// Inconsistent: the commits contradict each other or the rules of a log.
 	Inconsistent Kind = "inconsistent"
 	// Blob: a content is damaged or missing.
 	Blob Kind = "blob"
-	// Rendered: the document says something that does not follow from its
-	// commits.
+	// Rendered: a part of the rendering does not follow from the commits.
 	Rendered Kind = "rendered"
-	// Forged: a signature is damaged, or over something else than the commits say.
+	// Forged: a signature is damaged, or its statement contradicts the commits.
 	Forged Kind = "signature"
-	// Unsigned: no signature counts, by the list of signers that was given.
+	// Unsigned: no trusted signer signed the end of the run.
 	Unsigned Kind = "not signed"
 )
 
-// Failure is the first thing that is wrong with a document.
+// Failure is the first error in a document.
 type Failure struct {
 	Kind    Kind
-	Session session.ID // whose log is bad; "" if it is none's
-	Commit  uint64     // number of the first bad commit in that log; 0 if none is
+	Session session.ID // whose log is bad; "" for none
+	Commit  uint64     // number of the first bad commit in that log; 0 for none
 	Line    int        // of the document or of its evidence, from 1; 0 if unknown
 	Detail  string
 }
 
-// Error names the place, the kind and the cause.
+// Error returns the position, the kind and the cause.
 func (f *Failure) Error() string {
 	var b strings.Builder
 	b.WriteString("dossier: ")

@@ -13,16 +13,16 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// Changes is how the files differ between the beginning of the run and its
-// end, on the line of the home session and of what it adopted.
+// Changes are the differences in the files between the beginning and the end of the run,
+// along the home session and the branches that it adopted.
 type Changes struct {
 	Before blob.Digest
 	After  blob.Digest
 	Files  []FileChange
-	More   int // files that are not listed
-	Add    int // lines of the files that are listed
+	More   int // number of unlisted files
+	Add    int // lines of the listed files
 	Remove int
-	Note   string // why nothing can be shown
+	Note   string // the reason if no files can be shown
 }
 
 // FileChange is one path.
@@ -30,13 +30,13 @@ type FileChange struct {
 	Path   string
 	Kind   manifest.ChangeKind
 	Note   string // "new, 120 B", or why no lines are shown
-	Steps  []int  // of the timeline that changed the path, in their order
+	Steps  []int  // of the timeline that changed the path, in order
 	Hunks  []Hunk
 	Add    int
 	Remove int
 }
 
-// Hunk is a group of changed lines with what stands around them.
+// Hunk is a group of changed lines with context.
 type Hunk struct {
 	Header string // "@@ -1,4 +1,6 @@"
 	Steps  []int  // that made its changes
@@ -49,12 +49,12 @@ type Line struct {
 	Old  int    // number, 0 for none
 	New  int
 	Text string
-	Step int // that added or removed it; 0 for a line that was kept
+	Step int // that added or removed it; 0 for an unchanged line
 }
 
-// Bounds of what is shown of changes. They are part of the layout.
+// Limits of the shown changes. They are part of the layout.
 const (
-	maxShownFile = 512 << 10 // bytes of a file that is compared line by line
+	maxShownFile = 512 << 10 // bytes of a file compared line by line
 	maxFiles     = 100
 	maxHunkLines = 3000 // of all files together
 )
@@ -62,12 +62,12 @@ const (
 // move is a change of the head of the files.
 type move struct {
 	head  blob.Digest
-	steps []int // of the timeline; empty where no step made it
+	steps []int // of the timeline; empty if no step made it
 	ours  bool  // made by the run
 }
 
-// moves returns how the head of the home session's files came to be what it is: through
-// the sessions that it was forked from, and through the branch whose files it adopted.
+// moves returns the changes that led to the head of the home session's files: through
+// the sessions it was forked from, and through the branches whose files it adopted.
 func (t *timeline) moves() ([]move, error) {
 	records, err := t.graph.Heads(t.a.home, 0)
 	if err != nil {
@@ -97,8 +97,8 @@ func (t *timeline) movedBy(r *messages.Record) []int {
 	return nil
 }
 
-// changes compares the files at the beginning and at the end, and finds for
-// each line the step that changed it by replaying the heads in between.
+// changes compares the files at the beginning and at the end, and finds the step that
+// changed each line by replaying the heads in between.
 func (t *timeline) changes() error {
 	ch := &t.f.Changes
 	moves, err := t.moves()
@@ -109,7 +109,7 @@ func (t *timeline) changes() error {
 		ch.Note = "The run worked on no files."
 		return nil
 	}
-	first := 0 // the last head that is not the run's own, or else its first
+	first := 0 // the last head before the run's own, or else the first
 	for i, m := range moves {
 		if !m.ours {
 			first = i
@@ -156,7 +156,7 @@ func (t *timeline) changes() error {
 	return nil
 }
 
-// withFiles leaves out directories that came or went with a file in them.
+// withFiles removes directories that were added or removed with a file in them.
 func withFiles(all []manifest.Change) []manifest.Change {
 	parents := map[string]bool{}
 	for _, c := range all {
@@ -169,7 +169,7 @@ func withFiles(all []manifest.Change) []manifest.Change {
 	})
 }
 
-// tree reads the manifest of a head; nil, and why, if it is not there.
+// tree reads the manifest of a head, or returns nil and the reason if it is missing.
 func (t *timeline) tree(head blob.Digest) (*manifest.Tree, string, error) {
 	if head.IsZero() {
 		return &manifest.Tree{}, "", nil
@@ -197,12 +197,12 @@ func (t *timeline) tree(head blob.Digest) (*manifest.Tree, string, error) {
 	return nil, string(why), nil
 }
 
-// notThere is why a blob was left out.
+// notThere is the reason for a missing blob.
 type notThere string
 
 func (why notThere) Error() string { return string(why) }
 
-// text reads a file as lines; why says what stands against showing them.
+// text reads a file as lines; why is the reason if they cannot be shown.
 func (t *timeline) text(e manifest.Entry) (lines []string, why string, err error) {
 	switch {
 	case e.Kind == manifest.Symlink:

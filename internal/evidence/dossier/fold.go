@@ -16,8 +16,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// facts folds the whole archive. It asks the shelf for every content that it
-// shows.
+// facts folds the whole archive. It reads all contents that it shows from the shelf.
 func (a *archive) facts() (*Facts, error) {
 	f := &Facts{Run: a.run, Tenant: a.home.Tenant, Home: a.home.ID, Signed: a.marks}
 	g, names, err := a.picture(f)
@@ -49,7 +48,7 @@ func (a *archive) facts() (*Facts, error) {
 	return f, nil
 }
 
-// picture draws the tree and gives every session its name.
+// picture draws the tree and names every session.
 func (a *archive) picture(f *Facts) (*lineage.Graph, map[session.ID]string, error) {
 	g := lineage.NewGraph()
 	for _, c := range a.logs {
@@ -136,8 +135,8 @@ func (t *timeline) sessions() {
 	}
 }
 
-// rejections lists the branches that were not taken, in the order of the
-// decisions; then those of fan-outs.
+// rejections lists the rejected branches, in the order of the decisions, then the ones
+// of fan-outs.
 func (t *timeline) rejections() {
 	for _, s := range t.f.Steps {
 		if s.Kind != journal.StepReject || s.Late {
@@ -213,7 +212,7 @@ func (t *timeline) verdict() string {
 	return "The run has no end in these commits" + tail + "."
 }
 
-// environment says where the run worked, as far as the commits do.
+// environment lists the facts in the commits about the run's surroundings.
 func (t *timeline) environment() {
 	var nodes, writers, levels, models, revisions, boxes []string
 	put := func(list *[]string, s string) {
@@ -284,7 +283,7 @@ func (t *timeline) environment() {
 	add("models", models)
 }
 
-// recalled is what a recall step records.
+// recalled is the value of a recall step.
 type recalled struct {
 	Notes    []string    `json:"notes"`
 	Text     blob.Digest `json:"text"`
@@ -295,7 +294,7 @@ type recalled struct {
 	} `json:"withheld"`
 }
 
-// hit is one found note as a recall keeps it.
+// hit is one found note as stored by a recall.
 type hit struct {
 	URI     string `json:"uri"`
 	Snippet string `json:"snippet"`
@@ -324,7 +323,7 @@ func (t *timeline) memory(s *Step, p journal.StepCompleted) {
 	t.f.Memory = append(t.f.Memory, m)
 }
 
-// images takes along the images that rows of the timeline carry.
+// images adds the images in rows of the timeline to the evidence.
 func (t *timeline) images() error {
 	for i := range t.f.Steps {
 		for _, img := range t.f.Steps[i].Images {
@@ -340,10 +339,10 @@ func (t *timeline) images() error {
 	return nil
 }
 
-// maxNotes bounds the notes that are listed of one recall.
+// maxNotes is the maximum number of listed notes per recall.
 const maxNotes = 100
 
-// notes fills in the texts of what was recalled.
+// notes fills in the texts of the recalled notes.
 func (t *timeline) notes() error {
 	for i := range t.f.Memory {
 		m := &t.f.Memory[i]
@@ -373,8 +372,8 @@ func (t *timeline) notes() error {
 	return nil
 }
 
-// omitted names what the commits of this run hold and the dossier does not
-// show, and what was left out of it.
+// omitted lists the contents of this run's commits that the dossier does not show, and
+// the missing contents.
 func (t *timeline) omitted() {
 	earlier, open := 0, 0
 	for _, c := range t.a.logs {

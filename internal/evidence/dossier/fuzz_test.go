@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// stepRef is a place of evidence that can say something else.
+// stepRef is a field of evidence that can be changed.
 type stepRef struct {
 	name string
 	set  func(e *dossier.Evidence, to string)
@@ -78,7 +78,7 @@ func parsed(raw string) (tree any) {
 	return tree
 }
 
-// eachLeaf visits the values of a tree that hold no others.
+// eachLeaf visits the leaves of a tree of values.
 func eachLeaf(path string, v any, set func(any), visit func(path string, v any, set func(any))) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -94,7 +94,7 @@ func eachLeaf(path string, v any, set func(any), visit func(path string, v any, 
 	}
 }
 
-// changed is a commit with another value of one leaf, of the same type.
+// changed returns a commit with another value of one leaf, of the same type.
 func changed(raw, path, to string) string {
 	tree := parsed(raw)
 	eachLeaf("", tree, nil, func(p string, v any, set func(any)) {
@@ -115,7 +115,7 @@ func changed(raw, path, to string) string {
 	})
 	text, err := canonical.Marshal(tree)
 	if err != nil {
-		panic(err) // so is what takes its place
+		panic(err) // the replacement is one too
 	}
 	return text
 }
@@ -126,12 +126,12 @@ func numberOf(s string) int {
 	return int(h.Sum32() % 100)
 }
 
-// idOf makes an id of any text.
+// idOf makes an id from any text.
 func idOf(s string) string { return fmt.Sprintf("x%x", s[:min(len(s), 20)]) }
 
-// FuzzVerify changes one field of a valid dossier, as a forger does who brings the form
-// and the hash beside the field up to date. With the heads from elsewhere the
-// document does not verify, unless the report names what was changed as only stated.
+// FuzzVerify changes one field of a valid dossier, like a forger who also updates the form
+// and the hash next to the field. With the heads from another source the document does
+// not verify, unless the report lists the changed field as only stated.
 func FuzzVerify(f *testing.F) {
 	type sample struct {
 		e      *dossier.Evidence
@@ -183,8 +183,8 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzDocument damages a document in one place, in each form. It fails with the kind of
-// the damage, or the report names it as only stated.
+// FuzzDocument damages a document in one place, in each form. Verify fails with the kind of
+// the damage, or the report lists the place as only stated.
 func FuzzDocument(f *testing.F) {
 	type document struct {
 		doc    []byte

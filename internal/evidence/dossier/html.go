@@ -54,8 +54,8 @@ func page(e *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dossier: render page: %w", err)
 	}
-	// What a text still hides is made visible here, character by character, so that no
-	// markup gets lost.
+	// Characters that are still hidden are made visible one by one, so that no markup
+	// is lost.
 	out := []byte(visible(b.String()))
 	begin := htmlBegin
 	if packed {
@@ -66,8 +66,8 @@ func page(e *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	return append(out, htmlEnd+"\n</body>\n</html>\n"...), nil
 }
 
-// The largest picture that is drawn, in pixels: shrunk to a page of 1,280 it can be
-// read. A larger one is a list.
+// The largest picture that is drawn, in pixels: it is readable when scaled to a page of
+// 1,280. A larger one becomes a list.
 const (
 	mostWidth  = 1900
 	mostHeight = 1000
@@ -102,7 +102,7 @@ func styleHashes(own, svg string) string {
 	return strings.Join(out, " ")
 }
 
-// step returns a line of the timeline by its number, nil if there is none.
+// step returns a line of the timeline by its number, or nil.
 func (f *Facts) step(n int) *Step {
 	if n < 1 || n > len(f.Steps) {
 		return nil
@@ -133,8 +133,8 @@ func when(t time.Time) string {
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
-// classOf is the colour of a state, mark its sign and word its word: no state
-// is shown by colour alone.
+// classOf returns the colour of a state, mark its sign and word its word: no state is
+// shown by colour alone.
 func classOf(state any) string {
 	switch fmt.Sprint(state) {
 	case "succeeded", "adopted", "merged":
@@ -178,11 +178,11 @@ func opClass(op string) string {
 	return ""
 }
 
-// lasted writes a duration for people.
+// lasted formats a duration for display.
 func lasted(d time.Duration) string { return took(d.Milliseconds()) }
 
-// cost writes millionths of a dollar: two digits after the first that counts, at least
-// cents.
+// cost formats millionths of a dollar: in cents from one dollar on, else in full, with at
+// least two decimals.
 func cost(micro int64) string {
 	if micro == 0 {
 		return "–"
@@ -194,19 +194,19 @@ func cost(micro int64) string {
 	return excerpt.Thousands(micro/1_000_000) + "." + text + strings.Repeat("0", max(2-len(text), 0))
 }
 
-// answered are the decisions that people made, not what was asked of them.
+// answered returns the decisions without the questions.
 func answered(all []Decision) []Decision {
 	return slices.DeleteFunc(slices.Clone(all), func(d Decision) bool { return strings.HasPrefix(d.What, "asked") })
 }
 
-// unlike is what branches have in common that ended in the same way.
+// unlike is a group of rejected branches with the same state, reason and step.
 type unlike struct {
 	State, Reason string
 	Step          int
 	Of            []Rejection
 }
 
-// alike groups the branches that were not taken by their state, reason and step.
+// alike groups the rejected branches by their state, reason and step.
 func alike(all []Rejection) []unlike {
 	var out []unlike
 	for _, r := range all {
@@ -226,7 +226,7 @@ type shownFile struct {
 	Open bool
 }
 
-// openLines is how many changed lines are not folded.
+// openLines is the number of changed lines shown unfolded.
 const openLines = 60
 
 // changed folds the files after the first ones.
@@ -244,21 +244,20 @@ func changed(all []FileChange) []shownFile {
 	return out
 }
 
-// maker lists steps, and how many it leaves out.
+// maker is a list of steps and the number of omitted ones.
 type maker struct {
 	Steps []int
 	More  int
 }
 
-// by returns the last steps of a list: what they left is what is shown.
+// by returns the last steps of a list, because the document shows their result.
 func by(steps []int) maker {
 	const shown = 2
 	n := max(len(steps)-shown, 0)
 	return maker{steps[n:], n}
 }
 
-// attempts lists those at a step, unless the first one was recorded and no other
-// made.
+// attempts lists the attempts at a step, "" if the only one is the recorded first.
 func attempts(s *Step) string {
 	if len(s.Attempts) == 1 && s.Attempts[0] == (Attempt{1, "recorded"}) {
 		return ""
@@ -270,10 +269,10 @@ func attempts(s *Step) string {
 	return strings.Join(out, ", ")
 }
 
-// signersCommand checks whose signatures a document has.
+// signersCommand is the command that checks the signers of a document.
 const signersCommand = "rath verify --signers FILE_OF_SIGNERS FILE"
 
-// limits says what the dossier does not show.
+// limits returns the limits of the dossier's proof.
 func (f *Facts) limits() []string {
 	if len(f.Signed) == 0 {
 		return limits
@@ -284,7 +283,7 @@ func (f *Facts) limits() []string {
 	}, limits[2:]...)
 }
 
-// limits says what no dossier shows; the first two are of one that is not signed.
+// limits are the limits of every dossier's proof; the first two are of unsigned ones.
 var limits = []string{
 	"Nothing is signed. Who can rewrite all of this file can write another run that is consistent in itself. Comparing the head of the home session with one that came another way (rath verify --head) excludes that.",
 	"Commits could be missing at the end of the log. The same comparison excludes that too.",

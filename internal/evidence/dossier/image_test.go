@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestImage: the evidence holds the images of a run, the pages name them, and a changed
-// byte of one is found.
+// TestImage checks that the evidence contains the images of a run, that the pages name them,
+// and that Verify detects a changed byte.
 func TestImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

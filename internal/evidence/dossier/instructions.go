@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 )
 
-// instructions notes which parts a model's call names. The notes of a recall are shown with
-// its step.
+// instructions stores the parts that a model's call names, except the notes of a recall,
+// which are shown with its step.
 func (t *timeline) instructions(s *Step, agent string, in *journal.Instructions) {
 	if in == nil {
 		return
@@ -57,7 +57,7 @@ func (t *timeline) instructed() error {
 	return nil
 }
 
-// tableText is a table of tools for people; its bytes, if they are none.
+// tableText formats a table of tools for display, and returns other bytes unchanged.
 func tableText(data []byte) string {
 	var table []struct {
 		Name, Description string

@@ -22,15 +22,15 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// What a dossier of 1,000 steps may cost.
+// Limits of a dossier of 1,000 steps.
 const (
 	longSteps = 1000
 	longBytes = 2 << 20
 	longTime  = time.Second
 )
 
-// long is the evidence of a run of ten agents with 1,000 steps: each of 500 answers calls
-// a tool, and each of 500 calls writes a file.
+// long returns the evidence of a run of ten agents with 1,000 steps: each of 500 answers
+// calls a tool, and each of 500 calls writes a file.
 func long(tb testing.TB, steps int, models func(model) llm.Models) *dossier.Evidence {
 	tb.Helper()
 	w := newWorld(tb)
@@ -61,7 +61,7 @@ func long(tb testing.TB, steps int, models func(model) llm.Models) *dossier.Evid
 	return e
 }
 
-// atOnce is a model that does not wait: a benchmark has the real clock.
+// atOnce is a model that does not wait, because a benchmark uses the real clock.
 type atOnce model
 
 func (m atOnce) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
@@ -87,8 +87,8 @@ func (w *world) evidence(id run.ID, forward flow.Workflow, m llm.Models) (*dossi
 	return e, state
 }
 
-// TestLong holds what a reader of a long run meets: its size, its folds, and that it
-// verifies although its evidence is compressed.
+// TestLong checks the dossier of a long run: its size, its folds, and its verification
+// with compressed evidence.
 func TestLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := long(t, longSteps, func(m model) llm.Models { return m })
@@ -133,7 +133,7 @@ func TestLong(t *testing.T) {
 	})
 }
 
-// TestBranchesFold holds that 64 branches are one line of the timeline, that the picture
+// TestBranchesFold checks that 64 branches are one line of the timeline, that the picture
 // draws some, and that no section is empty.
 func TestBranchesFold(t *testing.T) {
 	f := dossier.Facts{Home: home.ID}
@@ -160,7 +160,7 @@ func TestBranchesFold(t *testing.T) {
 	}
 }
 
-// TestNoEmptySections holds that a run without anything to tell has no headings.
+// TestNoEmptySections checks that the dossier of a minimal run has no empty sections.
 func TestNoEmptySections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _ := newWorld(t).evidence("nothing", flow.Func(func(_ context.Context, s session.Session) (session.Session, error) { return s, nil }), model(script))

@@ -17,7 +17,7 @@ func markdown(_ *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	m.branches()
 	m.timeline()
 	m.rest()
-	// As in the page: what is still hidden is made visible.
+	// As in the page, characters that are still hidden are made visible.
 	begin := markBegin
 	if packed {
 		begin = markPacked
@@ -26,9 +26,8 @@ func markdown(_ *Evidence, f *Facts, text []byte, packed bool) ([]byte, error) {
 	return []byte(out), nil
 }
 
-// marker writes Markdown. Texts of the run only ever stand in code spans and
-// fenced blocks, where nothing is markup, no name is notified and no address
-// becomes a link.
+// marker writes Markdown. Texts of the run are always in code spans and fenced blocks,
+// where they cannot be markup, notify a user or become a link.
 type marker struct {
 	b strings.Builder
 	f *Facts
@@ -49,11 +48,10 @@ func code(s string) string {
 	return fence + s + fence
 }
 
-// cell is code for a cell of a table, where a bar ends the cell even inside of
-// a code span.
+// cell is code for a cell of a table, where a bar ends the cell even inside a code span.
 func cell(s string) string { return strings.ReplaceAll(code(s), "|", `\|`) }
 
-// longest is the length of the longest row of a character.
+// longest returns the length of the longest run of a character.
 func longest(s string, c byte) int {
 	best, n := 0, 0
 	for i := range len(s) {
@@ -65,13 +63,13 @@ func longest(s string, c byte) int {
 	return best
 }
 
-// block writes a text as a fenced block that nothing in it can end.
+// block writes a text as a fenced block that the text cannot end.
 func (m *marker) block(lang, s string) {
 	fence := strings.Repeat("`", max(longest(s, '`')+1, 3))
 	m.put("%s%s\n%s\n%s\n", fence, lang, strings.TrimSuffix(s, "\n"), fence)
 }
 
-// link leads to a line of the timeline.
+// link returns a link to a line of the timeline.
 func (m *marker) link(n int) string {
 	if n == 0 {
 		return ""
@@ -136,7 +134,7 @@ func (m *marker) first() {
 	m.spent()
 }
 
-// spent says where the time, the tokens and the money went.
+// spent writes the table of time, tokens and cost.
 func (m *marker) spent() {
 	if len(m.f.Spent) == 0 {
 		return
@@ -276,7 +274,7 @@ func (m *marker) timeline() {
 	}
 }
 
-// instructions shows the texts that models got beside the rows.
+// instructions writes the texts that models received in addition to the rows.
 func (m *marker) instructions(all []Instruction) {
 	if len(all) > 0 {
 		m.put("\n## Instructions to models\n\nEach text once, by the SHA-256 of its bytes. Credentials are masked.\n")

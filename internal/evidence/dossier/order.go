@@ -8,18 +8,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// place names a commit.
+// commitRef identifies a commit.
 type commitRef struct {
 	c *chain
 	n uint64
 }
 
-// facts are those of the commit.
+// facts returns the facts of the commit.
 func (p commitRef) facts() []journal.Fact { return p.c.facts[p.n-1] }
 
-// order returns all commits in an order in which each comes after the ones
-// before it in its log and after those that it refers to. Where that leaves a
-// choice, the earlier time comes first, then the order of steps.
+// order returns all commits in an order in which each comes after the earlier commits of
+// its log and after the commits that it refers to. Ties are broken by time, then by the
+// order of steps.
 func (a *archive) order() []commitRef {
 	type queue struct {
 		c    *chain
@@ -60,7 +60,7 @@ func (a *archive) order() []commitRef {
 			}
 		}
 		if best == nil {
-			best = first // references in a circle; hashes cannot form one
+			best = first // circular references, which hashes cannot form
 		}
 		out = append(out, commitRef{best.c, best.next})
 		done[best.c.key.ID] = best.next
@@ -77,10 +77,10 @@ func (a *archive) earlier(x *chain, n uint64, y *chain, m uint64) bool {
 	return p != "" && q != "" && run.ComparePaths(p, q) < 0
 }
 
-// when is the time of a commit.
+// when returns the time of a commit.
 func (c *chain) when(n uint64) time.Time { return c.facts[n-1][0].Time }
 
-// path is the step of one of the runs that a commit records, "" for none.
+// path returns the step of one of the runs that a commit records, or "".
 func (c *chain) path(n uint64, runs family) run.Path {
 	for _, e := range c.facts[n-1] {
 		switch e.What.(type) {

@@ -4,16 +4,16 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 )
 
-// Limb is one session of the picture as a list, which fits where the drawing does not.
+// Limb is one session of the picture as a list, the replacement of a large drawing.
 type Limb struct {
 	lineage.Node // its first stretch, with the lines of all of them
 	Limbs        []Limb
 }
 
-// limbs turns the picture into a tree of sessions. Sessions that came from several
-// stand below the first of them.
+// limbs turns the picture into a tree of sessions. A session with several parents is
+// below the first of them.
 func limbs(p *lineage.Picture) []Limb {
-	owner := map[string]int{} // of a node: the place of its session
+	owner := map[string]int{} // index of a node's session
 	var all []Limb
 	for _, n := range p.Nodes {
 		if k := len(all) - 1; k >= 0 && all[k].Session == n.Session {
@@ -49,10 +49,10 @@ func limbs(p *lineage.Picture) []Limb {
 	return roots
 }
 
-// limbLines is how many lines of a session the list shows.
+// limbLines is the maximum number of lines per session in the list.
 const limbLines = 6
 
-// Shown are the lines that the list shows: the first and the last ones.
+// Shown returns the lines in the list: the first and the last ones.
 func (l *Limb) Shown() []lineage.Line {
 	if len(l.Lines) <= limbLines {
 		return l.Lines
@@ -60,5 +60,5 @@ func (l *Limb) Shown() []lineage.Line {
 	return append(append([]lineage.Line{}, l.Lines[:limbLines/2]...), l.Lines[len(l.Lines)-limbLines/2:]...)
 }
 
-// Left is how many lines it leaves out.
+// Left returns the number of omitted lines.
 func (l *Limb) Left() int { return l.Hidden + max(len(l.Lines)-limbLines, 0) }

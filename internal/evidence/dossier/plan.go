@@ -8,14 +8,14 @@ import (
 
 // reference is a link in a commit, or the name of a session that a step opened.
 type reference struct {
-	link   session.Link // Seq is 0 where only the session is named
+	link   session.Link // Seq is 0 if only the session is named
 	from   session.ID
 	commit uint64
-	needed bool // the fold of the log needs what it names, or the run says that it is there
+	needed bool // the target must exist: the fold needs it, or the run states that it exists
 }
 
-// references returns what a commit refers to: what every fold of the log needs
-// and, of the runs, also what their steps opened and decided about.
+// references returns the references of a commit: the ones that every fold of the log
+// needs and, for the runs, also the sessions that their steps opened and decided about.
 func (c *chain) references(n uint64, runs family) []reference {
 	var out []reference
 	add := func(l session.Link, needed bool) {
@@ -26,7 +26,7 @@ func (c *chain) references(n uint64, runs family) []reference {
 	}
 	for _, e := range c.facts[n-1] {
 		switch e.What.(type) {
-		case session.Opening, session.Join: // the fold needs them, whose they are
+		case session.Opening, session.Join: // the fold needs them, whichever run made them
 		default:
 			if !runs[e.Recorder()] {
 				continue
@@ -49,17 +49,16 @@ func (c *chain) references(n uint64, runs family) []reference {
 	return out
 }
 
-// planned is a session of the evidence and how far it has to be there.
+// planned is a session of the evidence and its last required commit.
 type planned struct {
 	c    *chain
 	upTo uint64
 }
 
-// plan finds the sessions that the evidence of a run consists of, and the runs
-// that it is of: the run itself and the branches of its fan-outs. The home
-// session and those that the runs made are there up to the last commit that
-// concerns them, others as far as a commit refers to them. source returns nil
-// for a session that does not exist.
+// plan returns the sessions of the evidence of a run, and its runs: the run itself and
+// the branches of its fan-outs. The home session and the sessions that the runs made are
+// required up to the last commit that concerns the runs, others up to the last commit
+// that is referred to. source returns nil for a session that does not exist.
 func plan(id run.ID, home session.Key, source func(session.Key) (*chain, error)) ([]planned, family, error) {
 	runs := family{id: true}
 	for {
@@ -72,8 +71,7 @@ func plan(id run.ID, home session.Key, source func(session.Key) (*chain, error))
 	}
 }
 
-// planFor is plan as far as the runs are known; it adds the branches that it
-// finds to them.
+// planFor is plan for the known runs; it adds the branches that it finds to runs.
 func planFor(runs family, id run.ID, home session.Key, source func(session.Key) (*chain, error)) ([]planned, error) {
 	type work struct {
 		*planned
@@ -96,7 +94,7 @@ func planFor(runs family, id run.ID, home session.Key, source func(session.Key) 
 				if r.needed {
 					return fail(Missing, k.ID, 0, "commit %d of session %s refers to its commit %d", r.commit, r.from, r.link.Seq)
 				}
-				return nil // opened, but nothing was ever written to it
+				return nil // opened, but never written to
 			}
 			w = &work{planned: &planned{c: c}}
 			// A run that was never claimed is in its home log alone.

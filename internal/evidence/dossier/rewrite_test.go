@@ -14,9 +14,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// rehash brings all hashes in evidence up to date after commits were changed,
-// in the chains and in the references between them, as a forger does who rewrites
-// everything. known are the hashes that the texts still name.
+// rehash updates all hashes in evidence after changes of commits, in the chains and in the
+// references between them, like a forger who rewrites everything. known are the hashes
+// that the texts still contain.
 func rehash(e *dossier.Evidence, known [][]session.Hash) {
 	for changed := true; changed; {
 		changed = false
@@ -48,8 +48,8 @@ func hashes(e *dossier.Evidence) [][]session.Hash {
 	return out
 }
 
-// TestRewritten shows the limit of what hashes prove: a document that was
-// rewritten as a whole verifies, and only the head from elsewhere shows it.
+// TestRewritten shows the limit of hashes: a document that was rewritten as a whole
+// verifies, and only the head from another source reveals it.
 func TestRewritten(t *testing.T) {
 	e := sample(t)
 	head := commitlog.HashOf([]byte(e.Logs[0].Commits[len(e.Logs[0].Commits)-1]))
@@ -69,9 +69,9 @@ func TestRewritten(t *testing.T) {
 
 var field = regexp.MustCompile(`"[a-z_]+":("(?:[^"\\]|\\.)*"|[0-9]+)`)
 
-// FuzzRewritten changes a field of a commit and all hashes after it, so that
-// the folds and the rendering meet everything that a forger could write. They
-// never panic, and what they render verifies.
+// FuzzRewritten changes a field of a commit and all hashes after it, so that the folds and
+// the rendering process everything a forger could write. They never panic, and their
+// output verifies.
 func FuzzRewritten(f *testing.F) {
 	e := sample(f)
 	f.Add(uint8(0), uint8(3), uint16(2), "text")

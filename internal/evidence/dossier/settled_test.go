@@ -25,7 +25,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// ledger is a log on which processes work one after the other, with all of its commits.
+// ledger is a log that processes use one after the other, with all of its commits.
 type ledger struct {
 	*world
 	mu      sync.Mutex
@@ -72,7 +72,7 @@ func (f asking) Complete(ctx context.Context, r *llm.Request, _ func(llm.Delta))
 	return f(ctx, r)
 }
 
-// grown is a random workflow: it asks models, waits, works, forks and fans out.
+// grown returns a random workflow: it asks models, waits, works, forks and fans out.
 func grown(seed uint64, depth int) flow.Func {
 	return func(ctx context.Context, s session.Session) (session.Session, error) {
 		r := rand.New(rand.NewPCG(seed, uint64(depth)))
@@ -127,7 +127,7 @@ func grown(seed uint64, depth int) flow.Func {
 	}
 }
 
-// bill is what the logs say of a run: its own steps in all of them, and its branches.
+// bill is the usage of a run in the logs: its own steps in all of them, and its branches.
 type bill struct {
 	own      journal.Spending
 	branches []run.ID
@@ -177,7 +177,7 @@ func (l *ledger) bills() map[run.ID]*bill {
 	return all
 }
 
-// total is what a run and its branches used, each counted once.
+// total returns the usage of a run and its branches, each counted once.
 func total(all map[run.ID]*bill, id run.ID) (sum journal.Spending) {
 	b := all[id]
 	if b == nil {
@@ -191,7 +191,7 @@ func total(all map[run.ID]*bill, id run.ID) (sum journal.Spending) {
 	return sum
 }
 
-// agrees demands that all views of the usage of runs agree with the steps in the logs.
+// agrees checks that all views of the usage of runs agree with the steps in the logs.
 func (l *ledger) agrees(name string) {
 	l.t.Helper()
 	all, g := l.bills(), lineage.NewGraph()
@@ -239,7 +239,7 @@ func (l *ledger) agrees(name string) {
 	}
 }
 
-// told demands that the evidence of the run has the usage of it and of its branches.
+// told checks that the evidence of the run has the usage of the run and of its branches.
 func (l *ledger) told(name string) {
 	l.t.Helper()
 	all := l.bills()
@@ -257,7 +257,7 @@ func (l *ledger) told(name string) {
 	}
 }
 
-// play runs a workflow to one of its ends and returns once nothing follows any more.
+// play runs a workflow to one of its ends and returns when no work is left.
 func (l *ledger) play(f flow.Func, end string, at time.Duration, budget run.Budget) {
 	task := journal.Task{ID: fixRun, Workflow: "w", Session: home, Budget: budget}
 	if end == "deadline" {
@@ -290,7 +290,7 @@ func (l *ledger) play(f flow.Func, end string, at time.Duration, budget run.Budg
 		l.t.Errorf("%v", err)
 	}
 	task.Resume = true
-	for range 3 { // what followed is done again, which changes nothing
+	for range 3 { // repeated work has no effect
 		rt, d := l.process()
 		switch end {
 		case "crash":
@@ -304,8 +304,8 @@ func (l *ledger) play(f flow.Func, end string, at time.Duration, budget run.Budg
 	}
 }
 
-// giveUp claims the run with code that stops for a person, who ends it. A run that waits is
-// cancelled instead, because nothing claims it.
+// giveUp claims the run with code that stops for a review, which ends the run. A waiting run
+// is cancelled instead, because no node claims it.
 func (l *ledger) giveUp(rt *engine.Runtime, cancel func(*engine.Runtime)) {
 	g, err := rt.Store.Claim(l.t.Context(), journal.Claim{Session: home, Home: home, Run: fixRun})
 	if errors.Is(err, run.ErrUnknownRun) {
@@ -326,8 +326,8 @@ func (l *ledger) giveUp(rt *engine.Runtime, cancel func(*engine.Runtime)) {
 	l.must(rt.Store.Apply(l.t.Context(), journal.Signal{To: home, Run: fixRun, Resolve: &journal.Resolved{Decision: run.Fail, Reason: "enough"}}))
 }
 
-// TestForkOfWaitingRun: the tokens of a fork are those of its run, also when the run is
-// cancelled while it waits.
+// TestForkOfWaitingRun checks that the run's usage includes the tokens of a fork, even if
+// the run is cancelled while it waits.
 func TestForkOfWaitingRun(t *testing.T) {
 	for _, end := range []string{"cancel", "deadline", "crash", "review"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -351,8 +351,8 @@ func TestForkOfWaitingRun(t *testing.T) {
 	}
 }
 
-// TestSpendingAtEveryEnd: of random trees of forks and fan-outs, which end at random moments in
-// every way, each log, lineage and result say what the steps used.
+// TestSpendingAtEveryEnd checks that each log, lineage and result have the usage of the steps
+// of random trees of forks and fan-outs, which end at random moments in every way.
 func TestSpendingAtEveryEnd(t *testing.T) {
 	trees := 120
 	if testing.Short() {

@@ -23,7 +23,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// must makes steps short: the workflows of these tests end at the first error.
+// value panics on an error: the workflows of these tests end at the first one.
 func value[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -59,7 +59,7 @@ func put(ctx context.Context, s session.Session, path, text string) session.Sess
 	return value(s, err)
 }
 
-// shapes are the ways in which the sessions of a run can hang together.
+// shapes are the ways in which the sessions of a run can be connected.
 var shapes = []struct {
 	name     string
 	state    run.State
@@ -122,9 +122,8 @@ var shapes = []struct {
 	}},
 }
 
-// TestShapes checks that evidence of every shape is collected, renders and
-// verifies, and that the fold of this package agrees with that of package
-// session.
+// TestShapes checks that evidence of every shape is collected, renders and verifies, and
+// that the folds of this package and of package session agree.
 func TestShapes(t *testing.T) {
 	for _, tt := range shapes {
 		t.Run(tt.name, func(t *testing.T) {
@@ -168,7 +167,7 @@ func (w *world) check(id run.ID, k session.Key) *dossier.Facts {
 	return f
 }
 
-// moments are the world as it was after each commit.
+// moments yields the world after each commit.
 func (w *world) moments() iter.Seq[*world] {
 	return func(yield func(*world) bool) {
 		ctx := w.t.Context()
@@ -195,7 +194,7 @@ func (w *world) moments() iter.Seq[*world] {
 	}
 }
 
-// TestEveryMoment collects while the run goes on: after each commit.
+// TestEveryMoment collects evidence during the run: after each commit.
 func TestEveryMoment(t *testing.T) {
 	w, whole := played(t)
 	total := 0
@@ -212,7 +211,7 @@ func TestEveryMoment(t *testing.T) {
 	}
 }
 
-// TestOtherRuns checks what is taken of a session that several runs worked on.
+// TestOtherRuns checks the evidence of a session with several runs.
 func TestOtherRuns(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -257,8 +256,8 @@ func TestOtherRuns(t *testing.T) {
 	})
 }
 
-// TestQueuedRun checks a run that waits for its session and is cancelled before
-// anybody claimed it.
+// TestQueuedRun checks a run that waits for its session and is cancelled before it is
+// claimed.
 func TestQueuedRun(t *testing.T) {
 	w := newWorld(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -279,8 +278,8 @@ func TestQueuedRun(t *testing.T) {
 	})
 }
 
-// TestQuotedDossier is a run that was shown another dossier: what it quotes is
-// not taken for its own evidence.
+// TestQuotedDossier checks that a dossier quoted in a run is not taken for the run's own
+// evidence.
 func TestQuotedDossier(t *testing.T) {
 	for _, text := range []string{
 		"<!-- rath evidence\n{}\n-->\n", `<script type="application/json" id="evidence">` + "\n{}</script>\n</body>\n</html>\n", string(render(t, sample(t))[dossier.FormMarkdown]),
@@ -348,8 +347,8 @@ func TestBlame(t *testing.T) {
 	})
 }
 
-// TestContentsLeftOut checks that what could not be taken along is said, and
-// that the document still verifies.
+// TestContentsLeftOut checks that missing contents are listed, and that the document still
+// verifies.
 func TestContentsLeftOut(t *testing.T) {
 	w, _ := played(t)
 	for name, tt := range map[string]struct {
@@ -395,8 +394,8 @@ func TestCollectErrors(t *testing.T) {
 	}
 }
 
-// TestLateOutcome checks that what a superseded attempt brings after the end of
-// the run is told as evidence and not counted.
+// TestLateOutcome checks that an outcome of a superseded attempt after the end of the run
+// is shown as evidence and not counted.
 func TestLateOutcome(t *testing.T) {
 	w, before := played(t)
 	ev, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{

@@ -14,14 +14,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Signature is what a node, or the operator, signed of a run that ended.
+// Signature is the signature of a node, or of the operator, over the end of a run.
 type Signature struct {
 	Statement string `json:"statement"` // see messages.Result.Say
 	Signature string `json:"signature"` // over it, as ssh-keygen writes it
 }
 
-// Signatures returns those that a document carries, in the order of Report.Signed. It
-// checks nothing.
+// Signatures returns the signatures in a document, in the order of Report.Signed, without
+// checking them.
 func Signatures(doc []byte) ([]Signature, error) {
 	text, what := doc, FormTree
 	if !IsTree(doc) {
@@ -38,8 +38,8 @@ func Signatures(doc []byte) ([]Signature, error) {
 	return e.Signatures, nil
 }
 
-// Sign adds a signature over what the commits say of the end of the run. It fails with
-// a [*Failure] if the run has not ended, or the commits do not hold together.
+// Sign adds a signature over the end of the run in the commits. It fails with a
+// [*Failure] if the run has not ended, or the commits are inconsistent.
 func (e *Evidence) Sign(sign func(statement string) (signature string, err error)) error {
 	a, err := e.open()
 	if err != nil {
@@ -60,10 +60,10 @@ func (e *Evidence) Sign(sign func(statement string) (signature string, err error
 	return nil
 }
 
-// maxSignatures bounds those of a document for each run in it.
+// maxSignatures is the maximum number of signatures per run in a document.
 const maxSignatures = 8
 
-// Signed is a signature that holds over what the commits say.
+// Signed is a valid signature over the end of a run.
 type Signed struct {
 	Run     run.ID       `json:"run"`
 	Session session.ID   `json:"session"` // the home of the run
@@ -71,16 +71,16 @@ type Signed struct {
 	Head    session.Hash `json:"head"`    // of that commit
 	Ended   time.Time    `json:"ended"`
 	Key     string       `json:"key"` // its fingerprint
-	// Signer is how a list of signers names the key; "" if there was no list, or not
-	// it. Problem says why it does not count.
+	// Signer is the key's name in the list of signers, "" if there is no list or the
+	// key is not accepted. Problem is the reason why it is not accepted.
 	Signer  string `json:"signer,omitempty"`
 	Problem string `json:"problem,omitempty"`
 
 	by signature.By
 }
 
-// results are the ends of runs that the commits record, in the order of the logs; of
-// a dossier only that of its run.
+// results returns the ends of runs in the commits, in the order of the logs; for a
+// dossier only the end of its run.
 func (a *archive) results() (out []messages.Result) {
 	for _, c := range a.logs {
 		for n, facts := range c.facts {
@@ -94,7 +94,7 @@ func (a *archive) results() (out []messages.Result) {
 	return out
 }
 
-// signed checks each signature against the commits: it has to be over a statement that
+// signed checks each signature against the commits: it must be over a statement that
 // follows from them, about a run of the document.
 func (a *archive) signed(all []Signature) ([]Signed, error) {
 	if len(all) == 0 {
@@ -125,7 +125,7 @@ func (a *archive) signed(all []Signature) ([]Signed, error) {
 	return out, nil
 }
 
-// contradicted says where a statement differs from what the commits say.
+// contradicted returns the first difference between a statement and the commits.
 func (a *archive) contradicted(statement string) error {
 	lines := strings.Split(statement, "\n")
 	for _, r := range a.results() {
@@ -142,8 +142,8 @@ func (a *archive) contradicted(statement string) error {
 	return fail(Forged, a.home.ID, 0, "a signature over %q, and the commits record no end of a run", clipped(statement, ""))
 }
 
-// trust compares signatures with a list of signers. Each run that ended has to be
-// signed by one of them.
+// trust compares signatures with a list of signers. One of them must have signed each
+// finished run.
 func (r *Report) trust(a *archive, t *signature.Trust) error {
 	if t == nil {
 		return nil
@@ -174,8 +174,8 @@ func (r *Report) trust(a *archive, t *signature.Trust) error {
 	return nil
 }
 
-// cover counts, for each session, the commits that a signature stands for: those of
-// the home session up to the signed one, and of each session that one of them refers to.
+// cover counts, for each session, the commits that a signature covers: the commits of
+// the home session up to the signed one, and the commits they refer to in other sessions.
 func (r *Report) cover(a *archive) {
 	covered := map[session.ID]uint64{}
 	var visit func(id session.ID, upTo uint64)
@@ -207,7 +207,7 @@ func (r *Report) cover(a *archive) {
 	}
 }
 
-// signedLines tells people of the signatures.
+// signedLines returns the signatures as lines of the report.
 func (r *Report) signedLines() string {
 	var b strings.Builder
 	for _, s := range r.Signed[:min(len(r.Signed), maxStated)] {

@@ -18,7 +18,7 @@ func newKey(t testing.TB) *signature.Key {
 	return k
 }
 
-// trust accepts the keys, and then not those that are revoked.
+// trust accepts the keys, except revoked ones.
 func trust(t testing.TB, keys []*signature.Key, revoked ...*signature.Key) *signature.Trust {
 	t.Helper()
 	var signers, gone strings.Builder
@@ -40,7 +40,7 @@ func signed(t testing.TB, e *dossier.Evidence, k *signature.Key) *dossier.Eviden
 	return e
 }
 
-// TestSigned: in every form a signature anchors the run, if its key counts.
+// TestSigned checks that a signature of a trusted key anchors the run, in every form.
 func TestSigned(t *testing.T) {
 	ours, other := newKey(t), newKey(t)
 	e := signed(t, sample(t), ours)
@@ -59,7 +59,7 @@ func TestSigned(t *testing.T) {
 		if text := r.String(); r.Anchored != 1 || !strings.HasPrefix(text, "verified") || !strings.Contains(text, "by ops, "+ours.Fingerprint()) {
 			t.Errorf("%s: with one:\n%s", form, text)
 		}
-		// The end refers to every commit but those by which branches note how they ended.
+		// The end refers to every commit except the closings of branches.
 		if home := r.Sessions[0]; home.Signed != home.Commits {
 			t.Errorf("%s: the signature stands for %d of %d commits of the home session", form, home.Signed, home.Commits)
 		}
@@ -78,7 +78,7 @@ func TestSigned(t *testing.T) {
 			}
 		}
 	}
-	// Two keys signed, of which one was revoked since: the other one still counts.
+	// Two keys signed, and one was revoked later: the other one still counts.
 	for form, doc := range render(t, signed(t, e, other)) {
 		r, err := dossier.Verify(doc, &dossier.VerifyOptions{Trust: trust(t, []*signature.Key{ours, other}, ours)})
 		if err != nil || r.Anchored != 1 || !strings.Contains(r.String(), "not counted") {
@@ -87,8 +87,8 @@ func TestSigned(t *testing.T) {
 	}
 }
 
-// TestForged: a red test is turned green, and all hashes are computed again. The
-// signature gives it away, in every form.
+// TestForged turns a failed test into a passed one and recomputes all hashes. The signature
+// reveals the forgery, in every form.
 func TestForged(t *testing.T) {
 	ours, forger := newKey(t), newKey(t)
 	e := signed(t, sample(t), ours)
@@ -130,7 +130,7 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestBadSignatures: no signature that does not hold is in a document that does.
+// TestBadSignatures checks that a document with an invalid signature does not verify.
 func TestBadSignatures(t *testing.T) {
 	ours := newKey(t)
 	plain := sample(t)
@@ -183,7 +183,8 @@ func TestBadSignatures(t *testing.T) {
 	}
 }
 
-// TestSignatures: what ssh-keygen is to check is in the document as it was signed.
+// TestSignatures checks that a document contains its statements and signatures unchanged,
+// for ssh-keygen to check.
 func TestSignatures(t *testing.T) {
 	e := signed(t, sample(t), newKey(t))
 	for form, doc := range render(t, e) {

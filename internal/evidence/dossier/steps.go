@@ -27,12 +27,12 @@ type timeline struct {
 	graph *lineage.Graph  // of all commits
 	index map[stepRef]int // number of a step's line
 	rows  map[stepRef]session.Chunk
-	at    commitRef // the commit that is folded
+	at    commitRef // the commit being folded
 	seen  map[attempt]bool
-	asked bool               // the first row that a user said was seen
+	asked bool               // the first row of a user was seen
 	left  []string           // contents that could not be shown, with the reason
-	asks  map[stepRef]string // questions that were asked, by the step that waits
-	fans  map[run.ID]int     // of a branch's run: its place among the branches, from 1
+	asks  map[stepRef]string // questions, by the step that waits
+	fans  map[run.ID]int     // positions among the branches, from 1, by the branch's run
 }
 
 type attempt struct {
@@ -40,7 +40,7 @@ type attempt struct {
 	n   uint64
 }
 
-// timeline fills f.Steps and everything that lists some of them.
+// timeline fills f.Steps and all lists of steps.
 func (a *archive) timeline(f *Facts, g *lineage.Graph, names map[session.ID]string) *timeline {
 	t := &timeline{a: a, f: f, graph: g, names: names, index: map[stepRef]int{}, rows: map[stepRef]session.Chunk{}, seen: map[attempt]bool{}, asks: map[stepRef]string{}, fans: map[run.ID]int{}}
 	for _, p := range a.order() {
@@ -68,7 +68,7 @@ func (t *timeline) name(id session.ID) string { return cmp.Or(t.names[id], strin
 // ref names a step in the log of the commit.
 func (t *timeline) ref(path run.Path) stepRef { return stepRef{t.at.c.key.ID, path} }
 
-// number is where a session stands in the evidence, from 1.
+// number returns the position of a session in the evidence, from 1.
 func (t *timeline) number(id session.ID) int {
 	return 1 + slices.IndexFunc(t.a.logs, func(c *chain) bool { return c.key.ID == id })
 }
@@ -137,7 +137,7 @@ func (t *timeline) event(e journal.Fact) {
 		t.decision(e, s, "decided: "+one(p.Decision, 40))
 	case journal.CancelRequested:
 		s := t.line(e, "cancel", cmp.Or(journal.Named(p.By, p.Says), "somebody"), "asks the run to stop: "+p.Reason)
-		if !t.a.runs[run.ID(cmp.Or(p.By, p.Says))] { // else it is the run around a branch, which decides by itself
+		if !t.a.runs[run.ID(cmp.Or(p.By, p.Says))] { // else the run around a branch cancelled it by itself
 			t.decision(e, s, "asked to stop")
 		}
 	case journal.Warning:
@@ -179,13 +179,12 @@ func (t *timeline) event(e journal.Fact) {
 	}
 }
 
-// decision lists what was decided from outside, or asked for.
+// decision adds an external decision, or the request for one.
 func (t *timeline) decision(e journal.Fact, s *Step, what string) {
 	t.f.Decisions = append(t.f.Decisions, Decision{s.N, what, one(journal.Named(e.By, e.Says), 100), one(e.Reason, 400)})
 }
 
-// decides reports whether the log of the commit decides about a run: whether it is the
-// run's home.
+// decides reports whether the log of the commit is the home of a run.
 func (t *timeline) decides(id run.ID) bool {
 	switch {
 	case id == t.a.run:
@@ -196,7 +195,7 @@ func (t *timeline) decides(id run.ID) bool {
 	return false
 }
 
-// state notes how a run stands.
+// state sets the state of a run.
 func (t *timeline) state(id run.ID, s run.State) {
 	if id == t.a.run {
 		t.f.State = s
@@ -246,7 +245,7 @@ func (t *timeline) ended(e journal.Fact, p journal.Ended) {
 	s.Code, s.Error = p.Code, textOf(p.Error)
 }
 
-// chunk attaches a row to the step that made it, or makes it a line.
+// chunk attaches a row to the step that made it, or adds a line for it.
 func (t *timeline) chunk(e journal.Fact, c session.Chunk) {
 	o := c.Origin()
 	at := t.ref(run.Path(o.Step))
@@ -299,7 +298,7 @@ func (t *timeline) intent(e journal.Fact, p journal.StepStarted) {
 	s.Attempts = append(s.Attempts, Attempt{p.Attempt, "announced"})
 }
 
-// late adds an outcome that came from a superseded attempt, or of a call that was left open.
+// late adds an outcome of a superseded attempt, or of a call that was left open.
 func (t *timeline) late(e journal.Fact, p journal.StepCompleted) {
 	s := t.line(e, p.Kind, p.Name, fmt.Sprintf("outcome of attempt %d is no step; kept as evidence", p.Attempt))
 	s.Path, s.Effect, s.Late, s.Elapsed, s.Code, s.Error = p.Path, p.Effect, true, p.Elapsed, p.Code, textOf(p.Error)
@@ -364,8 +363,8 @@ func (t *timeline) prompt(s *Step) {
 	t.f.Prompts = append(t.f.Prompts, Prompt{s.Prompt, s.Model, []int{s.N}})
 }
 
-// arguments finds what a tool was called with: in the row of the model that
-// asked for it, unless its own row said what a person made of that.
+// arguments sets the arguments of a tool call: from the row of the model that requested
+// it, unless its own row has arguments changed by a user.
 func (t *timeline) arguments(s *Step) {
 	parent := s.Path.Parent()
 	row, ok := t.rows[stepRef{s.Session, parent}]

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// sequences are what steers a terminal: CSI and OSC sequences, the latter up
-// to their end or to the end of the line, and other two-character escapes.
+// sequences matches terminal sequences: CSI and OSC sequences, the latter up to their
+// end or the end of the line, and other two-character escapes.
 var sequences = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_]|[ -/]+[0-~])|\u009b[0-?]*[ -/]*[@-~]")
 
-// plain takes terminal sequences out of a text of the run and makes characters
-// visible that would hide or reorder what stands around them.
+// plain removes terminal sequences from a text of the run and makes characters visible
+// that would hide or reorder the text around them.
 func plain(s string) string {
 	if strings.ContainsAny(s, "\x1b\u009b") {
 		s = sequences.ReplaceAllString(s, "")
@@ -22,7 +22,7 @@ func plain(s string) string {
 	return visible(s)
 }
 
-// visible replaces control characters and those that show nothing, one by one.
+// visible replaces control characters and invisible characters, one by one.
 func visible(s string) string {
 	clean := true
 	for _, r := range s {
@@ -45,7 +45,7 @@ func visible(s string) string {
 	return b.String()
 }
 
-// hidden reports whether a character steers, reorders or shows nothing.
+// hidden reports whether a character controls or reorders text, or is invisible.
 func hidden(r rune) bool {
 	switch {
 	case r == '\n' || r == '\t':
@@ -67,7 +67,7 @@ func one(s string, limit int) string {
 	return clip(strings.Join(strings.Fields(plain(clip(s, 8*limit))), " "), limit)
 }
 
-// clip cuts s to limit characters, the last of which says that it was cut.
+// clip cuts s to limit characters, the last of which marks the cut.
 func clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -89,11 +89,11 @@ func firstRune(s string) rune {
 	return r
 }
 
-// maxText is how many characters of a text the rendering shows.
+// maxText is the maximum number of characters of a text in the rendering.
 const maxText = 3000
 
-// Text is a text of the run as it is shown: without terminal sequences, with
-// hidden characters made visible, and cut.
+// Text is a text of the run for display: cut, without terminal sequences and with hidden
+// characters made visible.
 type Text struct {
 	Shown string
 	More  int // characters that are only in the commit
@@ -114,10 +114,10 @@ func textOf(s string) Text {
 	return Text{Shown: plain(s)}
 }
 
-// Empty reports whether there is nothing to show.
+// Empty reports whether the text is empty.
 func (t Text) Empty() bool { return t.Shown == "" }
 
-// took writes milliseconds for people.
+// took formats milliseconds for display.
 func took(ms int64) string {
 	switch {
 	case ms < 1000:
@@ -130,7 +130,7 @@ func took(ms int64) string {
 	return fmt.Sprintf("%d h %d min", ms/3_600_000, ms%3_600_000/60_000)
 }
 
-// bytesOf writes a size for people.
+// bytesOf formats a size for display.
 func bytesOf(n int64) string {
 	switch {
 	case n < 1<<10:

@@ -20,15 +20,15 @@ import (
 const FormTree = "archive"
 
 const (
-	// DefaultTree is how many bytes of commits, and how many of blobs, an archived
-	// tree holds at most.
+	// DefaultTree is the maximum size in bytes of the commits, and also of the blobs,
+	// of an archived tree.
 	DefaultTree = 512 << 20
-	// MaxTreeFile is how many bytes the file of one may have, which has to be read
-	// as a whole.
+	// MaxTreeFile is the maximum size in bytes of an archive's file, which is read as
+	// a whole.
 	MaxTreeFile = 2 * DefaultTree
 )
 
-// IsTree reports whether a file is meant as an archived tree.
+// IsTree reports whether a file begins like an archived tree.
 func IsTree(doc []byte) bool {
 	line, _, _ := bytes.Cut(doc, []byte("\n"))
 	var head wireTree
@@ -36,10 +36,10 @@ func IsTree(doc []byte) bool {
 	return json.Unmarshal([]byte(text), &head) == nil && head.Format > 0 && head.Root != ""
 }
 
-// VerifyTree checks the archive of a tree with nothing but its bytes: every hash
-// chain, that each log ends with the commit that archived it, every reference
-// between sessions and every digest. A head of o is compared with the last
-// commit of its session; o.Head is that of the root.
+// VerifyTree checks the archive of a tree from its bytes alone: every hash chain,
+// the archiving commit at the end of each log, every reference between sessions and
+// every digest. It compares the heads of o with the last commits of their sessions;
+// o.Head is the head of the root.
 func VerifyTree(doc []byte, o *VerifyOptions) (*Evidence, *Report, error) {
 	t, err := decode(doc, FormTree)
 	if err != nil {
@@ -79,7 +79,7 @@ func (e *Evidence) checkTree() (*archive, error) {
 	return a, nil
 }
 
-// references checks the hashes that a log names of others in the archive.
+// references checks a log's references to other logs in the archive.
 func (a *archive) references(c *chain) error {
 	for i, facts := range c.facts {
 		for _, e := range facts {
@@ -100,15 +100,14 @@ func (a *archive) references(c *chain) error {
 	return nil
 }
 
-// CollectTree reads the archive of whole sessions from their logs: a root with
-// everything under it. Its file is written like the evidence of a run, and renders
-// nothing. It is complete in itself: each log ends with the commit that archived the
-// session, all that a session refers to is there, and so is every blob that a commit
-// names and that was stored. Each session has to be archived already, so that nothing
-// follows meanwhile.
+// CollectTree reads the archive of whole sessions from their logs: a root and its
+// descendants. The archive is encoded like the evidence of a run, without a rendering.
+// It is self-contained: each log ends with the commit that archived the session, and the
+// archive includes the targets of all references and all stored blobs that a commit
+// names. Each session must be archived already, so that no commit can follow.
 //
-// It fails with ErrTooLarge, and with a [*Failure] if the logs do not hold
-// together or refer to a session that is not among them.
+// It fails with ErrTooLarge, and with a [*Failure] if the logs are inconsistent or refer
+// to a session that is not among them.
 func CollectTree(ctx context.Context, log commitlog.Log, blobs blob.Store, root session.Key, ids []session.ID, o *CollectOptions) (*Evidence, error) {
 	c := newCollector(ctx, log, blobs, o, DefaultTree, DefaultTree)
 	e := &Evidence{Home: root, Blobs: map[blob.Digest][]byte{}, Left: map[blob.Digest]string{}, Stated: c.o.Stated}
@@ -146,7 +145,7 @@ func CollectTree(ctx context.Context, log commitlog.Log, blobs blob.Store, root 
 	return e, err
 }
 
-// hex64 finds what may be a digest, also inside of JSON that is text.
+// hex64 matches possible digests, also inside JSON in strings.
 var hex64 = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
 
 func digestsIn(data string) (all []blob.Digest) {
@@ -159,9 +158,9 @@ func digestsIn(data string) (all []blob.Digest) {
 	return all
 }
 
-// shelve takes along the blobs that are named: of a workspace also its files.
-// A commit names hashes of other commits too, and digests of which there never
-// was a blob; only a manifest says that something must be there.
+// shelve adds the named blobs to the evidence, and the files of workspaces. A commit also
+// names hashes of other commits, and digests without a blob; only the blobs that a
+// manifest names must exist.
 func (e *Evidence) shelve(c *collector, named []blob.Digest) error {
 	asked := map[blob.Digest]bool{}
 	fetch := func(d blob.Digest) ([]byte, string, error) {
@@ -196,7 +195,7 @@ func (e *Evidence) shelve(c *collector, named []blob.Digest) error {
 		})
 		_, gone := errors.AsType[notThere](err)
 		if gone || errors.Is(err, manifest.ErrMalformed) {
-			continue // it is not whole, or something else that looks like a manifest
+			continue // incomplete, or other data that looks like a manifest
 		}
 		if err != nil {
 			return err

@@ -53,12 +53,12 @@ func putArchived(t *testing.T, log commitlog.Log, id session.ID, events ...sessi
 	return last
 }
 
-// TestTree writes an archive, reads it back, and finds what was changed in it.
+// TestTree writes an archive, reads it back, and detects changes in it.
 func TestTree(t *testing.T) {
 	log, store, ids := archivedTree(t)
 	tree, err := CollectTree(t.Context(), log, store, session.Key{Tenant: "acme", ID: "s1"}, ids, &CollectOptions{Stated: []Fact{{FactRelease, "v1"}}})
 	must.Do(t, err)
-	// The offloaded text, the manifest and the file that is there.
+	// The offloaded text, the manifest and the stored file.
 	if len(tree.Logs) != 2 || len(tree.Blobs) != 3 || len(tree.Left) != 1 {
 		t.Fatalf("%d logs, %d blobs, %d left out", len(tree.Logs), len(tree.Blobs), len(tree.Left))
 	}
@@ -110,8 +110,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestTreeReferences: each reference to another log of the archive is held against that
-// log, not only those that rows come from.
+// TestTreeReferences checks that each reference to another log of the archive is compared
+// with that log, not only the references that rows come from.
 func TestTreeReferences(t *testing.T) {
 	log := &commitlog.Memory{}
 	leaf := session.OpenedEvent(session.Opening{Kind: session.OpenLeaf})
@@ -140,8 +140,7 @@ func TestTreeReferences(t *testing.T) {
 	}
 }
 
-// withoutLine drops a line, counted from 0, and mends the comma of the one
-// before it.
+// withoutLine drops a line, counted from 0, and fixes the comma of the previous line.
 func withoutLine(s string, n int) string {
 	lines := strings.Split(s, "\n")
 	if !strings.HasSuffix(lines[n], ",") {
@@ -157,7 +156,7 @@ func withoutLog(s string) string {
 	return before + s[j:]
 }
 
-// TestCollectTreeRefuses are trees that do not become an archive.
+// TestCollectTreeRefuses checks trees that cannot be archived.
 func TestCollectTreeRefuses(t *testing.T) {
 	log, store, ids := archivedTree(t)
 	for name, c := range map[string]struct {

@@ -25,18 +25,17 @@ const (
 
 // VerifyOptions configure [Verify]; nil checks the document by itself.
 type VerifyOptions struct {
-	// Head is the hash of the home session's last commit, as the verifier
-	// learned it another way: from the run's last lineage record, from a
-	// notebook. The zero Hash checks nothing.
+	// Head is the hash of the home session's last commit from another source, such
+	// as the run's last lineage record. The zero Hash disables the check.
 	Head session.Hash
 	// Heads are the hashes of the last commits of any of the sessions.
 	Heads map[session.ID]session.Hash
-	// Trust says whose signatures count: each run of the document that has ended must
-	// have one. With nil a signature has to hold, and may be of any key.
+	// Trust holds the trusted signers: each finished run of the document must have a
+	// signature of one. With nil a signature must be valid and may be of any key.
 	Trust *signature.Trust
 }
 
-// Report says what was verified.
+// Report is the result of [Verify].
 type Report struct {
 	Form     string // of the document
 	Run      run.ID // "" of an archived tree
@@ -47,14 +46,13 @@ type Report struct {
 	Commits  int
 	Blobs    int
 	Left     int // contents that were no longer stored when an archive was written
-	// Anchored is how many last commits were compared with a hash from elsewhere, or
-	// with a signature that counts: of the sessions of an archive, and of a dossier
-	// that of the home session. Without any a document that was cut, or rewritten as a
-	// whole, verifies too.
+	// Anchored is the number of last commits that match a hash from another source or a
+	// trusted signature: of all sessions of an archive, and of a dossier's home
+	// session. If it is 0, a document that was cut, or rewritten as a whole, verifies too.
 	Anchored int
 	Signed   []Signed
-	// Stated is what the document says and nothing in it proves, in its words: what
-	// the exporter states and no commit confirms, why contents were left out, and of
+	// Stated are the unproven statements in the document, verbatim: the exporter's
+	// statements that no commit confirms, the reasons for omitted contents, and for
 	// evidence alone the layout. The author of the document may have written anything
 	// there.
 	Stated []Fact
@@ -65,10 +63,10 @@ type Chain struct {
 	Session session.ID   `json:"session"`
 	Commits int          `json:"commits"`
 	Head    session.Hash `json:"head"`             // of the last commit
-	Signed  int          `json:"signed,omitempty"` // commits that a signature stands for
+	Signed  int          `json:"signed,omitempty"` // commits that a signature covers
 }
 
-// report counts what evidence holds.
+// report returns a report with the counts of the evidence.
 func (e *Evidence) report(form string) *Report {
 	r := &Report{Form: form, Run: e.Run, Home: e.Home, Blobs: len(e.Blobs)}
 	for _, l := range e.Logs {
@@ -78,11 +76,11 @@ func (e *Evidence) report(form string) *Report {
 	return r
 }
 
-// String writes the report in a few lines.
+// String returns the report in a few lines.
 func (r *Report) String() string { return r.Text(true) }
 
-// Text is the report for people. Beside the reports of other documents, when it does
-// not stand alone, it leaves out what it means that no last commit was compared.
+// Text returns the report as text. Unless alone, next to the reports of other documents,
+// it omits the consequences of an unanchored document.
 func (r *Report) Text(alone bool) string {
 	var b strings.Builder
 	what := fmt.Sprintf("run %s of %s", r.Run, r.Home)
@@ -91,7 +89,7 @@ func (r *Report) Text(alone bool) string {
 	}
 	word := "verified"
 	if r.Anchored == 0 {
-		word = "consistent, not anchored" // a forger who rewrites everything gets as far
+		word = "consistent, not anchored" // a complete rewrite by a forger passes too
 	}
 	fmt.Fprintf(&b, "%s: %s\n%s, %s, %s\n", word, what, excerpt.Counted(len(r.Sessions), "session"), excerpt.Counted(r.Commits, "commit"), excerpt.Counted(r.Blobs, "blob"))
 	if r.Form != FormTree {
@@ -118,10 +116,10 @@ func (r *Report) Text(alone bool) string {
 	return b.String()
 }
 
-// maxStated bounds the lines of a report about what is only stated.
+// maxStated is the maximum number of unproven statements in a report.
 const maxStated = 10
 
-// statedLines lists what is only stated.
+// statedLines lists the unproven statements.
 func statedLines(stated []Fact) string {
 	var b strings.Builder
 	for _, s := range stated[:min(len(stated), maxStated)] {
@@ -133,7 +131,7 @@ func statedLines(stated []Fact) string {
 	return b.String()
 }
 
-// leftOut returns the reasons why contents are not in a document.
+// leftOut returns the omitted contents of a document with their reasons.
 func leftOut(left map[blob.Digest]string) (out []Fact) {
 	for _, d := range sorted(left) {
 		out = append(out, Fact{"blob " + d.String() + " left out", left[d]})
@@ -142,13 +140,13 @@ func leftOut(left map[blob.Digest]string) (out []Fact) {
 }
 
 // Verify checks a document that [HTML], [Markdown] or [Evidence.Encode] made,
-// with nothing but its bytes. The package comment says what that proves. The
-// error is a [*Failure] that names the first bad commit, or the first line of
-// the rendering that does not follow from the commits.
+// from its bytes alone. The package comment describes the proof. The error is a
+// [*Failure] that names the first bad commit, or the first line of the rendering
+// that does not follow from the commits.
 //
-// It never writes, and reads nothing but its arguments. Its time and memory
-// are a small multiple of the size of the document's evidence, of which it reads at most
-// 512 MiB where that is compressed.
+// Verify never writes, and reads only its arguments. Its time and memory are a small
+// multiple of the size of the document's evidence. It reads at most 512 MiB of compressed
+// evidence after decompression.
 func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 	form, text, packed, err := extract(doc)
 	if err != nil {
@@ -192,7 +190,7 @@ func Verify(doc []byte, o *VerifyOptions) (*Report, error) {
 	return r, nil
 }
 
-// anchor compares signatures and heads with those that the verifier knows.
+// anchor compares signatures and heads with those in the options.
 func (r *Report) anchor(a *archive, e *Evidence, o *VerifyOptions) error {
 	if o == nil {
 		o = &VerifyOptions{}
@@ -243,7 +241,7 @@ func (r *Report) anchor(a *archive, e *Evidence, o *VerifyOptions) error {
 	return nil
 }
 
-// clipped shows where a line differs from another.
+// clipped returns the part of a line around its first difference from another line.
 func clipped(s, other string) string {
 	i := 0
 	for i < len(s) && i < len(other) && s[i] == other[i] {
@@ -264,8 +262,7 @@ const (
 	markEnd    = "-->"
 )
 
-// extract finds the evidence in a document; packed is its compressed form, nil if it
-// has none.
+// extract finds the evidence in a document; packed is its compressed form, or nil.
 func extract(doc []byte) (form string, text, packed []byte, err error) {
 	begin, small, end := "", "", ""
 	switch {
@@ -276,7 +273,7 @@ func extract(doc []byte) (form string, text, packed []byte, err error) {
 	default:
 		form, begin, small, end = FormMarkdown, markBegin, markPacked, markEnd
 	}
-	// It comes last: a text of the run may quote another dossier.
+	// The evidence is last in the document: a text of the run may quote another dossier.
 	at, of := bytes.LastIndex(doc, []byte(begin)), begin
 	if p := bytes.LastIndex(doc, []byte(small)); p > at {
 		at, of = p, small
@@ -295,8 +292,8 @@ func extract(doc []byte) (form string, text, packed []byte, err error) {
 	return form, text, packed, err
 }
 
-// render makes a document of evidence and its facts. packed is the compressed form that
-// a document has of the evidence; nil compresses it where it is large.
+// render makes a document of evidence and its facts. packed is the evidence as compressed
+// in an existing document; nil compresses large evidence.
 func render(form string, e *Evidence, f *Facts, packed []byte) ([]byte, error) {
 	text, err := e.Encode()
 	if err != nil {
@@ -317,8 +314,8 @@ func render(form string, e *Evidence, f *Facts, packed []byte) ([]byte, error) {
 	return markdown(e, f, text, small)
 }
 
-// HTML renders evidence as one page that loads nothing and runs nothing. It is
-// a pure function: the same evidence gives the same bytes.
+// HTML renders evidence as one page that runs no scripts and loads no resources. It
+// is a pure function: the same evidence gives the same bytes.
 func HTML(e *Evidence) ([]byte, error) { return document(FormHTML, e) }
 
 // Markdown renders evidence as Markdown, with the evidence in a comment at its

@@ -64,7 +64,7 @@ func TestFlippedBytes(t *testing.T) {
 				size := bytes.IndexByte(doc[at:], '\n')
 				for range 8 {
 					bad := slices.Clone(doc)
-					// From the second byte on: without its first one a line is no commit's.
+					// From the second byte on: without its first byte the line is not a commit.
 					bad[at+1+r.IntN(size-3)] ^= byte(1 << r.IntN(8))
 					_, err := dossier.Verify(bad, nil)
 					f := failure(t, err)
@@ -77,8 +77,7 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
-// TestTampering changes evidence as a forger does who computes all hashes of the
-// document again.
+// TestTampering changes evidence like a forger who recomputes all hashes of the document.
 func TestTampering(t *testing.T) {
 	e := sample(t)
 	branch := e.Logs[1].Session
@@ -150,8 +149,8 @@ func TestTampering(t *testing.T) {
 			if f.Kind != tt.kind || f.Session != tt.session || f.Commit != tt.commit {
 				t.Errorf("got %v", err)
 			}
-			// A page of such evidence is not made either, unless only the head
-			// tells.
+			// Such evidence does not render either, unless only the head reveals
+			// the change.
 			if _, err := dossier.HTML(bad); err == nil && f.Kind != dossier.Cut {
 				t.Error("the evidence is rendered")
 			}
@@ -171,7 +170,7 @@ func replace(s []string, i int, old, new string) {
 	s[i] = changed
 }
 
-// forge writes a commit again with other events, right after the one before it.
+// forge rewrites a commit with other events, chained to the previous commit.
 func forge(t *testing.T, e *dossier.Evidence, log, i int) {
 	t.Helper()
 	c := must.Get(commitlog.Decode([]byte(e.Logs[log].Commits[i])))(t)
@@ -180,7 +179,7 @@ func forge(t *testing.T, e *dossier.Evidence, log, i int) {
 	e.Logs[log].Commits[i] = string(raw)
 }
 
-// other is a session with one commit that has nothing to do with the run.
+// other returns an unrelated session with one commit.
 func other(t *testing.T) dossier.Log {
 	t.Helper()
 	raw := must.Get(commitlog.Encode(commitlog.Commit{
@@ -190,8 +189,8 @@ func other(t *testing.T) dossier.Log {
 	return dossier.Log{Session: "elsewhere", Commits: []string{string(raw)}}
 }
 
-// TestWithoutHead shows what a document cannot prove by itself: that its last
-// commits are there. With the head from elsewhere it is found, above.
+// TestWithoutHead shows that a document by itself cannot prove that its last commits are
+// present. TestTampering detects missing ones with the head from another source.
 func TestWithoutHead(t *testing.T) {
 	e := sample(t)
 	cut(&e.Logs[0], 1)
@@ -231,7 +230,7 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// TestRenderedFacts changes what a reader sees and leaves the commits alone.
+// TestRenderedFacts changes the rendering and not the commits.
 func TestRenderedFacts(t *testing.T) {
 	e := sample(t)
 	docs := render(t, e)
@@ -279,8 +278,8 @@ func TestRenderedFacts(t *testing.T) {
 	}
 }
 
-// TestStatedIsNotProved shows why what the exporter states is marked, and named by
-// the report: with the evidence and the rendering changed alike, nothing tells.
+// TestStatedIsNotProved shows why the exporter's statements are marked and listed in the
+// report: a consistent change of the evidence and the rendering is not detected.
 func TestStatedIsNotProved(t *testing.T) {
 	e := sample(t)
 	e.Stated[0].Value = "v9.9.9"
@@ -298,7 +297,7 @@ func TestStatedIsNotProved(t *testing.T) {
 	}
 }
 
-// TestStatedAgainstCommits: what the commits answer, no statement contradicts.
+// TestStatedAgainstCommits checks that no statement may contradict the commits.
 func TestStatedAgainstCommits(t *testing.T) {
 	for _, stated := range []dossier.Fact{{Name: "durability", Value: "lazy"}, {Name: "attempts", Value: "1"}, {Name: "workflow", Value: "deploy"}} {
 		e := sample(t)
@@ -314,7 +313,7 @@ func TestStatedAgainstCommits(t *testing.T) {
 			t.Errorf("%s is stated as %q, and rendered", stated.Name, stated.Value)
 		}
 	}
-	// A stated fact that the commits show as well verifies and is no longer only stated.
+	// A stated fact that is also in the commits verifies and is not listed as stated.
 	e := sample(t)
 	e.Stated = append(e.Stated, dossier.Fact{Name: "durability", Value: "fsync"})
 	for form, doc := range render(t, e) {

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// words returns the actor of a step and what it did.
+// words returns the actor and the action of a step.
 func (t *timeline) words(s *Step, p journal.StepCompleted, row session.Chunk) (actor, text string) {
 	actor, text = s.Actor, p.Summary
 	var branches []string

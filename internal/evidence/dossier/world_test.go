@@ -31,13 +31,13 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// hostile is text that would break out of markup, terminals and comments, or
-// hide what it says.
+// hostile is text that would break out of markup, terminals and comments, or hide its
+// content.
 const hostile = "</script><img src=x onerror=alert(1)> --> ``` ````\n\n~~~\n| a | b | [x](javascript:alert(1)) \x1b[31mred\x1b[0m \x1b]8;;http://evil.test\x07link " +
 	"\u202egnp.exe\u202c {{.}} &lt; <!-- <![CDATA[ \u2028 \x00 ]]> @everyone #1 \u200bzero"
 
-// world is a log, blobs and a memory on which nodes work one after the other.
-// Everything in it is the same on every run of a test.
+// world is a log, blobs and a memory that nodes use one after the other. Its contents are
+// the same in every execution of a test.
 type world struct {
 	t     testing.TB
 	log   commitlog.Memory
@@ -58,7 +58,7 @@ func (w *world) must(err error) {
 	must.Do(w.t, err)
 }
 
-// cutLog is a log that a node loses: from then on it can write no more.
+// cutLog is the log of a node that loses the connection and can then no longer write.
 type cutLog struct {
 	commitlog.Log
 	cut atomic.Bool
@@ -104,7 +104,7 @@ func (m model) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta)) (*
 
 func (m model) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
 
-// fakeBackend is a sandbox over the directory that knows one command.
+// fakeBackend is a sandbox over the directory that supports one command.
 type fakeBackend struct{}
 
 func (fakeBackend) Name() string { return "local" }
@@ -127,7 +127,7 @@ func (b *fakeBox) Info() sandbox.Info   { return sandbox.Info{Isolation: sandbox
 func (b *fakeBox) Close() error         { return nil }
 func (b *fakeBox) Files() sandbox.Files { return b }
 
-// Exec tests slug.sh: it must cope with nothing to do.
+// Exec tests whether slug.sh handles empty input.
 func (b *fakeBox) Exec(context.Context, sandbox.Cmd) (sandbox.Exit, error) {
 	time.Sleep(240 * time.Millisecond)
 	text, err := os.ReadFile(filepath.Join(b.dir, "slug.sh"))
@@ -212,7 +212,7 @@ func script(r *llm.Request) *llm.Response {
 	}
 }
 
-// fix is a workflow with everything that a dossier tells.
+// fix returns a workflow with everything that a dossier shows.
 func fix(announce tool.Tool) flow.Workflow {
 	shell, _ := tool.ByName(tool.RunShellCommand)
 	write, _ := tool.ByName(tool.WriteWorkspaceFile)
@@ -257,8 +257,8 @@ type announceIn struct {
 	Text string `json:"text"`
 }
 
-// play runs the fix to its end. The first node is cut off while it announces,
-// a person decides, and a second node goes on.
+// play runs the fix to its end. The first node is cut off while it announces, an operator
+// decides, and a second node continues.
 func (w *world) play() {
 	w.t.Helper()
 	ctx := context.Background()
@@ -293,7 +293,7 @@ func (w *world) play() {
 	}
 }
 
-// played is the world after the fix, with its evidence.
+// played returns the world after the fix, with its evidence.
 func played(t *testing.T) (w *world, e *dossier.Evidence) {
 	t.Helper()
 	w = newWorld(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// busy is a graph of one session on which many runs worked one after the other,
-// and of many sessions with one run each.
+// busy returns a graph of one session with many runs one after the other, and of many
+// sessions with one run each.
 func busy(runs int) *lineage.Graph {
 	g := lineage.NewGraph()
 	commit := uint64(0)

@@ -12,25 +12,26 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// MaxCursor bounds the text of a cursor, in bytes: that of a reader of 64 partitions
-// has 900 at most.
+// MaxCursor is the maximum size of the text of a cursor in bytes. A reader of 64 partitions
+// needs at most 900.
 const MaxCursor = 4096
 
 // cursorVersion is the first byte of a cursor.
 const cursorVersion = 1
 
-// Cursor is the place of a reader in a stream of records: for each event stream the first
-// record that the reader lacks. It names records by their commits, so that it holds over a
-// repair, which moves records to other sequences of LINEAGE, and over the loss of LINEAGE's
-// end. The message that the reader came to in LINEAGE is beside it only to begin the next
-// page there. The zero value is the beginning. A Cursor is not safe for concurrent use.
+// Cursor is the position of a reader in a stream of records: for each event stream the
+// first record that the reader lacks. It identifies records by their commits, so that it
+// stays valid after a repair, which moves records to other sequences of LINEAGE, and after
+// the loss of LINEAGE's end. The reader's last message in LINEAGE is stored only to begin
+// the next page there. The zero value is the beginning. A Cursor is not safe for concurrent
+// use.
 type Cursor struct {
 	at   StoredAt
 	next []nextRecord // in order
 }
 
-// StoredAt names a message of LINEAGE. A server that lost the end of LINEAGE gives its
-// sequences again, at another time.
+// StoredAt identifies a message of LINEAGE. A server that lost the end of LINEAGE reuses
+// its sequences, with other times.
 type StoredAt struct {
 	Seq  uint64 // zero for none
 	Time int64  // Unix nanoseconds
@@ -54,7 +55,7 @@ func (c *Cursor) TakeAll(generation, partition uint32, seq uint64) {
 	c.pass(nextRecord{generation, partition, seq + 1, 0})
 }
 
-// pass moves the place in an event stream forward, and reports whether it was before.
+// pass advances the position in an event stream, and reports whether it was earlier.
 func (c *Cursor) pass(to nextRecord) bool {
 	i, found := slices.BinarySearchFunc(c.next, to, func(a, b nextRecord) int {
 		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.partition, b.partition))
@@ -70,15 +71,15 @@ func (c *Cursor) pass(to nextRecord) bool {
 	return true
 }
 
-// Move notes the message of LINEAGE that the reader came to.
+// Move sets the reader's last message of LINEAGE.
 func (c *Cursor) Move(to StoredAt) { c.at = to }
 
-// At returns the message of LINEAGE that the reader came to. A page begins with that
-// message, of which the reader may lack records. Where LINEAGE has another message at its
-// sequence, or none, it may have records before it that the reader lacks.
+// At returns the reader's last message of LINEAGE. A page begins with that message, because
+// the reader may lack some of its records. If LINEAGE has another message at its sequence,
+// or none, the reader may also lack earlier records.
 func (c *Cursor) At() StoredAt { return c.at }
 
-// Clone returns a cursor that shares nothing with c.
+// Clone returns an independent copy of c.
 func (c *Cursor) Clone() *Cursor { return &Cursor{c.at, slices.Clone(c.next)} }
 
 // String returns the cursor as a text of letters, digits, "-" and "_"; "" for the
@@ -98,10 +99,10 @@ func (c *Cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(b, checkOf(b)))
 }
 
-// checkOf finds a text that was cut or typed wrongly.
+// checkOf returns a checksum that detects texts that were cut or mistyped.
 func checkOf(b []byte) uint16 { return uint16(crc32.ChecksumIEEE(b)) } //nolint:gosec // the half of it
 
-// errCursor is the reason for each text that is no cursor.
+// errCursor is returned for a text that is not a cursor.
 var errCursor = errors.New("lineage: not a cursor")
 
 // ParseCursor reads the text of a cursor.

@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestCursorText writes and reads the places of readers of up to 64 partitions with the
-// largest numbers that occur, and refuses each text that was cut or changed.
+// TestCursorText writes and reads the cursors of readers of up to 64 partitions with the
+// largest possible numbers, and checks that each cut or changed text is rejected.
 func TestCursorText(t *testing.T) {
 	plain := regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 	for _, partitions := range []uint32{0, 1, 4, 64} {

@@ -23,7 +23,7 @@ func TestConflictsAreDecidedAlike(t *testing.T) {
 		t.Error("the order decides which record wins")
 	}
 
-	// The same fact from another place of the stream: the first place counts.
+	// The same fact from another position in the stream: the first position counts.
 	a.Partition, a.Seq = 1, 12
 	again := a
 	again.Seq = 7
@@ -43,7 +43,7 @@ func rec(id string, commit uint64, kind messages.Kind, parents ...messages.Ref) 
 	}
 }
 
-// TestCycle: no walk hangs on records by which a session is its own ancestor.
+// TestCycle checks that every walk ends if a session is its own ancestor.
 func TestCycle(t *testing.T) {
 	g := lineage.NewGraph()
 	g.Add(
@@ -62,12 +62,11 @@ func TestCycle(t *testing.T) {
 		}
 		p := must.Get(g.Picture(k, nil))(t)
 		wellFormed(t, p.SVG())
-		_, _ = g.Why(k, 1) // there is no such version, but the walk ends
+		_, _ = g.Why(k, 1) // the version does not exist, but the walk ends
 	}
 }
 
-// TestForkChain holds for chains that no call stack would: each session is a
-// fork of the one before it.
+// TestForkChain walks a chain of forks that is too long for recursion.
 func TestForkChain(t *testing.T) {
 	const depth = 20_000
 	g := lineage.NewGraph()

@@ -16,17 +16,17 @@ import (
 
 // Derive returns the records of a commit, in the order of its events. It is a
 // pure function of the entry, which must be as a log yields it, with the data
-// of spilled events loaded. Partition and Seq are left to the caller.
+// of offloaded events loaded. The caller sets Partition and Seq.
 //
-// An event of a kind that this release does not know is session.ErrTooOld, one
-// that does not decode another error. The records of all other events are
-// returned with the error, so that a relay may report it and go on.
+// It fails with session.ErrTooOld for an event of an unknown kind, and with another
+// error for an event that does not decode. It returns the records of all other events
+// with the error, so that a relay may report it and continue.
 func Derive(e commitlog.Entry) ([]messages.Record, error) {
 	return Derived(nil, e, journal.Facts(e.Commit))
 }
 
-// Derived appends to out what Derive returns, for a caller that has the facts of the
-// commit, which may be shared with others.
+// Derived is Derive for a caller that has the facts of the commit. It appends the records
+// to out and does not change the facts.
 func Derived(out []messages.Record, e commitlog.Entry, facts []journal.Fact) ([]messages.Record, error) {
 	d := deriver{entry: e, hash: e.At.Hash.String(), facts: facts, events: make([]derived, len(facts))}
 	d.index()
@@ -58,21 +58,21 @@ type deriver struct {
 	hash       string
 	facts      []journal.Fact
 	events     []derived // of the facts
-	durability string    // of the commits from the one that opens an epoch on; "" in others
+	durability string    // stated by a commit that opens an epoch; "" in others
 	opened     bool      // the commit opens the session, so that versions are known
 	base       session.Version
 }
 
-// derived is what the events of a commit say of one of them.
+// derived is the data about one event that depend on the other events of its commit.
 type derived struct {
 	rows  int  // content events up to and including it
-	made  int  // of a step, the event that its record covers too, -1 for none
+	made  int  // the event that the record of a step covers too, -1 for none
 	taken bool // covered by the record of a step
 }
 
-// index counts the content events, and finds the event that a step's record
-// covers: the row that a model or tool call added, the join, the rejection, the
-// placement, the branches. They are in the batch of the step.
+// index counts the content events, and finds the event in a step's batch that the
+// step's record covers: the row that a model or tool call added, the join, the
+// rejection, the placement, the branches.
 func (d *deriver) index() {
 	n := 0
 	for i := range d.facts {
@@ -95,8 +95,8 @@ func (d *deriver) index() {
 	}
 }
 
-// makes reports whether something is the outcome of a step: a batch may hold the
-// author's own rows beside it, and those of calls that had to wait.
+// makes reports whether a fact is the outcome of a step: the batch may also hold the
+// author's own rows, and the rows of calls that had to wait.
 func makes(d journal.StepCompleted, what any) bool {
 	switch o := what.(type) {
 	case session.Chunk:
@@ -119,7 +119,7 @@ func makes(d journal.StepCompleted, what any) bool {
 	return false
 }
 
-// record makes the record of one event; its kind is "" for events that have none.
+// record returns the record of one event; its kind is "" for events without a record.
 func (d *deriver) record(i int) (messages.Record, error) {
 	c, f := d.entry.Commit, &d.facts[i]
 	r := messages.Record{
@@ -193,8 +193,8 @@ func (d *deriver) opening(r *messages.Record, o session.Opening) {
 	}
 }
 
-// origin says how a session came from others, as in "fork of s1 at 4"; "" if it came
-// from none.
+// origin describes the parents of a session, as in "fork of s1 at 4"; "" if it has
+// none.
 func origin(via string, parents []messages.Ref, name func(session.ID) string) string {
 	verb := map[string]string{
 		session.OpenFork: "fork of ", session.OpenImplicit: "implicit fork of ", session.OpenDetach: "detached from ",
@@ -210,7 +210,7 @@ func origin(via string, parents []messages.Ref, name func(session.ID) string) st
 	return verb + strings.Join(from, " and ")
 }
 
-// fillChunk takes over the origin of a row. Its text stays in the log.
+// fillChunk sets the origin of a row. The row's text stays in the log.
 func fillChunk(r *messages.Record, c session.Chunk) {
 	o := c.Origin()
 	r.Role, r.Calls = string(c.Kind()), c.CallCount()
@@ -229,7 +229,7 @@ func hexOf(d blob.Digest) string {
 
 func fillPlaced(r *messages.Record, p session.Placement) {
 	r.Kind, r.Name, r.Epoch, r.Head = messages.KindPlaced, maskedLine(p.Backend, 40), max(r.Epoch, p.Epoch), cmp.Or(r.Head, hexOf(p.Head))
-	r.Summary = "goes to " + r.Name // the spec stays behind: it may name more than a place
+	r.Summary = "goes to " + r.Name // without the spec, which may name more than a place
 	if p.Isolation != "" {
 		r.Summary += " (" + maskedLine(p.Isolation, 40) + ")"
 	}
@@ -253,7 +253,7 @@ func fillJoined(r *messages.Record, j session.Join) {
 	}
 }
 
-// joins says what a join of a kind takes: "merges s2, s3".
+// joins describes a join of a kind: "merges s2, s3".
 func joins(kind messages.Kind, parents []messages.Ref, name func(session.ID) string) string {
 	names := make([]string, len(parents))
 	for i, p := range parents {
@@ -269,7 +269,7 @@ func fillRejected(r *messages.Record, v commitlog.Rejection) {
 	r.Summary = disposition(r.State, Short(v.Branch.ID), v.Reason)
 }
 
-// endOf is how a branch ended, as people are told.
+// endOf returns the outcome of a branch for display.
 func endOf(state, reason string) string {
 	if journal.Scratch(state, reason) {
 		return ScratchEnd
@@ -277,7 +277,7 @@ func endOf(state, reason string) string {
 	return state
 }
 
-// disposition says how a branch ended: `REJECTED s2 "too slow"`.
+// disposition describes the outcome of a branch: `REJECTED s2 "too slow"`.
 func disposition(state, branch, reason string) string {
 	text := strings.ToUpper(maskedLine(state, 20))
 	if branch != "" {
@@ -318,8 +318,8 @@ func says(actor string, c session.Chunk) string {
 	return actor + " " + verb + quote(c.Text(), MaxSummary-len(actor)-len(verb)-1)
 }
 
-// ofWorkspace names what a row of the workspace quotes: "AGENTS.md, 2 skills". No quoted
-// text has more than a line.
+// ofWorkspace lists the quotes in a row of the workspace: "AGENTS.md, 2 skills". Each
+// quoted text is one line.
 func ofWorkspace(text string) string {
 	var parts []string
 	if strings.Contains(text, `,"AGENTS.md`) {
@@ -338,7 +338,8 @@ func ofWorkspace(text string) string {
 	return strings.Join(parts, ", ")
 }
 
-// CallNames are the tools that a row calls; times stands before how often, as in "grep x2".
+// CallNames lists the tools that a row calls; times precedes the number of calls, as in
+// "grep x2".
 func CallNames(c session.Chunk, times string) string {
 	var names []string
 	count := map[string]int{}

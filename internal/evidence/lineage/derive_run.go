@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// fillRun takes over what happened to a run as a whole, or to its branches.
+// fillRun fills the record of an event of a run as a whole, or of its branches.
 func fillRun(r *messages.Record, what any) {
 	switch v := what.(type) {
 	case journal.Submitted:
@@ -34,7 +34,7 @@ func fillRun(r *messages.Record, what any) {
 		}
 	case journal.CancelRequested:
 		r.Kind, r.Summary = messages.KindCancel, "run is asked to stop"
-		if who := whoOf(r); who != "" && v.ID != "" { // else by the run around a branch
+		if who := whoOf(r); who != "" && v.ID != "" { // else the run around a branch cancelled it
 			r.Summary += " by " + who
 		}
 		if v.Reason != "" {
@@ -72,7 +72,7 @@ func fillRun(r *messages.Record, what any) {
 	}
 }
 
-// anonymous is the user of a client without credentials, which means nothing to people.
+// anonymous is the user of a client without credentials. It is not shown.
 const anonymous = "anonymous"
 
 func fillSubmitted(r *messages.Record, v journal.Submitted) {
@@ -116,7 +116,7 @@ func fillClaimed(r *messages.Record, v journal.Claimed) {
 	switch {
 	case r.Home != "":
 		r.Summary = "run works on this session"
-	case v.Attempt > 1: // after a wait or after a break, which the record alone does not say
+	case v.Attempt > 1: // after a wait or an interruption, which the record does not distinguish
 		r.Summary = fmt.Sprintf("run goes on, attempt %d", v.Attempt)
 	default:
 		r.Summary = "run starts"
@@ -136,7 +136,7 @@ func fillReleased(r *messages.Record, v journal.Released) {
 }
 
 func fillEnded(r *messages.Record, v journal.Ended) {
-	if v.Workflow == "" { // in the log of a session that is not the run's home
+	if v.Workflow == "" { // in the log of a session other than the run's home
 		r.Kind = messages.KindReleased
 		r.Summary = "run lets the session go: " + strings.ReplaceAll(string(v.State), "_", " ")
 		return
@@ -145,7 +145,7 @@ func fillEnded(r *messages.Record, v journal.Ended) {
 	if v.Result != nil {
 		r.Result = new(refOf(*v.Result))
 	}
-	if v.State == run.Succeeded && v.Version > 0 && (r.Result == nil || r.Result.Version != v.Version) { // with what was committed together with the end
+	if v.State == run.Succeeded && v.Version > 0 && (r.Result == nil || r.Result.Version != v.Version) { // includes content committed together with the end
 		r.Result = &messages.Ref{Commit: r.Commit, Hash: r.Hash, Session: r.Session, Version: v.Version}
 	}
 	if v.Parent != nil {
@@ -181,7 +181,7 @@ func fillWaiting(r *messages.Record, v journal.RunWaiting) {
 	}
 }
 
-// moment writes a time of a record, in the zone that all of them share.
+// moment formats a time of a record in UTC.
 func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02 15:04 MST") }
 
 func fillReceived(r *messages.Record, v journal.SignalReceived) {
@@ -247,7 +247,7 @@ func fillRebudgeted(r *messages.Record, v journal.Rebudgeted) {
 	}
 }
 
-// dispositions says how several branches ended.
+// dispositions describes the outcomes of several branches.
 func dispositions(ends []run.BranchOutcome, name func(session.ID) string) string {
 	var states []string
 	of := map[string][]string{}
@@ -269,7 +269,7 @@ func dispositions(ends []run.BranchOutcome, name func(session.ID) string) string
 	return text
 }
 
-// BudgetText is the limits of a budget.
+// BudgetText describes the limits of a budget.
 func BudgetText(b run.Budget) string {
 	var parts []string
 	if b.Tokens > 0 {

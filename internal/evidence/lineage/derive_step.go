@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// stepKinds are the kinds of the records that steps become.
+// stepKinds are the kinds of the records of steps.
 var stepKinds = map[string]messages.Kind{
 	journal.StepModel: messages.KindModel, journal.StepTool: messages.KindTool, journal.StepDo: messages.KindDid, journal.StepFork: messages.KindBranched, journal.StepDetach: messages.KindBranched,
 	journal.StepJoin: messages.KindMerged, journal.StepReject: messages.KindRejected, journal.StepRecall: messages.KindRecalled, journal.StepRemember: messages.KindRemembered,
@@ -22,8 +22,8 @@ var stepKinds = map[string]messages.Kind{
 	journal.StepGather: messages.KindGathered, journal.StepAwait: messages.KindAwaited,
 }
 
-// step takes over a step, and what it made in the same batch: the event made, -1 for
-// none.
+// step fills the record of a step, including its outcome in the same batch: the event
+// with index made, -1 for none.
 func (d *deriver) step(r *messages.Record, v journal.StepCompleted, made int) error {
 	kind, ok := stepKinds[v.Kind]
 	if !ok {
@@ -34,7 +34,7 @@ func (d *deriver) step(r *messages.Record, v journal.StepCompleted, made int) er
 	if made < 0 {
 		switch {
 		case v.Kind == journal.StepJoin:
-			r.Kind = messages.KindBranched // the session that it makes has the record of the join
+			r.Kind = messages.KindBranched // the new session has the record of the join
 			r.Branches = newborn(v.Links)
 		case v.Kind == journal.StepOpen && v.Code == "":
 			r.Kind = messages.KindDid // the beginning of a call without a model
@@ -71,7 +71,7 @@ func (d *deriver) step(r *messages.Record, v journal.StepCompleted, made int) er
 	return nil
 }
 
-// newborn returns the sessions among links that no commit had made yet.
+// newborn returns the sessions among links that had no commit yet.
 func newborn(links []session.Link) []messages.Ref {
 	var out []messages.Ref
 	for _, l := range links {
@@ -82,8 +82,8 @@ func newborn(links []session.Link) []messages.Ref {
 	return out
 }
 
-// fillDone takes over a step's record. The summary is the one that its author gave, or is
-// made of its fields.
+// fillDone fills a record from a step. The summary is the author's, or is made from the
+// fields.
 func fillDone(r *messages.Record, v journal.StepCompleted) {
 	r.Effect, r.Elapsed, r.Name, r.Call, r.Model = v.Effect, v.Elapsed, maskedLine(v.Name, 64), v.Call, maskedLine(v.Model, 64)
 	r.Cost = v.CostSource()
@@ -106,14 +106,14 @@ func fillDone(r *messages.Record, v journal.StepCompleted) {
 	r.Summary = doneText(r, v)
 }
 
-// fillSelection takes over what a model chose from and what it answered.
+// fillSelection sets the candidates of a selection and the model's answer.
 func fillSelection(r *messages.Record, value string) {
 	var s struct {
 		Answer     string   `json:"answer"`
 		Candidates []string `json:"candidates"`
 	}
 	if json.Unmarshal([]byte(value), &s) != nil {
-		return // of a selection that failed, or too long to be kept in the record
+		return // a failed selection, or one too long for the record
 	}
 	r.Reason = cmp.Or(r.Reason, s.Answer)
 	for _, name := range s.Candidates[:min(len(s.Candidates), MaxCandidates)] {
@@ -121,7 +121,8 @@ func fillSelection(r *messages.Record, value string) {
 	}
 }
 
-// finishText is how a model's answer ended that failed, and the server's own word for it.
+// finishText returns the finish of a failed answer of a model, and the server's own word
+// for it.
 func finishText(v journal.StepCompleted) (text string) {
 	if v.Code != "" && v.Finish != "" {
 		text = ", finish " + v.Finish
@@ -142,7 +143,7 @@ func doneText(r *messages.Record, v journal.StepCompleted) string {
 	case v.Code != "":
 		text = "fails: " + string(v.Code)
 		if v.Error != "" {
-			// The code stands before it already.
+			// The text already has the code.
 			text += " " + quote(strings.TrimPrefix(v.Error, "llm: "+string(v.Code)+": "), 60)
 		}
 	default:
@@ -192,12 +193,12 @@ func shorts(links []session.Link) []string {
 	return out
 }
 
-// fansOut names the branches of a fan-out.
+// fansOut lists the branches of a fan-out.
 func fansOut(names []string) string {
 	return "fans out into " + excerpt.Counted(len(names), "branch") + ": " + strings.Join(names, ", ")
 }
 
-// fillFannedOut adds to a fan-out's record what its event says.
+// fillFannedOut fills the record of a fan-out from its event.
 func fillFannedOut(r *messages.Record, v journal.FanOut) {
 	r.Kind, r.Workflow, r.Revision = messages.KindFannedOut, v.Workflow, v.Revision
 	r.Branches = nil
@@ -211,9 +212,8 @@ func fillFannedOut(r *messages.Record, v journal.FanOut) {
 	}
 }
 
-// gathers says how the branches of a fan-out ended for the step that takes them in:
-// "2 of 3 branches joined; c cancelled". Without a value that it can read it repeats
-// the author's words.
+// gathers summarizes the outcomes of branches in a gather step: "2 of 3 branches joined;
+// c cancelled". If the step's value cannot be read, it returns the author's summary.
 func gathers(v journal.StepCompleted, author string) string {
 	ends, err := v.Gathered()
 	if err != nil || len(ends) == 0 {

@@ -45,7 +45,7 @@ func TestDeriveDemo(t *testing.T) {
 	golden(t, "demo.records.jsonl", out.Bytes())
 }
 
-// sortKeys sorts the keys of an object, which Go's maps do when encoded.
+// sortKeys sorts the keys of an object by encoding it as a map.
 func sortKeys(t *testing.T, raw []byte) string {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -56,7 +56,7 @@ func sortKeys(t *testing.T, raw []byte) string {
 	return text
 }
 
-// entry is a commit of the given events, as a log would yield it.
+// entry returns a commit of the given events, as a log would yield it.
 func entry(t *testing.T, seq uint64, events ...session.Event) commitlog.Entry {
 	t.Helper()
 	c := commitlog.Commit{Key: session.Key{Tenant: "acme", ID: "s1"}, Root: "s1", Seq: seq, Epoch: 1}
@@ -74,7 +74,7 @@ func runEvent(t *testing.T, kind string, payload any) session.Event {
 	return e
 }
 
-// TestDeriveSummaries shows what each kind of event reads like.
+// TestDeriveSummaries shows the summary of each kind of event.
 func TestDeriveSummaries(t *testing.T) {
 	link := session.Link{Ref: session.Ref{Key: session.Key{Tenant: "acme", ID: "s2"}, Version: 4}, Seq: 3, Hash: commitlog.HashOf([]byte("x"))}
 	ref := session.Key{Tenant: "acme", ID: "s1"}
@@ -419,7 +419,7 @@ func FuzzDecodeStored(f *testing.F) {
 		}
 		again, err := lineage.EncodeStored(records)
 		if err != nil {
-			return // what does not encode canonically
+			return // not encodable as canonical JSON
 		}
 		back, err := lineage.DecodeStored(again)
 		if diff := cmp.Diff(records, back); err != nil || diff != "" {
@@ -461,7 +461,7 @@ func BenchmarkDerive(b *testing.B) {
 	}
 }
 
-// TestSelectionIsTold holds that a choice is told with what it was made from.
+// TestSelectionIsTold checks that the record of a selection has its candidates.
 func TestSelectionIsTold(t *testing.T) {
 	many := make([]string, 100)
 	for i := range many {

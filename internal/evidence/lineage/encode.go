@@ -9,15 +9,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Each commit has records, which are written twice: into the message that stores them,
-// and one by one for those who follow the run. So a record is written here field by
-// field, in the order of the keys, which is what canonical.Marshal makes of it in a
-// multiple of the time.
+// The records of a commit are encoded twice: into the message that stores them, and one
+// by one for subscribers. Therefore this file encodes a record field by field, in the
+// order of the keys. The result is equal to that of canonical.Marshal, in a fraction of
+// the time.
 
 // object writes a JSON object. The caller names the fields in the order of their keys.
 type object struct {
 	b   []byte
-	err error // of a value that does not encode
+	err error // of the first value that does not encode
 }
 
 func (o *object) key(k string) {
@@ -27,40 +27,40 @@ func (o *object) key(k string) {
 	o.b = append(append(append(o.b, '"'), k...), '"', ':')
 }
 
-// text writes a text that is not empty.
+// text writes a text unless it is empty.
 func (o *object) text(k, v string) {
 	if v != "" {
 		o.must(k, v)
 	}
 }
 
-// must writes a text, also an empty one.
+// must writes a text, even if empty.
 func (o *object) must(k, v string) {
 	o.key(k)
 	o.b = canonical.AppendString(o.b, v)
 }
 
-// number writes a number that is not zero.
+// number writes a number unless it is zero.
 func (o *object) number(k string, v int64) {
 	if v != 0 {
 		o.signed(k, v)
 	}
 }
 
-// signed writes a number, also zero.
+// signed writes a number, even if zero.
 func (o *object) signed(k string, v int64) {
 	o.key(k)
 	o.b = strconv.AppendInt(o.b, v, 10)
 }
 
-// positive writes a number above zero.
+// positive writes a number unless it is zero.
 func (o *object) positive(k string, v uint64) {
 	if v != 0 {
 		o.count(k, v)
 	}
 }
 
-// count writes a number, also zero.
+// count writes a number, even if zero.
 func (o *object) count(k string, v uint64) {
 	o.key(k)
 	o.b = strconv.AppendUint(o.b, v, 10)
@@ -73,7 +73,7 @@ func (o *object) yes(k string, v bool) {
 	}
 }
 
-// value writes what few records have.
+// value writes a value that is in few records, if there.
 func (o *object) value(k string, there bool, v any) {
 	if !there {
 		return
@@ -101,8 +101,8 @@ func (o *object) usage(k string, u session.Usage) {
 	o.b = append(o.b, '}')
 }
 
-// record writes a record. If of is set, r is one of a message whose first record of is, and
-// leaves out what the message says.
+// record writes a record. If of is set, it is the first record of r's message, and the
+// fields that the message has are omitted.
 func (o *object) record(r, of *messages.Record) {
 	alone := of == nil
 	o.b = append(o.b, '{')
@@ -186,7 +186,7 @@ func (o *object) record(r, of *messages.Record) {
 }
 
 // AppendRecord appends the record's canonical JSON: keys sorted, no white space, no floats.
-// It fails, and returns b, on a record with a value that has none.
+// It fails, and returns b, if a value of the record has no canonical JSON.
 func AppendRecord(r *messages.Record, b []byte) ([]byte, error) {
 	o := object{b: b}
 	if o.record(r, nil); o.err != nil {
@@ -195,10 +195,10 @@ func AppendRecord(r *messages.Record, b []byte) ([]byte, error) {
 	return o.b, nil
 }
 
-// recordRoom is about what most records take.
+// recordRoom is the approximate size of most records in bytes.
 const recordRoom = 640
 
-// EncodeRecord returns what Append appends.
+// EncodeRecord returns the output of AppendRecord.
 func EncodeRecord(r *messages.Record) ([]byte, error) {
 	return AppendRecord(r, make([]byte, 0, recordRoom))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// fill sets all of a value that is made of fields.
+// fill sets all fields of a value.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -35,7 +35,8 @@ func fill(v reflect.Value) {
 	}
 }
 
-// TestEncodeIsCanonical: a record is written field by field as its type says.
+// TestEncodeIsCanonical checks that the encoding field by field agrees with the record's
+// type.
 func TestEncodeIsCanonical(t *testing.T) {
 	var full messages.Record
 	fill(reflect.ValueOf(&full).Elem())

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// exampleLog holds a session that was asked something.
+// exampleLog returns a log of a session with a question.
 func exampleLog() (*commitlog.Memory, session.Key, error) {
 	log, k := &commitlog.Memory{}, session.Key{Tenant: "default", ID: "s1"}
 	_, err := journal.NewStore(log, nil).Claim(context.Background(), journal.Claim{
@@ -49,7 +49,7 @@ func ExampleDerive() {
 	// rath.tail.default.s1.claimed.s1 - run starts
 }
 
-// exampleGraph is the graph of that log.
+// exampleGraph returns the graph of that log.
 func exampleGraph() (*lineage.Graph, session.Key, error) {
 	g := lineage.NewGraph()
 	log, k, err := exampleLog()
@@ -86,7 +86,7 @@ func ExampleGraph() {
 	// <nil>
 }
 
-// A selector chooses runs by what they did and how they stand.
+// A selector selects runs by their actions and states.
 func ExampleGraph_Select() {
 	g, _, err := exampleGraph()
 	if err != nil {
@@ -107,7 +107,7 @@ func ExampleGraph_Select() {
 	// lineage: selector: want a state: queued, running, waiting, needs_review, succeeded, failed, cancelled or timed_out, found "runing" at character 7
 }
 
-// Impact follows a row to everything that could see it.
+// Impact follows a row to every session and step that could see it.
 func ExampleGraph_Impact() {
 	g, k, err := exampleGraph()
 	if err != nil {

@@ -36,7 +36,7 @@ func (w *world) fanOut(s session.Session, path run.Path, need int, names ...stri
 	return s, f.Tasks(w.home.Tenant)
 }
 
-// branch plays a branch's run, and then goes on with the run before.
+// branch plays a branch's run, and then continues the previous run.
 func (w *world) branch(task journal.Task, play func(session.Session)) {
 	w.t.Helper()
 	home, id, attempt := w.home, w.run, w.attempt
@@ -53,8 +53,7 @@ func (w *world) branch(task journal.Task, play func(session.Session)) {
 	play(g.Session)
 }
 
-// deliver hands on every signal that follows from the commits, until none
-// changes anything.
+// deliver delivers every signal that follows from the commits, until none has an effect.
 func (w *world) deliver() {
 	w.t.Helper()
 	for changed := true; changed; {
@@ -76,8 +75,8 @@ func (w *world) deliver() {
 	}
 }
 
-// playBranches has a run that opens three branches, of which one is slow. Two
-// are enough; the run then asks a person, is told something, and ends.
+// playBranches plays a run that opens three branches, one of which is slow. Two are
+// enough; the run then asks a user, receives a message, and ends.
 func playBranches(t testing.TB) *world {
 	w := newWorld(t)
 	s := w.start("release", "run-9", session.UserText("write the release notes"))
@@ -119,7 +118,7 @@ func playBranches(t testing.TB) *world {
 	return w
 }
 
-// answer approves what playBranches asks, and ends the run.
+// answer approves the question of playBranches, and ends the run.
 func (w *world) answer() {
 	w.t.Helper()
 	w.must(w.store.Apply(context.Background(), journal.Signal{To: w.home, Run: w.run, Received: &journal.SignalReceived{
@@ -207,7 +206,7 @@ func TestFanOut(t *testing.T) {
 	golden(t, "branches.mmd", []byte(p.Mermaid()))
 }
 
-// TestManyBranches folds what would fill pages, and shows all on request.
+// TestManyBranches checks that many branches are folded, and shown on request.
 func TestManyBranches(t *testing.T) {
 	w := newWorld(t)
 	s := w.start("many", "r1", session.UserText("go"))
@@ -246,7 +245,7 @@ func TestManyBranches(t *testing.T) {
 	}
 }
 
-// TestFanOutOfAnEndedRun: branches that were not disposed of end with the run.
+// TestFanOutOfAnEndedRun checks that branches without a recorded outcome end with the run.
 func TestFanOutOfAnEndedRun(t *testing.T) {
 	w := newWorld(t)
 	s := w.start("s1", "r1", session.UserText("go"))
@@ -260,8 +259,8 @@ func TestFanOutOfAnEndedRun(t *testing.T) {
 	}
 }
 
-// TestLateBranch holds that a branch whose run succeeded is not told as cancelled: the
-// join was decided without it.
+// TestLateBranch checks that a branch whose run succeeded after the join had been decided
+// is late and not cancelled.
 func TestLateBranch(t *testing.T) {
 	w := playBranches(t)
 	records := w.records()
@@ -290,8 +289,8 @@ func TestLateBranch(t *testing.T) {
 	}
 }
 
-// TestBranchesOfTheSameMoment: a fan-out opens its branches, also where they were opened in
-// the millisecond of its commit.
+// TestBranchesOfTheSameMoment checks that branches follow their fan-out, even if they were
+// opened in the millisecond of its commit.
 func TestBranchesOfTheSameMoment(t *testing.T) {
 	w := playBranches(t)
 	records := w.records()

@@ -15,13 +15,13 @@ import (
 
 // Graph is an index of records. The same records give the same graph, in any order
 // and any number of times. It is safe for concurrent use. Its memory grows with the
-// records: build one of what a question is about.
+// records: build it from the records that a query needs.
 type Graph struct {
 	mu       sync.Mutex
 	sessions map[session.Key]*history
 	runs     map[runKey]map[session.Key]struct{} // the sessions with records of a run
 	children map[session.Key]map[session.Key]struct{}
-	decided  map[session.Key]map[session.Key]struct{} // the sessions that decided about one, or called it
+	decided  map[session.Key]map[session.Key]struct{} // the sessions that decided about a session, or called it
 	homes    map[runKey]session.ID                    // see SetHome
 }
 
@@ -35,20 +35,20 @@ type position struct {
 	k      int
 }
 
-// history is what the graph holds of one session.
+// history holds the records of one session.
 type history struct {
 	key  session.Key
 	root session.ID
 	at   map[position]*messages.Record
 
-	// Derived from at when it is asked for.
+	// Derived from at by tidy, on demand.
 	clean      bool
 	records    []*messages.Record // in the order of the log
 	versions   []session.Version  // of the session right after each record
 	opening    *messages.Record   // nil while it is missing
-	whole      bool               // nothing is missing from the opening to the last record
+	whole      bool               // no commit is missing from the opening to the last record
 	runs       map[run.ID][]int   // indexes of the records of a run
-	quarantine string             // why the session is quarantined, "" if it is not
+	quarantine string             // the reason for the session's quarantine, "" for none
 }
 
 // NewGraph returns an empty graph.
@@ -61,10 +61,9 @@ func NewGraph() *Graph {
 	}
 }
 
-// Add takes records into the graph and returns how many were new. A record is
-// known by session, commit and K: the same one again changes nothing, and of two
-// that differ the graph keeps one, always the same. Records that are not valid are
-// skipped.
+// Add adds records to the graph and returns the number of new ones. Session, commit
+// and K identify a record: a duplicate has no effect, and of two different records the
+// graph keeps one, independent of the order. It skips invalid records.
 func (g *Graph) Add(records ...messages.Record) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,8 +94,9 @@ func (g *Graph) add(r *messages.Record) bool {
 	return old == nil
 }
 
-// link keeps the indexes that lead from one session to others. After two records
-// that differ they lead to too many sessions: the records say which of them count.
+// link updates the indexes from one session to others. After two different records
+// with the same identity they may contain too many sessions; the caller checks the
+// records.
 func (g *Graph) link(k session.Key, r *messages.Record) {
 	put := func(m map[session.Key]map[session.Key]struct{}, from session.ID) {
 		fk := session.Key{Tenant: k.Tenant, ID: from}
@@ -129,8 +129,8 @@ func (g *Graph) link(k session.Key, r *messages.Record) {
 	}
 }
 
-// Records returns what the graph holds of a session, in the order of its log,
-// with the version of each as far as it is known.
+// Records returns the records of a session in the order of its log, with their
+// versions where known.
 func (g *Graph) Records(k session.Key) []messages.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -161,7 +161,7 @@ func opens(k messages.Kind) bool {
 	return false
 }
 
-// tidy derives what depends on all records of the session.
+// tidy derives the fields that depend on all records of the session.
 func (t *history) tidy() *history {
 	if t.clean {
 		return t
@@ -193,7 +193,7 @@ func (t *history) tidy() *history {
 		if r.Commit != last {
 			base += session.Version(rows)
 			if r.Commit != last+1 {
-				t.whole = false // a version counts what came before
+				t.whole = false // a version depends on all earlier commits
 			}
 			last, rows = r.Commit, 0
 		}
@@ -217,8 +217,8 @@ func (t *history) of(id run.ID) iter.Seq2[int, *messages.Record] {
 	}
 }
 
-// homeOf returns the session whose log decides about a run, as the records of this session
-// have it; "" if they do not.
+// homeOf returns the session whose log decides about a run, from the records of this
+// session; "" if they do not name it.
 func (t *history) homeOf(id run.ID) session.ID {
 	for _, r := range t.of(id) {
 		switch {
@@ -231,8 +231,8 @@ func (t *history) homeOf(id run.ID) session.ID {
 	return ""
 }
 
-// base is where the session left its parent; ok is false for one that has no
-// line to follow.
+// base returns the commit of the parent from which the session was forked or detached;
+// ok is false for other sessions.
 func (t *history) base() (messages.Ref, bool) {
 	o := t.tidy().opening
 	if o == nil || o.Kind != messages.KindForked && o.Kind != messages.KindDetached || len(o.Parents) == 0 {
@@ -241,14 +241,14 @@ func (t *history) base() (messages.Ref, bool) {
 	return o.Parents[0], true
 }
 
-// version is the newest version of the session.
+// version returns the latest version of the session.
 func (t *history) version() session.Version {
 	t.tidy()
 	return slices.Max(t.versions)
 }
 
-// commitOf returns the commit that made a version: the first one that reaches
-// it, the last one for zero.
+// commitOf returns the commit that made a version: the first one that reaches it, or
+// the last commit for version zero.
 func (t *history) commitOf(v session.Version) uint64 {
 	t.tidy()
 	if v != 0 {
@@ -273,8 +273,8 @@ func compareRecords(a, b *messages.Record) int {
 	return slices.Compare(x, y)
 }
 
-// sameFact reports whether two records say the same of the same commit. Where the
-// stream holds it does not count, nor does a version that only one of them has.
+// sameFact reports whether two records are equal apart from their position in the
+// stream, and apart from a version that only one of them has.
 func sameFact(a, b *messages.Record) bool {
 	x, y := *a, *b
 	x.Partition, x.Seq, y.Partition, y.Seq = 0, 0, 0, 0

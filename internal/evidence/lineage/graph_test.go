@@ -85,7 +85,7 @@ func playRandom(t testing.TB, seed uint64) (*world, []session.Session) {
 	return w, append(all, s)
 }
 
-// answers is everything that a graph answers about the sessions of a world.
+// answers returns all answers of a graph about the sessions of a world.
 func (w *world) answers(g *lineage.Graph) string {
 	w.t.Helper()
 	var b strings.Builder
@@ -137,7 +137,7 @@ func TestAnyOrderGivesTheSameGraph(t *testing.T) {
 			g := lineage.NewGraph()
 			half := len(rs) / 2
 			g.Add(rs[:half]...)
-			w.answers(g) // what was asked before must not change what is answered later
+			w.answers(g) // earlier queries must not change later answers
 			g.Add(rs[half/2:]...)
 			g.Add(rs...)
 			if got := w.answers(g); got != want {
@@ -147,7 +147,7 @@ func TestAnyOrderGivesTheSameGraph(t *testing.T) {
 	}
 }
 
-// TestGraphAgreesWithTheLogs compares with the folds that decide: versions,
+// TestGraphAgreesWithTheLogs compares the graph with the authoritative folds: versions,
 // makers, parents, usage and the states of runs.
 func TestGraphAgreesWithTheLogs(t *testing.T) {
 	for seed := range uint64(25) {
@@ -181,7 +181,7 @@ func TestGraphAgreesWithTheLogs(t *testing.T) {
 					t.Errorf("seed %d: %s was made by %+v, the row says %+v", seed, c.Ref(), m, o)
 				}
 			}
-			// The same chunk seen from a fork leads to where it was made.
+			// The same chunk seen from a fork leads to its origin.
 			if base, ok := v.At(0); ok && v.Opening().Kind == session.OpenFork {
 				m, err := g.Why(v.Key(), base.Ref().Version)
 				if err != nil || m.Session != base.Ref().ID {
@@ -311,8 +311,8 @@ func TestBranchesTellTheirEnd(t *testing.T) {
 	}
 }
 
-// TestToolRowOfALaterCommit covers a result that had to wait for the one
-// before it: the step's record and its row lie in different commits.
+// TestToolRowOfALaterCommit covers a result that had to wait for the previous one: the
+// step's record and its row are in different commits.
 func TestToolRowOfALaterCommit(t *testing.T) {
 	w := newWorld(t)
 	s := w.start("s1", "r1", session.UserText("go"))
@@ -338,8 +338,8 @@ func TestToolRowOfALaterCommit(t *testing.T) {
 	}
 }
 
-// TestTreeSaysHitRate: the line that a branch begins with says how much of its own input
-// came from a cache.
+// TestTreeSaysHitRate checks that the first line of a branch shows the share of its own
+// input from a cache.
 func TestTreeSaysHitRate(t *testing.T) {
 	w := newWorld(t)
 	s := w.model(w.start("s1", "r1", session.UserText("go")), "0", "coder", "first")
@@ -384,8 +384,8 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// TestStepsOfOneMillisecond: steps of a run in several sessions come as the run took them,
-// whichever ids these have.
+// TestStepsOfOneMillisecond checks that simultaneous steps of a run in several sessions are
+// in the order of the run, independent of the ids of the sessions.
 func TestStepsOfOneMillisecond(t *testing.T) {
 	const id = run.ID("r")
 	g := lineage.NewGraph()

@@ -8,12 +8,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Heads returns the records that moved the workspace head on the way to a version
-// of a session, the oldest first. The way leads through the ancestors that the
-// session was opened from and, where a branch's files were adopted, through that
-// branch: what the trunk did to its own files meanwhile is not part of it.
-// HeadFrom of each record is the Head of the one before it. Version zero is the
-// newest.
+// Heads returns the records that moved the workspace head on the path to a version of a
+// session, oldest first. The path leads through the ancestors that the session was opened
+// from and, where a branch's files were adopted, through that branch: concurrent changes
+// of the trunk to its own files are not part of it. HeadFrom of each record is the Head of
+// the previous one. Version zero is the latest.
 func (g *Graph) Heads(k session.Key, v session.Version) ([]messages.Record, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -25,7 +24,7 @@ func (g *Graph) Heads(k session.Key, v session.Version) ([]messages.Record, erro
 		key session.Key
 		i   int
 	}
-	seen := map[place]bool{} // in a graph with a cycle the way would not end
+	seen := map[place]bool{} // ends the path in a graph with a cycle
 	var out []messages.Record
 	for i := t.upTo(t.commitOf(v)); i >= 0 && !seen[place{t.key, i}]; {
 		seen[place{t.key, i}] = true
@@ -54,13 +53,13 @@ func (g *Graph) Heads(k session.Key, v session.Version) ([]messages.Record, erro
 	return chainHeads(out), nil
 }
 
-// movesHead reports whether records of a kind say that files changed. Rows
-// only repeat where the session stood.
+// movesHead reports whether records of a kind are changes of files. Rows only repeat the
+// session's head.
 func movesHead(k messages.Kind) bool {
 	return k == messages.KindTool || k == messages.KindDid || k == messages.KindPlaced
 }
 
-// filesFrom finds the parent whose files a join took over.
+// filesFrom returns the parent whose files a join adopted.
 func (g *Graph) filesFrom(tenant session.Tenant, r *messages.Record) (messages.Ref, bool) {
 	for _, p := range r.Parents {
 		t := g.sessions[session.Key{Tenant: tenant, ID: p.Session}]
@@ -77,12 +76,12 @@ func (g *Graph) filesFrom(tenant session.Tenant, r *messages.Record) (messages.R
 		}
 	}
 	if len(r.Parents) == 1 && r.Parents[0].Session != r.Session && g.sessions[session.Key{Tenant: tenant, ID: r.Parents[0].Session}] != nil {
-		return r.Parents[0], true // it never moved the files itself
+		return r.Parents[0], true // the only parent, although no record of it has the head
 	}
 	return messages.Ref{}, false
 }
 
-// commitOfRef is the number of the commit that a reference into t names.
+// commitOfRef returns the number of the commit that a reference into t names.
 func commitOfRef(r messages.Ref, t *history) uint64 {
 	if r.Commit != 0 {
 		return r.Commit
@@ -90,7 +89,7 @@ func commitOfRef(r messages.Ref, t *history) uint64 {
 	return t.commitOf(r.Version)
 }
 
-// upTo returns the index of the last record of a commit or what is before it.
+// upTo returns the index of the last record up to a commit, or -1.
 func (t *history) upTo(commit uint64) int {
 	t.tidy()
 	i := len(t.records) - 1
@@ -100,8 +99,9 @@ func (t *history) upTo(commit uint64) int {
 	return i
 }
 
-// chainHeads drops what only repeats the head before it. Of a call whose row waits for
-// those of others the commit places the session, too: the change is the call's.
+// chainHeads drops records that repeat the previous head. If the row of a call waits for
+// the rows of other calls, its commit also has a placement with the same head: the change
+// is then attributed to the call.
 func chainHeads(in []messages.Record) []messages.Record {
 	var out []messages.Record
 	for _, r := range in {

@@ -11,29 +11,28 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Impact is what came after one chunk, placement, join or step and could see
-// it: everything that it may have touched. A join takes some chunks of a
-// branch and may leave others, and a summary may drop what it sums up, so that
-// not all of it must have been touched.
+// Impact is the set of records that may depend on one chunk, placement, join or step:
+// the later records that could see it. It is an upper bound, because a join may skip
+// chunks of a branch, and a summary may drop its content.
 type Impact struct {
 	Of       messages.Ref      // where it was made
 	Record   messages.Record   // of it
-	Sessions []Reach           // that include it: where it was made, then in the order of time
-	Steps    []messages.Record // that came after it in those sessions, in the order of time
+	Sessions []Reach           // that include it: the session of Of, then the others by time
+	Steps    []messages.Record // after it in those sessions, by time
 	Runs     []Touched
-	Files    []messages.Record // it and those steps, where they moved a workspace head
-	Written  []messages.Record // notes that they wrote to memories
-	// Recalls read one of those memories later, in other sessions: they may
+	Files    []messages.Record // it and those steps, if they moved a workspace head
+	Written  []messages.Record // notes that those steps wrote to memories
+	// Recalls are later searches of those memories in other sessions: they may
 	// have found such a note.
 	Recalls []messages.Record
 }
 
-// Reach is a session that includes something.
+// Reach is a session that includes the content of an [Impact].
 type Reach struct {
 	Session session.ID      `json:"session"`
 	From    session.Version `json:"from"` // the first version that includes it
-	// Via says how it came there: "" where it was made, else the kind of the
-	// record that took it over (forked, merged and so on).
+	// Via is the kind of the record that brought it into the session (forked,
+	// merged and so on); "" in the session of its origin.
 	Via    messages.Kind `json:"via,omitempty"`
 	Parent session.ID    `json:"parent,omitempty"` // the session that it came from
 	Name   string        `json:"name,omitempty"`
@@ -42,17 +41,17 @@ type Reach struct {
 	opened time.Time
 }
 
-// Touched is a run that worked on something afterwards.
+// Touched is a run with steps in an [Impact].
 type Touched struct {
 	Run      run.ID    `json:"run"`
 	State    run.State `json:"state"`
 	Workflow string    `json:"workflow,omitempty"`
-	First    run.Path  `json:"first"` // of its steps that could see it
-	Steps    int       `json:"steps"` // that could
+	First    run.Path  `json:"first"` // the first of those steps
+	Steps    int       `json:"steps"` // their number
 }
 
-// Impact returns what one version of a session touched afterwards: the chunk,
-// the placement or the join that made it.
+// Impact returns the impact of one version of a session: of the chunk, the placement
+// or the join that made it.
 func (g *Graph) Impact(k session.Key, v session.Version) (Impact, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,7 +62,7 @@ func (g *Graph) Impact(k session.Key, v session.Version) (Impact, error) {
 	return g.impact(t, i), nil
 }
 
-// ImpactOfStep returns what a step of a run touched afterwards.
+// ImpactOfStep returns the impact of a step of a run.
 func (g *Graph) ImpactOfStep(tenant session.Tenant, id run.ID, path run.Path) (Impact, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,7 +73,7 @@ func (g *Graph) ImpactOfStep(tenant session.Tenant, id run.ID, path run.Path) (I
 	return g.impact(t, i), nil
 }
 
-// Step returns what recorded a step of a run, and with what outcome.
+// Step returns the maker of a step of a run, with the step's outcome.
 func (g *Graph) Step(tenant session.Tenant, id run.ID, path run.Path) (Maker, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,8 +84,8 @@ func (g *Graph) Step(tenant session.Tenant, id run.ID, path run.Path) (Maker, er
 	return g.maker(t, i), nil
 }
 
-// Calls returns the records of the tool calls with an id, of a tenant: the id
-// that Rath gave it, which is unique, or the model's own, which need not be.
+// Calls returns the records of a tenant's tool calls with an id: the unique id from
+// Rath, or the model's own, which may repeat.
 func (g *Graph) Calls(tenant session.Tenant, call string) []messages.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,7 +104,7 @@ func (g *Graph) Calls(tenant session.Tenant, call string) []messages.Record {
 	return slices.CompactFunc(out, func(a, b messages.Record) bool { return a.Run == b.Run && a.Step == b.Step })
 }
 
-// Opening returns the record of how a session came to be.
+// Opening returns the record that opened a session.
 func (g *Graph) Opening(k session.Key) (messages.Record, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -125,7 +124,7 @@ func byTime(a, b messages.Record) int {
 	return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Session, b.Session), cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.K, b.K))
 }
 
-// find returns the place of a step's record. Its outcome counts, not an
+// find returns the position of a step's record. It prefers the outcome to an
 // announcement before it.
 func (g *Graph) find(tenant session.Tenant, id run.ID, path run.Path) (*history, int, error) {
 	var found *history
@@ -154,10 +153,10 @@ func (g *Graph) find(tenant session.Tenant, id run.ID, path run.Path) (*history,
 	return nil, 0, fmt.Errorf("lineage: run %s has no step %s: %w", id, path, ErrNotFound)
 }
 
-// reach is how far into a session something is included: from a record on.
+// reach is the part of a session that includes the content: from a record on.
 type reach struct {
 	t       *history
-	i       int // the record that brought it; -1 for what was there from the start
+	i       int // the record that brought it; -1 if it was there from the start
 	version session.Version
 	via     messages.Kind
 	from    session.ID
@@ -198,8 +197,8 @@ func (g *Graph) impact(t *history, i int) Impact {
 	return out
 }
 
-// shown is the version from which on a record's content is there: its own, or
-// that of the row which a later commit added.
+// shown returns the first version with a record's content: the record's own, or the
+// version of the row that a later commit added.
 func (t *history) shown(i int) session.Version {
 	r := t.records[i]
 	if isContent(r) || r.Step == "" {
@@ -213,7 +212,7 @@ func (t *history) shown(i int) session.Version {
 	return t.versions[i]
 }
 
-// spread returns the sessions that take over what a session includes.
+// spread returns the sessions that inherit the content from a session.
 func (g *Graph) spread(at *reach) []*reach {
 	var out []*reach
 	for _, kid := range g.kids(at.t.key) {
@@ -234,7 +233,7 @@ func (g *Graph) spread(at *reach) []*reach {
 			from := r.Parents
 			switch r.Kind {
 			case messages.KindAdopted, messages.KindMerged:
-			case messages.KindTool: // what the work of the call came to is its result, and in its files
+			case messages.KindTool: // the outcome of the call's branch is in its result and its files
 				from = r.Branches
 			default:
 				continue
@@ -248,7 +247,7 @@ func (g *Graph) spread(at *reach) []*reach {
 	return out
 }
 
-// after collects what a session recorded once it included something.
+// after collects a session's records after it includes the content.
 func (g *Graph) after(at *reach, out *Impact) {
 	head := ""
 	for i, r := range at.t.records {

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// told writes an impact in short.
+// told formats an impact in short.
 func told(i lineage.Impact) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", i.Record.Summary)
@@ -53,7 +53,7 @@ func TestImpact(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	// The edit on the branch that was rejected touched nothing else.
+	// The edit on the rejected branch has no further impact.
 	i, err := g.ImpactOfStep("acme", w.run, "4.0")
 	w.must(err)
 	check("the first edit", i, "coder edits slug.sh +1 -1",
@@ -62,7 +62,7 @@ func TestImpact(t *testing.T) {
 		`step `+first+` 6 verifier says "reject: breaks empty input"`,
 		"run run-7f3a succeeded from 5, 2 steps",
 		"files 4.0 edit_file")
-	// That on the other one came into the trunk.
+	// The edit on the other branch was merged into the trunk.
 	i, err = g.ImpactOfStep("acme", w.run, "10.0")
 	w.must(err)
 	check("the second edit", i, "coder edits slug.sh +3 -1",
@@ -72,7 +72,7 @@ func TestImpact(t *testing.T) {
 		`step `+second+` 12 verifier says "accept"`,
 		"run run-7f3a succeeded from 11, 2 steps",
 		"files 10.0 edit_file")
-	// What the planner said is in both branches, and led to everything.
+	// The planner's answer is in both branches, and affects all later steps.
 	k := w.home
 	i, err = g.Impact(k, 3)
 	w.must(err)
@@ -85,8 +85,8 @@ func TestImpact(t *testing.T) {
 	if told(i) != told(again) {
 		t.Errorf("seen from a branch:\n%s\nwant\n%s", told(again), told(i))
 	}
-	// The last chunk of the trunk before the forks is not in a fork of a former
-	// version, and the join touches nothing but the end.
+	// The last chunk of the trunk before the forks is not in a fork of an earlier
+	// version, and the join affects only the end.
 	if i, err = g.Impact(k, 4); err != nil || len(i.Sessions) != 1 || len(i.Steps) != 0 {
 		t.Errorf("the join: %v\n%s", err, told(i))
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Sessions returns the sessions of a tree: the root, what was forked from it,
-// and so on, each parent before its children and siblings by time. Sessions of
-// other roots that were opened from one of them are part of it.
+// Sessions returns the sessions of a tree: the root and its descendants, each parent
+// before its children and siblings by time. They include sessions with other roots that
+// were opened from one of them.
 func (g *Graph) Sessions(t session.Tenant, root session.ID) ([]Session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -28,16 +28,16 @@ func (g *Graph) Sessions(t session.Tenant, root session.ID) ([]Session, error) {
 	return out, nil
 }
 
-// row is a session with its place in a tree.
+// row is a session with its position in a tree.
 type row struct {
 	info   Session
 	depth  int
-	folded string // a line about the sessions opened from it that are left out
+	folded string // a line about the omitted sessions opened from it
 }
 
-// rows walks a tree without recursion: a chain of forks may be of any length.
-// Where more than foldFrom sessions were opened from one, only fold of them are
-// there; zero leaves out none.
+// rows walks a tree without recursion, because a chain of forks may have any length. If
+// more than foldFrom sessions were opened from one, it returns only fold of them; zero
+// returns all.
 func (g *Graph) rows(root session.Key, fold int) ([]row, error) {
 	if _, err := g.history(root); err != nil {
 		return nil, err
@@ -65,11 +65,11 @@ func (g *Graph) rows(root session.Key, fold int) ([]row, error) {
 	return out, nil
 }
 
-// foldOrder is the order in which branches are kept: those that came to something or
-// need attention, and then the others.
+// foldOrder is the precedence of branches when folding: adopted branches and ones that may
+// need attention first.
 var foldOrder = []string{session.ClosedAdopted, Open, session.ClosedFailed, session.ClosedRejected, session.ClosedMerged, session.ClosedCancelled}
 
-// fold keeps n of many sessions, in their order, and counts the others in a line.
+// fold keeps n of many sessions, in order, and summarizes the others in a line.
 func (g *Graph) fold(kids []session.Key, n int) (kept []session.Key, rest string) {
 	ends := make(map[session.Key]string, len(kids))
 	for _, k := range kids {
@@ -97,7 +97,7 @@ func (g *Graph) fold(kids []session.Key, n int) (kept []session.Key, rest string
 	return kept, "... " + excerpt.Counted(len(kids)-n, "session") + " more from here: " + strings.Join(parts, ", ")
 }
 
-// kids returns the sessions that were opened from one, in the order of time.
+// kids returns the sessions that were opened from a session, by time.
 func (g *Graph) kids(k session.Key) []session.Key {
 	var out []session.Key
 	for kid := range g.children[k] {

@@ -9,18 +9,17 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Labels are the short names of the sessions of one tree: s1 for the first, s2
-// and so on in the order in which they were opened, or the name that a person gave a
-// session. The branches of a fan-out are counted when it begins, in its order. So a
-// reader of the records as they come counts as [Graph.Labels] does, unless branches
-// that run at the same time open sessions at the same moment. The zero value is
-// ready; it is not safe for concurrent use.
+// Labels are the short names of the sessions of one tree: s1 for the first, s2 and so on
+// in the order of opening, or the name that a user gave a session. The branches of a
+// fan-out are counted when it begins, in its order. A reader of the record stream
+// therefore counts as [Graph.Labels] does, unless concurrent branches open sessions at the
+// same time. The zero value is ready to use; it is not safe for concurrent use.
 type Labels struct {
 	names map[session.ID]string
 	used  map[string]bool
 }
 
-// Add counts the session of a record, and the branches that the record begins.
+// Add counts the session of a record, and the branches that the record opens.
 func (l *Labels) Add(r *messages.Record) {
 	l.Of(r.Session)
 	if r.Kind == messages.KindFannedOut {
@@ -30,7 +29,7 @@ func (l *Labels) Add(r *messages.Record) {
 	}
 }
 
-// Of returns the label of a session, which is counted if it was not yet.
+// Of returns the label of a session and counts a new one.
 func (l *Labels) Of(id session.ID) string {
 	if name, ok := l.names[id]; ok {
 		return name

@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestLabelsAreThoseOfTheRecordsAsTheyCome: the graph and a reader of the records as they
-// come count the same sessions alike, in the order of a fan-out and not of its first
-// steps, and a tree that leaves some out names the others as before.
+// TestLabelsAreThoseOfTheRecordsAsTheyCome checks that the graph and a reader of the record
+// stream give the same labels, in the order of a fan-out and not of its first steps, and
+// that a tree that omits some sessions keeps the labels of the others.
 func TestLabelsAreThoseOfTheRecordsAsTheyCome(t *testing.T) {
 	id := func(n int) session.ID { return session.ID(fmt.Sprintf("%08x%012d-1-%d", n+1, 0, n)) }
 	var all []messages.Record
@@ -29,7 +29,7 @@ func TestLabelsAreThoseOfTheRecordsAsTheyCome(t *testing.T) {
 	add(id(0), messages.Record{Kind: messages.KindOpened})
 	fork(id(1), id(0))
 	fork(id(2), id(0))
-	fork(id(3), id(1)) // told below the first branch, opened after the second
+	fork(id(3), id(1)) // shown below the first branch, opened after the second
 	var branches []messages.Ref
 	for n := range 12 {
 		branches = append(branches, messages.Ref{Session: id(4 + n)})

@@ -6,25 +6,25 @@ import (
 	"slices"
 )
 
-// The layout is Sugiyama's: nodes go into layers by their longest way from a
-// beginning, edges over several layers get a joint in each, a few sweeps of
-// the barycentre heuristic take out crossings, and then every node moves as
-// near to its neighbours as the ones beside it allow. Layers run from left to
-// right, so that a fan-out grows downwards, where pages scroll.
+// The layout is Sugiyama's: nodes are assigned to layers by their longest path from a
+// root, edges over several layers get a joint in each, a few sweeps of the barycentre
+// heuristic remove crossings, and then every node moves as near to its neighbours as the
+// adjacent nodes allow. Layers run from left to right, so that a fan-out grows downwards,
+// where pages scroll.
 
-// box is a node, or the joint of a long edge, with its place.
+// box is a node, or the joint of a long edge, with its position.
 type box struct {
 	node   int // index of the node, -1 for a joint
 	layer  int
 	x, y   float64 // top left corner
 	w, h   float64
-	before []int // boxes in the layer before that lead here
+	before []int // boxes in the previous layer that lead here
 	after  []int
 }
 
 func (b *box) middle() float64 { return b.y + b.h/2 }
 
-// route is an edge with the boxes that it passes, from its node to its node.
+// route is an edge with the boxes on its path, including the nodes at its ends.
 type route struct {
 	edge  int
 	boxes []int
@@ -42,8 +42,8 @@ type spacing struct {
 	layer, node, joint, margin float64
 }
 
-// arrange places nodes of the given sizes; edges are pairs of node indexes and
-// must form no cycle: what does is left out.
+// arrange places nodes of the given sizes; edges are pairs of node indexes. Edges on a
+// cycle are omitted.
 func arrange(sizes [][2]float64, edges [][2]int, s spacing) *layout {
 	l := &layout{}
 	layerOf := longestPaths(len(sizes), edges)
@@ -81,8 +81,7 @@ func arrange(sizes [][2]float64, edges [][2]int, s spacing) *layout {
 	return l
 }
 
-// longestPaths returns the layer of each node. Nodes on a cycle stay in the
-// first one.
+// longestPaths returns the layer of each node. Nodes on a cycle stay in the first layer.
 func longestPaths(n int, edges [][2]int) []int {
 	layer, waits, next := make([]int, n), make([]int, n), make([][]int, n)
 	for _, e := range edges {
@@ -113,7 +112,7 @@ func longestPaths(n int, edges [][2]int) []int {
 	return layer
 }
 
-// untangle orders the boxes of each layer, keeping the best order it saw.
+// untangle orders the boxes of each layer and keeps the best order found.
 func (l *layout) untangle() {
 	const sweeps = 8
 	best, least := l.order(), l.crossings()
@@ -155,8 +154,8 @@ func (l *layout) ranks(layer int) map[int]int {
 	return rank
 }
 
-// sort orders a layer by the mean rank of what its boxes are joined to; those
-// that are joined to nothing keep their place.
+// sort orders a layer by the mean rank of the boxes that its boxes are joined to;
+// unconnected boxes keep their position.
 func (l *layout) sort(at int, joined func(*box) []int) {
 	rank := l.ranks(at - 1)
 	maps.Copy(rank, l.ranks(at+1))
@@ -198,7 +197,7 @@ func (l *layout) crossings() int {
 	return n
 }
 
-// place gives every box its coordinates.
+// place sets the coordinates of every box.
 func (l *layout) place(s spacing) {
 	x := s.margin
 	for _, layer := range l.layers {
@@ -238,18 +237,18 @@ func (l *layout) place(s spacing) {
 	}
 }
 
-// align moves the boxes of a layer towards the middle of what they are joined
-// to, in their order and without overlap: the least squares solution, by
-// pooling adjacent violators.
+// align moves the boxes of a layer towards the middle of the boxes that they are joined
+// to, in order and without overlap: the least squares solution, by pooling adjacent
+// violators.
 func (l *layout) align(at int, s spacing, joined func(*box) []int) {
 	layer := l.layers[at]
 	type pool struct {
-		sum    float64 // of the wished offsets
+		sum    float64 // of the desired offsets
 		weight float64
 		n      int
 	}
 	var pools []pool
-	offset := make([]float64, len(layer)) // of each box, if all stood close
+	offset := make([]float64, len(layer)) // of each box, with minimal gaps
 	for i, id := range layer {
 		b := &l.boxes[id]
 		if i > 0 {
@@ -266,7 +265,7 @@ func (l *layout) align(at int, s spacing, joined func(*box) []int) {
 		}
 		weight := 1.0
 		if b.node < 0 {
-			weight = 2 // long edges shall be straight
+			weight = 2 // keep long edges straight
 		}
 		pools = append(pools, pool{(wish - offset[i]) * weight, weight, 1})
 		for len(pools) > 1 {

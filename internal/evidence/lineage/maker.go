@@ -10,18 +10,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Maker is what made one version of a session: the record of the row, the placement,
-// the join or the step, completed from the records around it. For a version that a
-// fork shares with its parent, its session is the ancestor.
+// Maker is the origin of one version of a session: the record of the row, the placement,
+// the join or the step, completed from the records around it. For a version that a fork
+// shares with its parent, its session is the ancestor.
 type Maker struct {
 	messages.Record
-	Recorded *messages.Record // without what was completed
-	// Asked is the model step that asked for the tool call; nil where there was
-	// none, or the graph does not hold it.
+	Recorded *messages.Record // the record without the completion
+	// Asked is the model step that requested the tool call; nil if there was none, or
+	// it is not in the graph.
 	Asked *messages.Record
 }
 
-// Why returns what made a version of a session: agent, run, step, attempt, tool call
+// Why returns the maker of a version of a session: agent, run, step, attempt, tool call
 // and model.
 func (g *Graph) Why(k session.Key, v session.Version) (Maker, error) {
 	g.mu.Lock()
@@ -33,8 +33,8 @@ func (g *Graph) Why(k session.Key, v session.Version) (Maker, error) {
 	return g.maker(t, i), nil
 }
 
-// made returns the place of the record that made a version of a session: in
-// an ancestor, for what a fork shows of its parent.
+// made returns the position of the record that made a version of a session. The record of
+// a version that a fork shares with its parent is in an ancestor.
 func (g *Graph) made(k session.Key, v session.Version) (*history, int, error) {
 	t, err := g.history(k)
 	if err != nil {
@@ -56,8 +56,7 @@ func (g *Graph) made(k session.Key, v session.Version) (*history, int, error) {
 	return t, i, nil
 }
 
-// content returns the index of the record that made a version, -1 if it is
-// missing.
+// content returns the index of the record that made a version, or -1.
 func (t *history) content(v session.Version) int {
 	t.tidy()
 	for i, r := range t.records {
@@ -68,7 +67,7 @@ func (t *history) content(v session.Version) int {
 	return -1
 }
 
-// isContent reports whether the record is of an event that moved the version.
+// isContent reports whether the record is of an event that advanced the version.
 func isContent(r *messages.Record) bool {
 	switch r.Kind {
 	case messages.KindChunk, messages.KindPlaced, messages.KindAdopted, messages.KindMerged:
@@ -118,7 +117,7 @@ func (t *history) attempt(i int, id run.ID) uint64 {
 	return n
 }
 
-// step finds the record of a step, first where it is expected.
+// step finds the record of a step, first in the session where it is expected.
 func (g *Graph) step(t *history, id run.ID, path run.Path, want ...messages.Kind) *messages.Record {
 	if path == "" {
 		return nil

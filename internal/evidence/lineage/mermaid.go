@@ -17,7 +17,7 @@ func (p *Picture) JSON() ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// mermaidArrows says how each kind of edge is drawn and named.
+// mermaidArrows are the arrows and names of each kind of edge.
 var mermaidArrows = map[string]string{
 	EdgeContinues: "---",
 	EdgeForked:    "-->|fork|",
@@ -67,8 +67,8 @@ const mermaidClasses = `  classDef open stroke:#4c6ef5,stroke-width:2px
   classDef failed stroke:#d9480f,stroke-width:2px,stroke-dasharray:5 3
 `
 
-// mermaidText escapes what Mermaid, or the HTML in its labels, would take as
-// markup: as entities, so that hostile text stays text.
+// mermaidText escapes the markup of Mermaid, and of the HTML in its labels, as entities,
+// so that hostile text stays text.
 func mermaidText(s string) string {
 	var b strings.Builder
 	for _, r := range line(s, 200) {
@@ -81,7 +81,7 @@ func mermaidText(s string) string {
 	return b.String()
 }
 
-// span names the versions of a node: "1-4", or "4" where nothing was added.
+// span returns the versions of a node: "1-4", or "4" for at most one.
 func (n *Node) span() string {
 	if n.To <= n.From+1 {
 		return fmt.Sprint(n.To)
@@ -89,7 +89,7 @@ func (n *Node) span() string {
 	return fmt.Sprintf("%d-%d", n.From+1, n.To)
 }
 
-// hiddenAt is the line before which the hidden ones would be.
+// hiddenAt returns the index of the line after the hidden ones.
 func (n *Node) hiddenAt() int { return len(n.Lines) / 2 }
 
 // dispositionClass returns a name that is safe in markup.

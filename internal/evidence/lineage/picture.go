@@ -11,22 +11,22 @@ import (
 
 // PictureOptions configure [Graph.Picture]; nil means the defaults.
 type PictureOptions struct {
-	// Title is the picture's caption; "" has none.
+	// Title is the picture's caption; "" for none.
 	Title string
-	// Lines is how many lines a node shows at most; 0 means 7.
+	// Lines is the maximum number of lines per node; 0 means 7.
 	Lines int
-	// MaxSessions bounds the picture; 0 means 60. What does not fit is counted
-	// in Omitted.
+	// MaxSessions is the maximum number of sessions; 0 means 60. Omitted counts the
+	// others.
 	MaxSessions int
-	// Fold is how many sessions are drawn where more than ten were opened from one;
-	// 0 draws all. The others are counted in Omitted.
+	// Fold is the number of sessions drawn if more than ten were opened from one; 0
+	// draws all. Omitted counts the others.
 	Fold int
-	// Link, if set, returns where a node leads, "" for nowhere.
+	// Link, if set, returns the target of a node's link, "" for none.
 	Link func(id session.ID, from, to session.Version) string
 }
 
-// Picture is a tree made ready for drawing: sessions cut into stretches where
-// branches leave and come back, and the ways between them. It is acyclic.
+// Picture is a tree prepared for drawing: sessions cut into stretches where branches fork
+// and merge, and the edges between them. It is acyclic.
 type Picture struct {
 	Title   string `json:"title,omitempty"`
 	Nodes   []Node `json:"nodes"`
@@ -39,14 +39,14 @@ type Node struct {
 	ID          string          `json:"id"` // unique in the picture
 	Session     session.ID      `json:"session"`
 	Label       string          `json:"label"`
-	Title       string          `json:"title,omitempty"` // of the first stretch: where it came from
+	Title       string          `json:"title,omitempty"` // of the first stretch: the session's origin
 	From        session.Version `json:"from"`            // version at its beginning
 	To          session.Version `json:"to"`
 	Disposition string          `json:"disposition"`
 	Reason      string          `json:"reason,omitempty"` // of the disposition, on the last stretch
 	Last        bool            `json:"last"`
 	Lines       []Line          `json:"lines,omitempty"`
-	Hidden      int             `json:"hidden,omitempty"` // lines left out
+	Hidden      int             `json:"hidden,omitempty"` // number of omitted lines
 	Link        string          `json:"link,omitempty"`
 
 	commit uint64 // the first one
@@ -61,7 +61,7 @@ const (
 	EdgeMerged    = "merged"
 )
 
-// Edge leads from one node to another that came of it.
+// Edge leads from a node to a node that derives from it.
 type Edge struct {
 	From string `json:"from"`
 	To   string `json:"to"`
@@ -112,7 +112,7 @@ type drawing struct {
 	stretches [][]Node
 }
 
-// cut divides a session's lines where something leaves or comes in.
+// cut divides a session's lines at forks and merges.
 func (d *drawing) cut(i int) []Node {
 	c := &d.timelines[i]
 	name := d.name
@@ -174,7 +174,7 @@ func (c *timeline) versions(from, to uint64) (first, last session.Version) {
 	return first, last
 }
 
-// holds returns the stretch of a session that a commit is part of.
+// holds returns the stretch of a session that contains a commit.
 func holds(s []Node, commit uint64) *Node {
 	for i := range slices.Backward(s) {
 		if s[i].commit <= commit {
@@ -226,7 +226,7 @@ func (d *drawing) edges(g *Graph, i int) []Edge {
 	return out
 }
 
-// finish leaves out the middle of long stretches.
+// finish omits the middle of a long stretch and sets its link.
 func (d *drawing) finish(n Node) Node {
 	if most := d.opt.Lines; len(n.Lines) > most {
 		n.Hidden = len(n.Lines) - most + 1

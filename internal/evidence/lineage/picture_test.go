@@ -31,8 +31,7 @@ func TestPicturesOfDemo(t *testing.T) {
 	golden(t, "demo.json", raw)
 }
 
-// wellFormed reads an SVG as XML: nothing that people wrote may end an element
-// or begin one.
+// wellFormed reads an SVG as XML: no text of a user may end or begin an element.
 func wellFormed(t *testing.T, svg string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(svg))
@@ -50,7 +49,7 @@ func wellFormed(t *testing.T, svg string) {
 	}
 }
 
-// playFanOut plays branches of branches, of which some are merged.
+// playFanOut plays branches of branches and merges some of them.
 func playFanOut(t *testing.T) *world {
 	w := newWorld(t)
 	s := w.start("release", "run-9", session.UserText("write the release notes in four voices and keep the best two"))
@@ -105,7 +104,7 @@ func TestPicturesOfFanOut(t *testing.T) {
 	}
 }
 
-// TestTreeOfLongID: an id that is longer than the line does not take all of it.
+// TestTreeOfLongID checks that an id longer than the line leaves room for the text.
 func TestTreeOfLongID(t *testing.T) {
 	w := newWorld(t)
 	s := w.start(session.ID(strings.Repeat("release_notes_", 4)), "run-9", session.UserText("write the release notes"))
@@ -121,7 +120,7 @@ func TestTreeOfLongID(t *testing.T) {
 	}
 }
 
-// TestNodesDoNotOverlap reads the places of the cards from the SVG.
+// TestNodesDoNotOverlap reads the positions of the cards from the SVG.
 func TestNodesDoNotOverlap(t *testing.T) {
 	type rect struct{ x, y, w, h float64 }
 	card := regexp.MustCompile(`class="card" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"`)
@@ -159,8 +158,8 @@ func TestNodesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestHostileTextStaysText puts markup and terminal sequences wherever people,
-// models and tools can put text.
+// TestHostileTextStaysText puts markup and terminal sequences into all texts of users,
+// models and tools.
 func TestHostileTextStaysText(t *testing.T) {
 	evil := "</text><script>alert(1)</script>\"'><a href=javascript:x>&\x1b[31m\u202e]] -->"
 	w := newWorld(t)
@@ -171,7 +170,7 @@ func TestHostileTextStaysText(t *testing.T) {
 	w.reject(s, b, "3", evil)
 	w.end(s, run.Failed, evil)
 	g := w.graph()
-	// Records that another program made are no more trusted.
+	// Records of other programs are not trusted either.
 	for _, r := range w.records() {
 		r.Summary, r.Reason, r.Name, r.Agent, r.Tool, r.State, r.Via = evil, evil, evil, evil, evil, evil, evil
 		r.Commit += 100

@@ -19,14 +19,14 @@ const (
 	MaxReason  = 300
 )
 
-// MaxCandidates is how many candidates of a selection a record names.
+// MaxCandidates is the maximum number of candidates of a selection in a record.
 const MaxCandidates = 64
 
 var (
 	// ErrMalformed marks bytes that are not a record.
 	ErrMalformed = errors.New("lineage: not a record")
-	// ErrNotFound is returned for a session, run or version that the graph
-	// does not hold.
+	// ErrNotFound is returned for a session, run or version that is not in the
+	// graph.
 	ErrNotFound = errors.New("lineage: not found")
 )
 
@@ -38,7 +38,7 @@ func refOf(l session.Link) messages.Ref {
 	return r
 }
 
-// Opens reports whether the record says where its session came from.
+// Opens reports whether the record opens its session.
 func Opens(r *messages.Record) bool { return r.Commit == 1 && opens(r.Kind) }
 
 // The first tokens of the subjects of records: they are stored under SubjectPrefix and
@@ -54,9 +54,9 @@ func subjectOf(r *messages.Record, prefix string) string {
 	return prefix + string(r.Tenant) + "." + string(r.Root) + "." + string(r.Kind) + "." + string(r.Session)
 }
 
-// Decode reads a record. Fields that this release does not know are skipped,
-// because a schema may gain some; a higher schema is session.ErrTooOld, and
-// everything else that is not a record is ErrMalformed.
+// Decode reads a record. It skips unknown fields, because a schema may gain fields. It
+// fails with session.ErrTooOld for a higher schema, and with ErrMalformed for other data
+// that are not a record.
 func Decode(data []byte) (messages.Record, error) {
 	var r messages.Record
 	if err := session.Unmarshal(string(data), &r); err != nil {
@@ -71,7 +71,7 @@ func Decode(data []byte) (messages.Record, error) {
 	return r, nil
 }
 
-// whoOf is who asked for what the record says.
+// whoOf returns the user who requested the recorded action.
 func whoOf(r *messages.Record) string { return journal.Named(r.By, r.Says) }
 
 func validRecord(r *messages.Record) error {
@@ -104,7 +104,7 @@ func validRecord(r *messages.Record) error {
 	return nil
 }
 
-// cloneRecord returns a copy that shares nothing with r.
+// cloneRecord returns an independent copy of r.
 func cloneRecord(r *messages.Record) *messages.Record {
 	c := *r
 	c.Parents, c.Branches, c.Ends = slices.Clone(r.Parents), slices.Clone(r.Branches), slices.Clone(r.Ends)

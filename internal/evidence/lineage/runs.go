@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Run is what the graph holds of one run.
+// Run is the state of one run in the graph.
 type Run struct {
 	ID       run.ID
 	Home     session.Key // the log that decides about it
@@ -20,18 +20,18 @@ type Run struct {
 	Revision string
 	State    run.State // "" while the records of its home are missing
 	Attempt  uint64
-	Node     string          // the incarnation of its last attempt, which only a running one still has
-	Behind   run.ID          // that it waits for, while queued
+	Node     string          // the incarnation of its last attempt, valid only while it runs
+	Behind   run.ID          // the run it waits for, while queued
 	By, Via  string          // who submitted it, see journal.Submitted
 	BranchOf *messages.Place // the step that opened it, for a branch of a fan-out
 	Branch   string          // its name
-	Waits    []messages.Wait // what has not come yet, while it waits
-	Wake     uint64          // how often it went on after a wait
-	// Due is when the clock decides: of a review when it expires, of a waiting run
-	// when the first of its waits ends, of a queued one when it may start.
+	Waits    []messages.Wait // the pending waits, while it waits
+	Wake     uint64          // number of resumptions after a wait
+	// Due is the time of the next timeout: when a review expires, when the first wait
+	// of a waiting run ends, when a queued run may start.
 	Due       time.Time
-	Cancelled bool // it was asked to stop
-	// Quarantine says why its session is quarantined, "" if it is not.
+	Cancelled bool // cancellation was requested
+	// Quarantine is the reason for the quarantine of its session, "" for none.
 	Quarantine string
 	Code       run.Code
 	Reason     string // of its end, or of its review
@@ -40,8 +40,8 @@ type Run struct {
 	Steps      int
 	Warnings   []string
 	Sessions   []session.ID // that it wrote to: the home first, then by time
-	// Whole reports that the graph holds the records of its home from the first commit
-	// to the last one that it holds, without a gap.
+	// Whole reports that the graph holds the records of its home from the first
+	// commit on without a gap.
 	Whole     bool
 	Submitted time.Time
 	Queued    time.Time // when it was queued last
@@ -49,7 +49,7 @@ type Run struct {
 	Ended     time.Time
 }
 
-// Run returns what the graph holds of a run.
+// Run returns the state of a run.
 func (g *Graph) Run(t session.Tenant, id run.ID) (Run, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -60,8 +60,8 @@ func (g *Graph) Run(t session.Tenant, id run.ID) (Run, error) {
 	return r, nil
 }
 
-// Choose returns what the graph holds of a run, and whether a selector chooses it;
-// nil chooses all. now is what ages are counted from.
+// Choose returns the state of a run, and reports whether a selector matches it; nil
+// matches all. Ages are relative to now.
 func (g *Graph) Choose(t session.Tenant, id run.ID, s *Selector, now time.Time) (r Run, chosen bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,8 +73,8 @@ func (g *Graph) Choose(t session.Tenant, id run.ID, s *Selector, now time.Time) 
 	return r, s.chooses(&subject{g: g, key: k, run: &r, now: now, trees: map[session.ID]map[session.Key]bool{}}), nil
 }
 
-// run folds the records of a run. Like the log's own fold it follows the home
-// session alone for the state; the others add steps and usage.
+// run folds the records of a run. As in the log's own fold the state comes from the home
+// session alone; other sessions add steps and usage.
 func (g *Graph) run(k runKey) (Run, bool) {
 	home := g.home(k)
 	r := Run{ID: k.run, Home: home}
@@ -87,7 +87,7 @@ func (g *Graph) run(k runKey) (Run, bool) {
 	for key := range g.runs[k] {
 		t := g.sessions[key].tidy()
 		if of := t.homeOf(k.run); of != "" && of != home.ID {
-			continue // of another run with this id, see Homes
+			continue // the record of another run with this id, see Homes
 		}
 		first := int64(-1)
 		if key == home {
@@ -100,7 +100,7 @@ func (g *Graph) run(k runKey) (Run, bool) {
 			if first < 0 {
 				first = rec.Time
 			}
-			if spends(rec) || rec.Kind == messages.KindGathered { // the sum of what its branches spent
+			if spends(rec) || rec.Kind == messages.KindGathered { // the sum over its branches
 				used = used.Add(rec.Usage)
 			}
 			if rec.Step != "" && stepDone(rec.Kind) {
@@ -152,8 +152,8 @@ func stepDone(k messages.Kind) bool {
 	return k == messages.KindAdopted
 }
 
-// home finds the session whose log decides about a run: the one that SetHome names, or the
-// first one by id in which the run was submitted or that a claim elsewhere names.
+// home returns the session whose log decides about a run: the one set by SetHome, else the
+// first by id in which the run was submitted, else the first that a claim elsewhere names.
 func (g *Graph) home(k runKey) session.Key {
 	if id, ok := g.homes[k]; ok {
 		return session.Key{Tenant: k.tenant, ID: id}
@@ -170,8 +170,8 @@ func (g *Graph) home(k runKey) session.Key {
 	return session.Key{Tenant: k.tenant, ID: cmp.Or(own, named)}
 }
 
-// Homes returns the sessions in which the graph has a run of this id submitted. A session
-// that was brought from an archive may have a run with the id of another one.
+// Homes returns the sessions in which a run with this id was submitted. A session restored
+// from an archive may have a run with the id of another one.
 func (g *Graph) Homes(t session.Tenant, id run.ID) []session.ID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -186,7 +186,7 @@ func (g *Graph) Homes(t session.Tenant, id run.ID) []session.ID {
 	return out
 }
 
-// SetHome names the one of the homes of an id that is the run's.
+// SetHome sets the home of the run with an id that has several homes.
 func (g *Graph) SetHome(t session.Tenant, id run.ID, home session.ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,7 +196,7 @@ func (g *Graph) SetHome(t session.Tenant, id run.ID, home session.ID) {
 	g.homes[runKey{t, id}] = home
 }
 
-// fold follows the states of a run as package run does.
+// fold applies a record to the state of a run, as package run does.
 func (r *Run) fold(rec *messages.Record) {
 	if r.State.Terminal() {
 		if rec.Kind == messages.KindSettled {
@@ -251,7 +251,7 @@ func (r *Run) fold(rec *messages.Record) {
 	}
 }
 
-// dueOf is the record's time to come; zero for none.
+// dueOf returns the record's due time, zero for none.
 func dueOf(r *messages.Record) time.Time {
 	if r.Due == 0 {
 		return time.Time{}
@@ -268,7 +268,7 @@ func (r *Run) waitFor(waits []messages.Wait) {
 	}
 }
 
-// receive takes what has come off the list of waits.
+// receive removes the waits that a record ends, and queues a run that it wakes.
 func (r *Run) receive(rec *messages.Record) {
 	if r.State != run.Waiting {
 		return

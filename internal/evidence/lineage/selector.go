@@ -12,15 +12,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Selector chooses runs by what the graph holds of them:
+// Selector selects runs by their data in the graph:
 //
 //	tool=run_shell and state in (failed, timed_out) and not agent=critic
 //	under=7f3a2b1c and older=2h
 //
-// A condition asks something of a whole run, and one that could have several
-// answers holds if one of them fits: tool=grep means that some step of the run
-// called grep, tool!=grep that none did. A star in a value stands for any
-// text. [SelectorFields] lists the fields.
+// A condition is about a whole run. If its field has several values, it holds if one of
+// them matches: tool=grep means that some step of the run called grep, tool!=grep that
+// none did. A star in a value stands for any text. [SelectorFields] lists the fields.
 //
 // A Selector is immutable and safe for concurrent use.
 type Selector struct{ root expr }
@@ -28,20 +27,19 @@ type Selector struct{ root expr }
 // Limits of a selector's text.
 const (
 	MaxSelector      = 4096 // bytes
-	MaxSelectorDepth = 50   // parentheses and nots within each other
+	MaxSelectorDepth = 50   // nested parentheses and nots
 )
 
-// String returns the selector in one form for all ways of writing it, which
-// [ParseSelector] reads.
+// String returns the selector in a canonical form, which [ParseSelector] reads.
 func (s *Selector) String() string {
 	var b strings.Builder
 	s.root.write(&b, 0)
 	return b.String()
 }
 
-// Bind returns a selector in which each value of a field that names a run or a
-// session was replaced: by the whole id, say, of one that a person abbreviated.
-// Values with a star are left alone. It fails with the first error of resolve.
+// Bind returns a selector in which resolve replaced each value of a field that names a
+// run or a session, for example an abbreviated id by the full one. Values with a star
+// are unchanged. It fails with the first error of resolve.
 func (s *Selector) Bind(resolve func(field, value string) (string, error)) (*Selector, error) {
 	root, err := s.root.bind(resolve)
 	if err != nil {
@@ -50,13 +48,13 @@ func (s *Selector) Bind(resolve func(field, value string) (string, error)) (*Sel
 	return &Selector{root}, nil
 }
 
-// SelectorField is something that a condition can ask about a run.
+// SelectorField is a property of a run that a condition can test.
 type SelectorField struct {
 	Name string
 	Doc  string
 
 	id     bool // names a run or a session
-	plain  bool // takes no star
+	plain  bool // does not accept a star
 	check  func(value string) (problem string)
 	answer func(s *subject, value string) bool // instead of facts
 	facts  func(s *subject) []string
@@ -65,7 +63,7 @@ type SelectorField struct {
 // SelectorFields returns the fields, in the order of the documentation.
 func SelectorFields() []SelectorField { return slices.Clone(selectorFields) }
 
-// fieldAliases are other words for fields.
+// fieldAliases are alternative names of fields.
 var fieldAliases = map[string]string{"status": "state"}
 
 var selectorFields = []SelectorField{
@@ -150,8 +148,7 @@ func orList[T ~string](in []T) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// ParseAge reads how long ago something may be: a duration of Go, or days, as
-// 36h or 30d.
+// ParseAge parses an age: a Go duration, or a number of days, such as 36h or 30d.
 func ParseAge(v string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(v, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil && n <= 36500 {
@@ -163,8 +160,8 @@ func ParseAge(v string) (time.Duration, error) {
 	return 0, fmt.Errorf("lineage: %q is no age, such as 36h or 30d", v)
 }
 
-// Select returns the runs of a tenant that a selector chooses, the newest
-// first; nil chooses all. now is what ages are counted from.
+// Select returns the runs of a tenant that a selector matches, newest first; nil matches
+// all. Ages are relative to now.
 func (g *Graph) Select(t session.Tenant, s *Selector, now time.Time) []Run {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -186,9 +183,9 @@ func (g *Graph) Select(t session.Tenant, s *Selector, now time.Time) []Run {
 
 func (s *Selector) chooses(r *subject) bool { return s == nil || s.root.holds(r) }
 
-// Under returns a session that the home of every run that the selector chooses is,
-// or came from by forks; "" if it asks for none. asks reports whether any of its
-// conditions is about that: then it needs the records of whole trees.
+// Under returns a session that is the home, or an ancestor of the home, of every run that
+// the selector matches; "" if it requires none. asks reports whether any condition is
+// about ancestors: then the selector needs the records of whole trees.
 func (s *Selector) Under() (id session.ID, asks bool) {
 	if s == nil {
 		return "", false
@@ -206,17 +203,17 @@ func (s *Selector) Under() (id session.ID, asks bool) {
 	return "", asks
 }
 
-// subject is a run that conditions are asked about.
+// subject is a run that conditions are tested on.
 type subject struct {
 	g     *Graph
 	key   runKey
 	run   *Run
 	now   time.Time
 	trees map[session.ID]map[session.Key]bool // of the sessions asked for, for all subjects
-	facts *stepFacts                          // of its steps, once a condition asked for them
+	facts *stepFacts                          // of its steps, computed on demand
 }
 
-// stepFacts are what the records of a run's steps name, each once.
+// stepFacts are the distinct names in the records of a run's steps.
 type stepFacts struct{ agents, tools, models, nodes, names []string }
 
 func (s *subject) steps() *stepFacts {
@@ -247,8 +244,7 @@ func (s *subject) steps() *stepFacts {
 	return s.facts
 }
 
-// under reports whether the run's home is a session, or was opened from it,
-// directly or not.
+// under reports whether the run's home is a session or a descendant of it.
 func (s *subject) under(id string) bool {
 	root := session.ID(id)
 	tree, ok := s.trees[root]
@@ -265,8 +261,8 @@ func (s *subject) under(id string) bool {
 	return tree[s.run.Home]
 }
 
-// expr is a node of a selector. Numbers of write say how tightly the place
-// binds: 0 nothing, 1 within or, 2 within and, 3 after not.
+// expr is a node of a selector. The place passed to write is the precedence of the
+// context: 0 none, 1 within or, 2 within and, 3 after not.
 type expr interface {
 	holds(s *subject) bool
 	write(b *strings.Builder, place int)
@@ -278,7 +274,7 @@ type (
 	anyOf  []expr
 	allOf  []expr
 	notExp struct{ of expr }
-	// condition holds if one of the values fits one of the answers.
+	// condition holds if one of the values matches one of the run's.
 	condition struct {
 		field  *SelectorField
 		not    bool
@@ -318,8 +314,7 @@ func (e condition) holds(s *subject) bool {
 	})
 }
 
-// fits reports whether a text is what a pattern says, in which a star stands
-// for any text.
+// fits reports whether a text matches a pattern, in which a star stands for any text.
 func fits(pattern, text string) bool {
 	head, rest, star := strings.Cut(pattern, "*")
 	if !star {

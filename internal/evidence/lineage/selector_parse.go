@@ -10,15 +10,15 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 )
 
-// SelectorError says where a selector could not be read.
+// SelectorError is a syntax error in a selector.
 type SelectorError struct {
 	Text  string // the whole selector
-	At    int    // character of it, from 0; its length is the end
-	Found string // there; "" is the end
+	At    int    // position in characters, from 0; the length of Text is the end
+	Found string // the text at the position; "" is the end
 	Want  string
 }
 
-// Error says what was expected, and where.
+// Error returns the expected and the found text, and the position.
 func (e *SelectorError) Error() string {
 	found := "the end"
 	if e.Found != "" {
@@ -27,8 +27,8 @@ func (e *SelectorError) Error() string {
 	return fmt.Sprintf("lineage: selector: want %s, found %s at character %d", e.Want, found, e.At+1)
 }
 
-// Caret returns the selector on one line, cut to a width in characters around
-// the place of the error, and below it a line that points there.
+// Caret returns the selector on one line, cut to a width in characters around the
+// position of the error, and below it a line with a caret at the position.
 func (e *SelectorError) Caret(width int) string {
 	text := []rune(strings.Map(func(r rune) rune {
 		if line(string(r), 1) == "" {
@@ -87,7 +87,7 @@ const (
 
 type parser struct {
 	text string
-	off  int // of what comes after the token
+	off  int // offset after the token
 
 	kind  int
 	at    int // offset of the token
@@ -100,7 +100,7 @@ func (p *parser) wantAt(at int, found, what string) error {
 	return &SelectorError{Text: p.text, At: utf8.RuneCountInString(p.text[:at]), Found: found, Want: what}
 }
 
-// raw is the token as it was written.
+// raw returns the token as written.
 func (p *parser) raw() string { return p.text[p.at:p.off] }
 
 // next reads a token.
@@ -154,7 +154,7 @@ func (p *parser) quote(q byte) error {
 	return p.wantAt(len(p.text), "", "the closing "+string(q))
 }
 
-// quoteValue writes a value so that it is read as it is.
+// quoteValue quotes a value if necessary.
 func quoteValue(v string) string {
 	if v != "" && strings.TrimLeftFunc(v, bare) == "" {
 		return v
@@ -166,7 +166,7 @@ func (p *parser) is(keyword string) bool {
 	return p.kind == word && strings.EqualFold(p.token, keyword)
 }
 
-// take goes on if the token is a sign.
+// take reads the next token if the current one is the sign s, and reports whether it was.
 func (p *parser) take(s string) (bool, error) {
 	if p.kind != sign || p.token != s {
 		return false, nil

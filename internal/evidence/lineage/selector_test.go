@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// playFleet has three runs: the demo, one that failed on a fork of its home,
-// and one that goes on in a tree of its own.
+// playFleet plays three runs: the demo, a run that failed on a fork of the demo's home, and
+// an open run in a tree of its own.
 func playFleet(t testing.TB) *world {
 	w := playDemo(t)
 	demo := w.home
@@ -37,7 +37,7 @@ func playFleet(t testing.TB) *world {
 	return w
 }
 
-// demo is the home of the first of the runs.
+// demo returns the home of the first run.
 func (w *world) demo(g *lineage.Graph) session.Key {
 	w.t.Helper()
 	s, err := g.Session(session.Key{Tenant: "acme", ID: "again"})
@@ -45,7 +45,7 @@ func (w *world) demo(g *lineage.Graph) session.Key {
 	return session.Key{Tenant: "acme", ID: s.Root}
 }
 
-// claimed returns the newest value of a session.
+// claimed returns the latest value of a session.
 func (w *world) claimed(k session.Key) session.Session {
 	w.t.Helper()
 	s, err := w.values.At(w.t.Context(), session.Ref{Key: k})
@@ -226,8 +226,8 @@ func TestSelectorFieldsAreDocumented(t *testing.T) {
 	}
 }
 
-// FuzzParseSelector: a selector that is read is written so that it reads as the same one
-// and chooses the same.
+// FuzzParseSelector checks that the text of a parsed selector parses to an equal selector,
+// which selects the same runs.
 func FuzzParseSelector(f *testing.F) {
 	for _, text := range []string{
 		"tool=shell and status=failed and under=S1 and not agent=x", "a=b", `name="a ""b"" c" or tool in (x,'y z')`, "not not (older=2h)",

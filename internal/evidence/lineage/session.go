@@ -11,23 +11,23 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Open is the disposition of a session that has not ended. The others are those of
-// package session: adopted, merged, rejected, cancelled, failed.
+// Open is the disposition of a session that has not ended. Package session defines the
+// others: adopted, merged, rejected, cancelled, failed.
 const Open = "open"
 
-// ScratchEnd is the disposition of a branch that was made to be read, such as that of a
-// judge, and LateEnd that of one whose run succeeded when the join had been decided
-// without it.
+// ScratchEnd is the disposition of a branch that was only read, such as a judge's.
+// LateEnd is the disposition of a branch whose run succeeded after the join had been
+// decided without it.
 const (
 	ScratchEnd = "scratch"
 	LateEnd    = "late"
 )
 
-// Session is what the graph holds of one session.
+// Session is the state of one session in the graph.
 type Session struct {
 	Key         session.Key
 	Root        session.ID
-	Via         string         // how it was opened, "" while that record is missing
+	Via         string         // kind of its opening, "" while that record is missing
 	Name        string         // of the branch or the import
 	Parents     []messages.Ref // that it was opened from
 	Version     session.Version
@@ -39,10 +39,10 @@ type Session struct {
 	Usage       session.Usage // of its own steps, without those of its parents
 	Opened      time.Time
 	Last        time.Time
-	Runs        []run.ID // that recorded something in it, sorted
+	Runs        []run.ID // with records in it, sorted
 }
 
-// Session returns what the graph holds of a session.
+// Session returns the state of a session.
 func (g *Graph) Session(k session.Key) (Session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,8 +77,8 @@ func (g *Graph) info(t *history) Session {
 	return s
 }
 
-// spends reports whether a record's usage is its own: no sum over other records, and
-// not that of a row whose step has a record beside it.
+// spends reports whether a record's usage is its own: not a sum over other records, and
+// not the usage of a row whose step has a record too.
 func spends(r *messages.Record) bool {
 	switch r.Kind {
 	case messages.KindEnded, messages.KindSettled, messages.KindReported, messages.KindGathered, messages.KindAdopted, messages.KindMerged, messages.KindLate:
@@ -89,16 +89,16 @@ func spends(r *messages.Record) bool {
 	return true
 }
 
-// decision is how a session ended, and the session that said so.
+// decision is the outcome of a session, and the session that recorded it.
 type decision struct {
 	state, reason string
 	by            session.ID
 }
 
-// decision returns how a session ended; nil while it is open. The run that opened a
-// branch of a fan-out names it. Otherwise the first record of a parent that names the
-// session counts, because a branch's disposition is a fact of the parent, and then
-// the session's own record.
+// decision returns the outcome of a session; nil while it is open. For a branch of a
+// fan-out the record of the run that opened it takes precedence. Otherwise it is the first
+// record of a parent that names the session, because a branch's disposition is a fact of
+// the parent, and then the session's own record.
 func (g *Graph) decision(t *history) *decision {
 	parents := map[session.ID]bool{}
 	if t.opening != nil {
@@ -122,7 +122,7 @@ func (g *Graph) decision(t *history) *decision {
 			switch {
 			case endOfBranch(r, t.key.ID) != nil && earlier(r, named):
 				named = r
-			case parents[by.ID] && decides(r, t.key.ID) && earlier(r, found): // others merely took chunks of it
+			case parents[by.ID] && decides(r, t.key.ID) && earlier(r, found): // other sessions only took chunks of it
 				found = r
 			}
 		}
@@ -150,8 +150,8 @@ func (g *Graph) decision(t *history) *decision {
 	return nil
 }
 
-// endOfBranch returns what a record says about the end of a branch. A report does not
-// count: the run that opened the branch decides.
+// endOfBranch returns the outcome of a branch in a record, or nil. Reports are ignored,
+// because the run that opened the branch decides.
 func endOfBranch(r *messages.Record, id session.ID) *run.BranchOutcome {
 	if r.Kind != messages.KindDisposed && r.Kind != messages.KindEnded {
 		return nil

@@ -12,25 +12,25 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Spent is what the calls of one agent to one model, or to one tool, took together.
+// Spent is the total usage and time of the calls of one agent to one model or tool.
 // Calls of branches overlap, so that the sum of Elapsed may exceed the run's time.
 type Spent struct {
 	Agent string `json:"agent,omitempty"` // "" is the workflow
-	Model string `json:"model,omitempty"` // "" of tool calls, and where no answer came
-	Tool  string `json:"tool,omitempty"`  // "" of model calls
+	Model string `json:"model,omitempty"` // "" for tool calls, and without an answer
+	Tool  string `json:"tool,omitempty"`  // "" for model calls
 	// Unrecorded reports that the calls have no steps, because the run ended before they
-	// were recorded. Agent, Model and Elapsed are then not known.
+	// were recorded. Agent, Model and Elapsed are then unknown.
 	Unrecorded bool          `json:"unrecorded,omitempty"`
 	Calls      int64         `json:"calls"`
 	Failed     int64         `json:"failed,omitempty"`
 	Elapsed    time.Duration `json:"elapsed_ns"`
 	Usage      session.Usage `json:"usage"`
-	// Cost are the ways in which the money in Usage is known, such as "priced 2026-11-01",
-	// "stated" and "free".
+	// Cost are the sources of the cost in Usage, such as "priced 2026-11-01", "stated"
+	// and "free".
 	Cost []string `json:"cost,omitempty"`
 }
 
-// On returns the tool or the model of the calls, for people.
+// On returns the tool or the model of the calls for display.
 func (s *Spent) On() string {
 	if s.Unrecorded {
 		return "cut by the end"
@@ -38,7 +38,7 @@ func (s *Spent) On() string {
 	return cmp.Or(s.Tool, s.Model, "no answer")
 }
 
-// CostText says how money is known, for people; "" if nothing says it.
+// CostText returns the sources of the costs for display; "" if there are none.
 func CostText(spent []Spent) string {
 	var all []string
 	for i := range spent {
@@ -56,8 +56,8 @@ func CostText(spent []Spent) string {
 	return strings.Join(all, ", ")
 }
 
-// HitRate is how much of the input came from providers' caches of prompts: "83%", or ""
-// where nothing did.
+// HitRate returns the share of the input from providers' prompt caches: "83%", or "" for
+// none.
 func HitRate(u session.Usage) string {
 	if u.CacheRead <= 0 || u.Input <= 0 {
 		return ""
@@ -65,9 +65,9 @@ func HitRate(u session.Usage) string {
 	return fmt.Sprintf("%d%%", min(int64(100*float64(u.CacheRead)/float64(u.Input)), 100))
 }
 
-// SpentOn returns what the calls of a run and of its branches took: by agent in the
-// order of their first calls, and of each agent the models before the tools. Calls that
-// no step records are the last.
+// SpentOn returns the usage of the calls of a run and of its branches: by agent in the
+// order of their first calls, and for each agent models before tools. Unrecorded calls
+// are last.
 func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 	var out []Spent
 	type key struct{ agent, model, tool string }
@@ -110,8 +110,8 @@ func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 	return out
 }
 
-// unrecorded returns what the ends of a run and of its branches say of calls that no
-// step records.
+// unrecorded returns the usage of calls without a step, from the ends of a run and of
+// its branches.
 func (g *Graph) unrecorded(t session.Tenant, id run.ID) (sum session.Usage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -125,9 +125,9 @@ func (g *Graph) unrecorded(t session.Tenant, id run.ID) (sum session.Usage) {
 	return sum
 }
 
-// StepsOf returns the records of the steps of a run and of its branches, in the order
-// of time, those of tools with the agents that called them. Those of one millisecond come
-// as the run took them.
+// StepsOf returns the records of the steps of a run and of its branches by time. Records
+// of tools have the agents that called them. Steps of one millisecond are in the order of
+// their paths.
 func (g *Graph) StepsOf(t session.Tenant, id run.ID) []messages.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -152,13 +152,13 @@ func (g *Graph) StepsOf(t session.Tenant, id run.ID) []messages.Record {
 	return out
 }
 
-// isStep reports whether a record is what a step did.
+// isStep reports whether a record is the outcome of a step.
 func isStep(r *messages.Record) bool { return r.Step != "" && stepDone(r.Kind) && !opens(r.Kind) }
 
-// callers are the agents of steps that asked a model.
+// callers are the agents of model steps.
 type callers map[stepID]string
 
-// name gives a tool call its agent. The records come in their order.
+// name sets the agent of a tool call. The caller passes the records in order.
 func (c callers) name(r *messages.Record) {
 	if r.Kind == messages.KindModel {
 		c[stepID{r.Run, r.Step}] = r.Agent
@@ -171,7 +171,7 @@ func (c callers) name(r *messages.Record) {
 	}
 }
 
-// StepFeed finds the steps of a run and of its branches among records as they come.
+// StepFeed finds the steps of a run and of its branches in a stream of records.
 type StepFeed struct {
 	runs  map[run.ID]bool
 	asked callers
@@ -182,8 +182,8 @@ func NewStepFeed(id run.ID) *StepFeed {
 	return &StepFeed{runs: map[run.ID]bool{id: true}, asked: callers{}}
 }
 
-// Add takes the next record of the tree and returns it as [Graph.StepsOf] does, if it is
-// what a step of the run did.
+// Add processes the next record of the tree. It returns the record as [Graph.StepsOf]
+// does, and reports whether it is the outcome of a step of the run.
 func (f *StepFeed) Add(r messages.Record) (messages.Record, bool) {
 	if !f.runs[r.Run] {
 		return r, false
@@ -220,8 +220,8 @@ func (g *Graph) withBranches(t session.Tenant, id run.ID) []run.ID {
 	return out
 }
 
-// Beside returns the sessions that a run or a branch of it opened and the graph holds
-// nothing of: they are the roots of other trees, such as one in which a model takes notes.
+// Beside returns the sessions that a run or a branch of it opened and that are not in the
+// graph: the roots of other trees, such as a session in which a model takes notes.
 func (g *Graph) Beside(t session.Tenant, id run.ID) []session.ID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -243,7 +243,7 @@ func (g *Graph) Beside(t session.Tenant, id run.ID) []session.ID {
 	return out
 }
 
-// WaitedFor returns how long a run waited for people, timers and branches, up to the
+// WaitedFor returns the time that a run waited for users, timers and branches, up to the
 // last record of its home.
 func (g *Graph) WaitedFor(t session.Tenant, id run.ID) time.Duration {
 	g.mu.Lock()

@@ -7,13 +7,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// MaxStored is how many records of one commit are stored together. A commit with
-// more of them has several messages.
+// MaxStored is the maximum number of records in one message. A commit with more records
+// has several messages.
 const MaxStored = 256
 
-// stored is a message of the stream of lineage: records of one commit, in the order
-// of its events. What all of them say stands beside them; a record says it only
-// where it differs.
+// stored is a message of the stream of lineage: records of one commit, in the order of
+// its events. The message has their common fields; a record has such a field only if it
+// differs.
 type stored struct {
 	Commit    uint64            `json:"commit"`
 	Epoch     uint64            `json:"epoch"`
@@ -65,8 +65,8 @@ func EncodeStored(records []messages.Record) ([]byte, error) {
 	return append(o.b, '}'), nil
 }
 
-// DecodeStored reads a message of the stream of lineage: one to MaxStored records of
-// one commit. Errors are those of Decode; the message is then skipped as a whole.
+// DecodeStored reads a message of the stream of lineage: one to MaxStored records of one
+// commit. It fails with the errors of Decode; the reader then skips the whole message.
 func DecodeStored(data []byte) ([]messages.Record, error) {
 	var m stored
 	if err := session.Unmarshal(string(data), &m); err != nil {
@@ -94,10 +94,10 @@ func DecodeStored(data []byte) ([]messages.Record, error) {
 	return m.Records, nil
 }
 
-// StoredSubject returns where records of one commit are stored. A server keeps each
-// subject of a stream in memory, so a tree has one for all its records. What puts a
-// session into quarantine or brings it back from an archive has its own: such sessions are
-// looked for by it.
+// StoredSubject returns the subject under which records of one commit are stored. A server
+// keeps each subject of a stream in memory, so a tree has one for all its records. Records
+// that quarantine a session or restore it from an archive have their own subject, which is
+// used to find such sessions.
 func StoredSubject(records []messages.Record) string {
 	for i := range records {
 		if r := &records[i]; r.Kind == messages.KindQuarantined || r.Kind == messages.KindRestored {
@@ -107,8 +107,8 @@ func StoredSubject(records []messages.Record) string {
 	return TreeSubject(records[0].Tenant, records[0].Root)
 }
 
-// TreeSubject is where the records of a tree are stored, but for those that put a session
-// into quarantine or bring it back.
+// TreeSubject returns the subject of the records of a tree, except records that quarantine
+// or restore a session.
 func TreeSubject(t session.Tenant, root session.ID) string {
 	return SubjectPrefix + string(t) + "." + string(root) + ".tree"
 }

@@ -20,7 +20,7 @@ const (
 	lineHeight = 16
 	lineGap    = 3
 	maxActor   = 100
-	maxWrap    = 2 // lines of text that one line of a timeline may take
+	maxWrap    = 2 // maximum number of lines of text per line of a timeline
 	fontText   = 12.0
 	fontHead   = 14.0
 	fontSmall  = 11.0
@@ -28,8 +28,8 @@ const (
 	titleRoom  = 30
 )
 
-// svgStyle colours the picture, for light and for dark pages. Each colour stands beside
-// a word or a shape that says the same.
+// svgStyle colours the picture, for light and for dark pages. Each colour accompanies a
+// word or a shape with the same meaning.
 const svgStyle = `<style>` +
 	`.rath-g{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-size:12px}` +
 	`.rath-g text{fill:#1f2933}` +
@@ -66,8 +66,8 @@ const svgStyle = `<style>` +
 	`.rath-g text.fg-cancelled{fill:#ced4da}.rath-g text.fg-failed{fill:#ffc078}` +
 	`}</style>`
 
-// SVG returns the picture as one SVG element: without scripts, references or
-// fonts of its own, so that it may stand in a page or alone in a file.
+// SVG returns the picture as one SVG element: without scripts, references or fonts of its
+// own, so that it can be embedded in a page or be a file.
 func (p *Picture) SVG() string {
 	var b strings.Builder
 	sizes := make([][2]float64, len(p.Nodes))
@@ -126,8 +126,8 @@ func (n *Node) height() float64 {
 	return h
 }
 
-// actorRoom is the width of the column of actors: that of the widest one, so
-// that names stay whole where they can.
+// actorRoom returns the width of the column of actors: the width of the widest actor, at
+// most maxActor.
 func (n *Node) actorRoom() float64 {
 	w := 0.0
 	for _, l := range n.Lines {
@@ -195,7 +195,7 @@ func (n *Node) more(b *strings.Builder, x, y float64) float64 {
 // summary describes a node to readers who cannot see it.
 func (n *Node) summary() string {
 	s := n.Label + " " + n.span()
-	if n.Disposition != Open { // nothing is open about the session of a run that has ended
+	if n.Disposition != Open { // the session of an ended run is not called open
 		s += ", " + line(n.Disposition, 20)
 	}
 	if n.Title != "" {
@@ -207,7 +207,7 @@ func (n *Node) summary() string {
 	return s
 }
 
-// draw writes a line and returns where the next one begins.
+// draw writes a line and returns the position of the next one.
 func (l *Line) draw(b *strings.Builder, x, y, actors float64) float64 {
 	class := ""
 	if l.Failed {
@@ -223,7 +223,7 @@ func (l *Line) draw(b *strings.Builder, x, y, actors float64) float64 {
 	return y + lineGap
 }
 
-// draw draws an edge as a curve through the joints of its way.
+// draw draws an edge as a curve through its joints.
 func (e Edge) draw(b *strings.Builder, l *layout, r route) {
 	from, to := l.boxes[r.boxes[0]], l.boxes[r.boxes[len(r.boxes)-1]]
 	x, y := from.x+from.w, port(from, l, r, true)
@@ -250,8 +250,8 @@ func (e Edge) draw(b *strings.Builder, l *layout, r route) {
 	}
 }
 
-// port is where an edge touches its node: edges of one side share it evenly,
-// in the order of what is at their other ends.
+// port returns the position at which an edge touches its node: edges of one side share it
+// evenly, in the order of the boxes at their other ends.
 func port(at box, l *layout, r route, out bool) float64 {
 	joined := at.before
 	next := r.boxes[len(r.boxes)-2]
@@ -296,7 +296,7 @@ func text(b *strings.Builder, x, y float64, class, s string) {
 	fmt.Fprintf(b, `<text%s x="%s" y="%s">%s</text>`, class, num(x), num(y), escape(s))
 }
 
-// num writes a coordinate with at most one decimal.
+// num formats a coordinate with at most one decimal.
 func num(f float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 }
@@ -325,8 +325,8 @@ func escape(s string) string {
 	return b.String()
 }
 
-// measure estimates the width of a text in a proportional font, rather too
-// wide than too narrow, because nothing here can ask the font.
+// measure estimates the width of a text in a proportional font, because the font's
+// metrics are not available. The estimate tends to be too wide.
 func measure(s string, size float64) float64 {
 	w := 0.0
 	for _, r := range s {

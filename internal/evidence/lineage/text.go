@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// line returns at most limit characters of s on one line, without what could
-// steer a terminal or reorder the text around it.
+// line returns at most limit characters of s on one line, without characters that could
+// control a terminal or reorder the text around them.
 func line(s string, limit int) string {
 	if !plain(s) {
 		s = flat(s, limit)
@@ -20,7 +20,7 @@ func line(s string, limit int) string {
 	return excerpt.Cut(s, limit)
 }
 
-// flat returns the first characters of s on one line, a few more than limit.
+// flat returns the first characters of s on one line, slightly more than limit.
 func flat(s string, limit int) string {
 	var b strings.Builder
 	n, space := 0, false
@@ -46,8 +46,8 @@ func flat(s string, limit int) string {
 	return b.String()
 }
 
-// plain reports whether s is of printable ASCII, and words have one space between
-// them: nearly every text is, and is a line as it stands.
+// plain reports whether s is printable ASCII with single spaces between words, as nearly
+// every text is, so that it is a line unchanged.
 func plain(s string) bool {
 	space := true // before the first word
 	for i := range len(s) {
@@ -59,14 +59,14 @@ func plain(s string) bool {
 	return s == "" || !space
 }
 
-// outcome matches how a call ended, behind what it did: ", exit 1" or ": rejected". What
-// else was seen of a command may follow. Kinds of failures that are one word are listed: a
-// person's word may stand behind a colon, too.
+// outcome matches the outcome of a call after its action: ", exit 1" or ": rejected". Other
+// observations of a command may follow. Failure kinds of one word are listed, because a
+// user's word may also follow a colon.
 var outcome = regexp.MustCompile(`(?:, exit -?[0-9]+|: (?:rejected|cancelled|timeout|mismatch|unreachable|[a-z]+(?:_[a-z]+)+))((?:, (?:asks |is refused |[0-9]+ requests more|[^ ]+ says ").*)?)$`)
 
-// Shorten cuts the summary of a record, or what ends with one, to a width and keeps how a
-// call ended: what failed does not look like what succeeded. The width is as measure
-// counts, and cut cuts a text to one.
+// Shorten cuts the summary of a record, or a text that ends with one, to a width. It keeps
+// the outcome of a call, so that failed calls do not look successful. measure returns the
+// width of a text, and cut cuts a text to a width.
 func Shorten(s string, width int, measure func(string) int, cut func(string, int) string) string {
 	if measure(s) <= width {
 		return s
@@ -87,7 +87,7 @@ func short(s string, limit int) string {
 	return Shorten(s, limit, utf8.RuneCountInString, excerpt.Cut)
 }
 
-// secrets are the shapes of credentials in prompts and in the output of tools.
+// secrets matches the forms of credentials in prompts and in the output of tools.
 var secrets = regexp.MustCompile(strings.Join([]string{
 	`\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}`,
 	`\bgh[pousr]_[A-Za-z0-9]{16,}`,
@@ -104,10 +104,10 @@ var secrets = regexp.MustCompile(strings.Join([]string{
 	`://[^/\s:@]*:[^/\s@]+@`,
 }, "|"))
 
-// hints are substrings of which every match of secrets has one, as it stands or in lower
-// case, but for the seeds of NATS keys: most texts have none, and looking for them is
-// cheap. The long s is an s to a pattern that takes both cases, and is in lower case
-// already.
+// Every match of secrets, except the seeds of NATS keys, contains one of hints, or in lower
+// case one of lowerHints. The search for them is cheap, and most texts have none. The long
+// s is listed because it equals an s in a case-insensitive pattern and is already lower
+// case.
 var (
 	hints = []string{
 		"sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "AKIA", "ASIA", "AIza",
@@ -121,8 +121,8 @@ const shortest = 6
 
 const masked = "[masked]"
 
-// Mask replaces what looks like a credential, as records do in what they quote
-// of prompts, arguments and output. It knows the usual shapes and no more.
+// Mask replaces texts that look like credentials, as records do in quotes of prompts,
+// arguments and output. It detects the usual forms only.
 func Mask(s string) string {
 	if len(s) < shortest || !hinted(s, hints) && !hinted(strings.ToLower(s), lowerHints) && !seeded(s) {
 		return s
@@ -134,10 +134,10 @@ func hinted(s string, hints []string) bool {
 	return slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(s, h) })
 }
 
-// seed is how long the seed of a NATS key is, in the alphabet of base32.
+// seed is the length of the seed of a NATS key, in the alphabet of base32.
 const seed = 58
 
-// seeded reports whether s has as many characters of a seed's alphabet in a row.
+// seeded reports whether s has seed consecutive characters of the alphabet of base32.
 func seeded(s string) bool {
 	n := 0
 	for i := 0; i < len(s) && n < seed && len(s)-i+n >= seed; i++ {
@@ -150,8 +150,8 @@ func seeded(s string) bool {
 	return n >= seed
 }
 
-// maskedLine makes the text of a record out of text from anywhere. It masks a generous
-// part before it cuts, so that no half of a credential is left.
+// maskedLine makes the text of a record from any text. It masks a longer part before it
+// cuts, so that no part of a credential is left.
 func maskedLine(s string, limit int) string {
 	return line(Mask(line(s, 4*limit)), limit)
 }
@@ -161,8 +161,8 @@ func quote(s string, limit int) string {
 	return `"` + excerpt.Cut(strings.ReplaceAll(maskedLine(s, limit), `"`, `'`), limit-2) + `"`
 }
 
-// Short returns an id of a session for people: all of one that a person chose, the
-// first eight characters of one that was derived.
+// Short returns the id of a session for display: an id chosen by a user in full, a
+// generated one cut to the first eight characters.
 func Short(id session.ID) string {
 	if _, _, minted := id.Locate(); !minted || len(id) <= 14 {
 		return string(id)

@@ -8,8 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 )
 
-// TestPlainLines: a text that is taken for a line as it stands is the line that
-// looking at each of its characters makes of it.
+// TestPlainLines checks that flat does not change a plain text.
 func TestPlainLines(t *testing.T) {
 	const letters = "ab  \n\tz~\x7f\u00e9\u202e\xff"
 	r := rand.New(rand.NewPCG(1, 2))
@@ -35,7 +34,7 @@ func TestPlainLines(t *testing.T) {
 	}
 }
 
-// TestHintsMissNothing: a text without a hint has no match.
+// TestHintsMissNothing checks that a text without a hint has no match.
 func TestHintsMissNothing(t *testing.T) {
 	parts := []string{
 		"sk-", "pk_", "ghp_", "ghx_", "github_pat_", "glpat-", "xoxb-", "AKIA", "ASIA", "AIza", "eyJ", ".", "SA", "SX", "-----BEGIN ", "RSA ", "PRIVATE KEY",

@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Line is one line of a timeline: an actor, what it did, and the version after it.
+// Line is one line of a timeline: an actor, its action, and the version after it.
 type Line struct {
 	Version session.Version `json:"version"`
 	Actor   string          `json:"actor"`
@@ -28,7 +28,7 @@ type Line struct {
 	joins  []messages.Ref // parents of an adopted or merged line
 }
 
-// timeline is what happened in one session.
+// timeline is the history of one session in lines.
 type timeline struct {
 	info    Session
 	label   string
@@ -37,7 +37,7 @@ type timeline struct {
 	kids    []int  // indexes of the sessions opened from this one, by time
 	fork    uint64 // commit of the parent that it was opened from, or of the fan-out that opened it
 	depth   int
-	folded  string            // a line about the sessions opened from it that are left out
+	folded  string            // a line about the omitted sessions opened from it
 	until   []uint64          // commits of this session that others were opened from
 	commits []uint64          // of all records, for versions
 	version []session.Version // after each of them
@@ -48,19 +48,19 @@ type stepID struct {
 	path run.Path
 }
 
-// opened says which fan-out opened a session: a commit of a timeline.
+// opened is the fan-out that opened a session: a commit of a timeline.
 type opened struct {
 	in     int
 	commit uint64
 }
 
-// timelines builds those of a tree, parents before children.
+// timelines returns the timelines of a tree, parents before children.
 func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeline, int, error) {
 	rows, err := g.rows(root, 0)
 	if err != nil {
 		return nil, 0, err
 	}
-	labels := g.labels(rows) // of all, so that leaving out some renames none
+	labels := g.labels(rows) // of all rows, so that omitted rows do not change labels
 	if fold > 0 {
 		if rows, err = g.rows(root, fold); err != nil {
 			return nil, 0, err
@@ -150,16 +150,16 @@ func title(s Session, name func(session.ID) string) string {
 	return text
 }
 
-// coverage is what other lines of a session show.
+// coverage is the information that other lines of a session show.
 type coverage struct {
 	called   map[stepID]bool // steps with tool calls
 	answered map[stepID]bool // questions
-	woken    map[run.ID]bool // by what has come, so that the next claim is no news
+	woken    map[run.ID]bool // runs that a signal woke, so that the next claim needs no line
 }
 
-// worth reports whether a record has a line in the timeline that people read first:
-// what agents and tools did, and what stopped or changed a run. A step whose tool
-// calls have lines needs none of its own. The records come in their order.
+// worth reports whether a record has a line in the default timeline: actions of agents
+// and tools, and events that stopped or changed a run. A step whose tool calls have
+// lines needs none of its own. The caller passes the records in order.
 func (t coverage) worth(r *messages.Record) bool {
 	if r.Wake > 0 {
 		t.woken[r.Run] = true
@@ -176,7 +176,7 @@ func (t coverage) worth(r *messages.Record) bool {
 		return !slices.ContainsFunc(r.Waits, func(w messages.Wait) bool { return w.Kind == run.WaitBranches })
 	case messages.KindDisposed:
 		return len(newsOf(r)) > 0
-	case messages.KindDid: // but not what a call or a join does on its way
+	case messages.KindDid: // except steps inside a call or a join
 		return r.Failed() || !t.called[stepID{r.Run, r.Step}] && !flushes(r)
 	case messages.KindPlaced:
 		return r.Failed()
@@ -192,18 +192,18 @@ func (t coverage) worth(r *messages.Record) bool {
 	return false
 }
 
-// Resumes says of a claim that nothing woke the run before it: its execution had ended
-// by itself, or with its node.
+// Resumes returns the text of a claim without a wakeup before it: the run's execution had
+// ended by itself, or with its node.
 func Resumes(r *messages.Record) string { return fmt.Sprintf("resumes, attempt %d", r.Attempt) }
 
-// flushes reports whether the record is of a step that only records edits that were
-// pending when another step began.
+// flushes reports whether the record is of a step that only records the edits pending
+// at the start of another step.
 func flushes(r *messages.Record) bool {
 	return r.Kind == messages.KindDid && strings.HasSuffix(string(r.Step), ".commit")
 }
 
 // newsOf returns the ends of branches that no other line of the parent shows: a join
-// shows what it took, a gather what it cancelled.
+// shows the merged branches, a gather the cancelled ones.
 func newsOf(r *messages.Record) []run.BranchOutcome {
 	return slices.DeleteFunc(slices.Clone(r.Ends), func(e run.BranchOutcome) bool {
 		return e.State != session.ClosedRejected && e.State != session.ClosedFailed
@@ -252,7 +252,7 @@ func lineOf(r *messages.Record, v session.Version, name func(session.ID) string)
 	return l
 }
 
-// verdict says how a session ended: `REJECTED` and `"breaks empty input"`.
+// verdict returns the end of a session as text: `REJECTED` and `"breaks empty input"`.
 func (c *timeline) verdict(name func(session.ID) string) (word, text string) {
 	s := c.info
 	if s.Disposition == Open {
@@ -271,7 +271,7 @@ func (c *timeline) verdict(name func(session.ID) string) (word, text string) {
 	return word, text
 }
 
-// saysEnd reports whether a line says how the session ended.
+// saysEnd reports whether a line shows the end of the session.
 func (c *timeline) saysEnd() bool {
 	return slices.ContainsFunc(c.lines, func(l Line) bool { return l.Kind == messages.KindClosed })
 }

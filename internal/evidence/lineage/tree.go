@@ -15,25 +15,25 @@ import (
 type TreeOptions struct {
 	Width int  // columns; 0 means 80, and less than 40 means 40
 	All   bool // every record has a line
-	// Expand shows every session. Without it only some are shown where many
-	// were opened from one, as a fan-out does.
+	// Expand shows every session. Without it only some are shown if many were opened
+	// from one, as in a fan-out.
 	Expand bool
-	// MaxSessions bounds how many sessions are shown; 0 means 200.
+	// MaxSessions is the maximum number of sessions; 0 means 200.
 	MaxSessions int
 }
 
 const (
 	defaultWidth    = 80
 	defaultSessions = 200
-	// foldTo is how many sessions are shown where more than foldFrom were
-	// opened from one.
+	// foldTo is the number of sessions shown if more than foldFrom were opened from
+	// one.
 	foldTo     = 6
 	foldFrom   = 10
 	actorWidth = 11
 )
 
 // Tree returns the timeline of a tree as text: one line per step, branches indented
-// below the session that they were forked from, and how each ended.
+// below the session that they were forked from, and the outcome of each branch.
 //
 //	s1  1 researcher  reads issue.md, recalls 0 notes
 //	    3 planner     answers "2 steps"
@@ -76,9 +76,8 @@ type treeWriter struct {
 	labels    map[session.ID]string
 }
 
-// write writes the lines of a session up to where a branch left it, the branch, and
-// then the rest. It keeps its own stack, because branches of branches may be of any
-// depth.
+// write writes the lines of a session up to a fork, the branch, and then the rest. It has
+// its own stack, because branches may be nested to any depth.
 func (w *treeWriter) write() {
 	type cursor struct {
 		session, line, kid int
@@ -121,20 +120,20 @@ func (w *treeWriter) write() {
 
 func (w *treeWriter) name(id session.ID) string { return cmp.Or(w.labels[id], Short(id)) }
 
-// column is where the lines of a session begin. From some depth on the text needs the
-// room more than the indentation does.
+// column returns the column of the lines of a session. The indentation is limited, to
+// leave room for the text.
 func column(c *timeline) int { return 2*min(c.depth, maxIndent) + 4 }
 
 const maxIndent = 12
 
-// begin writes the head of a session. That of a root shares its first line.
+// begin writes the head of a session. The head of a root shares its first line.
 func (w *treeWriter) begin(i int) {
 	c := &w.timelines[i]
 	if c.depth == 0 && c.title == "" && len(c.label) <= 2 && len(c.lines) > 0 {
 		return
 	}
 	head := c.label
-	if c.depth > 0 { // it begins where the lines of its parent do
+	if c.depth > 0 { // in the column of its parent's lines
 		head = strings.Repeat(" ", column(c)-2) + head
 	}
 	if c.title != "" {
@@ -146,7 +145,7 @@ func (w *treeWriter) begin(i int) {
 	w.row(head, w.id(c))
 }
 
-// id is how the command line finds a session whose label is not its id.
+// id returns the short id of a session, "" if its label is its id.
 func (w *treeWriter) id(c *timeline) string {
 	if string(c.info.Key.ID) == c.label {
 		return ""
@@ -173,14 +172,14 @@ func (w *treeWriter) cells(v session.Version, actor, text string) string {
 	return fmt.Sprintf("%*d %s%s %s", w.digits, v, actor, pad, text)
 }
 
-// minText is how many columns of a line are left for its text.
+// minText is the minimum number of columns of a line for its text.
 const minText = 12
 
 // row writes one line, with right at its end.
 func (w *treeWriter) row(text, right string) {
 	room := w.width
 	if right != "" {
-		right = excerpt.Cut(right, w.width-minText-2) // an id that a person chose may be longer than the line
+		right = excerpt.Cut(right, w.width-minText-2) // an id chosen by a user may be longer than the line
 		room -= utf8.RuneCountInString(right) + 2
 	}
 	text = strings.TrimRight(short(text, room), " ")

@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// world plays workflows over the in-memory log through the real writer, so
-// that the records under test come from commits as a node makes them.
+// world plays workflows over the in-memory log with the real writer, so that the records
+// under test are from the commits of a node.
 type world struct {
 	t       testing.TB
 	log     commitlog.Memory
@@ -229,7 +229,7 @@ func (w *world) graph() *lineage.Graph {
 	return g
 }
 
-// tree is the timeline of the home's tree.
+// tree returns the timeline of the home's tree.
 func (w *world) tree(o *lineage.TreeOptions) string {
 	w.t.Helper()
 	text, err := w.graph().Tree(w.home, o)
@@ -244,7 +244,7 @@ func (w *world) picture(o *lineage.PictureOptions) *lineage.Picture {
 	return p
 }
 
-// branches are the sessions that were opened from the home, in the order of time.
+// branches returns the sessions that were opened from the home, by time.
 func (w *world) branches() []lineage.Session {
 	w.t.Helper()
 	all, err := w.graph().Sessions(w.home.Tenant, w.home.ID)
@@ -256,7 +256,7 @@ func call(id, name string) session.ToolCall {
 	return session.ToolCall{ID: id, Name: name, Args: `{"path":"slug.sh"}`}
 }
 
-// playDemo plays the story that the documentation tells.
+// playDemo plays the story of the documentation.
 func playDemo(t testing.TB) *world {
 	w := newWorld(t)
 	home := w.mint.ID("0c77e1d2a94b55e0f3a1")

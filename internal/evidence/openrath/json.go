@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// appendText writes s as a JSON string with the escapes of the format. U+0085,
-// U+2028 and U+2029 are escaped too: OpenRath's loader takes them for the ends
-// of lines.
+// appendText writes s as a JSON string with the escapes of the format. It also escapes
+// U+0085, U+2028 and U+2029, which OpenRath's loader treats as line ends.
 func appendText(b []byte, s string) []byte {
 	b = append(b, '"')
 	for _, c := range s {
@@ -49,10 +48,10 @@ func textOrNull(s *string) string {
 	return text(*s)
 }
 
-// reprint writes a JSON value in the separators of the format. The order of
-// keys and the digits of numbers stay as they are.
+// reprint writes a JSON value with the separators of the format. The order of keys and the
+// digits of numbers are unchanged.
 func reprint(raw []byte) (string, error) {
-	if !json.Valid(raw) { // nor is what is nested too deep for what follows
+	if !json.Valid(raw) { // also rejects values nested too deep for appendValue
 		return "", errors.New("not one JSON value")
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -114,7 +113,7 @@ func fields(raw []byte) ([]field, error) {
 	}
 	var whole json.RawMessage
 	if err := json.Unmarshal(raw, &whole); err != nil {
-		return nil, err // also where values are nested too deep for what follows
+		return nil, err // also for values nested too deep for reprint
 	}
 	var all []field
 	for dec.More() {
@@ -148,7 +147,7 @@ func object(all []field) string {
 	return b.String()
 }
 
-// split separates the fields whose names are known from the others.
+// split separates the fields with the given names from the others.
 func split(all []field, names ...string) (known map[string]string, unknown []field) {
 	known = map[string]string{}
 	for _, f := range all {

@@ -1,18 +1,17 @@
 // Package openrath reads and writes the session files of OpenRath: JSON lines
-// with a header, one record for each chunk, and a trailer once the session was
+// with a header, one record per chunk, and a trailer once the session was
 // closed (schema 1).
 //
 // Reading is more lenient than OpenRath's own loader: lines end at a line feed
-// only, a second header after a crash is accepted, a last line that was cut
-// off is dropped, and records, kinds and fields that are not known are kept.
-// Writing is strict: the fields of the format in their order, in the same
-// separators, with the line separators inside texts escaped that OpenRath's
-// loader would break a line at.
+// only, a second header after a crash is accepted, a truncated last line is
+// dropped, and unknown records, kinds and fields are kept. Writing is strict:
+// the fields of the format in their order, with the same separators. Line
+// separators inside texts are escaped, because OpenRath's loader would break a
+// line at them.
 //
-// The package knows files and values. It neither opens sandboxes nor writes to
-// a log: what was read becomes a session of Rath by recording the chunks of
-// [File.Session] and, beside them, the [File.Source], which [Restore] makes the file of
-// again.
+// The package handles files and values. It neither opens sandboxes nor writes to
+// a log: to import a file, record the chunks of [File.Session] and, beside them,
+// the [File.Source], from which [Restore] makes the file again.
 package openrath
 
 import (
@@ -26,13 +25,13 @@ import (
 // Schema is the schema of the files that this package reads and writes.
 const Schema = 1
 
-// Partial is what the name of a file that is not closed ends with.
+// Partial is the suffix of the name of a file that is not closed.
 const Partial = ".__partial__"
 
 var (
 	// ErrNewer is returned for a file of a later schema.
 	ErrNewer = errors.New("openrath: file of a later schema")
-	// ErrFormat is returned for a file that is no session file, or is damaged
+	// ErrFormat is returned for a file that is not a session file, or is damaged
 	// in its middle.
 	ErrFormat = errors.New("openrath: not a session file")
 )
@@ -42,11 +41,11 @@ type File struct {
 	Header  Header
 	Rows    []Row
 	Trailer *Trailer // nil while the session was not closed
-	Other   []Other  // records of types that this package does not know
-	// Reopened counts further headers: how often the session was taken up
-	// again after a crash.
+	Other   []Other  // records of unknown types
+	// Reopened counts further headers: the number of times the session was
+	// reopened after a crash.
 	Reopened int
-	// Torn reports that the last line was cut off and dropped.
+	// Torn reports that the last line was truncated and dropped.
 	Torn bool
 }
 
@@ -70,9 +69,8 @@ type Extra struct {
 	Value json.RawMessage
 }
 
-// Row is a chunk as a file holds it. A row that was read is written as it was,
-// with fields that only the file knows; a row that is made of a chunk is
-// written from it.
+// Row is a chunk in a file. A row that was read is written unchanged, including
+// unknown fields; a row made from a chunk is written from the chunk.
 type Row struct {
 	Chunk   session.Chunk
 	payload string
@@ -82,34 +80,34 @@ type Row struct {
 // Other is a record of an unknown type.
 type Other struct {
 	Type string
-	Rows int    // how many rows come before it
+	Rows int    // number of rows before it
 	JSON string // the whole record
 }
 
 // Trailer is the last record of a file that was closed.
 type Trailer struct {
 	ClosedAt string // as written: ISO 8601
-	Chunks   int    // what the writer counted
+	Chunks   int    // as counted by the writer
 	Usage    *Usage
 	unknown  []field
 }
 
-// Usage is what a session consumed, in tokens.
+// Usage is the usage of a session in tokens.
 type Usage struct {
 	Prompt     int64 `json:"prompt_tokens"`
 	Completion int64 `json:"completion_tokens"`
 	Total      int64 `json:"total_tokens"`
 }
 
-// field is a field of a record that this package does not know.
+// field is a field of a record, with its value as JSON.
 type field struct{ name, value string }
 
 // Closed reports whether the writer closed the session.
 func (f *File) Closed() bool { return f.Trailer != nil }
 
-// Session returns the file's chunks as an unborn session. Rows of unknown
-// kinds are chunks of that kind, without text and with the payload as their
-// opaque data. Where the session worked is not taken over: the header says it.
+// Session returns the file's chunks as a session that is not in a log yet. Rows of
+// unknown kinds become chunks of that kind, without text and with the payload as
+// opaque data. The session has no placement; it is in the header.
 func (f *File) Session() session.Session {
 	chunks := make([]session.Chunk, len(f.Rows))
 	for i, r := range f.Rows {
@@ -118,8 +116,8 @@ func (f *File) Session() session.Session {
 	return session.New(chunks...)
 }
 
-// stamp is how the format writes times.
+// stamp is the layout of times in the format.
 const stamp = "2006-01-02T15:04:05.000000+00:00"
 
-// Timestamp returns t as the format writes it.
+// Timestamp returns t in the layout of the format.
 func Timestamp(t time.Time) string { return t.UTC().Format(stamp) }

@@ -83,7 +83,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestChunksSurvive: a file made of the chunks that were read is the same file.
+// TestChunksSurvive checks that a file made from the chunks of a file is the same file.
 func TestChunksSurvive(t *testing.T) {
 	text := golden(t)
 	f := read(t, text)
@@ -95,8 +95,8 @@ func TestChunksSurvive(t *testing.T) {
 	}
 }
 
-// TestThroughALog: an imported session is recorded, folded and exported: with its source
-// as the file that it was, without one as a file of Rath's.
+// TestThroughALog records, folds and exports an imported session: with its source as the
+// original file, without one as a file of Rath.
 func TestThroughALog(t *testing.T) {
 	f := read(t, golden(t))
 	source, left, err := f.Source()
@@ -182,7 +182,7 @@ func TestLenient(t *testing.T) {
 	}
 }
 
-// TestUnknown: records, kinds and fields of others are kept where they were.
+// TestUnknown checks that unknown records, kinds and fields are kept in place.
 func TestUnknown(t *testing.T) {
 	text := `{"record_type": "header", "schema_version": 1, "id": "x", "created_at": "", "parent_session_ids": [], "lineage_operator": "o", "lineage_kind": "k", "lineage_extras": [], "sandbox_backend": null, "sandbox_spec": null, "sandbox_handle_id": null, "later": {"b": 1, "a": 2.0}}
 {"record_type": "note", "z": [1, 2], "a": "\u2028"}
@@ -335,7 +335,7 @@ func ExampleReadFile() {
 	// 5 assistant calls=0
 }
 
-// TestDeep: values that are nested without end are refused, and take no stack.
+// TestDeep checks that deeply nested values are rejected without deep recursion.
 func TestDeep(t *testing.T) {
 	for _, deep := range []string{strings.Repeat("[", 6<<20), strings.Repeat(`{"a":`, 6<<20), strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)} {
 		_, err := openrath.Read(strings.NewReader(`{"record_type":"header","schema_version":1,"id":"x","more":`+deep+"}\n"), "f")

@@ -17,10 +17,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// MaxLine is the most bytes that a line may have.
+// MaxLine is the maximum size of a line in bytes.
 const MaxLine = 64 << 20
 
-// Read reads a session file. name is what errors call it.
+// Read reads a session file. name is its name in errors.
 func Read(r io.Reader, name string) (*File, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var f File
@@ -30,7 +30,7 @@ func Read(r io.Reader, name string) (*File, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			// The writer ends each record with a line feed, so this one was
-			// cut off, maybe inside a character.
+			// truncated, possibly inside a character.
 			f.Torn = len(bytes.TrimSpace(line)) > 0
 			if !header {
 				return nil, fmt.Errorf("openrath: %s:%d: %w: no header", name, n, ErrFormat)
@@ -47,8 +47,8 @@ func Read(r io.Reader, name string) (*File, error) {
 	}
 }
 
-// readLine returns the bytes before the next line feed. With io.EOF it returns
-// what comes after the last one.
+// readLine returns the bytes before the next line feed. With io.EOF it returns the bytes
+// after the last one.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -221,7 +221,7 @@ func (r *Row) read(all []field) error {
 	return nil
 }
 
-// opaque makes a chunk of a kind that only its writer knows.
+// opaque sets the chunk of a row of an unknown kind.
 func (r *Row) opaque(kind string) error {
 	data, err := canonical.Marshal(map[string]string{"kind": kind, "text": "", "opaque": r.payload})
 	if err != nil {
@@ -257,13 +257,12 @@ type Listed struct {
 	Closed   bool
 	Reopened int
 	Torn     bool
-	Err      error // why the file could not be read; the fields above may then be empty
+	Err      error // of reading the file; the fields above may then be empty
 }
 
-// Scan reads the session files of a directory: those that were closed, and
-// those that were not where no closed one has the same id. They are sorted by
-// their times of creation, but parents come before their children; files that could not
-// be read come last.
+// Scan reads the session files of a directory: the closed ones, and unclosed ones without
+// a closed file of the same id. The files are sorted by time of creation, except that
+// parents precede their children; unreadable files are last.
 func Scan(fsys fs.FS, dir string) ([]Listed, error) {
 	entries, err := fs.ReadDir(fsys, dir)
 	if err != nil {
@@ -300,8 +299,8 @@ func Scan(fsys fs.FS, dir string) ([]Listed, error) {
 	return parentsFirst(all), nil
 }
 
-// parentsFirst moves files behind those of their parents. Of files that are each other's
-// parents the order stays.
+// parentsFirst moves files after the files of their parents. It keeps the order of files
+// that are each other's parents.
 func parentsFirst(all []Listed) []Listed {
 	out, at, placed := make([]Listed, 0, len(all)), map[string]int{}, make([]bool, len(all))
 	for i, l := range all {

@@ -9,19 +9,20 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// MaxSource is the most bytes that a source has.
+// MaxSource is the maximum size of a source in bytes.
 const MaxSource = 256 << 10
 
 // sourced is a record of a source.
 type sourced struct {
 	Line string `json:"line"` // of the file, without its end
-	Rows int    `json:"rows"` // how many rows come before it
-	Type string `json:"type"` // of the record, as it stands in it
+	Rows int    `json:"rows"` // number of rows before it
+	Type string `json:"type"` // of the record, as JSON
 }
 
-// Source returns what the file says beside its chunks, for [Restore]: its header and
-// trailer, records of unknown types, and rows that say more than their chunk. left is how
-// many of these records have no room in MaxSource; a header that has none is an error.
+// Source returns the data of the file that are not in its chunks, for [Restore]: its
+// header and trailer, records of unknown types, and rows with more data than their chunk.
+// left is the number of records omitted because of MaxSource. Source fails with
+// ErrFormat if the header does not fit.
 func (f *File) Source() (source string, left int, err error) {
 	all := []sourced{{f.Header.record(), 0, typeHeader}}
 	if f.Trailer != nil {
@@ -55,8 +56,8 @@ func (f *File) Source() (source string, left int, err error) {
 }
 
 // Restore returns the file that a source and the chunks of s came from, byte for byte if
-// it was whole and in the separators of the format. Chunks that came since are further
-// rows; there is no trailer then, because the session went on.
+// it was complete and had the separators of the format. Later chunks become further rows;
+// the file then has no trailer, because the session was continued.
 func Restore(source string, s session.Session) ([]byte, error) {
 	var header, trailer string
 	var others []sourced

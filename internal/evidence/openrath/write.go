@@ -13,9 +13,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Export returns a session as a file. created and closed are when the session
-// began and ended; a zero closed leaves the file open. OpenRath names sessions
-// by UUIDs, so the file's id and those of its parents are made by [UUID].
+// Export returns a session as a file. created and closed are the times of the
+// session's beginning and end; a zero closed leaves the file open. OpenRath names
+// sessions by UUIDs, so [UUID] makes the ids of the file and of its parents.
 func Export(s session.Session, created, closed time.Time) *File {
 	f := &File{Header: Header{ID: UUID(s.Key()), CreatedAt: Timestamp(created)}}
 	h := &f.Header
@@ -43,7 +43,8 @@ func Export(s session.Session, created, closed time.Time) *File {
 	return f
 }
 
-// pictures names the images of a row, which OpenRath's rows have no place for.
+// pictures returns a field that names the images of a row, for which OpenRath's rows have
+// no field.
 func pictures(c session.Chunk) []field {
 	if len(c.Images()) == 0 {
 		return nil
@@ -55,7 +56,7 @@ func pictures(c session.Chunk) []field {
 	return []field{{"images", "[" + strings.Join(all, ", ") + "]"}}
 }
 
-// lineage returns OpenRath's words for how a session came to be.
+// lineage returns OpenRath's terms for the origin of a session.
 func lineage(s session.Session) (kind, operator string) {
 	switch s.Opening().Kind {
 	case session.OpenFork, session.OpenImplicit:
@@ -77,8 +78,8 @@ func lineage(s session.Session) (kind, operator string) {
 	return "unknown", "implicit"
 }
 
-// UUID returns the UUID under which a session of Rath is exported: always the
-// same one, made of its key (version 8).
+// UUID returns the UUID under which a session of Rath is exported: a version 8 UUID
+// derived from its key.
 func UUID(k session.Key) string {
 	sum := sha256.Sum256([]byte(k.String()))
 	b := sum[:16]
@@ -86,8 +87,8 @@ func UUID(k session.Key) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// Write writes the file. What was read from a file in the separators of the
-// format is written byte for byte as it was.
+// Write writes the file. The contents of a file that was read with the separators of the
+// format are written byte for byte unchanged.
 func (f *File) Write(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	line := func(text string) {
@@ -114,16 +115,16 @@ func (f *File) Write(w io.Writer) error {
 	return nil
 }
 
-// record is the line of a header.
+// record returns the line of a header.
 func (h *Header) record() string { return object(append(h.fields(), h.unknown...)) }
 
-// record is the line of the i-th row.
+// record returns the line of the i-th row.
 func (r Row) record(i int) string {
 	kind, payload := r.fields()
 	return object(append([]field{{"record_type", typeChunk}, {"index", strconv.Itoa(i)}, {"kind", text(kind)}, {"payload", payload}}, r.unknown...))
 }
 
-// record is the line of a trailer after so many rows.
+// record returns the line of a trailer after a number of rows.
 func (t *Trailer) record(rows int) string {
 	usage := "null"
 	if t.Usage != nil {
@@ -141,7 +142,7 @@ func (t *Trailer) record(rows int) string {
 	}, t.unknown...))
 }
 
-// The types of records, as they stand in them.
+// The types of records, as JSON.
 const (
 	typeHeader  = `"header"`
 	typeChunk   = `"chunk"`
@@ -204,7 +205,7 @@ func (r Row) fields() (kind, payload string) {
 		return kind, object([]field{{"content", text(c.Text())}})
 	}
 	if raw, err := reprint([]byte(c.Opaque())); err == nil && strings.HasPrefix(raw, "{") {
-		return kind, raw // it came from such a file
+		return kind, raw // it was imported from a file of OpenRath
 	}
 	return kind, object([]field{{"content", text(c.Text())}})
 }

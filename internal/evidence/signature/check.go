@@ -9,16 +9,17 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// ErrInvalid is returned for a signature that is none, or not of the statement.
+// ErrInvalid is returned for an invalid signature, or one of another statement.
 var ErrInvalid = errors.New("the signature does not hold")
 
-// maxSignature bounds an armored signature; one of an RSA key of 16384 bits has 6 KiB.
+// maxSignature is the maximum size of an armored signature in bytes; a signature of an RSA
+// key of 16384 bits has 6 KiB.
 const maxSignature = 16 << 10
 
-// By is the key that made a signature which holds. Whether it may, Trust says.
+// By is the key of a valid signature. Use Trust to check whether the key is accepted.
 type By struct{ key ssh.PublicKey }
 
-// Fingerprint names the key as ssh-keygen -l does.
+// Fingerprint returns the fingerprint of the key, as ssh-keygen -l prints it.
 func (b By) Fingerprint() string { return ssh.FingerprintSHA256(b.key) }
 
 // Check returns the key that signed a statement. It fails with ErrInvalid.
@@ -30,7 +31,7 @@ func Check(statement, armored string) (By, error) {
 	if err != nil {
 		return By{}, fmt.Errorf("%w: %v", ErrInvalid, err)
 	}
-	// An armor has one writing, so that no text hides in it.
+	// An armor has one form, so that it cannot hide text.
 	if again := armor(s); strings.Join(strings.Fields(again), "") != strings.Join(strings.Fields(armored), "") {
 		return By{}, fmt.Errorf("%w: there is more in it than a signature", ErrInvalid)
 	}

@@ -1,6 +1,6 @@
-// Package signature signs statements with SSH keys, and says whose signature one
-// carries. A signature has the form of ssh-keygen -Y sign, in the namespace "rath", so
-// that ssh-keygen -Y verify checks it as well.
+// Package signature signs statements with SSH keys, and identifies the signers of
+// statements. A signature has the form of ssh-keygen -Y sign, in the namespace "rath", so
+// that ssh-keygen -Y verify can check it too.
 //
 //	key, err := signature.Open(".rath/signing_key")
 //	armored, err := key.Sign(statement)
@@ -9,9 +9,8 @@
 //	trust, err := signature.ParseTrust(allowedSigners, revoked)
 //	name, err := trust.Accept(by, ended)
 //
-// What a statement says is no matter of this package: of an ended run it is
-// messages.Result.Say. No certificate is taken, neither in a signature nor in a list of
-// signers.
+// The package does not interpret statements; messages.Result.Say returns the statement of
+// an ended run. Certificates are rejected, both in signatures and in lists of signers.
 //
 // Files, the lowest first: key, check, revoked, trust.
 package signature

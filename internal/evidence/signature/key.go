@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Namespace keeps signatures of this program apart from those that a key makes for
+// Namespace separates signatures of this program from signatures of the same key for
 // others.
 const Namespace = "rath"
 
@@ -26,13 +26,13 @@ const StoreFile = "signing_key"
 // ErrPassphrase is returned for a private key that is encrypted.
 var ErrPassphrase = errors.New("signature: the key has a passphrase, which nothing here can ask for")
 
-// maxKey bounds the file of a private key.
+// maxKey is the maximum size of the file of a private key in bytes.
 const maxKey = 64 << 10
 
 // Key is a private key. It is safe for concurrent use.
 type Key struct{ signer ssh.Signer }
 
-// Load reads a private key in a form that ssh-keygen writes.
+// Load reads a private key in a format of ssh-keygen.
 func Load(file string) (*Key, error) {
 	fi, err := os.Stat(file)
 	if err != nil {
@@ -55,8 +55,8 @@ func Load(file string) (*Key, error) {
 	return &Key{signer}, nil
 }
 
-// Open is Load, and makes the key that is not there, an ed25519 one that only its owner
-// may read. The caller holds the directory alone.
+// Open is Load, except that it creates a missing key: an ed25519 key that only its owner
+// may read. The caller must have exclusive use of the directory.
 func Open(file string) (*Key, error) {
 	k, err := Load(file)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +70,7 @@ func Open(file string) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signature: make a key: %w", err)
 	}
-	// A crash leaves no half of one under the name.
+	// A crash leaves no partial key under the name.
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // mode 0600
 	if err != nil {
 		return nil, fmt.Errorf("signature: write a key: %w", err)
@@ -86,7 +86,7 @@ func Open(file string) (*Key, error) {
 	return Load(file)
 }
 
-// Sign signs a statement and returns the signature as ssh-keygen writes it.
+// Sign signs a statement and returns the signature in the format of ssh-keygen.
 func (k *Key) Sign(statement string) (string, error) {
 	s, err := sshsig.Sign(strings.NewReader(statement), k.signer, sshsig.HashSHA512, Namespace)
 	if err != nil {
@@ -112,10 +112,10 @@ func armor(s *sshsig.Signature) string {
 	return b.String()
 }
 
-// Fingerprint names the key as ssh-keygen -l does.
+// Fingerprint returns the fingerprint of the key, as ssh-keygen -l prints it.
 func (k *Key) Fingerprint() string { return ssh.FingerprintSHA256(k.signer.PublicKey()) }
 
-// Signer is the line of the key in a list of allowed signers, under a name.
+// Signer returns the key's line in a list of allowed signers, under a name.
 func (k *Key) Signer(name string) string {
 	return fmt.Sprintf("%s namespaces=%q %s", name, Namespace, ssh.MarshalAuthorizedKey(k.signer.PublicKey()))
 }

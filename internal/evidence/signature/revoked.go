@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// revoked is the keys that a list revokes: their bytes, or digests of them.
+// revoked is the set of revoked keys of a list: their bytes, or digests of them.
 type revoked struct {
 	keys, sha1s, sha256s map[string]bool
 }
@@ -22,10 +22,10 @@ func (r *revoked) has(key ssh.PublicKey) bool {
 	return r.keys[string(raw)] || r.sha1s[string(one[:])] || r.sha256s[string(two[:])]
 }
 
-// krlMagic begins a key revocation list of ssh-keygen -k.
+// krlMagic is the prefix of a key revocation list of ssh-keygen -k.
 const krlMagic = "SSHKRL\n\x00"
 
-// parseRevoked reads what ssh-keygen -Y verify -r reads: a list of public keys, one a
+// parseRevoked reads the input of ssh-keygen -Y verify -r: a list of public keys, one per
 // line, or a key revocation list.
 func parseRevoked(data []byte) (*revoked, error) {
 	r := &revoked{map[string]bool{}, map[string]bool{}, map[string]bool{}}
@@ -54,8 +54,8 @@ func parseRevoked(data []byte) (*revoked, error) {
 
 var errKRL = errors.New("it is cut off or damaged")
 
-// krl reads a list in the form of OpenSSH's PROTOCOL.krl, after its magic. A part that
-// is not known is an error: it could revoke the key that is asked for.
+// krl reads a list in the format of OpenSSH's PROTOCOL.krl, after its magic. It rejects
+// unknown sections, because they could revoke the key in question.
 func (r *revoked) krl(rest []byte) error {
 	number := func(n int) (v uint64) {
 		if len(rest) < n {
@@ -91,7 +91,7 @@ func (r *revoked) krl(rest []byte) error {
 		rest = after
 		var into map[string]bool
 		switch kind {
-		case 1: // certificates, of which none is taken
+		case 1: // certificates, which are never accepted
 			continue
 		case 2:
 			into = r.keys
@@ -113,7 +113,7 @@ func (r *revoked) krl(rest []byte) error {
 	return nil
 }
 
-// text reads a string of SSH's wire form.
+// text reads a string in SSH's wire format.
 func text(b []byte) (s, rest []byte, ok bool) {
 	if len(b) < 4 {
 		return nil, nil, false

@@ -29,7 +29,7 @@ func sign(t *testing.T, k *signature.Key, statement string) string {
 	return s
 }
 
-// public is the line of a key without a name and options.
+// public returns the line of a key without a name and options.
 func public(k *signature.Key) string {
 	_, rest, _ := strings.Cut(k.Signer("x"), `"rath" `)
 	return rest
@@ -59,7 +59,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestCheck: a signature holds over one statement, and has one writing.
+// TestCheck checks that a signature is valid for one statement, and has one form.
 func TestCheck(t *testing.T) {
 	k := newKey(t)
 	good := sign(t, k, "run one\n")
@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestTrust: who may sign, until when, and who may not any more.
+// TestTrust checks listed, expired and revoked keys.
 func TestTrust(t *testing.T) {
 	old, now, other := newKey(t), newKey(t), newKey(t)
 	for name, c := range map[string]struct {
@@ -197,7 +197,7 @@ func TestRevocationList(t *testing.T) {
 	}
 }
 
-// FuzzTrust: no list of signers or of revoked keys crashes what reads it.
+// FuzzTrust checks that no list of signers or of revoked keys crashes the parser.
 func FuzzTrust(f *testing.F) {
 	f.Add([]byte("a ssh-ed25519 AAAA\n"), []byte("SSHKRL\n\x00\x00\x00\x00\x01"))
 	f.Add([]byte("\"a b\" namespaces=\"rath\",valid-before=\"2026\" x"), []byte("\x00"))

@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// keygen runs ssh-keygen. It has to be there.
+// keygen runs ssh-keygen, which must be installed.
 func keygen(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "ssh-keygen", args...)
@@ -29,8 +29,8 @@ func keygen(t *testing.T, input string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestAgreesWithSSH: ssh-keygen and this package accept the same signatures, by whichever
-// of them they were made, for the same lists at the same time.
+// TestAgreesWithSSH checks that ssh-keygen and this package accept the same signatures of
+// either program, for the same lists at the same time.
 func TestAgreesWithSSH(t *testing.T) {
 	const statement = "rath run 1\nrun one\n"
 	dir := t.TempDir()

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Why a signature that holds is not accepted.
+// The reasons why a valid signature is not accepted.
 var (
 	ErrUnknown = errors.New("the key is not among the signers")
 	ErrRevoked = errors.New("the key is revoked")
 	ErrTime    = errors.New("the key was not valid when the run ended")
 )
 
-// MaxList bounds a list of signers, and one of revoked keys.
+// MaxList is the maximum size in bytes of a list of signers or of revoked keys.
 const MaxList = 1 << 20
 
-// Trust says whose signatures count. It is safe for concurrent use.
+// Trust is the set of accepted signers. It is safe for concurrent use.
 type Trust struct {
 	signers []signer
 	revoked *revoked
@@ -30,15 +30,15 @@ type Trust struct {
 
 // signer is a line of a list.
 type signer struct {
-	names  string // patterns, with commas between
+	names  string // patterns, separated by commas
 	key    string
 	scopes []string // patterns of namespaces; empty is all
 	after  time.Time
 	before time.Time
 }
 
-// ParseTrust reads a list of signers in the form of OpenSSH's allowed_signers, and one of
-// revoked keys, nil for none. A line that cannot be read is an error that names it.
+// ParseTrust reads a list of signers in the format of OpenSSH's allowed_signers, and a list
+// of revoked keys, nil for none. It fails with an error that names the first invalid line.
 func ParseTrust(signers, revokedKeys []byte) (*Trust, error) {
 	t := &Trust{}
 	for name, list := range map[string][]byte{"signers": signers, "revoked keys": revokedKeys} {
@@ -63,16 +63,16 @@ func ParseTrust(signers, revokedKeys []byte) (*Trust, error) {
 	return t, err
 }
 
-// Accept returns the name under which the signer of a run that ended at a time is
-// listed. It fails with ErrUnknown, ErrRevoked or ErrTime. As in ssh-keygen, the first
-// line counts that is of the key, the namespace and the time.
+// Accept returns the listed name of the signer of a run that ended at a time. It fails
+// with ErrUnknown, ErrRevoked or ErrTime. As in ssh-keygen, the first line that matches
+// the key, the namespace and the time determines the name.
 func (t *Trust) Accept(by By, ended time.Time) (name string, err error) {
 	if t.revoked.has(by.key) {
 		return "", fmt.Errorf("%w: %s", ErrRevoked, by.Fingerprint())
 	}
 	err = fmt.Errorf("%w: %s", ErrUnknown, by.Fingerprint())
 	raw := string(by.key.Marshal())
-	at := ended.Truncate(time.Second) // that of ssh-keygen -Overify-time
+	at := ended.Truncate(time.Second) // the precision of ssh-keygen -Overify-time
 	for _, s := range t.signers {
 		switch {
 		case s.key != raw || len(s.scopes) > 0 && !matches(s.scopes, Namespace):
@@ -89,8 +89,8 @@ func (t *Trust) Accept(by By, ended time.Time) (name string, err error) {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// matches reports whether a text fits a list of patterns as OpenSSH reads them: one
-// after "!" that fits denies.
+// matches reports whether a text matches a list of OpenSSH patterns: a match of a pattern
+// after "!" denies.
 func matches(patterns []string, s string) (ok bool) {
 	for _, p := range patterns {
 		p, not := strings.CutPrefix(p, "!")
@@ -143,7 +143,7 @@ func parseSigner(line string) (s signer, err error) {
 	return s, nil
 }
 
-// parseTime reads a time as OpenSSH writes it: local, or with a Z at its end.
+// parseTime reads a time in the format of OpenSSH: local, or UTC with a trailing Z.
 func parseTime(s string) (time.Time, error) {
 	digits, utc := strings.CutSuffix(s, "Z")
 	zone := time.Local

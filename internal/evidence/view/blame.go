@@ -17,19 +17,19 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The reasons why a path has no lines that could be followed.
+// The reasons why a path has no lines to trace.
 var (
 	ErrNotFile   = errors.New("not a file")
 	ErrEmptyFile = errors.New("is empty")
 	ErrNotText   = errors.New("is no text, or larger than 1 MiB: only lines of texts are followed")
 )
 
-// BlamedLine is a line of a file with the change of the files that made it.
+// BlamedLine is a line of a file with the change that made it.
 type BlamedLine = manifest.Traced[*messages.Record]
 
-// Blame returns the lines of a file as a chain of head changes, oldest first,
-// left it, each with the change that brought it. A line that a merge of files took of a
-// branch is the branch's, as far as the graph holds it.
+// Blame returns the lines of a file after a chain of head changes, oldest first, each with
+// the change that added it. A line that a merge took from a branch is attributed to the
+// branch's change, if the graph has the branch.
 func Blame(ctx context.Context, blobs blob.Store, g *lineage.Graph, changes []messages.Record, path string) ([]BlamedLine, error) {
 	b := blamer{blobs, g}
 	lines, err := b.blame(ctx, changes, path, 0)
@@ -39,13 +39,13 @@ func Blame(ctx context.Context, blobs blob.Store, g *lineage.Graph, changes []me
 	return lines, err
 }
 
-// blamer follows the lines of files.
+// blamer traces the lines of files.
 type blamer struct {
 	blobs blob.Store
 	graph *lineage.Graph
 }
 
-// Bounds of what is looked at for a line that a merge brought.
+// Limits of the search for the origin of a merged line.
 const (
 	mergedParents = 64
 	mergedDepth   = 8
@@ -82,7 +82,8 @@ func (b *blamer) blame(ctx context.Context, changes []messages.Record, path stri
 	return nil, noText(ctx, b.blobs, head, path)
 }
 
-// text returns what a head has at a path, and its lines if that is another text than before.
+// text returns the entry of a head at a path, and its lines if it is a file that differs
+// from before.
 func (b *blamer) text(ctx context.Context, head blob.Digest, path string, before manifest.Entry) (manifest.Entry, []string, error) {
 	t, err := manifest.Load(ctx, b.blobs, head)
 	if err != nil {
@@ -96,8 +97,9 @@ func (b *blamer) text(ctx context.Context, head blob.Digest, path string, before
 	return e, text, err
 }
 
-// ofBranches gives lines that a merge brought to the changes that brought them to its
-// branches, and so those that a call brought to its workflow's. One that no branch has, such as one that a conflict made, stays the merge's.
+// ofBranches attributes the lines of a merge to the changes that added them in its
+// branches, and likewise the lines of a call to the changes in its workflow. A line that no
+// branch has, such as one from a conflict, stays the merge's.
 func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, path string, merge *messages.Record, depth int) error {
 	var from []messages.Ref
 	switch merge.Kind {
@@ -113,7 +115,7 @@ func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, path string
 		key := session.Key{Tenant: merge.Tenant, ID: p.Session}
 		changes, err := b.graph.Heads(key, p.Version)
 		if err != nil {
-			continue // the graph does not hold the branch
+			continue // the branch is not in the graph
 		}
 		branch, err := b.blame(ctx, changes, path, depth+1)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -138,8 +140,8 @@ func (b *blamer) ofBranches(ctx context.Context, lines []BlamedLine, path string
 	return ctx.Err()
 }
 
-// names returns the names of a session and of those that it was forked from: a branch may
-// end with a fork of its own.
+// names returns the names of a session and of the sessions it was forked from: a branch
+// may end with a fork of its own.
 func (b *blamer) names(k session.Key) []string {
 	var out []string
 	for range mergedDepth {
@@ -158,9 +160,9 @@ func (b *blamer) names(k session.Key) []string {
 	return out
 }
 
-// ownPath returns the path in a branch of what a merge that kept both put at
-// "path.<branch>", or "path.<branch>.2" and so on, alone or with the directory that it is
-// in; "" if the path names none of these branches.
+// ownPath returns the path in a branch of an entry that a merge keeping both sides put at
+// "path.<branch>", or "path.<branch>.2" and so on, alone or with its directory; "" if the
+// path names none of these branches.
 func ownPath(path string, branches []string) string {
 	parts := strings.Split(path, "/")
 	for i, part := range parts {
@@ -181,7 +183,7 @@ func ownPath(path string, branches []string) string {
 	return ""
 }
 
-// noText says why a file has no lines.
+// noText returns the reason why a file has no lines.
 func noText(ctx context.Context, blobs blob.Store, head blob.Digest, path string) error {
 	t, err := manifest.Load(ctx, blobs, head)
 	if err != nil {

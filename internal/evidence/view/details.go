@@ -14,14 +14,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Details reads from a store what lineage records do not carry; "" for what it does not
-// find, because a timeline does not depend on it.
+// Details reads details from a store that are not in lineage records. A missing detail is
+// "", because a timeline does not depend on it.
 type Details struct {
 	Values *journal.Values
 	Blobs  func(session.Tenant) blob.Store
 }
 
-// changed says how files differ: "edits slug.sh" and "+1 -1".
+// changed describes the changes of files: "edits slug.sh" and "+1 -1".
 func (l *Details) changed(ctx context.Context, t session.Tenant, before, after string) (text, right string) {
 	a, errA := blob.ParseDigest(before)
 	z, errZ := blob.ParseDigest(after)
@@ -35,7 +35,7 @@ func (l *Details) changed(ctx context.Context, t session.Tenant, before, after s
 	return summary(patch)
 }
 
-// summary sums a patch up: "edits slug.sh" and "+3 -1".
+// summary summarizes a patch: "edits slug.sh" and "+3 -1".
 func summary(patch []manifest.FileDiff) (text, right string) {
 	names := map[manifest.ChangeKind][]string{}
 	added, removed, files := 0, 0, 0
@@ -70,7 +70,7 @@ func summary(patch []manifest.FileDiff) (text, right string) {
 	return strings.Join(parts, ", "), fmt.Sprintf("+%d -%d", added, removed)
 }
 
-// printed says how a command ended: its last line and exit code.
+// printed returns the last line and the exit code of a command.
 func (l *Details) printed(ctx context.Context, at session.Ref, step run.Path) string {
 	s, err := l.Values.At(ctx, at)
 	if err != nil {
@@ -84,8 +84,8 @@ func (l *Details) printed(ctx context.Context, at session.Ref, step run.Path) st
 	return ""
 }
 
-// ending tells how a command ended: the last line that it printed and its exit
-// code; "" for what is no result of a command.
+// ending returns the last line that a command printed and its exit code; "" for a body
+// that is not the result of a command.
 func ending(body string) string {
 	var b struct {
 		Exit     *int   `json:"exit_code"`

@@ -6,8 +6,8 @@ import (
 	"github.com/rathcluster/rath/internal/platform/term"
 )
 
-// WriteDiff writes a diff: as it is for programs, coloured and harmless on a
-// terminal.
+// WriteDiff writes a diff: unchanged for programs, coloured and without control sequences
+// on a terminal.
 func WriteDiff(w *term.Writer, text string) {
 	if !w.Terminal() {
 		w.Printf("%s", text)

@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// FileChange is how a step changed a file.
+// FileChange is the change of a file by a step.
 type FileChange struct {
 	Path    string              `json:"path"`
 	Kind    manifest.ChangeKind `json:"kind"`
@@ -19,8 +19,8 @@ type FileChange struct {
 	By *messages.Record `json:"-"`
 }
 
-// FileChanges returns what changes of heads did to each file, in their order.
-// The files of a head that is not stored any more are an error.
+// FileChanges returns the changes of files in a chain of head changes, in order. It fails
+// if the files of a head are no longer stored.
 func FileChanges(ctx context.Context, blobs blob.Store, changes []messages.Record) ([]FileChange, error) {
 	var out []FileChange
 	for i := range changes {
@@ -52,7 +52,7 @@ func FileChanges(ctx context.Context, blobs blob.Store, changes []messages.Recor
 	return out, nil
 }
 
-// HoldsFile reports whether a file was ever there on the way of heads.
+// HoldsFile reports whether a file exists at any of the heads.
 func HoldsFile(ctx context.Context, blobs blob.Store, changes []messages.Record, path string) bool {
 	for _, c := range changes {
 		head, err := blob.ParseDigest(c.Head)

@@ -22,8 +22,9 @@ type Impact struct {
 	Commit  uint64          `json:"commit"`
 	Run     run.ID          `json:"run,omitempty"`
 	Step    run.Path        `json:"step,omitempty"`
-	// Changed are the files that the step changed, or a call of it, Uses the later calls that used
-	// them, and Commands those that ran a program beside them, which may have read them.
+	// Changed are the files that the step, or a call of it, changed. Uses are the later
+	// calls that used them. Commands are other later calls that ran a program, which may
+	// have read them.
 	Changed  []ImpactFile      `json:"changed,omitempty"`
 	Uses     []ImpactUse       `json:"uses,omitempty"`
 	Commands []ImpactStep      `json:"commands,omitempty"`
@@ -48,8 +49,8 @@ type ImpactStep struct {
 	Time    time.Time       `json:"time"`
 }
 
-// ImpactFile is what steps did to a file, or to files that cannot be read: then
-// the path is empty and the heads stand for it.
+// ImpactFile is the change of a file by steps, or of files that cannot be read: then the
+// path is empty and the heads identify the change.
 type ImpactFile struct {
 	Path    string     `json:"path,omitempty"`
 	Added   int        `json:"added"`
@@ -59,8 +60,8 @@ type ImpactFile struct {
 	After   string     `json:"head_after,omitempty"`
 }
 
-// ImpactOf returns the answer that an impact in the graph is. Its files are the heads
-// of workspaces until NameFiles reads them.
+// ImpactOf returns the answer for an impact in the graph. Its files are the heads of
+// workspaces until NameFiles reads them.
 func ImpactOf(i lineage.Impact) *Impact {
 	out := &Impact{
 		What: i.Record.Summary, Session: i.Of.Session, Version: i.Of.Version, Commit: i.Of.Commit, Run: i.Record.Run, Step: i.Record.Step,
@@ -81,11 +82,11 @@ func stepsOf(in []messages.Record) []ImpactStep {
 	return out
 }
 
-// NameFiles names the files that changed, where their contents can be read.
+// NameFiles names the changed files whose contents can be read.
 func (o *Impact) NameFiles(ctx context.Context, blobs blob.Store, changes []messages.Record) error {
 	all, err := FileChanges(ctx, blobs, changes)
 	if errors.Is(err, blob.ErrNotFound) {
-		return nil // the heads stand for what is not stored any more
+		return nil // the heads remain for files that are no longer stored
 	}
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func (o *Impact) NameFiles(ctx context.Context, blobs blob.Store, changes []mess
 	return nil
 }
 
-// filesOf sums up some changes by file.
+// filesOf groups some changes by file.
 func filesOf(all []FileChange, of func(c *FileChange) bool) []ImpactFile {
 	out := []ImpactFile{}
 	for i := range all {

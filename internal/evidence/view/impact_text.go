@@ -11,11 +11,11 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// impactRows is how many rows of each list are shown without --all.
+// impactRows is the maximum number of rows per list without --all.
 const impactRows = 20
 
-// WriteImpact writes the answer about what text names; without all the beginning of
-// each list.
+// WriteImpact writes the impact of the object that text names; without all it writes only
+// the beginning of each list.
 func WriteImpact(w *term.Writer, text string, o *Impact, all bool) {
 	at := fmt.Sprintf("%s:%d", o.Session, o.Version)
 	if o.Step != "" {
@@ -58,7 +58,7 @@ func WriteImpact(w *term.Writer, text string, o *Impact, all bool) {
 	whole := all || len(o.Changed) == 0
 	for _, f := range o.Files {
 		if !whole {
-			break // what is said above is what counts
+			break // writeUses has written the changed files
 		}
 		name := f.Path
 		if name == "" {
@@ -85,7 +85,7 @@ func WriteImpact(w *term.Writer, text string, o *Impact, all bool) {
 	impactTable(w, "step", all, "SESSION", []string{"VERSION", "STEP", ""}, rows)
 }
 
-// writeUses writes which files the step changed, and which later calls used them.
+// writeUses writes the files that the step changed, and the later calls that used them.
 func writeUses(w *term.Writer, o *Impact, all bool) {
 	for _, f := range o.Changed[:min(len(o.Changed), impactRows)] {
 		w.Printf("changed  %s +%d -%d\n", term.Line(f.Path, 60), f.Added, f.Removed)
@@ -111,7 +111,7 @@ func writeUses(w *term.Writer, o *Impact, all bool) {
 	w.Println()
 }
 
-// impactTable writes a table after an empty line, or nothing; without all its
+// impactTable writes a non-empty table after an empty line; without all it writes only the
 // beginning.
 func impactTable(w *term.Writer, noun string, all bool, first string, headers []string, rows [][]string) {
 	if len(rows) == 0 {

@@ -28,16 +28,16 @@ const (
 // Calls are the arguments of tool calls, in JSON, by the run and the step of each.
 type Calls map[StepKey]string
 
-// Add adds the calls that a row of a transcript asks for: the one with the index i is
-// the step i below that of the row.
+// Add adds the calls in a row of a transcript: the call with the index i is the step i
+// below the step of the row.
 func (c Calls) Add(id run.ID, step run.Path, calls []session.ToolCall) {
 	for i, call := range calls {
 		c[StepKey{id, step.Index(i)}] = call.Args
 	}
 }
 
-// Use finds out which of the later steps used the files that the step itself changed.
-// NameFiles comes before it.
+// Use finds the later steps that used the files that the step itself changed. It must
+// follow NameFiles.
 func (o *Impact) Use(i lineage.Impact, calls Calls) {
 	for n := range i.Steps {
 		r := &i.Steps[n]
@@ -59,8 +59,7 @@ func (o *Impact) Use(i lineage.Impact, calls Calls) {
 	}
 }
 
-// useOf says how a call used a file: as its change of the files tells, else by its
-// arguments.
+// useOf returns how a call used a file: by its recorded changes, else by its arguments.
 func (o *Impact) useOf(path string, r *messages.Record, args string) string {
 	for i := range o.changes {
 		if c := &o.changes[i]; c.Path == path && c.By.Run == r.Run && c.By.Step == r.Step {
@@ -91,7 +90,7 @@ func (o *Impact) useOf(path string, r *messages.Record, args string) string {
 // isCommand reports whether a tool runs a program, which may read every file.
 func isCommand(name string) bool { return name == tool.RunShellCommand || name == tool.RunCode }
 
-// each calls do for the texts in a value that JSON holds.
+// each calls do for the texts in a JSON value.
 func each(value any, do func(text string)) {
 	switch v := value.(type) {
 	case string:
@@ -107,8 +106,8 @@ func each(value any, do func(text string)) {
 	}
 }
 
-// names reports whether a path stands in a text as a word of its own: what stands
-// beside it may not belong to a longer path.
+// names reports whether a text contains a path as a separate word, not as a part of a
+// longer path.
 func names(text, path string) bool {
 	for at := 0; ; {
 		i := strings.Index(text[at:], path)

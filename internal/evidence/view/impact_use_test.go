@@ -14,8 +14,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestUses: a later call used a file if it changed it, has it as an argument, or names it
-// in its command as a whole path. Of other commands it is not known.
+// TestUses checks that a later call used a file if it changed the file, has it as an
+// argument, or names it in its command as a whole path. For other commands the use is
+// unknown.
 func TestUses(t *testing.T) {
 	made := messages.Record{Run: "r1", Step: "2.0", Kind: messages.KindTool, Tool: tool.WriteWorkspaceFile}
 	o := &Impact{Run: "r1", Step: "2.0"}

@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/internal/platform/term"
 )
 
-// Instructions are the texts that a model's call got beside the rows of its session. A text
-// that is not stored any more is "", with its digest.
+// Instructions are the texts that a model call received in addition to the rows of its
+// session. A text that is no longer stored is "", with its digest.
 type Instructions struct {
 	journal.Instructions
 	PromptText string          `json:"prompt_text,omitempty"`
@@ -56,8 +56,8 @@ func ReadInstructions(ctx context.Context, b blob.Store, named *journal.Instruct
 	return in, failed
 }
 
-// tools is the table of tools as a text: of each its name, with whole also its description
-// and its schema.
+// tools returns the table of tools as a text: the name of each, with whole also its
+// description and its schema.
 func (in *Instructions) tools(whole bool) string {
 	var table []struct {
 		Name, Description string
@@ -78,7 +78,7 @@ func (in *Instructions) tools(whole bool) string {
 	return strings.Join(names, ", ")
 }
 
-// shownLines is how many lines of a text an answer shows.
+// shownLines is the maximum number of lines of a text in an answer.
 const shownLines = 8
 
 // write writes the texts, cut to a few lines each unless whole is set.

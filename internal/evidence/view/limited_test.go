@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestLimited: a call that waits for a limit names whose.
+// TestLimited checks that a call that waits for a limit names the limit's owner.
 func TestLimited(t *testing.T) {
 	s := messages.LiveStep{Name: "coder", Model: "m", Doing: "waits", Began: 1, At: 1}
 	for _, text := range []string{doingText(&s, time.UnixMilli(2)), LiveNote(&messages.Live{At: 2, Steps: []messages.LiveStep{s}})} {

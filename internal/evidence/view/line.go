@@ -57,21 +57,22 @@ func LineText(w *term.Writer, l Line) string {
 	return left + actor + " " + w.Paint(l.style, text)
 }
 
-// did is the text on one line of a width. Two calls fit in, with how each ended.
+// did returns the text on one line of a width. The line has room for two calls with their
+// outcomes.
 func (l *Line) did(width int) string {
 	if len(l.acts) < 2 || term.Width(term.Line(l.Text, width+1)) <= width {
 		return didLine(l.Text, width)
 	}
 	acts := make([]string, len(l.acts))
 	for i, act := range l.acts {
-		if acts[i] = didLine(act, width/2-1); strings.HasSuffix(acts[i], "…") { // its end says no more than its beginning
+		if acts[i] = didLine(act, width/2-1); strings.HasSuffix(acts[i], "…") { // the cut text has no outcome
 			acts[i] = act
 		}
 	}
 	return term.Line(strings.Join(acts, ", "), width)
 }
 
-// didLine is what a record says was done, on one line of a width, with how it ended.
+// didLine returns the action of a record on one line of a width, with its outcome.
 func didLine(s string, width int) string {
 	return lineage.Shorten(term.Line(s, max(8*width, 1000)), width, term.Width, term.Clip)
 }

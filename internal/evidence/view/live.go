@@ -11,18 +11,18 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// LiveRun is how a run stands at this moment, and what else is known of it.
+// LiveRun is the current status of a run and its other known data.
 type LiveRun struct {
 	Info *messages.RunInfo
 	Live *messages.Live
 	Node string // the name of the node that executes it
 }
 
-// liveLines is how many lines of the text are shown that a model is writing.
+// liveLines is the maximum number of displayed lines of the text a model is writing.
 const liveLines = 6
 
-// WriteLive writes what a run is at, or what it waits for, and until when. answers are the
-// commands of which one answers what it asks, if it asks something.
+// WriteLive writes a run's current activity, or its waits, and their deadlines. answers are
+// the alternative commands that answer the run's question, if it has one.
 func WriteLive(w *term.Writer, r *LiveRun, answers ...string) {
 	l := r.Live
 	now := time.UnixMilli(l.At)
@@ -76,7 +76,7 @@ func WriteLive(w *term.Writer, r *LiveRun, answers ...string) {
 	}
 }
 
-// tryUnderWay is 1 if the newest try of a step is under way, and not the one that failed.
+// tryUnderWay returns 1 if the latest try of a step is in progress, and 0 if it failed.
 func tryUnderWay(s *messages.LiveStep) int {
 	if s.Doing == "pauses" {
 		return 0
@@ -84,7 +84,7 @@ func tryUnderWay(s *messages.LiveStep) int {
 	return 1
 }
 
-// StepText names a step under way: "coder asks gpt-5.5", "run_shell_command: make test".
+// StepText describes a step in flight: "coder asks gpt-5.5", "run_shell_command: make test".
 func StepText(s *messages.LiveStep) string {
 	switch {
 	case s.Model != "" || s.Try > 0:
@@ -97,7 +97,7 @@ func StepText(s *messages.LiveStep) string {
 	return s.Kind + " " + s.Name
 }
 
-// limited names what a call waits for: a model's own limit, or that of its key.
+// limited names the limit that a call waits for: of the model, or of its key.
 func limited(s *messages.LiveStep) string {
 	if s.Model == "" {
 		return "its model"
@@ -105,7 +105,7 @@ func limited(s *messages.LiveStep) string {
 	return "model " + s.Model + " or its key"
 }
 
-// doingText says what a step under way does.
+// doingText describes the current activity of a step in flight.
 func doingText(s *messages.LiveStep, now time.Time) string {
 	since := Took(max(now.Sub(time.UnixMilli(s.At)), 0))
 	until := ""
@@ -139,7 +139,7 @@ func doingText(s *messages.LiveStep, now time.Time) string {
 	return "it runs"
 }
 
-// restsOn is what a run waits for, one line each.
+// restsOn returns the conditions that a run waits for, one line each.
 func restsOn(r *LiveRun, now time.Time) (out []string) {
 	l := r.Live
 	if l.Quarantine != "" {
@@ -182,7 +182,7 @@ func restsOn(r *LiveRun, now time.Time) (out []string) {
 	return append(out, unoffered(l)...)
 }
 
-// unoffered says which branches of a run no node could take.
+// unoffered describes the branches of a run whose workflow no live node offers.
 func unoffered(l *messages.Live) (out []string) {
 	for _, u := range l.Unoffered {
 		text := Counted(int64(u.Branches), "branch") + " of it: no node that lives offers workflow " + u.Workflow
@@ -216,7 +216,7 @@ func queueText(q *messages.LiveQueue, now time.Time) string {
 	return text + fmt.Sprintf("all slots of its %d nodes are taken", q.Nodes)
 }
 
-// LiveNote says in a few words what a run is at, "" if that says nothing new.
+// LiveNote returns a run's current activity in a few words, "" if it adds no information.
 func LiveNote(l *messages.Live) string {
 	now := time.UnixMilli(l.At)
 	if len(l.Steps) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// NodeState says in a word how a node stands.
+// NodeState returns the status of a node in a word.
 func NodeState(n messages.Node) string {
 	switch {
 	case n.Dead:
@@ -25,10 +25,10 @@ func NodeState(n messages.Node) string {
 	return "serving"
 }
 
-// RelaysOnly reports whether a node takes no work.
+// RelaysOnly reports whether a node executes no runs.
 func RelaysOnly(n messages.Node) bool { return len(n.Pools) == 0 }
 
-// FreeSlots says how many new runs a node could begin, of how many.
+// FreeSlots returns the free and total slots of a node.
 func FreeSlots(n messages.Node) string {
 	if RelaysOnly(n) || n.Dead {
 		return "-"
@@ -36,7 +36,7 @@ func FreeSlots(n messages.Node) string {
 	return fmt.Sprintf("%d/%d", n.Free, n.Slots)
 }
 
-// SlotsText says the same in words.
+// SlotsText returns the free and total slots of a node in words.
 func SlotsText(n messages.Node) string {
 	if RelaysOnly(n) || n.Dead {
 		return "none"
@@ -44,7 +44,7 @@ func SlotsText(n messages.Node) string {
 	return fmt.Sprintf("%d of %d are free", n.Free, n.Slots)
 }
 
-// SandboxText says how commands of agents are confined on a node.
+// SandboxText describes the isolation of agents' commands on a node.
 func SandboxText(n messages.Node) string {
 	switch {
 	case RelaysOnly(n):
@@ -57,7 +57,7 @@ func SandboxText(n messages.Node) string {
 	return n.Isolation
 }
 
-// ProgramsText lists the programs that commands of agents find on a node.
+// ProgramsText lists the programs on a node that are available to agents' commands.
 func ProgramsText(n messages.Node) string {
 	switch {
 	case RelaysOnly(n) || n.Isolation == "":
@@ -68,7 +68,7 @@ func ProgramsText(n messages.Node) string {
 	return strings.Join(n.Programs, ", ")
 }
 
-// ModelText names the default model of a node, or why it cannot be asked.
+// ModelText returns the default model of a node, or the reason why it is unavailable.
 func ModelText(n messages.Node) string {
 	switch {
 	case RelaysOnly(n):
@@ -79,7 +79,8 @@ func ModelText(n messages.Node) string {
 	return cmp.Or(n.Model, "no default")
 }
 
-// CapacityText says what a stream takes that is nearly full, or the disk of all.
+// CapacityText describes the messages that a nearly full stream, or the disk of all
+// streams, still accepts.
 func CapacityText(f messages.StreamFill) string {
 	takes := map[string]string{
 		messages.RoomAll: "takes everything", messages.RoomOpen: "takes no new runs", messages.RoomEnds: "lets runs only end", messages.RoomNone: "takes nothing",
@@ -98,7 +99,7 @@ func CapacityText(f messages.StreamFill) string {
 	if strings.HasPrefix(f.Stream, "EV_") {
 		return fmt.Sprintf("%d %% full: %s; make room with %q", 100*f.Bytes/max(f.MaxBytes, 1), takes, "rath cluster prune")
 	}
-	// No archive makes room there, and nothing is kept back for runs to end.
+	// Archiving frees no space there, and no space is reserved for ends of runs.
 	with := `"rath cluster provision"`
 	if f.Stream == messages.StreamBlob {
 		with = `"rath cluster prune --blobs" or ` + with

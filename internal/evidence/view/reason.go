@@ -17,10 +17,10 @@ import (
 // Reason is the answer of why.
 type Reason struct {
 	What     string          `json:"what"`
-	Text     string          `json:"text"` // what it quotes; of a run that did not succeed, its error
+	Text     string          `json:"text"` // the quoted text; for a run that did not succeed, its error
 	Code     run.Code        `json:"code,omitempty"`
 	Agent    string          `json:"agent,omitempty"`
-	Actor    string          `json:"actor,omitempty"` // where it was no agent
+	Actor    string          `json:"actor,omitempty"` // if not an agent
 	Tool     string          `json:"tool,omitempty"`
 	Call     string          `json:"call,omitempty"`
 	Did      string          `json:"did"`
@@ -40,16 +40,16 @@ type Reason struct {
 	Before   string          `json:"head_before,omitempty"`
 	After    string          `json:"head_after,omitempty"`
 	Time     time.Time       `json:"time"`
-	Changes  []FileStep      `json:"changes,omitempty"` // of a file, the oldest first
-	Live     *messages.Live  `json:"live,omitempty"`    // of a run that has not ended
+	Changes  []FileStep      `json:"changes,omitempty"` // of a file, oldest first
+	Live     *messages.Live  `json:"live,omitempty"`    // of an open run
 	Archived *Archived       `json:"archived,omitempty"`
-	// Instructions are of a call of a model.
+	// Instructions are the instructions of a model call.
 	Instructions *Instructions `json:"instructions,omitempty"`
-	// Whole has the texts written whole.
+	// Whole disables the truncation of texts.
 	Whole bool `json:"-"`
 }
 
-// Archived says that a session is in a file, and since when.
+// Archived is the file of an archived session and the time of its archival.
 type Archived struct {
 	File string    `json:"file"`
 	Time time.Time `json:"time"`
@@ -64,8 +64,8 @@ type FileStep struct {
 	Did     string     `json:"did"`
 }
 
-// ReasonOfRun answers for a run: why it ended, unless it succeeded, and which task or
-// fan-out asked for it.
+// ReasonOfRun returns the answer for a run: the reason of its end, unless it succeeded,
+// and the task or fan-out that requested it.
 func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) {
 	r, err := g.Run(t, id)
 	if err != nil {
@@ -101,7 +101,7 @@ func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) 
 	return out, nil
 }
 
-// ReasonOfSession answers for a session: how it came to be.
+// ReasonOfSession returns the answer for a session: its origin.
 func ReasonOfSession(g *lineage.Graph, k session.Key) (Reason, error) {
 	o, err := g.Opening(k)
 	if err != nil {
@@ -122,21 +122,21 @@ func ReasonOfSession(g *lineage.Graph, k session.Key) (Reason, error) {
 	return r, nil
 }
 
-// ReasonOfMaker answers for a version, or for the step that a version came of.
+// ReasonOfMaker returns the answer for a version, or for the step that made a version.
 func ReasonOfMaker(m *lineage.Maker) Reason {
 	r := Reason{Workflow: m.Workflow, Actor: m.Recorded.Actor()}
 	r.record(&m.Record)
 	return r
 }
 
-// record takes over what a record tells.
+// record copies the fields of a record.
 func (r *Reason) record(rec *messages.Record) {
 	r.Agent, r.Tool, r.Call, r.Did, r.Session, r.Version, r.Commit, r.Hash = rec.Agent, rec.Tool, rec.Call, rec.Summary, rec.Session, rec.Version, rec.Commit, rec.Hash
 	r.Code, r.Finish, r.Word = rec.Code, rec.Finish, rec.Word
 	r.Run, r.Step, r.Attempt, r.Model, r.Before, r.After, r.Time = rec.Run, rec.Step, rec.Attempt, rec.Model, rec.HeadFrom, rec.Head, rec.When()
 }
 
-// Quote takes over the text of the row that it is about, and the calls in it.
+// Quote copies the text and the calls of the row that the answer is about.
 func (r *Reason) Quote(v *messages.Session) {
 	for i := range v.Chunks {
 		c := &v.Chunks[i]
@@ -165,7 +165,7 @@ func (r *Reason) ChangedBy(g *lineage.Graph, t session.Tenant, c *messages.Recor
 	}
 }
 
-// Complete adds what the graph says of its branch, its run, and where it is kept.
+// Complete adds the branch, the run and the archive from the graph.
 func (r *Reason) Complete(g *lineage.Graph, t session.Tenant) error {
 	key := session.Key{Tenant: t, ID: r.Session}
 	for _, rec := range g.Records(key) {
@@ -196,7 +196,7 @@ func (r *Reason) Complete(g *lineage.Graph, t session.Tenant) error {
 	return nil
 }
 
-// branchText says where a session left its parent.
+// branchText describes the origin of a session in its parents.
 func branchText(s lineage.Session) string {
 	var from []string
 	for _, p := range s.Parents {

@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// RecordLine is one record. On a terminal it fits the width.
+// RecordLine returns one record on a line, cut to the width of a terminal.
 func RecordLine(w *term.Writer, r *messages.LineageRecord) string {
 	rec := &r.Record
 	line := time.UnixMilli(rec.Time).Local().Format("15:04:05.000") + "  " +

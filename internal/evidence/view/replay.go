@@ -12,8 +12,8 @@ import (
 
 var replayMarks = map[string]string{"matches": "=", "differs": "!", "new": "+", "unreached": "-"}
 
-// WriteReplay writes the steps of a replay, with verify those that differ, and
-// returns what it came to.
+// WriteReplay writes the steps of a replay, with verify only the steps that differ, and
+// returns the verdict.
 func WriteReplay(w *term.Writer, r *messages.Replay, verify bool) (verdict string) {
 	matched, steps := 0, 0
 	open, cut := false, false
@@ -29,7 +29,7 @@ func WriteReplay(w *term.Writer, r *messages.Replay, verify bool) (verdict strin
 			switch {
 			case s.Verdict == "matches":
 				matched++
-			case s.Verdict == "new" && one.Differs == "": // the end of what is recorded
+			case s.Verdict == "new" && one.Differs == "": // the end of the record
 				steps--
 				mark = ">"
 				open, cut = open || !one.State.Terminal(), cut || one.State.Terminal()
@@ -65,7 +65,7 @@ func WriteReplay(w *term.Writer, r *messages.Replay, verify bool) (verdict strin
 	return fmt.Sprintf("%s: %s of %s in %s%s", word, excerpt.Thousands(int64(matched)), Counted(int64(steps), what), Counted(int64(len(r.Runs)), "run"), rest)
 }
 
-// replayTitle tells which run it is, and what code it met.
+// replayTitle names the run and the revisions of its code.
 func replayTitle(r *messages.ReplayedRun) string {
 	text := "run " + string(r.Run)
 	if r.Branch != "" {

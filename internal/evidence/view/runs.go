@@ -16,14 +16,13 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// nodeColumns bounds the name of a node in a table of runs, so that a row fits in
-// 80 columns.
+// nodeColumns is the maximum width of a node's name in a table of runs, so that a row
+// fits in 80 columns.
 const nodeColumns = 8
 
-// NodeOf names the node that a run is on, or that it ended on: a run that waits
-// or is queued is on none. Of a node without another name, or one that is gone, it
-// is the beginning of the incarnation. Long names lose their beginnings, which the
-// pods of a fleet share.
+// NodeOf returns the name of the node that a run is on, or ended on: waiting and queued
+// runs have none. For a node without a known name it is the beginning of the incarnation.
+// Long names lose their beginnings, which the pods of a fleet share.
 func NodeOf(r *messages.RunInfo, names map[string]string) string {
 	name, named := names[r.Node]
 	switch {
@@ -37,12 +36,12 @@ func NodeOf(r *messages.RunInfo, names map[string]string) string {
 	return name
 }
 
-// noteColumns bounds the note of a run that stands in its row.
+// noteColumns is the maximum width of a run's note in its row.
 const noteColumns = 60
 
-// RunTable writes runs; names are those of the nodes, and live says how some of the
-// runs stand at this moment. With below, a note that the window would cut off stands
-// in a line of its own.
+// RunTable writes runs; names are the names of the nodes, and live is the current status
+// of some of the runs. With below, a note that the window would cut off has a line of its
+// own.
 func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, live map[run.ID]*messages.Live, below bool) {
 	now := time.Now()
 	shortID := ShortIDs(RunIDs(runs))
@@ -64,8 +63,8 @@ func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, 
 	w.Rows(headers, withNotes(headers, rows, notes, width))
 }
 
-// withNotes puts a note behind each row, or all of them below their rows where
-// the window is too narrow for one of them.
+// withNotes adds a note to each row, or all notes below their rows if the window is too
+// narrow for one of them.
 func withNotes(headers []string, rows [][]string, notes []string, width int) [][]string {
 	taken := 0
 	for column := range headers[:len(headers)-1] {
@@ -90,7 +89,7 @@ func withNotes(headers []string, rows [][]string, notes []string, width int) [][
 	return out
 }
 
-// RunIDs returns the ids that a table of runs shows.
+// RunIDs returns the ids in a table of runs.
 func RunIDs(runs []messages.RunInfo) []run.ID {
 	var ids []run.ID
 	for i := range runs {
@@ -105,7 +104,7 @@ func RunIDs(runs []messages.RunInfo) []run.ID {
 	return ids
 }
 
-// noteNow is what a run is at, else its note.
+// noteNow returns a run's current activity, else its note.
 func noteNow(r *messages.RunInfo, l *messages.Live, shortID func(run.ID) string) string {
 	if l == nil || r.Quarantine != "" || r.Behind != "" || r.Cancelled {
 		return RunNote(r, shortID)
@@ -120,7 +119,7 @@ func noteNow(r *messages.RunInfo, l *messages.Live, shortID func(run.ID) string)
 	return text
 }
 
-// RunNote says what is special about a run.
+// RunNote returns the exceptional property of a run.
 func RunNote(r *messages.RunInfo, shortID func(run.ID) string) string {
 	switch {
 	case r.Quarantine != "":
@@ -143,7 +142,7 @@ func RunNote(r *messages.RunInfo, shortID func(run.ID) string) string {
 	return r.Reason
 }
 
-// reasonOf is why a run ended, in the words of all errors.
+// reasonOf returns the reason of a run's end, worded like other errors.
 func reasonOf(r *messages.RunInfo) string {
 	if r.Reason == "" {
 		return ""
@@ -151,21 +150,21 @@ func reasonOf(r *messages.RunInfo) string {
 	return messages.Text(errors.New(r.Reason))
 }
 
-// ChangedRun is the line of a run that is new or has changed.
+// ChangedRun returns the line of a new or changed run.
 func ChangedRun(r *messages.RunInfo, names map[string]string, shortID func(run.ID) string, now time.Time) string {
 	line := fmt.Sprintf("%s  %s %s %s %s %s", Clock(now), term.Pad(shortID(r.Run), 12), term.Pad(string(r.State), 12),
 		term.Pad(term.Line(r.Workflow, 12), 12), term.Pad(lineage.Short(r.Session), 9), term.Pad(NodeOf(r, names), nodeColumns))
 	return strings.TrimRight(term.Clip(fmt.Sprintf("%s %s", line, term.Line(RunNote(r, shortID), 60)), 120), " ")
 }
 
-// RunLine writes how a run stands.
+// RunLine writes the status of a run.
 func RunLine(w *term.Writer, r *messages.RunInfo) {
 	w.Printf("run      %s of %s, %s", r.Run, cmp.Or(r.Workflow, "no workflow"), r.State)
 	if r.State == run.NeedsReview && r.Due > 0 {
 		w.Printf(" until %s", Moment(time.UnixMilli(r.Due)))
 	}
 	if more := RunNote(r, func(id run.ID) string { return string(id) }); more != "" {
-		if !strings.HasPrefix(more, "for ") { // what a run waits for
+		if !strings.HasPrefix(more, "for ") { // not a wait
 			w.Printf(":")
 		}
 		w.Printf(" %s", term.Line(more, 200))

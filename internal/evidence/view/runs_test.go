@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestNodeOf wants the node of each run that is on one, in a table that fits on
-// 80 columns up to the age with names as long as they are in use.
+// TestNodeOf checks the node of each run that has one, in a table that fits in 80 columns
+// up to the age with names of realistic length.
 func TestNodeOf(t *testing.T) {
 	names := map[string]string{"nABCDEFGHIJKL": "b", "nBCDEFGHIJKLM": "rath-node-10", "nCDEFGHIJKLMN": "rath-node-11"}
 	var runs []messages.RunInfo
@@ -25,7 +25,7 @@ func TestNodeOf(t *testing.T) {
 		{run.Running, "nABCDEFGHIJKL", "b"},
 		{run.Running, "nBCDEFGHIJKLM", "…node-10"},
 		{run.Succeeded, "nCDEFGHIJKLMN", "…node-11"},
-		{run.TimedOut, "nDEFGHIJKLMNO", "nDEFGHIJ"}, // gone
+		{run.TimedOut, "nDEFGHIJKLMNO", "nDEFGHIJ"}, // its node no longer exists
 		{run.Cancelled, "n1", "n1"},
 		{run.Waiting, "nABCDEFGHIJKL", "-"},
 		{run.NeedsReview, "nABCDEFGHIJKL", "-"},
@@ -49,7 +49,7 @@ func TestNodeOf(t *testing.T) {
 	}
 }
 
-// TestShortIDs wants what is typed from a table to name one of its runs.
+// TestShortIDs checks that an id in a table identifies one of its runs.
 func TestShortIDs(t *testing.T) {
 	for _, c := range []struct{ ids, want []run.ID }{
 		{nil, nil},
@@ -59,7 +59,7 @@ func TestShortIDs(t *testing.T) {
 			[]run.ID{"bench-3r2ljzaaaa", "bench-3r2ljzabaa", "bench-3r2ljzbbbb", "x"},
 			[]run.ID{"bench-3r2ljzaa", "bench-3r2ljzab", "bench-3r2ljzbb", "x"},
 		},
-		{ // a run and those that were made from it
+		{ // a run and the runs derived from it
 			[]run.ID{"abcdefghijklmnopqrst-r2", "abcdefghijklmnopqrst", "abcdefghijklmnopqrst-r1", "abcdefghijklmnopqrst"},
 			[]run.ID{"abcdefghijklmnopqrst-r2", "abcdefghijklmnopqrst", "abcdefghijklmnopqrst-r1", "abcdefghijklmnopqrst"},
 		},
@@ -75,8 +75,8 @@ func TestShortIDs(t *testing.T) {
 	}
 }
 
-// TestNotesOfRuns wants why a run failed to be readable in a window of 80 columns,
-// and in one row where there is room.
+// TestNotesOfRuns checks that the reason of a failed run is readable in a window of 80
+// columns, and in the run's row if there is room.
 func TestNotesOfRuns(t *testing.T) {
 	headers := []string{"RUN", "STATE", "AGE", ""}
 	rows := [][]string{{"abcdefghijkl", "failed", "40h"}, {"bcdefghijklm", "succeeded", "now"}}

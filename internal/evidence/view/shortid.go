@@ -6,8 +6,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// ShortIDs returns how to write the ids of the runs in a table: their beginnings,
-// as long as it takes to tell them apart, and 12 characters at least.
+// ShortIDs returns a function that shortens the ids of the runs in a table to unique
+// prefixes of at least 12 characters.
 func ShortIDs(ids []run.ID) func(run.ID) string {
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
@@ -15,7 +15,7 @@ func ShortIDs(ids []run.ID) func(run.ID) string {
 	n := 12
 	for i := 1; i < len(ids); i++ {
 		same := 0
-		for same < len(ids[i-1]) && ids[i][same] == ids[i-1][same] { // sorted: it is the longer one
+		for same < len(ids[i-1]) && ids[i][same] == ids[i-1][same] { // the order ensures that ids[i] is the longer one
 			same++
 		}
 		n = max(n, same+1)

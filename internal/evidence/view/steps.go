@@ -16,14 +16,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// StepQuery chooses steps of a run, whose numbers count all of them. The zero value
-// chooses all.
+// StepQuery selects steps of a run by number and other properties. Numbers count all
+// steps. The zero value selects all.
 type StepQuery struct {
 	From, To int // numbers, from 1; 0 is the first or the last one
-	Last     int // so many at the end of those chosen; 0 is all
+	Last     int // maximum number of selected steps, from the end; 0 is all
 	Agent    string
 	Tool     string
-	Errors   bool // only those that failed
+	Errors   bool // only failed steps
 }
 
 // ParseRange reads "20..40", "20..", "..40" or "20" into the query.
@@ -67,7 +67,7 @@ type Step struct {
 	Time    time.Time     `json:"time"`
 }
 
-// Choose numbers the steps of a run and returns those that the query chooses.
+// Choose numbers the steps of a run and returns the selected ones.
 func (q *StepQuery) Choose(all []messages.Record) []Step {
 	out := []Step{}
 	for i := range all {
@@ -81,8 +81,8 @@ func (q *StepQuery) Choose(all []messages.Record) []Step {
 	return out
 }
 
-// Takes returns the step of a number, and whether the query chooses it, wherever it
-// stands among the last ones.
+// Takes returns the step with a number, and reports whether the query selects it
+// regardless of Last.
 func (q *StepQuery) Takes(n int, r *messages.Record) (Step, bool) {
 	if n < q.From || q.To > 0 && n > q.To || q.Agent != "" && r.Agent != q.Agent || q.Tool != "" && r.Tool != q.Tool || q.Errors && !r.Failed() {
 		return Step{}, false
@@ -92,14 +92,14 @@ func (q *StepQuery) Takes(n int, r *messages.Record) (Step, bool) {
 		Failed: r.Failed(), Code: r.Code, Elapsed: r.Elapsed, Time: r.When(),
 	}
 	switch r.Kind {
-	case messages.KindGathered, messages.KindAdopted, messages.KindMerged: // the sum of what branches used
+	case messages.KindGathered, messages.KindAdopted, messages.KindMerged: // the sum of the usage of branches
 	default:
 		s.Usage = r.Usage
 	}
 	return s, true
 }
 
-// StepLine is a step on a line of its own, for lists that grow.
+// StepLine returns a step on a line of its own, for growing lists.
 func StepLine(w *term.Writer, s *Step, name func(session.ID) string) string {
 	took := ""
 	if s.Elapsed > 0 {
@@ -113,7 +113,7 @@ func StepLine(w *term.Writer, s *Step, name func(session.ID) string) string {
 	return head + text
 }
 
-// WriteSteps writes steps in a table of the window's width, or of 100 columns elsewhere.
+// WriteSteps writes a table of steps, as wide as the window, or 100 columns without one.
 func WriteSteps(w *term.Writer, steps []Step, name func(session.ID) string) {
 	headers := []string{"N", "SESSION", "STEP", "BY", "TOOK", "TOKENS", ""}
 	rows := make([][]string, len(steps))
@@ -146,16 +146,16 @@ func WriteSteps(w *term.Writer, steps []Step, name func(session.ID) string) {
 	w.Rows(headers, rows)
 }
 
-// Spending is where the time, the tokens and the money of a run went.
+// Spending is the time, the tokens and the cost of a run by agent, model and tool.
 type Spending struct {
 	Run     run.ID          `json:"run"`
 	Elapsed time.Duration   `json:"elapsed_ns"` // from its submission to its end, or until now
-	Waited  time.Duration   `json:"waited_ns"`  // for people, timers and branches
+	Waited  time.Duration   `json:"waited_ns"`  // for users, timers and branches
 	Usage   session.Usage   `json:"usage"`
 	Calls   []lineage.Spent `json:"calls"`
 }
 
-// SpendingOf sums up what the graph holds of a run and its branches.
+// SpendingOf returns the spending of a run and its branches in the graph.
 func SpendingOf(g *lineage.Graph, t session.Tenant, id run.ID, now time.Time) (Spending, error) {
 	r, err := g.Run(t, id)
 	if err != nil {

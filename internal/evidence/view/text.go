@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Age writes how long ago something was.
+// Age formats the time since a moment.
 func Age(now, then time.Time) string {
 	if then.IsZero() || then.UnixMilli() == 0 {
 		return "-"
@@ -33,22 +33,22 @@ func Age(now, then time.Time) string {
 	}
 }
 
-// Left writes how long it is until a time in Unix milliseconds, zero is never.
+// Left formats the time until a moment in Unix milliseconds, where zero means never.
 func Left(now time.Time, at int64) string {
 	if at == 0 {
 		return "-"
 	}
-	// As far ahead as something that long ago.
+	// In the format of an age of the same length.
 	return Age(now, now.Add(-max(time.UnixMilli(at).Sub(now), 0)))
 }
 
-// Moment writes a date and a time in the local zone.
+// Moment formats a date and a time in the local zone.
 func Moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 
-// Clock writes the time of a day, likewise.
+// Clock formats a time of day in the local zone.
 func Clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
-// Took writes a duration for people.
+// Took formats a duration for display.
 func Took(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -63,7 +63,7 @@ func Took(d time.Duration) string {
 // Counted returns "1 step", "2 steps".
 func Counted(n int64, noun string) string { return excerpt.Counted(n, noun) }
 
-// Names writes names with commas.
+// Names joins names with commas.
 func Names(names []string) string {
 	if len(names) == 0 {
 		return "nothing"
@@ -71,8 +71,8 @@ func Names(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// EndText is how a run ended: its state and, where the last answer of a model did not simply
-// stop, the code, that answer's finish and the server's own word for it.
+// EndText describes the end of a run: its state and, if the last answer of a model did not
+// end normally, the code, the answer's finish and the server's own word for it.
 func EndText(r *messages.Result) string {
 	text := strings.ReplaceAll(string(r.State), "_", " ")
 	var how []string
@@ -91,7 +91,7 @@ func EndText(r *messages.Result) string {
 	return text
 }
 
-// UsageText is what model calls used: "2 model calls, 1,204 tokens, 83% of input cached".
+// UsageText describes a usage: "2 model calls, 1,204 tokens, 83% of input cached".
 func UsageText(u session.Usage) string {
 	text := Counted(u.Calls, "model call") + ", " + Counted(u.Tokens(), "token")
 	if rate := lineage.HitRate(u); rate != "" {
@@ -100,7 +100,7 @@ func UsageText(u session.Usage) string {
 	return text
 }
 
-// BudgetText is the limits of a budget.
+// BudgetText describes the limits of a budget.
 func BudgetText(b messages.Budget) string {
 	var parts []string
 	if b.Tokens > 0 {

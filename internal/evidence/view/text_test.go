@@ -14,14 +14,15 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// written returns what a function writes for people, at 80 columns.
+// written returns the output of a function at 80 columns.
 func written(write func(*term.Writer)) string {
 	var b bytes.Buffer
 	write(term.New(&b, &term.Options{Color: "never"}))
 	return b.String()
 }
 
-// same holds a text against another one, and no line of it is wider than a terminal.
+// same compares a text with the wanted one, and checks that no line is wider than a
+// terminal.
 func same(t *testing.T, what, got, want string) {
 	t.Helper()
 	if want = strings.TrimPrefix(want, "\n"); got != want {
@@ -34,7 +35,7 @@ func same(t *testing.T, what, got, want string) {
 	}
 }
 
-// TestWhyARunFailed: why of a run that failed says first why it did.
+// TestWhyARunFailed checks that the answer for a failed run begins with the reason.
 func TestWhyARunFailed(t *testing.T) {
 	g := lineage.NewGraph()
 	at := messages.Record{Schema: lineage.Schema, Tenant: "default", Root: "s1", Session: "s1", Hash: "00", Run: "r1", Time: 1_800_000_000_000, Workflow: "review"}
@@ -59,8 +60,8 @@ when     2027-01-15 08:00:00 UTC
 `)
 }
 
-// TestWriteLive: what a run is at, or rests on, is told in words, and in a few words in a
-// list of runs.
+// TestWriteLive checks the text of a run's current activity or waits, and its short form in
+// a list of runs.
 func TestWriteLive(t *testing.T) {
 	const now = int64(1_000_000_000_000)
 	ago := func(seconds int64) int64 { return now - 1000*seconds }
@@ -112,7 +113,8 @@ func TestWriteLive(t *testing.T) {
 	same(t, "answers", got, "answer   rath answer r1 yes\nor       rath answer r1 no --reason TEXT\n")
 }
 
-// TestWriteReason: a long text is cut, and all changes of a file are told.
+// TestWriteReason checks that a long text is cut, and that all changes of a file are
+// listed.
 func TestWriteReason(t *testing.T) {
 	r := Reason{
 		What: "a.txt", Text: strings.Repeat("a line\n", 12), Tool: "put", Call: "c1", Did: "writes a.txt", Session: "s", Commit: 3, Hash: "0123456789abcdef01", After: "0123456789abcdef",
@@ -128,7 +130,7 @@ func TestWriteReason(t *testing.T) {
 	}
 }
 
-// TestWriteImpact: of long lists the beginning is told, and how to see the rest.
+// TestWriteImpact checks that long lists show their beginning, and how to see the rest.
 func TestWriteImpact(t *testing.T) {
 	o := &Impact{What: "agent writes files", Session: "first", Version: 5, Step: "0.0"}
 	for i := range 25 {

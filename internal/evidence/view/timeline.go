@@ -14,25 +14,24 @@ import (
 )
 
 // Timeline turns the lineage records of one tree, as they arrive, into lines: one per
-// turn of an agent or a tool. Records of different sessions may overtake each other on
-// their way; a record waits for those that it refers to. A Timeline is not safe for
-// concurrent use.
+// turn of an agent or a tool. Records of different sessions may arrive out of order; a
+// record waits for the records it refers to. A Timeline is not safe for concurrent use.
 type Timeline struct {
-	emit    func(Line) // gets each line once it is final
-	Details *Details   // adds what records do not carry; may be nil
-	// Users adds what users said.
+	emit    func(Line) // called with each line once it is final
+	Details *Details   // adds details that are not in records; may be nil
+	// Users adds the messages of users.
 	Users bool
-	// All shows every branch; without it, of a large fan-out, some.
+	// All shows every branch; otherwise large fan-outs are folded.
 	All bool
-	// Labels name the sessions; those of before are counted already.
+	// Labels name the sessions; it already counts earlier sessions.
 	Labels *lineage.Labels
 
 	threads map[session.ID]*thread
 	asked   map[StepKey]string // the agent of a model step
 	moved   map[session.ID]bool
-	woken   map[run.ID]bool     // by what has come, so that the next claim is no news
-	folded  map[session.ID]bool // of which only what goes wrong or asks has a line
-	empty   bool                // a search that found nothing had a line
+	woken   map[run.ID]bool     // runs that a signal woke, so that the next claim needs no line
+	folded  map[session.ID]bool // sessions that show only failures and questions
+	empty   bool                // an empty search has a line already
 	held    []messages.Record
 	turn    *turn
 	at      session.ID // of the last line
@@ -44,14 +43,14 @@ type StepKey struct {
 	Step run.Path
 }
 
-// Of a fan-out with more than foldFrom branches foldTo are shown, as in the tree of
+// A fan-out with more than foldFrom branches shows foldTo of them, as in the tree of
 // "graph".
 const (
 	foldFrom = 10
 	foldTo   = 6
 )
 
-// thread is what the timeline knows of a session.
+// thread is the timeline's state of one session.
 type thread struct {
 	label   string
 	depth   int
@@ -68,7 +67,7 @@ func NewTimeline(emit func(Line)) *Timeline {
 	return &Timeline{emit: emit, Labels: &lineage.Labels{}, threads: map[session.ID]*thread{}, asked: map[StepKey]string{}, moved: map[session.ID]bool{}, woken: map[run.ID]bool{}, folded: map[session.ID]bool{}}
 }
 
-// Add takes the next record. Records of one session come in order.
+// Add processes the next record. Records of one session must come in order.
 func (t *Timeline) Add(ctx context.Context, r messages.Record) {
 	t.Labels.Add(&r)
 	t.held = append(t.held, r)
@@ -76,7 +75,7 @@ func (t *Timeline) Add(ctx context.Context, r messages.Record) {
 	}
 }
 
-// step takes the first held record that is ready.
+// step processes the first held record that is ready, and reports whether there was one.
 func (t *Timeline) step(ctx context.Context) bool {
 	waits := map[session.ID]bool{}
 	for i := range t.held {
@@ -92,7 +91,7 @@ func (t *Timeline) step(ctx context.Context) bool {
 	return false
 }
 
-// ready reports whether all that a record refers to has come.
+// ready reports whether all records that a record refers to have arrived.
 func (t *Timeline) ready(r *messages.Record) bool {
 	refs := r.Parents
 	if r.Kind == messages.KindRejected {
@@ -109,7 +108,7 @@ func (t *Timeline) ready(r *messages.Record) bool {
 	return true
 }
 
-// Release takes everything that is held: what it waits for does not come.
+// Release processes all held records without waiting for missing ones.
 func (t *Timeline) Release(ctx context.Context) {
 	for len(t.held) > 0 {
 		r := t.held[0]
@@ -120,7 +119,7 @@ func (t *Timeline) Release(ctx context.Context) {
 	}
 }
 
-// Finish writes what is left.
+// Finish writes the remaining lines.
 func (t *Timeline) Finish(ctx context.Context) {
 	t.Release(ctx)
 	t.close()
@@ -193,7 +192,7 @@ func (t *Timeline) record(ctx context.Context, r *messages.Record) {
 	case messages.KindRemembered, messages.KindCompressed, messages.KindSelected, messages.KindGathered, messages.KindAwaited, messages.KindResolved, messages.KindLate:
 		t.alone(r, th, "")
 	case messages.KindDid:
-		// What a call or a join does on its way is in its line.
+		// Steps inside a call or a join are part of its line.
 		if r.Failed() || r.Name != "call" && !strings.HasSuffix(string(r.Step), ".commit") {
 			t.alone(r, th, "")
 		}
@@ -227,7 +226,7 @@ func (t *Timeline) record(ctx context.Context, r *messages.Record) {
 	}
 }
 
-// fold leaves out branches of a large fan-out, and says so.
+// fold folds branches of a large fan-out and adds a line about them.
 func (t *Timeline) fold(r *messages.Record, th *thread) {
 	if t.All || len(r.Branches) <= foldFrom || t.folded[r.Session] {
 		return
@@ -269,7 +268,7 @@ func (t *Timeline) open(r *messages.Record) *thread {
 	switch r.Kind {
 	case messages.KindForked:
 		text = "fork of " + text
-		// A branch beside this one changed files: here they are as before.
+		// A sibling branch changed files; here they are unchanged.
 		if parent := r.Parents[0].Session; t.moved[parent] && th.head != "" {
 			text += ", files back to " + th.head[:min(6, len(th.head))]
 		}

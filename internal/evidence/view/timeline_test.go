@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// tree is a list of records of a tree below s1, one to a commit.
+// tree is a list of records of a tree below s1, one per commit.
 type tree []messages.Record
 
 func (t *tree) add(id session.ID, r messages.Record) {
@@ -31,7 +31,7 @@ func (t tree) of(id session.ID) tree {
 	return slices.DeleteFunc(slices.Clone(t), func(r messages.Record) bool { return r.Session != id })
 }
 
-// demoRecords are those of a trunk and one rejected branch.
+// demoRecords returns the records of a trunk and one rejected branch.
 func demoRecords() tree {
 	var all tree
 	add := func(id session.ID, r messages.Record) {
@@ -92,8 +92,8 @@ func TestTimelineOfHostileText(t *testing.T) {
 	}
 }
 
-// TestTimelineOfManyBranches tells branches that work at once, whose lines take
-// turns, and a run that goes on when what it waited for has come.
+// TestTimelineOfManyBranches writes the interleaved lines of concurrent branches, and of a
+// run that resumes after a wait.
 func TestTimelineOfManyBranches(t *testing.T) {
 	var all tree
 	add := all.add
@@ -143,8 +143,8 @@ s1    workflow    3 of 3 branches joined
 	}
 }
 
-// TestTimelineFoldsBranches tells a few branches of a large fan-out, and of the others
-// what goes wrong.
+// TestTimelineFoldsBranches checks that the timeline shows a few branches of a large
+// fan-out, and only the failures of the others.
 func TestTimelineFoldsBranches(t *testing.T) {
 	var all tree
 	add := all.add
@@ -187,11 +187,11 @@ s3  1 coder       REJECTED`
 	}
 }
 
-// runOf is the number of the run that works on a session.
+// runOf returns the id of the run that works on a session.
 func runOf(id session.ID) run.ID { return run.ID(strings.TrimPrefix(string(id), "s")) }
 
-// TestLineKeepsWordsApart: the tenth session at its tenth version is no
-// number of four digits.
+// TestLineKeepsWordsApart checks that a space separates the tenth session from its tenth
+// version.
 func TestLineKeepsWordsApart(t *testing.T) {
 	w := term.New(io.Discard, nil)
 	for want, l := range map[string]Line{
@@ -207,15 +207,15 @@ func TestLineKeepsWordsApart(t *testing.T) {
 	}
 }
 
-// TestTimelineHoldsBack tells records in an order in which they rest on each
-// other, in any order of arrival.
+// TestTimelineHoldsBack checks that records are written after the records they refer to, in
+// any order of arrival.
 func TestTimelineHoldsBack(t *testing.T) {
 	records := demoRecords()
 	want := tellAll(t, records)
 	if len(want) == 0 {
 		t.Fatal("no lines")
 	}
-	// The stream of s2 overtakes that of s1 as a whole.
+	// All records of s2 arrive before those of s1.
 	got := tellAll(t, slices.Concat(records.of("s2"), records.of("s1")))
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("out of order:\n%s\nin order:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -12,14 +12,14 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Top is how a fleet stands for a tenant, between two readings.
+// Top is the status of a fleet for a tenant, between two readings.
 type Top struct {
 	At     int64  `json:"at_ms"`
 	OverMS int64  `json:"over_ms"` // from the first reading to the second
 	Tenant string `json:"tenant"`
 	Rates  Rates  `json:"rates"`
-	// Runs counts the open runs by state; More says that there are more than were
-	// counted. Untaken are tasks that no node has taken.
+	// Runs counts the open runs by state; More reports that there are more than the
+	// count includes. Untaken is the number of tasks that no node has accepted.
 	Runs    map[run.State]int     `json:"runs"`
 	More    bool                  `json:"more,omitempty"`
 	Untaken uint64                `json:"untaken"`
@@ -27,13 +27,13 @@ type Top struct {
 	Nodes   []messages.Node       `json:"nodes"`
 	Streams []messages.StreamFill `json:"streams"` // that every run needs
 	Stuck   []TopStuck            `json:"stuck"`
-	// Unasked is set where not all open runs were asked whether they are stuck.
+	// Unasked reports that not all open runs were checked for being stuck.
 	Unasked bool `json:"unasked,omitempty"`
 }
 
 // Rates are per second.
 type Rates struct {
-	Runs   float64 `json:"runs"` // that ended
+	Runs   float64 `json:"runs"` // ended runs
 	Steps  float64 `json:"steps"`
 	Tokens float64 `json:"tokens"`
 	Errors float64 `json:"errors"` // runs that failed, and steps that ended with an error
@@ -42,25 +42,25 @@ type Rates struct {
 // TopPool is a pool of nodes, with the runs that wait for its slots.
 type TopPool struct {
 	Pool     string `json:"pool"`
-	Nodes    int    `json:"nodes"` // that live
+	Nodes    int    `json:"nodes"` // live nodes
 	Slots    int    `json:"slots"`
 	Free     int    `json:"free"`
 	Queued   int    `json:"queued"`
-	OldestMS int64  `json:"oldest_ms,omitempty"` // how long the one has waited for a slot that waits longest
+	OldestMS int64  `json:"oldest_ms,omitempty"` // the longest current wait for a slot
 }
 
-// TopStuck is a run that does not go on by itself, or has not for a while.
+// TopStuck is a run that cannot continue by itself, or has made no progress for a while.
 type TopStuck struct {
 	Run      run.ID    `json:"run"`
 	State    run.State `json:"state"`
 	Workflow string    `json:"workflow,omitempty"`
-	Why      string    `json:"why"` // in the words of why
+	Why      string    `json:"why"` // as in the answer of why
 	Since    int64     `json:"since_ms,omitempty"`
-	// Retries is set of a run that is between two tries of a model call: it goes on by itself.
+	// Retries is set if the run is between two tries of a model call and continues by itself.
 	Retries bool `json:"retries,omitempty"`
 }
 
-// Counts are what rates are made of.
+// Counts are the input of rates.
 type Counts struct{ Runs, Steps, Tokens, Errors int64 }
 
 // Add counts a record.
@@ -89,11 +89,11 @@ func (c *Counts) Per(d time.Duration) Rates {
 	return Rates{float64(c.Runs) / s, float64(c.Steps) / s, float64(c.Tokens) / s, float64(c.Errors) / s}
 }
 
-// stuckAfter is when a step that nothing came of counts as stuck.
+// stuckAfter is the time after which a step without progress counts as stuck.
 const stuckAfter = 30 * time.Second
 
-// Stuck says why a run does not go on, in the words of WriteLive; "" for one that does,
-// or that waits for what it asked for itself.
+// Stuck returns the reason why a run makes no progress, as in WriteLive; "" for a run that
+// makes progress, or that waits at its own request.
 func Stuck(l *messages.Live) string {
 	now := time.UnixMilli(l.At)
 	rests := restsOn(&LiveRun{Live: l}, now)
@@ -119,12 +119,13 @@ func Stuck(l *messages.Live) string {
 	return ""
 }
 
-// Retries reports whether a run is between two tries of a model call, so that it goes on by itself.
+// Retries reports whether a run is between two tries of a model call, so that it continues
+// by itself.
 func Retries(l *messages.Live) bool {
 	return slices.ContainsFunc(l.Steps, func(s messages.LiveStep) bool { return s.Doing == "pauses" })
 }
 
-// PoolsOf are the pools of nodes that live, and those whose workflows wait.
+// PoolsOf returns the pools of live nodes, and the pools whose workflows wait.
 func PoolsOf(nodes []messages.Node, workflows []messages.Workflow, open []messages.RunInfo, now time.Time) []TopPool {
 	pools := map[string]*TopPool{}
 	of := func(name string) *TopPool {
@@ -147,13 +148,13 @@ func PoolsOf(nodes []messages.Node, workflows []messages.Workflow, open []messag
 	offers := map[string]string{}
 	for _, w := range workflows {
 		_, own := messages.PoolOf(w.Pool)
-		if offers[w.Name] == "" || own && pools[w.Pool] != nil { // what the tenant's nodes offer goes before
+		if offers[w.Name] == "" || own && pools[w.Pool] != nil { // workflows of the tenant's nodes take precedence
 			offers[w.Name] = w.Pool
 		}
 	}
 	for i := range open {
 		r := &open[i]
-		if r.State != run.Queued || r.Behind != "" || r.Due > now.UnixMilli() { // it waits for something else
+		if r.State != run.Queued || r.Behind != "" || r.Due > now.UnixMilli() { // it does not wait for a slot
 			continue
 		}
 		p := of(cmp.Or(offers[r.Workflow], "-"))
@@ -168,7 +169,7 @@ func PoolsOf(nodes []messages.Node, workflows []messages.Workflow, open []messag
 	return out
 }
 
-// topStuck is how many stuck runs, or groups of such, a page shows.
+// topStuck is the maximum number of stuck runs, or groups of stuck runs, on a page.
 const topStuck = 10
 
 // WriteTop writes a page.
@@ -246,7 +247,7 @@ func WriteTop(w *term.Writer, t *Top) {
 	}
 }
 
-// alike joins the stuck runs of one workflow and state that are so for the same reason.
+// alike groups the stuck runs by workflow, state and reason.
 func alike(stuck []TopStuck) [][]TopStuck {
 	type reason struct {
 		workflow, why string
@@ -266,7 +267,7 @@ func alike(stuck []TopStuck) [][]TopStuck {
 	return out
 }
 
-// rate writes a rate with as many digits as tell something.
+// rate formats a rate with its significant digits.
 func rate(x float64) string {
 	switch {
 	case x == 0:
@@ -277,8 +278,8 @@ func rate(x float64) string {
 	return excerpt.Thousands(int64(x + 0.5))
 }
 
-// roomText says which streams do not take everything or, where all do, which is the
-// fullest.
+// roomText lists the streams that do not accept all messages or, if all do, the fullest
+// stream.
 func roomText(streams []messages.StreamFill) []string {
 	var out []string
 	var most messages.StreamFill

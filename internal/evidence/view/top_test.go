@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestStuckSaysWhatWhySays: why a run is stuck stands in the page in the words of why,
-// and what goes on, or waits for a person, is not stuck.
+// TestStuckSaysWhatWhySays checks that the page and the answer of why have the same reason
+// for a stuck run, and that a run that makes progress, or waits for a user, is not stuck.
 func TestStuckSaysWhatWhySays(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
@@ -52,8 +52,8 @@ func TestStuckSaysWhatWhySays(t *testing.T) {
 	}
 }
 
-// TestRatesAndPools: rates are what was counted between two readings, and what waits
-// counts for the pool that offers its workflow.
+// TestRatesAndPools checks that rates use the counts between two readings, and that a
+// waiting run counts for the pool that offers its workflow.
 func TestRatesAndPools(t *testing.T) {
 	var c Counts
 	for _, r := range []messages.Record{
@@ -88,7 +88,7 @@ func TestRatesAndPools(t *testing.T) {
 	}
 }
 
-// TestRoom: the fullest stream stands for all while all have room.
+// TestRoom checks that only the fullest stream is shown while all have capacity.
 func TestRoom(t *testing.T) {
 	half := messages.StreamFill{Stream: "EV_1_0", Bytes: 1 << 60, MaxBytes: 1 << 61, Room: messages.RoomAll}
 	some := messages.StreamFill{Stream: "EV_1_1", Bytes: 1, MaxBytes: 10, Room: messages.RoomAll}
@@ -104,8 +104,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestCapacityText: what a stream takes, and what makes room there, follows from what it is
-// for. Only event streams keep room for runs to end.
+// TestCapacityText checks that the accepted messages of a stream, and the way to free
+// space, depend on the stream's purpose. Only event streams reserve space for ends of runs.
 func TestCapacityText(t *testing.T) {
 	for want, f := range map[string]messages.StreamFill{
 		`90 % full: takes no new runs; make room with "rath cluster prune"`:                                                                       {Stream: "EV_1_0", Bytes: 90, Room: messages.RoomOpen},
@@ -121,8 +121,8 @@ func TestCapacityText(t *testing.T) {
 	}
 }
 
-// TestRetriesAreNoStandstill: runs between two tries of a model are counted apart, and the rates
-// say over which time.
+// TestRetriesAreNoStandstill checks that runs between two tries of a model call are counted
+// separately, and that the rates show their period.
 func TestRetriesAreNoStandstill(t *testing.T) {
 	pauses := &messages.Live{State: run.Running, Steps: []messages.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: 2, Doing: "pauses", Error: "full"}}}
 	asks := &messages.Live{State: run.Running, Steps: []messages.LiveStep{{Step: "2", Kind: "model", Name: "coder", Model: "m", Try: 2, Doing: "asks"}}}
@@ -139,7 +139,8 @@ func TestRetriesAreNoStandstill(t *testing.T) {
 	}
 }
 
-// TestReplayCountsAll: the verdict counts the steps that did not fit into the answer.
+// TestReplayCountsAll checks that the verdict counts the steps that did not fit into the
+// answer.
 func TestReplayCountsAll(t *testing.T) {
 	r := &messages.Replay{Matches: true, Truncated: true, Runs: []messages.ReplayedRun{{Run: "r", Workflow: "w", State: run.Succeeded, Steps: []messages.ReplayStep{{Path: "0", Verdict: "matches"}}, Omitted: 4999}}}
 	var b bytes.Buffer
@@ -148,8 +149,8 @@ func TestReplayCountsAll(t *testing.T) {
 	}
 }
 
-// TestManyStuck: a page of thousands of runs that wait for the same is short, and says that
-// it knows the newest alone.
+// TestManyStuck checks that a page of thousands of runs with the same wait is short, and
+// states that it includes only the newest runs.
 func TestManyStuck(t *testing.T) {
 	top := Top{Tenant: "default", Runs: map[run.State]int{run.Queued: 1000}, More: true, Unasked: true, Pools: []TopPool{{Pool: "gpu", Queued: 1000, OldestMS: 90_000}}}
 	for i := range 64 {

@@ -54,7 +54,7 @@ func WriteTranscript(w *term.Writer, v *messages.Session, full bool) {
 	WriteRows(w, &last, full)
 }
 
-// Of a transcript with more than mostRows rows the first and the last ones are shown.
+// A transcript with more than mostRows rows shows only its first and last ones.
 const (
 	mostRows  = 40
 	firstRows = 3
@@ -123,7 +123,7 @@ func row(w *term.Writer, c *messages.Chunk, in session.ID, full bool) {
 	}
 }
 
-// when is the time and the step of a row.
+// when returns the time and the step of a row.
 func when(c *messages.Chunk) string {
 	var parts []string
 	if c.Time > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// turn is what one agent or tool did without a break.
+// turn is an uninterrupted series of actions of one agent or tool.
 type turn struct {
 	session session.ID
 	run     run.ID
@@ -24,8 +24,8 @@ type turn struct {
 	failed  bool
 }
 
-// act adds to the turn of an actor, or begins one. Without an actor it belongs
-// to the actor that acts next.
+// act adds an action to the actor's turn, or starts a new turn. Without an actor the
+// action belongs to the next actor.
 func (t *Timeline) act(r *messages.Record, th *thread, actor, text, right string) {
 	if u := t.turn; u == nil || u.session != r.Session || u.run != r.Run || u.actor != actor && u.actor != "" && actor != "" || u.said != "" {
 		t.close()
@@ -56,8 +56,8 @@ func (t *Timeline) model(r *messages.Record, th *thread) {
 	default:
 		t.act(r, th, r.Actor(), "", "")
 		t.turn.said = strings.TrimPrefix(r.Action(), "says ")
-		// The answer of an agent that did nothing else may be a verdict: its line
-		// waits for what comes of it.
+		// The answer of an agent without other actions may be a verdict: its line
+		// waits for the branch's outcome.
 		if th.depth == 0 || len(t.turn.acts) > 0 {
 			t.close()
 		}
@@ -101,7 +101,7 @@ func (t *Timeline) tool(ctx context.Context, r *messages.Record, th *thread) {
 	}
 }
 
-// cutExit removes what the right column tells better.
+// cutExit removes the exit status, which the right column shows.
 func cutExit(text string) string {
 	if i := strings.LastIndex(text, ", exit "); i > 0 {
 		return text[:i]
@@ -132,7 +132,7 @@ func (t *Timeline) alone(r *messages.Record, th *thread, style term.Style) {
 	t.say(Line{Depth: th.depth, Session: r.Session, Version: th.version, Actor: r.Actor(), Text: r.Action(), style: style})
 }
 
-// joined writes what became of several branches at once.
+// joined writes the outcome of several branches in one line.
 func (t *Timeline) joined(r *messages.Record, th *thread, word string, from []messages.Ref) {
 	labels := make([]string, len(from))
 	for i, p := range from {
@@ -142,7 +142,7 @@ func (t *Timeline) joined(r *messages.Record, th *thread, word string, from []me
 	t.say(Line{Depth: th.depth, Session: r.Session, Version: th.version, Actor: "workflow", Text: word + " " + strings.Join(labels, ", "), style: term.Green})
 }
 
-// verdict writes what became of a branch, in place of the answer that decided it.
+// verdict writes the outcome of a branch, in place of the answer that decided it.
 func (t *Timeline) verdict(id session.ID, text string, style term.Style) {
 	th := t.threads[id]
 	if th == nil || t.folded[id] {
@@ -155,13 +155,13 @@ func (t *Timeline) verdict(id session.ID, text string, style term.Style) {
 	t.say(Line{Depth: th.depth, Session: id, Version: th.version, Actor: th.speaker, Text: text, style: style})
 }
 
-// close writes the turn that is open.
+// close writes the open turn.
 func (t *Timeline) close() {
 	u := t.turn
 	if t.turn = nil; u == nil {
 		return
 	}
-	// What was found in memory comes after what was done.
+	// Recalls come after other actions.
 	slices.SortStableFunc(u.acts, func(a, b string) int {
 		return cmp.Compare(len(a)-len(strings.TrimPrefix(a, "recalls ")), len(b)-len(strings.TrimPrefix(b, "recalls ")))
 	})
@@ -170,7 +170,7 @@ func (t *Timeline) close() {
 		text = u.said
 	}
 	if text == "" {
-		return // it asked for tools whose records have not come
+		return // it called tools whose records have not arrived
 	}
 	l := Line{
 		Depth: t.threads[u.session].depth, Session: u.session, Version: u.version, Actor: cmp.Or(u.actor, "memory"), Text: text,

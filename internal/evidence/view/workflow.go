@@ -9,8 +9,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// WriteWorkflow writes what a workflow on offer is, and what it is made of, in lines of at
-// most 80 columns.
+// WriteWorkflow writes an offered workflow and its parts, in lines of at most 80 columns.
 func WriteWorkflow(out *term.Writer, w *messages.Workflow) {
 	rows := [][]string{
 		{"workflow", term.Line(w.Name, 64)},
@@ -53,7 +52,7 @@ func WriteWorkflow(out *term.Writer, w *messages.Workflow) {
 	}
 }
 
-// AgentsOf says how many agents a workflow is made of, as far as that is known.
+// AgentsOf returns the number of agents in a workflow, if known.
 func AgentsOf(w *messages.Workflow) string {
 	n := 0
 	for i := range w.Parts {
@@ -67,7 +66,7 @@ func AgentsOf(w *messages.Workflow) string {
 	return fmt.Sprint(n)
 }
 
-// modelOf says which model a part asks.
+// modelOf returns the model of a part.
 func modelOf(p *messages.WorkflowPart) string {
 	if p.Model == "" && p.Kind != "workflow" {
 		return "the task's"
@@ -75,7 +74,7 @@ func modelOf(p *messages.WorkflowPart) string {
 	return cmp.Or(term.Line(p.Model, 20), "-")
 }
 
-// limitsOf says what a part has and how far it may go.
+// limitsOf lists the tools, MCP servers, memory, revision and limits of a part.
 func limitsOf(p *messages.WorkflowPart) string {
 	var all []string
 	if p.Branch {

@@ -12,30 +12,30 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// AwaitOptions change what a step waits for; nil means the defaults.
+// AwaitOptions configure a step that waits; nil means the defaults.
 type AwaitOptions struct {
-	// Title and Detail tell people what is asked, such as a [Diff]. They are cut to 1 KiB
-	// and to 16 KiB.
+	// Title and Detail describe the question to its readers; Detail may be a [Diff]. They
+	// are cut to 1 KiB and to 16 KiB.
 	Title, Detail string
-	// Timeout is after how long the step gives up with run.ErrExpired; zero is
-	// journal.DefaultExpiry, and less is up at once. It is counted from the commit that asks.
+	// Timeout is the time after which the step fails with run.ErrExpired; zero means 14
+	// days, and a negative value fails at once. It is counted from the commit of the
+	// question.
 	Timeout time.Duration
 }
 
-// Await waits until a response to this step brings a value: `rath
-// answer`, client.Respond, or a request on rath.ctl.<tenant>.<user>.<run>.respond
-// that names the step's path. T must survive JSON. An answer that is no T is refused
-// before it is recorded, by the JSON schema of T that the question has: whoever gave it
-// learns the wanted type, and the run waits on. One that only T's own UnmarshalJSON or
-// UnmarshalText refuses is recorded and asked for again. Numbers of 64 bits that are within
-// 1024 of their ends are refused.
+// Await waits until a response to this step brings a value: `rath answer`,
+// client.Respond, or a request on rath.ctl.<tenant>.<user>.<run>.respond that names the
+// step's path. T must survive JSON. The question carries the JSON schema of T. An answer
+// that does not match it is rejected before it is recorded: its sender gets the expected
+// type, and the run keeps waiting. An answer that only T's own UnmarshalJSON or
+// UnmarshalText rejects is recorded, and the question is asked again. Numbers of 64 bits
+// within 1024 of their limits are rejected.
 //
-// A waiting run holds nothing but its session: no goroutine, no slot, no
-// sandbox. Await then returns run.ErrSuspended, which Forward returns like any
-// error; once the answer is in the log the run goes on, here or on another
-// node, by running Forward again up to this step. On a node it stays for a moment
-// before that, without slot and sandbox, and an answer that comes so soon is
-// simply returned.
+// A waiting run holds only its session: no goroutine, no slot, no sandbox. Await then
+// returns run.ErrSuspended, which Forward returns like any error. Once the answer is in
+// the log the run resumes, on this or another node: Forward runs again up to this step.
+// On a node, Await first waits for a moment, without slot and sandbox, and returns an
+// answer that arrives in that time.
 func Await[T any](ctx context.Context, name string, o *AwaitOptions) (T, error) {
 	if o == nil {
 		o = &AwaitOptions{}
@@ -56,8 +56,8 @@ func await[T any](ctx context.Context, w journal.Wait, timeout time.Duration) (T
 	return answer, nil
 }
 
-// Sleep waits for a while. Only a timer that is recorded ends it, so a run that
-// sleeps holds nothing and survives restarts.
+// Sleep waits for d. Only a recorded timer ends it, so a sleeping run holds no resources
+// and survives restarts.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -73,18 +73,18 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// Approval is a person's decision.
+// Approval is an approver's decision.
 type Approval struct {
 	Approved bool   `json:"approved"`
 	By       string `json:"by,omitempty"` // the NATS user, whose credentials the server checked
 	Reason   string `json:"reason,omitempty"`
-	Says     string `json:"says,omitempty"` // who the request claims to be from: nothing proves it
-	// Value is what the person changed, as JSON; nil if nothing.
+	Says     string `json:"says,omitempty"` // the claimed sender of the request, not verified
+	// Value has the approver's changes, as JSON; nil if there are none.
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Approve asks a person the question of that name and waits for the decision as
-// [Await] does. The answer comes by `rath answer`, or on rath.ctl.
+// Approve asks an approver the named question and waits for the decision as [Await] does.
+// The answer comes by `rath answer`, or on rath.ctl.
 func Approve(ctx context.Context, name string, o *AwaitOptions) (Approval, error) {
 	if o == nil {
 		o = &AwaitOptions{}
@@ -92,7 +92,7 @@ func Approve(ctx context.Context, name string, o *AwaitOptions) (Approval, error
 	return await[Approval](ctx, journal.Wait{Kind: run.WaitApproval, Name: name, Title: cmp.Or(o.Title, name), Detail: o.Detail}, o.Timeout)
 }
 
-// Listen waits for the user's next words and returns s with them as chunks.
+// Listen waits for the user's next messages and returns s with them as chunks.
 func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Session, error) {
 	if o == nil {
 		o = &AwaitOptions{}

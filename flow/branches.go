@@ -18,25 +18,24 @@ func Repeat(n int, w Workflow) []Branch {
 	return bs
 }
 
-// Remote is a workflow by name, run by a node that offers it. As the workflow
-// of a [Branch] it runs there; by itself it goes on with the session there and
-// comes back with the result. While no node offers it the branch waits, also for a name
-// that is mistyped: the command "rath why" says so, and FanOutOptions.Timeout or the run's
-// deadline ends that. Workflows that submit each other without end fail at run.MaxDepth.
+// Remote is a workflow by name, run by a node that offers it. As the workflow of a
+// [Branch] it runs there; called directly it runs there on the session and returns the
+// result. While no node offers it, the branch waits, even if the name is mistyped: the
+// command "rath why" reports this, and FanOutOptions.Timeout or the run's deadline ends
+// the wait. Workflows that submit each other without end fail at run.MaxDepth.
 type Remote struct {
 	Workflow string
-	Revision string          // "" is what is offered
+	Revision string          // "" is the offered revision
 	Input    json.RawMessage // JSON; nil is none
-	// Model, Tools and MCP are what its task asks for; "" and nil are what the
-	// workflow takes by itself.
+	// Model, Tools and MCP go into its task; "" and nil are the workflow's defaults.
 	Model string
 	Tools []string
 	MCP   []string
-	// Description is shown by a Selector.
+	// Description is shown to the model by a Selector.
 	Description string
 }
 
-// Forward runs the workflow on a branch of s and adopts what it comes to.
+// Forward runs the workflow on a branch of s and adopts the result.
 func (w Remote) Forward(ctx context.Context, s session.Session) (session.Session, error) {
 	j, err := FanOut(ctx, s, []Branch{{w.Workflow, w}}, nil)
 	if err != nil {
@@ -48,24 +47,22 @@ func (w Remote) Forward(ctx context.Context, s session.Session) (session.Session
 	return Merge(ctx, j, Pick(0))
 }
 
-// FanOut runs branches of s at the same time, each on a session of its own,
-// wherever there is room, and returns when enough of them have ended. One
-// commit opens them all; meanwhile the run waits as with [Await] and holds
-// nothing, so FanOut returns run.ErrSuspended until the join is decided, unless
-// that is in a moment.
+// FanOut runs branches of s concurrently, each on a session of its own, on any node with
+// capacity, and returns when enough of them have ended. One commit opens all branches.
+// Meanwhile the run waits as with [Await] and holds no resources: FanOut returns
+// run.ErrSuspended until the join is decided, unless that takes only a moment.
 //
-// A branch's workflow may be any Go value: the node that takes a branch runs
-// the code around it against this run's journal, without doing anything again,
-// up to the fan-out, and then only the branch. What a budget leaves is divided
-// equally among the branches; what they do not use comes back. The part of a
-// branch that is cancelled, because the join was decided without it, comes back
-// once it has reported what it used; until then it counts as spent.
+// A branch's workflow may be any Go value: the node that executes a branch replays the
+// code around it against this run's journal up to the fan-out, and then executes only the
+// branch. The remaining budget is divided equally among the branches, and their unused
+// parts return to the run. If the join is decided without a branch, the branch is
+// cancelled, and its part counts as spent until it has reported its usage.
 //
-// A fan-out within run.MaxDepth others, which a workflow that submits itself comes
-// to, fails with run.ErrTooDeep.
+// A fan-out at a depth of more than run.MaxDepth fails with run.ErrTooDeep, for example
+// in a workflow that submits itself.
 //
-// Branches that fail do not fail the fan-out. Every branch has to be disposed
-// of by [Merge]; those that are not are rejected when the run ends.
+// Branches that fail do not fail the fan-out. Every branch has to be disposed of by
+// [Merge]; all others are rejected when the run ends.
 func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOptions) (*Joined, error) {
 	if o == nil {
 		o = &FanOutOptions{}
@@ -86,9 +83,9 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 	return &j, nil
 }
 
-// Merge brings the outcomes of a fan-out into its base and returns the base's
-// next version. Every branch is disposed of: taken, or rejected with a reason.
-// It fails with [ErrNoOutcome] when the policy takes none.
+// Merge merges the outcomes of a fan-out into its base and returns the base's next
+// version. Every branch is disposed of: taken, or rejected with a reason. It fails with
+// [ErrNoOutcome] when the policy takes none.
 func Merge(ctx context.Context, j *Joined, p Policy) (session.Session, error) {
 	switch {
 	case j == nil:

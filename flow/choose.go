@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Selector asks a model which workflow should go on with a session.
+// Selector asks a model to choose the workflow that continues with a session.
 type Selector struct {
 	Name     string
 	Prompt   string // "" is a general rubric
@@ -64,18 +64,20 @@ func describe(w Workflow) (name, description string) {
 	return strings.TrimPrefix(reflect.TypeOf(w).String(), "*"), ""
 }
 
-// Compressor replaces a long session by a summary: Forward returns a new
-// session of one user chunk, and of what it keeps. Returned by a workflow, it stands for all chunks before it.
+// Compressor replaces a long session by a summary: Forward returns a new session of one
+// user chunk and the kept chunks. If a workflow returns this session, it replaces all
+// earlier chunks.
 type Compressor struct {
 	Name     string
 	Prompt   string
 	Provider llm.Provider
 	// Instruction is the last message of the request; "" asks for a summary.
 	Instruction string
-	// Keep is how many tokens of the newest chunks, by estimate, follow the summary as they
-	// are, with each tool call beside its result. The model is shown the others alone, quoted
-	// and cut to what it takes. System chunks, what [AddWorkspaceGuide] added and the newest chunk that
-	// the user said stay before the summary. 0 keeps none.
+	// Keep is the estimated number of tokens of the newest chunks that follow the summary
+	// unchanged, with each tool call beside its result. The model sees only the other
+	// chunks, quoted and cut to its limit. System chunks, the additions of
+	// [AddWorkspaceGuide] and the user's newest chunk stay before the summary. 0 keeps
+	// none.
 	Keep int64
 }
 

@@ -1,4 +1,4 @@
-// Package flow is what the author of an agent workflow writes against.
+// Package flow is the API for authors of agent workflows.
 //
 // A [Workflow] transforms a session: its Forward takes a value and returns a
 // new one. Inside it is ordinary Go with if, for and function calls:
@@ -18,19 +18,17 @@
 //		return flow.Adopt(ctx, s, try, "it passes")
 //	}
 //
-// One law tells what is recorded: what takes a context may be journaled, what
-// takes none is pure. Each journaled call is a step: a model call, a tool
-// call, a fork, a join, [Do]. Its outcome is durable in the session's log
-// before Forward sees it. After a crash Forward runs again from its start;
-// recorded steps return what they returned before, and execution goes on at
-// the first step that is not recorded. That asks one thing of the author:
-// between steps the code must be deterministic. Take the time from [Now], ids
-// from [NewID] and everything else that differs between executions from [Do].
+// Functions that take a context may be journaled; functions without one are pure. Each
+// journaled call is a step: a model call, a tool call, a fork, a join, [Do]. Its outcome is
+// durable in the session's log before Forward gets it. After a crash Forward runs again from
+// its start: recorded steps return the same outcomes as before, and execution resumes at the
+// first step that is not recorded. Therefore the author's code must be deterministic between
+// steps. Take the time from [Now], ids from [NewID] and all other values that differ between
+// executions from [Do].
 //
-// Steps follow one another and do not lie in each other: later executions do not
-// call the functions of steps that are recorded. So the function of a Do, a tool
-// and a hook get a context that makes no steps, and may do what they like: there
-// Now is the clock and NewID draws at random.
+// Steps are sequential and do not nest: later executions do not call the functions of recorded
+// steps. So the function of a Do, a tool and a hook get a context that makes no steps, and
+// need not be deterministic: there Now returns the current time and NewID a random id.
 //
 // Errors that [run.IsControl] reports mean that this execution must stop; return
 // them like any other error.

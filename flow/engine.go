@@ -12,20 +12,20 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// engine makes the steps of one place in a run: of Forward itself, of a branch, or
-// of the work of a step under way, where it makes none. Package internal/engine
-// implements it over journals; flow knows nothing of journals, leases and stores.
+// engine executes the steps of one place in a run: Forward itself, a branch, or the work
+// of a step, which must not make steps. Package internal/engine implements it over
+// journals; flow does not depend on journals, leases or stores.
 //
-// Each method that takes a context makes a step, some of them several. It returns
-// once the step's outcome is durable, or what a former execution recorded. ctx is
-// the caller's, derived from the one that holds the engine: if it alone ends, that
-// is an outcome; if the execution has to stop, the error is one that run.IsControl
-// reports, and every later call returns it.
+// Each method with a context makes one or more steps. It returns once the step's outcome
+// is durable, or returns the outcome that an earlier execution recorded. ctx is the
+// caller's, derived from the context that holds the engine. If only ctx ends, that is the
+// outcome of the step. If the execution has to stop, the method returns an error that
+// run.IsControl reports, and so does every later call.
 //
-// Errors, besides what an operation has of its own: run.ErrNestedStep from the
-// work of a step under way, an error of the engine while another step of the place is
-// under way, run.ErrMismatch when the journal holds another step. A session that is
-// returned together with an error is the one to go on with.
+// Besides the errors of each operation, a method returns run.ErrNestedStep from the work
+// of a step, an error of the engine while another step of the place is in flight, and
+// run.ErrMismatch when the journal holds another step. If a method returns a session with
+// an error, the caller continues with that session.
 type engine interface {
 	place
 	work
@@ -35,108 +35,109 @@ type engine interface {
 	memories
 }
 
-// place says where in a run the caller is. Its methods make no step and may be
+// place describes the caller's position in a run. Its methods make no step and may be
 // called at any time.
 type place interface {
 	// Info describes the place.
 	Info() Info
-	// Now returns the time of the last recorded step, the same on every execution;
-	// in the work of a step it is what the clock says.
+	// Now returns the time of the last recorded step, the same on every execution; in the
+	// work of a step it returns the current time.
 	Now() time.Time
-	// NewID returns 32 hexadecimal digits, the same on every execution; in the work
-	// of a step they are those of a random UUID.
+	// NewID returns 32 hexadecimal digits, the same on every execution; in the work of a
+	// step they are those of a random UUID.
 	NewID() string
 }
 
-// work is what a step does outside of sessions, and waits for.
+// work has the steps that act outside of sessions, and the steps that wait.
 type work interface {
-	// Do calls fn, which sets what out points to, and records that as JSON, or the
-	// error. A former record is decoded into out, and fn is not called. After an
-	// error out holds nothing of use.
+	// Do calls fn, which sets the value that out points to, and records the value as
+	// JSON, or the error. If the step is recorded already, Do decodes the record into out
+	// and does not call fn. After an error the value of out is undefined.
 	Do(ctx context.Context, name string, e tool.Effect, out any, fn func(context.Context) error) error
-	// ChangeVersion returns which version of a change to the code holds for the run. It is
-	// recorded by the first call for the change; later ones make no step. Code that does
-	// not know the version fails with run.ErrMismatch.
+	// ChangeVersion returns the version of a change to the code that applies to the run.
+	// The first call for the change records it; later calls make no step. A recorded
+	// version outside of oldest to newest is run.ErrMismatch.
 	ChangeVersion(ctx context.Context, change string, oldest, newest int) (int, error)
-	// Await waits for an answer to w, whose Path and Due the step fills in, and
-	// decodes it into out, which may be nil. With a timeout above zero it is
-	// run.ErrExpired after that. Where the answer is not there it returns
-	// run.ErrSuspended.
+	// Await waits for an answer to w and decodes it into out, which may be nil. The step
+	// sets Path and Due of w. With a timeout above zero Await returns run.ErrExpired
+	// after that time. Without an answer yet it returns run.ErrSuspended.
 	Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error
-	// Listen waits likewise for words of the user and adds them to s.
+	// Listen waits likewise for messages of the user and adds them to s.
 	Listen(ctx context.Context, s session.Session, w journal.Wait, timeout time.Duration) (session.Session, error)
 	// CallTool runs a tool on s with arguments in JSON, and adds its result as a row.
 	CallTool(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error)
 }
 
-// sessions are steps that make, join and end sessions, and read those of others.
+// sessions has the steps that create, merge and end sessions, and that read other
+// sessions.
 type sessions interface {
-	// Fork makes a session that begins as s is: a branch, or one that is detached
-	// from s and stays open when the run ends.
+	// Fork creates a session with the contents of s: a branch, or a detached session,
+	// which stays open when the run ends.
 	Fork(ctx context.Context, s session.Session, detached bool) (session.Session, error)
 	// Adopt makes a branch of this run trunk's next version and ends it.
 	Adopt(ctx context.Context, trunk, branch session.Session, reason string) (session.Session, error)
 	// Reject ends a branch of this run.
 	Reject(ctx context.Context, branch session.Session, reason string) error
-	// Concatenate makes a session of the chunks of a and those of b.
+	// Concatenate creates a session of the chunks of a followed by those of b.
 	Concatenate(ctx context.Context, a, b session.Session) (session.Session, error)
-	// AddWorkspaceGuide adds what the files of s say for agents, unless s has it, and says whether
-	// that names skills. It makes a step only where the files were not taken in yet.
+	// AddWorkspaceGuide adds the instructions for agents in the files of s, unless s has
+	// them, and reports whether they name skills. It makes a step only if the files were
+	// not read yet.
 	AddWorkspaceGuide(ctx context.Context, s session.Session) (guided session.Session, skills bool, err error)
-	// Diff returns how the files of s differ from those that s came with, in at most
+	// Diff returns the changes of s to its files since the run got it, in at most
 	// journal.MaxDetail bytes.
 	Diff(ctx context.Context, s session.Session) (string, error)
 	// ReadSession returns a session that the run does not hold, at the version of r; zero
-	// is the newest when the step is executed.
+	// is the newest version when the step executes.
 	ReadSession(ctx context.Context, r session.Ref) (session.Session, error)
 }
 
 // branches are the steps of fan-outs.
 type branches interface {
-	// FanOut runs branches of s and returns when need of them have succeeded, or
-	// all have ended where need is zero; until then it returns run.ErrSuspended. The
-	// branches' names are valid and differ. of is for Merge.
+	// FanOut runs branches of s and returns when need of them have succeeded, or when all
+	// have ended if need is zero; until then it returns run.ErrSuspended. The names of
+	// the branches are valid and distinct. of is the argument for Merge.
 	FanOut(ctx context.Context, s session.Session, bs []Branch, need int, o FanOutOptions) (j Joined, of any, err error)
-	// Merge brings outcomes of a fan-out into its base and disposes of every
-	// branch. j may hold another base, and the outcomes in another order, than
-	// FanOut returned. It fails with ErrNoOutcome when the verdict takes none.
+	// Merge merges outcomes of a fan-out into its base and disposes of every branch. j
+	// may have another base, or the outcomes in another order, than FanOut returned. It
+	// fails with ErrNoOutcome when the verdict takes no outcome.
 	Merge(ctx context.Context, j *Joined, of any, v Verdict) (session.Session, error)
-	// MergeFiles merges the files of what a verdict takes, for a Merge that follows.
-	// Where the verdict has a judge it returns the conflicts that are to be decided, as
-	// texts; it is then called again with the choices for them after those of the calls
-	// before, each one of the constants with a reason behind a space, or "" for none.
+	// MergeFiles merges the files of the outcomes that a verdict takes, for a Merge that
+	// follows. If the verdict has a judge, MergeFiles returns the undecided conflicts as
+	// texts. The caller then calls it again with a choice for each, appended to the
+	// choices of the calls before. A choice is one of the constants and a reason after a
+	// space, or "" for none.
 	MergeFiles(ctx context.Context, j *Joined, of any, v Verdict, choices []string) (open []string, err error)
 }
 
-// models are steps that ask models.
+// models has the steps that call models.
 type models interface {
-	// Agent asks a model, runs the tools that it calls and goes on until it answers
-	// without calling one. It fails with ErrMaxRounds when it does not come to that.
+	// Agent calls a model and runs the tools of each answer until an answer calls no
+	// tool. It fails with ErrMaxRounds if no such answer comes.
 	Agent(ctx context.Context, a *Agent, s session.Session) (session.Session, error)
-	// Select shows a model s and a question and returns which of the candidates the
-	// first integer of its answer names, counted from zero; -1 is none.
+	// Select shows s and a question to a model. The first integer of the answer is the
+	// index of a candidate, counted from zero; -1 is none.
 	Select(ctx context.Context, sel Selector, question string, s session.Session, candidates []string) (int, error)
-	// Compress shows a model s and the instruction of c and returns a session of its
+	// Compress shows s and the instruction of c to a model and returns a session of its
 	// answer alone.
 	Compress(ctx context.Context, c Compressor, s session.Session) (session.Session, error)
 }
 
-// memories are steps that read and write what outlives sessions.
+// memories has the steps that read and write memories, which outlive sessions.
 type memories interface {
-	// Recall searches a memory and returns at most limit notes, best first, none of
-	// them of a quarantined session.
+	// Recall searches a memory and returns at most limit notes, best first. It omits
+	// notes of quarantined sessions.
 	Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error)
-	// Remember writes a note and returns its name, which comes from the step.
+	// Remember writes a note and returns its name, which derives from the step.
 	Remember(ctx context.Context, name, category, text string) (uri string, err error)
-	// ArchiveSession stores the chunks of s and returns the name they are listed under.
+	// ArchiveSession stores the chunks of s and returns their name in the memory's list.
 	ArchiveSession(ctx context.Context, s session.Session, name string) (uri string, err error)
 }
 
 // errNoRun is returned by every step outside of a run.
 var errNoRun = errors.New("flow: not inside a run: call it from a Forward that a node or an inprocess.Runner runs, with the context that Forward got")
 
-// engineOf returns what makes the steps of a context, such as the one that an author's
-// Forward gets.
+// engineOf returns the engine of a context, such as the context of an author's Forward.
 func engineOf(ctx context.Context) (engine, error) {
 	held := stepper.Of(ctx)
 	if held == nil {

@@ -50,8 +50,8 @@ func ExampleAgent() {
 	// It is sunny in Rome.
 }
 
-// A branch that fails is rejected with a reason and leaves nothing behind; the next
-// one becomes what the session is.
+// A branch that fails is rejected with a reason and leaves no trace in the session; the
+// next one becomes the session.
 func ExampleFork() {
 	work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		for _, idea := range []string{"a rough one", "a good one"} {
@@ -82,8 +82,8 @@ func ExampleFork() {
 	// a good one
 }
 
-// What Do has recorded is not done again when Forward runs again: here because the
-// run waited for a value from outside.
+// A recorded Do is not repeated when Forward runs again, here because the run waited for
+// a value from outside.
 func ExampleDo() {
 	r := new(inprocess.Runner)
 	r.Answer = func(context.Context, run.Question) (any, error) { return 7, nil }
@@ -116,7 +116,7 @@ func ExampleDo() {
 	// Forward ran 2 times, charged 1 time
 }
 
-// A note that one run writes is found by the next one, by its words.
+// A run finds the note of an earlier run by keyword.
 func ExampleRemember() {
 	r := &inprocess.Runner{} // keeps notes as long as it lives
 	learn := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -149,8 +149,8 @@ func ExampleRemember() {
 	// Remember: When slug joins words, skip the empty ones.
 }
 
-// A fan-out runs branches of a session at the same time; the merge takes what
-// each of them added.
+// A fan-out runs branches of a session concurrently; the merge takes the additions of
+// each.
 func ExampleFanOut() {
 	answer := func(text string) flow.Workflow {
 		return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
@@ -213,7 +213,7 @@ func ExampleWorkflowTool() {
 	// assistant: It is on page 12.
 }
 
-// A model chooses who goes on with a session. It sees the names and the
+// A model chooses the workflow that continues a session. It gets the names and the
 // descriptions.
 func ExampleSelector() {
 	script, err := scripted.Parse("model", []byte("-- choose --\nuser: \"1. explain: Explains a bill.\"\n\nnumber 1 it is\n"))
@@ -252,8 +252,8 @@ func ExampleSelector() {
 	// explained
 }
 
-// A run that asks a person holds nothing while it waits. Here the answer comes
-// from the same process; with nodes it comes by `rath answer`.
+// A run that waits for approval holds no resources. Here the answer comes from the same
+// process; with nodes it comes by `rath answer`.
 func ExampleApprove() {
 	r := new(inprocess.Runner)
 	r.Answer = func(_ context.Context, q run.Question) (any, error) {

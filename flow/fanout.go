@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Branch is one way on from a session: a workflow that runs on a session of
-// its own, on any node.
+// Branch is a branch of a session: a workflow that runs on a session of its own, on any
+// node.
 type Branch struct {
 	// Name is part of the branch's identity: unique in its fan-out, of the
 	// characters of ids.
@@ -19,25 +19,26 @@ type Branch struct {
 	Workflow Workflow
 }
 
-// FanOutOptions say when a fan-out has enough, and how it runs. The zero value, which is
-// also that of nil, waits for every branch.
+// FanOutOptions set when a fan-out is complete, and how it runs. The zero value, like
+// nil, waits for every branch.
 type FanOutOptions struct {
-	// Quorum is how many branches must succeed; the others are cancelled then,
-	// and kept as evidence. When so many cannot succeed any more, the others go
-	// on: the fan-out waits for every end and comes to what there is.
+	// Quorum is the number of branches that must succeed; the others are then cancelled,
+	// and kept as evidence. If the quorum can no longer be reached, the others continue:
+	// the fan-out waits for all of them and returns their outcomes.
 	Quorum int
 	// First is a quorum of one.
 	First bool
-	// Timeout is how long the branches have; those that have not ended then are
-	// cancelled; less than zero is up at once. Zero is no limit but the run's own: at its
-	// deadline, which a new budget of time moves, the run ends and its branches are cancelled.
+	// Timeout is the time limit of the branches: those still running after it are
+	// cancelled; a negative value cancels them at once. Zero sets no limit besides the
+	// run's own: at the run's deadline, which a new budget of time moves, the run ends
+	// and its branches are cancelled.
 	Timeout time.Duration
-	// WarmFirst lets the first branch begin alone. The others begin once it has
-	// its first answer of a model: a provider that caches prompts then holds the
-	// beginning that the branches share, so they pay for it at the price of the
-	// cache. If it waits for something before, as for branches of its own, or ends,
-	// however it ends, they begin then; if its end decides the join, they never
-	// do. All else that it does before its first answer keeps the others waiting.
+	// WarmFirst starts the first branch alone. The others start once it has its first
+	// answer from a model: a provider that caches prompts then holds the prefix that the
+	// branches share, so they pay for it at the cached price. The others also start if
+	// the first branch waits before that answer, for example for its own branches, or
+	// ends in any state; if its end decides the join, they never start. Any other work
+	// before its first answer delays the others.
 	WarmFirst bool
 }
 
@@ -71,18 +72,16 @@ func (o *FanOutOptions) check(bs []Branch) (need int, err error) {
 	return o.Quorum, nil
 }
 
-// Outcome is how a branch ended.
+// Outcome is the result of a branch.
 type Outcome struct {
 	Name string
-	// Session is what the branch became, as far as it came. It is empty for a
-	// branch that never began.
+	// Session is the branch's last session. It is empty for a branch that never began.
 	Session session.Session
 	State   run.State
 	Err     error // why it did not succeed
 }
 
-// Joined is a fan-out whose join is decided. [Merge] brings its outcomes into
-// the base.
+// Joined is a fan-out whose join is decided. [Merge] merges its outcomes into the base.
 type Joined struct {
 	Base     session.Session
 	Outcomes []Outcome // in the order of the branches
@@ -101,26 +100,24 @@ func (j *Joined) Succeeded() []int {
 	return at
 }
 
-// Policy decides what a [Merge] takes of the outcomes of a fan-out.
+// Policy selects the outcomes of a fan-out that a [Merge] takes.
 type Policy interface {
-	// Decide may run steps on the way, such as a model call. It must not
-	// change j.
+	// Decide may run steps, such as a model call. It must not change j.
 	Decide(ctx context.Context, j *Joined) (Verdict, error)
 }
 
-// Verdict is what a merge does.
+// Verdict describes a merge.
 type Verdict struct {
-	// Take are the indexes of the outcomes whose chunks go into the base, in
-	// this order; all others are rejected. The files are those of the first, unless
-	// Files or FileJudge is set.
+	// Take has the indexes of the outcomes whose chunks go into the base, in this order;
+	// all others are rejected. The base gets the files of the first, unless Files or
+	// FileJudge is set.
 	Take []int
-	// Adopt says that the one outcome in Take becomes the base's next version,
-	// as [Adopt] does.
+	// Adopt makes the one outcome in Take the base's next version, as [Adopt] does.
 	Adopt bool
 	// Text, if set, goes into the base instead of the chunks, such as a summary of
 	// them.
 	Text string
-	// Reasons say why, by outcome; they may be short of the outcomes.
+	// Reasons has the reasons, by outcome; it may be shorter than the outcomes.
 	Reasons []string
 	// Files and FileJudge merge the files of all outcomes in Take, as [WithFiles] does
 	// with onConflict and judge.

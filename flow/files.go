@@ -13,21 +13,20 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// What becomes of files that branches changed in ways that exclude each other. Of a text
-// all but KeepBoth decide the lines in conflict alone.
+// Resolutions of conflicting changes to a file by branches. In a text file, each of them
+// except KeepBoth applies to the conflicting lines alone.
 const (
-	TakeOurs    = "ours"   // what is merged so far stays, in the order of the branches
-	TakeTheirs  = "theirs" // the branch that comes later is taken
-	TakeInOrder = "order"  // the branch that comes first in Verdict.Take is taken
-	KeepBoth    = "both"   // the later one is put beside the other, as "path.<branch>"
+	TakeOurs    = "ours"   // the merge so far stays, in the order of the branches
+	TakeTheirs  = "theirs" // the later branch wins
+	TakeInOrder = "order"  // the branch that comes first in Verdict.Take wins
+	KeepBoth    = "both"   // the later file is stored beside the other, as "path.<branch>"
 )
 
-// WithFiles is a policy that takes what p takes and merges the files of all outcomes that
-// it takes, three-way over what they were made of. What both changed in ways that exclude
-// each other the judge decides, which is shown the lines, on a fork of the base as with
-// [Agent.Judge]; what it does not decide, and everything if it is nil, becomes what
-// onConflict says, one of the constants; "" is KeepBoth. The record of the merge names each
-// conflict and what decided it.
+// WithFiles is a policy that takes the outcomes of p and merges the files of all of them,
+// three-way against their common base. The judge sees the conflicting lines and resolves
+// them, on a fork of the base as with [Agent.Judge]. onConflict, one of the constants,
+// resolves the conflicts that the judge leaves open, and all conflicts if judge is nil;
+// "" is KeepBoth. The record of the merge names each conflict and its resolution.
 func WithFiles(p Policy, onConflict string, judge *Agent) Policy {
 	return withFiles{p, onConflict, judge}
 }
@@ -55,8 +54,8 @@ func (p withFiles) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 	return v, err
 }
 
-// mergeFiles merges the files of the outcomes that a verdict takes, and has its judge
-// asked until every conflict is decided.
+// mergeFiles merges the files of the outcomes that a verdict takes, and asks its judge
+// until every conflict is resolved.
 func mergeFiles(ctx context.Context, e engine, j *Joined, v Verdict) error {
 	var choices []string
 	for {
@@ -72,8 +71,8 @@ func mergeFiles(ctx context.Context, e engine, j *Joined, v Verdict) error {
 	}
 }
 
-// judged asks a judge about conflicts and returns, for each, the choice and the reason
-// behind a space; "" for one that the answer does not decide.
+// judged asks a judge about conflicts and returns, for each, the choice and, after a
+// space, the reason; "" for a conflict that the answer does not resolve.
 func judged(ctx context.Context, judge *Agent, j *Joined, open []string) ([]string, error) {
 	s, err := Fork(ctx, j.Base)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestChoices: an answer decides the conflicts that it names in a line of their own.
+// TestChoices: an answer resolves the conflicts that have a line of their own in it.
 func TestChoices(t *testing.T) {
 	for answer, want := range map[string][]string{
 		"1. ours\n2: theirs, it is shorter.\n3) BOTH":      {"ours", "theirs it is shorter", "both"},

@@ -6,8 +6,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Workflow transforms a session. Forward may be called by several runs at
-// once, so a workflow holds parameters and no state.
+// Workflow transforms a session. Forward may be called concurrently by several runs, so a
+// workflow holds parameters and no state.
 type Workflow interface {
 	Forward(ctx context.Context, s session.Session) (session.Session, error)
 }
@@ -44,8 +44,8 @@ func (EmptyWorkflow) Forward(_ context.Context, s session.Session) (session.Sess
 	return s, nil
 }
 
-// Described gives a workflow the name and the description that a [Selector]
-// shows the model.
+// Described gives a workflow the name and the description that a [Selector] shows to the
+// model.
 func Described(name, description string, w Workflow) Workflow {
 	return described{w, name, description}
 }

@@ -7,11 +7,12 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// AddWorkspaceGuide adds what the files of s say for agents: AGENTS.md, and the names of skills. It
-// enters as quoted content of the workspace and stays as it is for the session and its
-// forks, also when the files change; a session that has it comes back as it is. The tools
-// are those by which an agent reads what is named there. Add what the user says after it.
-// Of branches that each have it an agent reads it once.
+// AddWorkspaceGuide adds the instructions for agents from the files of s: AGENTS.md, and
+// the names of skills. They become quoted content of the workspace, which stays unchanged
+// in the session and its forks, even if the files change; a session that has it is
+// returned unchanged. The returned tools let an agent read the named skills. Add the
+// user's message after it. After a merge of branches that each have it, an agent reads it
+// once.
 func AddWorkspaceGuide(ctx context.Context, s session.Session) (session.Session, []tool.Tool, error) {
 	e, err := engineOf(ctx)
 	if err != nil {

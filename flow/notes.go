@@ -7,9 +7,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Recall searches a memory and records what it found, by name. It returns at
-// most limit notes, best first. Notes of sessions that are quarantined, or of
-// which that cannot be read, are left out, and the record says so.
+// Recall searches a memory by name and records the notes found. It returns at most limit
+// notes, best first. Notes of quarantined sessions, and of sessions whose state cannot be
+// read, are omitted, and the record mentions them.
 func Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, error) {
 	e, err := engineOf(ctx)
 	if err != nil {
@@ -18,10 +18,9 @@ func Recall(ctx context.Context, name, query string, limit int) ([]memory.Hit, e
 	return e.Recall(ctx, name, query, limit)
 }
 
-// Remember writes a note into a memory and returns its name. The name comes
-// from the step, so that a repeated attempt replaces its own note. The note says
-// which session and run it is from: it is not recalled while that session is
-// quarantined.
+// Remember writes a note into a memory and returns its name. The name derives from the
+// step, so that a repeated attempt replaces its own note. The note names its session and
+// run: it is not recalled while that session is quarantined.
 func Remember(ctx context.Context, name, category, text string) (uri string, err error) {
 	e, err := engineOf(ctx)
 	if err != nil {
@@ -30,8 +29,8 @@ func Remember(ctx context.Context, name, category, text string) (uri string, err
 	return e.Remember(ctx, name, category, text)
 }
 
-// ArchiveSession stores the chunks of a session in a memory, where later recalls find them,
-// and returns the name they are listed under.
+// ArchiveSession stores the chunks of a session in a memory, where later recalls find
+// them, and returns their name in the memory's list.
 func ArchiveSession(ctx context.Context, s session.Session, name string) (uri string, err error) {
 	e, err := engineOf(ctx)
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxOpen is how deep what an answer holds so far may be.
+// maxOpen is the maximum nesting depth of a partial answer.
 const maxOpen = 1000
 
-// partialAnswer makes valid JSON of the beginning of a JSON object in an answer under way.
-// A string is closed where it stands; a number and a word come once they are whole, and a
-// field with its value.
+// partialAnswer makes valid JSON from the beginning of a JSON object in a streamed
+// answer. It closes an open string at its current end. Numbers, literals and fields are
+// omitted until they are complete; a field needs its value.
 type partialAnswer struct {
 	text  string
 	at    spot
@@ -19,13 +19,13 @@ type partialAnswer struct {
 	begin int    // of the object
 	token int    // where a number, a word or an escape begins
 	cut   int    // up to where the text is valid, once it is closed
-	said  string // the last answer
+	said  string // the last result
 	key   bool   // the string is a key
-	high  bool   // the first half of a pair of escapes stands before
-	ended bool   // the object, or what is none
+	high  bool   // the first half of a surrogate pair precedes
+	ended bool   // the object is complete or invalid
 }
 
-// spot is what may stand next.
+// spot is the syntax element that may follow.
 type spot byte
 
 const (
@@ -41,8 +41,9 @@ const (
 	inToken
 )
 
-// next reads on in the text of an answer, and returns what is valid of it; "" if nothing is
-// or it has not changed. A text that does not begin as the one before is another answer.
+// next parses the rest of an answer's text, and returns its valid part; "" if there is
+// none or it has not changed. A text that does not extend the one before is another
+// answer.
 func (p *partialAnswer) next(text string) string {
 	if !strings.HasPrefix(text, p.text) {
 		*p = partialAnswer{}
@@ -66,7 +67,7 @@ func (p *partialAnswer) next(text string) string {
 	return p.said
 }
 
-// read takes the byte at i, and reports whether it may stand there.
+// read parses the byte at i, and reports whether it is valid there.
 func (p *partialAnswer) read(i int, c byte) bool {
 	switch p.at {
 	case before:
@@ -133,7 +134,7 @@ func (p *partialAnswer) ends(i int) {
 	p.cut, p.at = i, comma
 }
 
-// character takes a byte of a string.
+// character parses a byte of a string.
 func (p *partialAnswer) character(i int, c byte) bool {
 	switch {
 	case c == '"' && p.key:
@@ -156,7 +157,7 @@ func (p *partialAnswer) character(i int, c byte) bool {
 	return true
 }
 
-// escape takes a byte of an escape in a string.
+// escape parses a byte of an escape in a string.
 func (p *partialAnswer) escape(i int, c byte) bool {
 	switch n := i - p.token; {
 	case n == 1 && c == 'u':
@@ -178,7 +179,7 @@ func (p *partialAnswer) escape(i int, c byte) bool {
 	return true
 }
 
-// grows has the string valid up to i, unless half of a pair ends there.
+// grows marks the string as valid up to i, unless i splits a surrogate pair.
 func (p *partialAnswer) grows(i int, high bool) {
 	if p.high = high; !p.key && !high {
 		p.cut = i

@@ -11,7 +11,7 @@ func TestPartialAnswer(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		text string
-		want []string // what is said, of single bytes
+		want []string // the results, fed byte by byte
 	}{
 		{"", nil},
 		{"no JSON at all", nil},
@@ -63,8 +63,8 @@ func TestPartialAnswerBeginsAgain(t *testing.T) {
 	}
 }
 
-// FuzzPartialAnswer: what is said of any text is valid JSON, at each byte, and of a JSON
-// object in the end the object.
+// FuzzPartialAnswer: at each byte of any text the result is valid JSON, and at the end of
+// a JSON object the object itself.
 func FuzzPartialAnswer(f *testing.F) {
 	for _, text := range []string{`{"a":"\"\u00e9\ud83d\ude00é","b":[1,{"c":null}],"d":{"e":[[]]}}`, `x {"a": [ "b" , -0.1e+2 ] } y`, `{"a":"\ud83dx"}`, "{\"a\":\"\xff\"}", `{"a":01}`, `{"":{}}`} {
 		f.Add(text)

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// SinceAncestor takes what every branch that succeeded added, one branch after
-// the other; of one that was compressed, all that it holds.
+// SinceAncestor takes the additions of every branch that succeeded, one branch after the
+// other; of a compressed branch it takes all chunks.
 func SinceAncestor() Policy { return sinceAncestor{} }
 
 type sinceAncestor struct{}
@@ -38,8 +38,8 @@ func (p pick) Decide(_ context.Context, j *Joined) (Verdict, error) {
 	return Verdict{Take: []int{i}, Adopt: true}, nil
 }
 
-// PickBest takes what a judge chooses: the best of the outcomes that succeeded, as the
-// index in j.Outcomes, and the reasons by outcome.
+// PickBest takes the outcome that a judge chooses. judge returns the index of the best of
+// the successful outcomes in j.Outcomes, and the reasons by outcome.
 func PickBest(judge func(ctx context.Context, j *Joined) (best int, reasons []string, err error)) Policy {
 	return pickBest{judge}
 }
@@ -66,10 +66,10 @@ func (p pickBest) Decide(ctx context.Context, j *Joined) (Verdict, error) {
 	return Verdict{Take: []int{best}, Adopt: true, Reasons: reasons}, nil
 }
 
-// PickHighest takes the outcome with the highest score, of equal ones the first. score is
-// called once for each that succeeded, in their order and within the run, so that what it
-// asks, such as [Do] or [Ask] on a [Fork], is a step. The reasons are the scores, each with
-// the first line of why.
+// PickHighest takes the outcome with the highest score, the first one of equal scores. It
+// calls score once for each outcome that succeeded, in their order and within the run, so
+// that calls such as [Do] or [Ask] on a [Fork] are steps. The reasons are the scores,
+// each with the first line of why.
 func PickHighest(score func(ctx context.Context, o Outcome) (score int, why string, err error)) Policy {
 	return PickBest(func(ctx context.Context, j *Joined) (int, []string, error) {
 		if score == nil {
@@ -94,9 +94,10 @@ func PickHighest(score func(ctx context.Context, o Outcome) (score int, why stri
 	})
 }
 
-// Judge lets the agent choose: PickBest(a.Judge) takes what it chooses. It is asked on a
-// fork of the base, so that its deliberation does not become part of the session; the
-// first integer of its answer names the outcome, the rest is the reason.
+// Judge makes the agent choose an outcome: PickBest(a.Judge) takes its choice. The agent
+// works on a fork of the base, so that its deliberation does not become part of the
+// session. The first integer of its answer is the index of the outcome, the rest is the
+// reason.
 func (a *Agent) Judge(ctx context.Context, j *Joined) (best int, reasons []string, err error) {
 	s, err := Fork(ctx, j.Base)
 	if err != nil {
@@ -126,9 +127,9 @@ func menu(j *Joined) string {
 	return b.String()
 }
 
-// Summarise puts a summary of the branches that succeeded into the base
-// instead of all their chunks. The compressor's prompt and provider make it,
-// on a fork of the base that is rejected afterwards.
+// Summarise adds a summary of the branches that succeeded to the base instead of all
+// their chunks. The compressor's prompt and provider make it, on a fork of the base that
+// is rejected afterwards.
 func Summarise(c *Compressor) Policy { return summarise{c} }
 
 type summarise struct{ c *Compressor }

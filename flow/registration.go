@@ -6,18 +6,17 @@ import "encoding/json"
 type Registration struct {
 	Name        string // of one subject token: [A-Za-z0-9_-]{1,64}
 	Description string
-	// Revision is the author's string for this version of the code; it is
-	// recorded with each run.
+	// Revision is the author's string for this version of the code; it is recorded with
+	// each run.
 	Revision string
-	// Batch says that runs may take what is left; others are for results that people
-	// wait for.
+	// Batch limits the runs to leftover capacity; other runs are for interactive use.
 	Batch bool
 	// Input is the JSON Schema of a task's input; nil accepts anything.
 	Input json.RawMessage
-	// New makes the workflow for one run. NewFor, if set, is called instead
-	// and may read what the task asks for. A node that starts calls it as well, NewFor
-	// with no input, then a text and an object until it makes one, to tell what the workflow is
-	// made of: the agents and workflows in its fields.
+	// New makes the workflow for one run. NewFor, if set, is called instead and may read
+	// the task from Info. A starting node also calls New, or NewFor, to find the agents
+	// and workflows in the fields of the workflow. It calls NewFor with no input, then
+	// with a text and an object until one call returns a workflow.
 	New    func() Workflow
 	NewFor func(Info) (Workflow, error)
 }

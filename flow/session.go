@@ -8,9 +8,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Fork returns a branch of s: a session of its own that starts as s is. It
-// costs the same however long s is, and s can go on independently. A branch
-// ends with [Adopt], [Reject] or, if Forward returns something else, as not
+// Fork returns a branch of s: a session of its own that starts with the contents of s.
+// Its cost does not depend on the length of s, and s can continue independently. A branch
+// ends with [Adopt] or [Reject]; if Forward returns another session, it ends as not
 // returned.
 func Fork(ctx context.Context, s session.Session) (session.Session, error) {
 	e, err := engineOf(ctx)
@@ -20,8 +20,8 @@ func Fork(ctx context.Context, s session.Session) (session.Session, error) {
 	return e.Fork(ctx, s, false)
 }
 
-// Detach returns a copy of s that is no branch of it: it has no place in the
-// tree and stays open when the run ends.
+// Detach returns a copy of s that is not a branch of s: it has no place in the tree and
+// stays open when the run ends.
 func Detach(ctx context.Context, s session.Session) (session.Session, error) {
 	e, err := engineOf(ctx)
 	if err != nil {
@@ -30,8 +30,8 @@ func Detach(ctx context.Context, s session.Session) (session.Session, error) {
 	return e.Fork(ctx, s, true)
 }
 
-// Adopt moves trunk to what a branch became: it returns trunk's next version,
-// with the branch's chunks and files. The branch ends.
+// Adopt replaces trunk by a branch: it returns trunk's next version, with the branch's
+// chunks and files. The branch ends.
 func Adopt(ctx context.Context, trunk, branch session.Session, reason string) (session.Session, error) {
 	e, err := engineOf(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func Adopt(ctx context.Context, trunk, branch session.Session, reason string) (s
 	return e.Adopt(ctx, trunk, branch, reason)
 }
 
-// Reject ends a branch that this run made, for a reason that people will read.
+// Reject ends a branch that this run made. The reason is for human readers.
 func Reject(ctx context.Context, branch session.Session, reason string) error {
 	e, err := engineOf(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func Reject(ctx context.Context, branch session.Session, reason string) error {
 }
 
 // rejectUndecided disposes of the fork on which a policy failed to decide, and returns
-// why it failed: the author may go on with another policy.
+// why: the author may continue with another policy.
 func rejectUndecided(ctx context.Context, why error, s session.Session) error {
 	return reject(ctx, why, s, journal.NotDecided)
 }
@@ -66,9 +66,9 @@ func reject(ctx context.Context, why error, s session.Session, reason string) er
 	return why
 }
 
-// Concatenate joins two sessions, which need not be related, into a new one:
-// the chunks of a, then those of b, with a's placement. Both stay as they are.
-// If one of them is quarantined the run needs review, as with [Merge].
+// Concatenate joins two sessions, which may be unrelated, into a new one: the chunks of
+// a, then those of b, with a's placement. Both sessions stay unchanged. If one of them is
+// quarantined the run needs review, as with [Merge].
 func Concatenate(ctx context.Context, a, b session.Session) (session.Session, error) {
 	e, err := engineOf(ctx)
 	if err != nil {
@@ -77,11 +77,11 @@ func Concatenate(ctx context.Context, a, b session.Session) (session.Session, er
 	return e.Concatenate(ctx, a, b)
 }
 
-// Diff returns how the files of s differ from those that it came with, as a unified
-// diff: the session of the run from those that the run found, a branch or a fork from
-// those that it began with. It is a step. The text fits into the Detail of a question,
-// so that a person approves what is read; one that is longer than 16 KiB is cut, and
-// its last line tells how to see the whole. It is empty if nothing differs.
+// Diff returns the changes to the files of s as a unified diff. The base of the diff is
+// the files that the run started with, or those that a branch or a fork started with.
+// Diff is a step. The text fits into the Detail of a question, so that the approver reads
+// the approved changes themselves. A text of more than 16 KiB is cut, and its last line
+// has the command that shows the whole diff. It is empty if there are no changes.
 func Diff(ctx context.Context, s session.Session) (string, error) {
 	e, err := engineOf(ctx)
 	if err != nil {
@@ -90,11 +90,11 @@ func Diff(ctx context.Context, s session.Session) (string, error) {
 	return e.Diff(ctx, s)
 }
 
-// ReadSession returns a session that the run does not hold, at a version; version zero
-// is the newest when the step is executed. It is a step: later executions get
-// the same value. The session stays as it is: what extends it makes a fork.
-// A session of another tenant is session.ErrTenant, one that there is not
-// session.ErrNotFound, and one that is archived session.ErrArchived.
+// ReadSession returns a session that the run does not hold, at a version; version zero is
+// the newest when the step executes. It is a step: later executions get the same value.
+// The session itself stays unchanged: extending it makes a fork. The error is
+// session.ErrTenant for a session of another tenant, session.ErrNotFound for one that
+// does not exist, and session.ErrArchived for an archived one.
 func ReadSession(ctx context.Context, r session.Ref) (session.Session, error) {
 	e, err := engineOf(ctx)
 	if err != nil {

@@ -10,18 +10,17 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// WorkflowTool makes a tool of a workflow, such as an [Agent]. A model that calls it says
-// what is to be done, and reads what the workflow answers: the text of its last chunk, or
-// why it failed.
+// WorkflowTool returns a tool that runs a workflow, such as an [Agent]. A model that
+// calls it describes the task, and gets the workflow's answer: the text of its last
+// chunk, or the reason for its failure.
 //
-// A call is a step of the run, like every other one. The engine has the workflow run as a
-// branch, on any node, with a session, a journal and a part of the budget of its own, and
-// the calls of one answer run at the same time. The session begins with what the model
-// asked for alone, on a copy of the files. What a workflow that succeeds makes of those is
-// merged into the caller's, as [WithFiles] does with KeepBoth: the model reads which files
-// were changed here as well in ways that exclude each other.
-// Workflows that call each other without end fail at run.MaxDepth, as the result that the
-// model reads. Without a workflow it panics, as it does with a bad name.
+// Each call is a step of the run. The engine runs the workflow as a branch, on any node,
+// with its own session, journal and part of the budget. The calls of one answer run
+// concurrently. The session begins with the model's task alone, on a copy of the files.
+// If the workflow succeeds, its changes to the files are merged into the caller's, as
+// [WithFiles] does with KeepBoth, and the model gets the list of conflicting files.
+// Workflows that call each other without end fail at run.MaxDepth, and the model gets
+// that error as its result. WorkflowTool panics if w is nil or the name is invalid.
 func WorkflowTool(name, description string, w Workflow) tool.Tool {
 	if w == nil {
 		panic("flow: the tool " + name + " has no workflow")
@@ -36,12 +35,12 @@ type workflowTool struct {
 	tool.Tool
 }
 
-// toolInput is what a model gives to a workflow.
+// toolInput is a model's input to a workflow.
 type toolInput struct {
 	Input string `json:"input" jsonschema:"what is to be done, with all that has to be known: nothing else of this conversation is seen"`
 }
 
-// Work returns the workflow that does what a call asks for. The engine calls it.
+// Work returns a workflow that executes a call with these arguments. The engine calls it.
 func (t workflowTool) Work(args json.RawMessage) Workflow {
 	return Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		var in toolInput

@@ -12,21 +12,21 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// ErrAnswer is returned by [Ask] for an answer that is still not of its type after the
-// last repair.
+// ErrAnswer is returned by [Ask] for an answer that still does not match its type after
+// the last repair.
 var ErrAnswer = errors.New("flow: the model's answer is not of the type that was asked for")
 
-// maxRepairs is how often Ask asks again.
+// maxRepairs is the number of times that Ask asks again.
 const maxRepairs = 2
 
-// Ask lets an agent answer with a T, a struct or a map with string keys, and returns it
-// with the session, which has the answer as JSON. The agent may call its tools before.
+// Ask makes an agent answer with a T, a struct or a map with string keys, and returns it
+// with the session, which has the answer as JSON. The agent may call its tools first.
 //
-// The server gets the JSON schema of T, made as [tool.Func] makes that of arguments, as
-// the form of the answer. What comes is checked against it: if it does not match, the
-// model is told why and asked again, at most twice. Each try is a step. It takes no notes:
-// Agent.Commit does not count. While the model answers, a's Hooks.Partial gets what is
-// there of the JSON, which has passed no check.
+// The request has the JSON schema of T as the format of the answer, generated as
+// [tool.Func] generates the schema of arguments. If the answer does not match the schema,
+// the model gets the reason and is asked again, at most twice. Each try is a step. Ask
+// takes no notes: it ignores Agent.Commit. While the model answers, a's Hooks.Partial
+// gets the JSON so far, which is not validated.
 func Ask[T any](ctx context.Context, s session.Session, a *Agent) (session.Session, T, error) {
 	var answer T
 	form := tool.Func("answer", "Gives the answer.", func(_ context.Context, v T) (string, error) {
@@ -68,14 +68,15 @@ func Ask[T any](ctx context.Context, s session.Session, a *Agent) (session.Sessi
 	}
 }
 
-// ofAnswer makes what is said of arguments fit an answer.
+// ofAnswer rewrites error messages about arguments as messages about an answer.
 var ofAnswer = strings.NewReplacer("the arguments are", "it is", "the arguments have", "it has", "the arguments do", "it does", "argument", "field")
 
-// read gives the text of an answer to the form, and says what is wrong with it.
+// read decodes the text of an answer by the form, and returns the reason if it does not
+// match.
 func read(ctx context.Context, form *tool.Table, text string) (problem string) {
 	text = strings.TrimSpace(text)
 	if begin, end := strings.Index(text, "{"), strings.LastIndex(text, "}"); begin >= 0 && end > begin && !json.Valid([]byte(text)) {
-		text = text[begin : end+1] // words or a fence around it
+		text = text[begin : end+1] // text or a fence around it
 	}
 	if text == "" {
 		return "it is empty"

@@ -89,8 +89,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestWorkflowToolNeedsAWorkflow: without one it panics when it is made, not when it is
-// called.
+// TestWorkflowToolNeedsAWorkflow: without a workflow WorkflowTool panics, not the call.
 func TestWorkflowToolNeedsAWorkflow(t *testing.T) {
 	defer func() {
 		if got := recover(); got != "flow: the tool review has no workflow" {

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// failing is a test that is expected to fail, and what it fails with.
+// failing is a test that is expected to fail, and collects its errors.
 type failing struct {
 	testing.TB
 	mu   sync.Mutex
@@ -38,7 +38,7 @@ func (f *failing) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failure calls a test that has to fail and returns what it says.
+// failure calls a test that has to fail and returns its errors.
 func failure(t *testing.T, test func(testing.TB)) string {
 	t.Helper()
 	f := &failing{TB: t}
@@ -51,7 +51,7 @@ func failure(t *testing.T, test func(testing.TB)) string {
 	return strings.Join(f.said, "\n")
 }
 
-// deploy asks a person.
+// deploy asks for approval.
 func deploy(ctx context.Context, s session.Session) (session.Session, error) {
 	a, err := flow.Approve(ctx, "deploy", &flow.AwaitOptions{Title: "Deploy it?"})
 	if err != nil {
@@ -60,7 +60,7 @@ func deploy(ctx context.Context, s session.Session) (session.Session, error) {
 	return s.With(session.UserText(fmt.Sprint(a.Approved, " by ", a.By, ": ", a.Reason))), nil
 }
 
-// TestUnanswered: a wait that no answer serves fails the test at once and is named.
+// TestUnanswered: a wait without an answer fails the test at once and is named.
 func TestUnanswered(t *testing.T) {
 	for name, test := range map[string]func(testing.TB){
 		"run": func(t testing.TB) {
@@ -119,7 +119,7 @@ func clerk(ctx context.Context, s session.Session) (session.Session, error) {
 	return s.With(session.UserText("waited " + flow.Now(ctx).Sub(asked).String())), nil
 }
 
-// answerClerk answers what clerk asks.
+// answerClerk answers the questions of clerk.
 func answerClerk(q run.Question) (any, error) {
 	switch q.Name {
 	case "deploy":

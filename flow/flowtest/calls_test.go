@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// runScript runs an agent with a model's script until it ends, and returns why.
+// runScript runs an agent with a model's script until it ends, and returns the error.
 func runScript(t *testing.T, script string, tools ...tool.Tool) (s session.Session, ended error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "model.txtar")
@@ -30,8 +30,8 @@ func runScript(t *testing.T, script string, tools ...tool.Tool) (s session.Sessi
 	return s, ended
 }
 
-// TestSameCallForEver: an agent that makes the same calls with the same results is stopped,
-// and one whose results differ goes on.
+// TestSameCallForEver: an agent that makes the same calls with the same results is
+// stopped, and one whose results differ continues.
 func TestSameCallForEver(t *testing.T) {
 	var made atomic.Int64
 	look := tool.Func("look", "Looks.", func(context.Context, struct{}) (string, error) {
@@ -51,8 +51,8 @@ func TestSameCallForEver(t *testing.T) {
 	}
 }
 
-// TestTwoHundredCallsAtOnce: each call of one answer runs once, at most 64 of them at one
-// time, and its result stands in the order of the calls.
+// TestTwoHundredCallsAtOnce: each call of one answer runs once, at most 64 of them
+// concurrently, and the results are in the order of the calls.
 func TestTwoHundredCallsAtOnce(t *testing.T) {
 	const calls = 200
 	var now, most, made atomic.Int64

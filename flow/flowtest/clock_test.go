@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// nap sleeps for a week and says when it did.
+// nap sleeps for a week and adds the times before and after.
 func nap(ctx context.Context, s session.Session) (session.Session, error) {
 	before := flow.Now(ctx)
 	if err := flow.Sleep(ctx, 7*24*time.Hour); err != nil {
@@ -26,7 +26,7 @@ func nap(ctx context.Context, s session.Session) (session.Session, error) {
 	return s, err
 }
 
-// TestSleep: a week passes at once, and its end is exactly a week later.
+// TestSleep: a week passes immediately, and its end is exactly a week later.
 func TestSleep(t *testing.T) {
 	began := time.Now()
 	s := flowtest.Run(t, flow.Func(nap), session.New(), "testdata/word.txtar", nil)
@@ -38,8 +38,8 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// TestSleepCrashEverywhere: the time that steps are given is the same with and
-// without a crash, in branches that sleep for different times too.
+// TestSleepCrashEverywhere: steps get the same times with and without a crash, also in
+// branches that sleep for different times.
 func TestSleepCrashEverywhere(t *testing.T) {
 	t.Parallel()
 	newWorkflow := func() flow.Workflow {
@@ -71,7 +71,7 @@ func TestSleepCrashEverywhere(t *testing.T) {
 	flowtest.CrashEverywhere(t, newWorkflow, session.New(session.UserText("go")), "testdata/word.txtar", &flowtest.Options{Resolve: "again"})
 }
 
-// TestTimeouts: the time of a fan-out and of a run goes by likewise.
+// TestTimeouts: the timeouts of a fan-out and of a run pass likewise.
 func TestTimeouts(t *testing.T) {
 	slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return s, flow.Sleep(ctx, 48*time.Hour)

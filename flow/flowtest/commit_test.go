@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestCommitCrashEverywhere: the notes that a model takes after each answer of an agent are
-// written once, under names and from an origin that a crash at any commit does not change.
+// TestCommitCrashEverywhere: the notes that a model takes after each answer of an agent
+// are written once, with names and an origin that a crash at any commit does not change.
 func TestCommitCrashEverywhere(t *testing.T) {
 	newWorkflow := func() flow.Workflow {
 		agent := &flow.Agent{Name: "helper", Prompt: "You help.", Memory: "m", Commit: true}
@@ -68,8 +68,8 @@ func TestCommitCrashEverywhere(t *testing.T) {
 	}
 }
 
-// TestNoNotesCrashEverywhere: where a model takes no notes the end of its session says why,
-// in the same words after a crash at any commit.
+// TestNoNotesCrashEverywhere: if a model takes no notes, its session ends with the
+// reason, in the same text after a crash at any commit.
 func TestNoNotesCrashEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, said := range []string{"refused", "useless"} {
@@ -81,8 +81,8 @@ func TestNoNotesCrashEverywhere(t *testing.T) {
 	}
 }
 
-// TestCommitIsBounded: a session of any length and a model that answers too much come to a
-// bounded request and to bounded notes; an answer that is none ends no agent.
+// TestCommitIsBounded: a session of any length and a model that answers too much lead to
+// a bounded request and bounded notes; an invalid answer ends no agent.
 func TestCommitIsBounded(t *testing.T) {
 	m := notebook.New(nil)
 	o := &flowtest.Options{Memory: func() memory.Store { return m }}

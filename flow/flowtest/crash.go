@@ -10,12 +10,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// moment is when a process dies at a commit.
+// moment is the time of a process's death around a commit.
 type moment int
 
 const (
-	beforeStore moment = iota + 1 // nothing is stored
-	afterStore                    // the commit is stored, the process does not know it
+	beforeStore moment = iota + 1 // no commit is stored
+	afterStore                    // the commit is stored, and the process gets no reply
 	afterReply                    // the commit is stored and acknowledged
 )
 
@@ -25,9 +25,8 @@ func (m moment) String() string {
 
 var errDead = errors.New("flowtest: the process is dead")
 
-// crashLog is the log as a process sees it that dies at its at-th append:
-// from then on nothing it does reaches the log any more. With at zero it only
-// counts.
+// crashLog is the log of a process that dies at its at-th append: from then on none of
+// its operations reaches the log. With at zero it only counts.
 type crashLog struct {
 	commitlog.Log
 	at   int

@@ -25,7 +25,7 @@ func newLead() flow.Workflow {
 }
 
 // TestWorkflowTools: the workers' answers and failures are results of calls, in the order
-// of the calls, and their files and rows stay theirs.
+// of the calls, and their files and rows stay in their own sessions.
 func TestWorkflowTools(t *testing.T) {
 	s := flowtest.Run(t, newLead(), session.New(session.UserText("what is in the note?")), "testdata/delegate.txtar", nil)
 	var rows []string
@@ -54,9 +54,9 @@ func newEditors() flow.Workflow {
 	return &flow.Agent{Name: "lead", Prompt: "You lead.", Tools: append(tool.Builtins(), writer)}
 }
 
-// TestWorkflowToolsFiles: what workers make of the files is merged into those of the
-// caller, beside what its other calls change in the same round; of what excludes each other
-// both are kept, and the model reads which.
+// TestWorkflowToolsFiles: the workers' changes to files are merged into those of the
+// caller, beside the changes of its other calls in the same round. Both sides of a
+// conflict are kept, and the model gets the list of conflicts.
 func TestWorkflowToolsFiles(t *testing.T) {
 	s := flowtest.Run(t, newEditors(), session.New(session.UserText("go")), "testdata/delegate_files.txtar", nil)
 	for i, text := range map[int]string{

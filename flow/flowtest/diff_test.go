@@ -20,8 +20,8 @@ func written(ctx context.Context, s session.Session, name, content string) (sess
 	return s, err
 }
 
-// differs edits files on the run's session, on a fork and in a branch, and returns how
-// each differs from what it came with.
+// differs edits files on the run's session, on a fork and in a branch, and returns the
+// diff of each.
 func differs(ctx context.Context, s session.Session) (session.Session, error) {
 	tell := func(ctx context.Context, s session.Session, name string) (session.Session, error) {
 		text, err := flow.Diff(ctx, s)
@@ -103,8 +103,8 @@ func TestDiffCrashEverywhere(t *testing.T) {
 	flowtest.CrashEverywhere(t, func() flow.Workflow { return flow.Func(differs) }, session.New(session.UserText("go")), "testdata/files.txtar", nil)
 }
 
-// TestLongDiff: the text is cut at a line and says how to see the rest, and a session
-// without files has none.
+// TestLongDiff: the text is cut at a line and names the command for the rest, and a
+// session without files has none.
 func TestLongDiff(t *testing.T) {
 	flowtest.Run(t, flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		s, err := written(ctx, s, "long.txt", strings.Repeat("a line of some length, é\n", 10_000))

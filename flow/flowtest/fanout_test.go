@@ -65,8 +65,9 @@ func TestFanOutCrashEverywhere(t *testing.T) {
 	flowtest.CrashEverywhere(t, newFan, session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
 }
 
-// TestPickHighest: the branch with the highest score is taken, of equal ones the first; the
-// scores are steps, also after a crash at any commit, and the reasons of the others.
+// TestPickHighest: the branch with the highest score is taken, the first one of equal
+// scores; the scores are steps, also after a crash at any commit, and the reasons of the
+// others.
 func TestPickHighest(t *testing.T) {
 	says := func(text string) flow.Workflow {
 		return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
@@ -96,8 +97,8 @@ func TestPickHighest(t *testing.T) {
 	flowtest.CrashEverywhere(t, newScored, session.New(session.UserText("a number")), "testdata/fan.txtar", nil)
 }
 
-// TestWarmFirstCrashEverywhere: likewise where the branches wait for the first
-// one's first answer.
+// TestWarmFirstCrashEverywhere: likewise if the branches wait for the first one's first
+// answer.
 func TestWarmFirstCrashEverywhere(t *testing.T) {
 	t.Parallel()
 	newWarm := func() flow.Workflow {
@@ -108,8 +109,8 @@ func TestWarmFirstCrashEverywhere(t *testing.T) {
 	flowtest.CrashEverywhere(t, newWarm, session.New(session.UserText("a song")), "testdata/fan.txtar", nil)
 }
 
-// TestBranchOfItsOwnCrashEverywhere: a branch ends with a fork that it made, and so
-// does one of its own.
+// TestBranchOfItsOwnCrashEverywhere: a branch ends with a fork that it made, and so does
+// a branch of that branch.
 func TestBranchOfItsOwnCrashEverywhere(t *testing.T) {
 	t.Parallel()
 	say := func(ctx context.Context, s session.Session, text string) (session.Session, error) {

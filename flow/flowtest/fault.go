@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// FaultKind says what goes wrong.
+// FaultKind is a kind of failure.
 type FaultKind string
 
 // The faults.
@@ -32,24 +32,25 @@ const (
 	ToolFails FaultKind = "tool fails"
 	// ToolTimesOut: the tool is not called, and its outcome is of kind tool.Timeout.
 	ToolTimesOut FaultKind = "tool times out"
-	// SandboxLost: all that the tool does in its sandbox fails with sandbox.ErrLost.
+	// SandboxLost: all operations of the tool in its sandbox fail with sandbox.ErrLost.
 	SandboxLost FaultKind = "sandbox lost"
 )
 
-// Fault makes calls of a run go wrong, in the same way on every execution.
+// Fault makes calls of a run fail, in the same way on every execution.
 type Fault struct {
 	Kind FaultKind
-	// Name is that of the agent, or of the tool, whose calls are meant; "" is all.
+	// Name is the name of the agent or the tool whose calls fail; "" is all.
 	Name string
-	// Call is which of these calls, from one, in the order in which they begin; 0 is
-	// each. Each run counts its own, and so does each branch.
+	// Call is the number of the failing call, from one, in the order in which the calls
+	// begin; 0 is each. Each run counts its own calls, and so does each branch.
 	Call int
-	// Step, if set, is the one call at this step of the run. It is for calls that begin
-	// at the same time.
+	// Step, if set, selects the one call at this step of the run. It is for calls that
+	// begin at the same time.
 	Step run.Path
-	// Tries is how many tries of a model's call go wrong; 0 is all that the runtime makes.
+	// Tries is the number of failing tries of a model's call; 0 is all tries of the
+	// runtime.
 	Tries int
-	// Err is what ModelFails and ToolFails come to; nil has a default.
+	// Err is the error of ModelFails and ToolFails; nil has a default.
 	Err error
 }
 
@@ -68,7 +69,7 @@ func (f *Fault) of(class string) bool {
 	return class == "sandbox"
 }
 
-// valid returns why the faults make no sense.
+// valid returns an error if the faults are invalid.
 func valid(all []Fault) error {
 	for i := range all {
 		f := &all[i]
@@ -84,25 +85,25 @@ func valid(all []Fault) error {
 	return nil
 }
 
-// faults are those of one world. They outlive its processes, so that a call which is
-// made again after a crash counts once.
+// faults are the faults of one world. They outlive its processes, so that a call that is
+// repeated after a crash counts once.
 type faults struct {
 	all []Fault
 
 	mu    sync.Mutex
-	calls map[site][]run.Path // that a fault looked at, in their order
-	tries map[site]int        // of a call, that went wrong
-	hits  map[int]bool        // by the places of the faults in all
+	calls map[site][]run.Path // that a fault matched, in their order
+	tries map[site]int        // failed tries of a call
+	hits  map[int]bool        // by the indexes of the faults in all
 }
 
-// site is where a fault looks: at a run, or at one call of it.
+// site is the scope of a fault's counters: a run, or one call of it.
 type site struct {
 	fault int
 	run   run.ID
 	step  run.Path
 }
 
-// hit returns the fault that the call under way in ctx meets; nil is none.
+// hit returns the fault that the current call in ctx meets; nil is none.
 func (w *faults) hit(ctx context.Context, class string) *Fault {
 	at, ok := flow.RunInfo(ctx)
 	if !ok {
@@ -153,7 +154,7 @@ func (w *faults) onTool(ctx context.Context) error {
 	}
 }
 
-// faultyModels are models whose calls go wrong.
+// faultyModels are models whose calls fail.
 type faultyModels struct {
 	llm.Models
 	faults *faults
@@ -189,7 +190,7 @@ func (c faultyClient) Complete(ctx context.Context, r *llm.Request, sink func(ll
 	return nil, cmp.Or(f.Err, error(&llm.Error{Code: llm.CodeUnavailable, Message: "the server failed"}))
 }
 
-// faultyBackend opens sandboxes that are lost.
+// faultyBackend opens sandboxes that can be lost.
 type faultyBackend struct {
 	sandbox.Backend
 	faults *faults
@@ -208,7 +209,7 @@ type faultySandbox struct {
 	faults *faults
 }
 
-// lost returns what a lost sandbox answers.
+// lost returns the error of a lost sandbox.
 func (w *faults) lost(ctx context.Context) error {
 	if w.hit(ctx, "sandbox") != nil {
 		return fmt.Errorf("flowtest: %w", sandbox.ErrLost)

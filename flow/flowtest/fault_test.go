@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// careful asks a coder, and again on a fork where the first time failed, and says what
-// came of it.
+// careful asks a coder, and again on a fork if the first time failed, and adds the
+// outcome.
 func careful(ctx context.Context, s session.Session) (session.Session, error) {
 	write, _ := tool.ByName("write_workspace_file")
 	coder := &flow.Agent{Name: "coder", Prompt: "You are the coder.", Tools: []tool.Tool{write}}
@@ -40,8 +40,8 @@ func careful(ctx context.Context, s session.Session) (session.Session, error) {
 	return s.With(hints...), nil
 }
 
-// TestFaults: what goes wrong is what the workflow, or its model, has to deal with; and
-// it does so wherever it crashes.
+// TestFaults: the workflow, or its model, handles each fault, in the same way wherever it
+// crashes.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -109,8 +109,7 @@ func TestFaultsInBranches(t *testing.T) {
 	}
 }
 
-// TestWrongFaults: a fault that no call meets fails the test, and so does one that
-// makes no sense.
+// TestWrongFaults: a fault that no call meets fails the test, and so does an invalid one.
 func TestWrongFaults(t *testing.T) {
 	for want, fault := range map[string]flowtest.Fault{
 		`no call met the fault "model fails" of "nobody"`:      {Kind: flowtest.ModelFails, Name: "nobody"},

@@ -26,8 +26,8 @@ func writes(name string, files ...[2]string) flow.Branch {
 	})}
 }
 
-// together merges what three branches write and reads what it comes to. opened says that
-// the sandbox is open before they part.
+// together merges the files that three branches write and reads the result. With opened,
+// the sandbox is open before the branches begin.
 func together(opened bool, onConflict string, judge *flow.Agent) flow.Func {
 	return func(ctx context.Context, s session.Session) (session.Session, error) {
 		var err error
@@ -93,8 +93,8 @@ func TestMergeFiles(t *testing.T) {
 	}
 }
 
-// TestMergeFilesSurvivesCrashes: wherever a node dies, the merge comes to the same files,
-// and the judge is asked once.
+// TestMergeFilesSurvivesCrashes: wherever a node dies, the merge has the same files, and
+// the judge is asked once.
 func TestMergeFilesSurvivesCrashes(t *testing.T) {
 	t.Parallel()
 	judge := &flow.Agent{Name: "judge", Prompt: "You decide."}
@@ -111,8 +111,8 @@ func TestMergeFilesUnknownRule(t *testing.T) {
 	}
 }
 
-// TestMergeFilesManyConflicts: a judge is asked about 16 conflicts at a time, and what it
-// does not decide the rule does.
+// TestMergeFilesManyConflicts: a judge is asked about 16 conflicts at a time, and the
+// rule resolves those that it leaves open.
 func TestMergeFilesManyConflicts(t *testing.T) {
 	shell, _ := tool.ByName("run_shell_command")
 	branch := func(name string) flow.Branch {

@@ -18,19 +18,19 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// elapsed is the one thing in a tool's body that differs by itself.
+// elapsed is the only part of a tool's body that differs by itself.
 var elapsed = regexp.MustCompile(`"elapsed_ms":[0-9]+`)
 
-// drawn is an id that flow.NewID gave the function of a step. A function that was
-// cut off draws another one when it runs again.
+// drawn is an id that flow.NewID gave the function of a step. A function that was cut off
+// draws another one when it runs again.
 var drawn = regexp.MustCompile(`\b[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}\b`)
 
-// input is the digest of what a step was asked for.
+// input is the digest of a step's input.
 var input = regexp.MustCompile(` input [0-9a-f]{32}`)
 
-// withoutDrawn puts a number in the place of each id that was drawn, so that two texts
-// are equal if the same places have the same id. Digests of inputs, which may cover such
-// an id, are removed then.
+// withoutDrawn replaces each drawn id by a number, so that two texts are equal if the
+// same places have the same id. It then removes digests of inputs, which may cover such
+// an id.
 func withoutDrawn(text string) string {
 	bare := input.ReplaceAllString(text, "")
 	if !drawn.MatchString(bare) {
@@ -49,7 +49,7 @@ func withoutDrawn(text string) string {
 // attempts, times and random ids.
 type fingerprint struct {
 	parts     []part              // in the order of their ids
-	cancelled map[session.ID]bool // of branches that a join was decided without
+	cancelled map[session.ID]bool // branches that did not decide a join
 }
 
 // part is one session of a fingerprint.
@@ -106,8 +106,8 @@ func fingerprintOf(t testing.TB, w *world) fingerprint {
 	return all
 }
 
-// steps returns the outcomes of the steps and runs of a log, and notes the branches that
-// its joins were decided without.
+// steps returns the outcomes of the steps and runs of a log, and records the branches
+// that did not decide its joins.
 func (f *fingerprint) steps(t testing.TB, w *world, k session.Key) []line {
 	t.Helper()
 	var lines []line
@@ -154,9 +154,9 @@ func (f *fingerprint) steps(t testing.TB, w *world, k session.Key) []line {
 	return lines
 }
 
-// losers returns the sessions of branches that a join was decided without, and of the
-// branches below them. How far such a branch came before it was cancelled, or whether it
-// ended before, is a matter of time.
+// losers returns the sessions of branches that did not decide a join, and of the branches
+// below them. The progress of such a branch before its cancellation, or whether it ended
+// before, depends on timing.
 func (f fingerprint) losers() map[session.ID]bool {
 	lost := map[session.ID]bool{}
 	for grew := true; grew; {
@@ -194,8 +194,8 @@ func (f fingerprint) without(lost map[session.ID]bool) (lines []line) {
 	return lines
 }
 
-// difference is the first fact in which two fingerprints differ: as it is in each, "" where
-// one has none, and the step that recorded it, if there is one.
+// difference is the first fact in which two fingerprints differ: its two texts, "" if one
+// has none, and the step that recorded it, if there is one.
 type difference struct {
 	want, got string
 	step      run.Path
@@ -216,8 +216,8 @@ func (d *difference) String() string {
 	return text
 }
 
-// compare returns the first difference, nil if there is none. The sessions of branches
-// that lost in either are not compared.
+// compare returns the first difference, or nil. The sessions of branches that lost in
+// either are not compared.
 func (f fingerprint) compare(got fingerprint) *difference {
 	lost := f.losers()
 	for id := range got.losers() {
@@ -239,7 +239,7 @@ func (f fingerprint) compare(got fingerprint) *difference {
 	return nil
 }
 
-// nextStep returns the step of the first line that has one: a step commits the rows before
+// nextStep returns the step of the first line with one: a step commits the rows before
 // its own.
 func nextStep(lines []line) run.Path {
 	for _, l := range lines {
@@ -250,7 +250,7 @@ func nextStep(lines []line) run.Path {
 	return ""
 }
 
-// head returns the text for the head of a workspace, "" where there is none.
+// head returns the text for the head of a workspace, or "".
 func head(d blob.Digest) string {
 	if d.IsZero() {
 		return ""

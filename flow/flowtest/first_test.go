@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// race lets branches of different length run until enough of them succeeded, and takes the
-// rows of the first one that did.
+// race lets branches of different length run until enough of them have succeeded, and
+// takes the rows of the first that has.
 func race(o *flow.FanOutOptions, steps ...int) func() flow.Workflow {
 	branch := func(n int) flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -55,7 +55,7 @@ func TestQuorumCrashEverywhere(t *testing.T) {
 	flowtest.CrashEverywhere(t, race(&flow.FanOutOptions{Quorum: 2}, 1, 4, 2), session.New(session.UserText("go")), "testdata/fan.txtar", nil)
 }
 
-// dropping goes on with an older value, so that the first answer is lost.
+// dropping continues with an older value, so that the first answer is lost.
 func dropping() flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		one := &flow.Agent{Name: "write", Prompt: "You write."}
@@ -82,10 +82,10 @@ func TestCrashEverywhereIsStrict(t *testing.T) {
 	}
 }
 
-// TestDifferenceIsPrintedOnce: a workflow that does something else after a crash fails the
-// test with one difference, the line of the call and both sides.
+// TestDifferenceIsPrintedOnce: a workflow that behaves differently after a crash fails
+// the test with one difference, the line of the call and both sides.
 func TestDifferenceIsPrintedOnce(t *testing.T) {
-	var executions atomic.Int64 // of the function of a step: what a workflow must not depend on
+	var executions atomic.Int64 // of the function of a step: a workflow must not depend on it
 	unsteady := func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			n, err := flow.Do(ctx, "count", func(context.Context) (int64, error) { return executions.Add(1), nil }, tool.ReadOnly)

@@ -19,8 +19,8 @@
 // name starts with work/ are the session's workspace: the session is sent to
 // the local sandbox with a copy of them.
 //
-// Strict means that what the runtime only warns about, such as an older value
-// that is extended, fails the test.
+// Strict mode turns warnings of the runtime, such as one about extending an older value,
+// into test failures.
 package flowtest
 
 import (
@@ -53,29 +53,28 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Options change how a workflow is tested; nil is the default.
+// Options configure the test of a workflow; nil means the defaults.
 type Options struct {
 	// Sandbox is the backend "local" of the test; nil is the real one, which
 	// needs Main in the package's TestMain.
 	Sandbox sandbox.Backend
-	// Memory makes the memory of every name for each execution; nil
-	// keeps notes in memory.
+	// Memory makes the memory of every name for each execution; nil keeps notes in
+	// memory.
 	Memory func() memory.Store
-	// Resolve decides what becomes of a call that must not happen twice and
-	// was cut off: run.Happened or run.Again. Empty fails the test.
+	// Resolve resolves a non-idempotent call that was cut off: run.Happened or run.Again.
+	// Empty fails the test.
 	Resolve string
-	// Answer serves what the workflow waits for from outside. It returns a
-	// flow.Approval for an approval, a string for a message, and anything that JSON can
-	// hold for a response. With run.ErrExpired the question stays open until its time
-	// is up; any other error fails the test, and so does nil: the question is served
-	// by no answer. It is called once for each question that a process finds open, for
-	// one at a time, and must answer a question the same after a crash.
+	// Answer answers the questions of the workflow. It returns a flow.Approval for an
+	// approval, a string for a message, and any JSON-encodable value for a response. With
+	// run.ErrExpired the question stays open until it expires; any other error fails the
+	// test, and so does a nil answer. It is called once for each question that a process
+	// finds open, one at a time, and must give the same answer after a crash.
 	Answer func(run.Question) (any, error)
-	// Faults go wrong on the way. One that no call meets fails the test.
+	// Faults are injected into the run. A fault that no call meets fails the test.
 	Faults []Fault
-	// Task is what the run was asked for besides its session.
+	// Task is the run's task, besides its session.
 	Task journal.Task
-	// Workflows are what remote branches name; nil has none.
+	// Workflows are the workflows that remote branches can name; nil has none.
 	Workflows []flow.Registration
 }
 
@@ -91,7 +90,7 @@ const (
 	homeID = session.ID("home")
 )
 
-// bench is one workflow under test with everything around it.
+// bench is one workflow under test with its environment.
 type bench struct {
 	t      testing.TB
 	o      Options
@@ -131,11 +130,11 @@ func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
 	return b
 }
 
-// world is what outlives a crash of the process: the log, the blobs and the
-// memory; the model's request log stands outside of it.
+// world has the state that outlives a crash of the process: the log, the blobs and the
+// memories, and outside of the process the model's request log.
 type world struct {
 	stored   *commitlog.Memory
-	log      commitlog.Log // stored, without what is large
+	log      commitlog.Log // stored, without large values
 	blobs    blob.Store
 	memories map[string]memory.Store // by name
 	clock    *engine.Clock
@@ -229,14 +228,14 @@ func (b *bench) process(w *world, log commitlog.Log, incarnation string) *proces
 	return &process{rt, driver, w}
 }
 
-// answer answers what a run waits for.
+// answer answers a question of a run.
 func (b *bench) answer(_ context.Context, q run.Question) (v any, err error) {
 	if b.o.Answer != nil {
 		v, err = b.o.Answer(q)
 	}
 	switch a, ok := v.(flow.Approval); {
 	case errors.Is(err, run.ErrExpired):
-		return nil, nil // the clock goes on to the end of the wait
+		return nil, nil // the clock advances to the end of the wait
 	case err == nil && v == nil:
 		return nil, errors.New("no answer serves it: set Options.Answer, or have it return a value for this question")
 	case ok && a.By == "":
@@ -254,7 +253,7 @@ func (b *bench) task() journal.Task {
 	return t
 }
 
-// start runs the workflow on a runtime: from its task, or as the log holds it.
+// start runs the workflow on a runtime: from its task, or from the log.
 func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume bool) (*engine.Execution, run.State, error) {
 	t := b.task()
 	t.Resume = resume
@@ -299,19 +298,19 @@ func (b *bench) checkFaults(w *world) {
 	}
 }
 
-// CrashEverywhere stops the workflow at every commit in turn, once before the
-// commit is stored, once after it is stored and before the workflow learns of
-// it, and once right after that; resumes it in a fresh runtime; and demands
-// the same chunks, workspace heads, outcomes and graph as without a crash.
-// Ids, times and the way events were batched may differ. So may the sessions of
-// branches that a join was decided without, as First and a quorum do: a crash can cancel
-// such a branch earlier or later. Branches execute one after the other here, in their
-// order, so that the same one wins.
+// CrashEverywhere stops the workflow at every commit in turn: before the commit is
+// stored, after it is stored and before the workflow gets the reply, and right after the
+// reply. It resumes the workflow in a fresh runtime and demands the same chunks,
+// workspace heads, outcomes and graph as without a crash. Ids, times and the batching of
+// events may differ. So may the sessions of branches that did not decide a join, with
+// First or a quorum: a crash can cancel such a branch earlier or later. Branches execute
+// one after the other here, in their order, so that the same one wins.
 //
 // As in Run, a warning of the runtime fails the test. The first difference is printed
 // once, with the file and line of the step's call and both sides.
 //
-// It also checks the model's own request log: no attempt of a step asks twice.
+// CrashEverywhere also checks the model's own request log: no attempt of a step asks
+// twice.
 func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.Session, script string, o *Options) {
 	t.Helper()
 	b := newBench(t, s, script, o)
@@ -353,8 +352,8 @@ func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.S
 	t.Errorf("flowtest: a crash %s changes the run:\n%s", when, text)
 }
 
-// ended reports whether the log says how the run ended: a crash after that, at a
-// commit that closes a branch, is none of its business.
+// ended reports whether the log has the end of the run: a crash after that, at a commit
+// that closes a branch, does not affect the run.
 func ended(t testing.TB, w *world) bool {
 	t.Helper()
 	k := session.Key{Tenant: session.DefaultTenant, ID: homeID}
@@ -398,8 +397,8 @@ func (b *bench) crash(newWorkflow func() flow.Workflow, n int, when moment) *wor
 	return nil
 }
 
-// resolve decides what becomes of the runs that wait for a person, in all
-// sessions, and reports whether there were any.
+// resolve resolves the runs that need review, in all sessions, and reports whether there
+// were any.
 func (b *bench) resolve(p *process) (any bool) {
 	b.t.Helper()
 	for _, k := range p.stored.Keys() {

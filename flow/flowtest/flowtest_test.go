@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	scratch.InMemory()
 	// Tests wait for the processes of sandboxes more than they compute.
-	if err := flag.Set("test.parallel", "4"); err != nil { // what is asked for comes later
+	if err := flag.Set("test.parallel", "4"); err != nil { // a flag of the command line comes later
 		panic(err)
 	}
 	flowtest.Main(m)

@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestHeadWithoutSandbox: a sandboxed call that does not open the sandbox
-// leaves the files as they are, also right after a branch was adopted.
+// TestHeadWithoutSandbox: a sandboxed call that does not open the sandbox leaves the
+// files unchanged, also right after a branch was adopted.
 func TestHeadWithoutSandbox(t *testing.T) {
 	write, _ := tool.ByName("write_workspace_file")
 	pure := tool.Func("pure", "Touches no file.", func(context.Context, struct{}) (int, error) { return 1, nil }, &tool.FuncOptions{Effect: tool.Sandboxed})

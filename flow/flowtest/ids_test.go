@@ -12,9 +12,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestIDsCrashEverywhere: ids that are taken inside of steps, in Do, in a tool and
-// in a hook, leave those between the steps what they are, on every execution; and
-// what a step recorded of its own is there again.
+// TestIDsCrashEverywhere: ids that are drawn inside of steps, in Do, in a tool and in a
+// hook, do not change those between the steps, on any execution; and the ids that a step
+// recorded are replayed.
 func TestIDsCrashEverywhere(t *testing.T) {
 	newWorkflow := func() flow.Workflow {
 		return flow.Func(func(outer context.Context, s session.Session) (session.Session, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestOverflowCrashEverywhere: a session that is compressed on the way is the same after a
-// crash at any commit.
+// TestOverflowCrashEverywhere: a session that is compressed during the run is the same
+// after a crash at any commit.
 func TestOverflowCrashEverywhere(t *testing.T) {
 	text := tool.Func("text", "Returns a text.", func(_ context.Context, in struct {
 		Name string `json:"name"`

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestManyRowsCrashEverywhere: rows that need several commits, before a step and at
-// the end of the run, are all there or go on to come, wherever it crashes.
+// TestManyRowsCrashEverywhere: rows that need several commits, before a step and at the
+// end of the run, are all stored or continue to be committed, wherever it crashes.
 func TestManyRowsCrashEverywhere(t *testing.T) {
 	t.Parallel()
 	rows := make([]session.Chunk, 600)

@@ -19,8 +19,8 @@ func editor() flow.Workflow {
 	return &flow.Agent{Name: "editor", Tools: tool.Builtins()}
 }
 
-// TestEdits: the tools that find and edit come to the same files in a sandbox that confines
-// commands and in one that has none of the host.
+// TestEdits: the tools that find and edit have the same files in the end in a sandbox
+// that confines commands and in one without any files of the host.
 func TestEdits(t *testing.T) {
 	for name, o := range map[string]*flowtest.Options{"local": nil, "scripted": {Sandbox: scripted.New(nil)}} {
 		t.Run(name, func(t *testing.T) {
@@ -46,14 +46,14 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsHappenOnce: wherever a node dies, a call that was cut off is made again on the
-// files as they were before it, so that an edit is never made twice.
+// TestEditsHappenOnce: wherever a node dies, a call that was cut off is repeated on the
+// files from before it, so that an edit is never made twice.
 func TestEditsHappenOnce(t *testing.T) {
 	t.Parallel()
 	flowtest.CrashEverywhere(t, editor, session.New(session.UserText("go")), "testdata/edits.txtar", nil)
 }
 
-// guided is an agent that does what the files of its workspace say for agents.
+// guided is an agent that follows its workspace's instructions for agents.
 func guided() flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		s, more, err := flow.AddWorkspaceGuide(ctx, s)
@@ -73,7 +73,8 @@ func guided() flow.Workflow {
 	})
 }
 
-// mayChangeAgents allows the run to change AGENTS.md, which is put back otherwise.
+// mayChangeAgents allows the run to change AGENTS.md, whose changes are reverted
+// otherwise.
 var mayChangeAgents = &flowtest.Options{Task: journal.Task{Sandbox: journal.Sandbox{Allow: "AGENTS.md"}}}
 
 func tools(names ...string) (all []tool.Tool) {
@@ -84,9 +85,9 @@ func tools(names ...string) (all []tool.Tool) {
 	return all
 }
 
-// TestGuide: AGENTS.md and the names of skills stand quoted before what the user says, once
-// and as they were when the session began, also after the agent changed the file; a skill is
-// read on demand and its script runs in the sandbox.
+// TestGuide: AGENTS.md and the names of skills are quoted before the user's message, once
+// and in their state at the beginning of the session, even after the agent has changed
+// the file. A skill is read on demand and its script runs in the sandbox.
 func TestGuide(t *testing.T) {
 	s := flowtest.Run(t, guided(), session.New(), "testdata/guide.txtar", mayChangeAgents)
 	var got []string

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// A session that a run returns goes on with the next one.
+// A later run continues the session that a run returned.
 func ExampleRunner() {
 	echo, err := scripted.New(nil, nil)
 	if err != nil {

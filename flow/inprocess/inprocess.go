@@ -30,25 +30,24 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Runner runs workflows. The zero Runner keeps everything in memory, and has no
-// models, memories and sandboxes. It must not be copied or changed once it was
-// used, and is then safe for concurrent use.
+// Runner runs workflows. The zero Runner keeps everything in memory, and has no models,
+// memories and sandboxes. It must not be copied or changed after first use, and is then
+// safe for concurrent use.
 type Runner struct {
 	// Models answers model calls; nil fails them.
 	Models llm.Models
-	// Model is taken where no agent names one.
+	// Model is the default for agents that name no model.
 	Model string
 	// Memory opens the memory of a name that agents use; nil keeps the notes of each tenant
 	// and name apart, as long as the Runner lives.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
-	// Workflows are what a flow.Remote can name; nil has none.
+	// Workflows are the workflows that a flow.Remote can name; nil has none.
 	Workflows []flow.Registration
 
-	// Log is where sessions are kept; nil keeps them in memory. The Runner is its
-	// only writer.
+	// Log stores the sessions; nil keeps them in memory. The Runner is its only writer.
 	Log commitlog.Log
-	// Blobs keeps what is too large for Log, and the files of sessions; nil keeps them in
-	// memory.
+	// Blobs stores the data that is too large for Log, and the files of sessions; nil
+	// keeps them in memory.
 	Blobs blob.Store
 
 	// MCPList is the file that lists the MCP servers that agents can name; "" has none. It
@@ -56,22 +55,22 @@ type Runner struct {
 	// process.
 	MCPList string
 
-	// Sandboxes are the backends that Session.To can name. The working directories
-	// of sessions lie below Dir.
+	// Sandboxes are the backends that Session.To can name. The working directories of
+	// sessions are below Dir.
 	Sandboxes map[string]sandbox.Backend
 	Dir       string
 	// Unsafe also accepts sandboxes that the kernel does not confine.
 	Unsafe bool
 
-	// Answer, if set, is asked for what a run waits for from outside. It returns a
-	// flow.Approval for an approval, a string for a message, and anything that JSON can
-	// hold for a response; nil leaves the question open, for Signal or until its time is
-	// up, and an error ends Run, while the run waits on. For an answer that the question
-	// refuses it is asked again, at most 8 times in all. It is called in a goroutine of its
-	// own, which should end with ctx, for one question of a run at a time.
+	// Answer, if set, answers the questions of a run. It returns a flow.Approval for an
+	// approval, a string for a message, and any JSON-encodable value for a response; nil
+	// leaves the question open, for Signal or until it expires. An error ends Run, while
+	// the run keeps waiting. If the question rejects the answer, Answer is called again,
+	// at most 8 times in all. It is called in a goroutine of its own, which should end
+	// with ctx, for one question of a run at a time.
 	Answer func(ctx context.Context, q run.Question) (any, error)
-	// OnWarning, if set, gets what the author of a workflow should know, such as an
-	// implicit fork. The same text is recorded in the run.
+	// OnWarning, if set, gets warnings for the author of a workflow, such as an implicit
+	// fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
 
 	mu       sync.Mutex
@@ -115,13 +114,13 @@ func (r *Runner) runtime() (*inprocess.Runtime, error) {
 	return r.rt, r.err
 }
 
-// memoryName names one of the memories that a Runner keeps.
+// memoryName names one of a Runner's memories.
 type memoryName struct {
 	tenant session.Tenant
 	name   string
 }
 
-// notes is the Memory of a Runner without one.
+// notes is the default of Runner.Memory.
 func (r *Runner) notes(_ context.Context, t session.Tenant, name string) (memory.Store, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,8 +135,8 @@ func (r *Runner) notes(_ context.Context, t session.Tenant, name string) (memory
 }
 
 // Run runs w on s to its end and returns the resulting session, in the caller's
-// goroutine. A session that is not stored yet is begun; one that is goes on from
-// its newest version. If a run holds it the error is run.ErrBusy.
+// goroutine. A session that is not stored yet is begun; a stored one continues from its
+// newest version. If another run holds the session the error is run.ErrBusy.
 func (r *Runner) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
 	rt, err := r.runtime()
 	if err != nil {
@@ -146,8 +145,8 @@ func (r *Runner) Run(ctx context.Context, w flow.Workflow, s session.Session) (s
 	return rt.Run(ctx, w, s)
 }
 
-// Signal brings a fact from outside to a run: an answer, a message, a cancel. It
-// returns once the log holds it.
+// Signal sends a signal from outside to a run: an answer, a message, a cancel. It returns
+// once the log holds it.
 func (r *Runner) Signal(ctx context.Context, s journal.Signal) error {
 	rt, err := r.runtime()
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestMemoriesHaveNames: a note is found in the memory that it was written to, and in no
-// other one.
+// TestMemoriesHaveNames: a note is found only in the memory into which it was written.
 func TestMemoriesHaveNames(t *testing.T) {
 	work := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		if _, err := flow.Remember(ctx, "team", "fact", "the harbour opens at nine"); err != nil {

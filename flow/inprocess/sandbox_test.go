@@ -26,8 +26,8 @@ func (l *lister) Complete(context.Context, *llm.Request, func(llm.Delta)) (*llm.
 	return &llm.Response{Calls: []session.ToolCall{{ID: string(rune('a' + l.calls)), Name: tool.ListWorkspaceFiles, Args: "{}"}}, Finish: llm.FinishTools}, nil
 }
 
-// TestWithoutSandbox: the author of an agent with tools for files is warned, once a run,
-// that the session has none.
+// TestWithoutSandbox: the author of an agent with tools for files is warned, once per
+// run, that the session has no sandbox.
 func TestWithoutSandbox(t *testing.T) {
 	var warned []string
 	r := &inprocess.Runner{Models: &lister{}, OnWarning: func(_ run.ID, text string) { warned = append(warned, text) }}

@@ -35,9 +35,9 @@ func (s *refuses) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// TestServerFailureCodes: a run that a failure of its model's server ends has the class of the
-// failure as its code. One whose content the server refuses ends as one whose model refuses in
-// its answer.
+// TestServerFailureCodes: a run that ends with a failure of its model's server has the
+// class of the failure as its code. If the server rejects the content, the run has the
+// code of a model's refusal.
 func TestServerFailureCodes(t *testing.T) {
 	for _, tt := range []struct {
 		status int
@@ -65,8 +65,8 @@ func TestServerFailureCodes(t *testing.T) {
 	}
 }
 
-// TestTypedContinuation: an answer in a form that is cut is continued without the form, and one
-// that the model begins again takes the place of what was cut.
+// TestTypedContinuation: a cut answer with a format is continued without the format, and
+// an answer that the model starts again replaces the cut part.
 func TestTypedContinuation(t *testing.T) {
 	type verdict struct {
 		Why string `json:"why"`
@@ -90,7 +90,7 @@ func TestTypedContinuation(t *testing.T) {
 	}
 }
 
-// pieces is a model whose answer comes in pieces of some bytes.
+// pieces is a model whose answer streams in pieces of a number of bytes.
 type pieces struct {
 	text string
 	size int
@@ -105,8 +105,8 @@ func (p *pieces) Complete(_ context.Context, _ *llm.Request, sink func(llm.Delta
 	return &llm.Response{Text: p.text, Finish: llm.FinishStop, Usage: session.Usage{Input: 1, Output: 1}}, nil
 }
 
-// TestLiveThoughts: thoughts that a model writes into its text are no part of the answer that
-// deltas and Hooks.Partial show while it comes, however it is cut into pieces.
+// TestLiveThoughts: thoughts that a model writes into its text are not part of the answer
+// that deltas and Hooks.Partial show while it streams, however it is split into pieces.
 func TestLiveThoughts(t *testing.T) {
 	for _, tt := range []struct {
 		text, prompt   string
@@ -157,8 +157,8 @@ func TestLiveThoughts(t *testing.T) {
 	}
 }
 
-// TestCallsNotMade: a call that its server refused before it was made is made again, also where
-// it must not happen twice; one that perhaps happened is not.
+// TestCallsNotMade: a call that its server rejected before executing it is repeated, even
+// if it must not happen twice; a call that may have happened is not.
 func TestCallsNotMade(t *testing.T) {
 	for _, tt := range []struct {
 		made   bool // perhaps

@@ -32,7 +32,7 @@ type stars struct {
 	Why   string `json:"why,omitempty"`
 }
 
-// even decodes itself, in a way that no schema describes.
+// even decodes itself, by a rule that no schema can express.
 type even int
 
 func (e *even) UnmarshalJSON(b []byte) error {
@@ -46,9 +46,9 @@ func (e *even) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// TestWrongAnswer: an answer that is not of the question's type is refused before it is
-// recorded, with the run, the question, the wanted type and an example. The run waits on,
-// and the right answer ends the wait.
+// TestWrongAnswer: an answer that does not match the question's type is rejected before
+// it is recorded, with the run, the question, the expected type and an example. The run
+// keeps waiting, and the right answer ends the wait.
 func TestWrongAnswer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		f     flow.Func
@@ -84,8 +84,8 @@ func TestWrongAnswer(t *testing.T) {
 	}
 }
 
-// TestOwnDecoder: an answer that the type's own decoder refuses is asked for again, also by
-// an execution that replays it.
+// TestOwnDecoder: if the type's own decoder rejects an answer, the question is asked
+// again, also by an execution that replays it.
 func TestOwnDecoder(t *testing.T) {
 	var w world
 	rt := w.runtime(nil)
@@ -112,8 +112,8 @@ func TestOwnDecoder(t *testing.T) {
 	}
 }
 
-// TestWrongEdit: arguments that a person changes in a call to be approved have to match the
-// schema of its tool; a yes may leave them out.
+// TestWrongEdit: arguments that an approver changes must match the schema of the tool; an
+// approval may omit them.
 func TestWrongEdit(t *testing.T) {
 	paid := 0
 	pay := tool.Func("pay", "Pays.", func(_ context.Context, in struct {
@@ -151,7 +151,7 @@ func TestWrongEdit(t *testing.T) {
 	}
 }
 
-// TestAskedInProcess: in process the answer of the wrong type is asked for again, a few
+// TestAskedInProcess: in process an answer of the wrong type is requested again, a few
 // times, and then ends Run.
 func TestAskedInProcess(t *testing.T) {
 	for right, want := range map[int]string{3: "", 100: "for a whole number, and waits on"} {

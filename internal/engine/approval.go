@@ -15,21 +15,21 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// gate is which calls of an agent a person has to approve.
+// gate selects the calls of an agent that need approval.
 type gate struct {
 	approve func(spec tool.Spec, args json.RawMessage) bool
 	within  time.Duration
 }
 
-// openQuestion is a call that a person has to approve.
+// openQuestion is a question to an approver about a call.
 type openQuestion struct {
 	c  *toolCall
 	st *step
 	w  journal.Wait
 }
 
-// approvals asks at once for all calls of the round that need approval, before any of
-// them runs, and marks those that may not run.
+// approvals requests approval for all calls of the round that need it together, before
+// any of them runs, and marks those that may not run.
 func (r *round) approvals() error {
 	if r.gate.approve == nil {
 		return nil
@@ -43,7 +43,7 @@ func (r *round) approvals() error {
 		w := journal.Wait{
 			Detail: excerpt.Clip(cmp.Or(c.edited, c.Args), 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: st.asked.Path, Title: "run " + c.Name + "?",
 		}
-		if len(c.spec.Schema) <= form.MaxSchema { // the call itself checks what is edited, too
+		if len(c.spec.Schema) <= form.MaxSchema { // the call itself checks edits, too
 			w.Edits, w.Schema = true, string(c.spec.Schema)
 		}
 		all = append(all, openQuestion{c, st, w})
@@ -51,13 +51,13 @@ func (r *round) approvals() error {
 	return r.answered(all, r.applyDecision)
 }
 
-// callStep is a step beside a call, in the log of the run.
+// callStep returns a step beside a call, in the log of the run.
 func (r *round) callStep(c *toolCall, path run.Path, kind string) *step {
 	return r.ex.newStep(r.ctx, r.ex.home, session.Session{}, journal.StepRequest{Path: path, Kind: kind, Name: c.Name, Input: blob.Sum([]byte(c.Args)).Short()})
 }
 
-// answered takes the steps of questions, all of which are asked at once unless they are
-// recorded, and applies each answer to its call.
+// answered executes the steps of questions and applies each answer to its call.
+// Unrecorded questions are asked together.
 func (r *round) answered(all []openQuestion, apply func(*toolCall, journal.StepCompleted) error) (err error) {
 	var waits []journal.Wait
 	for _, g := range all {
@@ -89,7 +89,7 @@ func (r *round) answered(all []openQuestion, apply func(*toolCall, journal.StepC
 	return nil
 }
 
-// applyDecision applies a person's decision to a call.
+// applyDecision applies an approver's decision to a call.
 func (r *round) applyDecision(c *toolCall, d journal.StepCompleted) error {
 	reject := func(message string) {
 		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: message, Detail: c.Name})

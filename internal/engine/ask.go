@@ -18,32 +18,33 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// A call that asks a person ends with its question, which is its record. The run then waits
-// as for an approval. With the answer the call is made again, from its beginning, as a step
-// below the one before: it asks the same and gets the answer from the journal.
+// A call that asks a question ends with the question, which is its record. The run then
+// waits as for an approval. With the answer the call is repeated from its beginning, as a
+// step below the previous one: it asks the same question and gets the answer from the
+// journal.
 
-// Limits of the questions of calls: so often, with so long a message, in bytes.
+// Limits of the questions of a call: their number, and the bytes of a message.
 const (
 	maxQuestions = 16
 	maxAsks      = 4 << 10
 )
 
-// asking is the error of a call that asks what nothing answers.
+// asking is the error of a call with an unanswered question.
 type asking struct{ journal.Asked }
 
 func (*asking) Error() string {
 	return "a person is asked; the call is made again with the answer"
 }
 
-// answered is what a former try of a call asked, with the answer.
+// answered is the question of a former try of a call, with its answer.
 type answered struct {
 	journal.Asked
 	action  string
-	content json.RawMessage // of what is accepted
-	given   bool            // to the try under way
+	content json.RawMessage // of an accepted question
+	given   bool            // to the current try
 }
 
-// What a person does about a question.
+// Decisions about a question.
 const (
 	accepts  = "accept"
 	declines = "decline"
@@ -81,7 +82,7 @@ func (c *toolCall) ask(_ context.Context, message string, answer json.RawMessage
 	return "", nil, &asking{q}
 }
 
-// renew has the next try be given the answers from the first on.
+// renew resets the answers, so that the next try gets them from the first on.
 func (c *toolCall) renew() {
 	c.asking.Lock()
 	defer c.asking.Unlock()
@@ -90,7 +91,7 @@ func (c *toolCall) renew() {
 	}
 }
 
-// asked is the question of a call as people see it.
+// asked returns the question of a call for its readers.
 func (c *toolCall) asked(path run.Path) journal.Wait {
 	return journal.Wait{
 		Detail: question.Detail(*c.asks), Kind: run.WaitApproval, Name: c.Name, Path: path, Schema: cmp.Or(c.asks.Schema, `{"type":"object"}`),
@@ -98,13 +99,13 @@ func (c *toolCall) asked(path run.Path) journal.Wait {
 	}
 }
 
-// answerStep is the step that takes the answer to the question of a call.
+// answerStep returns the step that takes the answer to the question of a call.
 func (r *round) answerStep(c *toolCall) *step {
 	return r.callStep(c, c.st.asked.Path.Child("answer"), journal.StepAwait)
 }
 
-// replayAnswer takes over the recorded answer to a question of a call, and reports whether
-// there is one.
+// replayAnswer takes over the recorded answer to a question of a call, and reports
+// whether there is one.
 func (r *round) replayAnswer(c *toolCall) (bool, error) {
 	st := r.answerStep(c)
 	if err := st.decide(); err != nil || st.decision != journal.Replay {
@@ -113,7 +114,7 @@ func (r *round) replayAnswer(c *toolCall) (bool, error) {
 	return true, r.applyAnswer(c, st.record.StepCompleted)
 }
 
-// applyAnswer takes a person's answer to the question of a call, and prepares the next try.
+// applyAnswer applies the answer to the question of a call, and prepares the next try.
 func (r *round) applyAnswer(c *toolCall, d journal.StepCompleted) error {
 	given := answered{Asked: *c.asks, action: dismiss}
 	if d.Code == "" {
@@ -134,8 +135,8 @@ func (r *round) applyAnswer(c *toolCall, d journal.StepCompleted) error {
 	return nil
 }
 
-// answers waits for the answers to what calls ask, and reports whether any asked, so that
-// it is made again.
+// answers waits for the answers to the questions of calls, and reports whether there were
+// any, so that the calls are repeated.
 func (r *round) answers(calls []*toolCall) (again bool, err error) {
 	for {
 		var open []openQuestion

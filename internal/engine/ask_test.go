@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// asker is a tool that does something, asks a person so often, and does the rest.
+// asker is a tool that does some work, asks a number of questions, and does the rest.
 type asker struct {
 	name   string
 	effect tool.Effect
@@ -53,8 +53,8 @@ func (a *asker) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	return tool.Result{Body: strings.Join(got, " ")}, nil
 }
 
-// TestCallsThatAsk: calls of a round that ask a person are made again with the answers, and
-// no other call; those that come after them in the order of calls wait.
+// TestCallsThatAsk: only the calls of a round that ask a question are repeated, with the
+// answers; the calls after them in call order wait.
 func TestCallsThatAsk(t *testing.T) {
 	var mu sync.Mutex
 	var did, asked []string
@@ -122,7 +122,7 @@ func TestCallsThatAsk(t *testing.T) {
 		t.Errorf("the last is %q of %q", last, did)
 	}
 
-	// One that asks something else each time comes to an end.
+	// A call that asks a new question each time ends.
 	salt, did, asked = "at ", nil, []string{"", ""}
 	calls = calls[:1]
 	if got := results(); len(got) != 1 || !strings.Contains(got[0], "asked a person 16 times") || len(asked) != 2+16 {

@@ -20,9 +20,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Await is flow.Await. The session's writer refuses answers that do not match the schema of
-// the question. One that T itself does not decode is recorded, and asked for again at the
-// step's path with "again" and a number.
+// Await implements flow.Await. The session's writer rejects answers that do not match the
+// schema of the question. An answer that T itself does not decode is recorded, and the
+// question is asked again at the step's path with "again" and a number.
 func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error {
 	st, err := p.begin(ctx, journal.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
 	if err != nil {
@@ -107,8 +107,8 @@ func messageChunks(inbox []journal.SignalReceived) (chunks []session.Event, upTo
 	return chunks, upTo
 }
 
-// answer turns what was received for a question into its outcome: the first
-// answer counts.
+// answer returns the outcome of a question from the received signals: the first answer
+// counts.
 func answer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepCompleted, error) {
 	for _, v := range inbox {
 		if v.Path != w.Path {
@@ -152,8 +152,8 @@ func by(v journal.SignalReceived) string {
 	return text
 }
 
-// wait returns what the run received once all that ws name has come. Until then it
-// records that the run waits, and stops the execution.
+// wait returns the received signals once all of ws have come. Until then it records that
+// the run waits, and stops the execution.
 func (s *signals) wait(ctx context.Context, ws []journal.Wait, timeout time.Duration) ([]journal.SignalReceived, error) {
 	ex := s.ex
 	ex.mu.Lock()
@@ -193,7 +193,7 @@ func (s *signals) wait(ctx context.Context, ws []journal.Wait, timeout time.Dura
 // maxTitle bounds the title of a question, as journal.MaxDetail bounds its detail.
 const maxTitle = 1 << 10
 
-// receive takes signals into the inbox of the execution.
+// receive adds signals to the inbox of the execution.
 func (s *signals) receive(all ...journal.SignalReceived) {
 	ex := s.ex
 	ex.mu.Lock()

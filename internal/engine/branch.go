@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// outermost is the task of the outermost run, for what all branches see the same.
+// outermost returns the task of the outermost run, whose settings all branches share.
 func (a *around) outermost() *journal.Task {
 	if a.ex.levels.root != nil {
 		return a.ex.levels.root
@@ -21,8 +21,8 @@ func (a *around) outermost() *journal.Task {
 	return a.ex.task
 }
 
-// loadAncestors reads what the runs around a branch recorded. It is called after the
-// claim: a parent that goes on without the branch before that is seen here, and one
+// loadAncestors reads the records of the runs around a branch. It is called after the
+// claim: it detects a parent that continued without the branch before the claim; a parent
 // that does so later closes the branch's session.
 func (a *around) loadAncestors(ctx context.Context) error {
 	ex := a.ex
@@ -63,9 +63,9 @@ func (a *around) loadAncestors(ctx context.Context) error {
 	return nil
 }
 
-// releaseAfter returns the events that go with the record of a step and let the other
-// branches of the fan-out begin, if they wait for this one: once a model has answered,
-// or when the branch opens branches itself. Steps at the same time may record it
+// releaseAfter returns the events that are committed with the record of a step and let
+// the other branches of the fan-out begin, if they wait for this one: once a model has
+// answered, or when the branch opens branches itself. Concurrent steps may record it
 // twice, which is harmless.
 func (a *around) releaseAfter(d journal.StepCompleted) ([]session.Event, error) {
 	ex := a.ex
@@ -79,8 +79,8 @@ func (a *around) releaseAfter(d journal.StepCompleted) ([]session.Event, error) 
 	return release, err
 }
 
-// releaseSiblings returns the events that let the other branches begin, if they wait
-// for this one: it has an answer, or waits for something itself. ex.mu is held.
+// releaseSiblings returns the events that let the other branches begin, if they wait for
+// this one: it has an answer, or itself waits. ex.mu is held.
 func (a *around) releaseSiblings() ([]session.Event, error) {
 	if !a.ex.levels.warming {
 		return nil, nil
@@ -98,13 +98,13 @@ func modelAnswered(d journal.StepCompleted) bool {
 	return false
 }
 
-// endUnneeded ends a branch that the run around it needs no more.
+// endUnneeded ends a branch that the run around it no longer needs.
 func (end *ending) endUnneeded(ctx context.Context) (run.State, error) {
 	ex := end.ex
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	// That run may have taken the end of a later attempt: its log says how the session
-	// closes, or that this is not decided yet.
+	// That run may have used the end of a later attempt: its log has the closing state of
+	// the session, or leaves it open for now.
 	parent := ex.task.Branch.Parent()
 	d, err := ex.rt.Values.BranchOutcome(ctx, session.Key{Tenant: ex.home.Tenant, ID: parent.Session}, parent.Run, ex.home.ID)
 	if err == nil {
@@ -120,11 +120,11 @@ func (end *ending) endUnneeded(ctx context.Context) (run.State, error) {
 	return state, err
 }
 
-// errBranchRan takes an execution out of the code around its branch.
+// errBranchRan leaves the code around an execution's branch.
 var errBranchRan = errors.New("flow: the branch has run")
 
-// enterBranch runs the branch of a fan-out that this execution is for, or that leads
-// to it.
+// enterBranch runs the branch of a fan-out that is this execution's branch, or contains
+// it.
 func (a *around) enterBranch(ctx context.Context, fan run.Path, bs []flow.Branch) error {
 	ex := a.ex
 	at := ex.levels.below(fan)
@@ -146,7 +146,7 @@ func (a *around) enterBranch(ctx context.Context, fan run.Path, bs []flow.Branch
 	return ex.life.poison
 }
 
-// leaveBranch returns what the branch came to, once the code around it returned err.
+// leaveBranch returns the result of the branch, once the code around it has returned err.
 func (a *around) leaveBranch(err error) (session.Session, error) {
 	ex := a.ex
 	ex.mu.Lock()

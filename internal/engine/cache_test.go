@@ -19,8 +19,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// forked lets branches of one session ask a simulated server, each with words of its own
-// after what they share, and returns what its cache saw and what the run says it used.
+// forked makes branches of one session ask a simulated server, each with its own text
+// after their common part, and returns the uses of the server's cache and the usage of
+// the run.
 func forked(t *testing.T, n int, rules CacheRules, models llm.Models, kind string, shared ...session.Chunk) ([]CacheUse, session.Usage) {
 	server := &CacheServer{Rules: rules, First: 20 * time.Millisecond}
 	srv := httptest.NewServer(server)
@@ -55,9 +56,9 @@ func forked(t *testing.T, n int, rules CacheRules, models llm.Models, kind strin
 	return asked, used
 }
 
-// TestForkCost: N branches of a session whose prefix no cache has pay for it 1.25 + 0.1 (N-1)
-// times where writing costs 1.25 and reading 0.1, within 5 %, in a SIMULATION of the caches'
-// rules: requests and their order are real, the server is not.
+// TestForkCost: N branches of a session with an uncached prefix pay 1.25 + 0.1 (N-1)
+// times its price, if writing costs 1.25 and reading 0.1, within 5 %, in a SIMULATION of
+// the caches' rules: requests and their order are real, the server is not.
 func TestForkCost(t *testing.T) {
 	const prefix = 20_000 // tokens, of four bytes
 	context := strings.Repeat("A fact. ", prefix*4/8)

@@ -39,7 +39,8 @@ func (p *place) CallTool(ctx context.Context, s session.Session, t tool.Tool, ar
 	return out, tool.Result{Body: tool.JSON(row.Text()), IsError: row.Failed()}, nil
 }
 
-// resolvedBody is the result of a call that was cut off, as a person resolved it.
+// resolvedBody returns the operator's resolution of a call that was cut off as its
+// result.
 func resolvedBody(v journal.Resolved) json.RawMessage {
 	if json.Valid([]byte(v.Value)) {
 		return json.RawMessage(v.Value)

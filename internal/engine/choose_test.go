@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestToolChoice: an agent's choice holds for its first call, so that it can end, and that of
-// no tool for all; a tool that it has not is refused before a request.
+// TestToolChoice: an agent's choice applies to its first call, so that it can end, and
+// llm.ToolsNone to all; an unknown tool is rejected before a request.
 func TestToolChoice(t *testing.T) {
 	look := tool.Func("look", "Looks.", func(context.Context, struct{}) (string, error) { return "two", nil }, &tool.FuncOptions{Effect: tool.ReadOnly})
 	for choice, want := range map[string][]string{

@@ -16,9 +16,9 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// Enqueue records a task in its session's log without claiming it, for a node that
-// offers its workflow. With cancel it ends with that. A task that a log holds already
-// stays as it is.
+// Enqueue records a task in its session's log without claiming it, for a node that offers
+// its workflow. With cancel, that ends the run at once. A task that a log holds already
+// stays unchanged.
 func (rt *Runtime) Enqueue(ctx context.Context, t journal.Task, cancel *journal.CancelRequested) error {
 	rt.init()
 	c, err := rt.claimOf(ctx, flow.Registration{}, t, nil)
@@ -30,8 +30,8 @@ func (rt *Runtime) Enqueue(ctx context.Context, t journal.Task, cancel *journal.
 	return err
 }
 
-// claimOf is the claim of a task, with the opening of its session and what that
-// starts with.
+// claimOf returns the claim of a task, with the opening of its session and the session's
+// first events.
 func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.Task, opening []session.Event) (journal.Claim, error) {
 	if err := t.Valid(); err != nil {
 		return journal.Claim{}, err
@@ -69,7 +69,7 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		c.Root = b.Root
 	}
 	if !t.Workspace.IsZero() && !t.Resume {
-		// Any stored bytes that read as a manifest can be named here, also those
+		// The task can name any stored bytes that parse as a manifest, including those
 		// that a command wrote.
 		err := workspace.Check(ctx, rt.Blobs(t.Session.Tenant), t.Workspace, rt.Workspaces.Limits)
 		limit, tooLarge := errors.AsType[*workspace.LimitError](err)
@@ -78,7 +78,7 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 			return c, run.CodeTooLarge.Err(fmt.Sprintf("flow: workspace %s of task %s: %s", t.Workspace.Short(), t.ID, limit))
 		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, manifest.ErrMalformed):
 			return c, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
-		case err != nil: // it may be there
+		case err != nil: // it may exist
 			return c, fmt.Errorf("flow: look at workspace %s of task %s: %w", t.Workspace.Short(), t.ID, err)
 		}
 	}
@@ -88,10 +88,10 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 	return c, nil
 }
 
-// Begin claims a run: the task's if no log holds it, else the one that the log
-// holds. State of the returned Execution is Running if it was claimed; in any
-// other state there is nothing to do here. A run behind another one on its
-// session is Queued. A session that does not exist yet starts with the opening events.
+// Begin claims a run: the task's if no log holds it, or else the recorded one. State of
+// the returned Execution is Running if it was claimed; in any other state the caller has
+// nothing to do. A run behind another one on its session is Queued. A session that does
+// not exist yet starts with the opening events.
 func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Task, opening ...session.Event) (*Execution, error) {
 	rt.init()
 	switch {

@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// Clock is the time of a runtime; nil is the machine's. One that [NewClock] makes is
-// for tests: it stands still as long as anything of a run is at work, and goes at once
-// to the next time that something is due when all of it waits. So the times that are
-// recorded follow from what a run waits for, not from how long its work takes, how the
-// work of branches interleaves, and where it is cut off. It outlives the runtimes that
-// use it, as a wall clock does; it serves one tree of runs at a time, and is safe for
-// concurrent use.
+// Clock is the clock of a runtime; nil is the machine's. A clock made by [NewClock] is
+// for tests: it stands still while any part of a run works, and jumps to the next due
+// time when all of it waits. So the recorded times depend on the waits of a run, not on
+// the duration of its work, the interleaving of its branches, or the place of a crash.
+// The clock outlives the runtimes that use it, as a wall clock does; it serves one tree
+// of runs at a time, and is safe for concurrent use.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -30,7 +29,7 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// GoTo moves a clock that stands on to a time, never back.
+// GoTo moves a standing clock forward to a time, never back.
 func (c *Clock) GoTo(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,8 +38,8 @@ func (c *Clock) GoTo(at time.Time) {
 	}
 }
 
-// at calls f at a time, at once when that is past. What stands calls it never before
-// it is moved on; the returned timer is nil then.
+// at calls f at a time, at once if the time is past. A standing clock never calls f by
+// itself: at then returns a nil timer.
 func (c *Clock) at(t time.Time, f func()) *time.Timer {
 	left := t.Sub(c.Now())
 	if c != nil && left > 0 {

@@ -19,25 +19,25 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// completion is a model call under way.
+// completion is a model call in flight.
 type completion struct {
 	chain.Chain
 	c       *transcript.Call
 	st      *step
 	ctx     context.Context // of the requests
 	req     *llm.Request
-	msgs    []llm.Message // as the session has them, see show
+	msgs    []llm.Message // as in the session, see show
 	client  llm.Client    // of the choice
 	resp    *llm.Response // the answer
-	blind   bool          // no image is shown: a server refused the request with them
+	blind   bool          // images are omitted: a server rejected the request with them
 	size    int           // of the request as JSON, in bytes
 	reserve int64         // tokens
 	free    func()
-	settles func(used int64)    // the limits of the request under way; nil without
-	came    int                 // bytes of the answer under way
-	pieces  uint64              // of the answer under way that OnDelta got
-	live    transcript.LiveText // parts its thoughts from its text
-	said    strings.Builder     // its text, where the call wants it
+	settles func(used int64)    // reports usage to the limits of the request in flight; nil without limits
+	came    int                 // bytes of the answer in flight
+	pieces  uint64              // pieces of the answer passed to OnDelta
+	live    transcript.LiveText // splits its thoughts from its text
+	said    strings.Builder     // its text, if the call needs it
 }
 
 // complete makes the model call and returns the answer with the digest of the
@@ -56,15 +56,15 @@ func (u *modelUse) complete(st *step, c *transcript.Call, s session.Session) (*l
 	var cancel context.CancelCauseFunc
 	m.ctx, cancel = st.ex.models.callContext(st.ctx)
 	defer cancel(nil)
-	if st.takesMessages { // else no step would take the message, however often the call is made
+	if st.takesMessages { // otherwise no step would take the message, however often the call is made
 		defer st.ex.signals.interruptible(st.messagesTo, cancel)()
 	}
 	err = m.Ask(m.ctx, m)
 	return m.resp, digest, err
 }
 
-// instruct keeps the instructions of the request before it is sent, so that no answer is paid
-// for whose record cannot name them.
+// instruct stores the instructions of the request before it is sent, so that every paid
+// answer has a record that can name them.
 func (m *completion) instruct() error {
 	c := m.c
 	if c.Given == nil {
@@ -77,8 +77,8 @@ func (m *completion) instruct() error {
 	return m.st.keep()
 }
 
-// redactor masks the credentials of this process, with the keys of the servers that the call
-// may ask.
+// redactor masks the credentials of this process, and the keys of the servers that the
+// call may ask.
 func (m *completion) redactor() func(string) string {
 	type keyed interface{ Redact(text string) string }
 	var keys []keyed
@@ -100,14 +100,14 @@ func (m *completion) redactor() func(string) string {
 	}
 }
 
-// prepare renders the request and reserves what it may use.
+// prepare renders the request and reserves its maximum usage.
 func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	ex := m.st.ex
 	m.req = &llm.Request{Provider: *m.c.Provider, Tools: m.c.Tools, ToolChoice: m.c.Choice, Waits: m.waits}
 	p := &m.req.Provider
 	p.Model = ex.models.model(m.c)
 	if m.c.Answer.Text != "" {
-		p.ResponseFormat = nil // with a form a server begins again, and cuts again
+		p.ResponseFormat = nil // with a format, a server would start again, and cut again
 	}
 	msgs, digest, size, err := m.c.Shown.Render(m.c, s, p)
 	if err != nil {
@@ -129,8 +129,9 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	return digest, err
 }
 
-// afford fails if a budget of money could not be kept with one of the models, because
-// nothing would say what a call costs. Without a list of models the first answer tells.
+// afford fails if a budget of money could not be enforced with one of the models, because
+// the cost of its calls is unknown. Without a list of models the first answer shows
+// whether it is known.
 func (m *completion) afford() error {
 	m.st.ex.mu.Lock()
 	limit := m.st.ex.account.Limit.MicroUSD
@@ -149,10 +150,10 @@ func (m *completion) afford() error {
 	return nil
 }
 
-// usable returns why the choice cannot answer the request, nil if it can.
+// usable returns the reason why the choice cannot answer the request, or nil.
 func (m *completion) usable(c *chain.Choice) error {
 	n := llm.Estimate(m.size)
-	if c.Context > 0 && n > c.Context/2 { // near it, and bytes may be a third wrong
+	if c.Context > 0 && n > c.Context/2 { // close to it, and the estimate from bytes may be a third off
 		n = m.input()
 	}
 	switch {
@@ -160,7 +161,7 @@ func (m *completion) usable(c *chain.Choice) error {
 		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s makes vectors of texts and answers nothing; name another", c)}
 	case c.NoTools && len(m.c.Tools) > 0:
 		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s cannot call tools, and the agent has some; name another, or write \"can: [tools]\" into the node's list if it can", c)}
-	case c.Context > 0 && n*9/10 > c.Context: // by our count, and surely
+	case c.Context > 0 && n*9/10 > c.Context: // certain by our count
 		return &llm.Error{Code: llm.CodeContextLength, Message: fmt.Sprintf("model %s takes %d tokens, and the request has about %d", c, c.Context, n)}
 	}
 	return nil
@@ -203,21 +204,22 @@ func (m *completion) Send(r *chain.Tries) error {
 		m.resp = resp
 		if thought, answer := transcript.SplitThoughts(resp.Text, m.c.Prompt); thought != "" || len(answer) < len(resp.Text) {
 			resp.Reasoning, resp.Text = resp.Reasoning+thought, answer
-			resp.Opaque = "" // it counts the bytes of the text
+			resp.Opaque = "" // it refers to byte offsets of the text
 		}
 		return nil
 	}
 	refused, _ := errors.AsType[*llm.Error](err)
 	err = m.failed(err)
 	if refused != nil && refused.Thoughts && errors.Is(err, llm.CodeInvalidRequest) && m.c.ThoughtsFrom < len(m.msgs) {
-		// They stay in the session, which would be refused from now on. The agent's next
-		// requests leave them out as well, so that all of them begin alike.
+		// They stay in the session, which would be rejected from now on. The agent's next
+		// requests omit them as well, so that all requests have the same prefix.
 		m.c.ThoughtsFrom = len(m.msgs)
 		m.req.ThoughtsFrom = m.c.ThoughtsFrom
 		return chain.ErrOtherwise
 	}
 	if !m.blind && m.sees() && errors.Is(err, llm.CodeInvalidRequest) {
-		// An image may be why. It stays in the session, which would be refused from now on.
+		// An image may be the reason. It stays in the session, which would be rejected
+		// from now on.
 		m.blind = true
 		return chain.ErrOtherwise
 	}
@@ -229,7 +231,7 @@ func (m *completion) Pass(c *chain.Choice, err error) {
 	m.st.passed = append(m.st.passed, journal.PassedModel{Code: run.Code(llm.CodeOf(err)), Name: c.String()})
 }
 
-// settle tells the limits how many tokens the request used that they let through.
+// settle reports the tokens that the request used to the limits that admitted it.
 func (m *completion) settle(used int64) {
 	if m.settles != nil {
 		m.settles(used)
@@ -237,7 +239,7 @@ func (m *completion) settle(used int64) {
 	}
 }
 
-// begin notes that the request is sent.
+// begin records that the request is sent.
 func (m *completion) begin() {
 	m.st.requests++
 	m.req.Try, m.req.StepKey = m.st.requests, m.key()
@@ -246,10 +248,10 @@ func (m *completion) begin() {
 	m.st.flight.AskModel(m.req.Provider.Model, m.st.requests)
 }
 
-// waits takes until when the client waits for the first piece of the answer.
+// waits reports the time until which the client waits for the first piece of the answer.
 func (m *completion) waits(until time.Time) { m.st.flight.SetDoing(live.Asks, until) }
 
-// key names the request that is sent now.
+// key returns the idempotency key of the current request.
 func (m *completion) key() string {
 	st := m.st
 	key := fmt.Sprintf("%s/%s/%d", st.ex.id, st.asked.Path, st.ex.attempt)
@@ -259,7 +261,7 @@ func (m *completion) key() string {
 	return key
 }
 
-// failed books a request that failed, and returns why it did.
+// failed books a failed request, and returns its error.
 func (m *completion) failed(err error) error {
 	used := chain.Counted(err, chain.CutOff(m.ctx, err, m.input, m.came))
 	m.settle(used.Input + used.Output)
@@ -275,8 +277,8 @@ func (m *completion) failed(err error) error {
 	return err
 }
 
-// charge puts a price to an answer. One whose server counts no tokens is booked as a call
-// that is cut off: it has used what can be counted here.
+// charge prices an answer. If the server counts no tokens, the answer is booked like a
+// call that was cut off, with counts made here.
 func (m *completion) charge(resp *llm.Response) {
 	c := m.Asked()
 	if !resp.Uncounted {
@@ -296,8 +298,8 @@ func (m *completion) charge(resp *llm.Response) {
 	m.book(session.Usage{Calls: 1, Input: u.Input, Output: u.Output, MicroUSD: u.MicroUSD})
 }
 
-// input is how many tokens the request is taken to have: by what the server counted in the
-// agent's last one, else by a count of our own.
+// input estimates the tokens of the request: from the server's count for the agent's last
+// one, or else by a count of our own.
 func (m *completion) input() int64 {
 	if w := &m.c.Window; w.Bytes > 0 {
 		return w.Estimate(m.size)
@@ -307,8 +309,8 @@ func (m *completion) input() int64 {
 	return m.st.ex.rt.tokens.Request(&r)
 }
 
-// Sleep implements [chain.Asker]. The clock of a test stands while a step is at work,
-// and a pause is a part of the step.
+// Sleep implements [chain.Asker]. The clock of a test stands still while a step works,
+// and a pause is part of the step.
 func (m *completion) Sleep(pause time.Duration) error {
 	if m.st.ex.rt.Clock != nil {
 		return nil
@@ -324,7 +326,7 @@ func (m *completion) Sleep(pause time.Duration) error {
 	}
 }
 
-// ended reports how a request ended, with "" for an answer.
+// ended reports the outcome of a request, with "" for an answer.
 func (m *completion) ended(code llm.Code) {
 	if rt := m.st.ex.rt; rt.OnRequest != nil {
 		rt.OnRequest(code)
@@ -355,7 +357,7 @@ func (m *completion) sink(d llm.Delta) {
 	m.deliver(d, func() (string, string, bool) { return m.live.Take(text) })
 }
 
-// deliver passes a piece of the answer on, with its text parted into thought and answer.
+// deliver passes a piece of the answer on, with its text split into thought and answer.
 func (m *completion) deliver(d llm.Delta, parted func() (thought, answer string, void bool)) {
 	thought, answer, void := parted()
 	d.Reasoning, d.Text = d.Reasoning+thought, answer
@@ -372,13 +374,13 @@ func (m *completion) deliver(d llm.Delta, parted func() (thought, answer string,
 	}
 }
 
-// restart begins the text of the answer under way anew.
+// restart resets the text of the answer in flight.
 func (m *completion) restart() {
 	m.said.Reset()
 	m.said.WriteString(m.c.Answer.Text)
 }
 
-// void says that the pieces of the answer under way are void, if there are any.
+// void publishes that the pieces of the answer in flight are void, if there are any.
 func (m *completion) void() {
 	if m.pieces > 0 {
 		m.publish(llm.Delta{}, true)
@@ -400,9 +402,10 @@ func (m *completion) publish(d llm.Delta, void bool) {
 // defaultReply is the reservation for an answer whose length the provider does not limit.
 const defaultReply = 4096
 
-// callContext ends with the caller's context and with the execution.
+// callContext returns a context that ends with the caller's context and with the
+// execution.
 func (m *modelUse) callContext(ctx context.Context) (context.Context, context.CancelCauseFunc) {
-	own := ctx.Done() != m.ex.life.ctx.Done() // the author derived it, perhaps from another one
+	own := ctx.Done() != m.ex.life.ctx.Done() // the author derived it, perhaps from another context
 	ctx, cancel := context.WithCancelCause(ctx)
 	if !own {
 		return ctx, cancel
@@ -420,10 +423,9 @@ func (m *completion) book(used session.Usage) {
 	st.ex.account.book(used)
 }
 
-// bookKilled charges the calls of a model that former attempts may have been
-// killed in, with all that one of them may have used; only the first step that
-// is not recorded can be such a call. Where no limit is to be kept nothing is
-// made up.
+// bookKilled charges the model calls during which former attempts may have been killed,
+// with the maximum usage of one call each. Only the first step that is not recorded can
+// be such a call. Without a limit to enforce it books no estimate.
 func (m *completion) bookKilled(most int64, c *chain.Choice) {
 	ex := m.st.ex
 	ex.mu.Lock()
@@ -436,7 +438,7 @@ func (m *completion) bookKilled(most int64, c *chain.Choice) {
 	}
 }
 
-// reserve sets tokens aside for a call; free gives them back, once.
+// reserve reserves tokens for a call; free releases them, once.
 func (m *modelUse) reserve(tokens int64) (free func(), err error) {
 	ex := m.ex
 	ex.mu.Lock()
@@ -453,7 +455,7 @@ func (m *modelUse) reserve(tokens int64) (free func(), err error) {
 	}, nil
 }
 
-// model is the one that the call names, or the task, or the node.
+// model returns the model named by the call, or else by the task, or else by the node.
 func (m *modelUse) model(c *transcript.Call) string {
 	return cmp.Or(c.Provider.Model, m.ex.around.outermost().Model, m.ex.rt.Model)
 }

@@ -22,24 +22,24 @@ func (p *place) Compress(ctx context.Context, c flow.Compressor, s session.Sessi
 	return s, err
 }
 
-// compression is a session's compression under way.
+// compression is a session's compression in flight.
 type compression struct {
 	flow.Compressor
 	p *place
-	// most is how many bytes of rows the model is shown at most; 0 is as many as it takes.
+	// most bounds the rows shown to the model, in bytes; 0 is the limit of the model.
 	most int
-	// excerpts is how many bytes of the rows take the place of a summary that the model did
-	// not give; 0 fails then.
+	// excerpts is the size of the excerpt, in bytes, that replaces a missing summary;
+	// with 0 the compression fails instead.
 	excerpts int
 	short    int // summaries that were too short
-	halved   int // how often the model was shown half as much, because its server refused more
+	halved   int // how often the shown text was halved, because the server rejected more
 }
 
-// maxHalved is how often a server's refusal of the request for a summary as too long makes
-// that shorter by half.
+// maxHalved bounds the halvings of a request for a summary that a server rejects as too
+// long.
 const maxHalved = 4
 
-// run replaces s by a summary, and returns the usage of that.
+// run replaces s by a summary, and returns the usage.
 func (c *compression) run(ctx context.Context, s session.Session) (out session.Session, usage session.Usage, err error) {
 	ask := &transcript.Call{Agent: c.Name, Prompt: c.Prompt, Provider: &c.Provider, Ask: c.Instruction}
 	for {
@@ -55,8 +55,8 @@ func (c *compression) run(ctx context.Context, s session.Session) (out session.S
 	}
 }
 
-// summarise asks for the summary once, in a step, and makes the session of it; again reports
-// that the model is to be asked on.
+// summarise requests the summary once, in a step, and makes the session from it; again
+// reports that the model must be asked to continue.
 func (c *compression) summarise(ctx context.Context, ask *transcript.Call, s session.Session) (_ session.Session, usage session.Usage, again bool, err error) {
 	st, err := c.p.begin(ctx, journal.StepCompress, c.Name, s, false, "", ask.Digest())
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *compression) summarise(ctx context.Context, ask *transcript.Call, s ses
 	return out, usage, false, st.fail(err)
 }
 
-// begin makes the session that begins with a summary of s.
+// begin makes the session that starts with a summary of s.
 func (c *compression) begin(st *step, s session.Session, text string, usage session.Usage) (session.Session, error) {
 	base := st.after
 	if !st.ex.forks.holds(st.asked.Path, base.Key()) {
@@ -110,12 +110,12 @@ func (c *compression) begin(st *step, s session.Session, text string, usage sess
 	return out, nil
 }
 
-// A summary has at least one byte for so many of the text that the model was shown for it.
-// With fewer it is taken for none.
+// A summary has at least one byte per leastSummary bytes of its source. A shorter one
+// counts as missing.
 const leastSummary = 4096
 
-// request asks for the summary, and returns the record of the step. Of an answer that is no
-// summary it is beside the session.
+// request requests the summary, and returns the record of the step. If the answer is not
+// a summary, the record is stored beside the session.
 func (c *compression) request(st *step, ask *transcript.Call) (d journal.StepCompleted, err error) {
 	if err := st.ex.values.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {
 		return d, fmt.Errorf("flow: compress %s: %w", st.s.Ref(), err)
@@ -158,8 +158,8 @@ func (c *compression) request(st *step, ask *transcript.Call) (d journal.StepCom
 	return d, nil
 }
 
-// room is how many bytes of rows the model can be shown: at most so many as the node's list
-// allows, and most, if that is not 0.
+// room returns the bytes of rows that the model can be shown: the limit of the node's
+// list, and at most most if that is not 0.
 func (m *modelUse) room(c *transcript.Call, most int) (int, error) {
 	all, err := m.choices(c)
 	if err != nil {
@@ -172,5 +172,5 @@ func (m *modelUse) room(c *transcript.Call, most int) (int, error) {
 	return cmp.Or(most, defaultRoom), nil
 }
 
-// defaultRoom is about what a model of 128k tokens takes.
+// defaultRoom is about the context of a model of 128k tokens, in bytes.
 const defaultRoom = 384 << 10

@@ -19,11 +19,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// heardTokens is what the tests' models stream before an answer is cut off.
+// heardTokens is the number of tokens that the tests' models stream before an answer is
+// cut off.
 const heardTokens = 1000
 
-// streaming is a model that streams heardTokens and then, a minute later,
-// either breaks off, as long as faults says, or answers.
+// streaming is a model that streams heardTokens and then, a minute later, breaks off in
+// the first faults requests, or answers.
 type streaming struct {
 	faults int
 	asked  int
@@ -80,8 +81,8 @@ func ended(t *testing.T, w *world) journal.Ended {
 	return all[0]
 }
 
-// wantLost demands that calls which were cut off are in the usage, and said to
-// be an estimate: the prompt, and what came.
+// wantLost demands that calls that were cut off are in the usage as an estimate: the
+// prompt, and the received part of the answer.
 func wantLost(t *testing.T, what string, used, lost session.Usage, calls, answered int64) {
 	t.Helper()
 	if lost.Calls != calls || lost.Output != calls*heardTokens || lost.Input < calls || lost.Input > calls*200 {
@@ -92,8 +93,7 @@ func wantLost(t *testing.T, what string, used, lost session.Usage, calls, answer
 	}
 }
 
-// TestInterruptedIsCharged: an answer that the user talked into has used
-// tokens.
+// TestInterruptedIsCharged: an answer that a user's message interrupted is charged.
 func TestInterruptedIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -116,7 +116,7 @@ func TestInterruptedIsCharged(t *testing.T) {
 	})
 }
 
-// patient is a model of which at first nothing comes in time.
+// patient is a model whose first requests time out.
 type patient struct {
 	timeouts int
 	asked    int
@@ -131,8 +131,8 @@ func (m *patient) Complete(context.Context, *llm.Request, func(llm.Delta)) (*llm
 	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: session.Usage{Input: 10, Output: 5}}, nil
 }
 
-// TestSilentTriesAreCharged: a try that timed out may have been
-// charged, so the record says it.
+// TestSilentTriesAreCharged: a try that timed out may have been charged, so the record
+// includes it.
 func TestSilentTriesAreCharged(t *testing.T) { synctest.Test(t, silentTriesAreCharged) }
 
 func silentTriesAreCharged(t *testing.T) {
@@ -148,7 +148,7 @@ func silentTriesAreCharged(t *testing.T) {
 	}
 }
 
-// counting is a model whose first answer breaks off after its server stated counts.
+// counting is a model whose first answer breaks off after its server reported counts.
 type counting struct{ asked int }
 
 func (m *counting) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
@@ -160,8 +160,8 @@ func (m *counting) Complete(context.Context, *llm.Request, func(llm.Delta)) (*ll
 	return &llm.Response{Text: "answer", Finish: llm.FinishStop, Usage: session.Usage{Input: 10, Output: 5}}, nil
 }
 
-// TestStatedCountsAreCharged: what a server counted before its answer broke off is
-// charged as it counted, not by estimate.
+// TestStatedCountsAreCharged: the counts that a server reports before its answer breaks
+// off are charged instead of an estimate.
 func TestStatedCountsAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -173,8 +173,8 @@ func TestStatedCountsAreCharged(t *testing.T) {
 	})
 }
 
-// TestSilentTriesEndWithTheBudget: what they may have used leaves no room for
-// another.
+// TestSilentTriesEndWithTheBudget: the possible usage of silent tries leaves no budget
+// for another.
 func TestSilentTriesEndWithTheBudget(t *testing.T) { synctest.Test(t, silentTriesEndWithTheBudget) }
 
 func silentTriesEndWithTheBudget(t *testing.T) {
@@ -190,9 +190,9 @@ func silentTriesEndWithTheBudget(t *testing.T) {
 	}
 }
 
-// TestUncountedAnswersEndWithTheBudget: an answer whose server counts no tokens has used
-// them by estimate, so that budgets end runs all the same; and it costs what the list
-// says of them, or what the server states.
+// TestUncountedAnswersEndWithTheBudget: an answer whose server counts no tokens is
+// charged by estimate, so that budgets still end runs; its cost comes from the prices of
+// the list, or from the server.
 func TestUncountedAnswersEndWithTheBudget(t *testing.T) {
 	perToken := func(u session.Usage) int64 { return u.Input + u.Output }
 	for name, tt := range map[string]struct {
@@ -257,7 +257,7 @@ func cancelled(t *testing.T, rt *inprocess.Runtime) {
 	}
 }
 
-// TestCancelledIsCharged: so has one that ended with the run.
+// TestCancelledIsCharged: a call that ended with the run is charged.
 func TestCancelledIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -270,8 +270,8 @@ func TestCancelledIsCharged(t *testing.T) {
 	})
 }
 
-// TestBrokenOffIsCharged: an answer that broke off counts, and no try follows
-// that the budget does not allow.
+// TestBrokenOffIsCharged: an answer that broke off is charged, and no try follows that
+// exceeds the budget.
 func TestBrokenOffIsCharged(t *testing.T) {
 	for _, tokens := range []int64{0, 2*heardTokens + 100, heardTokens} {
 		synctest.Test(t, func(t *testing.T) {
@@ -297,8 +297,8 @@ func TestBrokenOffIsCharged(t *testing.T) {
 	}
 }
 
-// TestReleasedIsCharged: what a call had used that a shutdown cut off is known
-// to the next attempt.
+// TestReleasedIsCharged: the next attempt has the usage of a call that a shutdown cut
+// off.
 func TestReleasedIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -313,9 +313,9 @@ func TestReleasedIsCharged(t *testing.T) {
 	})
 }
 
-// TestKilledIsCharged: what a call used that ended with its process is unknown, so
-// each attempt that may have made it counts with all that it may
-// have used: once, also for the attempts that follow.
+// TestKilledIsCharged: the usage of a call that ended with its process is unknown, so
+// each attempt that may have made it counts with its maximum usage: once, also for the
+// attempts that follow.
 func TestKilledIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -336,7 +336,7 @@ func TestKilledIsCharged(t *testing.T) {
 			synctest.Wait()
 		}
 		const reply = 4096
-		// The third one makes the first call, waits an hour and dies in nothing.
+		// The third one makes the first call, waits an hour and dies outside of a step.
 		waits := func(ctx context.Context, s session.Session) (session.Session, error) {
 			s, err := agentOnce(ctx, s)
 			if err == nil {
@@ -374,8 +374,8 @@ func TestKilledIsCharged(t *testing.T) {
 	})
 }
 
-// TestLateAnswerIsCharged: an answer that comes when the run was cancelled is
-// not taken, and has used what its server says.
+// TestLateAnswerIsCharged: an answer that comes after the run was cancelled is discarded,
+// and charged with its server's counts.
 func TestLateAnswerIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -392,8 +392,8 @@ func TestLateAnswerIsCharged(t *testing.T) {
 	})
 }
 
-// TestUselessAnswerIsCharged: an answer that the step cannot use, because the model called a
-// tool or gave nothing three times, has been paid for all the same.
+// TestUselessAnswerIsCharged: an answer that the step cannot use, because the model
+// called a tool or returned no text three times, is charged anyway.
 func TestUselessAnswerIsCharged(t *testing.T) {
 	used := session.Usage{Input: 10, Output: 5, MicroUSD: 7}
 	called := llm.Response{Finish: llm.FinishTools, Calls: []session.ToolCall{{ID: "c", Name: "x"}}, Usage: used, Model: "m"}

@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestDeadlineInThePast: a run whose deadline has passed when it is claimed does
-// nothing, however quick its workflow is.
+// TestDeadlineInThePast: a run whose deadline has passed when it is claimed does no work,
+// however quick its workflow is.
 func TestDeadlineInThePast(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestDeadlineInThePast(t *testing.T) {
 	}
 }
 
-// TestRebudgetTime: a run that executes ends when its new budget of time says so,
-// be that later or sooner.
+// TestRebudgetTime: an executing run ends at the end of its new budget of time, be that
+// later or sooner.
 func TestRebudgetTime(t *testing.T) {
 	for _, tt := range []struct {
 		before, after time.Duration
@@ -86,9 +86,8 @@ func TestRebudgetTime(t *testing.T) {
 	}
 }
 
-// TestRebudgetTimeOfBranches: the time of a run is that of its branches, also of
-// theirs, when it is given another budget while they run. What the author allowed
-// them stays.
+// TestRebudgetTimeOfBranches: the deadline of a run applies to its branches, and to
+// theirs, when its budget changes while they run. The author's own timeouts stay.
 func TestRebudgetTimeOfBranches(t *testing.T) {
 	type branches = []flow.Branch
 	for _, tt := range []struct {
@@ -164,8 +163,8 @@ func TestRebudgetTimeOfBranches(t *testing.T) {
 	}
 }
 
-// TestDeadlineKeepsUsage: a run that is taken up after its deadline says what it
-// used before, in its forks too, although its code comes to nothing of it.
+// TestDeadlineKeepsUsage: a run that is resumed after its deadline reports its earlier
+// usage, including that of its forks, although its code reaches none of it.
 func TestDeadlineKeepsUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -205,8 +204,8 @@ func TestDeadlineKeepsUsage(t *testing.T) {
 	})
 }
 
-// TestWhyCancelled: a branch that did not end says whether it was too slow or
-// not needed.
+// TestWhyCancelled: a branch that did not end has the reason that it was too slow or not
+// needed.
 func TestWhyCancelled(t *testing.T) {
 	slow := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Do(ctx, "slow", func(context.Context) (int, error) { time.Sleep(time.Hour); return 0, nil }, tool.ReadOnly)

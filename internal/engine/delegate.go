@@ -21,18 +21,18 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// delegation is a round's calls whose work workflows do.
+// delegation is the calls of a round that workflows work on.
 type delegation struct {
 	*round
 	works []*toolCall
 }
 
-// run has workflows do the work of calls, at the same time, each as a branch of a
-// fan-out whose session has no rows of the caller's. What they answer are the results.
+// run executes the workflows of the calls concurrently, each as a branch of a fan-out
+// whose session has no rows of the caller. Their answers are the results of the calls.
 func (r delegation) run() error {
 	calls := r.works
 	at := r.at.Child("calls")
-	if !r.recorded(at) && r.recorded(paths(calls)...) { // the fan-out was refused
+	if !r.recorded(at) && r.recorded(paths(calls)...) { // the fan-out was rejected
 		return r.replayAll()
 	}
 	if len(calls) > run.MaxBranches {
@@ -66,7 +66,8 @@ func (r delegation) run() error {
 	return r.answer(j.Outcomes, nil)
 }
 
-// answer commits what came of calls: how the workflows ended, or why they never began.
+// answer commits the outcomes of calls: the results of the workflows, or the reason why
+// they never began.
 func (r delegation) answer(all []flow.Outcome, refused error) error {
 	for i, c := range r.works {
 		if err := r.replayCall(c); err != nil {
@@ -109,7 +110,7 @@ func paths(calls []*toolCall) []run.Path {
 	return all
 }
 
-// recorded reports whether the journal holds steps at all of some paths.
+// recorded reports whether the journal holds steps at all of the paths.
 func (r *round) recorded(all ...run.Path) bool {
 	r.ex.mu.Lock()
 	defer r.ex.mu.Unlock()
@@ -121,7 +122,7 @@ func (r *round) recorded(all ...run.Path) bool {
 	return true
 }
 
-// replayAll takes over what is recorded of the calls.
+// replayAll takes over the records of the calls.
 func (r delegation) replayAll() error {
 	for _, c := range r.works {
 		if err := r.replayCall(c); err != nil {
@@ -131,8 +132,8 @@ func (r delegation) replayAll() error {
 	return nil
 }
 
-// branch names the branch that does the work of a call: by the tool, and the call's place
-// in its round.
+// branch returns the name of a call's branch, from the tool and the call's place in its
+// round.
 func (c *toolCall) branch() string {
 	place := string(c.path[strings.LastIndexByte(string(c.path), '.')+1:])
 	return c.Name[:min(len(c.Name), session.MaxID-1-len(place))] + "-" + place
@@ -149,8 +150,8 @@ func (c *toolCall) begin(p session.Placement) flow.Func {
 	}
 }
 
-// disposeCalls commits how the branches of calls ended for the caller, unless its log says
-// so.
+// disposeCalls commits the outcomes of the calls' branches for the caller, unless its log
+// has them.
 func (f *fan) disposeCalls(j joined) error {
 	ex := f.ex
 	if ex.levels.outer(f.path) || ex.pos.recorder != nil || !f.gathered && !j.openIn(ex.granted.Record) {
@@ -179,7 +180,7 @@ func (f *fan) disposeCalls(j joined) error {
 	return err
 }
 
-// why says how an outcome that is no success came to be.
+// why describes an unsuccessful outcome.
 func why(o *flow.Outcome) string {
 	if o.Err == nil {
 		return string(o.State)
@@ -187,8 +188,8 @@ func why(o *flow.Outcome) string {
 	return string(o.State) + ": " + o.Err.Error()
 }
 
-// takeFiles merges what a workflow made of the copy of the files that it got into those of
-// the caller, to which functions and other workflows of the round may have come first.
+// takeFiles merges a workflow's changes to its copy of the files into the caller's files,
+// which functions and other workflows of the round may have changed before.
 func (r delegation) takeFiles(c *toolCall, of *flow.Outcome, o *outcome, d *journal.StepCompleted) error {
 	base, ours, theirs := r.base.Placement().Head, r.s.Placement().Head, of.Session.Placement().Head
 	if of.State != run.Succeeded || base.IsZero() || theirs == base || theirs.IsZero() {
@@ -216,7 +217,7 @@ func (r delegation) takeFiles(c *toolCall, of *flow.Outcome, o *outcome, d *jour
 		o.body, o.failed = failed.Body, true
 		d.Failed, d.Code, d.Error = true, run.Code(failed.Kind), excerpt.Clip(errText(failed.Err), 300)
 		return nil
-	default: // they may be read later
+	default: // they may be readable later
 		return fmt.Errorf("flow: merge the files of call %s: %w: %w", c.Name, session.ErrUnavailable, err)
 	}
 	o.head, d.HeadBefore, d.HeadAfter = m.Head, ours, m.Head
@@ -231,7 +232,7 @@ func (r delegation) takeFiles(c *toolCall, of *flow.Outcome, o *outcome, d *jour
 	return nil
 }
 
-// outcomeOf is what the model reads of how a workflow ended.
+// outcomeOf returns the outcome of a workflow for the model.
 func (r delegation) outcomeOf(c *toolCall, o *flow.Outcome, d *journal.StepCompleted) tool.Outcome {
 	if l, ok := o.Session.Link(); ok {
 		d.Links = []session.Link{l}

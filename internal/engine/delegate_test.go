@@ -21,8 +21,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// calls is a model that calls a tool with an input until it has a result, which it says
-// again.
+// calls is a model that calls a tool with an input until it has a result, which it
+// repeats.
 func calls(name, input string) model {
 	return func(r *llm.Request) *llm.Response {
 		if last := r.Messages[len(r.Messages)-1]; last.Role == llm.Tool {
@@ -32,12 +32,12 @@ func calls(name, input string) model {
 	}
 }
 
-// lead is an agent with one tool that is a workflow.
+// lead is an agent with one tool, which is a workflow.
 func lead(w flow.Workflow) *flow.Agent {
 	return &flow.Agent{Name: "lead", Tools: []tool.Tool{flow.WorkflowTool("worker", "Works.", w)}}
 }
 
-// run1 runs a workflow as run "r" in a world, with all that follows from it.
+// run1 runs a workflow as run "r" in a world, with all work that follows from it.
 func (w *world) run1(t *testing.T, m llm.Models, f flow.Workflow, change func(*inprocess.Runtime, *journal.Task)) (*inprocess.Runtime, *engine.Execution, run.State, error) {
 	t.Helper()
 	values := journal.NewValues(&w.Memory)
@@ -88,8 +88,8 @@ func (w *world) branch(t *testing.T) (k session.Key, events []session.Event) {
 	return k, events
 }
 
-// TestWorkflowToolIsARun: the work of a call is a run in a session that begins with what
-// the model asked for, and the call's step names it.
+// TestWorkflowToolIsARun: the work of a call is a run in a session that begins with the
+// model's input, and the call's step names it.
 func TestWorkflowToolIsARun(t *testing.T) {
 	var w world
 	var inside flow.Info
@@ -135,8 +135,8 @@ func TestWorkflowToolIsARun(t *testing.T) {
 	}
 }
 
-// TestEndlessWorkflowTools: agents that call each other without end are refused at a
-// depth; the call there fails, and the one that made it goes on.
+// TestEndlessWorkflowTools: agents that call each other without end are rejected at a
+// depth; the call there fails, and its caller continues.
 func TestEndlessWorkflowTools(t *testing.T) {
 	var w world
 	asked, refused := 0, 0
@@ -161,8 +161,8 @@ func TestEndlessWorkflowTools(t *testing.T) {
 	}
 }
 
-// TestWorkflowToolIsBounded: the work has what is left of the caller's budget and no
-// more, and what it used counts for the caller.
+// TestWorkflowToolIsBounded: the work has exactly the rest of the caller's budget, and
+// its usage counts for the caller.
 func TestWorkflowToolIsBounded(t *testing.T) {
 	var w world
 	worker := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -214,8 +214,8 @@ func TestWorkflowToolIsCancelled(t *testing.T) {
 	})
 }
 
-// TestWorkflowToolIsApproved: a person approves the work before it begins, with other
-// words, or rejects it.
+// TestWorkflowToolIsApproved: an approver approves the work before it begins, with
+// changed input, or rejects it.
 func TestWorkflowToolIsApproved(t *testing.T) {
 	for name, tt := range map[string]struct {
 		says flow.Approval

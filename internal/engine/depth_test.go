@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// nested fans out to itself as often as depth says; below zero is for ever.
+// nested fans out to itself depth times; a negative depth is endless.
 func nested(depth int, begun *atomic.Int32) flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		begun.Add(1)
@@ -33,8 +33,8 @@ func nested(depth int, begun *atomic.Int32) flow.Workflow {
 	})
 }
 
-// TestEndlessSubmission: workflows that submit each other without end are
-// refused at a depth, and the error says which.
+// TestEndlessSubmission: workflows that submit each other without end are rejected at a
+// depth, which the error names.
 func TestEndlessSubmission(t *testing.T) {
 	var begun atomic.Int32
 	remote := func(name string) flow.Registration {

@@ -40,8 +40,8 @@ func (p *place) Diff(ctx context.Context, s session.Session) (string, error) {
 	return text, err
 }
 
-// diff returns how two states of the files differ, cut at a line to journal.MaxDetail bytes
-// with what is left out named.
+// diff returns the differences between two states of the files, cut at a line to
+// journal.MaxDetail bytes with a note of the omitted part.
 func diff(ctx context.Context, b blob.Store, from, to blob.Digest) (string, error) {
 	patch, err := manifest.Patch(ctx, b, from, to)
 	if err != nil {
@@ -64,9 +64,9 @@ func diff(ctx context.Context, b blob.Store, from, to blob.Digest) (string, erro
 	return head[:strings.LastIndexByte(head, '\n')+1] + rest, nil
 }
 
-// headBefore returns the files that a session came with: the home of a run as the run
-// found it, any other session as its first parent was. Where no tool had opened the
-// sandbox until then, they are those that it was opened with, or that the run opened
+// headBefore returns the files with which a session started: the home of a run as the run
+// found it, any other session as its first parent was. If no tool had opened the sandbox
+// by then, they are the files with which the sandbox was opened, or that the run opened
 // first.
 func (f *files) headBefore(ctx context.Context, at run.Path, s session.Session) (blob.Digest, error) {
 	ex := f.ex

@@ -49,7 +49,7 @@ func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any
 	})
 }
 
-// resolved sets out to the value that a person gave a call which was cut off.
+// resolved sets out to the operator's value for a call that was cut off.
 func (st *step) resolved(v journal.Resolved, out any) (d journal.StepCompleted, err error) {
 	d.Value, d.Summary = v.Value, "resolved: "+v.Reason
 	if v.Value == "" {
@@ -71,7 +71,7 @@ func protected(ctx context.Context, fn func(context.Context) error) (err error) 
 	return fn(ctx)
 }
 
-// decode sets what out points to as a record says.
+// decode sets the value that out points to from a record.
 func decode(r journal.StepCompleted, out any) error {
 	if r.Code != "" {
 		return r.Code.Err(r.Error)
@@ -116,8 +116,8 @@ func (p *place) NewID() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// drawID returns the digits of a random UUID, by which package flowtest knows that
-// an id may differ from execution to execution.
+// drawID returns the digits of a random UUID, by which package flowtest recognises an id
+// that may differ between executions.
 func drawID() string {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // it never fails

@@ -32,8 +32,8 @@ type report struct {
 	note    string
 }
 
-// TestDoSurvivesJSON: a step returns the value that its record holds, from the first
-// execution on, and refuses content that the record would lose.
+// TestDoSurvivesJSON: a step returns the value of its record, from the first execution
+// on, and rejects content that the record would lose.
 func TestDoSurvivesJSON(t *testing.T) {
 	whole := report{Embedded: Embedded{1}, Title: "t", At: time.UnixMilli(7).UTC(), Inner: &inner{Name: "a"}, All: []inner{{Name: "b"}}, ByName: map[string]any{"n": 1}}
 	recorded := whole
@@ -68,7 +68,8 @@ func TestDoSurvivesJSON(t *testing.T) {
 
 func explode(m map[string]int) { m["x"] = 1 }
 
-// TestPanicNamesItsPlace: the error of a run whose workflow panicked has the file and line.
+// TestPanicNamesItsPlace: the error of a run whose workflow panicked names the file and
+// line.
 func TestPanicNamesItsPlace(t *testing.T) {
 	for name, f := range map[string]func(){"panic": func() { panic("boom") }, "runtime error": func() { explode(nil) }} {
 		_, err := (&inprocess.Runtime{}).Run(t.Context(), flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {

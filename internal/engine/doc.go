@@ -1,33 +1,34 @@
-// Package engine executes workflows over their journals. It makes the steps that
-// package flow asks for.
+// Package engine executes workflows over their journals. It implements the steps of
+// package flow.
 //
-// A [Runtime] is what a run needs from outside. Its Begin claims a run, and the
-// [Execution] that it returns runs Forward to its end:
+// A [Runtime] has the external dependencies of a run. Its Begin claims a run, and the
+// returned [Execution] runs Forward to its end:
 //
 //	ex, err := rt.Begin(ctx, registration, task)
 //	if err != nil || ex.State() != run.Running {
-//		return err // the log says how it stands
+//		return err // the log has its state
 //	}
 //	state, err := ex.Forward(ctx)
 //
-// Recorded steps return what they returned before. The first step that is not
-// recorded is executed, and its outcome is committed through the [journal.Store]
-// before Forward sees it. A wait unwinds the execution with run.ErrSuspended; its
-// end makes the run runnable again, and another execution comes to it by replay.
+// Recorded steps return their recorded outcomes. The first step that is not recorded is
+// executed, and its outcome is committed through the [journal.Store] before Forward gets
+// it. A wait unwinds the execution with run.ErrSuspended; its end makes the run runnable
+// again, and another execution reaches the wait by replay.
 //
-// What an Execution keeps lies in parts that change together: lifetime (whether it
-// may go on), position (in the journal), sessions (held ones and aliases), account
+// The state of an Execution consists of parts that change together: lifetime (whether it
+// may continue), position (in the journal), sessions (held ones and aliases), account
 // (the budget), inbox (signals), levels (the runs around a branch). One mutex guards
 // them. Its leases of sandboxes have a lock of their own.
 //
-// On a node an actor drives executions, and the relays of partitions carry out
-// the effects of commits. Package inprocess does both in one process. [Replay] runs
-// code against a journal and executes nothing.
+// On a node an actor drives executions, and the relays of partitions carry out the
+// effects of commits. Package inprocess does both in one process. [Replay] runs code
+// against a journal and executes no step.
 //
-// Rooms of its own have the parts that need no execution: chain asks models one after
-// another, transcript renders requests and judges answers, recall searches memories,
-// toolserver keeps tool servers, lease keeps sandboxes, filemerge merges the files of
-// branches, question renders what people are asked, and live reports the steps under way.
+// The parts that do not depend on an execution are separate packages: chain sends
+// requests to models, transcript renders requests and judges answers, recall searches
+// memories, toolserver runs tool servers, lease manages sandboxes, filemerge merges the
+// files of branches, question renders questions for their readers, and live reports the
+// steps in flight.
 //
 // Files, the lowest first: registry, clock, position, lifetime, inbox, level, sessions,
 // account, runtime, execution, scope, step, placement, read, join, guide, fork, branch,

@@ -41,7 +41,7 @@ func (w *world) runtime(m llm.Models) *inprocess.Runtime {
 	}}
 }
 
-// start begins the run "r" of a function, or takes it up again.
+// start begins the run "r" of a function, or resumes it.
 func start(t *testing.T, rt *inprocess.Runtime, f flow.Func, change ...func(*journal.Task)) *engine.Execution {
 	t.Helper()
 	task := journal.Task{ID: "r", Workflow: "w", Session: home}
@@ -93,8 +93,8 @@ func TestDoIsRecorded(t *testing.T) {
 	}
 }
 
-// TestDoErrorHasNoValue: what a function returns beside an error is not recorded, so
-// the execution that called it does not get it either.
+// TestDoErrorHasNoValue: a value beside an error is not recorded, so the execution that
+// called the function does not get it either.
 func TestDoErrorHasNoValue(t *testing.T) {
 	rt := &inprocess.Runtime{}
 	must(rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -106,8 +106,8 @@ func TestDoErrorHasNoValue(t *testing.T) {
 	}), session.New(session.UserText("go"))))
 }
 
-// TestCutOffEffect: a function that must not run twice is cut off in the
-// middle; the run waits for a person, whose decision gets it going.
+// TestCutOffEffect: a function that must not run twice is cut off in the middle; the run
+// waits for an operator, whose decision resumes it.
 func TestCutOffEffect(t *testing.T) {
 	for _, decision := range []string{run.Happened, run.Again, run.Fail} {
 		t.Run(decision, func(t *testing.T) {
@@ -203,8 +203,8 @@ func TestScope(t *testing.T) {
 	forward(t, t.Context(), start(t, w.runtime(nil), f), run.Succeeded)
 }
 
-// TestShadow: the commonest slip, an older value that is extended, becomes a
-// branch that ends with a reason naming the line.
+// TestShadow: extending an older value, the most common mistake, makes a branch that ends
+// with a reason naming the line.
 func TestShadow(t *testing.T) {
 	var w world
 	rt := w.runtime(echo)
@@ -239,8 +239,8 @@ func TestShadow(t *testing.T) {
 	t.Log(warnings, texts)
 }
 
-// TestEditsAfterFork: a value with pending edits is forked and then edited
-// further; that is no older value.
+// TestEditsAfterFork: a value with pending edits that is forked and then edited further
+// is not an older value.
 func TestEditsAfterFork(t *testing.T) {
 	var w world
 	rt := w.runtime(echo)

@@ -17,9 +17,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestEditedCallIsShown: wherever a model gets the result of a call whose arguments a
-// person changed, it gets the change with it, in the same words: by the run, after a
-// crash, on a fork, by a compressor and by a later run. Other calls stay as they are.
+// TestEditedCallIsShown: a model that gets the result of a call with arguments changed by
+// an approver also gets the change, in the same text: in the run, after a crash, on a
+// fork, from a compressor and in a later run. Other calls stay unchanged.
 func TestEditedCallIsShown(t *testing.T) {
 	type in struct {
 		N int `json:"n"`
@@ -32,7 +32,7 @@ func TestEditedCallIsShown(t *testing.T) {
 	}, nil)
 	var w world
 	var stop context.CancelCauseFunc
-	var seen [][]llm.Message // of the requests in which a result stands
+	var seen [][]llm.Message // the requests with a result
 	models := client(func(ctx context.Context, r *llm.Request) (*llm.Response, error) {
 		if !slices.ContainsFunc(r.Messages, func(m llm.Message) bool { return m.Role == llm.Tool }) {
 			var calls []session.ToolCall
@@ -115,7 +115,7 @@ func TestEditedCallIsShown(t *testing.T) {
 	}
 }
 
-// TestToolText: a line tells of changed arguments, however long they are or broken.
+// TestToolText: a line shows changed arguments, even if they are long or malformed.
 func TestToolText(t *testing.T) {
 	row := session.Result("c", "pay", `{"ok":true}`, false)
 	long := `{"text":"` + strings.Repeat("é", 4<<10) + `"}`
@@ -134,7 +134,7 @@ func TestToolText(t *testing.T) {
 	}
 }
 
-// TestSummaryOfSearches: the step of a search says that it searches.
+// TestSummaryOfSearches: the step of a search is summarised as a search.
 func TestSummaryOfSearches(t *testing.T) {
 	type in struct {
 		Pattern string `json:"pattern"`

@@ -38,8 +38,8 @@ func (w *world) kinds(t *testing.T) string {
 	return strings.Join(kinds, " ")
 }
 
-// TestCutOffThenOtherCode: the call that was cut off is not the one that the
-// code asks for now, so the wrong one cannot be resolved.
+// TestCutOffThenOtherCode: the call that was cut off is not the one in the changed code,
+// so the wrong one cannot be resolved.
 func TestCutOffThenOtherCode(t *testing.T) {
 	var w world
 	inside := make(chan struct{})
@@ -68,7 +68,7 @@ func TestCutOffThenOtherCode(t *testing.T) {
 	}
 }
 
-// TestStepRemoved: code that ends without a recorded step is other code.
+// TestStepRemoved: code that ends without a recorded step does not match the journal.
 func TestStepRemoved(t *testing.T) {
 	var w world
 	one := func(context.Context) (int, error) { return 1, nil }
@@ -93,8 +93,8 @@ func TestStepRemoved(t *testing.T) {
 	}
 }
 
-// TestLastWord: what a call that must not happen twice came to is recorded,
-// although the run is cancelled or its time is up.
+// TestLastWord: the outcome of a call that must not happen twice is recorded, although
+// the run is cancelled or its time is up.
 func TestLastWord(t *testing.T) {
 	pay := func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Do(ctx, "pay", func(ctx context.Context) (int, error) {
@@ -131,8 +131,8 @@ func TestLastWord(t *testing.T) {
 	}
 }
 
-// TestOutcomeIsAlwaysRecorded: with any end of a function, its record comes
-// before the workflow sees it.
+// TestOutcomeIsAlwaysRecorded: however a function ends, its outcome is recorded before
+// the workflow gets it.
 func TestOutcomeIsAlwaysRecorded(t *testing.T) {
 	for name, fn := range map[string]func(context.Context) (any, error){
 		"panic":    func(context.Context) (any, error) { panic("after the money left") },
@@ -154,8 +154,8 @@ func TestOutcomeIsAlwaysRecorded(t *testing.T) {
 	}
 }
 
-// TestCancelOfUnknownEffect: a run that is cancelled while it is unknown whether
-// a call took effect ends by saying so.
+// TestCancelOfUnknownEffect: a run that is cancelled while the effect of a call is
+// unknown ends with that as its reason.
 func TestCancelOfUnknownEffect(t *testing.T) {
 	var w world
 	inside := make(chan struct{})
@@ -188,7 +188,7 @@ func TestCancelOfUnknownEffect(t *testing.T) {
 	}
 }
 
-// TestWorkspaceNotStored: a task cannot start from files that are not there.
+// TestWorkspaceNotStored: a task cannot start from files that are not stored.
 func TestWorkspaceNotStored(t *testing.T) {
 	var w world
 	task := journal.Task{ID: "r", Workflow: "w", Session: home, Workspace: blob.Sum([]byte("nothing"))}
@@ -201,8 +201,8 @@ func TestWorkspaceNotStored(t *testing.T) {
 	}
 }
 
-// TestWorkspaceTooLarge: a manifest that says of one file that it is there many
-// times, as any client that may store bytes can write it, fills no disk.
+// TestWorkspaceTooLarge: a manifest that lists one file many times, as any client with
+// the right to store bytes can write it, fills no disk.
 func TestWorkspaceTooLarge(t *testing.T) {
 	for name, limits := range map[string]workspace.Limits{"more than 9 bytes": {Bytes: 9}, "more than 1 files": {Files: 1}} {
 		var w world
@@ -240,8 +240,8 @@ var errAway = errors.New("no answer")
 
 func (away) Get(context.Context, blob.Digest) (io.ReadCloser, error) { return nil, errAway }
 
-// TestWorkspaceAway: a task whose files cannot be looked at now is not wrong, and
-// may come again.
+// TestWorkspaceAway: a task whose files cannot be checked now is not invalid, and may be
+// retried.
 func TestWorkspaceAway(t *testing.T) {
 	var w world
 	rt := w.runtime(nil)

@@ -22,7 +22,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// vectorModels make vectors as often as they do not fail.
+// vectorModels makes vectors after its failures.
 type vectorModels struct {
 	asked int
 	fails []error // of the first requests
@@ -44,7 +44,7 @@ func (m *vectorModels) Embed(context.Context, []string) (*llm.Embeddings, error)
 	return out, nil
 }
 
-// gauge is a limiter that lets everything through, and counts.
+// gauge is a limiter that admits and counts all requests.
 type gauge struct{ reserved, used int64 }
 
 func (g *gauge) Acquire(_ context.Context, _ string, tokens int64) (func(int64), error) {
@@ -52,8 +52,8 @@ func (g *gauge) Acquire(_ context.Context, _ string, tokens int64) (func(int64),
 	return func(used int64) { g.used += used }, nil
 }
 
-// TestEmbedder: requests for vectors keep to the limits, are sent again as others are, cost
-// what the list says, and none is sent to a server that is known to fail.
+// TestEmbedder: requests for vectors keep to the limits, are retried like others, and
+// cost the list's price. None is sent to a server that is known to fail.
 func TestEmbedder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := &llm.Error{Code: llm.CodeOverloaded}
@@ -81,7 +81,7 @@ func TestEmbedder(t *testing.T) {
 			t.Errorf("uncounted: %+v, %v, %d used", out, err, g.used)
 		}
 
-		// What is wrong is asked once; a server that fails five times, five times.
+		// An invalid request is sent once; to a server that fails five times, five times.
 		m.asked, m.fails = 0, []error{&llm.Error{Code: llm.CodeAuth}}
 		if _, err := e.Embed(t.Context(), []string{"a"}); !errors.Is(err, llm.CodeAuth) || m.asked != 1 {
 			t.Errorf("%v after %d requests", err, m.asked)
@@ -115,9 +115,9 @@ func TestEmbedder(t *testing.T) {
 	})
 }
 
-// TestEmbedderPool: of a model for vectors with many servers, the same texts go to one,
-// others are spread, and those of a server that fails go to the next one; while all are
-// known to fail nothing is sent. The limit, which the servers share, is waited for once.
+// TestEmbedderPool: in a pool of embedding servers, the same texts go to one server,
+// others are spread, and those of a failing server go to the next one; while all are
+// known to fail no request is sent. The shared limit is waited for once.
 func TestEmbedderPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, down := []string{}, map[string]bool{}
@@ -187,7 +187,7 @@ func TestEmbedderPool(t *testing.T) {
 	})
 }
 
-// vectorServers make vectors where the function does not fail.
+// vectorServers makes vectors unless the function fails.
 type vectorServers func(url string) error
 
 func (vectorServers) Client(context.Context, llm.Provider) (llm.Client, error) { return nil, nil }
@@ -208,7 +208,7 @@ func (m vectorServer) Embed(context.Context, []string) (*llm.Embeddings, error) 
 	return &llm.Embeddings{Vectors: [][]float32{{1}}, Usage: session.Usage{Input: 1}}, nil
 }
 
-// never is a limiter that lets nothing through.
+// never is a limiter that admits no request.
 type never struct{}
 
 func (never) Acquire(ctx context.Context, _ string, _ int64) (func(int64), error) {
@@ -216,7 +216,7 @@ func (never) Acquire(ctx context.Context, _ string, _ int64) (func(int64), error
 	return nil, context.Cause(ctx)
 }
 
-// vectorMemory asks for the vector of each text that it is given.
+// vectorMemory requests the vector of each text that it gets.
 type vectorMemory struct {
 	memory.Store
 	e llm.Embedder
@@ -236,8 +236,8 @@ func (m vectorMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, e
 	return m.Store.Find(ctx, q)
 }
 
-// TestVectorsAreCharged: what a memory's vectors cost is in the records of the steps that
-// needed them and in the run's end, and a replay adds none.
+// TestVectorsAreCharged: the cost of a memory's vectors is in the records of the steps
+// that needed them and in the run's end, and a replay adds none.
 func TestVectorsAreCharged(t *testing.T) {
 	notes, vectors := notebook.New(nil), &vectorModels{}
 	var w world

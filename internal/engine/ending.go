@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// finish records how the execution ended.
+// finish records the outcome of the execution.
 func (end *ending) finish(ctx context.Context, err error) (run.State, error) {
 	ex := end.ex
 	ex.mu.Lock()
@@ -52,9 +52,9 @@ func (end *ending) finish(ctx context.Context, err error) (run.State, error) {
 	return state, err
 }
 
-// ofAnotherRun reports whether a control error that Forward returned, although no step had
-// to stop, is about another run: a step that has to stop for the like of it has said so. An
-// attempt that was superseded without a step that met it cannot record its end.
+// ofAnotherRun reports whether a control error that Forward returned, although no step
+// had to stop, is about another run: a step of this run that has to stop poisons the
+// execution. An attempt that was superseded without such a step cannot record its end.
 func ofAnotherRun(err error) bool {
 	return errors.Is(err, run.ErrCancelled) || errors.Is(err, run.ErrSuspended) || errors.Is(err, run.ErrSuperseded)
 }
@@ -85,13 +85,13 @@ func (end *ending) halt(ctx context.Context, why error) (run.State, error) {
 	case errors.Is(why, run.ErrDeadline):
 		return end.finishFailed(ctx, run.TimedOut, why)
 	case errors.Is(why, run.ErrSuspended):
-		return run.Waiting, why // the log says so already
+		return run.Waiting, why // the log has it already
 	case errors.Is(why, run.ErrShutdown):
 		return end.pause(ctx, run.Queued, why, journal.KindReleased, journal.Released{
 			Attempt: ex.attempt, Lost: ex.account.unrecorded, Reason: "shutdown", Revision: ex.task.Revision, Run: ex.id, Workflow: ex.task.Workflow,
 		})
 	}
-	// Superseded, or the log was lost: the log decides how the run stands.
+	// Superseded, or the log was lost: the log determines the state of the run.
 	return run.Running, why
 }
 
@@ -129,16 +129,16 @@ func (end *ending) finishFailed(ctx context.Context, s run.State, why error) (ru
 	return end.ended(ctx, session.Session{}, journal.Ended{State: s, Code: endCode(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
 }
 
-// endCode is the code of a run that ends with an error: of a failure of a model its class,
-// under which its step is recorded, too. A server that refuses the content of a request
-// refuses as a model does in its answer.
+// endCode returns the code of a run that ends with an error. For a model's failure it is
+// the class of that failure, as in the record of its step. A server that rejects the
+// content of a request has the code of a model's refusal.
 func endCode(err error) run.Code {
 	code := run.CodeOf(err)
 	if code != run.CodeError {
 		return code
 	}
 	switch class := llm.CodeOf(err); class {
-	case "", llm.CodeTruncated, llm.CodeMalformed: // of a run these codes mean other things
+	case "", llm.CodeTruncated, llm.CodeMalformed: // these codes have other meanings for a run
 		return code
 	case llm.CodeUnavailable:
 		return run.CodeModelUnavailable
@@ -188,8 +188,8 @@ func (x *ending) ended(ctx context.Context, s session.Session, e journal.Ended, 
 	return ack.State, why
 }
 
-// chargeUnreached books what former attempts recorded in the logs of forks that this
-// execution did not come to, because it ended before.
+// chargeUnreached books the usage that former attempts recorded in the logs of forks that
+// this execution did not reach.
 func (end *ending) chargeUnreached(ctx context.Context) error {
 	ex := end.ex
 	ex.mu.Lock()
@@ -210,7 +210,7 @@ func (end *ending) chargeUnreached(ctx context.Context) error {
 		g, err := ex.rt.Values.Recorded(ctx, session.Key{Tenant: ex.home.Tenant, ID: id}, ex.id)
 		switch {
 		case errors.Is(err, run.ErrUnknownRun), errors.Is(err, session.ErrNotFound):
-			continue // the attempt ended before it began it
+			continue // the attempt ended before the fork began
 		case err != nil:
 			return fmt.Errorf("flow: read what run %s used in session %s: %w: %w", ex.id, id, session.ErrUnavailable, err)
 		}
@@ -222,13 +222,13 @@ func (end *ending) chargeUnreached(ctx context.Context) error {
 	return nil
 }
 
-// checkResult brings what Forward returned on top of what steps committed of it, and
-// fails unless it can be the home session's next version then.
+// checkResult rebases the result of Forward onto the commits of its steps, and fails
+// unless it can then be the home session's next version.
 func (end *ending) checkResult() error {
 	ex := end.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	s := ex.sessions.rebase(ex.result) // a fork may have committed what is pending in it
+	s := ex.sessions.rebase(ex.result) // a fork may have committed its pending edits
 	ex.result = s
 	if s.Unborn() && s.Len() == 0 {
 		return errors.New("flow: the workflow returned an empty session: return the session it worked on")
@@ -251,7 +251,7 @@ func (end *ending) succeed(ctx context.Context) (run.State, error) {
 	if s.Key() != ex.home {
 		joined, err := ex.joins.adoptResult(ctx, s)
 		switch {
-		case err != nil && run.IsControl(err): // such as a log that is away: the run has not failed
+		case err != nil && run.IsControl(err): // such as an unavailable log: the run has not failed
 			return run.Running, ex.failed(err)
 		case err != nil:
 			return end.finishFailed(ctx, run.Failed, err)
@@ -276,8 +276,8 @@ func (end *ending) succeed(ctx context.Context) (run.State, error) {
 	return end.ended(ctx, home, e, nil, content...)
 }
 
-// closeBranches ends the branches that the code left open: all but those that
-// keep descends from. Detached sessions are released.
+// closeBranches ends the branches that the code left open, except the ancestors of keep.
+// Detached sessions are released.
 func (end *ending) closeBranches(ctx context.Context, keep session.Session, state, reason string) error {
 	ex := end.ex
 	line := map[session.Key]bool{keep.Key(): true}

@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// deafLog stores no commit that fails chooses.
+// deafLog rejects the commits that fails selects.
 type deafLog struct {
 	commitlog.Log
 	fails func(c commitlog.Commit) bool
@@ -31,9 +31,9 @@ func (l *deafLog) Append(ctx context.Context, at commitlog.Position, c commitlog
 	return l.Log.Append(ctx, at, c)
 }
 
-// TestCancelledBeforeItsBranchIsClosed: a run decides how a branch ends in one log
-// and closes it in another. If its node dies in between, and the run ends before
-// another node goes on with it, the branch ends all the same.
+// TestCancelledBeforeItsBranchIsClosed: a run decides the end of a branch in one log and
+// closes it in another. If its node dies in between, and the run ends before another node
+// resumes it, the branch ends anyway.
 func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 	for name, end := range map[string]flow.Func{
 		"rejected": func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -102,7 +102,7 @@ func TestCancelledBeforeItsBranchIsClosed(t *testing.T) {
 	}
 }
 
-// slowLog stores the first commit of a session other than home after a while.
+// slowLog delays the first commit of each session other than home.
 type slowLog struct {
 	commitlog.Log
 	wait func()
@@ -115,8 +115,8 @@ func (l *slowLog) Append(ctx context.Context, at commitlog.Position, c commitlog
 	return l.Log.Append(ctx, at, c)
 }
 
-// TestBranchOfAnEndedRun: a node stands still before it makes a branch, and the
-// run ends meanwhile. The commit that ended it found no branch; the node closes it.
+// TestBranchOfAnEndedRun: the run ends while a node pauses before it makes a branch. The
+// commit that ended the run found no branch; the node closes it.
 func TestBranchOfAnEndedRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -160,8 +160,8 @@ func TestBranchOfAnEndedRun(t *testing.T) {
 	})
 }
 
-// TestLogAwayAtTheEnd: a run that returns a branch, whose log is away when the
-// run ends, goes on once it is back. It has not failed.
+// TestLogAwayAtTheEnd: a run that returns a branch whose log is unavailable when the run
+// ends resumes once the log is available. It has not failed.
 func TestLogAwayAtTheEnd(t *testing.T) {
 	var w world
 	away := true
@@ -188,7 +188,7 @@ func TestLogAwayAtTheEnd(t *testing.T) {
 }
 
 // TestReturnsPendingThatWasForked: a workflow may return the value that it forked,
-// although the fork committed what was pending in it, and add to it.
+// although the fork committed its pending edits, and add to it.
 func TestReturnsPendingThatWasForked(t *testing.T) {
 	for _, more := range [][]session.Chunk{nil, {session.UserText("more")}} {
 		rt := &inprocess.Runtime{}

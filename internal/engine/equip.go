@@ -32,8 +32,8 @@ func (u *toolServerUse) ShareSandbox(k session.Key) {
 // Warn implements [toolserver.Host].
 func (u *toolServerUse) Warn(ctx context.Context, text string) { u.ex.log.warn(ctx, text) }
 
-// equip takes the step that finds the tools of an agent's servers. Each later execution
-// has the tools that it recorded.
+// equip executes the step that finds the tools of an agent's servers. Each later
+// execution has the recorded tools.
 func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, []tool.Tool, error) {
 	if len(a.MCP) == 0 {
 		return s, nil, nil

@@ -32,7 +32,7 @@ type Execution struct {
 	input   session.Session
 	result  session.Session
 
-	mu       sync.Mutex // guards what follows up to leases
+	mu       sync.Mutex // guards the fields up to leases
 	state    run.State
 	life     lifetime
 	pos      position
@@ -43,7 +43,8 @@ type Execution struct {
 	leases   lease.Held
 	// progressed is set once it has recorded a step.
 	progressed bool
-	// answerEnd and answerWord are of the last answer of a model to an agent, see journal.Ended.
+	// answerEnd and answerWord describe the last answer of a model to an agent, see
+	// journal.Ended.
 	answerEnd, answerWord string
 
 	flights live.Steps         // with a lock of its own
@@ -79,50 +80,50 @@ func newExecution(ex *Execution) *Execution {
 	return ex
 }
 
-// State says how the run stands: Running when this execution was claimed, the
-// final state once Forward returned.
+// State returns the state of the run: Running after the claim of this execution, the
+// final state once Forward has returned.
 func (ex *Execution) State() run.State { ex.mu.Lock(); defer ex.mu.Unlock(); return ex.state }
 
 // Task returns the run's task, for reading.
 func (ex *Execution) Task() *journal.Task { return ex.task }
 
-// Record returns the run as its log held it when it was claimed, with the later signals of
-// this execution. The caller must not change it.
+// Record returns the run as its log held it at the claim, with the later signals of this
+// execution. The caller must not change it.
 func (ex *Execution) Record() *journal.Record { return ex.granted.Record }
 
 // Run returns the run's id.
 func (ex *Execution) Run() run.ID { return ex.id }
 
-// Attempt returns which attempt of the run this is, counted from one.
+// Attempt returns the number of this attempt of the run, counted from one.
 func (ex *Execution) Attempt() uint64 { return ex.attempt }
 
-// Result returns the session that the run ended with. It is there once Forward
-// has returned, and not to be asked for before.
+// Result returns the final session of the run. It must not be called before Forward has
+// returned.
 func (ex *Execution) Result() session.Session { return ex.result }
 
-// Live returns what the execution is at. It may be called at any time.
+// Live returns a report of the steps in flight. It may be called at any time.
 func (ex *Execution) Live() live.Report {
 	l := live.Report{Attempt: ex.attempt}
 	l.Since, l.Steps = ex.flights.Snapshot()
 	return l
 }
 
-// Park lets the steps that are under way end and be recorded, and releases the
-// run before the next one: it goes on elsewhere or at the next start. A run
-// that needs no further step ends. It returns at once.
+// Park lets the steps in flight end and be recorded, and releases the run before the next
+// step: it resumes elsewhere or at the next start. A run that needs no further step ends.
+// Park returns at once.
 func (ex *Execution) Park() {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.life.parked = true
 }
 
-// Forward runs the workflow to its end, or until ctx ends or the run has to
-// stop, and records which. It returns the state that the log then holds;
-// Queued means that the run was given back. The error tells why the run did
-// not succeed; it is nil for Succeeded.
+// Forward runs the workflow to its end, or until ctx ends or the run has to stop, and
+// records the outcome. It returns the state that the log then holds; Queued means that
+// the run was released. The error is the reason why the run did not succeed; it is nil
+// for Succeeded.
 //
-// When ctx ends with the cause run.ErrShutdown, the run is released: it goes
-// on elsewhere or at the next start. Any other end of ctx does the same.
+// When ctx ends, with the cause run.ErrShutdown or any other, the run is released: it
+// resumes elsewhere or at the next start.
 func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 	if ex.state != run.Running {
 		return ex.state, fmt.Errorf("flow: run %s is %s: %w", ex.id, ex.state, run.ErrState)
@@ -139,7 +140,7 @@ func (ex *Execution) Forward(ctx context.Context) (run.State, error) {
 	return ex.conclude(ctx, err)
 }
 
-// forward runs the workflow until it ends, or has to.
+// forward runs the workflow until it ends or has to stop.
 func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 	var stop func()
 	ex.life.ctx, stop = ex.watch(ctx)
@@ -158,10 +159,10 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 	return err
 }
 
-// conclude records how the execution ended.
+// conclude records the outcome of the execution.
 func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error) {
 	defer ex.boxes.endLeases()
-	// What is recorded now must be recorded although ctx may have ended.
+	// The outcome must be recorded although ctx may have ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	state, err := ex.ends.finish(last, err)
@@ -171,8 +172,8 @@ func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error)
 	return state, err
 }
 
-// endLeases gives back the leases. That of the run's own session stays open for its next
-// run, if there can be one and the log holds how this one ended.
+// endLeases releases the leases. The lease of the run's own session stays open for its
+// next run, if there can be one and the log has the outcome of this one.
 func (b *boxes) endLeases() {
 	ex := b.ex
 	ex.servers.Close()
@@ -186,8 +187,8 @@ func (b *boxes) endLeases() {
 // finishTimeout bounds the commits that end an execution.
 const finishTimeout = 40 * time.Second
 
-// watch derives the context of the run: it ends at the run's deadline, with
-// ErrDeadline, and when the run is cancelled, with ErrCancelled.
+// watch derives the context of the run: it ends at the run's deadline with ErrDeadline,
+// and when the run is cancelled with ErrCancelled.
 func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if end := ex.granted.Record.Deadline(); !end.IsZero() && !ex.rt.Clock.Now().Before(end) {
@@ -228,7 +229,7 @@ func (ex *Execution) build() (flow.Workflow, error) {
 	return ex.reg.New(), nil
 }
 
-// shielded calls code of the workflow's author and turns a panic into an error.
+// shielded calls the author's code and turns a panic into an error.
 func (ex *Execution) shielded(forward func() (session.Session, error)) (s session.Session, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -238,15 +239,15 @@ func (ex *Execution) shielded(forward func() (session.Session, error)) (s sessio
 	return forward()
 }
 
-// charge books what a log recorded of this run before this attempt, whether the
-// code comes to it or not: a run may end on its way. ex.mu is held.
+// charge books the usage that a log recorded for this run before this attempt, whether
+// the code reaches those steps or not: the run may end before. ex.mu is held.
 func (ex *Execution) charge(j *journal.Journal) {
 	ex.account.charge(j, func(s *journal.Step) bool {
 		return s.Attempt == ex.attempt || j != ex.pos.journal && ex.pos.journal.Has(s.Path)
 	})
 }
 
-// replayed takes over what a recorded step says. ex.mu is held.
+// replayed takes over the state of a recorded step. ex.mu is held.
 func (ex *Execution) replayed(s *journal.Step) {
 	ex.pos.advance(s.Time)
 	if !ex.levels.outer(s.Path) {
@@ -274,8 +275,8 @@ func (f *forks) holds(path run.Path, k session.Key) bool {
 	return f.heldAt(path, k) != nil
 }
 
-// heldAt returns a session that the run at a path may extend; nil if it is
-// not its own. ex.mu is held.
+// heldAt returns a session that the run at a path may extend; nil if the session is not
+// its own. ex.mu is held.
 func (f *forks) heldAt(path run.Path, k session.Key) *heldSession {
 	if h := f.ex.sessions.held[k]; h != nil && (!h.outer || f.ex.levels.outer(path)) {
 		return h
@@ -298,7 +299,7 @@ func (w *logWriter) commitDone(ctx context.Context, log session.Key, s session.S
 			d.Usage = usageOf(e, d.Usage)
 		}
 	}
-	// What was cut off is booked already.
+	// Lost usage is booked already.
 	used := d.Usage
 	d.Usage = d.Usage.Add(d.Lost)
 	events = append(events, content...)
@@ -330,15 +331,15 @@ func usageOf(e session.Event, sum session.Usage) session.Usage {
 	return c.Origin().Usage
 }
 
-// taken is what a batch takes out of the budget: a step with the steps of the branches
-// that it took in, and what they used.
+// taken is the part of the budget that a batch uses: one step and the steps of the
+// branches that it gathered, with their usage.
 type taken struct {
 	used  session.Usage
 	steps int64
 }
 
 // commit appends a batch. It waits for the outcome although ctx may end, because the
-// execution has to know what the log holds. took is nil for what is no step's record.
+// execution must have the state of the log. took is nil unless the batch records a step.
 func (w *logWriter) commit(ctx context.Context, log session.Key, s session.Session, path run.Path, took *taken, events ...session.Event) (journal.Ack, error) {
 	ex := w.ex
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
@@ -368,7 +369,7 @@ func (w *logWriter) commit(ctx context.Context, log session.Key, s session.Sessi
 	return ack, nil
 }
 
-// note commits an event outside of any step, after those that go with it.
+// note commits an event outside of any step, after the events in with.
 func (w *logWriter) note(ctx context.Context, k session.Key, kind string, payload any, with ...session.Event) (journal.Ack, error) {
 	e, err := journal.NewEvent(kind, payload)
 	if err != nil {
@@ -382,11 +383,11 @@ func (w *logWriter) warn(ctx context.Context, text string) {
 	if ex.rt.OnWarning != nil {
 		ex.rt.OnWarning(ex.id, text)
 	}
-	// A warning that cannot be recorded is not worth more than the run.
+	// A warning that cannot be recorded must not fail the run.
 	_, _ = w.note(ctx, ex.home, journal.KindWarning, journal.Warning{Run: ex.id, Text: excerpt.Clip(text, 1<<10)})
 }
 
-// failed poisons the run with control errors and gives err back.
+// failed poisons the run with control errors and returns err.
 func (ex *Execution) failed(err error) error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
@@ -395,15 +396,15 @@ func (ex *Execution) failed(err error) error {
 
 // The parts of an execution.
 type (
-	// ending records how an execution ended.
+	// ending records the outcome of an execution.
 	ending struct{ ex *Execution }
-	// forks makes sessions: begun, forked, and claimed for the run.
+	// forks creates sessions: begun, forked, and claimed for the run.
 	forks struct{ ex *Execution }
-	// joins brings branches back, and disposes of them.
+	// joins merges branches, and disposes of them.
 	joins struct{ ex *Execution }
 	// around replays the runs around a branch, and lets its siblings begin.
 	around struct{ ex *Execution }
-	// signals waits for signals from outside, and takes them in.
+	// signals waits for signals from outside, and receives them.
 	signals struct{ ex *Execution }
 	// logWriter appends records and events to the logs of the run.
 	logWriter struct{ ex *Execution }
@@ -418,6 +419,6 @@ type (
 	toolServerUse struct{ ex *Execution }
 	// modelUse accounts for the calls of models.
 	modelUse struct{ ex *Execution }
-	// reading reads sessions of others.
+	// reading reads other sessions.
 	reading struct{ ex *Execution }
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestNoTimeLeft: a time that is up when the step begins, as one that is counted from a
-// deadline can be, is not the default.
+// TestNoTimeLeft: a timeout that is over when the step begins, for example because it was
+// counted from a deadline, is not the default.
 func TestNoTimeLeft(t *testing.T) {
 	late := &flow.AwaitOptions{Timeout: -time.Second}
 	for name, waits := range map[string]flow.Func{
@@ -53,8 +53,8 @@ func TestNoTimeLeft(t *testing.T) {
 	}
 }
 
-// TestDefaultExpiry: a wait that only an event from outside can end stands for as long
-// as a review unless the author says otherwise; a timer has its own time.
+// TestDefaultExpiry: a wait that only an event from outside can end lasts as long as a
+// review unless the author sets a timeout; a timer has its own time.
 func TestDefaultExpiry(t *testing.T) {
 	pay := tool.Func("pay", "Pays.", func(context.Context, struct{}) (int, error) { return 1, nil }, nil)
 	agent := &flow.Agent{Name: "a", Tools: []tool.Tool{pay}, Approve: func(tool.Spec, json.RawMessage) bool { return true }}

@@ -39,11 +39,11 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []flow.Branch,
 	return j, of, st.fail(err)
 }
 
-// forward opens the branches, runs the one that this execution is for, or takes in how
-// they ended.
+// forward opens the branches, runs the branch of this execution, or gathers their
+// outcomes.
 func (f *fan) forward(st *step, o flow.FanOutOptions) (j flow.Joined, of any, err error) {
 	leads := f.ex.levels.leads(f.path)
-	if !leads { // a branch does not need to know the others
+	if !leads { // a branch does not need the others
 		f.identify()
 	}
 	st.log, st.beside = f.log, true
@@ -59,7 +59,7 @@ func (f *fan) forward(st *step, o flow.FanOutOptions) (j flow.Joined, of any, er
 	return f.gather()
 }
 
-// fan is a fan-out under way.
+// fan is a fan-out in flight.
 type fan struct {
 	ex    *Execution
 	ctx   context.Context
@@ -72,12 +72,12 @@ type fan struct {
 	ids   []session.ID
 	terms terms
 
-	calls    []*toolCall // whose work the branches are; nil of flow.FanOut
+	calls    []*toolCall // whose work the branches do; nil for flow.FanOut
 	gathered bool        // by this execution
 	used     session.Usage
 }
 
-// terms are what the record of a fan-out keeps for later executions.
+// terms are the values in the record of a fan-out for later executions.
 type terms struct {
 	Budget   run.Budget `json:"budget,omitzero"` // of each branch
 	Deadline int64      `json:"deadline,omitempty"`
@@ -91,8 +91,8 @@ func (f *fan) identify() {
 	}
 }
 
-// open returns the record of the fan-out, with the events by which the branches run and the
-// execution waits for them.
+// open returns the record of the fan-out, with the events that start the branches and
+// make the execution wait for them.
 func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err error) {
 	ex := f.ex
 	link, ok := f.base.Link()
@@ -105,8 +105,8 @@ func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err
 	if err != nil {
 		return d, err
 	}
-	// Their time is that of the run, whose end ends them: it may be given another
-	// one meanwhile. The deadline of its task never moves.
+	// Their time limit is that of the run, whose end ends them: the run's deadline may
+	// change. The deadline of its task never moves.
 	budget.Time = 0
 	end := ex.task.Deadline
 	if o.Timeout != 0 {

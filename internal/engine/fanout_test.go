@@ -116,7 +116,7 @@ func TestFanOutNested(t *testing.T) {
 	}
 }
 
-// TestBranchEnds: a branch ends as any run does, with what it leaves open and with
+// TestBranchEnds: a branch ends like any run, also with open branches of its own and with
 // another session than its own.
 func TestBranchEnds(t *testing.T) {
 	m := model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "short", Finish: llm.FinishStop} })
@@ -173,8 +173,8 @@ func TestBranchEnds(t *testing.T) {
 	}
 }
 
-// TestCompressedBranchesComeBack: branches that end in a summary are taken by each
-// policy, and by Adopt. What they hold then is not what they added, but all of it.
+// TestCompressedBranchesComeBack: each policy, and Adopt, takes branches that end in a
+// summary. They contribute their whole session instead of additions.
 func TestCompressedBranchesComeBack(t *testing.T) {
 	m := model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "short", Finish: llm.FinishStop} })
 	short := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -284,8 +284,8 @@ func TestApproveAndSleep(t *testing.T) {
 	})
 }
 
-// TestAdoptPendingReplayed: a branch is adopted with an edit that no step had
-// committed, and the run goes on after a wait.
+// TestAdoptPendingReplayed: a branch is adopted with an edit that no step had committed,
+// and the run continues after a wait.
 func TestAdoptPendingReplayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -305,8 +305,8 @@ func TestAdoptPendingReplayed(t *testing.T) {
 	})
 }
 
-// TestFanOutWide: 256 branches ask a model; their requests share every byte up
-// to the branch's own words, so that a provider's cache serves them.
+// TestFanOutWide: 256 branches ask a model; their requests share every byte up to the
+// branch's own message, so that a provider's cache serves them.
 func TestFanOutWide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -385,7 +385,7 @@ func TestFanOutOverOwnLog(t *testing.T) {
 	}
 }
 
-// distant is a log that takes a while to answer.
+// distant is a log with a delay.
 type distant struct{ *commitlog.Memory }
 
 const distance = 10 * time.Millisecond
@@ -395,8 +395,8 @@ func (d distant) Read(ctx context.Context, k session.Key, after commitlog.Positi
 	return d.Memory.Read(ctx, k, after)
 }
 
-// TestGatherReadsSideBySide: what branches came to that ran elsewhere is not
-// read one after the other, and comes in the order of the branches.
+// TestGatherReadsSideBySide: the results of branches that ran elsewhere are read
+// concurrently, and returned in the order of the branches.
 func TestGatherReadsSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const wide = 64
@@ -440,8 +440,8 @@ func TestGatherReadsSideBySide(t *testing.T) {
 	})
 }
 
-// TestPoliciesLeaveNothing: the fork that a policy decides on is disposed of, also
-// when nothing comes of it.
+// TestPoliciesLeaveNothing: the fork on which a policy decides is disposed of, even if
+// the policy fails.
 func TestPoliciesLeaveNothing(t *testing.T) {
 	answer := func(text string) llm.Models {
 		return model(func(*llm.Request) *llm.Response { return &llm.Response{Text: text, Finish: llm.FinishStop} })

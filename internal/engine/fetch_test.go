@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestFetch: the tool reaches what the list of the session's sandbox has and nothing else,
-// with the secrets of the node, and each request is evidence of its step.
+// TestFetch: the tool reaches only the hosts on the list of the session's sandbox, with
+// the secrets of the node, and each request is evidence of its step.
 func TestFetch(t *testing.T) {
 	const secret = "token-of-the-node"
 	server := func(away string) http.Handler {
@@ -55,8 +55,8 @@ func TestFetch(t *testing.T) {
 	for _, tt := range []struct {
 		name, network, url string
 		effect             string
-		body               string // part of what the model reads
-		requests           string // host, status and what was refused of each
+		body               string // part of the result for the model
+		requests           string // host, status and rejection of each
 	}{
 		{"a page", "read_only:docs.org", "http://docs.org/", "sandboxed", `"data":"# docs.org\n\nas [next](http://docs.org/next)\n"`, "docs.org 200"},
 		{"on a list that may change something", "list:docs.org", "http://docs.org/", "non_idempotent", "# docs.org", "docs.org 200"},

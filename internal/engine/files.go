@@ -19,7 +19,7 @@ import (
 
 func (v verdict) mergesFiles() bool { return v.Files != "" || v.FileJudge != nil }
 
-// MergeFiles is what flow.Merge needs for a verdict that merges files.
+// MergeFiles merges files for flow.Merge, if the verdict has a rule or a judge.
 func (p *place) MergeFiles(ctx context.Context, all *flow.Joined, of any, decided flow.Verdict, choices []string) (open []string, err error) {
 	v := verdict(decided)
 	if err := v.check(all); err != nil {
@@ -62,8 +62,8 @@ func (p *place) MergeFiles(ctx context.Context, all *flow.Joined, of any, decide
 	return open, nil
 }
 
-// filesOf merges the files of the outcomes that a verdict takes over what they were made
-// of. Outcomes that changed none make no difference.
+// filesOf merges the files of the outcomes that a verdict takes, against their common
+// base. Outcomes without changes make no difference.
 func (f *files) filesOf(ctx context.Context, all *flow.Joined, v verdict, d filemerge.Decider) (m filemerge.Result, err error) {
 	order := slices.Clone(v.Take)
 	if v.Files != flow.TakeInOrder {
@@ -81,7 +81,7 @@ func (f *files) filesOf(ctx context.Context, all *flow.Joined, v verdict, d file
 		if side.Base, err = f.cameWith(ctx, at, o.Session); err != nil {
 			return m, err
 		}
-		if ours.Head.IsZero() { // no tool had opened the sandbox before they parted
+		if ours.Head.IsZero() { // no tool had opened the sandbox before the fork
 			ours.Head = side.Base
 		}
 		sides = append(sides, side)
@@ -93,8 +93,8 @@ func (f *files) filesOf(ctx context.Context, all *flow.Joined, v verdict, d file
 }
 
 // cameWith returns the files that a branch of a session began with: those of the session
-// where they parted or, where no tool had opened the sandbox by then, those that the
-// branch opened it with.
+// at the fork or, if no tool had opened the sandbox by then, those with which the branch
+// opened it.
 func (f *files) cameWith(ctx context.Context, at session.Ref, branch session.Session) (blob.Digest, error) {
 	for {
 		from, err := f.ex.rt.Values.At(ctx, at)

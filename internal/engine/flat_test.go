@@ -15,9 +15,10 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestStepIsFlat: a step behind 10,000 chunks takes at most 1.2 times that of one behind
-// 100. Rounds of both alternate, the quickest turns count, and a few more rounds are played
-// where it does not hold, so that what else the machine does counts for neither.
+// TestStepIsFlat: a step behind 10,000 chunks takes at most 1.2 times as long as one
+// behind 100. Rounds of both alternate, the quickest turns count, and a few more rounds
+// are played if the bound is exceeded, so that other load on the machine counts for
+// neither.
 func TestStepIsFlat(t *testing.T) {
 	const turns, rounds, most = 100, 3, 15
 	took := map[int][]time.Duration{}
@@ -35,7 +36,7 @@ func TestStepIsFlat(t *testing.T) {
 			asked, last := 0, time.Time{}
 			m := model(func(*llm.Request) *llm.Response {
 				now := time.Now()
-				if asked++; asked > 2 { // the first one renders what there was
+				if asked++; asked > 2 { // the first one renders the existing chunks
 					took[n] = append(took[n], now.Sub(last))
 				}
 				last = now

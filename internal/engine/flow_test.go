@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// model answers by looking at the request.
+// model answers depending on the request.
 type model func(r *llm.Request) *llm.Response
 
 func (m model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delta)) (*llm.Response, error) {
@@ -70,7 +70,7 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// must returns v; it panics for an error.
+// must returns v; it panics on an error.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -85,7 +85,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// forward runs an execution, which has to leave its run in a state, and returns why.
+// forward runs an execution, which must leave its run in a state, and returns the error.
 func forward(t *testing.T, ctx context.Context, ex *engine.Execution, want run.State) error {
 	t.Helper()
 	state, err := ex.Forward(ctx)

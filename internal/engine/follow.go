@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// follow takes in what others append to the run's log from a position on, until it is
-// stopped. An event that ends the run calls end.
+// follow receives the events that others append to the run's log from a position on,
+// until it is stopped. An event that ends the run calls end.
 func (s *signals) follow(at commitlog.Position, end context.CancelCauseFunc) (stop func()) {
 	return s.ex.rt.Store.Follow(s.ex.home, at, func(e *commitlog.Entry) {
 		if why := s.receiveEvents(e.Commit.Events); why != nil {
@@ -20,7 +20,8 @@ func (s *signals) follow(at commitlog.Position, end context.CancelCauseFunc) (st
 	})
 }
 
-// receiveEvents takes in events for the run, and returns why it is to stop.
+// receiveEvents receives events for the run, and returns the reason if the run has to
+// stop.
 func (s *signals) receiveEvents(events []session.Event) error {
 	for i := range events {
 		switch events[i].Kind {

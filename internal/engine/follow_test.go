@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestFollow: a run hears a message and a cancel in one long step.
+// TestFollow: a run receives a message and a cancel during one long step.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world

@@ -31,7 +31,7 @@ func (p *place) Fork(ctx context.Context, s session.Session, detached bool) (ses
 }
 
 // own makes s a value that the run may extend: an unborn session is begun; an older
-// value, and a session that the run does not hold, become forks, which are named by
+// value, and a session that the run does not hold, become forks, whose ids derive from
 // the step that needs them.
 func (f *forks) own(ctx context.Context, path run.Path, s session.Session, extends bool) (session.Session, error) {
 	ex := f.ex
@@ -64,8 +64,8 @@ func (f *forks) own(ctx context.Context, path run.Path, s session.Session, exten
 	return f.fork(sub, opening, source)
 }
 
-// fork records a step that makes a branch and then claims it: first the
-// parent's commit, then the child's.
+// fork records a step that makes a branch and then claims it: first the parent's commit,
+// then the child's.
 func (f *forks) fork(st *step, opening, source string) (session.Session, error) {
 	ex := f.ex
 	began := time.Now()
@@ -121,12 +121,12 @@ func (f *forks) fork(st *step, opening, source string) (session.Session, error) 
 	return s.Edited(rest...), err
 }
 
-// recheckAfter is after how long the making of a branch asks whether its run still
-// stands. Before that no other node takes the run for lost.
+// recheckAfter is the duration after which the creation of a branch checks that its run
+// is still open. Before that no other node considers the run lost.
 const recheckAfter = 250 * time.Millisecond
 
-// cancelIfEnded cancels a branch if its run has ended meanwhile: the end of the run
-// may have found no branch to cancel.
+// cancelIfEnded cancels a branch if its run has ended since: the end of the run may have
+// found no branch to cancel.
 func (f *forks) cancelIfEnded(ctx context.Context, branch session.Key) error {
 	ex := f.ex
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
@@ -146,18 +146,18 @@ func (f *forks) cancelIfEnded(ctx context.Context, branch session.Key) error {
 	return errors.Join(fmt.Errorf("%w: it %s", run.ErrSuperseded, g.State.Past()), err)
 }
 
-// child is the session that the step at a path makes.
+// child returns the session that the step at a path makes.
 func (f *forks) child(path run.Path) session.Key {
 	return session.Key{Tenant: f.ex.home.Tenant, ID: f.ex.rt.Mint.Child(f.ex.home.Tenant, string(f.ex.levels.owner(path).run), string(path))}
 }
 
-// opening is how the session begins that the step makes.
+// opening returns the opening of the session that the step makes.
 func (st *step) opening(kind string, parents ...session.Link) session.Opening {
 	return session.Opening{Kind: kind, Parents: parents, Run: string(st.ex.levels.owner(st.asked.Path).run), Step: string(st.asked.Path)}
 }
 
-// claim takes a session that this run made. On a later attempt it also brings
-// what that session's log recorded.
+// claim claims a session that this run made. On a later attempt it also loads the records
+// of that session's log.
 func (f *forks) claim(ctx context.Context, k session.Key, root session.ID, open session.Opening, events []session.Event, h *heldSession) (session.Session, error) {
 	ex := f.ex
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)

@@ -18,16 +18,16 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// fanOutState is what a merge needs of a fan-out besides what its author sees.
+// fanOutState is the state of a fan-out for a merge that is hidden from its author.
 type fanOutState struct {
 	path run.Path
 	of   map[string]*fanOutBranch // by the branches' names
-	// What MergeFiles came to, and the conflicts that it has asked about.
+	// The result of MergeFiles, and the conflicts that it has asked about.
 	files filemerge.Result
 	asked []manifest.Conflict
 }
 
-// gather takes in how the branches ended, or waits for them.
+// gather collects the outcomes of the branches, or waits for them.
 func (f *fan) gather() (j flow.Joined, of any, err error) {
 	ex := f.ex
 	st, err := ex.substep(f.ctx, f.log, session.Session{}, journal.StepRequest{
@@ -66,8 +66,8 @@ func (f *fan) gather() (j flow.Joined, of any, err error) {
 	return f.joined(all)
 }
 
-// record returns how the branches ended, and the record of it; those that did not end are
-// cancelled. It adds those that did to ended.
+// record returns the outcomes of the branches, and their record; branches that have not
+// ended are cancelled. It adds the ended ones to ended.
 func (f *fan) record(st *step, inbox []journal.SignalReceived, ended map[session.ID]*journal.BranchEnd) (all []journal.GatheredBranch, d journal.StepCompleted, err error) {
 	why := "the join was decided without it"
 	for _, v := range inbox {
@@ -108,7 +108,7 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived, ended map[session
 	return all, d, err
 }
 
-// joined rebuilds what FanOut returns.
+// joined rebuilds the result of FanOut.
 func (f *fan) joined(all []journal.GatheredBranch) (j flow.Joined, of any, err error) {
 	values, err := f.values(all)
 	if err != nil {
@@ -129,11 +129,11 @@ func (f *fan) joined(all []journal.GatheredBranch) (j flow.Joined, of any, err e
 	return j, in, nil
 }
 
-// valuesAtOnce bounds the branches whose sessions are read at the same time.
+// valuesAtOnce bounds the sessions of branches that are read concurrently.
 const valuesAtOnce = 16
 
-// values reads the sessions of branches, unborn for those that never began.
-// Those that ran on other nodes come from the log, side by side.
+// values reads the sessions of branches, unborn for those that never began. Sessions of
+// other nodes are read from the log, concurrently.
 func (f *fan) values(all []journal.GatheredBranch) ([]session.Session, error) {
 	ctx, cancel := context.WithCancelCause(f.ctx)
 	defer cancel(nil)

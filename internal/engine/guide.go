@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// AddWorkspaceGuide is flow.AddWorkspaceGuide. What a head names never changes, so that each execution adds the
-// same; the next step commits it.
+// AddWorkspaceGuide implements flow.AddWorkspaceGuide. The contents of a head never
+// change, so each execution adds the same instructions; the next step commits them.
 func (p *place) AddWorkspaceGuide(ctx context.Context, s session.Session) (session.Session, bool, error) {
 	for _, c := range s.Chunks() {
 		if is, skills := guide.IsText(c.Text()); is && c.Kind() == session.User {
@@ -24,7 +24,7 @@ func (p *place) AddWorkspaceGuide(ctx context.Context, s session.Session) (sessi
 	if at.Backend == "" || at.Head.IsZero() && at.Spec == "" {
 		return s, false, nil
 	}
-	if at.Head.IsZero() { // a directory of this host, which is not taken in yet
+	if at.Head.IsZero() { // a directory of this host, not ingested yet
 		var err error
 		if s, err = p.takeIn(ctx, s); err != nil {
 			return s, false, err
@@ -38,7 +38,7 @@ func (p *place) AddWorkspaceGuide(ctx context.Context, s session.Session) (sessi
 	case err == nil:
 	case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, manifest.ErrMalformed):
 		return s, false, fmt.Errorf("flow: read what the workspace says for agents: %w", err)
-	default: // they may be read later
+	default: // they may be readable later
 		return s, false, fmt.Errorf("flow: read what the workspace says for agents: %w: %w", session.ErrUnavailable, err)
 	}
 	text := g.Text()
@@ -48,12 +48,12 @@ func (p *place) AddWorkspaceGuide(ctx context.Context, s session.Session) (sessi
 	return s.With(session.UserText(text).Of(session.Origin{Agent: journal.ByWorkspace})), len(g.Skills) > 0, nil
 }
 
-// takeIn takes the step that makes the first head of a session.
+// takeIn makes the step that creates the first head of a session.
 func (p *place) takeIn(ctx context.Context, s session.Session) (session.Session, error) {
 	o, err := p.open(ctx, journal.StepRequest{Kind: journal.StepOpen, Name: s.Placement().Backend}, s)
 	if err != nil {
 		return s, err
 	}
 	defer o.release()
-	return o.s, nil // what the sandbox was refused for is what the tools that need it tell the model
+	return o.s, nil // the tools that need the sandbox report to the model why it was rejected
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestGuideOfBranches: of branches that each were told what the workspace says for agents, a
-// model reads it once, where it stands first, and one that says something else as well. So
-// does a session that goes on after a summary.
+// TestGuideOfBranches: if several branches have the workspace's instructions for agents,
+// a model gets each distinct text once, at its first place. So does a session that
+// continues after a summary.
 func TestGuideOfBranches(t *testing.T) {
 	told := func(says string) session.Chunk {
 		g := guide.Guide{Agents: says}

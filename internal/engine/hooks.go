@@ -15,16 +15,17 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// hooked is what the record of a hook keeps of its decision.
+// hooked is the record of a hook's decision.
 type hooked struct {
-	Args    string `json:"args,omitempty"` // in the place of the model's
+	Args    string `json:"args,omitempty"` // replaces the model's
 	Refused string `json:"refused,omitempty"`
 }
 
 // errHook is the error of an agent that a hook ended.
 var errHook = errors.New("flow: a hook refused it")
 
-// hook calls a hook in a step of its own, and returns why it refused, "" if it did not.
+// hook calls a hook in a step of its own, and returns the reason for its rejection, or
+// "".
 func (a *agent) hook(ctx context.Context, name string, s session.Session, call func(context.Context, session.Session) error) (refused string, err error) {
 	if call == nil {
 		return "", nil
@@ -43,7 +44,7 @@ func (a *agent) hook(ctx context.Context, name string, s session.Session, call f
 	return out.Refused, err
 }
 
-// mayGoOn calls a hook whose refusal ends the agent.
+// mayGoOn calls a hook whose rejection ends the agent.
 func (a *agent) mayGoOn(ctx context.Context, name string, s session.Session, call func(context.Context, session.Session) error) error {
 	refused, err := a.hook(ctx, name, s, call)
 	if err == nil && refused != "" {
@@ -52,10 +53,10 @@ func (a *agent) mayGoOn(ctx context.Context, name string, s session.Session, cal
 	return err
 }
 
-// hooking is a round as the hooks of its agent see it.
+// hooking calls the hooks of a round's agent.
 type hooking struct{ *round }
 
-// beforeAll has the agent's hook look at the calls before any of them runs.
+// beforeAll calls the agent's hook for each call before any of them runs.
 func (r hooking) beforeAll() error {
 	for _, c := range r.calls {
 		if err := r.look(c, "before", c.Args); err != nil {
@@ -65,7 +66,7 @@ func (r hooking) beforeAll() error {
 	return nil
 }
 
-// edited has it look at the calls whose arguments a person changed.
+// edited calls the hook for calls whose arguments an approver changed.
 func (r hooking) edited() error {
 	for _, c := range r.calls {
 		if !c.answered {
@@ -78,8 +79,8 @@ func (r hooking) edited() error {
 	return nil
 }
 
-// look has the hook look at a call, in a step of its own. A call that was recorded without
-// keeps what it was.
+// look calls the hook for a call, in a step of its own. A call that was recorded without
+// a hook stays unchanged.
 func (r hooking) look(c *toolCall, child, args string) error {
 	if r.before == nil || c.refused != nil {
 		return nil
@@ -140,13 +141,13 @@ func (r hooking) applyHook(c *toolCall, h hooked) {
 	}
 }
 
-// edit puts other arguments in the place of the model's.
+// edit replaces the model's arguments.
 func (r *round) edit(c *toolCall, args string) {
 	c.edited = args
 	r.bind(c, args)
 }
 
-// reviewed is an outcome as the agent's hook lets the model read it.
+// reviewed returns an outcome as changed by the agent's hook.
 func (r hooking) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) tool.Outcome {
 	if r.after == nil || c.refused != nil || out.Err != nil && !out.IsError {
 		return out
@@ -167,8 +168,8 @@ func (r hooking) reviewed(ctx context.Context, c *toolCall, out tool.Outcome) to
 	return seen
 }
 
-// end has the agent's hook look at where it ends. If that refuses, the model's next words
-// are asked for: why is in the session then.
+// end calls the agent's hook at its end. If the hook rejects the end, its reason is added
+// to the session and the model is asked again.
 func (a *agent) end(ctx context.Context, s session.Session) (session.Session, error) {
 	refused, err := a.hook(ctx, "end", s, a.Hooks.End)
 	if err == nil && refused != "" {

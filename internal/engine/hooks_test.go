@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// threeCalls is a model that counts words three times in one answer, and then repeats what
-// it reads last.
+// threeCalls is a model that counts words three times in one answer, and then repeats its
+// last message.
 func threeCalls(r *llm.Request) *llm.Response {
 	last := r.Messages[len(r.Messages)-1]
 	if last.Role == llm.User && !strings.HasPrefix(last.Text, "You are not done") {
@@ -33,8 +33,8 @@ func threeCalls(r *llm.Request) *llm.Response {
 	return &llm.Response{Text: "read " + last.Text, Finish: llm.FinishStop}
 }
 
-// TestHooks: hooks change and refuse, what they decide is recorded, and a replay calls
-// none of them.
+// TestHooks: hooks change and reject calls, their decisions are recorded, and a replay
+// calls no hooks.
 func TestHooks(t *testing.T) {
 	var w world
 	var seen []string
@@ -110,8 +110,8 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestHooksRefuseAModelCall: a refusal before or after a model call ends the agent with the
-// hook's words, and so does a panic or a step inside of a hook.
+// TestHooksRefuseAModelCall: a rejection before or after a model call ends the agent with
+// the hook's text, and so does a panic or a step inside of a hook.
 func TestHooksRefuseAModelCall(t *testing.T) {
 	no := func(context.Context, session.Session) error { return errors.New("not today") }
 	var ctxOf context.Context
@@ -149,8 +149,8 @@ func TestHooksRefuseAModelCall(t *testing.T) {
 	}
 }
 
-// TestHookSeesWhatAPersonPutIn: arguments that a person changed are shown to the hook, what
-// it refuses does not run, and a replay calls it no more.
+// TestHookSeesWhatAPersonPutIn: the hook gets arguments that an approver changed, a call
+// that it rejects does not run, and a replay does not call it.
 func TestHookSeesWhatAPersonPutIn(t *testing.T) {
 	var w world
 	var seen []string

@@ -12,12 +12,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// maxImageBytes bounds the images of a request. The newest are shown; an older one is named.
+// maxImageBytes bounds the images of a request. The newest are shown; older ones are
+// named.
 const maxImageBytes = 20 << 20
 
 // show sets the messages of the request for a choice: images with their bytes for a model
-// that sees them, else lines that name them. What a choice gets follows from the session
-// alone, so that a request that is made again has the same bytes.
+// that sees them, or else lines that name them. The messages depend on the session alone,
+// so that a repeated request has the same bytes.
 func (m *completion) show(c *chain.Choice) error {
 	m.req.Messages = m.msgs
 	if len(m.c.Images) == 0 {
@@ -58,8 +59,9 @@ func (m *completion) sees() bool {
 	return slices.ContainsFunc(m.req.Messages, func(msg llm.Message) bool { return len(msg.Images) > 0 })
 }
 
-// leftOut is how many images, the oldest, a choice is not shown. Where there are too many
-// it leaves out four at a time, so that the requests of the next turns begin alike.
+// leftOut returns the number of images, the oldest ones, that are omitted for a choice.
+// Over the limit it omits four at a time, so that the requests of the next turns have the
+// same prefix.
 func (m *completion) leftOut(c *chain.Choice) int {
 	var sizes []int64
 	for _, i := range m.c.Images {
@@ -82,7 +84,7 @@ func (m *completion) leftOut(c *chain.Choice) int {
 	return min((out+step-1)/step*step, max(len(sizes)-1, 0))
 }
 
-// load reads an image, or says why it cannot be shown.
+// load reads an image, or returns the reason why it cannot be shown.
 func (m *completion) load(img *llm.Image) (why string, err error) {
 	d, err := blob.ParseDigest(img.Digest)
 	if err != nil {

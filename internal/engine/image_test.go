@@ -24,7 +24,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// dot is a small picture, each n another one.
+// dot is a small picture, a different one for each n.
 func dot(n uint8) []byte {
 	var b bytes.Buffer
 	p := image.NewGray(image.Rect(0, 0, 1, 1))
@@ -35,15 +35,15 @@ func dot(n uint8) []byte {
 	return b.Bytes()
 }
 
-// stored is a dot in a store.
+// stored returns a dot after storing it.
 func stored(t *testing.T, blobs blob.Store, n uint8) session.Image {
 	t.Helper()
 	must(blobs.Put(t.Context(), bytes.NewReader(dot(n))))
 	return must(session.NewImage(dot(n)))
 }
 
-// pictures are those that a request shows, as digests, and the lines for those that it
-// does not.
+// pictures returns the images that a request shows, as digests, and the lines for the
+// omitted ones.
 func pictures(r *llm.Request) (shown, hidden []string) {
 	for _, m := range r.Messages {
 		for _, i := range m.Images {
@@ -58,9 +58,9 @@ func pictures(r *llm.Request) (shown, hidden []string) {
 	return shown, hidden
 }
 
-// TestImages: a model that sees images gets the bytes of those that the user and a tool
-// showed, another one a line that names them; and the request of an execution that was cut
-// off is made again by the next one as it was.
+// TestImages: a model that sees images gets the bytes of the images from the user and a
+// tool, another model gets a line that names them. If an execution is cut off, the next
+// one repeats the same request.
 func TestImages(t *testing.T) {
 	var w world
 	blobs := blob.NewMemory()
@@ -121,7 +121,7 @@ func TestImages(t *testing.T) {
 		t.Errorf("as JSON a request names its images: %s", text)
 	}
 
-	// A model that cannot see them goes on with the same session.
+	// A model that cannot see them continues the same session.
 	asked = nil
 	s := must(process(chain.Choice{Name: "blind"}).Run(t.Context(), flow.Func(f), ex.Result()))
 	shown, hidden := pictures(&asked[0])
@@ -133,9 +133,9 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// TestImagesRefused: a server that refuses a request with images gets it once more with
-// lines that name them, so that one bad image does not end its session. What it refuses
-// then has another reason.
+// TestImagesRefused: a server that rejects a request with images gets it once more with
+// lines that name them, so that one bad image does not end its session. A second
+// rejection has another reason.
 func TestImagesRefused(t *testing.T) {
 	blobs := blob.NewMemory()
 	s := session.New(session.UserText("see").WithImages(stored(t, blobs, 1)))
@@ -162,8 +162,8 @@ func TestImagesRefused(t *testing.T) {
 	}
 }
 
-// TestImagesAreBounded: a request shows the newest images, as many as it has room for, and
-// leaves out four at a time. One whose bytes are lost, or are no image, is named.
+// TestImagesAreBounded: a request shows the newest images within its limit, and omits
+// four at a time. An image whose bytes are lost or invalid is named.
 func TestImagesAreBounded(t *testing.T) {
 	blobs := blob.NewMemory()
 	none := []byte("<svg/>")
@@ -215,7 +215,7 @@ func TestImagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestSummaryNamesImages: what takes the place of rows names their images.
+// TestSummaryNamesImages: a summary names the images of the rows that it replaces.
 func TestSummaryNamesImages(t *testing.T) {
 	blobs := blob.NewMemory()
 	img := stored(t, blobs, 1)

@@ -14,10 +14,10 @@ import (
 type inbox struct {
 	signals   []journal.SignalReceived // by place
 	taken     uint64                   // messages up to this place were taken
-	interrupt func()                   // of the model call under way, called when something is received; nil without one
+	interrupt func()                   // of the model call in flight, called when a signal arrives; nil without one
 }
 
-// add takes in a signal, and reports whether it is a new one.
+// add adds a signal, and reports whether it is new.
 func (b *inbox) add(v journal.SignalReceived) bool {
 	i, found := slices.BinarySearchFunc(b.signals, v.N, func(o journal.SignalReceived, n uint64) int { return int(int64(o.N) - int64(n)) })
 	if found || v.Kind == journal.Message && v.N <= b.taken {
@@ -27,7 +27,7 @@ func (b *inbox) add(v journal.SignalReceived) bool {
 	return true
 }
 
-// take removes what a step consumed: messages up to a place, and the answers
+// take removes the signals that a step consumed: messages up to a place, and the answers
 // to a path.
 func (b *inbox) take(upTo uint64, path run.Path) {
 	b.taken = max(b.taken, upTo)
@@ -36,7 +36,7 @@ func (b *inbox) take(upTo uint64, path run.Path) {
 	})
 }
 
-// messages returns the messages that no step has taken, and the place of the last in
+// messages returns the messages that no step has taken, and the place of the last one in
 // the inbox; 0 without one.
 func (b *inbox) messages() (words []session.Chunk, upTo uint64) {
 	for _, v := range b.signals {
@@ -47,11 +47,11 @@ func (b *inbox) messages() (words []session.Chunk, upTo uint64) {
 	return words, upTo
 }
 
-// cameFor reports whether something came for a step at a path or below it.
+// cameFor reports whether a signal came for a step at a path or below it.
 func (b *inbox) cameFor(at run.Path) bool {
 	return slices.ContainsFunc(b.signals, func(v journal.SignalReceived) bool { return v.Path.Within(at) })
 }
 
-// errInterrupted ends a model call into which a message came. The call is made again
-// with the message.
+// errInterrupted ends a model call during which a message came. The call is repeated with
+// the message.
 var errInterrupted = errors.New("flow: interrupted by a message")

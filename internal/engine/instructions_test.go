@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// putBlobs counts how often bytes are put.
+// putBlobs counts the puts of blobs.
 type putBlobs struct {
 	blob.Store
 	puts int
@@ -81,7 +81,7 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-// TestInstructionsWithoutBlobs: where instructions cannot be kept no model is asked, and
+// TestInstructionsWithoutBlobs: if instructions cannot be stored no model is asked, and
 // the attempt ends, not the run.
 func TestInstructionsWithoutBlobs(t *testing.T) {
 	var w world
@@ -117,8 +117,8 @@ func (k keyed) Client(context.Context, llm.Provider) (llm.Client, error) { retur
 
 func (keyed) Redact(text string) string { return llm.Redact(text, serverKey) }
 
-// TestInstructionsWithKey: the key of the model's server is masked before the digest, in the
-// prompt and in the tools, and the model gets both as they are.
+// TestInstructionsWithKey: the key of the model's server is masked before the digest, in
+// the prompt and in the tools, and the model gets both unmasked.
 func TestInstructionsWithKey(t *testing.T) {
 	var w world
 	blobs := &putBlobs{Store: blob.NewMemory()}
@@ -142,8 +142,8 @@ func TestInstructionsWithKey(t *testing.T) {
 	}
 }
 
-// TestInstructionsOfRemarks: the record of a request that asks the model on names the remark
-// that the model got, and that alone.
+// TestInstructionsOfRemarks: the record of a request that asks the model to continue
+// names only the remark that the model got.
 func TestInstructionsOfRemarks(t *testing.T) {
 	var w world
 	blobs := &putBlobs{Store: blob.NewMemory()}
@@ -171,8 +171,8 @@ func TestInstructionsOfRemarks(t *testing.T) {
 	}
 }
 
-// TestInstructionsAreStoredAgain: a process relies on what it stored for half a day. A sweep
-// may remove what nothing names a day after it was stored.
+// TestInstructionsAreStoredAgain: a process relies on its own stored blobs for half a
+// day. A sweep may remove an unreferenced blob a day after it was stored.
 func TestInstructionsAreStoredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -194,8 +194,8 @@ func TestInstructionsAreStoredAgain(t *testing.T) {
 	})
 }
 
-// TestInstructionsOfRecordedSteps: an execution that goes on after others asks for the recorded
-// steps nothing and stores nothing for them, also where the prompt of the code is another one.
+// TestInstructionsOfRecordedSteps: an execution that resumes a run makes no requests and
+// stores no blobs for the recorded steps, even if the code has another prompt.
 func TestInstructionsOfRecordedSteps(t *testing.T) {
 	var w world
 	blobs := &putBlobs{Store: blob.NewMemory()}

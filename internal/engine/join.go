@@ -40,7 +40,7 @@ func (j *joins) mayDispose(path run.Path, k session.Key) error {
 	return nil
 }
 
-// dispose records in the parent how a branch ended, then closes the branch.
+// dispose records the outcome of a branch in the parent, then closes the branch.
 func (j *joins) dispose(ctx context.Context, path run.Path, k session.Key, state, reason string) error {
 	ex := j.ex
 	ex.mu.Lock()
@@ -73,7 +73,7 @@ func (j *joins) dispose(ctx context.Context, path run.Path, k session.Key, state
 	return j.close(ctx, k, session.Closing{By: parent, Reason: excerpt.Clip(reason, 1<<10), State: state})
 }
 
-// close ends a branch in its own log, unless that says so already.
+// close ends a branch in its own log, unless that log has its end already.
 func (j *joins) close(ctx context.Context, k session.Key, c session.Closing) error {
 	ex := j.ex
 	ex.mu.Lock()
@@ -129,8 +129,8 @@ func (j *joins) adopt(st *step, branch session.Session, policy, reason string) (
 	return st.after, j.close(st.ctx, branch.Key(), session.Closing{By: st.log, Reason: excerpt.Clip(reason, 1<<10), State: session.ClosedAdopted})
 }
 
-// flush commits the pending edits of a session, so that others can refer to it. It
-// takes a step below path for each batch of them.
+// flush commits the pending edits of a session, so that others can refer to it. It makes
+// a step below path for each batch of them.
 func (j *joins) flush(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
 	at, batches := path.Child("commit"), slices.Collect(commitlog.Batches(slices.Collect(s.Pending())))
 	for i, edits := range batches {
@@ -151,8 +151,8 @@ func (j *joins) flush(ctx context.Context, path run.Path, s session.Session) (se
 	return s, nil
 }
 
-// shorten flushes the session of a step whose pending edits do not fit into the
-// step's own commit. asked is the author's value of it.
+// shorten flushes the session of a step whose pending edits do not fit into the step's
+// own commit. asked is the author's value of the session.
 func (st *step) shorten(asked session.Session) error {
 	if _, rest := firstBatch(slices.Collect(st.s.Pending())); len(rest) == 0 {
 		return nil
@@ -183,7 +183,7 @@ func (j *joins) adoptResult(ctx context.Context, s session.Session) (session.Ses
 	}
 	policy, reason := session.JoinAdopt, "returned by the workflow"
 	if _, _, ok := session.CommonLen(trunk, s); !ok {
-		policy = session.JoinReplace // a summary or a concatenation goes on as this session
+		policy = session.JoinReplace // a summary or a concatenation continues this session
 	}
 	st, err := ex.substep(ctx, ex.home, trunk, journal.StepRequest{
 		Path: "end.adopt", Kind: journal.StepJoin, Name: policy, Input: inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()}),
@@ -195,7 +195,7 @@ func (j *joins) adoptResult(ctx context.Context, s session.Session) (session.Ses
 	if err != nil {
 		return s, err
 	}
-	for r := range s.Line() { // the branches it came through are part of it
+	for r := range s.Line() { // the branches in its line are part of it
 		ex.mu.Lock()
 		mid := ex.sessions.held[r.Key]
 		ex.mu.Unlock()

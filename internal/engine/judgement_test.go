@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// answers is a model that gives one answer after the other, the last one for ever, and keeps
-// the requests.
+// answers is a model that gives one answer after the other and repeats the last one, and
+// stores the requests.
 type answers struct {
 	all  []llm.Response
 	seen []llm.Request
@@ -45,10 +45,10 @@ func calling(f llm.Finish, text string, args ...string) llm.Response {
 	return r
 }
 
-// TestEndOfAnswer: an agent ends with a whole answer that has text. It continues a cut or paused
-// one, asks again for an empty one and for calls that never came or were written as text,
-// carries out no call of a cut answer, and ends with a code where that does not help. What
-// happened is in the records, and an execution that replays them comes to the same end.
+// TestEndOfAnswer: an agent ends with a whole answer that has text. It continues a cut or
+// paused one, asks again for an empty one and for calls that never came or were written
+// as text, carries out no call of a cut answer, and ends with a code if that does not
+// help. The records show all of it, and an execution that replays them has the same end.
 func TestEndOfAnswer(t *testing.T) {
 	cut := llm.Response{Text: "half ", Finish: llm.FinishLength}
 	paused := llm.Response{Text: "so far ", Finish: llm.FinishPause}
@@ -155,8 +155,9 @@ func TestEndOfAnswer(t *testing.T) {
 	}
 }
 
-// legal checks what every server asks of a request: each call has its result, directly behind
-// it, and the last message is none of the assistant's unless the server paused.
+// legal checks the requirements of every server on a request: each call is directly
+// followed by its result, and the last message is not the assistant's unless the server
+// paused.
 func legal(t *testing.T, seen []llm.Request) {
 	t.Helper()
 	for n, r := range seen {

@@ -24,8 +24,8 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// rooms are sandboxes that know the command "note", which adds its argument to the file
-// log. With loose, what a command starts may outlast it.
+// rooms are sandboxes with the command "note", which adds its argument to the file log.
+// With loose, a process that a command starts may outlast it.
 func rooms(loose bool, faults ...scripted.Fault) *scripted.Backend {
 	return scripted.New(&scripted.Options{
 		Name: "local", Faults: faults,
@@ -67,7 +67,7 @@ func note(fail func() error) tool.Tool {
 
 func fine() error { return nil }
 
-// noting begins a run that notes a line, by a task that asks for something.
+// noting begins a run that notes a line, by a task with its own terms.
 func noting(t *testing.T, rt *inprocess.Runtime, id run.ID, fail func() error, ask func(*journal.Task)) *engine.Execution {
 	t.Helper()
 	task := journal.Task{ID: id, Workflow: "w", Session: home}
@@ -87,7 +87,7 @@ func noting(t *testing.T, rt *inprocess.Runtime, id run.ID, fail func() error, a
 	return must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return forward }}, task))
 }
 
-// placedRuntime is a runtime of the world whose sandboxes are rooms.
+// placedRuntime is a runtime of the world with rooms as sandboxes.
 func (w *world) placedRuntime(t *testing.T, r *scripted.Backend, store blob.Store) *inprocess.Runtime {
 	rt := w.runtime(nil)
 	rt.Runtime.Blobs = func(session.Tenant) blob.Store { return store }
@@ -96,7 +96,7 @@ func (w *world) placedRuntime(t *testing.T, r *scripted.Backend, store blob.Stor
 	return rt
 }
 
-// lines returns what the file log holds in a session's workspace.
+// lines returns the contents of the file log in a session's workspace.
 func lines(t *testing.T, store blob.Store, s session.Session) string {
 	t.Helper()
 	data, err := workspace.Read(t.Context(), store, s.Placement().Head, "log")
@@ -107,7 +107,7 @@ func lines(t *testing.T, store blob.Store, s session.Session) string {
 }
 
 // TestNextRunFindsItsSandbox: the second run of a session works in the sandbox of the
-// first, unless the epoch ended or something else is asked for.
+// first, unless the epoch has ended or the terms differ.
 func TestNextRunFindsItsSandbox(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -171,8 +171,8 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 	}
 }
 
-// TestNetworkOfNode: a session whose sandbox had a network elsewhere has it here only if
-// this node allows it.
+// TestNetworkOfNode: a session whose sandbox had a network on another node has it here
+// only if this node allows it.
 func TestNetworkOfNode(t *testing.T) {
 	var w world
 	r, store := rooms(false), blob.NewMemory()
@@ -196,8 +196,8 @@ func cmpOr(f, other func() error) func() error {
 	return other
 }
 
-// TestCutOffCallLeavesNoSandbox: the directory of a call that was cut off holds what no
-// head says, so the next execution begins with a fresh one.
+// TestCutOffCallLeavesNoSandbox: no head has the files of a call that was cut off, so the
+// next execution begins with a fresh directory.
 func TestCutOffCallLeavesNoSandbox(t *testing.T) {
 	var w world
 	r, store := rooms(false), blob.NewMemory()
@@ -217,7 +217,7 @@ func TestCutOffCallLeavesNoSandbox(t *testing.T) {
 	}
 }
 
-// TestLeasesAreBounded: of many sessions that rest only the newest keep their sandboxes.
+// TestLeasesAreBounded: of many idle sessions only the newest keep their sandboxes.
 func TestLeasesAreBounded(t *testing.T) {
 	var w world
 	r, store := rooms(false), blob.NewMemory()
@@ -236,8 +236,8 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTaskBringsFilesToSession: a task of a session that exists works on the files that
-// it brings, and asks of the sandbox what it says.
+// TestTaskBringsFilesToSession: a task of an existing session works on the files that it
+// brings, with its own terms for the sandbox.
 func TestTaskBringsFilesToSession(t *testing.T) {
 	var w world
 	r, store := rooms(false), blob.NewMemory()
@@ -258,8 +258,8 @@ func TestTaskBringsFilesToSession(t *testing.T) {
 	}
 }
 
-// TestAskThatCannotBeMet: a run whose task asks for a sandbox that the node does not have
-// fails, though a model could have been told and gone on without it.
+// TestAskThatCannotBeMet: a run whose task requests a sandbox that the node does not have
+// fails, though a model could have continued without it.
 func TestAskThatCannotBeMet(t *testing.T) {
 	for _, ask := range []journal.Sandbox{{Backend: "docker"}, {Limits: "memory=2g"}, {Network: "open"}} {
 		var w world
@@ -276,8 +276,8 @@ func TestAskThatCannotBeMet(t *testing.T) {
 	}
 }
 
-// TestForkKeepsItsFiles: a run on a fork that asks for other limits works on the files of
-// the session that it is a fork of.
+// TestForkKeepsItsFiles: a run on a fork with other limits works on the files of the
+// forked session.
 func TestForkKeepsItsFiles(t *testing.T) {
 	var w world
 	r, store := rooms(false), blob.NewMemory()
@@ -297,8 +297,8 @@ func TestForkKeepsItsFiles(t *testing.T) {
 	}
 }
 
-// TestLostSandbox: a run whose sandbox dies during a call is told so, and its next call has
-// another one with the files from before.
+// TestLostSandbox: a run whose sandbox dies during a call gets an error for the call, and
+// its next call has another sandbox with the files from before.
 func TestLostSandbox(t *testing.T) {
 	var w world
 	store := blob.NewMemory()

@@ -9,9 +9,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// level is a run whose code an execution goes through: the runs around a
-// branch, whose journals are replayed and never written, and the run itself,
-// which is the last one.
+// level is a run whose code an execution runs: the runs around a branch, whose journals
+// are replayed and never written, and the run itself, which is the last one.
 type level struct {
 	run  run.ID
 	home session.Key
@@ -19,21 +18,21 @@ type level struct {
 	base session.Session
 }
 
-// levels are the runs around an execution's run, and that run. They do not change
-// once Forward begins, but for result and warming, which the execution's mu guards.
+// levels are the runs around an execution's run, and that run. They do not change once
+// Forward begins, except for result and warming, which the execution's mu guards.
 type levels struct {
 	all        []level       // outermost first
 	root       *journal.Task // of the outermost one; nil when it is the run itself
-	stopReason string        // why the run around this one needs it no more
-	result     *branchResult // what a branch came to
+	stopReason string        // why the run around this one no longer needs it
+	result     *branchResult // the result of a branch
 	warming    bool          // other branches wait for its first answer of a model
 }
 
-// own is the run itself.
+// own returns the run itself.
 func (l *levels) own() level { return l.all[len(l.all)-1] }
 
-// owner returns the run that a path belongs to. A run ends itself, and no run
-// around it.
+// owner returns the run that a path belongs to. An ending path belongs to the run itself,
+// never to a run around it.
 func (l *levels) owner(p run.Path) level {
 	if p.Ends() {
 		return l.own()
@@ -67,7 +66,7 @@ func (l *levels) leads(fan run.Path) bool {
 	return cut > 0 && next[:cut] == string(fan)
 }
 
-// ancestors are the runs around the branches that the run opens.
+// ancestors returns the runs around the branches that the run opens.
 func (l *levels) ancestors() []journal.Ancestor {
 	var all []journal.Ancestor
 	for _, one := range l.all {
@@ -76,7 +75,7 @@ func (l *levels) ancestors() []journal.Ancestor {
 	return all
 }
 
-// branchResult is what a branch's own part of the workflow came to.
+// branchResult is the result of a branch's own part of the workflow.
 type branchResult struct {
 	s   session.Session
 	err error

@@ -10,11 +10,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// lifetime is how long an execution may go on. The execution's mu guards it.
+// lifetime determines whether an execution may continue. The execution's mu guards it.
 type lifetime struct {
 	ctx    context.Context // ends when the execution must stop; its cause is a control error
-	poison error           // why no step may begin any more
-	parked bool            // no step may begin that is not recorded
+	poison error           // why no further step may begin
+	parked bool            // no unrecorded step may begin
 	expire func()          // ends ctx at the run's deadline
 	alarm  *time.Timer     // for it; nil if there is none
 }
@@ -29,7 +29,7 @@ func (l *lifetime) setDeadline(c *Clock, deadline time.Time) {
 	}
 }
 
-// stopped returns why the execution must stop, if it must.
+// stopped returns the reason why the execution must stop, or nil.
 func (l *lifetime) stopped() error {
 	if l.ctx == nil || l.ctx.Err() == nil {
 		return nil
@@ -41,8 +41,7 @@ func (l *lifetime) stopped() error {
 	return fmt.Errorf("%w: %w", run.ErrShutdown, cause)
 }
 
-// stop lets no step begin after an error that ends the execution, and gives err
-// back.
+// stop prevents further steps after an error that ends the execution, and returns err.
 func (l *lifetime) stop(err error) error {
 	if l.poison == nil && err != nil && (run.IsControl(err) || errors.Is(err, run.ErrDeadline) ||
 		errors.Is(err, run.ErrMismatch) || errors.Is(err, session.ErrStale)) {
@@ -51,7 +50,7 @@ func (l *lifetime) stop(err error) error {
 	return err
 }
 
-// mayGoOn returns why no step may begin, if none may.
+// mayGoOn returns the reason why no further step may begin, or nil.
 func (l *lifetime) mayGoOn() error {
 	if l.poison == nil {
 		l.poison = l.stopped()

@@ -23,7 +23,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// halting is a model that is refused once, with a pause that its server asks for, writes
+// halting is a model that is rejected once, with a pause that its server requests, writes
 // slowly, and then calls a tool.
 type halting struct{ asked *int }
 
@@ -47,7 +47,7 @@ func (m halting) Complete(_ context.Context, r *llm.Request, sink func(llm.Delta
 	return &llm.Response{Calls: []session.ToolCall{{ID: "c", Name: "sleep", Args: "{}"}}, Finish: llm.FinishTools}, nil
 }
 
-// TestLive samples what an execution is at, second by second.
+// TestLive samples the live report of an execution every second.
 func TestLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -109,8 +109,8 @@ func TestLive(t *testing.T) {
 	})
 }
 
-// TestLiveSilence: signs of life move until when an answer is waited for, not since when nothing
-// of it has come.
+// TestLiveSilence: signs of life move the time limit for an answer, but not the time
+// since the last piece of it.
 func TestLiveSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -140,7 +140,7 @@ func TestLiveSilence(t *testing.T) {
 	})
 }
 
-// full is a limiter that lets a request through after a second.
+// full is a limiter that admits a request after a second.
 type full struct{}
 
 func (full) Acquire(ctx context.Context, _ string, _ int64) (func(int64), error) {
@@ -152,8 +152,9 @@ func (full) Acquire(ctx context.Context, _ string, _ int64) (func(int64), error)
 	}
 }
 
-// TestLiveLimit: while a call waits for a limit, what is told names the model of the list
-// whose limit that is, before it is asked for the first time and after another one failed.
+// TestLiveLimit: while a call waits for a limit, its report names the model of the list
+// with that limit, before the first request to the model and after a failure of another
+// one.
 func TestLiveLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := chain.Choice{Name: "fast", Provider: llm.Provider{Model: "id-fast"}, Limiter: full{}}
@@ -221,8 +222,8 @@ func TestDeltasOfTries(t *testing.T) {
 	}
 }
 
-// TestPartialAnswers: what is there of an answer comes while it does, as JSON where Ask asks
-// for it, and is void where it breaks off. A replay has none of it.
+// TestPartialAnswers: the beginning of an answer is passed on while it streams, as JSON
+// for Ask, and is void if the answer breaks off. A replay passes none on.
 func TestPartialAnswers(t *testing.T) {
 	script := must(scripted.Parse("script", []byte("-- first --\ntimes: 1\nfault: truncate\n\n{\"why\": \"it is much too long\", \"score\": 4}\n-- second --\n\n{\"why\": \"short\", \"score\": 7}\n")))
 	var got []string
@@ -267,7 +268,7 @@ func TestPartialAnswers(t *testing.T) {
 	}
 }
 
-// TestPartialPanics: what looks on and panics fails the run as Forward does.
+// TestPartialPanics: a panic in Partial fails the run as one in Forward does.
 func TestPartialPanics(t *testing.T) {
 	var w world
 	a := &flow.Agent{Name: "a", Hooks: flow.Hooks{Partial: func(string) { panic("no screen") }}}

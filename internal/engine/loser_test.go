@@ -37,8 +37,8 @@ func spends(ctx context.Context, s session.Session, n int) (session.Session, err
 	return s, nil
 }
 
-// hanging is a branch that asks a model n times, closes spent, and then hangs:
-// until it is cancelled, or for an hour that nothing ends sooner.
+// hanging is a branch that asks a model n times, closes spent, and then hangs: until it
+// is cancelled, or, if stubborn, for at least an hour.
 func hanging(n int, spent chan struct{}, stubborn bool) flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		defer close(spent)
@@ -58,7 +58,7 @@ func hanging(n int, spent chan struct{}, stubborn bool) flow.Workflow {
 	})
 }
 
-// after is a branch that succeeds once a channel says something.
+// after is a branch that succeeds once a channel has a value.
 func after(spent chan struct{}) flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Do(ctx, "wait", func(context.Context) (int, error) { <-spent; return 0, nil }, tool.NonIdempotent)
@@ -66,8 +66,8 @@ func after(spent chan struct{}) flow.Workflow {
 	})
 }
 
-// race fans out to a branch that hangs after n calls of a model and one that
-// wins then.
+// race fans out to a branch that hangs after n calls of a model and a branch that then
+// wins.
 func race(ctx context.Context, s session.Session, n int, spent chan struct{}, stubborn bool) (session.Session, error) {
 	j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "lose", Workflow: hanging(n, spent, stubborn)}, {Name: "win", Workflow: after(spent)}},
 		&flow.FanOutOptions{First: true})
@@ -91,8 +91,8 @@ func drive(t *testing.T, w *world, m llm.Models, budget run.Budget, f flow.Func)
 	return state, err
 }
 
-// TestLosersAreCharged: branches that a join was decided without have used
-// what they used: the run says it, and with a budget stays within it.
+// TestLosersAreCharged: branches that did not decide a join are charged with their usage:
+// the run reports it, and stays within its budget.
 func TestLosersAreCharged(t *testing.T) {
 	const rounds, calls = 8, 30
 	for _, tokens := range []int64{0, 100} {
@@ -128,8 +128,8 @@ func TestLosersAreCharged(t *testing.T) {
 	}
 }
 
-// TestLoserOutlivesRun: of a branch whose end is not known when the run ends,
-// all that it may use counts, and is said to be an estimate.
+// TestLoserOutlivesRun: a branch whose end is unknown when the run ends counts with its
+// maximum usage, as an estimate.
 func TestLoserOutlivesRun(t *testing.T) {
 	for _, tokens := range []int64{0, 100} {
 		synctest.Test(t, func(t *testing.T) {
@@ -154,7 +154,8 @@ func TestLoserOutlivesRun(t *testing.T) {
 	}
 }
 
-// TestLoserHoldsItsPart: what a branch may still use is free for no other.
+// TestLoserHoldsItsPart: the part of the budget that a branch may still use is not
+// available to others.
 func TestLoserHoldsItsPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -185,8 +186,7 @@ func TestLoserHoldsItsPart(t *testing.T) {
 	})
 }
 
-// TestHeldBranchesHoldNothing: branches that never began give their part back
-// at once.
+// TestHeldBranchesHoldNothing: branches that never began release their part at once.
 func TestHeldBranchesHoldNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -218,9 +218,9 @@ func TestHeldBranchesHoldNothing(t *testing.T) {
 	})
 }
 
-// TestStepsOfBranchesAreCharged: the steps of branches count as those of the run
-// that opened them, whether the join took them in or was decided without them,
-// and the end of the run says how many they were.
+// TestStepsOfBranchesAreCharged: the steps of branches count as those of the run that
+// opened them, whether the join gathered them or was decided without them, and the end of
+// the run has their number.
 func TestStepsOfBranchesAreCharged(t *testing.T) {
 	three := func(ctx context.Context, s session.Session) (session.Session, error) { return spends(ctx, s, 3) }
 	for name, round := range map[string]func(ctx context.Context, s session.Session, spent chan struct{}) (session.Session, error){

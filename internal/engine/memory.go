@@ -24,9 +24,9 @@ import (
 
 const defaultRecall = 4
 
-// recall searches the agent's memory for the user's last message. What is found goes
-// behind everything that is in the session now, so that the prompt before it stays
-// the same from turn to turn.
+// recall searches the agent's memory for the user's last message. The notes follow the
+// present end of the session, so that the prompt before them stays the same from turn to
+// turn.
 func (a *agent) recall(ctx context.Context, s *session.Session) (transcript.Note, error) {
 	if a.Memory == "" {
 		return transcript.Note{}, nil
@@ -130,7 +130,7 @@ func (st memoryStep) recalledNotes(d blob.Digest) (hits []memory.Hit, err error)
 	switch {
 	case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt):
 		return nil, err
-	case err != nil: // they may be read later
+	case err != nil: // they may be readable later
 		return nil, fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 	}
 	if err := json.Unmarshal(text, &hits); err != nil {
@@ -139,20 +139,20 @@ func (st memoryStep) recalledNotes(d blob.Digest) (hits []memory.Hit, err error)
 	return hits, nil
 }
 
-// whyQuarantined says why nothing from a session may be recalled, "" if it may. A
-// session whose log cannot be read is taken for quarantined. The error is that of a
-// step that was cut off.
+// whyQuarantined returns the reason why nothing from a session may be recalled, or "". A
+// session whose log cannot be read is treated as quarantined. The error is that of a step
+// that was cut off.
 func (st memoryStep) whyQuarantined(id session.ID) (why string, err error) {
 	k := session.Key{Tenant: st.ex.home.Tenant, ID: id}
 	if id == "" || k.Valid() != nil {
-		return "", nil // nothing that could be quarantined
+		return "", nil // not a session that could be quarantined
 	}
 	q, err := st.ex.rt.Values.Quarantined(st.ctx, k)
 	switch {
 	case st.ctx.Err() != nil:
 		return "", context.Cause(st.ctx)
 	case errors.Is(err, session.ErrArchived):
-		return "", nil // a session that is quarantined is not archived
+		return "", nil // a quarantined session is never archived
 	case err != nil:
 		return excerpt.Clip("whether the session is quarantined is not known: "+err.Error(), 300), nil
 	case q != nil:
@@ -161,7 +161,7 @@ func (st memoryStep) whyQuarantined(id session.ID) (why string, err error) {
 	return "", nil
 }
 
-// origin names this step in what it writes to a memory.
+// origin returns this step as the origin of the notes that it writes.
 func (st memoryStep) origin() memory.Origin {
 	return memory.Origin{Session: string(st.log.ID), Version: uint64(st.ex.forks.versionOf(st.log)), Run: string(st.ex.id), Step: string(st.asked.Path)}
 }
@@ -199,7 +199,7 @@ func (p *place) Remember(ctx context.Context, name, category, text string) (uri 
 	})
 }
 
-// writes takes a step that writes to a memory, and returns the name of the note.
+// writes executes a step that writes to a memory, and returns the name of the note.
 func (st memoryStep) writes(summary string, write func(memory.Store) (uri string, err error)) (uri string, err error) {
 	err = st.make(func() error { uri = st.record.Value; return st.record.Code.Err(st.record.Error) }, func() (d journal.StepCompleted, err error) {
 		m, err := st.memory(st.asked.Name)

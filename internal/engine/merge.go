@@ -15,16 +15,16 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// joined is a fan-out that is merged.
+// joined is a fan-out being merged.
 type joined struct {
 	*flow.Joined
 	*fanOutState
 }
 
-// verdict is what a merge does.
+// verdict describes a merge.
 type verdict flow.Verdict
 
-// policy names what a verdict does, as the join records it.
+// policy returns the name of a verdict's policy for the record of the join.
 func (v verdict) policy() string {
 	switch {
 	case v.Adopt:
@@ -123,7 +123,7 @@ func (j joined) merge(st *step, v verdict) (d journal.StepCompleted, err error) 
 	}
 	for i := range join.Parents {
 		if v.Text != "" {
-			join.Parents[i].From = join.Parents[i].To // a reference, and no chunk
+			join.Parents[i].From = join.Parents[i].To // a reference without a chunk
 		}
 		d.Links = append(d.Links, join.Parents[i].Link)
 	}
@@ -138,9 +138,9 @@ func (j joined) merge(st *step, v verdict) (d journal.StepCompleted, err error) 
 	return d, err
 }
 
-// tellHome commits how branches ended, which the step recorded in the log of another
-// session, to the home log too: that decides which branches the end of the run closes.
-// After a crash between the two the replayed step tells it.
+// tellHome commits the outcomes of branches to the home log as well, if the step recorded
+// them in the log of another session: the home log decides which branches the end of the
+// run closes. After a crash between the two commits the replayed step repeats it.
 func (st *step) tellHome(j joined, v verdict) error {
 	_, disposed, err := j.disposals(st.ex.id, v)
 	if err == nil {
@@ -164,14 +164,14 @@ func (j joined) names(at []int) string {
 	return strings.Join(names, ", ")
 }
 
-// markDisposed notes that every branch was disposed of.
+// markDisposed marks every branch as disposed of.
 func (j joined) markDisposed() {
 	for _, f := range j.of {
 		f.disposed = true
 	}
 }
 
-// disposals are the events that say how each branch ended for the base.
+// disposals returns the events with the outcome of each branch for the base.
 func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, disposed session.Event, err error) {
 	d := journal.BranchOutcomes{Run: id}
 	for i, o := range j.Outcomes {
@@ -201,9 +201,8 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 	return rejected, disposed, err
 }
 
-// closeFanOuts disposes of branches that the workflow gathered and never merged,
-// in one step. Those that did not succeed are no loss: they ended as what they
-// are.
+// closeFanOuts disposes of branches that the workflow gathered and never merged, in one
+// step. Branches that did not succeed keep their state, because no work is lost.
 func (end *ending) closeFanOuts(ctx context.Context, state, reason string) error {
 	var open []*fanOutBranch
 	for _, f := range end.ex.sessions.fanOut {
@@ -214,7 +213,7 @@ func (end *ending) closeFanOuts(ctx context.Context, state, reason string) error
 	if len(open) == 0 {
 		return nil
 	}
-	// After a crash the run may end for another reason: what was recorded stays.
+	// After a crash the run may end for another reason: the recorded one stays.
 	st, err := end.ex.substep(ctx, end.ex.home, session.Session{}, journal.StepRequest{
 		Path: "end.branches", Kind: journal.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil),
 	})

@@ -24,10 +24,10 @@ func (s *signals) newMessages(st *step) (words []session.Chunk, upTo uint64) {
 	return words, upTo
 }
 
-// hasNewMessages reports whether an agent that is done with s has to answer once more,
-// because messages came meanwhile. On a later execution the journal decides it: c, the
-// call that follows then, differs from any other. A run that was past the agent before
-// stays past it, also if messages have come since.
+// hasNewMessages reports whether an agent that has finished with s must answer again,
+// because messages have come. On a later execution the journal decides: c, the call that
+// follows then, differs from any other. A run that was past the agent before stays past
+// it, even if messages have come since.
 func (a *agent) hasNewMessages(s session.Session, c *transcript.Call) bool {
 	if a.p.in != nil || s.PendingDigest() != "" {
 		return false
@@ -38,7 +38,7 @@ func (a *agent) hasNewMessages(s session.Session, c *transcript.Call) bool {
 	if next := ex.pos.journal.Step(at); next != nil {
 		return next.Kind == journal.StepModel && next.Name == c.Agent && next.Input == inputDigest(s, []string{c.Digest()})
 	}
-	// It may have waited there, and go on now.
+	// It may have waited there, and be resuming now.
 	if ex.past(at) || s.Key() != ex.home || ex.life.poison != nil {
 		return false
 	}
@@ -46,8 +46,8 @@ func (a *agent) hasNewMessages(s session.Session, c *transcript.Call) bool {
 	return upTo > 0
 }
 
-// interruptible cancels a call with errInterrupted when a message after a place in
-// the inbox asks for it, until the returned function is called.
+// interruptible cancels a call with errInterrupted when an interrupting message after a
+// place in the inbox comes, until the returned function is called.
 func (s *signals) interruptible(after uint64, cancel context.CancelCauseFunc) (done func()) {
 	ex := s.ex
 	ex.mu.Lock()

@@ -28,13 +28,13 @@ func (c client) Complete(ctx context.Context, r *llm.Request, _ func(llm.Delta))
 
 func (c client) Client(context.Context, llm.Provider) (llm.Client, error) { return c, nil }
 
-// talk sends a fact to the home run as `rath session message` and `rath answer` do.
+// talk sends a signal to the home run as `rath session message` and `rath answer` do.
 func talk(t *testing.T, rt *inprocess.Runtime, v journal.SignalReceived) error {
 	t.Helper()
 	return rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Received: &v})
 }
 
-// parrot answers with what the user said last, after a while.
+// parrot repeats the user's last message, after a while.
 func parrot(d time.Duration, asked *[]string) client {
 	return func(ctx context.Context, r *llm.Request) (*llm.Response, error) {
 		last := r.Messages[len(r.Messages)-1].Text
@@ -96,8 +96,8 @@ func TestMessageWhileRunning(t *testing.T) {
 	}
 }
 
-// TestMessageReplayed: what the user said is at the same place on every
-// execution, although it does not come again.
+// TestMessageReplayed: a user's message has the same place on every execution, although
+// it is not sent again.
 func TestMessageReplayed(t *testing.T) {
 	var w world
 	var asked []string
@@ -142,9 +142,9 @@ func TestMessageReplayed(t *testing.T) {
 	}
 }
 
-// TestInterruptUnheard: a message that interrupts leaves a call alone that does
-// not hear it, because it is no agent's on the run's own session. The message
-// stays in the inbox.
+// TestInterruptUnheard: an interrupting message does not interrupt a call that cannot
+// take it, because the call is not an agent's on the run's own session. The message stays
+// in the inbox.
 func TestInterruptUnheard(t *testing.T) {
 	agent := &flow.Agent{Name: "a"}
 	for name, work := range map[string]flow.Func{
@@ -196,8 +196,8 @@ func TestInterruptUnheard(t *testing.T) {
 	}
 }
 
-// TestMessageBehindAgent: what the user says once the run is past an agent, as
-// the log shows, is not for that agent, also when the code runs again.
+// TestMessageBehindAgent: a user's message that comes once the run is past an agent,
+// according to the log, is not for that agent, even when the code runs again.
 func TestMessageBehindAgent(t *testing.T) {
 	agent := &flow.Agent{Name: "a"}
 	for _, tt := range []struct {
@@ -250,8 +250,8 @@ func TestMessageBehindAgent(t *testing.T) {
 	}
 }
 
-// TestMessageBehindCall: a call that the code made after an agent is not made
-// again because the user said something since, and one that was cut off is found.
+// TestMessageBehindCall: a call that the code made after an agent is not repeated because
+// of a later message, and a call that was cut off is found.
 func TestMessageBehindCall(t *testing.T) {
 	agent := &flow.Agent{Name: "a"}
 	for name, cut := range map[string]bool{"recorded": false, "cut off": true} {
@@ -298,7 +298,7 @@ func TestMessageBehindCall(t *testing.T) {
 	}
 }
 
-// TestMessageLeft: a message that no step took is a chunk in the end.
+// TestMessageLeft: a message that no step took becomes a chunk at the end.
 func TestMessageLeft(t *testing.T) {
 	var w world
 	rt := w.runtime(nil)
@@ -355,7 +355,7 @@ func TestToolApproval(t *testing.T) {
 	if !slices.Equal(ran, []int{1, 20}) {
 		t.Errorf("the tool ran with %v", ran)
 	}
-	// The record tells of the call that ran, not of the one that was asked for.
+	// The record describes the call that ran, not the requested one.
 	for _, d := range facts[journal.StepCompleted](t, &w, journal.KindStepCompleted) {
 		if want := map[run.Path]string{"0.1": "pay bob", "0.1.approval": "approved by ana, edited: it is due"}[d.Path]; want != "" && d.Summary != want {
 			t.Errorf("step %s says %q, want %q", d.Path, d.Summary, want)
@@ -367,8 +367,8 @@ func TestToolApproval(t *testing.T) {
 	}
 }
 
-// TestToolApprovalExpires: a call that is not approved in time does not run, and
-// the model is told.
+// TestToolApprovalExpires: a call that is not approved in time does not run, and the
+// model gets an error.
 func TestToolApprovalExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ran := false

@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// spender is a model that calls a tool in each answer and never comes to an end. Its
-// server states a cost, or none.
+// spender is a model that calls a tool in each answer and never ends. Its server reports
+// a cost, or none.
 func spender(asked *int, states int64) client {
 	return func(context.Context, *llm.Request) (*llm.Response, error) {
 		*asked++
@@ -35,17 +35,17 @@ func spend(ctx context.Context, s session.Session) (session.Session, error) {
 	return (&flow.Agent{Name: "a", Tools: []tool.Tool{nothing}, Provider: llm.Provider{Model: "m"}}).Forward(ctx, s.With(session.UserText("go")))
 }
 
-// offering are the choices of a node's list: for every call the given ones.
+// offering returns the given choices of a node's list for every call.
 func offering(all ...chain.Choice) func(llm.Provider) ([]chain.Choice, error) {
 	return func(llm.Provider) ([]chain.Choice, error) { return all, nil }
 }
 
-// fiveForThousand costs 5 micro-USD for a thousand tokens in, and nothing for those out.
+// fiveForThousand charges 5 micro-USD for a thousand input tokens, and no output.
 func fiveForThousand(u session.Usage) int64 { return u.Input / 200 }
 
 // TestMoneyBudgetStops: a budget of money ends a run within one call of its limit,
-// whether the server states what calls cost or the node's list does; and where neither
-// does, the run ends because the budget could not be kept.
+// whether the server or the node's list provides the cost of calls. If neither does, the
+// run ends because the budget cannot be enforced.
 func TestMoneyBudgetStops(t *testing.T) {
 	for name, tt := range map[string]struct {
 		states  int64
@@ -86,8 +86,8 @@ func TestMoneyBudgetStops(t *testing.T) {
 	}
 }
 
-// TestUnpricedIsKnownAgain: the next attempt of a run knows that nothing says what calls
-// cost, and makes none.
+// TestUnpricedIsKnownAgain: the next attempt of a run whose calls have no known cost
+// makes no call.
 func TestUnpricedIsKnownAgain(t *testing.T) {
 	var w world
 	asked := 0
@@ -116,7 +116,7 @@ func TestUnpricedIsKnownAgain(t *testing.T) {
 	})
 }
 
-// fallbacks is a model that answers as the model of each request says.
+// fallbacks is a model that answers by the model of each request.
 type fallbacks struct {
 	answers map[string][]error // of each model; after the last one it answers
 	asked   []string
@@ -155,8 +155,8 @@ func named(names ...string) func(llm.Provider) ([]chain.Choice, error) {
 	return offering(all...)
 }
 
-// TestFallbacks: where a model comes to nothing the next one of its chain answers, and
-// the record of the step says which, and what became of those before.
+// TestFallbacks: if a model fails the next one of its chain answers, and the record of
+// the step names it, with the errors of those before.
 func TestFallbacks(t *testing.T) {
 	down, busy, late := llm.Rebuild(llm.CodeUnavailable, "down"), llm.Rebuild(llm.CodeRateLimited, "busy"), llm.Rebuild(llm.CodeRateLimited, "busy")
 	late.RetryAfter = 20e9
@@ -210,8 +210,8 @@ func TestFallbacks(t *testing.T) {
 	}
 }
 
-// TestBreaker: a model that failed five times in a row is not asked for half a minute
-// where another can answer; then one call tries it.
+// TestBreaker: a model that failed five times in a row is not asked for half a minute if
+// another can answer; then one call tries it.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := llm.Rebuild(llm.CodeUnavailable, "down")
@@ -244,8 +244,8 @@ func TestBreaker(t *testing.T) {
 }
 
 // TestCountedBeforeSent: near the end of a model's context the first request, which no
-// server has counted, is counted by its tokens: bytes say too little of digits, and too much
-// of long words.
+// server has counted, is counted in tokens: an estimate from bytes is too low for digits,
+// and too high for long words.
 func TestCountedBeforeSent(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text    string

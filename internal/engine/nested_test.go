@@ -31,9 +31,9 @@ func callsOnce(name string) model {
 	}
 }
 
-// TestIDsInsideOfSteps: an id that the function of a step takes is fresh, and
-// changes none of those that the code between steps takes, on no execution.
-// Both contexts count: the one that the function gets, and the run's own.
+// TestIDsInsideOfSteps: an id that the function of a step draws is fresh, and changes no
+// id that the code between steps draws, on any execution. This holds for both contexts:
+// the function's, and the run's own.
 func TestIDsInsideOfSteps(t *testing.T) {
 	var w world
 	var inside, first, second []string
@@ -82,7 +82,7 @@ func TestIDsInsideOfSteps(t *testing.T) {
 	}
 }
 
-// TestNowInsideOfSteps: there the clock goes on.
+// TestNowInsideOfSteps: the clock advances inside of steps.
 func TestNowInsideOfSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -133,9 +133,8 @@ var stepsInside = map[string]func(context.Context, session.Session) error{
 	},
 }
 
-// TestStepInStep: a step cannot be made by the function of another one, with
-// whichever context. It fails there and says so, and the run fails with it; a
-// model is not left to make sense of it.
+// TestStepInStep: the function of a step cannot make another step, with any context. It
+// fails there with an error, which fails the run and is not passed to a model.
 func TestStepInStep(t *testing.T) {
 	for name, try := range stepsInside {
 		for _, captured := range []bool{false, true} {
@@ -201,8 +200,8 @@ func TestStepInStep(t *testing.T) {
 	}
 }
 
-// TestStepInStepReplayed: the run fails the same way if it is cut off before its
-// end, and calls beside the one that failed are recorded once.
+// TestStepInStepReplayed: the run fails the same way if it is cut off before its end, and
+// calls beside the failed one are recorded once.
 func TestStepInStepReplayed(t *testing.T) {
 	var w world
 	beside := 0
@@ -234,7 +233,7 @@ func TestStepInStepReplayed(t *testing.T) {
 	}
 }
 
-// TestConcurrentSteps: steps in goroutines have no order that replay could keep.
+// TestConcurrentSteps: steps in goroutines have no order that replay could reproduce.
 func TestConcurrentSteps(t *testing.T) {
 	var w world
 	m := model(func(*llm.Request) *llm.Response { panic("not asked") })
@@ -264,7 +263,7 @@ func TestConcurrentSteps(t *testing.T) {
 	}
 }
 
-// TestRunInsideOfStep: the function of a step may ask where it is, and may run a
+// TestRunInsideOfStep: the function of a step may read its position, and may run a
 // workflow of its own, which is another run.
 func TestRunInsideOfStep(t *testing.T) {
 	var w world
@@ -291,8 +290,9 @@ func TestRunInsideOfStep(t *testing.T) {
 	}
 }
 
-// TestErrorsOfOtherRuns: what a function of the author returns of another run, which was
-// cancelled or waits, is that function's outcome. It cancels and holds nothing here.
+// TestErrorsOfOtherRuns: an error that an author's function returns about another run,
+// which was cancelled or waits, is that function's outcome. It neither cancels nor
+// suspends this run.
 func TestErrorsOfOtherRuns(t *testing.T) {
 	for _, of := range []error{run.ErrCancelled, run.ErrSuspended, run.ErrReview, run.ErrSuperseded} {
 		other := fmt.Errorf("the other run: %w", of)
@@ -354,7 +354,7 @@ func TestErrorsOfOtherRuns(t *testing.T) {
 	}
 }
 
-// TestReturnsWhyABranchWasCancelled: a run that returns why a branch of it was cancelled
+// TestReturnsWhyABranchWasCancelled: a run that returns the error of its cancelled branch
 // was not cancelled itself.
 func TestReturnsWhyABranchWasCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// times runs a workflow that notes flow.Now, stops it before its end, and runs it
-// again against what is recorded. It returns what both noted, since they began.
+// times runs a workflow that notes flow.Now, stops it before its end, and replays it. It
+// returns the noted times of both, since they began.
 func times(t *testing.T, m llm.Models, f func(ctx context.Context, s session.Session, note func()) (session.Session, error)) (live, replayed []time.Duration) {
 	t.Helper()
 	var w world
@@ -43,8 +43,8 @@ func times(t *testing.T, m llm.Models, f func(ctx context.Context, s session.Ses
 	return live, replayed
 }
 
-// TestNowAfterParallelTools: calls of one round end in another order than they
-// were asked in. The time is that of the last one to be recorded.
+// TestNowAfterParallelTools: calls of one round end in another order than that of the
+// calls. The time is that of the last one recorded.
 func TestNowAfterParallelTools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sleep := tool.Func("sleep", "", func(_ context.Context, in struct{ Seconds int }) (int, error) {
@@ -71,7 +71,7 @@ func TestNowAfterParallelTools(t *testing.T) {
 	})
 }
 
-// slowEnds lets what is no step's record take a second to be stored.
+// slowEnds delays commits without a step's record by a second.
 type slowEnds struct{ journal.Store }
 
 func (s slowEnds) Commit(ctx context.Context, b journal.Batch) (journal.Ack, error) {
@@ -81,8 +81,8 @@ func (s slowEnds) Commit(ctx context.Context, b journal.Batch) (journal.Ack, err
 	return s.Store.Commit(ctx, b)
 }
 
-// TestNowIsOfStepsOnly: other commits of the run do not move the time, because
-// replay does not see them.
+// TestNowIsOfStepsOnly: other commits of the run do not move the time, because replay
+// does not read them.
 func TestNowIsOfStepsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -108,9 +108,9 @@ func TestNowIsOfStepsOnly(t *testing.T) {
 	})
 }
 
-// TestNowInBranches: the code around a branch sees the same times on the node
-// that runs the branch, which begins later, as where it opened the branch; and
-// the branch goes on from there.
+// TestNowInBranches: on the node of a branch, which begins later, the code around the
+// branch gets the same times as where it opened the branch; and the branch continues from
+// there.
 func TestNowInBranches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

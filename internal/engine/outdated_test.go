@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// stalledLog has something happen before the log of home is read for the first time.
+// stalledLog calls a function before the log of home is read for the first time.
 type stalledLog struct {
 	commitlog.Log
 	meanwhile func()
@@ -38,9 +38,8 @@ type deposed struct {
 
 func (d deposed) Apply(ctx context.Context, s journal.Signal) error { return d.holder.Apply(ctx, s) }
 
-// TestOutdatedBranch: a node stands still before it executes a branch, which another
-// node ends meanwhile, and the run merges it. The first one does not close it in
-// another way.
+// TestOutdatedBranch: while a node pauses before it executes a branch, another node ends
+// the branch, and the run merges it. The first node does not close it differently.
 func TestOutdatedBranch(t *testing.T) {
 	var w world
 	ask := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -18,12 +18,12 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// overflow is what the journal records of a session that is to be compressed.
+// overflow is the journal's record of a session that needs compression.
 type overflow struct {
-	// Cached are the tokens that the provider had in its cache, and MicroUSD is what it
-	// costs that those which are kept have to be read again.
+	// Cached is the number of tokens in the provider's cache. MicroUSD is the cost of
+	// reading the kept ones again.
 	Cached   int64 `json:"cached,omitempty"`
-	Limit    int64 `json:"limit,omitempty"` // of tokens; 0 is not known
+	Limit    int64 `json:"limit,omitempty"` // in tokens; 0 is unknown
 	MicroUSD int64 `json:"micro_usd,omitempty"`
 	Refused  bool  `json:"refused,omitempty"` // by the server
 	Tokens   int64 `json:"tokens"`            // by estimate
@@ -44,7 +44,8 @@ func (o *overflow) String() string {
 	return text
 }
 
-// The names of the step that decides it, and of why the session goes on with another one.
+// Names of the step that decides it, and of the reason for the replacement of the
+// session.
 const (
 	overflowStep   = "overflow"
 	overflowReason = "its context is full"
@@ -54,8 +55,9 @@ const overflowInstruction = "Summarise the conversation above so that you can go
 	"the task in its own words, the decisions with their reasons, what was done and found with names and numbers, the state of the work and what is open."
 
 // fit compresses the session of an agent whose next request would be too long for the
-// model, or was, as refused says. fits is true once it did. The decision rests on what the
-// node knows of the model now, so it is a step of its own, which later executions follow.
+// model, or was, as the error refused reports. fits is true if it did. The decision
+// depends on the node's present list of models, so it is a step of its own, which later
+// executions follow.
 //
 //go:noinline
 func (a *agent) fit(ctx context.Context, s session.Session, c *transcript.Call, refused error) (_ session.Session, fits bool, err error) {
@@ -100,7 +102,8 @@ func (a *agent) fit(ctx context.Context, s session.Session, c *transcript.Call, 
 	return by, true, nil
 }
 
-// tooLong says what helps where a model refuses what no summary makes shorter.
+// tooLong adds a remedy to the error of a model for a session that no summary can
+// shorten.
 func tooLong(refused error) error {
 	if refused == nil {
 		return nil
@@ -109,7 +112,7 @@ func tooLong(refused error) error {
 }
 
 // overflowed reports whether the journal holds at a path the decision to compress an
-// agent's session, or whether the run was past it without.
+// agent's session, or whether the run passed it without one.
 func (sc *scope) overflowed(at run.Path, agent string) (recorded, past bool) {
 	ex := sc.ex
 	ex.mu.Lock()
@@ -121,12 +124,13 @@ func (sc *scope) overflowed(at run.Path, agent string) (recorded, past bool) {
 	return false, ex.past(at) || ex.levels.outer(at) || ex.life.poison != nil || ex.pos.recorder != nil
 }
 
-// leastSummed is how many tokens a summary has to take the place of: with fewer it would be
-// no shorter.
+// leastSummed is the minimum number of tokens that a summary replaces: with fewer tokens
+// it would not be shorter.
 const leastSummed = 64
 
-// shortens reports whether there is enough that a summary can take the place of. While the
-// request still fits, that is half of what stays: else each call would have a summary.
+// shortens reports whether the session has enough tokens for a summary to replace. While
+// the request still fits, that is half of the kept tokens: otherwise each call would need
+// a summary.
 func (a *agent) shortens(s session.Session, o *overflow) bool {
 	keep := o.keep()
 	switch w := a.Overflow.(type) {
@@ -135,7 +139,7 @@ func (a *agent) shortens(s session.Session, o *overflow) bool {
 		if keep = w.Keep; keep == 0 {
 			return true
 		}
-	default: // the author's workflow knows
+	default: // the author's workflow decides
 		return true
 	}
 	from, size := transcript.KeptFrom(s, keep), 0
@@ -152,21 +156,22 @@ func (a *agent) shortens(s session.Session, o *overflow) bool {
 	return llm.Estimate(size) >= least
 }
 
-// overflows says how much too long the next request is for the model, nil if it is not, or
-// if no summary makes it shorter. A prompt that the provider has in its cache is given up
-// later: it would have to be paid in full again.
+// overflows measures a request that is too long for the model. It returns nil if the
+// request fits, or if no summary makes it shorter. A prompt in the provider's cache is
+// given up later, because it would have to be paid in full again.
 func (a *agent) overflows(s session.Session, c *transcript.Call, refused bool) (*overflow, error) {
 	all, err := a.p.sc.ex.models.choices(c)
 	if err != nil {
 		return nil, err
 	}
 	o := &overflow{Cached: c.Window.Cached, Limit: cmp.Or(a.MaxContext, largest(all)), Refused: refused, Tokens: c.Window.Estimate(c.SizeOf(s))}
-	if c.Window.Bytes == 0 && o.Tokens > o.Limit/2 && o.Limit > 0 { // no server has counted, and it matters
+	if c.Window.Bytes == 0 && o.Tokens > o.Limit/2 && o.Limit > 0 { // no server has counted, and the count matters
 		o.Tokens = a.p.sc.ex.rt.tokens.Texts(tokens.Of(&all[0].Provider), c.Texts(s)...)
 	}
 	if refused {
-		// A count that contradicts the server is wrong: some servers count the new part of a
-		// prompt alone, or a constant. So is a limit that the request is within.
+		// A count that contradicts the server is wrong: some servers count only the new
+		// part of a prompt, or a constant. A limit above the size of the request is
+		// wrong, too.
 		if o.Tokens = max(o.Tokens, llm.Estimate(c.SizeOf(s))); o.Tokens < o.Limit {
 			o.Limit = 0
 		}
@@ -188,8 +193,8 @@ func (a *agent) overflows(s session.Session, c *transcript.Call, refused bool) (
 	return o, nil
 }
 
-// largest is how many tokens the model takes that takes most: a call may come to each of
-// them. 0 is not known.
+// largest returns the largest context of the models in tokens: a call may reach each of
+// them. 0 is unknown.
 func largest(all []chain.Choice) (most int64) {
 	for i := range all {
 		if all[i].Context == 0 {
@@ -200,10 +205,10 @@ func largest(all []chain.Choice) (most int64) {
 	return most
 }
 
-// keep is how many tokens of the newest chunks stay.
+// keep returns the number of tokens of the newest chunks to keep.
 func (o *overflow) keep() int64 { return max(cmp.Or(o.Limit, o.Tokens)/8, 1) }
 
-// decide records that the session is to be compressed, and why.
+// decide records the decision to compress the session, and its reason.
 func (a *agent) decide(ctx context.Context, o *overflow) (*overflow, error) {
 	st, err := a.p.begin(ctx, journal.StepDo, overflowStep, session.Session{}, false, tool.ReadOnly.String(), a.Name)
 	if err != nil {
@@ -221,7 +226,7 @@ func (a *agent) decide(ctx context.Context, o *overflow) (*overflow, error) {
 	return o, err
 }
 
-// compressed returns what the agent goes on with.
+// compressed returns the session with which the agent continues.
 func (a *agent) compressed(ctx context.Context, s session.Session, c *transcript.Call, o *overflow) (session.Session, error) {
 	by := flow.Compressor{Name: a.Name, Provider: a.Provider, Keep: o.keep()}
 	by.Provider.ResponseFormat = nil
@@ -244,7 +249,7 @@ func (a *agent) compressed(ctx context.Context, s session.Session, c *transcript
 	return s, err
 }
 
-// replace makes what stands for a session its next version.
+// replace makes a session's replacement its next version.
 func (a *agent) replace(ctx context.Context, s, by session.Session, reason string) (session.Session, error) {
 	st, err := a.p.begin(ctx, journal.StepJoin, session.JoinReplace, s, true, "", by.Ref().String(), by.PendingDigest(), reason)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// bounded is a model that makes a number of calls of the tool "fetch" and takes requests
-// of so many bytes only.
+// bounded is a model that makes a number of calls of the tool "fetch" and rejects
+// requests above a size in bytes.
 type bounded struct {
 	t        *testing.T
 	most     int
@@ -80,7 +80,7 @@ func (b *bounded) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta))
 	return &llm.Response{Finish: llm.FinishTools, Usage: usage, Calls: []session.ToolCall{{ID: fmt.Sprint("c", b.made), Name: "fetch", Args: fmt.Sprintf(`{"text":"%d"}`, b.made)}}}, nil
 }
 
-// fetcher is an agent whose tool returns so many bytes.
+// fetcher is an agent whose tool returns n bytes.
 func fetcher(n int) *flow.Agent {
 	fetch := tool.Func("fetch", "Fetches.", func(_ context.Context, in wordsIn) (string, error) {
 		return in.Text + " " + strings.Repeat("x", n), nil
@@ -88,9 +88,9 @@ func fetcher(n int) *flow.Agent {
 	return &flow.Agent{Name: "fetcher", Prompt: "You fetch.", Tools: []tool.Tool{fetch}, MaxRounds: 1000}
 }
 
-// TestOverflow: a session that does not fit into the model's context, by the node's list,
-// by the agent's word, or by that of the server alone, is compressed, and the agent goes
-// on with the newest calls and their results as they are.
+// TestOverflow: a session that does not fit into the model's context, by the limit of the
+// node's list, of the agent, or of the server alone, is compressed, and the agent
+// continues with the newest calls and their results unchanged.
 func TestOverflow(t *testing.T) {
 	for name, tt := range map[string]struct {
 		choices func(llm.Provider) ([]chain.Choice, error)
@@ -137,7 +137,7 @@ func TestOverflow(t *testing.T) {
 					return polite(ctx, s.With(session.UserText("go")))
 				})
 			}}
-			rt.Runtime.Choices = nil // what the node knows now does not matter
+			rt.Runtime.Choices = nil // the node's present list does not matter
 			asked := m.asked
 			if r := must(engine.Replay(t.Context(), &rt.Runtime, again, home, "r")); !r.Matches() || m.asked != asked {
 				t.Errorf("the replay says %q", r.Differs)
@@ -149,8 +149,8 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestWarmContextIsGivenUpLate: with a prompt that lies in the provider's cache an agent
-// waits longer before it compresses, and the record says what that costs.
+// TestWarmContextIsGivenUpLate: with a prompt in the provider's cache an agent waits
+// longer before it compresses, and the record has the cost of that.
 func TestWarmContextIsGivenUpLate(t *testing.T) {
 	price := func(u session.Usage) int64 { return 10*(u.Input-u.CacheRead) + u.CacheRead }
 	first := map[int64]int{}
@@ -187,8 +187,8 @@ func TestWarmContextIsGivenUpLate(t *testing.T) {
 	}
 }
 
-// TestOverflowOfItsOwn: an author's workflow says what the agent goes on with; one that
-// leaves the session as it is lets the server's error end the agent.
+// TestOverflowOfItsOwn: an author's workflow returns the session with which the agent
+// continues; if it returns the session unchanged, the server's error ends the agent.
 func TestOverflowOfItsOwn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		w     flow.Workflow
@@ -213,8 +213,9 @@ func TestOverflowOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestHundredCallsInALongSession: an agent makes 100 calls in a session of 200,000 tokens,
-// is compressed on the way, and what a call stores does not grow with the session.
+// TestHundredCallsInALongSession: an agent makes 100 calls in a session of 200,000 tokens
+// and is compressed on the way; the size of a call's record does not grow with the
+// session.
 func TestHundredCallsInALongSession(t *testing.T) {
 	var w world
 	m := &bounded{t: t, most: 1_000_000, calls: 100, cached: 1 << 40}
@@ -260,9 +261,9 @@ func TestHundredCallsInALongSession(t *testing.T) {
 	t.Logf("20 early calls stored %d bytes, 20 late ones %d", early, late)
 }
 
-// TestTaskIsNotCompressed: the user's newest words and what the workspace says stay as they
-// are, an agent that has nothing else is asked as it is, and a task that does not fit alone
-// ends it with what can be done.
+// TestTaskIsNotCompressed: the user's newest message and the workspace's instructions
+// stay unchanged, an agent with no other content is asked as is, and a task that does not
+// fit alone ends it with a remedy.
 func TestTaskIsNotCompressed(t *testing.T) {
 	ofWorkspace := (&guide.Guide{Agents: "Use tabs."}).Text()
 	task := "fetch all " + strings.Repeat(" page by page,", 464)

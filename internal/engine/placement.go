@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// asksForSandbox reports whether the task of the run asks for a sandbox of its own. A run
-// that cannot have it fails, because what it would do instead was not asked for.
+// asksForSandbox reports whether the task of the run requests a sandbox of its own. A run
+// that cannot have it fails, because the task did not request any other.
 func (a *around) asksForSandbox() bool {
 	t := a.ex.task
 	if a.ex.levels.root != nil {
@@ -26,9 +26,9 @@ func (a *around) asksForSandbox() bool {
 	return ask != (journal.Sandbox{})
 }
 
-// placedAs returns the session that a run of a task begins with: sent to where the task
-// asks for, with the files that it has or those that the task brings. It is a pending
-// edit, the same in each execution. A session that the task made is there already.
+// placedAs returns the session with which a run of a task begins: placed as the task
+// requests, with its present files or those that the task brings. The placement is a
+// pending edit, the same in each execution. A session that the task made has it already.
 func placedAs(t *journal.Task, base session.Session) session.Session {
 	p, was := t.Place(base.Placement()), base.Placement()
 	if p == was {
@@ -37,9 +37,8 @@ func placedAs(t *journal.Task, base session.Session) session.Session {
 	return base.Placed(p)
 }
 
-// placed makes sure that a session which was sent somewhere has a workspace:
-// the step takes the copy of the directory, if one was named, and commits the
-// first head.
+// placed ensures that a session with a backend has a workspace: the step copies the
+// directory, if one was named, and commits the first head.
 func (b *boxes) placed(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
 	ex := b.ex
 	p := s.Placement()
@@ -70,12 +69,12 @@ func (b *boxes) placed(ctx context.Context, path run.Path, s session.Session) (s
 	return st.after, nil
 }
 
-// opened is a step whose session is committed and was sent to where it has its sandbox.
+// opened is a step whose session is committed and has a sandbox backend.
 type opened struct {
 	*scope
 	made   journal.StepRequest // with its path
 	s      session.Session
-	boxErr error // why the session has no sandbox: tools that need it tell the model
+	boxErr error // why the session has no sandbox: tools that need it report this to the model
 }
 
 // open enters the step that made names, with s as its session. The caller must release it.
@@ -107,14 +106,14 @@ func (b *boxes) blobs() blob.Store { return b.ex.rt.Blobs(b.ex.home.Tenant) }
 // lease returns the lease of a session.
 func (b *boxes) lease(k session.Key) *lease.Lease { return b.ex.leases.Get(k, b.ex.rt.Leases) }
 
-// owner is the execution as its leases see it.
+// owner returns the execution as the owner of its leases.
 func (b *boxes) owner() *lease.Owner {
 	ex := b.ex
 	return &lease.Owner{Workspaces: &ex.rt.Workspaces, Blobs: b.blobs(), Epoch: ex.granted.Epoch, Allowed: ex.task.Sandbox.Paths(), Forked: b.forked}
 }
 
-// forked reports whether a session has the head that it was forked with, as its siblings
-// do: the run is a branch, or made the session.
+// forked reports whether a session has the same head as at its fork, like its siblings:
+// the run is a branch, or made the session.
 func (b *boxes) forked(k session.Key, head blob.Digest) bool {
 	ex := b.ex
 	if k == ex.home {

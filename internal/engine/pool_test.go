@@ -13,9 +13,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestPool: of a model with many servers a session's requests go to one, whichever node
-// makes them; sessions are spread; and those of a server that fails go to the others, while
-// all others stay where they are.
+// TestPool: in a pool of servers a session's requests go to one server, whichever node
+// makes them; sessions are spread; and those of a failing server go to the others, while
+// all others keep their server.
 func TestPool(t *testing.T) {
 	servers := []string{"http://a/v1", "http://b/v1", "http://c/v1", "http://d/v1"}
 	pool := func(order []string) func(llm.Provider) ([]chain.Choice, error) {
@@ -74,7 +74,8 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestPoolTooLong: what is too long for a model is not sent to each of its servers.
+// TestPoolTooLong: a request that is too long for a model is not sent to each of its
+// servers.
 func TestPoolTooLong(t *testing.T) {
 	var w world
 	var asked []string

@@ -9,20 +9,20 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// position is how far the code has come in what is recorded of its run. The
-// execution's mu guards it.
+// position is the progress of the code in the record of its run. The execution's mu
+// guards it.
 type position struct {
 	journal  *journal.Journal
-	visited  map[run.Path]bool    // recorded and cut off steps that the code came to
+	visited  map[run.Path]bool    // recorded and cut off steps that the code reached
 	mismatch *journal.Step        // the recorded step that the code did not match; nil if there is none
 	newest   uint64               // the attempt of the newest recorded step
 	last     time.Time            // of the last recorded step
-	versions map[string]version   // by the changes to the code that it asked for
+	versions map[string]version   // by the changes to the code that it requested
 	within   *journal.StepRequest // the step whose function is being called; nil between steps
 	recorder *recorder            // of a replay
 }
 
-// next asks the journal about a step that the code comes to.
+// next asks the journal about a step that the code reaches.
 func (p *position) next(asked journal.StepRequest) (journal.Decision, *journal.Step, error) {
 	if p.recorder != nil {
 		p.recorder.asked = append(p.recorder.asked, asked)
@@ -40,17 +40,17 @@ func (p *position) next(asked journal.StepRequest) (journal.Decision, *journal.S
 	return decision, record, err
 }
 
-// advance takes over the time of a record. Calls of a round are replayed in call
-// order, so it may be an earlier one.
+// advance takes over the time of a record. Calls of a round are replayed in call order,
+// so the time may be earlier than the last one.
 func (p *position) advance(t time.Time) {
 	if t.After(p.last) {
 		p.last = t
 	}
 }
 
-// unreached reports a recorded step, or a call that was cut off, which the code never
-// came to: the journal is of other code. Steps of the runs around it, which outer
-// reports, do not count.
+// unreached returns an error for a recorded step, or a call that was cut off, that the
+// code did not reach: the journal is of other code. Steps of the runs around it, which
+// outer reports, are ignored.
 func (p *position) unreached(outer func(run.Path) bool) error {
 	path, name, found := p.journal.Unvisited(func(at run.Path) bool { return p.visited[at] || outer(at) })
 	if !found {
@@ -62,17 +62,17 @@ func (p *position) unreached(outer func(run.Path) bool) error {
 	return fmt.Errorf("%w: the workflow ended without step %s (%s), which is recorded or was cut off", run.ErrMismatch, path, name)
 }
 
-// resolution returns what a person decided about a call that was cut off.
+// resolution returns the operator's decision about a call that was cut off.
 func (p *position) resolution(at run.Path) (journal.Resolved, bool) {
 	v, ok := p.journal.Resolution(at)
 	_, open := p.journal.OpenIntent(at)
 	return v, ok && open && v.Decision == run.Happened
 }
 
-// recorder notes what the code asks for, in order.
+// recorder records the steps that the code requests, in order.
 type recorder struct {
 	asked  []journal.StepRequest
 	result session.Session
-	err    error // that the code returned
-	stop   error // why the execution could not go on
+	err    error // returned by the code
+	stop   error // why the execution could not continue
 }

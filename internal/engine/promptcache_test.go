@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// CacheRules are how a provider's cache of prompts decides what it has.
+// CacheRules are the rules of a provider's cache of prompts.
 type CacheRules struct {
-	// Breakpoints: a prefix is stored where a request says so, at most four times, and is
-	// looked for there and at the twenty blocks before. Else all prefixes of whole blocks
-	// are stored.
+	// Breakpoints: a prefix is stored where a request marks it, at most four times, and
+	// is searched there and at the twenty blocks before. Otherwise all prefixes of whole
+	// blocks are stored.
 	Breakpoints bool
 	Block       int // tokens
 	Least       int // tokens of the shortest prefix that is stored
@@ -29,11 +29,11 @@ var (
 	BlockCache     = CacheRules{Block: 16, Least: 16} // of vLLM and SGLang
 )
 
-// CacheServer SIMULATES the cache of prompts of a model server: it speaks chat completions
-// and Anthropic's protocol, answers "ok", takes four bytes for a token, and states what
-// such a cache would have read and written. An entry is there once the answer to the
-// request that writes it has begun. What is measured with it are the requests, byte for
-// byte, not a provider.
+// CacheServer SIMULATES the cache of prompts of a model server: it speaks chat
+// completions and Anthropic's protocol, answers "ok", counts four bytes as a token, and
+// reports the reads and writes of such a cache. An entry exists once the answer to the
+// request that writes it has begun. It measures the requests, byte for byte, not a
+// provider.
 type CacheServer struct {
 	Rules CacheRules
 	// First is the time to the first byte of an answer.
@@ -44,23 +44,23 @@ type CacheServer struct {
 	asked   []CacheUse
 }
 
-// CacheUse is what a request was in tokens.
+// CacheUse is the use of the cache by a request, in tokens.
 type CacheUse struct{ Input, Read, Written int }
 
-// Asked returns what the requests were, in the order in which they came.
+// Asked returns the cache uses of the requests, in their order.
 func (c *CacheServer) Asked() []CacheUse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]CacheUse(nil), c.asked...)
 }
 
-// part is a piece of a prompt, in the order in which a cache sees it.
+// part is a piece of a prompt, in the order of the cache.
 type part struct {
 	data []byte
 	mark bool // a breakpoint is at its end
 }
 
-// prompt takes a request apart.
+// prompt splits a request into parts.
 func prompt(body []byte) (parts []part, messages bool, err error) {
 	var r struct {
 		Tools    []json.RawMessage `json:"tools"`
@@ -99,10 +99,10 @@ func prompt(body []byte) (parts []part, messages bool, err error) {
 
 func tokens(n int) int { return (n + 3) / 4 }
 
-// lookBack is how many blocks before a breakpoint are looked at.
+// lookBack is the number of blocks before a breakpoint that are searched.
 const lookBack = 20
 
-// look returns what the cache has of a prompt, and the entries that the request makes.
+// look returns the cached part of a prompt, and the entries that the request writes.
 func (c *CacheServer) look(parts []part) (use CacheUse, writes [][32]byte) {
 	var all []byte
 	marked := map[int]bool{}
@@ -116,7 +116,7 @@ func (c *CacheServer) look(parts []part) (use CacheUse, writes [][32]byte) {
 		}
 	}
 	use.Input = tokens(len(all))
-	to := 0 // the end of what is stored
+	to := 0 // the end of the stored part
 	have := func(n int) bool { return c.entries[sha256.Sum256(all[:n])] }
 	write := func(n int) {
 		if tokens(n) >= c.Rules.Least {

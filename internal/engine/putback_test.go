@@ -38,8 +38,9 @@ func writing(body any) tool.Tool {
 	}, &tool.FuncOptions{Effect: tool.Sandboxed})
 }
 
-// TestProtectedPathsArePutBack: what a call wrote to protected paths is gone after it, the
-// model and the record say which, and what the task allows stays.
+// TestProtectedPathsArePutBack: changes of a call to protected paths are reverted after
+// it, the model and the record have the list of them, and changes that the task allows
+// stay.
 func TestProtectedPathsArePutBack(t *testing.T) {
 	const note = `"note":"these paths are protected and this run does not allow them, so they are again what they were before the call; ` +
 		`go on without them, or say that a person has to allow them by name",`

@@ -22,8 +22,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestQuarantine: the step under way ends, none follows, no node claims the run
-// before it is released; then it goes on.
+// TestQuarantine: the step in flight ends, no other begins, and no node claims the run
+// before it is released; then it resumes.
 func TestQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -67,8 +67,8 @@ func TestQuarantine(t *testing.T) {
 	})
 }
 
-// TestQuarantineInLastStep: a run whose last step is under way when its session
-// is quarantined ends, also if its end has branches to adopt and to close.
+// TestQuarantineInLastStep: a run whose last step is in flight when its session is
+// quarantined ends, even if its end has branches to adopt and to close.
 func TestQuarantineInLastStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
@@ -99,7 +99,7 @@ func TestQuarantineInLastStep(t *testing.T) {
 	})
 }
 
-// TestMergeOfQuarantined: a branch that was quarantined goes into nothing.
+// TestMergeOfQuarantined: a quarantined branch cannot be merged.
 func TestMergeOfQuarantined(t *testing.T) {
 	rt := &inprocess.Runtime{}
 	w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -118,8 +118,8 @@ func TestMergeOfQuarantined(t *testing.T) {
 	}
 }
 
-// TestConcatenateOfQuarantined: a session that was quarantined goes into no other
-// one, also if they are not related, until it is released.
+// TestConcatenateOfQuarantined: a quarantined session cannot be joined to another one,
+// even an unrelated one, until it is released.
 func TestConcatenateOfQuarantined(t *testing.T) {
 	var w world
 	apart := session.Key{Tenant: home.Tenant, ID: "apart"}
@@ -158,8 +158,8 @@ func TestConcatenateOfQuarantined(t *testing.T) {
 	}
 }
 
-// TestRecallOfQuarantined: nothing that a session wrote to a memory is recalled
-// while it is quarantined, and it is said. What others wrote is found in its place.
+// TestRecallOfQuarantined: no note of a session is recalled while the session is
+// quarantined, and the record mentions it. Notes of others are found in their place.
 func TestRecallOfQuarantined(t *testing.T) {
 	for name, write := range map[string]func(context.Context, session.Session) error{
 		"archive": func(ctx context.Context, s session.Session) error {
@@ -200,8 +200,8 @@ func TestRecallOfQuarantined(t *testing.T) {
 	}
 }
 
-// TestRecallOfUnknown: notes from a session that cannot be read are not
-// recalled; what no run wrote is, and so is what an archived session left.
+// TestRecallOfUnknown: notes from a session that cannot be read are not recalled; notes
+// that no run wrote, and those of an archived session, are.
 func TestRecallOfUnknown(t *testing.T) {
 	m := newRecaller(t)
 	m.run("odd", func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -231,7 +231,7 @@ func TestRecallOfUnknown(t *testing.T) {
 	}
 }
 
-// TestOriginOfNotes: what a run writes to a memory says who wrote it.
+// TestOriginOfNotes: a note in a memory names the run that wrote it.
 func TestOriginOfNotes(t *testing.T) {
 	m := newRecaller(t)
 	m.rt.Runtime.Models = model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "dark", Finish: llm.FinishStop} })
@@ -256,8 +256,8 @@ func TestOriginOfNotes(t *testing.T) {
 	}
 }
 
-// recaller is a runtime with one memory, over a log that may lose sight of the
-// session "odd".
+// recaller is a runtime with one memory, over a log that may fail to read the session
+// "odd".
 type recaller struct {
 	t     *testing.T
 	rt    *inprocess.Runtime
@@ -286,7 +286,7 @@ func newRecaller(t *testing.T) *recaller {
 	return m
 }
 
-// run runs f on a session that is named like the run.
+// run runs f on a session with the name of the run.
 func (m *recaller) run(id run.ID, f flow.Func) {
 	m.t.Helper()
 	ex := start(m.t, m.rt, f, func(task *journal.Task) { task.ID, task.Session.ID = id, session.ID(id) })
@@ -303,7 +303,7 @@ func (m *recaller) write(uri, text string) {
 	}
 }
 
-// recall runs one search, and returns also its record.
+// recall runs one search, and also returns its record.
 func (m *recaller) recall(id run.ID, limit int) (hits []memory.Hit, step journal.StepCompleted) {
 	m.t.Helper()
 	m.run(id, func(ctx context.Context, s session.Session) (_ session.Session, err error) {
@@ -333,7 +333,7 @@ func (m *recaller) quarantine(id session.ID, released bool) {
 	}
 }
 
-// TestRebudget: a run that is short of tokens goes on with more.
+// TestRebudget: a run that is short of tokens continues with more.
 func TestRebudget(t *testing.T) { synctest.Test(t, testRebudget) }
 
 func testRebudget(t *testing.T) {
@@ -347,7 +347,7 @@ func testRebudget(t *testing.T) {
 			if err := rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Rebudget: &b}); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Second) // the execution hears of it
+			time.Sleep(time.Second) // the execution receives it
 		}
 		return &llm.Response{Text: "x", Finish: llm.FinishStop, Usage: session.Usage{Input: 900, Output: 200}}, nil
 	})

@@ -64,8 +64,8 @@ func (x *reading) read(ctx context.Context, path run.Path, r session.Ref) (sessi
 	return session.Session{}, fmt.Errorf("flow: read %s: %w: %w", r, session.ErrUnavailable, err)
 }
 
-// notArchived fails for a session that the run does not hold and that is archived, though
-// its value may be remembered: what is made of it could not be read without it.
+// notArchived fails for an archived session that the run does not hold, even if its value
+// is cached: a session made from it could not be read without it.
 func (r *reading) notArchived(ctx context.Context, path run.Path, k session.Key) error {
 	if k == (session.Key{}) || r.ex.forks.holds(path, k) {
 		return nil
@@ -77,8 +77,8 @@ func (r *reading) notArchived(ctx context.Context, path run.Path, k session.Key)
 	return err
 }
 
-// mayTake fails for a quarantined session, which goes into no other one: the run
-// waits for a person. branch is its name in a fan-out, "" for another.
+// mayTake fails for a quarantined session, which must not be merged into another one: the
+// run waits for review. branch is its name in a fan-out, "" for another session.
 func (st *step) mayTake(branch string, k session.Key) error {
 	what := "session " + string(k.ID)
 	if branch != "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestReadWithoutLog: a session that cannot be read now is not one that cannot be
-// read. The attempt ends, and a later one reads it.
+// TestReadWithoutLog: a session that is unavailable now is not unreadable. The attempt
+// ends, and a later one reads it.
 func TestReadWithoutLog(t *testing.T) {
 	var w world
 	odd := session.Key{Tenant: home.Tenant, ID: "odd"}

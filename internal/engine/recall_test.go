@@ -18,10 +18,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// awayBlobs are out of reach for a while.
+// awayBlobs are unavailable for a while.
 type awayBlobs struct {
 	blob.Store
-	put, get bool // what fails
+	put, get bool // the failing operation
 }
 
 var errFarAway = errors.New("no responders")
@@ -40,8 +40,8 @@ func (b *awayBlobs) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, erro
 	return b.Store.Get(ctx, d)
 }
 
-// TestRecallWithoutBlobs: where the notes that a recall found cannot be kept, or read
-// again, that ends the attempt and not the run.
+// TestRecallWithoutBlobs: if the notes of a recall cannot be stored, or read again, the
+// attempt ends and not the run.
 func TestRecallWithoutBlobs(t *testing.T) {
 	notes := notebook.New(nil)
 	check(t, notes.Write(t.Context(), "memory://user/memories/prefs/1", "Likes dark colours.", memory.Origin{}))
@@ -82,7 +82,7 @@ func TestRecallWithoutBlobs(t *testing.T) {
 	forward(t, t.Context(), start(t, process(), work, resume), run.Succeeded)
 }
 
-// wordy finds by words alone, and says so.
+// wordy finds by keyword alone, and reports this.
 type wordy struct{ memory.Store }
 
 func (w wordy) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
@@ -90,8 +90,8 @@ func (w wordy) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) {
 	return hits, errors.Join(err, fmt.Errorf("%w: model vectors: no server", memory.ErrWordsOnly))
 }
 
-// TestRecallByWordsAlone: a recall whose query got no vector has what its words find, and
-// its step says why.
+// TestRecallByWordsAlone: a recall whose query got no vector finds notes by keyword, and
+// its step has the reason.
 func TestRecallByWordsAlone(t *testing.T) {
 	notes := notebook.New(nil)
 	check(t, notes.Write(t.Context(), "memory://user/memories/prefs/1", "Likes dark colours.", memory.Origin{}))

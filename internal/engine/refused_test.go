@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestFanOutRefuses: a fan-out that cannot be is refused before a branch begins,
-// with what to do.
+// TestFanOutRefuses: an invalid fan-out is rejected before a branch begins, with a
+// remedy.
 func TestFanOutRefuses(t *testing.T) {
 	begun := false
 	w := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
@@ -53,8 +53,8 @@ func TestFanOutRefuses(t *testing.T) {
 	}
 }
 
-// TestMergeOfNothing: a merge without a part that it needs fails with an error of the
-// author's, which names the call and what to give it.
+// TestMergeOfNothing: a merge without a required part fails with an error for the author,
+// which names the call and the missing part.
 func TestMergeOfNothing(t *testing.T) {
 	var judge func(context.Context, *flow.Joined) (int, []string, error)
 	var score func(context.Context, flow.Outcome) (int, string, error)
@@ -87,8 +87,8 @@ func TestMergeOfNothing(t *testing.T) {
 	}
 }
 
-// TestOtherTenant: nothing of another tenant is read, joined or forked, by any
-// a workflow or a task names.
+// TestOtherTenant: no session of another tenant is read, joined or forked, even if a
+// workflow or a task names it.
 func TestOtherTenant(t *testing.T) {
 	var w world
 	rt := w.runtime(nil)
@@ -125,8 +125,8 @@ func TestOtherTenant(t *testing.T) {
 	}
 }
 
-// TestAnswerTooLate: an approval that has expired takes no answer, neither before
-// the run goes on nor after.
+// TestAnswerTooLate: an expired approval accepts no answer, neither before the run
+// resumes nor after.
 func TestAnswerTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world

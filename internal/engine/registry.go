@@ -17,7 +17,7 @@ type Registry struct {
 	m  map[string]flow.Registration
 }
 
-// NewRegistry returns one that holds some workflows.
+// NewRegistry returns a registry of some workflows.
 func NewRegistry(all []flow.Registration) (*Registry, error) {
 	r := &Registry{}
 	for _, g := range all {

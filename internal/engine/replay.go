@@ -18,33 +18,33 @@ import (
 
 // Verdicts about a step of a replay.
 const (
-	// StepMatches: the code asks for what is recorded.
+	// StepMatches: the code requests the recorded step.
 	StepMatches = "matches"
-	// StepDiffers: the code asks for something else at that path.
+	// StepDiffers: the code requests another step at that path.
 	StepDiffers = "differs"
-	// StepNew: the code asks for a step that is not recorded.
+	// StepNew: the code requests a step that is not recorded.
 	StepNew = "new"
-	// StepUnreached: the step is recorded, and the code does not come to it.
+	// StepUnreached: the step is recorded, and the code does not reach it.
 	StepUnreached = "unreached"
 )
 
-// Replayed is what the code of a workflow does against the journal of a run.
+// Replayed is the result of a workflow's code against the journal of a run.
 type Replayed struct {
 	Run      run.ID
 	Branch   string // its name, for a branch of a fan-out
 	Workflow string
 	Session  session.ID
-	State    run.State // how the run stands
-	Code     string    // the revision of the code that was run
-	// Revisions are those that recorded the run's steps, in order.
+	State    run.State // the state of the run
+	Code     string    // the revision of the replayed code
+	// Revisions are the revisions that recorded the run's steps, in order.
 	Revisions []string
-	// Steps are in the order in which the code comes to them; recorded ones that
-	// it does not come to follow.
+	// Steps are in the order in which the code reaches them, followed by the recorded
+	// steps that it does not reach.
 	Steps []ReplayedStep
-	// Differs is what is wrong first; "" if the code does what is recorded.
+	// Differs is the first difference; "" if the code matches the record.
 	Differs string
-	// Branches are those of the run's fan-outs that are part of its code, or
-	// whose workflow is offered here.
+	// Branches are the branches of the run's fan-outs that are part of its code, or whose
+	// workflow is offered here.
 	Branches []*Replayed
 }
 
@@ -52,29 +52,27 @@ type Replayed struct {
 type ReplayedStep struct {
 	Path    run.Path
 	Verdict string
-	// Recorded and Asked are the step as the journal holds it and as the code
-	// asks for it: "model planner". One is empty if there is none.
+	// Recorded and Asked describe the step in the journal and in the code, as in "model
+	// planner". One is empty if there is no such step.
 	Recorded, Asked string
-	// Input says that kind and name agree and the logical input does not.
+	// Input means that kind and name match and the logical input does not.
 	Input   bool
-	Summary string // of the outcome that is recorded
+	Summary string // of the recorded outcome
 }
 
-// Matches reports whether the code does what the run recorded, its branches
-// included.
+// Matches reports whether the code matches the record of the run, including its branches.
 func (r *Replayed) Matches() bool {
 	return r.Differs == "" && !slices.ContainsFunc(r.Branches, func(b *Replayed) bool { return !b.Matches() })
 }
 
-// Replay runs the code of a workflow against the journal of a run, with models,
-// tools, memories, sandboxes and the log switched off, and says where the two
-// differ. Nothing is written and no step executes: the code stops at the first
-// one that is not recorded. The run may have ended or be open; home is the
-// session that it was submitted to.
+// Replay runs the code of a workflow against the journal of a run, without models, tools,
+// memories, sandboxes and the log, and reports the differences. It writes nothing and
+// executes no step: the code stops at the first step that is not recorded. The run may
+// have ended or be open; home is the session that it was submitted to.
 //
-// rt has to have Values, and the Mint of the runtime that ran it; its Workflows
-// are those of remote branches. The code between steps does run: what it does
-// to the world by itself, it does again.
+// rt must have Values, and the Mint of the runtime that ran the run; its Workflows are
+// those of remote branches. The code between steps does run: its own side effects happen
+// again.
 func Replay(ctx context.Context, rt *Runtime, g flow.Registration, home session.Key, id run.ID) (*Replayed, error) {
 	h, err := rt.Values.Recording(ctx, home, id)
 	if err != nil {
@@ -113,8 +111,8 @@ func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.Re
 	return out, nil
 }
 
-// replayBranch replays a branch; nil if it never began, or if its workflow is
-// not offered here.
+// replayBranch replays a branch; it returns nil if the branch never began, or if its
+// workflow is not offered here.
 func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t journal.Task) (*Replayed, error) {
 	if t.Branch.Remote {
 		if rt.Workflows == nil {
@@ -206,7 +204,7 @@ func (t *recorder) run(ctx context.Context, ex *Execution) error {
 	return nil
 }
 
-// compare fills in what the replay came to.
+// compare adds the results of the replay to out.
 func (t *recorder) compare(ex *Execution, h *journal.Recording, out *Replayed) {
 	differs := func(format string, args ...any) {
 		if out.Differs == "" {
@@ -251,7 +249,7 @@ func (t *recorder) compare(ex *Execution, h *journal.Recording, out *Replayed) {
 		differs("%v", t.stop)
 	}
 	for _, s := range out.Steps {
-		// Code that stops at a new step could not come to what lies behind it.
+		// Code that stops at a new step cannot reach later steps.
 		if s.Verdict == StepUnreached {
 			if beyond != nil {
 				differs("the code asks for %s at step %s, which is not recorded, and does not come to step %s (%s)",
@@ -265,7 +263,7 @@ func (t *recorder) compare(ex *Execution, h *journal.Recording, out *Replayed) {
 	}
 }
 
-// outcome compares how the code ends with how the run ended.
+// outcome compares the outcome of the code with the outcome of the run.
 func (t *recorder) outcome(end *journal.Ended, beyond *journal.StepRequest, differs func(string, ...any)) {
 	switch end.State {
 	case run.Succeeded:
@@ -280,7 +278,7 @@ func (t *recorder) outcome(end *journal.Ended, beyond *journal.StepRequest, diff
 	case run.Failed:
 		switch {
 		case end.Code == run.CodeExpired || end.Code == run.CodeReview:
-			// A person did not decide in time: the code did not end by itself.
+			// The approver did not decide in time: the code did not end by itself.
 		case beyond != nil:
 			differs("the run failed (%s), the code goes on with %s at step %s", excerpt.Clip(end.Error, 120), title(beyond.Kind, beyond.Name), beyond.Path)
 		case t.err == nil:
@@ -289,7 +287,7 @@ func (t *recorder) outcome(end *journal.Ended, beyond *journal.StepRequest, diff
 			differs("the run failed with %q, the code fails with %q", excerpt.Clip(end.Error, 120), excerpt.Clip(t.err.Error(), 120))
 		}
 	}
-	// A run that was cancelled or timed out ends wherever it was.
+	// A run that was cancelled or timed out may end anywhere.
 }
 
 func title(kind, name string) string {
@@ -299,12 +297,12 @@ func title(kind, name string) string {
 	return kind + " " + name
 }
 
-// replayStore answers an execution from the logs and writes nothing.
+// replayStore serves an execution from the logs and writes nothing.
 type replayStore struct{ values *journal.Values }
 
 var errReplay = fmt.Errorf("flow: a replay executes nothing: %w", run.ErrShutdown)
 
-// Claim implements journal.Store: it grants what the log of a session recorded.
+// Claim implements journal.Store: it grants the recorded claim of a session.
 func (p replayStore) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
 	h, err := p.values.Recording(ctx, c.Session, c.Run)
 	if err != nil {
@@ -313,8 +311,8 @@ func (p replayStore) Claim(ctx context.Context, c journal.Claim) (*journal.Claim
 	return h.ClaimResult, nil
 }
 
-// Commit implements journal.Store. What only tidies up is taken for done; steps
-// never come here.
+// Commit implements journal.Store. It accepts and discards events that only tidy up;
+// steps never reach it.
 func (p replayStore) Commit(_ context.Context, b journal.Batch) (journal.Ack, error) {
 	for _, e := range b.Events {
 		if e.Kind != session.KindClosed && e.Kind != journal.KindWarning {

@@ -150,7 +150,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayWaiting replays a run that waits for a person, and after the person rejected.
+// TestReplayWaiting replays a run that waits for an approval, and again after the
+// rejection.
 func TestReplayWaiting(t *testing.T) {
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)

@@ -17,9 +17,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestRequestsOfCutOffCall: what a call asked over the network is recorded although the
-// run is cancelled before the call ends, or given back because the node stops: the call is
-// left open then, or done again, and what it asked is evidence beside.
+// TestRequestsOfCutOffCall: the network requests of a call are recorded although the run
+// is cancelled before the call ends, or released because the node stops: the call is then
+// left open, or repeated, and its requests are evidence beside it.
 func TestRequestsOfCutOffCall(t *testing.T) {
 	for _, tt := range []struct {
 		name, network, kind string

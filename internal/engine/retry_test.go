@@ -20,7 +20,7 @@ import (
 )
 
 // server answers requests of a client of OpenAI's protocol, without a socket, so that it
-// works in a bubble: the nth with the nth answer, and each further one with the last.
+// works in a bubble: the nth request gets the nth answer, and each further one the last.
 type server struct {
 	answers []string // whole answers of a stream; one that begins with a digit is "status retry-after"
 	began   time.Time
@@ -59,7 +59,7 @@ const (
 	whole  = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
 )
 
-// TestRetries: one policy decides how often a call is made, however it fails.
+// TestRetries: one policy decides the number of tries of a call, however it fails.
 func TestRetries(t *testing.T) {
 	doubles := []time.Duration{0, 500 * time.Millisecond, time.Second, 2 * time.Second}
 	once := doubles[:1]
@@ -107,7 +107,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestRetriesOfAModel: a model of the list has its own number of requests, pause and time.
+// TestRetriesOfAModel: a model of the list has its own number of requests, pause and time
+// limit.
 func TestRetriesOfAModel(t *testing.T) {
 	for name, tt := range map[string]struct {
 		retries chain.Retries
@@ -135,8 +136,8 @@ func TestRetriesOfAModel(t *testing.T) {
 	}
 }
 
-// TestRetryEndsWithTheCaller: a pause does not outlast the call, and is not begun if the
-// time of the workflow's own code ends before it.
+// TestRetryEndsWithTheCaller: a pause does not outlast the call, and does not begin if
+// it would outlast the context of the workflow's own code.
 func TestRetryEndsWithTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world

@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestOtherRevisionGoesOn: code that does not match the journal gives the run
-// back while a node offers the code that it is of, which goes on with it.
+// TestOtherRevisionGoesOn: code that does not match the journal releases the run while a
+// node offers the matching code, which resumes the run.
 func TestOtherRevisionGoesOn(t *testing.T) {
 	var w world
 	cut, cancel := context.WithCancelCause(t.Context())
@@ -63,9 +63,9 @@ func TestOtherRevisionGoesOn(t *testing.T) {
 	}
 }
 
-// TestQuestionGoesBackToItsRevision: code that changed while a question was open gives the
-// run back, with the answer, to the code that asked it. Nothing else is recorded of the run
-// that could say which that is.
+// TestQuestionGoesBackToItsRevision: code that changed while a question was open returns
+// the run, with the answer, to the code that asked. Only the question identifies that
+// code.
 func TestQuestionGoesBackToItsRevision(t *testing.T) {
 	did := ""
 	do := func(ctx context.Context, name string) error {
@@ -118,7 +118,7 @@ func TestQuestionGoesBackToItsRevision(t *testing.T) {
 	}
 }
 
-// formerSummary is flow.Summarise as it was when it left its fork open.
+// formerSummary is an old version of flow.Summarise, which left its fork open.
 type formerSummary struct{}
 
 func (formerSummary) Decide(ctx context.Context, j *flow.Joined) (flow.Verdict, error) {
@@ -136,8 +136,8 @@ func (formerSummary) Decide(ctx context.Context, j *flow.Joined) (flow.Verdict, 
 	return flow.Verdict{Take: []int{0, 1}, Text: texts(short)[0]}, flow.Reject(ctx, short, "it only summarised")
 }
 
-// TestFormerSummary: a run that is past a former Summarise goes on only under the
-// revision that had it, and a replay says what differs.
+// TestFormerSummary: a run that is past a former Summarise continues only under the
+// revision that had it, and a replay reports the difference.
 func TestFormerSummary(t *testing.T) {
 	log, d := &commitlog.Memory{}, &inprocess.Driver{}
 	values := journal.NewValues(log)
@@ -185,9 +185,9 @@ func TestFormerSummary(t *testing.T) {
 	}
 }
 
-// TestWorkflowThatFailsBeforeItsSteps: a later execution that ends before it comes to
-// the recorded steps, because its workflow cannot be made or fails at once, waits for a
-// person, who reads why.
+// TestWorkflowThatFailsBeforeItsSteps: a later execution that ends before it reaches the
+// recorded steps, because its workflow cannot be made or fails at once, waits for an
+// operator, who gets the reason.
 func TestWorkflowThatFailsBeforeItsSteps(t *testing.T) {
 	for name, g := range map[string]flow.Registration{
 		"made": {NewFor: func(flow.Info) (flow.Workflow, error) { return nil, errors.New("no such directory") }},

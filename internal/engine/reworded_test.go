@@ -14,9 +14,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestAnswerIsForItsQuestion: while a question is open the code changes. A person's answer
-// to it decides no other question and does not get lost: the run waits for a person, and
-// goes on with the answer once the code asks the same again.
+// TestAnswerIsForItsQuestion: the code changes while a question is open. Its answer
+// decides no other question and is not lost: the run waits for an operator, and resumes
+// with the answer once the code asks the same question again.
 func TestAnswerIsForItsQuestion(t *testing.T) {
 	did := ""
 	asks := func(name string) flow.Func {

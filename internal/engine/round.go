@@ -44,8 +44,7 @@ func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *trans
 	if err != nil && (run.IsControl(err) || sc.ex.around.asksForSandbox()) {
 		return s, sc.ex.failed(err)
 	}
-	// Any other error of opening is what the tools that need the sandbox tell
-	// the model.
+	// Any other error of opening becomes the result of the tools that need the sandbox.
 	r := &round{ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.Table, base: s, s: s, sandboxErr: err, cut: cut, gate: gate{a.Approve, a.ApproveTimeout}, before: a.Hooks.BeforeTool, after: a.Hooks.AfterTool}
 	for _, call := range asked.Calls() {
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
@@ -57,32 +56,32 @@ func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *trans
 	return s, err
 }
 
-// maxParallel bounds the tool calls of one round that run at the same time.
+// maxParallel bounds the concurrent tool calls of one round.
 const maxParallel = 64
 
 type toolCall struct {
 	session.ToolCall
 	path run.Path
 	spec tool.Spec
-	args json.RawMessage // as the tool gets them
-	// edited are the arguments that a hook or a person put in the place of the model's; ""
-	// are the model's.
+	args json.RawMessage // as passed to the tool
+	// edited are arguments that a hook or an approver substituted; "" means the model's
+	// own.
 	edited   string
-	answered bool          // it is a person that did
+	answered bool          // the approver edited them
 	refused  *tool.Outcome // the call cannot run
-	// work returns the workflow that does the call's work, in a run of its own; nil of a
+	// work returns the workflow that does the call's work, in a run of its own; nil for a
 	// function.
 	work func(args json.RawMessage) flow.Workflow
 	out  *outcome // nil until the call ended
 	st   *step    // the newest try
-	// asks is the question of the newest try that nothing answers yet; nil is none.
+	// asks is the unanswered question of the newest try; nil is none.
 	asks    *journal.Asked
-	asking  sync.Mutex                      // of answers, while a try is under way
-	answers []answered                      // to the tries before
-	box     atomic.Pointer[sandbox.Sandbox] // the last that the tool asked for
+	asking  sync.Mutex                      // guards answers, while a try is in flight
+	answers []answered                      // to the previous tries
+	box     atomic.Pointer[sandbox.Sandbox] // the last one that the tool opened
 }
 
-// outcome is what a call left, ready to become a row.
+// outcome is the result of a call, ready to become a row.
 type outcome struct {
 	asks   *journal.Asked // the call ended with a question, and leaves no row
 	body   json.RawMessage
@@ -94,9 +93,8 @@ type outcome struct {
 	nested error // the tool tried to make a step: the workflow is wrong, not the model
 }
 
-// round is one assistant chunk's calls on their way. mu guards what the calls
-// share: the session as far as it is committed, and the rows that wait for
-// their turn.
+// round is the calls of one assistant chunk in flight. mu guards their shared state: the
+// committed session, and the rows that wait for their turn.
 type round struct {
 	ex         *Execution
 	ctx        context.Context
@@ -104,9 +102,9 @@ type round struct {
 	agent      string
 	at         run.Path
 	table      *tool.Table
-	base       session.Session // what every call of the round sees
+	base       session.Session // the session that every call of the round gets
 	sandboxErr error
-	cut        bool // the answer is: no call of it is made
+	cut        bool // the answer is cut off: none of its calls is made
 	gate       gate
 	// The hooks of the agent; nil are none.
 	before func(ctx context.Context, spec tool.Spec, args json.RawMessage) (json.RawMessage, error)
@@ -129,8 +127,8 @@ func (r *round) run() (session.Session, error) {
 	return r.s, r.ex.failed(err)
 }
 
-// functions makes the calls of tools that are functions, and returns those whose work a
-// workflow does.
+// functions makes the calls of tools that are functions, and returns the calls that a
+// workflow works on.
 func (r *round) functions() (works []*toolCall, err error) {
 	if err := r.replay(); err != nil {
 		return nil, err
@@ -160,8 +158,8 @@ func (r *round) functions() (works []*toolCall, err error) {
 		calls = append(calls, c)
 	}
 	for i := 0; i < len(calls); {
-		// Calls that change the workspace run alone; what stands between two
-		// of them runs at the same time, lane by lane.
+		// Calls that change the workspace run alone; the calls between two of them run
+		// concurrently, lane by lane.
 		j := i
 		for j < len(calls) && !calls[j].mutates() {
 			j++
@@ -177,7 +175,7 @@ func (r *round) functions() (works []*toolCall, err error) {
 		}
 		i = j
 	}
-	for _, c := range calls { // all of them are recorded by now, as at replay
+	for _, c := range calls { // all of them are recorded now, as at replay
 		if c.out.nested != nil {
 			return nil, c.out.nested
 		}
@@ -203,7 +201,7 @@ func (r *round) bind(c *toolCall, args string) (ok bool) {
 	return err == nil
 }
 
-// replay binds the calls and takes over those that are recorded.
+// replay binds the calls and takes over the recorded ones.
 func (r *round) replay() error {
 	for _, c := range r.calls {
 		effect := tool.ReadOnly
@@ -229,7 +227,7 @@ func (r *round) replay() error {
 	return nil
 }
 
-// replayCall takes over what is recorded of a call.
+// replayCall takes over the record of a call.
 func (r *round) replayCall(c *toolCall) error {
 	var rec *journal.Step
 	for {
@@ -254,8 +252,8 @@ func (r *round) replayCall(c *toolCall) error {
 	return nil
 }
 
-// group runs calls that may run at the same time, and again those that asked a person.
-// Calls with answers run one at a time: some servers do not say which call asks.
+// group runs calls concurrently, and repeats those that asked a question. Calls with
+// answers run one at a time: some servers do not identify the call that asks.
 func (r *round) group(calls []*toolCall) error {
 	for again := true; again; {
 		var err error
@@ -274,7 +272,7 @@ func (r *round) group(calls []*toolCall) error {
 	return nil
 }
 
-// parallel runs calls at the same time, those of one lane in call order.
+// parallel runs calls concurrently, those of one lane in call order.
 func (r *round) parallel(calls []*toolCall) error {
 	var lanes [][]*toolCall
 	byName := map[string]int{}
@@ -321,7 +319,7 @@ func (r *round) parallel(calls []*toolCall) error {
 	return nil
 }
 
-// recorded reports whether the newest try of a call is.
+// recorded reports whether the newest try of a call is recorded.
 func (c *toolCall) recorded() bool { return c.out != nil || c.asks != nil }
 
 // do runs one call and commits its outcome.
@@ -358,7 +356,7 @@ func (r *round) do(c *toolCall) error {
 		r.ex.boxes.lease(r.base.Key()).GiveUp(*box)
 	}
 	d.Failed = out.IsError
-	if d.Asks != nil && out.Err != nil { // the files that it left are lost, and so is the question
+	if d.Asks != nil && out.Err != nil { // the files of the call are lost, and so is the question
 		d.Asks = nil
 	}
 	o.asks, o.images, o.failed = d.Asks, out.Images, out.IsError
@@ -381,8 +379,8 @@ func (r *round) do(c *toolCall) error {
 	return r.commit(c, o, d)
 }
 
-// try returns the outcome of a call: of the tool, of a person who looked at a call that was
-// cut off, or the reason why the call cannot run.
+// try returns the outcome of a call: the result of the tool, the operator's resolution of
+// a call that was cut off, or the reason why the call cannot run.
 func (r *round) try(c *toolCall, place session.Placement, d *journal.StepCompleted) (tool.Outcome, error) {
 	if c.refused != nil {
 		return *c.refused, nil
@@ -405,8 +403,8 @@ func (r *round) try(c *toolCall, place session.Placement, d *journal.StepComplet
 	return hooking{r}.reviewed(r.ctx, c, out), nil
 }
 
-// cutOff keeps the trace of a call during which the run stopped, for the reason that it
-// returns.
+// cutOff records a call during which the run stopped, and returns the reason for the
+// stop.
 func (r *round) cutOff(c *toolCall, out tool.Outcome, why error, d journal.StepCompleted) error {
 	if d.Effect == tool.NonIdempotent.String() {
 		d.Value, d.Failed, d.Code, d.Error = string(out.Body), true, run.Code(out.Kind), excerpt.Clip(errText(out.Err), 300)
@@ -420,8 +418,8 @@ func (r *round) cutOff(c *toolCall, out tool.Outcome, why error, d journal.StepC
 	return why
 }
 
-// keepFiles stores the files that a call left, over those of a head. Where that fails the
-// files are those of the head, and the returned outcome is the failure.
+// keepFiles stores the files after a call that began at head. If that fails, the files
+// stay those of head, and the returned outcome is the failure.
 func (r *round) keepFiles(head blob.Digest, out tool.Outcome, o *outcome, d *journal.StepCompleted) tool.Outcome {
 	after, back, err := r.ex.boxes.lease(r.base.Key()).Snapshot(context.WithoutCancel(r.ctx), r.ex.boxes.owner(), head)
 	if err != nil {
@@ -432,8 +430,8 @@ func (r *round) keepFiles(head blob.Digest, out tool.Outcome, o *outcome, d *jou
 	return out
 }
 
-// filesFailure tells the model why the files are back to what they were before a call,
-// and what to do otherwise.
+// filesFailure is the error for a model whose call's files could not be kept: the files
+// before the call were restored. It has the reason and a remedy.
 func filesFailure(err error) *tool.Failure {
 	const back = "; all files are back to what they were before this call"
 	refused, isRefused := errors.AsType[*workspace.RefusedError](err)
@@ -479,7 +477,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		if err == nil {
 			c.box.Store(&box)
 		}
-		if errors.Is(err, lease.ErrNoSandbox) { // the model cannot mend it
+		if errors.Is(err, lease.ErrNoSandbox) { // the model cannot fix it
 			r.ex.boxes.lack.Do(func() { r.ex.log.warn(ctx, fmt.Sprintf("%s of agent %q cannot work: %v", c.Name, r.agent, err)) })
 		}
 		return box, r.ex.failed(err)
@@ -499,11 +497,11 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 	})
 }
 
-// callID is what a tool may use as idempotency key: the same on every attempt. A call that
-// is made again with an answer is another one.
+// callID returns an idempotency key for a tool, the same on every attempt. A call that is
+// repeated with an answer has another key.
 func (r *round) callID(c *toolCall) string { return string(r.ex.id) + "/" + string(c.st.asked.Path) }
 
-// row is the chunk of a call that ended, at a workspace head.
+// row returns the chunk of a call that ended, at a workspace head.
 func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 	p := r.base.Placement()
 	if p.Backend != "" {
@@ -517,9 +515,9 @@ func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 	return row
 }
 
-// commit records a call's outcome. Its row goes with it when all rows before
-// are there, and takes along those that waited for it; else the record holds
-// the body until then. Its files are those of the session in either case.
+// commit records a call's outcome. If all rows before its row are committed, the row is
+// committed too, with the rows that waited for it; otherwise the record holds the body
+// until then. In either case its files become the session's files.
 func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -551,7 +549,7 @@ func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error 
 	}
 	d.Row = n > r.rows && r.calls[r.rows] == c
 	if !d.Row {
-		d.Value, d.Images = string(out.body), slices.Clone(out.images) // of a tool, which may use it again
+		d.Value, d.Images = string(out.body), slices.Clone(out.images) // of a tool, which may reuse it
 	}
 	c.st.s, c.st.content = r.s, content
 	if err := c.st.finish(d, nil); !c.st.recorded {

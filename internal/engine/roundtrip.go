@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// maxLookedAt bounds how many values of a step's result are looked at for content that
-// JSON drops.
+// maxLookedAt bounds the values of a step's result that are checked for content that JSON
+// drops.
 const maxLookedAt = 100_000
 
 // roundTrip encodes the value that out points to and sets it to the decoded one, so that
 // the first execution of a step returns the same value as each later one. A value with
-// content that JSON drops in silence, such as a field that is not exported, is an error
-// that names the field.
+// content that JSON drops silently, such as an unexported field, is an error that names
+// the field.
 func roundTrip(out any) (raw []byte, err error) {
 	v := reflect.ValueOf(out).Elem()
 	if raw, err = json.Marshal(out); err != nil {
@@ -38,8 +38,7 @@ var (
 	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// dropped returns the first field within v that is set and that JSON drops, "" if there is
-// none.
+// dropped returns the first field within v that is set and that JSON drops, or "".
 func dropped(v reflect.Value, look *int) string {
 	if *look--; *look < 0 || !v.IsValid() {
 		return ""

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// manyRows are more than one commit holds.
+// manyRows are too many for one commit.
 func manyRows(n int) []session.Chunk {
 	rows := make([]session.Chunk, n)
 	for i := range rows {
@@ -23,8 +23,8 @@ func manyRows(n int) []session.Chunk {
 	return rows
 }
 
-// TestManyRows: rows that no commit holds are recorded in several, wherever a run
-// meets them: when it starts, before a step, with a fork, at its end.
+// TestManyRows: rows that do not fit into one commit are recorded in several, wherever a
+// run meets them: at its start, before a step, with a fork, at its end.
 func TestManyRows(t *testing.T) {
 	const many = 20_000
 	keep := flow.Func(func(_ context.Context, s session.Session) (session.Session, error) { return s, nil })
@@ -98,11 +98,11 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// answering is a model that says one word.
+// answering is a model that answers with one word.
 var answering = model(func(*llm.Request) *llm.Response { return &llm.Response{Text: "word", Finish: llm.FinishStop} })
 
-// TestRunGoesOnWithEdits: edits of a session that exists are part of what the run
-// starts with, for its branches too.
+// TestRunGoesOnWithEdits: edits of an existing session are part of the run's input, for
+// its branches too.
 func TestRunGoesOnWithEdits(t *testing.T) {
 	rt := &inprocess.Runtime{}
 	s, err := rt.Run(t.Context(), say("first"), session.New(session.UserText("go")))

@@ -20,67 +20,69 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Runtime is everything that a run needs from outside. Models, sandboxes and memories may
-// be missing. Once used it must not be copied or changed, and is safe for concurrent use.
+// Runtime has the external dependencies of a run. Models, sandboxes and memories may be
+// missing. It must not be copied or changed after first use, and is safe for concurrent
+// use.
 type Runtime struct {
-	// Store gives the right to write.
+	// Store claims runs and commits their events.
 	Store journal.Store
-	// Values reads sessions that a run refers to. A Store needs them, of its own log.
+	// Values reads sessions that a run refers to. A Store needs the Values of its own
+	// log.
 	Values *journal.Values
 	// Models answers model calls; nil fails them.
 	Models llm.Models
-	// Choices returns the models that a call for p may ask, the first one first and those
-	// that take its place after it; nil is p alone, of which nothing says what it costs.
+	// Choices returns the models that a call for p may ask, the first choice first and
+	// its substitutes after it; nil allows p alone, at an unknown price.
 	Choices func(p llm.Provider) ([]chain.Choice, error)
-	// Servers returns the tool server of a name that agents use, or why there is none; nil
-	// has none.
+	// Servers returns the tool server of a name that agents use, or the reason why there
+	// is none; nil has none.
 	Servers func(name string) (toolserver.Server, error)
 	// Memory opens the memory of a name that agents use; nil fails.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
-	// Blobs keeps large outputs and workspaces; nil keeps them in memory.
+	// Blobs stores large outputs and workspaces; nil keeps them in memory.
 	Blobs func(session.Tenant) blob.Store
-	// Workspaces says where sandboxes get their directories; the zero value
-	// has no backends, so tools that need a sandbox fail.
+	// Workspaces has the backends of sandboxes and their directories; the zero value has
+	// no backends, so tools that need a sandbox fail.
 	Workspaces lease.Workspaces
 	// Leases keep the sandboxes of sessions open between runs; nil ends them with each
 	// execution.
 	Leases *lease.Kept
-	// Mint places the sessions that runs make.
+	// Mint generates the ids of the sessions that runs make.
 	Mint commitlog.IDGenerator
-	// Clock is the time of the runs, and has to be that of Store; nil is the machine's.
+	// Clock is the clock of the runs, and must be that of Store; nil is the machine's.
 	Clock *Clock
 	// Node is recorded as the place of work.
 	Node string
-	// Model is taken where neither agent nor task names one.
+	// Model is the default where neither agent nor task names a model.
 	Model string
 	// Workflows has the workflows of remote branches that run in this process, or are
-	// replayed; nil has none. Nodes take those that the fleet offers.
+	// replayed; nil has none. Nodes use the workflows that the fleet offers.
 	Workflows *Registry
-	// Offered reports whether a node offers a workflow in a revision; nil
-	// knows of none. A run that does not match the code of this node goes there.
+	// Offered reports whether a node offers a workflow in a revision; nil always reports
+	// false. A run that does not match this node's code moves to such a node.
 	Offered func(ctx context.Context, workflow, revision string) bool
-	// OnDelta, if set, gets the pieces of model output as they come. They are
-	// provisional. It is called from many goroutines and must not block.
+	// OnDelta, if set, gets the pieces of model output as they arrive. They are
+	// provisional. It is called concurrently and must not block.
 	OnDelta func(Delta)
-	// OnRequest, if set, gets how each request to a model ended: its code, "" for an
-	// answer. A request that the run itself cut off is not among them. It is called
-	// from many goroutines and must not block.
+	// OnRequest, if set, gets the outcome of each request to a model: its error code, or
+	// "" for an answer. Requests that the run itself cut off are not reported. It is
+	// called concurrently and must not block.
 	OnRequest func(code llm.Code)
-	// OnTool, if set, is asked before each call of a tool; an error takes the place of
-	// what the tool comes to. It is for tests.
+	// OnTool, if set, is called before each tool call; an error replaces the result of
+	// the call. It is for tests.
 	OnTool func(ctx context.Context) error
-	// OnStep, if set, gets each step that the code of a workflow reaches, recorded or not,
-	// with the file and line of the call. It is for tests, and called from many goroutines.
+	// OnStep, if set, gets each step that the code of a workflow reaches, recorded or
+	// not, with the file and line of the call. It is for tests, and called concurrently.
 	OnStep func(r run.ID, at run.Path, call string)
-	// Isolates is set by a caller of Begin that decides what executes beside a suspect,
-	// see [journal.SuspectError], and gives the task its Group. Without it a suspect is
-	// claimed at once: nothing else chooses what this process executes.
+	// Isolates is set by a caller of Begin that isolates the execution of suspects, see
+	// [journal.SuspectError], and sets the task's Group. Without it a suspect is claimed
+	// at once, because this process has no other scheduler.
 	Isolates bool
-	// OnFirstStep, if set, is called when an execution has recorded its first new step, in
-	// whichever log, with the home and the id of its run. It does not wait.
+	// OnFirstStep, if set, is called when an execution has recorded its first new step,
+	// in any log, with the home and the id of its run. It must not block.
 	OnFirstStep func(home session.Key, id run.ID)
-	// OnWarning, if set, gets what the author of a workflow should know, such
-	// as an implicit fork. The same text is recorded in the run.
+	// OnWarning, if set, gets warnings for the author of a workflow, such as an implicit
+	// fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
 
 	once     sync.Once
@@ -89,15 +91,15 @@ type Runtime struct {
 	stored   transcript.StoredBlobs
 }
 
-// Delta is a piece of model output on its way.
+// Delta is a piece of streamed model output.
 type Delta struct {
 	Session session.Key
 	Run     run.ID
 	Path    run.Path
 	Attempt uint64
-	// Try counts the requests for the answer in the attempt, N the pieces of one
-	// try, both from one. Void says, in a piece of its own, that the try broke off:
-	// what its pieces said never happened.
+	// Try counts the requests for the answer in the attempt, N the pieces of one try,
+	// both from one. Void, in a separate piece, means that the try broke off: the reader
+	// must discard its pieces.
 	Try   int
 	N     uint64
 	Void  bool
@@ -122,7 +124,7 @@ func (rt *Runtime) init() {
 	})
 }
 
-// secrets are the credentials of this process that no blob may hold.
+// secrets returns the credentials of this process that no blob may contain.
 func (rt *Runtime) secrets() []string {
 	var out []string
 	for i := range rt.Workspaces.Egress.Secrets {
@@ -150,10 +152,10 @@ func (rt *Runtime) choices(p llm.Provider) ([]chain.Choice, error) {
 	return all, nil
 }
 
-// Embedder returns what makes vectors of texts for a tenant with a model that the node
-// knows. Requests wait for the model's limits, are sent again as those for answers are,
-// and have in their usage what they cost. While the model's server is known to fail
-// nothing is sent: the caller has another way to find what it looks for.
+// Embedder returns an embedder for a tenant with a model of the node's list. Requests
+// wait for the model's limits, are retried like requests for answers, and have their cost
+// in their usage. While the model's server is known to fail, no request is sent: the
+// caller has another way to search.
 func (rt *Runtime) Embedder(ctx context.Context, t session.Tenant, model string) (llm.Embedder, error) {
 	if rt.Models == nil {
 		return nil, errors.New("flow: no models: set inprocess.Runner.Models")

@@ -157,8 +157,8 @@ func TestServiceRunsBesideCalls(t *testing.T) {
 	}
 }
 
-// TestServiceStartsAgain: the call after the death of a service is told of it, as people
-// are, and finds another one.
+// TestServiceStartsAgain: the call after the death of a service gets a report of it, as
+// do the readers of the run, and finds another one.
 func TestServiceStartsAgain(t *testing.T) {
 	var w world
 	d, store := newDaemons(true), blob.NewMemory()
@@ -198,9 +198,9 @@ func TestServiceStartsAgain(t *testing.T) {
 	}
 }
 
-// TestServiceNotReady: a call whose service does not come up fails, and says which, why and
-// what to do; nothing is left. It runs in fake time: a service has said what it says before
-// its time is over, however busy the machine is.
+// TestServiceNotReady: a call whose service does not become ready fails with the service,
+// the reason and a remedy; no process is left. It runs in fake time: a service has
+// written its output before its time is over, however busy the machine is.
 func TestServiceNotReady(t *testing.T) {
 	for _, tt := range []struct{ name, services, want string }{
 		{
@@ -240,9 +240,9 @@ func TestServiceNotReady(t *testing.T) {
 	}
 }
 
-// TestServicesAfterCrash: before a call that was cut off is made again, the files are put
-// back and the services started again on them. One with state outside of the workspace makes
-// the call wait for a person instead.
+// TestServicesAfterCrash: before a call that was cut off is repeated, the files are
+// restored and the services restarted on them. A service with state outside of the
+// workspace makes the call wait for an operator instead.
 func TestServicesAfterCrash(t *testing.T) {
 	for _, tt := range []struct {
 		name, services string
@@ -283,8 +283,8 @@ func TestServicesAfterCrash(t *testing.T) {
 	}
 }
 
-// TestServicesRefused: where a sandbox has no network of its own a run that asks for
-// services fails, and says why.
+// TestServicesRefused: if a sandbox has no network of its own, a run that requests
+// services fails with that reason.
 func TestServicesRefused(t *testing.T) {
 	var w world
 	d, store := newDaemons(false), blob.NewMemory()
@@ -294,8 +294,8 @@ func TestServicesRefused(t *testing.T) {
 	}
 }
 
-// TestServiceChangesFiles: a service that replaces and removes files all the time does not
-// make the calls beside it fail.
+// TestServiceChangesFiles: a service that continuously replaces and removes files does
+// not make the calls beside it fail.
 func TestServiceChangesFiles(t *testing.T) {
 	var w world
 	d, store := newDaemons(true), blob.NewMemory()
@@ -319,7 +319,8 @@ func TestServiceChangesFiles(t *testing.T) {
 	rt.Runtime.Leases.Close()
 }
 
-// elsewhere are sandboxes whose files lie elsewhere: each Sync adds "synced" to the file log.
+// elsewhere are sandboxes whose files are stored elsewhere: each Sync adds "synced" to
+// the file log.
 type elsewhere struct{ *daemons }
 
 type elsewhereBox struct {
@@ -341,8 +342,8 @@ func (b elsewhereBox) Sync(context.Context) error {
 	return errors.Join(err, f.Close())
 }
 
-// TestServiceFilesElsewhere: what a service wrote comes to the directory before a call and
-// before the snapshot after it. Without services there is nothing to bring.
+// TestServiceFilesElsewhere: files that a service wrote are copied to the directory
+// before a call and before the snapshot after it. Without services no copy is made.
 func TestServiceFilesElsewhere(t *testing.T) {
 	for services, want := range map[string]string{web: "up synced one synced", "": "one"} {
 		var w world

@@ -13,15 +13,14 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// place is where in a run a context is: in a scope, which makes steps, or in the
+// place is the position of a context in a run: in a scope, which makes steps, or in the
 // work of a step, such as Do's function and a tool, which makes none.
 type place struct {
 	sc *scope
 	in *step // nil in a scope
 }
 
-// scope numbers the steps of one line of execution. Within it, steps run one
-// after the other.
+// scope numbers the steps of one line of execution. Its steps run sequentially.
 type scope struct {
 	ex     *Execution
 	prefix run.Path
@@ -30,12 +29,12 @@ type scope struct {
 	ids    int
 }
 
-// ErrConcurrentStep is returned when two steps run at once in one scope. Their order
+// ErrConcurrentStep is returned when two steps run concurrently in one scope. Their order
 // would differ between executions.
 var ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")
 
-// enter takes the scope for a step, the next one, or for more work of the step at
-// made.Path. made names the step in errors. The caller must release the scope.
+// enter enters the scope for its next step, or for more work of the step at made.Path.
+// made names the step in errors. The caller must release the scope.
 func (p *place) enter(made journal.StepRequest) (*scope, run.Path, error) {
 	if p.in != nil {
 		return nil, "", nested(made, p.in.asked)
@@ -60,7 +59,7 @@ func (p *place) enter(made journal.StepRequest) (*scope, run.Path, error) {
 	return sc, made.Path, nil
 }
 
-// path is that of the next step.
+// path returns the path of the next step.
 func (sc *scope) path() run.Path {
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
@@ -86,7 +85,7 @@ func (p *place) Info() flow.Info {
 	return ex.info(at, name)
 }
 
-// info is what authors learn of the run at a place in it.
+// info returns the flow.Info for a place in the run.
 func (ex *Execution) info(at run.Path, name string) flow.Info {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
@@ -97,13 +96,13 @@ func (ex *Execution) info(at run.Path, name string) flow.Info {
 	}
 }
 
-// nested is the error of a step that the work of another one makes.
+// nested returns the error of a step that the work of another one makes.
 func nested(made, in journal.StepRequest) error {
 	return fmt.Errorf("%w: %s cannot be made inside of %s (step %s), which is under way: make it in Forward, before or after; "+
 		"agents that are to work at the same time are branches of a FanOut, and one that a model calls is a WorkflowTool", run.ErrNestedStep, quoted(made.Kind, made.Name), quoted(in.Kind, in.Name), in.Path)
 }
 
-// quoted is the title of a step, as errors name it.
+// quoted returns the title of a step for errors.
 func quoted(kind, name string) string {
 	if name == "" {
 		return kind
@@ -111,9 +110,9 @@ func quoted(kind, name string) string {
 	return fmt.Sprintf("%s %q", kind, name)
 }
 
-// inside notes that a function, a tool or a hook of the workflow's author is called
-// in a step, until leave is called: the author's code may use the context of the
-// scope there, too.
+// inside records that a function, a tool or a hook of the workflow's author is called in
+// a step, until leave is called: the author's code may use the context of the scope
+// there, too.
 func (ex *Execution) inside(in *journal.StepRequest) (leave func()) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
@@ -125,8 +124,8 @@ func (ex *Execution) inside(in *journal.StepRequest) (leave func()) {
 	}
 }
 
-// ours are the packages between a workflow's code and what executes its steps, as
-// the names of their functions begin.
+// ours are the packages between a workflow's code and the execution of its steps, as
+// prefixes of their functions' names.
 var ours = []string{"github.com/rathcluster/rath/flow.", "github.com/rathcluster/rath/internal/engine."}
 
 // caller returns file:line of the workflow code that called a function of package

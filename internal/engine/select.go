@@ -25,7 +25,8 @@ func (p *place) Select(ctx context.Context, sel flow.Selector, question string, 
 	}
 }
 
-// selects asks for the choice once, in a step; again reports that the model is to be asked on.
+// selects requests the choice once, in a step; again reports that the model must be asked
+// to continue.
 func selects(ctx context.Context, p *place, ask *transcript.Call, s session.Session, candidates []string) (choice int, again bool, err error) {
 	st, err := p.begin(ctx, journal.StepSelection, ask.Agent, s, false, "", ask.Digest())
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestSelect: the first integer of an answer names the choice, and anything else none of
-// them; without candidates no model is asked, and what is empty leaves the session alone.
+// TestSelect: the first integer of an answer names the choice, and any other answer names
+// none; without candidates no model is asked, and an empty workflow leaves the session
+// unchanged.
 func TestSelect(t *testing.T) {
 	say := func(text string) flow.Workflow {
 		return flow.Described(text, "says "+text, flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
@@ -56,8 +57,8 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestDetach: a detached copy has the rows of its base, is in a tree of its own, and stays
-// open when the run ends; the base does not see what is added to it.
+// TestDetach: a detached copy has the rows of its base, is in a tree of its own, and
+// stays open when the run ends; additions to it do not change the base.
 func TestDetach(t *testing.T) {
 	var w world
 	var copied session.Session

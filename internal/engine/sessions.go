@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// sessions are those that an execution reads and writes. The execution's mu guards
+// sessions are the sessions that an execution reads and writes. The execution's mu guards
 // them.
 type sessions struct {
 	held     map[session.Key]*heldSession
@@ -19,25 +19,25 @@ type sessions struct {
 
 // heldSession is a session that the run writes to.
 type heldSession struct {
-	version  session.Version // the newest that the code has seen: during replay older than the log
+	version  session.Version // the newest that the code has reached: during replay older than the log
 	outer    bool            // of a run around this one: read, never written
 	parent   session.Key     // zero for the home and for detached sessions
 	detached bool
 	source   string // file:line of an implicit fork
 	disposed bool   // adopted, merged or rejected by the code
-	closed   string // what the log says
+	closed   string // its closing state in the log
 	link     session.Link
 }
 
-// alias is a value with pending edits that a step committed without adding to it,
-// so that the author's variable and the committed value are one.
+// alias maps a value with pending edits to the value of the step that committed it
+// without adding to it, so that the author's variable and the committed value are one.
 type alias struct {
 	edits     int
 	digest    string // of the edits
 	committed session.Session
 }
 
-// hold takes in a session with its newest value. made says that the run made it.
+// hold adds a session with its newest value. made means that the run created the session.
 func (l *sessions) hold(k session.Key, h *heldSession, base, newest session.Session, made bool) {
 	h.version, h.closed = base.Ref().Version, newest.Closing().State
 	if l.held == nil {
@@ -49,7 +49,7 @@ func (l *sessions) hold(k session.Key, h *heldSession, base, newest session.Sess
 	l.held[k] = h
 }
 
-// observe notes the newest value of a session that the run holds.
+// observe records the newest value of a session that the run holds.
 func (l *sessions) observe(s session.Session) {
 	h := l.held[s.Key()]
 	if h == nil || s.Ref().Version < h.version {
@@ -61,15 +61,15 @@ func (l *sessions) observe(s session.Session) {
 	}
 }
 
-// older reports whether s is no longer the newest value of its session, so
-// that nothing can be added to it.
+// older reports whether s is not the newest value of its session, so that it cannot be
+// extended.
 func (l *sessions) older(s session.Session) bool {
 	h := l.held[s.Key()]
 	return h != nil && s.Ref().Version != h.version
 }
 
-// rebase returns s on top of the commit that holds its pending edits, or the
-// first of them, if a step committed those.
+// rebase returns s on top of the commit that holds its pending edits, or the first of
+// them, if a step committed those.
 func (l *sessions) rebase(s session.Session) session.Session {
 	known := l.aliases[s.Ref()]
 	if len(known) == 0 {
@@ -84,7 +84,7 @@ func (l *sessions) rebase(s session.Session) session.Session {
 	return s
 }
 
-// alias remembers that an author's value with pending edits is now committed.
+// alias records that an author's value with pending edits is now committed.
 func (l *sessions) alias(s, committed session.Session) {
 	a := alias{digest: s.PendingDigest(), committed: committed}
 	if a.digest == "" {
@@ -101,7 +101,7 @@ func (l *sessions) alias(s, committed session.Session) {
 	l.aliases[s.Ref()] = slices.Insert(known, at, a)
 }
 
-// firstBatch cuts events behind those that the first commit of a session takes.
+// firstBatch splits events after those that fit into the first commit of a session.
 func firstBatch(events []session.Event) (first, rest []session.Event) {
 	for first := range commitlog.Batches(events) {
 		return first, events[len(first):]

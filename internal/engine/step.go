@@ -23,45 +23,46 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// step is one step under way.
+// step is one step in flight.
 type step struct {
 	sc    *scope
 	ex    *Execution
 	ctx   context.Context
 	asked journal.StepRequest
-	s     session.Session // what the step extends or reads; zero for none
+	s     session.Session // the session that the step extends or reads; zero for none
 	log   session.Key     // where it is recorded
 	old   bool            // s is not the newest value of its session
-	// Of its record, for commit and make.
-	content []session.Event // that goes with it
+	// Parts of its record, for commit and make.
+	content []session.Event // committed with the record
 	beside  bool            // the pending edits of s stay pending
-	exact   bool            // an error of its work is returned as the record holds it
-	// Once it is recorded.
+	exact   bool            // an error of its work is returned as the record has it
+	// Set once it is recorded.
 	recorded bool
 	after    session.Session
-	// What the journal decided.
+	// The journal's decision.
 	decision      journal.Decision
 	record        *journal.Step
 	began         time.Time
-	flight        *live.Flight  // what is told of it; nil while it does nothing
+	flight        *live.Flight  // its live report; nil during replay
 	takesMessages bool          // it is a call that takes messages
-	messagesTo    uint64        // up to which place in the inbox it knows of them
-	requests      int           // how often a model was asked in this attempt, also before a message that interrupted
-	lost          session.Usage // what those are taken to have used that were cut off
-	// Of a model's call, for its record.
+	messagesTo    uint64        // the place in the inbox up to which it has the messages
+	requests      int           // the number of requests to a model in this attempt, including those before an interrupting message
+	lost          session.Usage // the estimated usage of requests that were cut off
+	// Parts of the record of a model call.
 	cost   string
 	prices string
 	named  string
 	passed []journal.PassedModel
 	given  *transcript.Instructions
-	// Of one that reads or writes a memory, for its record.
+	// Part of the record of a step that reads or writes a memory.
 	vectors *chain.Vectors
 }
 
-// make takes a step that the journal was asked about to its end. take takes over the
-// recorded outcome; nil returns the error of the record alone. Else work does the step and returns
-// its record, which is committed. An error of work that [came] marks is the outcome, and
-// recorded; any other one leaves the step without a record.
+// make completes a step for which the journal has decided. At replay, take takes over the
+// recorded outcome; with a nil take, make returns the recorded error. Otherwise work
+// executes the step and returns its record, which make commits. An error of work that
+// [came] marks is the outcome, and is recorded; any other error leaves the step without a
+// record.
 func (st *step) make(take func() error, work func() (journal.StepCompleted, error)) error {
 	if st.decision != journal.Replay {
 		d, err := work()
@@ -74,7 +75,7 @@ func (st *step) make(take func() error, work func() (journal.StepCompleted, erro
 	return take()
 }
 
-// ended is an error that a step's work came to.
+// ended is an error that is the outcome of a step's work.
 type ended struct{ error }
 
 // came marks an error of a step's work as its outcome; nil stays nil.
@@ -88,8 +89,8 @@ func came(err error) error {
 // maxError bounds the text of an error in the record of a step, in bytes.
 const maxError = 4 << 10
 
-// finish records the outcome of the step's work. It returns the error that kept it from
-// the record, or else the error that is recorded.
+// finish records the outcome of the step's work. It returns the error that prevented the
+// record, or else the recorded error.
 func (st *step) finish(d journal.StepCompleted, err error) error {
 	why, isOutcome := err.(*ended)
 	if err != nil && !isOutcome {
@@ -115,21 +116,20 @@ func (st *step) finish(d journal.StepCompleted, err error) error {
 	return d.Code.Err(d.Error)
 }
 
-// newStep returns a step that another one needs, or the end of the run.
+// newStep returns a step that is part of another one, or of the end of the run.
 func (ex *Execution) newStep(ctx context.Context, log session.Key, s session.Session, asked journal.StepRequest) *step {
 	return &step{ex: ex, ctx: ctx, asked: asked, s: s, log: log, began: time.Now()}
 }
 
-// substep opens one whose time is not recorded.
+// substep opens such a step without recording its duration.
 func (ex *Execution) substep(ctx context.Context, log session.Key, s session.Session, asked journal.StepRequest) (*step, error) {
 	st := ex.newStep(ctx, log, s, asked)
 	st.began = time.Time{}
 	return st, st.decide()
 }
 
-// begin opens the next step of the scope. extends says that the step will add
-// content to s, so that an older value must become a fork first. The caller
-// must call end.
+// begin opens the next step of the scope. extends means that the step adds content to s,
+// so that an older value must be forked first. The caller must call end.
 func (p *place) begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
 	made := journal.StepRequest{Kind: kind, Name: name}
 	sc, path, err := p.enter(made)
@@ -173,8 +173,8 @@ func (p *place) begin(ctx context.Context, kind, name string, s session.Session,
 	return st, nil
 }
 
-// fly has the step told as one under way, unless it is recorded already. args are a
-// tool's.
+// fly reports the step as in flight; it does nothing for a recorded step. args are the
+// tool's arguments.
 func (st *step) fly(d live.Doing, args string) {
 	if st.decision == journal.Replay || st.ex.pos.recorder != nil {
 		return
@@ -182,7 +182,7 @@ func (st *step) fly(d live.Doing, args string) {
 	st.flight = st.ex.flights.Begin(live.Step{Path: st.asked.Path, Kind: st.asked.Kind, Name: st.asked.Name, Doing: d, Began: st.began}, args)
 }
 
-// context returns what the step's own work gets of ctx.
+// context returns the context for the step's own work.
 func (st *step) context(ctx context.Context) context.Context {
 	return stepper.With(ctx, &place{in: st})
 }
@@ -214,8 +214,8 @@ func (st *step) decide() error {
 // maxShownInput bounds how much of a step's input an error quotes, in bytes.
 const maxShownInput = 200
 
-// mismatch adds to the error of a step that the journal does not hold where the code calls
-// the step and, if another input is all that differs, with which input.
+// mismatch adds to the error of a step that the journal does not hold the place of the
+// call in the code and, if only the input differs, the input.
 func (st *step) mismatch(err error, s session.Session, args []string) error {
 	at := caller()
 	if at == "" {
@@ -239,12 +239,12 @@ func (st *step) mismatch(err error, s session.Session, args []string) error {
 	return fmt.Errorf("%w: at %s the code gives it %s", err, at, input)
 }
 
-// ambiguous handles a call that a former attempt may have started and that
-// must not happen twice.
+// ambiguous handles a call that must not happen twice and that a former attempt may have
+// started.
 func (st *step) ambiguous() error {
 	if _, ok := st.ex.pos.resolution(st.asked.Path); ok {
 		st.decision = journal.Execute
-		return nil // the caller looks at the resolution and runs nothing
+		return nil // the caller checks the resolution and runs nothing
 	}
 	intent, _ := st.ex.pos.journal.OpenIntent(st.asked.Path)
 	err := st.review(run.CodeReview, "%s %q at step %s was cut off: nobody knows whether it took effect", st.asked.Kind, st.asked.Name, st.asked.Path)
@@ -252,14 +252,15 @@ func (st *step) ambiguous() error {
 	return err
 }
 
-// review returns the error that makes the run wait for a person at the step.
+// review returns the error that makes the run wait at the step for an operator's
+// decision.
 func (st *step) review(code run.Code, format string, args ...any) *reviewError {
 	return &reviewError{journal.Review{
 		Attempt: st.ex.attempt, Code: code, Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id, Reason: fmt.Sprintf(format, args...),
 	}}
 }
 
-// reviewError stops an execution for a person.
+// reviewError stops an execution for a review.
 type reviewError struct{ journal.Review }
 
 func (e *reviewError) Error() string { return e.Reason }
@@ -272,14 +273,14 @@ func (st *step) end() {
 	st.sc.release()
 }
 
-// fail turns the end of a step's own work into what its caller returns: a
-// control error poisons the run, anything else is given back unrecorded.
+// fail turns an error of a step's own work into the result for its caller: a control
+// error poisons the run, any other error is returned unrecorded.
 func (st *step) fail(err error) error { return st.ex.failed(err) }
 
-// authored is an error of a function of the author's, as the step records it. One that
-// run.IsControl reports, while this execution need not stop, is about another run: it
-// keeps its text alone. With session.ErrUnavailable a tool of another process says that it
-// is not known what a call did.
+// authored returns an error of an author's function as the step records it. An error that
+// run.IsControl reports although this execution need not stop is about another run: only
+// its text is kept. session.ErrUnavailable is the error of a tool in another process for
+// a call whose effect is unknown; it is returned as is.
 func (st *step) authored(err error) error {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
@@ -289,8 +290,8 @@ func (st *step) authored(err error) error {
 	return errors.New(err.Error())
 }
 
-// outcome classifies an error of the step's own work: when the run itself must
-// stop it is a control error, otherwise it is an outcome to record.
+// outcome classifies an error of the step's own work: it is a control error when the run
+// itself must stop, otherwise an outcome to record.
 func (st *step) outcome(err error) (error, bool) {
 	if err == nil {
 		return nil, true
@@ -318,7 +319,7 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	if st.vectors != nil {
 		st.vectors.Record(&d)
 	}
-	if err := st.keep(); err != nil { // before the request is long ago
+	if err := st.keep(); err != nil { // while the request is recent
 		return journal.Ack{}, st.fail(err)
 	}
 	d.Instructions = st.given.Names()
@@ -351,7 +352,7 @@ func inputDigest(s session.Session, args []string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// resolution returns what a person decided about a call that was cut off.
+// resolution returns the operator's decision about a call that was cut off.
 func (st *step) resolution() (journal.Resolved, bool) {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
@@ -381,29 +382,30 @@ func (st *step) intend(call string) error {
 		if !protection.IntentExpiry || st.ex.rt.Clock.Now().Before(expires) {
 			return nil
 		}
-		// The commit took longer than the intent lives, so nothing may start
-		// on it.
+		// The commit took longer than the intent is valid, so the call must not start
+		// with it.
 	}
 }
 
-// lastWord records what a call with an intent came to although the run stops, because
-// it was cancelled or its time is up: the effect may have taken place. A run that goes
-// on elsewhere leaves the call open instead, so that a person is asked. It reports whether
-// it was to be recorded.
+// lastWord records the outcome of a call with an intent although the run stops, because
+// it was cancelled or its time is up: the effect may have taken place. A run that
+// continues elsewhere leaves the call open instead, so that it needs review. lastWord
+// reports whether it records the outcome.
 func (st *step) lastWord(stop error, d journal.StepCompleted) bool {
 	if !errors.Is(stop, run.ErrCancelled) && !errors.Is(stop, run.ErrDeadline) {
 		return false
 	}
 	st.beside = true
-	_, _ = st.commit(d) // the log keeps it; the stop is returned
+	_, _ = st.commit(d) // best effort; the caller returns the stop
 	return true
 }
 
-// evidence keeps what a call did that is left open, or is done again: it is no step's record.
+// evidence records the effects of a call that is left open, or is repeated. It is not the
+// record of a step.
 func (st *step) evidence(d journal.StepCompleted) {
 	d.Path, d.Kind, d.Name, d.Input, d.Value = st.asked.Path, st.asked.Kind, st.asked.Name, st.asked.Input, ""
 	d.Run, d.Attempt, d.Revision, d.Elapsed = st.ex.id, st.ex.attempt, st.ex.reg.Revision, time.Since(st.began).Milliseconds()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(st.ctx), finishTimeout)
 	defer cancel()
-	_, _ = st.ex.log.note(ctx, st.log, journal.KindLate, journal.Late(d)) // the caller gets the stop
+	_, _ = st.ex.log.note(ctx, st.log, journal.KindLate, journal.Late(d)) // best effort; the caller gets the stop
 }

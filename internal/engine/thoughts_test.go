@@ -15,9 +15,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestThoughtsRefused: a server that refuses the thoughts of a session gets the request once
-// more without them, as a further try of the step, and the agent's next requests leave them
-// out at once.
+// TestThoughtsRefused: a server that rejects the thoughts of a session gets the request
+// once more without them, as a further try of the step, and the agent's next requests
+// omit them from the start.
 func TestThoughtsRefused(t *testing.T) {
 	answers, refused := 0, 0
 	strict := &llmtest.StrictServer{Dialect: llmtest.AnthropicMessages, Refused: func([]byte, error) { refused++ }}

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// toolServer is a server that can be another one at each start.
+// toolServer is a server that can differ at each start.
 type toolServer struct {
 	starts int
 	warned []string
@@ -49,7 +49,7 @@ func (c *toolConn) Call(context.Context, string, tool.Call) (tool.Result, error)
 	return c.s.call(c.at)
 }
 
-// serve runs an agent that calls the tool of a server so many times, and returns what came
+// serve runs an agent that calls the tool of a server calls times, and returns the result
 // of each call.
 func serve(t *testing.T, s *toolServer, calls int, pause time.Duration) (results []string) {
 	t.Helper()
@@ -79,8 +79,8 @@ func act(schema string, e tool.Effect) []tool.Spec {
 	return []tool.Spec{{Name: "s__act", Effect: e, Schema: json.RawMessage(schema)}}
 }
 
-// TestServerIsNotStartedForEver: a server that dies in each call is started so often in a
-// minute, and again in the next one.
+// TestServerIsNotStartedForEver: a server that dies in each call is started a limited
+// number of times in a minute, and again in the next one.
 func TestServerIsNotStartedForEver(t *testing.T) {
 	const most, tries = 12, 3
 	for pause, want := range map[time.Duration]int{0: most, 40 * time.Second: 1 + tries*10 - 1} {
@@ -102,8 +102,8 @@ func TestServerIsNotStartedForEver(t *testing.T) {
 	}
 }
 
-// TestServerChanges: a tool that takes other arguments after a new start than when the run
-// found it is not called; a table that says the same in another order is the same.
+// TestServerChanges: a tool whose arguments changed in a restart since the run found it
+// is not called; a schema that differs only in order is the same.
 func TestServerChanges(t *testing.T) {
 	const schema = `{"type":"object","properties":{"a":{"type":"string"}}}`
 	for name, tt := range map[string]struct {
@@ -114,7 +114,7 @@ func TestServerChanges(t *testing.T) {
 		"another order":   {act(`{"properties": {"a": {"type": "string"}}, "type": "object"}`, tool.Idempotent), "called"},
 		"other arguments": {act(`{"type":"object","properties":{"b":{"type":"string"}}}`, tool.Idempotent), "has other arguments than when this run found it"},
 		"another effect":  {act(schema, tool.NonIdempotent), "has another effect than"},
-		"gone":            {nil, "called"}, // the connection says it
+		"gone":            {nil, "called"}, // the connection reports it
 	} {
 		calls := 0
 		s := &toolServer{

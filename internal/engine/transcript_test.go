@@ -22,7 +22,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// requests is a model that calls a tool for some turns and keeps what it is asked.
+// requests is a model that calls a tool for some turns and stores its requests.
 type requests struct {
 	turns int
 	asked []llm.Request
@@ -53,9 +53,8 @@ func shownAs(r llm.Request) (all []string) {
 	return all
 }
 
-// TestRequestsGoOn: each request of an agent is the one before with what was added
-// since, recalled notes stay where they were, and the record of the step names the
-// digest of all of it.
+// TestRequestsGoOn: each request of an agent extends the previous one, recalled notes
+// keep their place, and the record of the step has the digest of the whole request.
 func TestRequestsGoOn(t *testing.T) {
 	notes := notebook.New(nil)
 	uri, err := notebook.NoteURI(notebook.User, "lessons", "x/1")
@@ -113,8 +112,8 @@ func TestRequestsGoOn(t *testing.T) {
 	}
 }
 
-// TestTurnIsFlat: what a turn of an agent allocates does not depend on how many rows
-// are before it.
+// TestTurnIsFlat: the allocations of an agent's turn do not depend on the number of rows
+// before it.
 func TestTurnIsFlat(t *testing.T) {
 	const turns = 50
 	perTurn := map[int]uint64{}
@@ -126,7 +125,7 @@ func TestTurnIsFlat(t *testing.T) {
 		var began runtime.MemStats
 		asked := 0
 		m := model(func(*llm.Request) *llm.Response {
-			if asked++; asked == 2 { // the first one renders what there was
+			if asked++; asked == 2 { // the first one renders the existing rows
 				runtime.ReadMemStats(&began)
 			}
 			if asked > turns+1 {

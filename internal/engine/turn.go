@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// agent is an agent at work.
+// agent is a running agent.
 type agent struct {
 	*flow.Agent
 	p *place
@@ -66,7 +66,7 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 			continue
 		}
 		if c.Choice != llm.ToolsNone {
-			c.Choice = "" // else the agent would call tools for ever
+			c.Choice = "" // otherwise the agent would call tools forever
 		}
 		if err := a.mayGoOn(ctx, "after model", s, a.Hooks.AfterModel); err != nil {
 			return s, err
@@ -91,7 +91,7 @@ func (a *agent) forward(ctx context.Context, s session.Session) (session.Session
 	return s, fmt.Errorf("%w: %s made %d; raise Agent.MaxRounds", flow.ErrMaxRounds, a.Name, a.rounds())
 }
 
-// DefaultMaxRounds is how many model calls an agent makes whose MaxRounds is 0.
+// DefaultMaxRounds is the maximum number of model calls of an agent whose MaxRounds is 0.
 const DefaultMaxRounds = 64
 
 func (a *agent) rounds() int {
@@ -101,9 +101,9 @@ func (a *agent) rounds() int {
 	return DefaultMaxRounds
 }
 
-// call prepares the agent's model calls. An agent waits for them for most of its
-// time, so what they need lies in the call, not on the stack, which would have to
-// be twice as large.
+// call prepares the agent's model calls. An agent spends most of its time waiting for
+// them, so their data is stored in the call, not on the stack, which would have to be
+// twice as large.
 func (a *agent) call(ctx context.Context, s session.Session, found []tool.Tool) (*transcript.Call, error) {
 	c := &transcript.Call{Agent: a.Name, Prompt: a.Prompt, Provider: &a.Provider, Choice: a.ToolChoice, Partial: a.Hooks.Partial}
 	if a.Budget != (run.Budget{}) {
@@ -122,19 +122,19 @@ func (a *agent) call(ctx context.Context, s session.Session, found []tool.Tool) 
 	return c, err
 }
 
-// turn is a model call that was made.
+// turn is a completed model call.
 type turn struct {
 	s     session.Session // with the answer
 	resp  *llm.Response
-	again string   // why the model is asked on; see journal.StepCompleted
+	again string   // why the model is asked again; see journal.StepCompleted
 	path  run.Path // of the step
 	used  session.Usage
-	// unpriced is the model, if nothing says what the call cost.
+	// unpriced is the model, if the cost of the call is unknown.
 	unpriced string
 }
 
-// ask makes one model call and adds its answer to s. The turn holds the session
-// also if there is an error.
+// ask makes one model call and adds its answer to s. The turn holds the session even if
+// there is an error.
 func (a *agent) ask(ctx context.Context, s session.Session, c *transcript.Call) (*turn, error) {
 	st, err := a.p.begin(ctx, journal.StepModel, a.Name, s, true, "", c.Digest())
 	if err != nil {
@@ -145,7 +145,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *transcript.Call) 
 		return st.recordedTurn(c)
 	}
 	for {
-		// Messages that came meanwhile go before the answer, in the same commit.
+		// Messages that came before the answer are committed with it, ahead of it.
 		words, upTo := st.ex.signals.newMessages(st)
 		resp, prompt, err := st.ex.models.complete(st, c, st.s.With(words...))
 		if !errors.Is(err, errInterrupted) {
@@ -154,7 +154,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *transcript.Call) 
 	}
 }
 
-// recordedTurn is the turn that the journal holds.
+// recordedTurn returns the turn in the journal.
 func (st *step) recordedTurn(c *transcript.Call) (*turn, error) {
 	t := &turn{s: st.record.Session, path: st.asked.Path, used: st.record.Usage, unpriced: st.record.Unpriced(), again: st.record.Again}
 	st.ex.models.noteFinish(&st.record.StepCompleted)
@@ -169,7 +169,7 @@ func (st *step) recordedTurn(c *transcript.Call) (*turn, error) {
 	return t, c.Resume(&st.record.StepCompleted)
 }
 
-// commitAnswer commits what a model call came to, after the messages that it answers.
+// commitAnswer commits the outcome of a model call, after the messages that it answers.
 func (a *agent) commitAnswer(st *step, c *transcript.Call, s session.Session, words []session.Chunk, upTo uint64, resp *llm.Response, prompt blob.Digest, err error) (*turn, error) {
 	t := &turn{s: s, resp: resp, path: st.asked.Path}
 	content := make([]session.Event, len(words), len(words)+1)
@@ -184,7 +184,7 @@ func (a *agent) commitAnswer(st *step, c *transcript.Call, s session.Session, wo
 	}
 	v := c.Judge(resp)
 	t.again = v.Again
-	// An answer that stays cut is kept: the session can go on from it.
+	// An answer that stays cut is kept: the session can continue from it.
 	if v.Err == nil && (v.Again == "" || v.Again == journal.AgainCalls) || errors.Is(v.Err, run.ErrTruncated) && len(resp.Calls) == 0 && strings.TrimSpace(v.Text) != "" {
 		st.ex.models.answered(st, &d, a.Name, resp)
 		sumUp(v, &d, resp)
@@ -202,7 +202,7 @@ func (a *agent) commitAnswer(st *step, c *transcript.Call, s session.Session, wo
 	return t, c.Resume(&d)
 }
 
-// row is the chunk of an answer, which its record need not hold then.
+// row returns the chunk of an answer, which its record then omits.
 func (a *agent) row(st *step, d *journal.StepCompleted, resp *llm.Response, v transcript.Judgement) session.Event {
 	calls := slices.Clone(resp.Calls)
 	for i := range calls {
@@ -211,7 +211,7 @@ func (a *agent) row(st *step, d *journal.StepCompleted, resp *llm.Response, v tr
 		}
 	}
 	if v.Text != resp.Text {
-		resp.Opaque = "" // of the last piece alone
+		resp.Opaque = "" // it covers only the last piece
 	}
 	d.Row = true
 	if d.Summary == "" {
@@ -221,7 +221,7 @@ func (a *agent) row(st *step, d *journal.StepCompleted, resp *llm.Response, v tr
 	return session.ChunkEvent(chunk.Of(st.ex.models.origin(a.Name, st.asked.Path, st.s.Placement(), resp.Usage)))
 }
 
-// finish commits the turn's record, and returns why the agent fails.
+// finish commits the turn's record, and returns the reason why the agent fails.
 func (t *turn) finish(st *step, d journal.StepCompleted, err error) error {
 	if err = st.finish(d, err); !st.recorded {
 		return err
@@ -233,14 +233,15 @@ func (t *turn) finish(st *step, d journal.StepCompleted, err error) error {
 	return err
 }
 
-// noteFinish notes how the last answer of a model to an agent ended, for the end of the run.
+// noteFinish records the end of the last answer of a model to an agent, for the end of
+// the run.
 func (m *modelUse) noteFinish(d *journal.StepCompleted) {
 	m.ex.mu.Lock()
 	defer m.ex.mu.Unlock()
 	m.ex.answerEnd, m.ex.answerWord = d.Finish, d.Word
 }
 
-// origin is where a chunk of this run comes from.
+// origin returns the origin of a chunk of this run.
 func (m *modelUse) origin(agent string, path run.Path, p session.Placement, u session.Usage) session.Origin {
 	o := session.Origin{
 		Agent: agent, Workflow: m.ex.reg.Name, Node: m.ex.rt.Node, Run: string(m.ex.id), Step: string(path), Placement: p,
@@ -275,15 +276,15 @@ func rebuild(r *journal.Step) error {
 	return r.Code.Err(r.Error)
 }
 
-// answered sets the fields of a step's record that report how a model's answer ended, and
-// its usage.
+// answered sets the fields of a step's record for the end of a model's answer, and its
+// usage.
 func (m *modelUse) answered(st *step, d *journal.StepCompleted, agent string, resp *llm.Response) {
 	d.Model, d.Finish, d.Word = resp.Model, string(resp.Finish), resp.Word
 	d.Usage = m.origin(agent, st.asked.Path, session.Placement{}, resp.Usage).Usage
 }
 
-// judged completes the record of an answer that is no row: how it ended, why the model is
-// asked on, or why the caller fails.
+// judged completes the record of an answer without a row: its end, and the reason why the
+// model is asked again or the caller fails.
 func (m *modelUse) judged(st *step, d *journal.StepCompleted, agent string, resp *llm.Response, v transcript.Judgement) (err error) {
 	m.answered(st, d, agent, resp)
 	sumUp(v, d, resp)
@@ -295,7 +296,7 @@ func (m *modelUse) judged(st *step, d *journal.StepCompleted, agent string, resp
 	return err
 }
 
-// sumUp sets why the model is asked on, or why the caller fails.
+// sumUp sets the reason why the model is asked again, or why the caller fails.
 func sumUp(v transcript.Judgement, d *journal.StepCompleted, resp *llm.Response) {
 	d.Again = v.Again
 	if v.Err != nil {

@@ -49,8 +49,8 @@ func (p *place) ChangeVersion(ctx context.Context, change string, oldest, newest
 		"Offer code that knows version %d again, or end the run: rath answer %s fail --reason TEXT", run.ErrMismatch, ex.id, v.number, change, oldest, v.number, ex.id))
 }
 
-// version is that of a change, and a recorded step, or a question, of code that knows it;
-// nil if there is none.
+// version is the version of a change, and a recorded step, or a question, of code that
+// has the change; nil if there is none.
 type version struct {
 	number int
 	seen   *journal.Step
@@ -59,9 +59,9 @@ type version struct {
 // maxChange bounds the name of a change.
 const maxChange = 100
 
-// decideVersion returns the version of a change that holds for the run: what is
-// recorded; else 0 where the run came past this place before the code asked for the
-// change, which takes no step; else the newest, which it records.
+// decideVersion returns the version of a change that applies to the run: the recorded
+// version; or else 0 if the run passed this place before the code had the change, which
+// makes no step; or else the newest, which it records.
 func (p *place) decideVersion(ctx context.Context, change string, newest int) (version, error) {
 	ex, at, name := p.sc.ex, p.sc.path(), "version of "+change
 	input := inputDigest(session.Session{}, []string{"version"})
@@ -91,14 +91,14 @@ func (p *place) decideVersion(ctx context.Context, change string, newest int) (v
 	return v, err
 }
 
-// past reports whether the run was past a place before: it recorded something there,
-// waits there or waited there, or has come to its end. ex.mu is held.
+// past reports whether the run was past a place before: it recorded a step there, waits
+// or waited there, or has ended. ex.mu is held.
 func (ex *Execution) past(at run.Path) bool {
 	r := ex.granted.Record
 	if ex.pos.journal.Began(at) || ex.pos.journal.Began("end") || ex.inbox.cameFor(at) || r.Ended != nil {
 		return true
 	}
-	if r.Suspended != nil { // as of the claim; a replay looks at runs that wait
+	if r.Suspended != nil { // at the claim; a replay may read waiting runs
 		for _, w := range r.Suspended.For {
 			if w.Path.Within(at) {
 				return true

@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// edition is a workflow of two steps. From a version of the change "twice" on it makes
-// a third one between them.
+// edition is a workflow of two steps. From a version of the change "twice" on it makes a
+// third step between them.
 type edition struct {
 	revision       string
 	asks           bool // for the change
@@ -66,7 +66,7 @@ func (e edition) forward(ctx context.Context, s session.Session) (session.Sessio
 	return s, do("two")
 }
 
-// versions runs editions one after the other on one run, and says which steps ran.
+// versions runs editions one after the other on one run, and returns the steps that ran.
 func versions(t *testing.T, w *world, all ...edition) (ran []string, last *engine.Execution, err error) {
 	t.Helper()
 	for _, e := range all {
@@ -85,8 +85,8 @@ func versions(t *testing.T, w *world, all ...edition) (ran []string, last *engin
 	return ran, last, err
 }
 
-// TestVersion: a run keeps the version of a change that it came to first, whichever
-// code goes on with it.
+// TestVersion: a run keeps the first version of a change that it reaches, whichever code
+// resumes it.
 func TestVersion(t *testing.T) {
 	for name, tt := range map[string]struct {
 		all  []edition
@@ -112,8 +112,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestVersionIsRecordedOnce: a version is one step, and a replay by other code finds
-// what a live run would.
+// TestVersionIsRecordedOnce: a version is one step, and a replay by other code gets the
+// same version as a live run.
 func TestVersionIsRecordedOnce(t *testing.T) {
 	var w world
 	if _, ex, err := versions(t, &w, edition{asks: true, newest: 1}); ex.State() != run.Succeeded {
@@ -155,8 +155,8 @@ func TestVersionIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// TestVersionTakenBack: code that does not know the version of the run any more stops
-// with the change and the remedy named, or gives the run to code that does.
+// TestVersionTakenBack: code that no longer has the version of the run stops with the
+// change and the remedy named, or releases the run to code that has it.
 func TestVersionTakenBack(t *testing.T) {
 	for name, tt := range map[string]struct {
 		first, then edition
@@ -191,8 +191,8 @@ func TestVersionTakenBack(t *testing.T) {
 	}
 }
 
-// TestVersionInBranches: a branch is of the version that the run around it has; where
-// that asks for the change later, each decides for itself.
+// TestVersionInBranches: a branch has the version of the run around it; if that run
+// reaches the change later, each decides for itself.
 func TestVersionInBranches(t *testing.T) {
 	rt := &inprocess.Runtime{}
 	ask := func(ctx context.Context, s session.Session, newest int) (session.Session, error) {
@@ -216,7 +216,7 @@ func TestVersionInBranches(t *testing.T) {
 	}
 }
 
-// TestVersionRefused: what makes no sense is an error and records nothing.
+// TestVersionRefused: an invalid range is an error and records no step.
 func TestVersionRefused(t *testing.T) {
 	rt := &inprocess.Runtime{}
 	_, err := rt.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -22,8 +22,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// scribe is a model that takes a second for an answer and notes when it was
-// asked and when it answered, and for whom.
+// scribe is a model that answers after a second and notes the beginning and end of each
+// request, and its sender.
 type scribe struct {
 	mu    sync.Mutex
 	notes []string
@@ -66,8 +66,8 @@ func asking(name string, calls int) flow.Branch {
 	})}
 }
 
-// warmed runs a fan-out that is warm-first and returns what the model was
-// asked, in order, how the branches ended, and the events of the run's log.
+// warmed runs a warm-first fan-out and returns the model's requests, in order, the
+// outcomes of the branches, and the events of the run's log.
 func warmed(t *testing.T, m *scribe, o flow.FanOutOptions, bs ...flow.Branch) (notes []string, states []run.State, kinds []string) {
 	t.Helper()
 	log := &commitlog.Memory{}
@@ -128,8 +128,8 @@ func count(all []string, one string) (n int) {
 	return n
 }
 
-// TestWarmFirstWaits: a first branch that waits before it asks a model warms
-// nothing meanwhile, and the others begin.
+// TestWarmFirstWaits: a first branch that waits before it asks a model warms no cache,
+// and the others begin.
 func TestWarmFirstWaits(t *testing.T) {
 	ask := asking("a", 1).Workflow
 	forks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -171,7 +171,7 @@ func TestWarmFirstWaits(t *testing.T) {
 	}
 }
 
-// TestWarmFirstNeedsReview: nor do the others wait for a person.
+// TestWarmFirstNeedsReview: the others do not wait for a review of the first branch.
 func TestWarmFirstNeedsReview(t *testing.T) {
 	log := &commitlog.Memory{}
 	values := journal.NewValues(log)
@@ -246,8 +246,8 @@ func TestWarmFirstWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestWarmFirstDecided: a first branch that is enough by itself ends the
-// fan-out, and the others never begin.
+// TestWarmFirstDecided: a first branch that decides the join ends the fan-out, and the
+// others never begin.
 func TestWarmFirstDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &scribe{}

@@ -7,16 +7,16 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// A breaker keeps calls that another model can answer from a server which fails.
+// A breaker stops calls to a failing server if another model can answer them.
 const (
 	// breakAfter failures in a row open it, for breakFor; then one call tries again.
 	breakAfter = 5
 	breakFor   = 30 * time.Second
-	// maxBreakers bounds the models that are failing at one time.
+	// maxBreakers bounds the failing models at one time.
 	maxBreakers = 256
 )
 
-// Breakers are those of the models that failed last, by server and model.
+// Breakers are the breakers of the models that failed last, by server and model.
 type Breakers struct {
 	mu  sync.Mutex
 	all map[[3]string]*breaker
@@ -29,7 +29,7 @@ type breaker struct {
 
 func breakerOf(p *llm.Provider) [3]string { return [3]string{p.Kind, p.BaseURL, p.Model} }
 
-// Note takes in how a request ended.
+// Note records the outcome of a request.
 func (b *Breakers) Note(p *llm.Provider, err error) {
 	key := breakerOf(p)
 	b.mu.Lock()
@@ -59,8 +59,8 @@ func (b *Breakers) Note(p *llm.Provider, err error) {
 	}
 }
 
-// open reports whether a model is not to be asked now. When its time is up, the call
-// that asks may try, and those beside it may not.
+// open reports whether a model must not be asked now. When its time is up, the calling
+// request may try, and concurrent ones may not.
 func (b *Breakers) open(p *llm.Provider) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

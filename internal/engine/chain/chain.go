@@ -12,33 +12,34 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Chain are the models that a call may ask for one answer, or for vectors: the servers of a
-// pool, and those that take its place.
+// Chain has the models that a call may ask for one answer, or for vectors: the servers of
+// a pool, and their substitutes.
 type Chain struct {
 	Choices  []Choice
 	Breakers *Breakers
-	at       int  // the choice that is asked
-	limited  bool // its limits let no request through
+	at       int  // the current choice
+	limited  bool // its limits rejected a request
 	passed   []passedChoice
 }
 
-// passedChoice is a choice that another one took the place of, and why.
+// passedChoice is a choice that failed and was passed over, with its error.
 type passedChoice struct {
 	name string
 	err  error
 }
 
-// Asked is the choice that is asked now.
+// Asked returns the current choice.
 func (m *Chain) Asked() *Choice { return &m.Choices[m.at] }
 
-// Asker is a call that a chain sends requests for.
+// Asker is a call for which a chain sends requests.
 type Asker interface {
-	// Turn prepares requests to a choice, or says why that one cannot answer.
+	// Turn prepares requests to a choice, or returns the reason why the choice cannot
+	// answer.
 	Turn(c *Choice) error
-	// Send sends a request, once the limits let it through, and counts it in r. It is
-	// ErrOtherwise if the request can be made in another way, with the next turn.
+	// Send sends a request, once the limits admit it, and counts it in r. It returns
+	// ErrOtherwise if the request can be made in another way, after the next Turn.
 	Send(r *Tries) error
-	// Pass notes that a choice came to nothing.
+	// Pass records that a choice failed.
 	Pass(c *Choice, err error)
 	// Again prepares another request, and Sleep waits before it.
 	Again() error
@@ -48,14 +49,14 @@ type Asker interface {
 // ErrOtherwise is the error of a request that can be made in another way.
 var ErrOtherwise = errors.New("flow: the request is to be made otherwise")
 
-// Ask sends requests as the policy of retries says, and to the next choice where the one
-// before came to nothing, until one is answered.
+// Ask sends requests by the policy of retries, and moves to the next choice when one
+// fails, until a request is answered.
 func (m *Chain) Ask(ctx context.Context, a Asker) error {
 	r := Tries{began: time.Now()}
 	err := m.choose(a, 0)
 	for {
 		if err == nil {
-			if ctx.Err() != nil { // nothing was sent
+			if ctx.Err() != nil { // no request was sent
 				return context.Cause(ctx)
 			}
 			if err = a.Send(&r); err == nil {
@@ -89,8 +90,8 @@ func (m *Chain) Ask(ctx context.Context, a Asker) error {
 	}
 }
 
-// next is the choice after the one that failed. What is too long for a model is so at all
-// of its servers, which have one limit.
+// next returns the index of the choice after the failed one. A request that is too long
+// for a model is too long at all of its servers, which have one limit.
 func (m *Chain) next(err error) int {
 	next := m.at + 1
 	if m.limited || llm.CodeOf(err) == llm.CodeContextLength {
@@ -101,7 +102,7 @@ func (m *Chain) next(err error) int {
 	return next
 }
 
-// choose turns to the choice at i, or to a later one if its server is known to fail.
+// choose selects the choice at i, or a later one if its server is known to fail.
 func (m *Chain) choose(a Asker, i int) error {
 	for m.at, m.limited = i, false; m.at+1 < len(m.Choices); m.at++ {
 		if !m.Breakers.open(&m.Asked().Provider) {
@@ -112,8 +113,8 @@ func (m *Chain) choose(a Asker, i int) error {
 	return a.Turn(m.Asked())
 }
 
-// pass notes that the choice at hand came to nothing. Of the servers of a pool the last
-// one speaks.
+// pass records that the current choice failed. Of the servers of a pool only the last
+// error is kept.
 func (m *Chain) pass(a Asker, err error) {
 	c := m.Asked()
 	a.Pass(c, err)
@@ -123,14 +124,14 @@ func (m *Chain) pass(a Asker, err error) {
 	m.passed = append(m.passed, passedChoice{c.String(), err})
 }
 
-// What an error says of choices that were passed over, in bytes.
+// Limits of the text about passed choices in an error, in bytes.
 const (
 	maxPassedReason = 240 // of each
 	maxPassed       = 600 // of all
 )
 
-// explain has the error of the last choice say first what was passed over, and why: the
-// remedy is often there.
+// explain puts the passed choices and their errors before the error of the last choice:
+// the remedy is often there.
 func (m *Chain) explain(err error) error {
 	failed, ok := errors.AsType[*llm.Error](err)
 	if !ok || len(m.passed) == 0 {
@@ -152,8 +153,8 @@ func (m *Chain) explain(err error) error {
 	return &said
 }
 
-// Admit waits until the limits of the choice let a request through. It waits for as long as
-// the policy of retries lasts, and no longer than maxWait where another model can be asked.
+// Admit waits until the limits of the choice admit a request. It waits as long as the
+// policy of retries allows, and at most maxWait if another model can be asked.
 func (m *Chain) Admit(ctx context.Context, tenant string, tokens int64, r *Tries) (settle func(int64), err error) {
 	c := m.Asked()
 	if c.Limiter == nil {
@@ -173,7 +174,7 @@ func (m *Chain) Admit(ctx context.Context, tenant string, tokens int64, r *Tries
 
 var errLimited = errors.New("flow: the limits of the model let no request through")
 
-// Patience is how long the limits of the choice are waited for.
+// Patience returns the time to wait for the limits of the choice.
 func (m *Chain) Patience(r *Tries) time.Duration {
 	c := m.Asked()
 	wait := c.Retries.orDefault().Within - time.Since(r.began)

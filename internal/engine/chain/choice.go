@@ -13,25 +13,25 @@ import (
 
 // Choice is a model that a call may ask.
 type Choice struct {
-	Name     string // in the node's list; "" of one that is not there
+	Name     string // in the node's list; "" for a model outside of the list
 	Provider llm.Provider
-	// Cost is how it is known what calls cost, as in journal.StepCompleted; "" if it is
-	// not. Price, in micro-USD, is needed for "priced".
+	// Cost is the source of the cost of calls, as in journal.StepCompleted; "" if the
+	// cost is unknown. Price, in micro-USD, is needed for "priced".
 	Cost  string
 	Price func(session.Usage) int64
-	// Prices is the day on which the prices held.
+	// Prices is the date of the prices.
 	Prices string
-	// Context is how many tokens a request may have; 0 is not known.
+	// Context is the maximum number of tokens in a request; 0 is unknown.
 	Context int64
 	NoTools bool // it cannot call tools
-	Embeds  bool // it makes vectors of texts, and answers nothing
+	Embeds  bool // it makes vectors of texts, and does not answer
 	Images  bool // it sees images
 	Retries Retries
-	// Limiter keeps requests within what may be asked in a minute; nil is anything.
+	// Limiter enforces the limits on requests per minute; nil is no limit.
 	Limiter limiter.Limiter
 }
 
-// How it is known what a call cost; see journal.StepCompleted.
+// Sources of the cost of a call; see journal.StepCompleted.
 const (
 	Priced = "priced"
 	stated = "stated"
@@ -48,10 +48,10 @@ func (c *Choice) String() string {
 // replicaOf reports whether both are the same model of the list, at two servers of a pool.
 func (c *Choice) replicaOf(o *Choice) bool { return c.Name != "" && c.Name == o.Name }
 
-// Placed puts the servers of each pool in the order in which they are asked by requests
-// whose prefix has a key: the server that the prefix is cached at first. By rendezvous
-// hashing all nodes agree on the order without a word, a server that goes moves its own
-// prefixes alone, and they spread over all of the others.
+// Placed orders the servers of each pool for requests whose prefix has a key: the server
+// that has the prefix in its cache first. With rendezvous hashing all nodes agree on the
+// order without communication; if a server is removed, only its own prefixes move, spread
+// over all others.
 func Placed(all []Choice, key string) []Choice {
 	for from := 0; from < len(all); {
 		to := from + 1
@@ -74,7 +74,7 @@ func weight(key, server string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// Bill completes the usage of an answer, and returns how its cost is known.
+// Bill completes the usage of an answer, and returns the source of its cost.
 func (c *Choice) Bill(u *session.Usage) (cost, prices string) {
 	switch {
 	case u.MicroUSD > 0:
@@ -88,7 +88,7 @@ func (c *Choice) Bill(u *session.Usage) (cost, prices string) {
 	return "", ""
 }
 
-// Estimate puts a price to what a call is taken to have used.
+// Estimate prices the estimated usage of a call.
 func (c *Choice) Estimate(u session.Usage) session.Usage {
 	if c.Cost == Priced && u.MicroUSD == 0 {
 		u.MicroUSD = c.Price(session.Usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite})

@@ -21,10 +21,10 @@ type Embedder struct {
 	Models   llm.Models
 	Breakers *Breakers
 	Tokens   *tokens.Counter
-	// Ended, if set, gets how each request ended; see engine.Runtime.OnRequest.
+	// Ended, if set, gets the outcome of each request; see engine.Runtime.OnRequest.
 	Ended func(code llm.Code)
-	// Unpaused makes no pause before a request is sent again: the clock of a test stands
-	// while a step is at work.
+	// Unpaused disables the pause before a retry: the clock of a test stands still while
+	// a step works.
 	Unpaused bool
 }
 
@@ -52,7 +52,7 @@ type embedding struct {
 	by     *Embedder
 	ctx    context.Context
 	texts  []string
-	count  int64 // tokens that they are taken to have
+	count  int64 // the estimated tokens of texts
 	client llm.Embedder
 	out    *llm.Embeddings
 }
@@ -63,7 +63,8 @@ func (m *embedding) Turn(c *Choice) (err error) {
 	return err
 }
 
-// Send implements [Asker]. The last server is not asked either while it is known to fail.
+// Send implements [Asker]. Unlike other calls, it also skips the last server while that
+// is known to fail.
 func (m *embedding) Send(r *Tries) error {
 	c := m.Asked()
 	if m.at+1 == len(m.Choices) && m.Breakers.open(&c.Provider) {
@@ -99,13 +100,13 @@ func (m *embedding) Send(r *Tries) error {
 	return nil
 }
 
-// Pass implements [Asker]: no record is kept of it.
+// Pass implements [Asker]: it keeps no record.
 func (m *embedding) Pass(*Choice, error) {}
 
 // Again implements [Asker].
 func (m *embedding) Again() error { return nil }
 
-// Sleep implements [Asker]. The clock of a test stands while a step is at work.
+// Sleep implements [Asker]. The clock of a test stands still while a step works.
 func (m *embedding) Sleep(pause time.Duration) error {
 	if m.by.Unpaused {
 		return nil
@@ -118,8 +119,8 @@ func (m *embedding) Sleep(pause time.Duration) error {
 	}
 }
 
-// charge puts a price to vectors, and tells the step on whose behalf vectors were asked for, if there is one, what they
-// cost.
+// charge prices vectors, and adds their cost to the step that requested them, if there is
+// one.
 func (m *embedding) charge(out *llm.Embeddings) {
 	c := m.Asked()
 	cost, prices := c.Bill(&out.Usage)
@@ -135,8 +136,8 @@ func (m *embedding) charge(out *llm.Embeddings) {
 	v.model, v.named, v.cost, v.prices = out.Model, c.Name, cost, prices
 }
 
-// Vectors are what a step that reads or writes a memory used of a model for vectors. It
-// goes with the context of the step through the store, which asks for them.
+// Vectors counts the usage of embedding models by a step that reads or writes a memory.
+// The context of the step passes it through the store, which requests the vectors.
 type Vectors struct {
 	mu                         sync.Mutex
 	used                       session.Usage
@@ -145,13 +146,13 @@ type Vectors struct {
 
 type vectorsKey struct{}
 
-// CountVectors returns a context in which requests for vectors are counted, and their count.
+// CountVectors returns a context that counts requests for vectors, and their count.
 func CountVectors(ctx context.Context) (context.Context, *Vectors) {
 	v := &Vectors{}
 	return context.WithValue(ctx, vectorsKey{}, v), v
 }
 
-// Record has the step's record say what the vectors cost.
+// Record adds the cost of the vectors to the step's record.
 func (v *Vectors) Record(d *journal.StepCompleted) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -161,9 +162,9 @@ func (v *Vectors) Record(d *journal.StepCompleted) {
 	d.Usage, d.Model, d.Named, d.Cost, d.Prices = d.Usage.Add(v.used), v.model, v.named, v.cost, v.prices
 }
 
-// CutOff returns what a model call that failed with err is taken to have used,
-// from the tokens of its prompt and the bytes of what came of its answer. It is nothing
-// where the server said that it answers nothing.
+// CutOff estimates the usage of a model call that failed with err, from the tokens of its
+// prompt and the received bytes of its answer. It is zero if the server reported that it
+// does not answer.
 func CutOff(ctx context.Context, err error, prompt func() int64, came int) session.Usage {
 	silent := errors.Is(err, llm.CodeTruncated) || errors.Is(err, llm.CodeIdleTimeout) || errors.Is(err, llm.CodeTimeout)
 	if came == 0 && !silent && ctx.Err() == nil {
@@ -172,8 +173,8 @@ func CutOff(ctx context.Context, err error, prompt func() int64, came int) sessi
 	return session.Usage{Calls: 1, Input: prompt(), Output: llm.Estimate(came)}
 }
 
-// Counted returns what a failed call used, in the counts of its server where it stated
-// any before it failed.
+// Counted returns the usage of a failed call, with the counts of its server if it
+// reported any before it failed.
 func Counted(err error, taken session.Usage) session.Usage {
 	e, ok := errors.AsType[*llm.Error](err)
 	if !ok || e.Used.Tokens() == 0 {

@@ -11,16 +11,18 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Retries is the policy of retries for one model. It holds for one step of one attempt, for
-// each kind of client, and no client sends a request again by itself, so it bounds what a
-// server gets. What is 0 is the default.
+// Retries is the policy of retries for one model. It applies to one step of one attempt,
+// for each kind of client, and no client retries by itself, so it bounds the requests to
+// a server. A zero field is its default.
 type Retries struct {
-	// Attempts are the requests that the model gets for one answer.
+	// Attempts is the maximum number of requests to the model for one answer.
 	Attempts int
-	// Pause is before the second, and doubles up to maxPause; a random part of up to Pause
-	// is added, so that calls which failed together do not come back together.
+	// Pause is the pause before the second request; it doubles up to maxPause. A random
+	// part of up to Pause is added, so that calls that failed together are not retried
+	// together.
 	Pause time.Duration
-	// Within is how long after the first request of the step the last one may begin.
+	// Within is the time after the first request of the step in which the last one may
+	// begin.
 	Within time.Duration
 }
 
@@ -33,22 +35,22 @@ const (
 
 const (
 	maxPause = 30 * time.Second
-	// maxRetryAfter is the longest wish of a server that is honoured. Beyond it the call
-	// fails at once, with the wish in its error.
+	// maxRetryAfter is the longest delay a server may request. Beyond it the call fails
+	// at once, with that delay in its error.
 	maxRetryAfter = 60 * time.Second
 )
 
-// orDefault returns the policy with the defaults in it.
+// orDefault returns the policy with defaults for zero fields.
 func (p Retries) orDefault() Retries {
 	return Retries{
 		cmp.Or(p.Attempts, defaultAttempts), cmp.Or(p.Pause, defaultPause), cmp.Or(p.Within, defaultWithin),
 	}
 }
 
-// Tries is how far the tries of a call have come.
+// Tries counts the requests of a call.
 type Tries struct {
 	try   int       // requests that were sent
-	here  int       // of them, to the model that is asked now
+	here  int       // of them, to the current model
 	began time.Time // the first
 }
 
@@ -58,15 +60,16 @@ func (r *Tries) Sent() {
 	r.here++
 }
 
-// What holds where another model can take the place of the one that failed.
+// Limits that apply if another model can replace a failing one.
 const (
-	// triesBefore is how many requests it gets, maxWait the longest pause between them.
+	// triesBefore is the maximum number of requests to the first, maxWait the longest
+	// pause between them.
 	triesBefore = 2
 	maxWait     = 2 * time.Second
 )
 
-// moves reports whether another model is to be asked after a failure. What is wrong with
-// the request, or refused for what it says, stays so.
+// moves reports whether to ask another model after a failure. An invalid request, or one
+// refused for its content, fails at every model.
 func (r Tries) moves(p Retries, err error) bool {
 	switch code := llm.CodeOf(err); code {
 	case "", llm.CodeInvalidRequest, llm.CodeRefused:
@@ -76,7 +79,7 @@ func (r Tries) moves(p Retries, err error) bool {
 	return !ok || !failed.Retryable() || r.here == 0 || r.here >= min(triesBefore, p.orDefault().Attempts) || failed.RetryAfter > maxWait
 }
 
-// pause returns how long to wait before the next try; ok is false if there is none.
+// pause returns the time to wait before the next try; ok is false if there is none.
 func (r Tries) pause(ctx context.Context, p Retries, err error) (pause time.Duration, ok bool) {
 	p = p.orDefault()
 	failed, isModel := errors.AsType[*llm.Error](err)
@@ -95,8 +98,7 @@ func (r Tries) pause(ctx context.Context, p Retries, err error) (pause time.Dura
 	return pause, !limited || now.Add(pause).Before(end)
 }
 
-// last returns the error of a call that is not made again: how often it was made is
-// what its reader wants to know.
+// last returns the error of a call that is not retried, with the number of its tries.
 func (r Tries) last(err error) error {
 	failed, ok := errors.AsType[*llm.Error](err)
 	if !ok || r.try <= 1 {

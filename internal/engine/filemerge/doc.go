@@ -1,6 +1,6 @@
 // Package filemerge merges the files of branches into those of a session.
 //
-// A [Decider] merges sides and decides conflicts by a rule, or by the choices of a judge,
-// and a [Result] is the record of the merge: the new head, the conflicts with what decided
-// them, and those that a judge is asked about.
+// A [Decider] merges sides and resolves conflicts by a rule, or by the choices of a
+// judge. A [Result] is the record of the merge: the new head, the conflicts with their
+// resolutions, and the conflicts for a judge to resolve.
 package filemerge

@@ -24,16 +24,16 @@ const (
 	toldConflicts = 100 // conflicts that the record of a merge names
 )
 
-// Result is the record of how the files of branches became one.
+// Result is the record of a merge of the files of branches.
 type Result struct {
-	// Head is the result; zero while conflicts are open, or where there are no files.
+	// Head is the result; zero while conflicts are open, or without files.
 	Head      blob.Digest         `json:"head,omitzero"`
-	Conflicts []manifest.Conflict `json:"conflicts,omitempty"` // that are decided, without their lines
+	Conflicts []manifest.Conflict `json:"conflicts,omitempty"` // resolved, without their lines
 	More      int                 `json:"more,omitempty"`      // of them
-	Open      []manifest.Conflict `json:"open,omitempty"`      // a judge is asked about
+	Open      []manifest.Conflict `json:"open,omitempty"`      // for a judge to resolve
 }
 
-// Summary names the conflicts and what decided them.
+// Summary names the conflicts and their resolutions.
 func (m *Result) Summary(branches int) string {
 	var text strings.Builder
 	text.WriteString("merges files of " + excerpt.Count(branches, "branch"))
@@ -48,7 +48,7 @@ func (m *Result) Summary(branches int) string {
 	return text.String()
 }
 
-// Merge merges sides into ours, within what a session may have.
+// Merge merges sides into ours, within the limits of a session.
 func (d *Decider) Merge(ctx context.Context, b blob.Store, limits workspace.Limits, ours manifest.Side, sides []manifest.Side) (m Result, err error) {
 	t, conflicts, err := manifest.Merge(ctx, b, ours, sides, d.choose)
 	if err != nil {
@@ -73,8 +73,8 @@ func (d *Decider) Merge(ctx context.Context, b blob.Store, limits workspace.Limi
 	return m, workspace.Check(ctx, b, m.Head, limits)
 }
 
-// Amend adds to the body of a call's result which files its workflow and others changed in
-// ways that exclude each other.
+// Amend adds to the body of a call's result the files that both its workflow and others
+// changed with conflicts.
 func (m *Result) Amend(body json.RawMessage, name string) json.RawMessage {
 	const shown = 20
 	note := struct {
@@ -99,13 +99,13 @@ func (m *Result) Amend(body json.RawMessage, name string) json.RawMessage {
 	return lease.Beside(body, "conflicts", text)
 }
 
-// Decider decides conflicts by what a judge chose, or by a rule.
+// Decider resolves conflicts by a judge's choices, or by a rule.
 type Decider struct {
 	Rule    string
 	Judge   bool
-	Asked   []manifest.Conflict // the judge was asked about
+	Asked   []manifest.Conflict // shown to the judge
 	Choices []string            // for them
-	open    []manifest.Conflict // the judge is to be asked about
+	open    []manifest.Conflict // to show to the judge
 }
 
 func (d *Decider) choose(c manifest.Conflict) (manifest.Choice, string) {
@@ -114,7 +114,7 @@ func (d *Decider) choose(c manifest.Conflict) (manifest.Choice, string) {
 	if rule == flow.TakeInOrder {
 		rule = manifest.TakeOurs // they are merged in that order
 	}
-	if c.Kind == manifest.GitConflict { // the copy of each branch, which none can merge
+	if c.Kind == manifest.GitConflict { // each branch has its own copy, which cannot be merged
 		return manifest.TakeOurs, "policy ours, as it is taken as a whole"
 	}
 	if !d.Judge {
@@ -137,7 +137,7 @@ func (d *Decider) choose(c manifest.Conflict) (manifest.Choice, string) {
 	if len(d.Asked)+len(d.open) >= askedInAll {
 		return rule, by + ", as there are too many for the judge"
 	}
-	// What comes of a path depends on what was decided about it before.
+	// Later conflicts of a path depend on the resolution of earlier ones.
 	waits := slices.ContainsFunc(d.open, func(a manifest.Conflict) bool { return a.Path == c.Path })
 	if !waits && len(d.open) < askedAtOnce {
 		d.open = append(d.open, c)
@@ -145,7 +145,7 @@ func (d *Decider) choose(c manifest.Conflict) (manifest.Choice, string) {
 	return manifest.Undecided, ""
 }
 
-// Placement is where the work goes on after a merge of files.
+// Placement returns the placement after a merge of files.
 func (m *Result) Placement(base session.Session, taken []session.Session) session.Placement {
 	p := base.Placement()
 	for _, s := range taken {

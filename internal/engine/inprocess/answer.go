@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// announceWait has the answer to a question asked for.
+// announceWait starts the answering of a question.
 func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -21,8 +21,8 @@ func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 	}
 }
 
-// answerWaits asks Driver.Answer for the answer to a run of the tree that waits for one
-// from outside. A commit of a former process may hold a question that is decided.
+// answerWaits calls Driver.Answer for the questions of a waiting run of the tree. A
+// commit of a former process may hold a question that is decided.
 func (t *tree) answerWaits(k session.Key, v journal.RunWaiting) {
 	for _, w := range v.For {
 		switch w.Kind {
@@ -38,7 +38,7 @@ func (t *tree) answerWaits(k session.Key, v journal.RunWaiting) {
 	}
 }
 
-// answer asks for the answer to one question, and brings it to the run.
+// answer gets the answer to one question, and sends it to the run.
 func (t *tree) answer(k session.Key, q run.Question) error {
 	t.answering.Lock()
 	defer t.answering.Unlock()
@@ -64,7 +64,7 @@ func (t *tree) answer(k session.Key, q run.Question) error {
 		err = t.rt.Store.Apply(t.ctx, journal.Signal{To: k, Run: q.Run, Received: s})
 		switch {
 		case errors.Is(err, run.ErrState):
-			return nil // it was decided meanwhile
+			return nil // it has been decided
 		case !errors.Is(err, run.ErrMalformed) || tries == maxAnswers:
 			return err
 		}
@@ -72,10 +72,10 @@ func (t *tree) answer(k session.Key, q run.Question) error {
 	}
 }
 
-// maxAnswers is how often Driver.Answer is asked for an answer that its question takes.
+// maxAnswers bounds the calls of Driver.Answer for one question.
 const maxAnswers = 8
 
-// received is an answer to a question of a kind as the run receives it.
+// received returns the answer to a question of a kind as a signal to the run.
 func received(kind string, v any) (*journal.SignalReceived, error) {
 	switch kind {
 	case run.WaitApproval:

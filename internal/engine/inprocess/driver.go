@@ -14,27 +14,27 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Driver does in one process what the nodes of a fleet do for each other: it
-// runs the branches that a commit opens, brings signals to their sessions,
-// fires timers, and goes on with a run that waited. A [Runtime] has one of
-// its own; tests and programs that keep their log elsewhere than in memory give
-// a Driver's Committed to journal.StoreOptions.OnCommit. It is safe for concurrent
-// use.
+// Driver does in one process the work that the nodes of a fleet do for each other: it
+// runs the branches that a commit opens, applies signals to their sessions, fires timers,
+// and resumes a run that waited. A [Runtime] has its own Driver. Tests and programs that
+// keep their log elsewhere than in memory pass a Driver's Committed to
+// journal.StoreOptions.OnCommit. It is safe for concurrent use.
 type Driver struct {
-	// Workflows are what remote branches name; nil has none.
+	// Workflows are the workflows that remote branches can name; nil has none.
 	Workflows *engine.Registry
-	// InOrder executes the runs of a tree one at a time, each up to its end or to where it
-	// waits, in an order that does not depend on the scheduler: the first branch of a
-	// fan-out that can, wins a race. It is for tests.
+	// InOrder executes the runs of a tree one at a time, each until it ends or waits, in
+	// an order that does not depend on the scheduler: the first branch of a fan-out that
+	// can win a race wins it. It is for tests.
 	InOrder bool
-	// Answer is that of a [Runtime].
+	// Answer answers questions, as in [Runtime].
 	Answer func(ctx context.Context, q run.Question) (any, error)
 
 	mu    sync.Mutex
 	trees map[session.ID][]*tree // by their root sessions
 }
 
-// Committed takes a commit and starts what follows from it. It does not wait.
+// Committed processes a commit and starts the work that follows from it. It does not
+// wait.
 func (d *Driver) Committed(e commitlog.Entry) {
 	d.mu.Lock()
 	trees := slices.Clone(d.trees[e.Commit.Root])
@@ -66,7 +66,7 @@ func (d *Driver) Committed(e commitlog.Entry) {
 					}
 					t.announceWait(e.Commit.Key, v)
 				}
-			case journal.Rebudgeted, journal.Ended: // its deadline may have changed; it may have ended where it waited
+			case journal.Rebudgeted, journal.Ended: // its deadline may have changed; it may have ended while it waited
 				if f.Run == t.task.ID {
 					t.resume()
 				}
@@ -75,10 +75,10 @@ func (d *Driver) Committed(e commitlog.Entry) {
 	}
 }
 
-// Run runs a task to its end, with all its branches, and returns its
-// execution. It ends early when ctx does, or when a person has to decide; then
-// the state says so. history are the commits of a former process over the same
-// log: what followed from them is done again, which is harmless.
+// Run runs a task to its end, with all its branches, and returns its execution. It
+// returns early when ctx ends, or when the run needs review, which the returned state
+// shows. history has the commits of a former process over the same log: the work that
+// followed from them is repeated, which is harmless.
 func (d *Driver) Run(ctx context.Context, rt *engine.Runtime, g flow.Registration, t journal.Task, history ...commitlog.Entry) (*engine.Execution, run.State, error) {
 	return newTree(d, rt, g, t, t.Session.ID, nil).run(ctx, history)
 }
@@ -115,7 +115,7 @@ func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *engine.E
 	}
 }
 
-// forward claims the main run and executes it up to its end or to where it waits.
+// forward claims the main run and executes it until it ends or waits.
 func (t *tree) forward(ctx context.Context, waited bool) (*engine.Execution, run.State, error) {
 	if err := t.turns.join(turnMain)(ctx); err != nil {
 		return nil, "", err
@@ -129,14 +129,14 @@ func (t *tree) forward(ctx context.Context, waited bool) (*engine.Execution, run
 	switch {
 	case state == run.Running:
 		state, err = ex.Forward(ctx)
-	case waited && state.Terminal(): // it ended while no execution had it
+	case waited && state.Terminal(): // it ended while no execution held it
 		end := ex.Record().Ended
 		err = end.Code.Err(end.Error)
 	}
 	return ex, state, err
 }
 
-// await returns nil once the main run may go on.
+// await returns nil once the main run may resume.
 func (t *tree) await(ctx context.Context) error {
 	for {
 		still := t.standsStill()
@@ -163,22 +163,22 @@ func (t *tree) await(ctx context.Context) error {
 	}
 }
 
-// claim begins the main run, or takes it up again. It is apart from run, which
-// waits for as long as the run does and is to need a small stack.
+// claim claims the main run for the first or a later time. It is separate from run, which
+// waits for as long as the run does and should need a small stack.
 //
 //go:noinline
 func (t *tree) claim(ctx context.Context) (*engine.Execution, error) {
 	return t.rt.Begin(ctx, t.reg, t.task, t.opening...)
 }
 
-// tickAtDeadline has the clock looked at when the main run's time is up.
+// tickAtDeadline checks the clock at the main run's deadline.
 func (t *tree) tickAtDeadline(r *journal.Record) {
 	if end := r.Deadline(); !end.IsZero() {
 		t.tickAt(end.Add(time.Millisecond-1).UnixMilli(), t.task.Session)
 	}
 }
 
-// enter lets a tree learn of the commits of its sessions, and leave ends that.
+// enter subscribes a tree to the commits of its sessions, and leave unsubscribes it.
 func (d *Driver) enter(t *tree) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestEndsWhereItWaits: a run that ends while it waits, because it is cancelled
-// or its deadline passes, is not waited for any more.
+// TestEndsWhereItWaits: Run returns when a waiting run ends, because it is cancelled or
+// its deadline passes.
 func TestEndsWhereItWaits(t *testing.T) {
 	asks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		_, err := flow.Approve(ctx, "go on?", nil)
@@ -60,8 +60,8 @@ func TestEndsWhereItWaits(t *testing.T) {
 	})
 }
 
-// TestAnswerOfAnotherType: an answer that is not of the type that the code asks for is asked
-// for again, and the code learns nothing of it.
+// TestAnswerOfAnotherType: an answer that does not match the type in the code is
+// requested again, and the code does not get it.
 func TestAnswerOfAnotherType(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := []any{"blue", 7}

@@ -16,18 +16,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Runtime runs workflows to their ends in the caller's process. Without a Store it writes to
-// a log in memory. Once used it must not be copied or changed, and is safe for concurrent
-// use.
+// Runtime runs workflows to their ends in the caller's process. Without a Store it writes
+// to a log in memory. It must not be copied or changed after first use, and is safe for
+// concurrent use.
 type Runtime struct {
-	// Runtime has the settings, as those of a node. Its Store and Values may be nil.
+	// Runtime has the settings, like those of a node. Its Store and Values may be nil.
 	Runtime engine.Runtime
-	// Answer, if set, is asked for the answers that runs wait for from outside. It returns a
-	// flow.Approval for an approval, a string for a message, and anything that JSON can hold
-	// for a response; nil leaves the question open, for Signal or until its time is up, and
-	// an error ends Run, while the run waits on. For an answer that the question refuses it is
-	// asked again, at most 8 times in all. It is called once for each question that a process
-	// finds open, one question at a time and in a goroutine of its own, which should end with
+	// Answer, if set, answers the questions of runs. It returns a flow.Approval for an
+	// approval, a string for a message, and any JSON-encodable value for a response; nil
+	// leaves the question open, for Signal or until it expires. An error ends Run, while
+	// the run keeps waiting. If the question rejects the answer, Answer is called again,
+	// at most 8 times in all. It is called once for each question that a process finds
+	// open, one question at a time and in a goroutine of its own, which should end with
 	// ctx.
 	Answer func(ctx context.Context, q run.Question) (any, error)
 
@@ -49,8 +49,8 @@ func (rt *Runtime) init() {
 	})
 }
 
-// Committed takes a commit of the runtime's Store, so that Run can run branches
-// and go on with runs that waited:
+// Committed processes a commit of the runtime's Store, so that Run can run branches and
+// resume runs that waited:
 //
 //	rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values}}
 //	rt.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: values, OnCommit: rt.Committed})
@@ -58,17 +58,16 @@ func (rt *Runtime) init() {
 // A runtime without a Store of its own does not need it.
 func (rt *Runtime) Committed(e commitlog.Entry) { rt.driver.Committed(e) }
 
-// Signal brings a fact from outside to a run of this runtime: an answer, a
-// message, a cancel.
+// Signal sends a signal from outside to a run of this runtime: an answer, a message, a
+// cancel.
 func (rt *Runtime) Signal(ctx context.Context, s journal.Signal) error {
 	rt.init()
 	return rt.Runtime.Store.Apply(ctx, s)
 }
 
-// Run runs w on s to its end and returns the resulting session, in the
-// caller's goroutine. An unborn session is begun; one that exists goes on from
-// its newest version. It is the way to use workflows as a library; nodes
-// use Begin.
+// Run runs w on s to its end and returns the resulting session, in the caller's
+// goroutine. An unborn session is begun; an existing one continues from its newest
+// version. Use it to embed workflows as a library; nodes use Begin.
 func (rt *Runtime) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
 	rt.init()
 	t := rt.newRun(w, s)
@@ -98,8 +97,8 @@ func (rt *Runtime) newRun(w flow.Workflow, s session.Session) *tree {
 			break
 		}
 	}
-	// Signals that the first commit does not hold are pending when Forward begins,
-	// for the branches of the run as for itself.
+	// Edits that do not fit into the first commit are pending when Forward begins, for
+	// the run and for its branches.
 	forward := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return w.Forward(ctx, s.Edited(edits...))
 	})

@@ -17,34 +17,34 @@ import (
 )
 
 const (
-	// localBranches bounds the branches of one tree that execute at once.
+	// localBranches bounds the concurrently executing branches of one tree.
 	localBranches = 256
-	// localTries is how often work is tried that an error of the log stopped.
+	// localTries bounds the tries of work that fails with an error of the log.
 	localTries = 5
 	localPause = 20 * time.Millisecond
 )
 
-// tree is one run under way with everything that it opened.
+// tree is one run in flight with everything that it opened.
 type tree struct {
 	d    *Driver
 	rt   *engine.Runtime
 	reg  flow.Registration
 	root session.ID   // of its sessions
 	task journal.Task // of the main run
-	// opening is what the main run's session starts with if it does not exist yet.
+	// opening has the first events of the main run's session if it does not exist yet.
 	opening []session.Event
 	ctx     context.Context
-	wake    chan struct{} // the main run may go on, or has ended
+	wake    chan struct{} // the main run may resume, or has ended
 
-	answering sync.Mutex // held while Driver.Answer is asked
+	answering sync.Mutex // held during a call of Driver.Answer
 
 	mu        sync.Mutex
-	sawCommit bool            // of a commit
-	busy      int             // pieces of work under way
-	idle      chan struct{}   // closed when there is none any more; made by waitIdle
+	sawCommit bool            // the driver got a commit
+	busy      int             // work items in flight
+	idle      chan struct{}   // closed when there are none; made by waitIdle
 	runs      map[run.ID]bool // of the tree
 	timers    map[*time.Timer]struct{}
-	alarms    []alarm // in place of timers, where the runtime has a clock that stands
+	alarms    []alarm // in place of timers, if the runtime has a standing clock
 	over      bool
 	failed    error
 	broken    chan struct{} // closed with failed
@@ -64,8 +64,8 @@ func newTree(d *Driver, rt *engine.Runtime, g flow.Registration, task journal.Ta
 	return t
 }
 
-// owns reports whether work is for a run of the tree; a branch that one of its
-// runs opens joins it.
+// owns reports whether work is for a run of the tree; a branch that one of its runs opens
+// joins the tree.
 func (t *tree) owns(w journal.Work) bool {
 	if w.Signal != nil {
 		return t.has(w.Signal.Run)
@@ -78,8 +78,8 @@ func (t *tree) owns(w journal.Work) bool {
 	return t.has(w.Task.ID)
 }
 
-// recall takes in a history: the runs of the tree in it, whose sessions may come in any
-// order, and what is left to do.
+// recall processes a history: it adds the runs of the tree in it, whose sessions may come
+// in any order, and starts the remaining work.
 func (t *tree) recall(history []commitlog.Entry) {
 	for known := 0; known != len(t.runs); {
 		known = len(t.runs)
@@ -104,7 +104,7 @@ func (t *tree) has(id run.ID) bool {
 	return t.runs[id]
 }
 
-// errNoCommits is returned instead of waiting for what can never come.
+// errNoCommits is returned instead of waiting forever.
 var errNoCommits = errors.New("flow: the run waits, and the runtime does not learn of commits, so nothing will go on: " +
 	"set journal.StoreOptions.OnCommit of its Store to Runtime.Committed, or leave Store empty")
 
@@ -115,7 +115,7 @@ func (t *tree) seesCommits() bool {
 	return t.sawCommit
 }
 
-// begin starts a piece of work in a goroutine. t.mu is held.
+// begin starts a work item in a goroutine. t.mu is held.
 func (t *tree) begin(f func()) {
 	t.busy++
 	t.work.Go(func() {
@@ -129,8 +129,8 @@ func (t *tree) begin(f func()) {
 	})
 }
 
-// waitIdle waits for what a run that ended left to its branches, such as their
-// cancellation.
+// waitIdle waits for the remaining work after the end of a run, such as the cancellation
+// of its branches.
 func (t *tree) waitIdle(err error) error {
 	for {
 		t.mu.Lock()
@@ -168,7 +168,7 @@ func (t *tree) fail(err error) {
 	}
 }
 
-// tickAt has the clock looked at when something is due.
+// tickAt checks the clock when a timer is due.
 func (t *tree) tickAt(due int64, k session.Key) {
 	if due == 0 {
 		return
@@ -195,14 +195,14 @@ func (t *tree) tickAt(due int64, k session.Key) {
 	t.timers[timer] = struct{}{}
 }
 
-// alarm is a time at which something is due in a session.
+// alarm is a time at which a timer is due in a session.
 type alarm struct {
 	at  time.Time
 	key session.Key
 }
 
-// standsStill returns a channel that is closed once nothing of the tree is at work; nil
-// where time goes by itself.
+// standsStill returns a channel that is closed once no part of the tree works; nil if the
+// clock does not stand still.
 func (t *tree) standsStill() <-chan struct{} {
 	if t.rt.Clock == nil {
 		return nil
@@ -212,7 +212,7 @@ func (t *tree) standsStill() <-chan struct{} {
 	return t.untilIdle()
 }
 
-// untilIdle returns a channel that is closed when no work is under way. t.mu is held.
+// untilIdle returns a channel that is closed when no work is in flight. t.mu is held.
 func (t *tree) untilIdle() <-chan struct{} {
 	if t.idle == nil {
 		t.idle = make(chan struct{})
@@ -226,8 +226,8 @@ func (t *tree) untilIdle() <-chan struct{} {
 	return t.idle
 }
 
-// passTime moves the clock on to the next time that something is due, and has it looked
-// at. It fails if nothing ever is.
+// passTime moves the clock to the next due time, and applies the due timers. It fails if
+// there are none.
 func (t *tree) passTime() error {
 	t.mu.Lock()
 	if len(t.alarms) == 0 {
@@ -254,10 +254,10 @@ func (t *tree) passTime() error {
 	return nil
 }
 
-// errStuck is returned instead of waiting for what can never come.
+// errStuck is returned instead of waiting forever.
 var errStuck = errors.New("flow: the run waits, nothing of it is at work, and nothing is due at any time")
 
-// resume has the main run looked at again where it waits.
+// resume wakes the main run if it waits.
 func (t *tree) resume() {
 	t.turns.wake()
 	select {
@@ -266,7 +266,7 @@ func (t *tree) resume() {
 	}
 }
 
-// do starts a piece of work.
+// do starts a work item.
 func (t *tree) do(w journal.Work) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -327,7 +327,7 @@ func (t *tree) attempt(w journal.Work) error {
 	defer func() { <-t.slots }()
 	ex, err := t.rt.Begin(t.ctx, g, *w.Task)
 	if errors.Is(err, run.ErrState) || err == nil && ex.State() != run.Running {
-		return nil // it executes already, or is over
+		return nil // it executes already, or has ended
 	}
 	if err != nil {
 		return err
@@ -338,15 +338,15 @@ func (t *tree) attempt(w journal.Work) error {
 	return nil
 }
 
-// apply brings a signal to its session. The report of a branch whose parent no longer
-// waits for it closes the branch, as the parent's log has it.
+// apply applies a signal to its session. If the parent of a reporting branch no longer
+// waits for the report, apply closes the branch with the outcome in the parent's log.
 func apply(ctx context.Context, rt *engine.Runtime, s journal.Signal) error {
 	err := rt.Store.Apply(ctx, s)
 	if s.Received != nil && s.Received.Kind == journal.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
 		child := s.Received.Branch.Link.Key
 		d, readErr := rt.Values.BranchOutcome(ctx, s.To, s.Run, child.ID)
 		if errors.Is(readErr, run.ErrState) {
-			return nil // the parent decides it later, and closes the branch then
+			return nil // the parent decides the outcome later, and then closes the branch
 		}
 		if readErr != nil {
 			return readErr
@@ -354,7 +354,7 @@ func apply(ctx context.Context, rt *engine.Runtime, s journal.Signal) error {
 		err = rt.Store.Apply(ctx, journal.Signal{To: child, Run: run.ID(child.ID), Close: &d})
 	}
 	if errors.Is(err, run.ErrState) {
-		return nil // it changes nothing any more
+		return nil // it has no effect anymore
 	}
 	return err
 }

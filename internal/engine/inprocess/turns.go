@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// turns lets the pieces of work of a tree happen one at a time, in an order that does not
-// depend on the scheduler: the main run before signals, signals before branches, and each
-// kind in the order in which it came. A nil turns lets all of them happen at once.
+// turns serialises the work items of a tree, in an order that does not depend on the
+// scheduler: the main run before signals, signals before branches, and each kind in the
+// order of arrival. A nil turns lets all of them run concurrently.
 type turns struct {
 	mu      sync.Mutex
 	taken   bool
 	mainDue bool // the main run was woken, and takes the next turn
-	over    bool // the main run has ended: what it left happens at once
+	over    bool // the main run has ended: its remaining work runs at once
 	waiting [3][]chan struct{}
 }
 
@@ -33,8 +33,8 @@ func (q *turns) wake() {
 	q.mainDue = true
 }
 
-// join puts a piece of work in its place; the returned function waits for its turn. The
-// caller must call leave after it, unless it fails.
+// join enqueues a work item; the returned function waits for its turn. The caller must
+// call leave after it, unless it fails.
 func (q *turns) join(kind int) (wait func(context.Context) error) {
 	if q == nil {
 		return func(context.Context) error { return nil }
@@ -49,7 +49,7 @@ func (q *turns) join(kind int) (wait func(context.Context) error) {
 		case <-ready:
 			return nil
 		case <-ctx.Done():
-			return ctx.Err() // the tree ends, and nothing of it has another turn
+			return ctx.Err() // the tree ends, and none of its work has another turn
 		}
 	}
 }
@@ -65,7 +65,7 @@ func (q *turns) leave() {
 	q.grant()
 }
 
-// end lets all that is left happen at once.
+// end lets all remaining work run concurrently.
 func (q *turns) end() {
 	if q == nil {
 		return

@@ -15,17 +15,17 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// Forks give the forks of one head directories that share one checkout of it, which lives
-// as long as one of them. A nil *Forks gives none. It is safe for concurrent use.
+// Forks gives the forks of one head directories that share one checkout, which lives as
+// long as any of them. A nil *Forks gives none. It is safe for concurrent use.
 type Forks struct {
 	dir string
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	n      int        // of names
 	shared map[sharedHead]*checkout
 }
 
-// sharedHead is a head in a tenant's store: what another tenant has it does not share.
+// sharedHead is a head in a tenant's store: tenants share no checkouts.
 type sharedHead struct {
 	tenant session.Tenant
 	head   blob.Digest
@@ -34,14 +34,14 @@ type sharedHead struct {
 // checkout is a head that is checked out once.
 type checkout struct {
 	dir   string
-	ready chan struct{} // closed when what follows is set
+	ready chan struct{} // closed when the fields err and take are set
 	err   error
 	take  func(fork string) workspace.Take
 	users int // guarded by Forks.mu
 }
 
-// NewForks returns forks that keep their files below dir, which has to be on the file
-// system of the forks' directories and empty. The error says why there are none here.
+// NewForks returns forks that keep their files below dir, which must be empty and on the
+// file system of the forks' directories. It fails if overlays are unavailable here.
 func NewForks(dir string) (*Forks, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("flow: forks of workspaces: %w", err)
@@ -52,18 +52,18 @@ func NewForks(dir string) (*Forks, error) {
 	return &Forks{dir: dir, shared: map[sharedHead]*checkout{}}, nil
 }
 
-// ClearForks unmounts what a former process left below a directory, so that it can be
-// removed.
+// ClearForks unmounts the overlays that a former process left below a directory, so that
+// it can be removed.
 func ClearForks(dir string) error { return overlay.Clear(dir) }
 
-// name returns a path that is not taken.
+// name returns an unused path.
 func (f *Forks) name() string {
 	f.n++
 	return filepath.Join(f.dir, fmt.Sprint(f.n))
 }
 
-// open makes dir a directory that holds a head, and returns a Take of it, and what removes
-// it.
+// open creates dir with the files of a head, and returns its Take and a function that
+// removes dir.
 func (f *Forks) open(ctx context.Context, b blob.Store, h sharedHead, dir string) (take workspace.Take, remove func() error, err error) {
 	c, err := f.hold(ctx, b, h)
 	if err != nil {
@@ -84,14 +84,14 @@ func (f *Forks) open(ctx context.Context, b blob.Store, h sharedHead, dir string
 	}
 	return c.take(dir), func() error {
 		if err := overlay.Unmount(dir); err != nil {
-			return err // what is below stays, for the next start
+			return err // the files below stay, for the next start
 		}
 		return clean()
 	}, nil
 }
 
-// unmount ends the mount of a directory whose lease is lost. One that is not mounted is no
-// error.
+// unmount unmounts a directory whose lease is lost. It succeeds if the directory is not
+// mounted.
 func (f *Forks) unmount(dir string) error {
 	if f == nil {
 		return nil
@@ -99,7 +99,7 @@ func (f *Forks) unmount(dir string) error {
 	return overlay.Unmount(dir)
 }
 
-// hold returns the checkout of a head, which one caller makes.
+// hold returns the checkout of a head; the first caller makes it.
 func (f *Forks) hold(ctx context.Context, b blob.Store, h sharedHead) (*checkout, error) {
 	for {
 		f.mu.Lock()
@@ -129,7 +129,7 @@ func (f *Forks) hold(ctx context.Context, b blob.Store, h sharedHead) (*checkout
 	}
 }
 
-// release gives a checkout back. The last one that does so removes it.
+// release releases a checkout. The last release removes it.
 func (f *Forks) release(h sharedHead, c *checkout) error {
 	f.mu.Lock()
 	c.users--
@@ -144,7 +144,7 @@ func (f *Forks) release(h sharedHead, c *checkout) error {
 	return sandbox.RemoveTree(c.dir)
 }
 
-// failed reports whether the checkout was tried in vain.
+// failed reports whether the checkout failed.
 func (c *checkout) failed() bool {
 	select {
 	case <-c.ready:

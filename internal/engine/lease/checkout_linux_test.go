@@ -73,8 +73,8 @@ func runs(before func(), scripts ...string) flow.Workflow {
 	})
 }
 
-// eachWay runs a test with directories that are copied and, where it can be done, with
-// directories that share a checkout; dir is where all of them lie.
+// eachWay runs a test with copied directories and, if possible, with directories that
+// share a checkout; all of them are below dir.
 func eachWay(t *testing.T, f func(t *testing.T, dir string, forks *lease.Forks)) {
 	t.Run("copied", func(t *testing.T) { f(t, t.TempDir(), nil) })
 	t.Run("shared", func(t *testing.T) {
@@ -89,16 +89,16 @@ func eachWay(t *testing.T, f func(t *testing.T, dir string, forks *lease.Forks))
 	})
 }
 
-// mountsBelow returns how many mounts lie below a directory.
+// mountsBelow returns the number of mounts below a directory.
 func mountsBelow(t *testing.T, dir string) (n int) {
 	t.Helper()
 	data := must.Get(os.ReadFile("/proc/self/mounts"))(t)
 	return strings.Count(string(data), " "+dir+"/")
 }
 
-// TestForksOfFiles: branches that begin at one head, and change it in all ways at the same
-// time, come to the same files whether they share a checkout or have copies, and leave
-// nothing on the host.
+// TestForksOfFiles: branches that begin at one head, and change it concurrently in all
+// ways, have the same files in the end whether they share a checkout or have copies, and
+// leave no files on the host.
 func TestForksOfFiles(t *testing.T) {
 	scripts := map[string][]string{
 		"edits":   {"echo new > d/e/deep; echo more >> top", "cat d/e/deep top"},
@@ -186,7 +186,7 @@ func TestForksOfFiles(t *testing.T) {
 	}
 }
 
-// TestForksWithoutMounts: where nothing more can be mounted each fork has a copy.
+// TestForksWithoutMounts: if no further mount is possible each fork has a copy.
 func TestForksWithoutMounts(t *testing.T) {
 	eachWay(t, func(t *testing.T, dir string, forks *lease.Forks) {
 		if forks == nil {
@@ -222,7 +222,7 @@ func TestForksWithoutMounts(t *testing.T) {
 	})
 }
 
-// stubborn is a store that holds back its reads until it is let go, or the context ends.
+// stubborn is a store that delays its reads until it is released, or the context ends.
 type stubborn struct {
 	blob.Store
 	reads      atomic.Int32
@@ -241,8 +241,8 @@ func (s *stubborn) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error
 	}
 }
 
-// TestForkOfCancelledCheckout: a caller that waits for the checkout of another one, which
-// is cancelled, makes it itself. The last fork that ends removes it.
+// TestForkOfCancelledCheckout: a caller that waits for another one's checkout, which is
+// cancelled, makes it itself. The last fork that ends removes it.
 func TestForkOfCancelledCheckout(t *testing.T) {
 	eachWay(t, func(t *testing.T, dir string, forks *lease.Forks) {
 		if forks == nil {
@@ -301,9 +301,9 @@ func headOf(t testing.TB, b blob.Store, files map[string]string) blob.Digest {
 	return head
 }
 
-// BenchmarkFork opens and removes forks of a head of 5,000 files of 10 KiB beside copies of
-// its directory, as cp makes them. It fails where a fork takes more than its part of a
-// copy, each at its best.
+// BenchmarkFork opens and removes forks of a head of 5,000 files of 10 KiB beside copies
+// of its directory, as cp makes them. It fails if a fork takes more than its share of the
+// time of a copy, each at its best.
 func BenchmarkFork(b *testing.B) {
 	const (
 		files = 5000

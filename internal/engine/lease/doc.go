@@ -1,4 +1,4 @@
-// Package lease gives executions the sandboxes of their sessions: the terms that hold in a
+// Package lease provides executions with the sandboxes of their sessions: the terms of a
 // sandbox, its directory at the session's workspace head, the services beside it, the new
 // head after a call, and sandboxes that stay open between runs.
 //

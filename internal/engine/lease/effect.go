@@ -6,7 +6,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// EffectIn is what a crash may do with calls of a tool in a session that was placed.
+// EffectIn returns the effect of a tool's calls in a session with a placement, which
+// decides their recovery after a crash.
 func EffectIn(s tool.Spec, p session.Placement) tool.Effect {
 	if p.Isolation == "" {
 		return s.Effect

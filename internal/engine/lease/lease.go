@@ -22,22 +22,22 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// Owner is an execution that has leases.
+// Owner is an execution that holds leases.
 type Owner struct {
 	Workspaces *Workspaces
 	Blobs      blob.Store
 	Epoch      uint64   // of the writer of the run's log
 	Allowed    []string // protected paths that its calls may change
-	// Forked reports whether a session has the head that it was forked with, as its siblings
-	// do.
+	// Forked reports whether a session has the same head as at its fork, like its
+	// siblings.
 	Forked func(k session.Key, head blob.Digest) bool
 }
 
-// Lease is the right to drive one session's sandbox: a private directory that holds
-// the session's workspace, and the sandbox over it. The first tool that needs it opens
-// it. While a run of the session executes, its execution has the lease; between runs
-// [Kept] has it, for as long as the session's actor keeps its epoch. A session whose
-// head is not the directory's gets a fresh directory; nothing is ever put back over an
+// Lease is the right to drive one session's sandbox: a private directory with the
+// session's workspace, and the sandbox over it. The first tool that needs the sandbox
+// opens it. While a run of the session executes, its execution has the lease; between
+// runs [Kept] has it, for as long as the session's actor keeps its epoch. A session whose
+// head is not the directory's gets a fresh directory; files are never restored over an
 // old one.
 type Lease struct {
 	mu    sync.Mutex
@@ -46,23 +46,23 @@ type Lease struct {
 	terms session.Placement // that box was opened for, without its head
 	head  blob.Digest
 	n     int
-	// dirty says that a call which may change files has the directory, and that no
-	// snapshot was taken since.
+	// dirty means that a call that may change files has used the directory since the last
+	// snapshot.
 	dirty bool
 	proxy *egress.Proxy // nil without a list of hosts
-	// beside run for as long as box is open; nil are none.
+	// beside has the services that run while box is open; nil is none.
 	beside *services
-	// take reads what was touched in dir, and all of it where a process of a call could
-	// outlast the call, as a service does: what such a process has mapped it can change
+	// take reads the touched files in dir. If a process of a call can outlast the call,
+	// as a service does, take reads all files: such a process can change a mapped file
 	// without a trace.
 	take     workspace.Take
-	outlasts bool // a process that outlasts calls was started in box
+	outlasts bool // box had a process that outlasts calls
 	// remove removes dir, once the sandbox is closed.
 	remove func() error
 }
 
 // At returns the session's sandbox with its files at p.Head, for a call that may change
-// them if it mutates. Only after that of a sandboxed one a snapshot follows.
+// them if mutates is set. A snapshot follows only a sandboxed call.
 func (l *Lease) At(ctx context.Context, o *Owner, k session.Key, p session.Placement, mutates bool) (sandbox.Sandbox, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,8 +84,8 @@ func (l *Lease) At(ctx context.Context, o *Owner, k session.Key, p session.Place
 	return l.box, nil
 }
 
-// open opens the sandbox over a fresh directory, after it closed the one before. l.mu
-// is held.
+// open opens the sandbox over a fresh directory, after closing the previous one. l.mu is
+// held.
 func (l *Lease) open(ctx context.Context, o *Owner, k session.Key, p, terms session.Placement) error {
 	b, err := o.Workspaces.Backend(p)
 	if err != nil {
@@ -135,8 +135,8 @@ func (l *Lease) open(ctx context.Context, o *Owner, k session.Key, p, terms sess
 	return nil
 }
 
-// checkout fills the directory: that of a fork with what it changes of the checkout that it
-// shares, where the sandbox can have such a one. l.mu is held.
+// checkout fills the directory. If the sandbox supports it, a fork's directory is an
+// overlay of its changes over a shared checkout. l.mu is held.
 func (l *Lease) checkout(ctx context.Context, o *Owner, b sandbox.Backend, k session.Key, head blob.Digest) (err error) {
 	if forks := o.Workspaces.Forks; forks != nil && o.Forked(k, head) {
 		can, err := b.Probe(ctx)
@@ -148,7 +148,7 @@ func (l *Lease) checkout(ctx context.Context, o *Owner, b sandbox.Backend, k ses
 			if !errors.Is(err, overlay.ErrUnsupported) {
 				return err
 			}
-			// The system mounts no more than so many at one time.
+			// The system limits the number of mounts.
 		}
 	}
 	dir := l.dir
@@ -157,7 +157,7 @@ func (l *Lease) checkout(ctx context.Context, o *Owner, b sandbox.Backend, k ses
 	return err
 }
 
-// removeOlder removes what former leases of a session left below dir: those of
+// removeOlder removes the directories of former leases of a session below dir: those of
 // lower epochs when this epoch opens its first.
 func removeOlder(dir string, epoch uint64, opened int, forks *Forks) error {
 	if opened > 0 {
@@ -183,10 +183,10 @@ func removeOlder(dir string, epoch uint64, opened int, forks *Forks) error {
 	return nil
 }
 
-// Snapshot takes the directory's new head after a call that may have changed
-// it, which began at a head, and tells what it put back of it. A call that never had the
-// directory open at that head changed nothing. If the snapshot fails the directory is
-// given up, so that the next call starts from the head before.
+// Snapshot takes the directory's new head after a call that began at head before and may
+// have changed files, and returns the changes that it reverted. A call that never had the
+// directory open at that head changed no file. If the snapshot fails the directory is
+// discarded, so that the next call starts from the previous head.
 func (l *Lease) Snapshot(ctx context.Context, o *Owner, before blob.Digest) (blob.Digest, PutBack, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,8 +208,7 @@ func (l *Lease) Snapshot(ctx context.Context, o *Owner, before blob.Digest) (blo
 	return head, back, nil
 }
 
-// sync brings what services wrote into the directory, where they write elsewhere. l.mu is
-// held.
+// sync copies files that services wrote elsewhere into the directory. l.mu is held.
 func (l *Lease) sync(ctx context.Context) error {
 	s, elsewhere := l.box.(interface{ Sync(context.Context) error })
 	if l.beside == nil || !elsewhere {
@@ -218,13 +217,14 @@ func (l *Lease) sync(ctx context.Context) error {
 	return s.Sync(ctx)
 }
 
-// A service may replace a file while a snapshot reads it, which then is taken again.
+// A service may replace a file while a snapshot reads it; the snapshot is then retried.
 const (
 	takeTries = 10
 	takePause = 20 * time.Millisecond
 )
 
-// changed reports whether a snapshot failed because a file went while it was read.
+// changed reports whether a snapshot failed because a file changed or disappeared while
+// it was read.
 func changed(err error) bool {
 	refused, ok := errors.AsType[*workspace.RefusedError](err)
 	return ok && (refused.Reason == workspace.Unstable || errors.Is(refused.Err, fs.ErrNotExist))
@@ -241,15 +241,15 @@ func (l *Lease) close() error {
 	l.beside = nil
 	err = errors.Join(err, l.closeProxy(), l.remove())
 	if err == nil {
-		// The session's folder goes with its last directory.
+		// The session's folder is removed with its last directory.
 		_ = os.Remove(filepath.Dir(l.dir))
 	}
 	l.box, l.take = nil, nil
 	return err
 }
 
-// GiveUp ends a sandbox that died, so that the next call opens another one. A sandbox that
-// cannot be removed now is removed by the next epoch.
+// GiveUp closes a sandbox that died, so that the next call opens another one. If the
+// sandbox cannot be removed now, the next epoch removes it.
 func (l *Lease) GiveUp(box sandbox.Sandbox) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,7 +267,8 @@ func (l *Lease) closeProxy() error {
 	return err
 }
 
-// Way carries requests of this process through the proxy of an open sandbox.
+// Way returns a transport for requests of this process through the proxy of an open
+// sandbox.
 func (l *Lease) Way(box sandbox.Sandbox) (http.RoundTripper, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -278,7 +279,7 @@ func (l *Lease) Way(box sandbox.Sandbox) (http.RoundTripper, error) {
 }
 
 // Requests returns the network requests of the commands since the last call of Requests.
-// Of calls of tools at the same time, the first that ends gets those of all.
+// Of concurrent tool calls, the first one that ends gets the requests of all.
 func (l *Lease) Requests() (list []journal.NetworkRequest, more int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -288,7 +289,7 @@ func (l *Lease) Requests() (list []journal.NetworkRequest, more int) {
 	return l.proxy.Take()
 }
 
-// ServiceEnds returns the services that ended since the last look, as Requests does.
+// ServiceEnds returns the services that ended since its last call, as Requests does.
 func (l *Lease) ServiceEnds() ServiceEnds {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -302,15 +303,15 @@ func (l *Lease) ServiceLogs() []journal.ServiceLog {
 	return l.beside.logs()
 }
 
-// end closes the lease from outside. What cannot be removed now is removed by the next
-// epoch, or when the node starts.
+// end closes the lease from outside. Files that cannot be removed now are removed by the
+// next epoch, or when the node starts.
 func (l *Lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = l.close()
 }
 
-// Shared notes that a process runs beside the calls that use the lease's sandbox.
+// Shared records that a process runs in the lease's sandbox beside its calls.
 func (l *Lease) Shared(o *Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

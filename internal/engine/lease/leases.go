@@ -8,15 +8,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Held are the leases that an execution has, by session.
+// Held are the leases of an execution, by session.
 type Held struct {
 	mu    sync.Mutex
 	of    map[session.Key]*Lease
-	heads map[session.Key]blob.Digest // that sessions of the run were opened with
-	first blob.Digest                 // the one that came first
+	heads map[session.Key]blob.Digest // of the sessions at their opening
+	first blob.Digest                 // the first of them
 }
 
-// Opened notes the files that a session was opened with. The code opens sessions in the
+// Opened records the files of a session at its opening. The code opens sessions in the
 // same order on every execution.
 func (l *Held) Opened(k session.Key, head blob.Digest) {
 	l.mu.Lock()
@@ -27,8 +27,8 @@ func (l *Held) Opened(k session.Key, head blob.Digest) {
 	l.heads[k] = head
 }
 
-// OpenedWith returns the files that a session was opened with, or those that the run
-// Opened first.
+// OpenedWith returns the files of a session at its opening, or else those of the first
+// Opened session.
 func (l *Held) OpenedWith(k session.Key) blob.Digest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,8 +38,8 @@ func (l *Held) OpenedWith(k session.Key) blob.Digest {
 	return l.first
 }
 
-// Get returns the lease of a session, which kept may have from a run before. Its
-// directory need not be filled yet.
+// Get returns the lease of a session, possibly one that kept holds from a former run. Its
+// directory may be empty.
 func (l *Held) Get(k session.Key, kept *Kept) *Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +56,7 @@ func (l *Held) Get(k session.Key, kept *Kept) *Lease {
 	return one
 }
 
-// Give ends the leases, but for that of the session home, which goes to kept.
+// Give ends the leases, except that of the session home, which goes to kept.
 func (l *Held) Give(home session.Key, kept *Kept) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *Held) Give(home session.Key, kept *Kept) {
 	l.of = nil
 }
 
-// MaxKept is how many sandboxes [Kept] keeps open that no run uses.
+// MaxKept bounds the unused sandboxes that [Kept] keeps open.
 const MaxKept = 16
 
 // Kept keeps the sandboxes of sessions open between their runs. The driver of a
@@ -82,8 +82,8 @@ type Kept struct {
 }
 
 // keep takes the lease of a session whose run has ended here; false leaves it to the
-// caller, which ends it. Only a directory that holds what its head says, and in which no
-// process can be left, is kept.
+// caller, which ends it. It keeps a directory only if its files match its head and no
+// process can be left in it.
 func (l *Kept) keep(k session.Key, one *Lease) bool {
 	one.mu.Lock()
 	clean := one.box != nil && !one.dirty && one.box.Info().WholeTree
@@ -111,7 +111,7 @@ func (l *Kept) keep(k session.Key, one *Lease) bool {
 	return true
 }
 
-// take returns the lease of a session, which is the caller's then; nil if there is none.
+// take transfers the lease of a session to the caller; nil if there is none.
 func (l *Kept) take(k session.Key) *Lease {
 	if l == nil {
 		return nil
@@ -121,7 +121,7 @@ func (l *Kept) take(k session.Key) *Lease {
 	return l.remove(k)
 }
 
-// remove takes a lease out. l.mu is held.
+// remove removes a lease. l.mu is held.
 func (l *Kept) remove(k session.Key) *Lease {
 	one := l.of[k]
 	if one != nil {
@@ -141,15 +141,15 @@ func (l *Kept) Has(k session.Key) bool {
 	return l.of[k] != nil
 }
 
-// End ends the lease that is kept for a session, because its epoch has ended here. It
-// waits until the sandbox is closed.
+// End ends the kept lease of a session, because its epoch has ended here. It waits until
+// the sandbox is closed.
 func (l *Kept) End(k session.Key) {
 	if one := l.take(k); one != nil {
 		one.end()
 	}
 }
 
-// Close ends all leases that are kept. None is kept afterwards.
+// Close ends all kept leases. None is kept afterwards.
 func (l *Kept) Close() {
 	if l == nil {
 		return

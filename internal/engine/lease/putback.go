@@ -11,17 +11,17 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// PutBack are the protected paths that a call changed and that are as they were again.
+// PutBack are the protected paths whose changes by a call were reverted.
 type PutBack []workspace.LeftOut
 
-// maxTold is how many of them a model is told by name: a command that fetches a tree of
-// packages may bring hundreds.
+// maxTold bounds the names of reverted paths shown to a model: a command that fetches a
+// tree of packages may produce hundreds.
 const maxTold = 5
 
 const putBackNote = "these paths are protected and this run does not allow them, so they are again what they were before the call; " +
 	"go on without them, or say that a person has to allow them by name"
 
-// Amend adds to the body of a call's result which paths were put back.
+// Amend adds the reverted paths to the body of a call's result.
 func (b PutBack) Amend(body json.RawMessage) json.RawMessage {
 	if len(b) == 0 {
 		return body
@@ -46,8 +46,8 @@ func (b PutBack) Amend(body json.RawMessage) json.RawMessage {
 	return Beside(body, "put_back", text)
 }
 
-// Beside adds a field to the body of a call's result. A body that is no object becomes one,
-// with the result in it.
+// Beside adds a field to the body of a call's result. A body that is not an object
+// becomes one, with the result in it.
 func Beside(body json.RawMessage, name, text string) json.RawMessage {
 	object, isObject := bytes.CutSuffix(body, []byte("}"))
 	switch {
@@ -59,7 +59,7 @@ func Beside(body json.RawMessage, name, text string) json.RawMessage {
 	return fmt.Appendf(nil, `%s,"%s":%s}`, object, name, text)
 }
 
-// Warning is the same for people, or "".
+// Warning returns the same as text for the readers of the run, or "".
 func (b PutBack) Warning() string {
 	if len(b) == 0 {
 		return ""

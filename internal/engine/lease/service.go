@@ -26,33 +26,33 @@ type services struct {
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 	list  []*service
-	ended []serviceEnd // that no call has told yet
+	ended []serviceEnd // ends that no call has reported yet
 }
 
 // service is one start of a service.
 type service struct {
 	sandbox.Service
-	noted bool            // that it ended
-	life  context.Context // ends when it has ended; nil before it was started
-	exit  sandbox.Exit    // valid then, and so is err
+	noted bool            // its end was noted
+	life  context.Context // ends with the process; nil before the start
+	exit  sandbox.Exit    // valid after the end, and so is err
 	err   error
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	log *excerpt.Capture
-	new *excerpt.Capture // since a call last told of it; nil is nothing
+	new *excerpt.Capture // output since the last report of a call; nil is none
 }
 
-// Pauses between two looks at whether a service is ready.
+// Pauses between two readiness checks of a service.
 const (
 	minReadyPause = 10 * time.Millisecond
 	maxReadyPause = 250 * time.Millisecond
 )
 
-// maxLogTold is the most bytes of a service's log that a call or a failure tells.
+// maxLogTold bounds the part of a service's log in the report of a call or a failure, in
+// bytes.
 const maxLogTold = 2 << 10
 
-// maxLogRecorded is the most bytes of what it wrote beside a call that the call's record
-// has.
+// maxLogRecorded bounds the output beside a call in the call's record, in bytes.
 const maxLogRecorded = 1 << 10
 
 func newServices(ctx context.Context, box sandbox.Sandbox, list []sandbox.Service) *services {
@@ -64,7 +64,7 @@ func newServices(ctx context.Context, box sandbox.Sandbox, list []sandbox.Servic
 	return v
 }
 
-// up starts those that do not run, in order, each when the one before is ready.
+// up starts the services that do not run, in order, each when the previous one is ready.
 func (v *services) up(ctx context.Context) error {
 	if v == nil {
 		return nil
@@ -83,14 +83,14 @@ func (v *services) up(ctx context.Context) error {
 	return nil
 }
 
-// begin starts one.
+// begin starts a service.
 func (v *services) begin(want sandbox.Service) *service {
 	s := &service{Service: want, log: excerpt.NewCapture(sandbox.ServiceLog)}
 	var over context.CancelFunc
 	s.life, over = context.WithCancel(context.WithoutCancel(v.ctx))
 	v.done.Go(func() {
 		defer over()
-		// What it writes goes to the log as it comes, so that nothing is kept twice.
+		// The output goes to the log as it comes, so that no copy is kept.
 		s.exit, s.err = v.box.Exec(v.ctx, sandbox.Cmd{ID: "service " + s.Name, Argv: s.Command, Timeout: sandbox.NoTimeout, Output: 2, Offload: s})
 	})
 	return s
@@ -103,11 +103,11 @@ func (s *service) Write(p []byte) (int, error) {
 	if s.new == nil {
 		s.new = excerpt.NewCapture(maxLogRecorded)
 	}
-	_, _ = s.new.Write(p) // neither fails
+	_, _ = s.new.Write(p) // neither write fails
 	return s.log.Write(p)
 }
 
-// logs returns what they wrote since it was asked before.
+// logs returns the output of the services since the last call of logs.
 func (v *services) logs() (list []journal.ServiceLog) {
 	if v == nil {
 		return nil
@@ -131,7 +131,7 @@ func (v *services) logs() (list []journal.ServiceLog) {
 	return list
 }
 
-// tail is the end of the log, for people and models.
+// tail returns the end of the log, for readers and models.
 func (s *service) tail() string {
 	var out sandbox.Output
 	s.mu.Lock()
@@ -143,14 +143,14 @@ func (s *service) tail() string {
 	return ending(out, maxLogTold)
 }
 
-// ending is the end of an output.
+// ending returns the end of an output.
 func ending(o sandbox.Output, most int) string {
 	return strings.TrimSpace(excerpt.End(strings.ToValidUTF8(string(o.Bytes()), ""), most))
 }
 
 func (s *service) hasEnded() bool { return s.life != nil && s.life.Err() != nil }
 
-// how says how a service ended.
+// how describes the end of a service.
 func (s *service) how() string {
 	switch e := s.exit; {
 	case s.err != nil:
@@ -172,7 +172,7 @@ func (s *service) how() string {
 
 // ready waits until a service is ready, has ended, or its time is up.
 func (v *services) ready(ctx context.Context, s *service) error {
-	cmd := sandbox.Cmd{ID: "ready " + s.Name, Argv: s.Ready, Timeout: 2 * s.Patience()} // ctx ends before
+	cmd := sandbox.Cmd{ID: "ready " + s.Name, Argv: s.Ready, Timeout: 2 * s.Patience()} // ctx ends earlier
 	switch {
 	case s.Port != 0:
 		cmd.Argv, cmd.Port = []string{fmt.Sprintf("port %d", s.Port)}, s.Port
@@ -183,7 +183,7 @@ func (v *services) ready(ctx context.Context, s *service) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Patience())
 	defer cancel()
 	defer context.AfterFunc(v.ctx, cancel)()
-	defer context.AfterFunc(s.life, cancel)() // what asks one that has ended need not be waited for
+	defer context.AfterFunc(s.life, cancel)() // a check of an ended service need not be waited for
 	var last sandbox.Exit
 	for pause := minReadyPause; ; pause = min(2*pause, maxReadyPause) {
 		e, err := v.box.Exec(ctx, cmd)
@@ -214,7 +214,7 @@ func (v *services) ready(ctx context.Context, s *service) error {
 	}
 }
 
-// asked says what did not come of asking whether a service is ready.
+// asked describes the result of a failed readiness check.
 func (s *service) asked() string {
 	if s.Port != 0 {
 		return fmt.Sprintf("its port %d took no connection", s.Port)
@@ -222,7 +222,7 @@ func (s *service) asked() string {
 	return "its ready command did not exit with 0"
 }
 
-// failure is why a call beside a service cannot begin.
+// failure returns the reason why a call beside a service cannot begin.
 func (s *service) failure(why, said, remedy string) error {
 	text := fmt.Sprintf("service %s is not ready: %s", s.Name, why)
 	if said = strings.TrimSpace(said); said != "" {
@@ -235,14 +235,14 @@ func (s *service) failure(why, said, remedy string) error {
 	return &tool.Failure{Kind: tool.SandboxUnavailable, Message: text + "; " + remedy, Detail: log}
 }
 
-// serviceEnd is a service that ended while it was to run.
+// serviceEnd is the unexpected end of a service.
 type serviceEnd struct {
 	How  string `json:"how"`
 	Log  string `json:"log,omitempty"`
 	Name string `json:"name"`
 }
 
-// note looks for those that ended since the last look.
+// note records services that ended since the last call of note.
 func (v *services) note() {
 	for _, s := range v.list {
 		if !s.noted && s.hasEnded() {
@@ -252,7 +252,7 @@ func (v *services) note() {
 	}
 }
 
-// take returns those that ended since a call last told of them.
+// take returns the services that ended since the last report of a call.
 func (v *services) take() []serviceEnd {
 	if v == nil {
 		return nil
@@ -263,12 +263,12 @@ func (v *services) take() []serviceEnd {
 	return ended
 }
 
-// ServiceEnds are the ends of services that the next result of a call names.
+// ServiceEnds are the ends of services to report in the next result of a call.
 type ServiceEnds []serviceEnd
 
 const serviceEndNote = "these services ended before or during this call; those that do not run are started again before the next command"
 
-// Amend adds them to the body of a call's result.
+// Amend adds the ends to the body of a call's result.
 func (l ServiceEnds) Amend(body json.RawMessage) json.RawMessage {
 	if len(l) == 0 {
 		return body
@@ -283,7 +283,7 @@ func (l ServiceEnds) Amend(body json.RawMessage) json.RawMessage {
 	return Beside(body, "services", text)
 }
 
-// Warning is the same for people.
+// Warning returns the same as text for the readers of the run.
 func (l ServiceEnds) Warning() string {
 	var parts []string
 	for _, e := range l {
@@ -296,22 +296,22 @@ func (l ServiceEnds) Warning() string {
 	return strings.Join(parts, "; ")
 }
 
-// end stops them; the sandbox is closed next.
+// end stops the services; the sandbox is closed next.
 func (v *services) end() {
 	if v != nil {
 		v.stop()
 	}
 }
 
-// wait waits for them.
+// wait waits for the services to end.
 func (v *services) wait() {
 	if v != nil {
 		v.done.Wait()
 	}
 }
 
-// Outside reports whether services keep state outside of the workspace. Those of a later
-// release, which cannot be read, may.
+// Outside reports whether services keep state outside of the workspace. Services of a
+// later release, which cannot be parsed, may.
 func Outside(text string) bool {
 	list, err := sandbox.ParseServices(text)
 	return err != nil || slices.ContainsFunc(list, func(s sandbox.Service) bool { return s.Outside })

@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// Workspaces is where the directories of sandboxes are made.
+// Workspaces configures sandboxes and their directories.
 type Workspaces struct {
 	// Dir is the host directory below which each lease gets one of its own.
 	Dir string
@@ -30,20 +30,20 @@ type Workspaces struct {
 	Limits workspace.Limits
 	// MinIsolation is the weakest isolation accepted; "" is the kernel's.
 	MinIsolation sandbox.Isolation
-	// Sandbox bounds the resources of each sandbox. Without a limit of disk it is scratch
-	// workspaces, where the backend can enforce one.
+	// Sandbox bounds the resources of each sandbox. Without a limit of disk the limit is
+	// scratch workspaces, if the backend can enforce one.
 	Sandbox sandbox.Limits
-	// Network is the most that a task can ask for; "" is any list of hosts. Egress has
-	// the options that the proxies of sandboxes with a list share.
+	// Network is the widest access that a task can request; "" is any list of hosts.
+	// Egress has the options shared by the proxies of sandboxes with a list.
 	Network sandbox.Network
 	Egress  egress.Options
 }
 
-// scratch is how many times the bytes of the largest workspace a sandbox may take:
-// commands write more for a moment than they leave.
+// scratch is the disk limit of a sandbox as a multiple of the largest workspace: commands
+// need more space temporarily than they leave used.
 const scratch = 2
 
-// limits are those of a sandbox of a backend that can do this.
+// limits returns the limits of a sandbox of a backend with these capabilities.
 func (w *Workspaces) limits(can sandbox.Capabilities) sandbox.Limits {
 	l := w.Sandbox
 	if l.Disk == 0 && slices.Contains(can.Limits, sandbox.LimitDisk) {
@@ -143,9 +143,9 @@ func (w *Workspaces) terms(ctx context.Context, b sandbox.Backend, p *session.Pl
 	return nil
 }
 
-// spec is the specification of a sandbox under the terms of p. Weaker terms are refused,
-// because the replay of the session's calls after a crash was decided by them.
-// Limits are not promises to the log: those of this node may be lower.
+// spec returns the specification of a sandbox under the terms of p. Weaker terms are
+// rejected, because the terms decided the replay of the session's calls after a crash.
+// Limits are not recorded promises: those of this node may be lower.
 func (w *Workspaces) spec(ctx context.Context, b sandbox.Backend, p session.Placement, epoch uint64) (sandbox.Spec, error) {
 	s := sandbox.Spec{Epoch: epoch, MinIsolation: w.MinIsolation, Image: p.Image, Services: p.Services != ""}
 	if held := sandbox.Isolation(p.Isolation); s.MinIsolation == "" || held.AtLeast(s.MinIsolation) {
@@ -169,7 +169,7 @@ func (w *Workspaces) spec(ctx context.Context, b sandbox.Backend, p session.Plac
 	return s, nil
 }
 
-// Describe is the text of the other terms of a sandbox, for people.
+// Describe describes the other terms of a sandbox to readers.
 func Describe(p session.Placement) string {
 	var text strings.Builder
 	if p.Image != "" {

@@ -1,8 +1,8 @@
-// Package live reports the steps under way of an execution, which no log holds, and sums
-// up for people the calls of tools.
+// Package live reports the steps in flight of an execution, which no log holds, and
+// summarises tool calls for readers.
 //
-// An execution adds each step to its [Steps] and gets a [Flight], whose methods note the
-// progress of the step. A [Report] is a copy of all of them.
+// An execution adds each step to its [Steps] and gets a [Flight], whose methods record
+// the progress of the step. A [Report] is a copy of all steps.
 //
 // Files, the lowest first: summary, live.
 package live

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// flightBar is the most that a step may cost by being told: one in a hundred of the
-// least that a durable step takes of a processor, 350 microseconds.
+// flightBar is the maximum cost of reporting a step: one hundredth of the minimum
+// processor time of a durable step, 350 microseconds.
 const flightBar = 3500 * time.Nanosecond
 
-// BenchmarkFlight is what a model call of 20 pieces costs by being told, with 64 in
-// flight, each asked about once in a hundred steps.
+// BenchmarkFlight measures the cost of reporting a model call of 20 pieces, with 64 in
+// flight, each read about once in a hundred steps.
 func BenchmarkFlight(b *testing.B) {
 	fs := make([]Steps, 64)
 	began := time.Now()

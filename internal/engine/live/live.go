@@ -11,79 +11,81 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// Report is what an execution is at, which no log holds.
+// Report is the current work of an execution, which no log holds.
 type Report struct {
 	Attempt uint64
-	// Since is when the last step ended, or the execution began: while no step is
-	// under way, the workflow's own code has run since then.
+	// Since is the time at which the last step ended, or the execution began: while no
+	// step is in flight, the workflow's own code has run since then.
 	Since time.Time
-	// Steps are those under way, the oldest first.
+	// Steps are the steps in flight, the oldest first.
 	Steps []Step
 }
 
-// Step is a step under way.
+// Step is a step in flight.
 type Step struct {
 	Path run.Path
 	Kind string // such as journal.StepModel
 	Name string // of the agent, the tool or the function
-	Did  string // what a tool's call does, such as its command; "" for other steps
-	// Model is the one that is asked, or the one of the list whose limit is waited for.
+	Did  string // a summary of a tool call, such as its command; "" for other steps
+	// Model is the model that the request is sent to, or the model of the list whose
+	// limit delays the request.
 	Model string
 	Doing Doing
-	// Began is when the step began, At when Doing did or the last piece of an answer
-	// came, and Until when it ends by itself: zero if that is not known.
+	// Began is the start of the step. At is the time of the last change of Doing, or of
+	// the last piece of an answer. Until is the time limit of the current phase, or zero
+	// if it has none.
 	Began, At, Until time.Time
 	// Try counts the requests for the answer in this attempt, from one.
 	Try int
-	// Error is why the try before failed, "" without one.
+	// Error is the error of the previous try; "" for none.
 	Error string
-	// Text is the end of what the model has written in this try, or how far the tool's
-	// call says that it is, at most MaxText bytes. Bytes is how much that is in all, with reasoning and arguments of calls,
-	// and Tokens an estimate of that.
+	// Text is the end of the model's output in this try, or the progress that the tool
+	// call reports, at most MaxText bytes. Bytes is the size of the whole output, with
+	// reasoning and arguments of calls, and Tokens an estimate for it.
 	Text   string
 	Bytes  int
 	Tokens int64
-	// Calls are the tools that the answer calls so far, at most maxCalls.
+	// Calls are the names of the tools called in the answer so far, at most maxCalls.
 	Calls []string
 }
 
-// Doing is what a step under way does.
+// Doing is the phase of a step in flight.
 type Doing string
 
-// What a step does.
+// Phases of a step.
 const (
 	Waits   Doing = "waits"   // for a limit of the model
-	Asks    Doing = "asks"    // the model, of whose answer nothing has come
+	Asks    Doing = "asks"    // the model, which has not begun to answer
 	Answers Doing = "answers" // the model writes
 	Pauses  Doing = "pauses"  // before the next try
 	Works   Doing = "works"   // a tool or a function of the workflow runs
 	Queues  Doing = "queues"  // a tool call waits for others of its round
-	Opens   Doing = "opens"   // the sandbox that a tool needs
-	Records Doing = "records" // its outcome, in the log
+	Opens   Doing = "opens"   // the sandbox for a tool
+	Records Doing = "records" // the outcome, in the log
 )
 
 const (
-	// MaxText bounds the text that is told of a step under way.
+	// MaxText bounds the text in the report of a step, in bytes.
 	MaxText = 2 << 10
 	// maxCalls bounds the names of tools, maxError the bytes of an error.
 	maxCalls = 16
 	maxError = 300
 )
 
-// Steps are the steps under way of an execution. A step without a place among
-// them, such as one that is replayed, tells nothing.
+// Steps are the steps in flight of an execution. A step without a place among them, such
+// as a replayed one, is not reported.
 type Steps struct {
 	mu    sync.Mutex
 	since time.Time
 	all   []*Flight
 }
 
-// Flight is a step under way. Its methods may be called on nil.
+// Flight is a step in flight. Its methods may be called on nil.
 type Flight struct {
 	of *Steps
 	Step
-	args string // of a tool, of which a summary is told
-	tail []byte // of the text, of which the last MaxText bytes are told
+	args string // of a tool; the report has a summary
+	tail []byte // of the text; the report has its last MaxText bytes
 }
 
 // Begin adds a step.
@@ -96,14 +98,14 @@ func (f *Steps) Begin(s Step, args string) *Flight {
 	return one
 }
 
-// SetIdle notes that the workflow's own code runs from now on.
+// SetIdle records the time from which the workflow's own code runs.
 func (f *Steps) SetIdle(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.since = now
 }
 
-// End takes the step out.
+// End removes the step.
 func (o *Flight) End() {
 	if o == nil {
 		return
@@ -115,7 +117,7 @@ func (o *Flight) End() {
 	o.of.since = now
 }
 
-// SetDoing notes what the step does from now on, until a time if that is known.
+// SetDoing sets the phase of the step, and its time limit if it has one.
 func (o *Flight) SetDoing(d Doing, until time.Time) {
 	if o == nil {
 		return
@@ -126,14 +128,15 @@ func (o *Flight) SetDoing(d Doing, until time.Time) {
 	if o.Doing == Queues {
 		o.Began = now
 	}
-	if d == Asks && o.Doing == Asks { // a sign of life is no piece of the answer
+	if d == Asks && o.Doing == Asks { // a sign of life is not a piece of the answer
 		o.Until = until
 		return
 	}
 	o.Doing, o.At, o.Until = d, now, until
 }
 
-// WaitForLimit notes that the step waits for a limit of a model of the list, until then at most.
+// WaitForLimit records that the step waits for a limit of a model of the list, at most
+// until a time.
 func (o *Flight) WaitForLimit(model string, until time.Time) {
 	if o == nil {
 		return
@@ -144,7 +147,7 @@ func (o *Flight) WaitForLimit(model string, until time.Time) {
 	o.Doing, o.At, o.Until, o.Model = Waits, now, until, model
 }
 
-// AskModel notes that a model is asked for the nth time.
+// AskModel records the nth request to a model.
 func (o *Flight) AskModel(model string, n int) {
 	if o == nil {
 		return
@@ -156,7 +159,7 @@ func (o *Flight) AskModel(model string, n int) {
 	o.Bytes, o.tail, o.Calls = 0, o.tail[:0], nil
 }
 
-// SetError notes why a try failed.
+// SetError records the error of a failed try.
 func (o *Flight) SetError(err error) {
 	if o == nil {
 		return
@@ -167,7 +170,7 @@ func (o *Flight) SetError(err error) {
 	o.Error = text
 }
 
-// AddAnswer notes a piece of the model's answer.
+// AddAnswer records a piece of the model's answer.
 func (o *Flight) AddAnswer(text, tool string, bytes int) {
 	if o == nil {
 		return
@@ -185,7 +188,7 @@ func (o *Flight) AddAnswer(text, tool string, bytes int) {
 	}
 }
 
-// SetProgress notes how far a tool's call is, in the place of what it said before.
+// SetProgress sets the progress of a tool call, in place of the previous text.
 func (o *Flight) SetProgress(text string) {
 	if o == nil {
 		return
@@ -196,7 +199,7 @@ func (o *Flight) SetProgress(text string) {
 	o.tail, o.At = append(o.tail[:0], text...), now
 }
 
-// Snapshot copies what is under way.
+// Snapshot copies the steps in flight.
 func (f *Steps) Snapshot() (since time.Time, steps []Step) {
 	f.mu.Lock()
 	since = f.since

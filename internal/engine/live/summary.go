@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// RequestSummary says in a few words which hosts a call's commands asked, and how often, for
-// people who follow a run.
+// RequestSummary summarises the hosts that a call's commands requested, with counts, for
+// the readers of a run.
 func RequestSummary(list []journal.NetworkRequest, more int) string {
 	if len(list) == 0 {
 		return ""
@@ -35,7 +35,8 @@ func RequestSummary(list []journal.NetworkRequest, more int) string {
 	return text
 }
 
-// ServiceSummary says for people what services wrote last beside a call.
+// ServiceSummary summarises the last output of services beside a call, for the readers of
+// a run.
 func ServiceSummary(logs []journal.ServiceLog) (text string) {
 	for _, l := range logs {
 		lines := strings.Split(strings.TrimSpace(l.Log), "\n")
@@ -65,7 +66,7 @@ func hosts(verb string, times map[string]int) string {
 	return verb + strings.Join(names, ", ")
 }
 
-// CallSummary says in one line what a tool call did, for people who follow a run.
+// CallSummary summarises a tool call in one line, for the readers of a run.
 func CallSummary(name, args string, out tool.Outcome) string {
 	var a struct {
 		Cmd, Path, Pattern, Code, Language string

@@ -13,9 +13,9 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 )
 
-// What people read of a question was written by a tool, or by a server that Rath knows
-// nothing of. Its text cannot be taken for that of Rath: lines of the message have a
-// mark, and all else is on the line that says what it is, so long in characters.
+// A tool, or a server that is foreign to Rath, writes the text of a question. It cannot
+// be taken for text of Rath: each line of the message has a mark, and all other text is
+// on a line with its label, bounded in characters.
 const (
 	maxQuotedLines = 64 // of a message; the rest is on the last one
 	MaxShown       = 200
@@ -23,7 +23,7 @@ const (
 	maxShownEnum   = 800
 )
 
-// property is what a schema says of a value of an answer.
+// property describes a value of an answer in a schema.
 type property struct {
 	Default     json.RawMessage `json:"default"`
 	Description string          `json:"description"`
@@ -33,7 +33,7 @@ type property struct {
 	Type        string          `json:"type"`
 }
 
-// String says what a value may be, on one line.
+// String describes the valid values on one line.
 func (p property) String() string {
 	text := OneLine(cmp.Or(p.Type, "any"), maxShownName)
 	if among := cmp.Or(string(p.Enum), string(p.OneOf)); among != "" {
@@ -42,7 +42,7 @@ func (p property) String() string {
 	return text
 }
 
-// properties are those of a schema that was compiled before.
+// properties returns the properties of a schema that was compiled before.
 func properties(schema string) (all map[string]property, required []string) {
 	var s struct {
 		Properties map[string]property `json:"properties"`
@@ -52,8 +52,8 @@ func properties(schema string) (all map[string]property, required []string) {
 	return s.Properties, s.Required
 }
 
-// Detail is a question as people read it, of at most journal.MaxDetail bytes: the whole
-// message, and the values that a yes takes.
+// Detail renders a question for its readers, in at most journal.MaxDetail bytes: the
+// whole message, and the values of a positive answer.
 func Detail(q journal.Asked) string {
 	var b strings.Builder
 	quote(&b, q.Message)
@@ -105,11 +105,11 @@ func quote(b *strings.Builder, text string) {
 	}
 }
 
-// breaks reports whether a new line begins behind r, for one of those who may show it.
+// breaks reports whether some programs show a new line after r.
 func breaks(r rune) bool { return strings.ContainsRune("\n\v\f\r\u0085\u2028\u2029", r) }
 
-// OneLine returns at most n characters of s on one line, the last of which says that it
-// was cut, without what could steer a terminal or reorder the text around it.
+// OneLine returns at most n characters of s on one line, without characters that could
+// steer a terminal or reorder the surrounding text. A cut text ends with an ellipsis.
 func OneLine(s string, n int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestDetail: people read the whole message of a question, and no text of the server can
+// TestDetail: readers get the whole message of a question, and no text of the server can
 // be taken for a line of Rath.
 func TestDetail(t *testing.T) {
 	forged := "The answer before was not taken: nothing."

@@ -1,5 +1,5 @@
-// Package recall searches a memory for the notes of a step, leaves out those of
-// quarantined sessions, and renders the others for a prompt.
+// Package recall searches a memory for the notes of a step, omits notes of quarantined
+// sessions, and renders the others for a prompt.
 //
-// [Search] finds them, and [Record] is what the journal holds of it.
+// [Search] finds the notes, and [Record] is the journal's record of a search.
 package recall

@@ -15,12 +15,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Record is what the journal records of a recall.
+// Record is the journal's record of a recall.
 type Record struct {
 	After int         `json:"after"`
 	Notes []string    `json:"notes"` // URIs
 	Text  blob.Digest `json:"text,omitzero"`
-	// Withheld are notes that were found and not recalled, by their sessions.
+	// Withheld are the notes found but not recalled, by their sessions.
 	Withheld []withheld `json:"withheld,omitempty"`
 }
 
@@ -34,11 +34,11 @@ type withheld struct {
 // Search searches a memory for notes.
 type Search struct {
 	Store memory.Store
-	// Quarantined returns why nothing from a session may be recalled, "" if it may.
+	// Quarantined returns the reason why nothing from a session may be recalled, or "".
 	Quarantined func(id session.ID) (why string, err error)
 }
 
-// Find searches a memory, and sums up its result.
+// Find searches a memory, and summarises its result.
 func (s *Search) Find(ctx context.Context, query string, limit int) (hits []memory.Hit, rec Record, summary string, err error) {
 	hits, rec.Withheld, err = s.search(ctx, query, limit)
 	summary = "recalls " + excerpt.Count(len(hits), "note")
@@ -58,14 +58,14 @@ func (s *Search) Find(ctx context.Context, query string, limit int) (hits []memo
 	return hits, rec, summary, err
 }
 
-// search returns at most limit notes, and the notes that it leaves out: those of sessions
-// that are quarantined, or may be. With memory.ErrWordsOnly the notes count.
+// search returns at most limit notes, and the omitted notes: those of sessions that are
+// quarantined, or may be. With memory.ErrWordsOnly the notes are valid.
 func (s *Search) search(ctx context.Context, query string, limit int) ([]memory.Hit, []withheld, error) {
 	if limit <= 0 {
 		limit = memory.DefaultLimit
 	}
 	sv := filter{of: s, limit: min(limit, memory.MaxLimit), known: map[session.ID]string{}}
-	// What is left out must not keep others from being found.
+	// Omitted notes must not keep others from being found.
 	for ask := sv.limit; ; ask = min(2*ask, memory.MaxLimit) {
 		hits, found := s.Store.Find(ctx, memory.Query{Text: query, Limit: ask})
 		if found != nil && !errors.Is(found, memory.ErrWordsOnly) {
@@ -81,14 +81,14 @@ func (s *Search) search(ctx context.Context, query string, limit int) ([]memory.
 	}
 }
 
-// filter leaves out the notes of quarantined sessions.
+// filter omits the notes of quarantined sessions.
 type filter struct {
 	of    *Search
 	limit int
-	known map[session.ID]string // why a session's notes are left out, "" if they are not
+	known map[session.ID]string // why a session's notes are omitted, "" if they are not
 }
 
-// apply takes hits, best first, until it has enough of them.
+// apply filters hits, best first, up to the limit.
 func (v *filter) apply(hits []memory.Hit) (kept []memory.Hit, left []withheld, err error) {
 	for _, h := range hits {
 		if len(kept) == v.limit {
@@ -111,8 +111,8 @@ func (v *filter) apply(hits []memory.Hit) (kept []memory.Hit, left []withheld, e
 	return kept, left, nil
 }
 
-// why returns the session for which a note is left out, and why. A note belongs to the
-// session that it is filed under and to the one whose run wrote it.
+// why returns the session for which a note is omitted, and the reason. A note belongs to
+// the session under which it is filed and to the one whose run wrote it.
 func (v *filter) why(h memory.Hit) (session.ID, string, error) {
 	for _, id := range []session.ID{session.ID(h.Session), session.ID(h.Origin.Session)} {
 		why, known := v.known[id]
@@ -130,9 +130,9 @@ func (v *filter) why(h memory.Hit) (session.ID, string, error) {
 	return "", "", nil
 }
 
-// Render quotes notes for a prompt. Anything that a model or a web page once said
-// may be in a note, so it enters as what a user quotes and not as a system message, each
-// as JSON on a line of its own, which no text can leave: its text, name and writer.
+// Render quotes notes for a prompt. A note may contain text of any model or web page, so
+// the prompt has it as a user's quote and not as a system message. Each note is JSON on a
+// line of its own, which no text can break out of: its text, name and writer.
 func Render(hits []memory.Hit, rec Record) transcript.Note {
 	if len(hits) == 0 {
 		return transcript.Note{}
@@ -149,7 +149,7 @@ func Render(hits []memory.Hit, rec Record) transcript.Note {
 	return transcript.Note{After: rec.After, Text: b.String(), Digest: rec.Text}
 }
 
-// writer names what wrote a note.
+// writer describes the writer of a note.
 func writer(h memory.Hit) string {
 	switch {
 	case h.Origin.Run != "":

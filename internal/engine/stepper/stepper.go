@@ -1,6 +1,6 @@
-// Package stepper is where a context holds what makes the steps of a run: internal/engine
-// puts it there, and the functions of package flow take it from there, as the interface
-// that flow knows it by. Authors of workflows see neither.
+// Package stepper stores in a context the engine that executes the steps of a run.
+// internal/engine stores it, and the functions of package flow read it, as the interface
+// that flow declares. Authors of workflows see neither.
 package stepper
 
 import "context"
@@ -10,5 +10,5 @@ type key struct{}
 // With returns a context that holds s, which implements the interface of package flow.
 func With(ctx context.Context, s any) context.Context { return context.WithValue(ctx, key{}, s) }
 
-// Of returns what a context holds, nil outside of a run.
+// Of returns the engine in a context, nil outside of a run.
 func Of(ctx context.Context) any { return ctx.Value(key{}) }

@@ -22,9 +22,9 @@ import (
 
 // Server is a program that has tools, such as an MCP server.
 type Server interface {
-	// Sandboxed says that it runs in the sandbox of a session.
+	// Sandboxed reports whether it runs in the sandbox of a session.
 	Sandboxed() bool
-	// Connect starts it, or reaches it. box is nil of one that is not Sandboxed.
+	// Connect starts it, or connects to it. box is nil unless the server is Sandboxed.
 	Connect(ctx context.Context, box sandbox.Sandbox) (Conn, error)
 }
 
@@ -32,28 +32,27 @@ type Server interface {
 type Conn interface {
 	// Tools returns the tools, and a remark for each that cannot be used.
 	Tools(ctx context.Context) (specs []tool.Spec, remarks []string, err error)
-	// Call calls one of them. An error that wraps session.ErrUnavailable says that it is not
-	// known what the call did, and that the Conn is of no more use. One that wraps
-	// tool.ErrNotMade as well means that the call did nothing.
+	// Call calls a tool. An error that wraps session.ErrUnavailable means that the effect
+	// of the call is unknown, and that the Conn is unusable. If the error also wraps
+	// tool.ErrNotMade, the call had no effect.
 	Call(ctx context.Context, name string, c tool.Call) (tool.Result, error)
-	// Close waits until what Connect started is gone.
+	// Close waits until everything that Connect started has ended.
 	Close() error
 }
 
-// Servers are the tool servers that an execution has started: one for each session and
-// name.
+// Servers are the running tool servers of an execution: one for each session and name.
 type Servers struct {
 	// Host is the execution. It is set before the first use.
 	Host Host
 
 	mu sync.Mutex
 	of map[serverKey]*instance
-	// contents are those of the tools of a server, by its name: the ones that the run
-	// recorded, and then each other one, of which it was warned.
+	// contents are digests of the tools of a server, by its name: the recorded ones
+	// first, then each other version that the run was warned about.
 	contents map[string][]string
 }
 
-// Host is what an execution does for its servers.
+// Host has the functions of an execution for its servers.
 type Host interface {
 	// ToolServer returns the node's server of a name.
 	ToolServer(name string) (Server, error)
@@ -68,24 +67,24 @@ type serverKey struct {
 	name    string
 }
 
-// instance is one of them. mu is held while it is started.
+// instance is one server of Servers. mu is held during its start.
 type instance struct {
 	mu   sync.Mutex
 	conn Conn            // nil before it was started
-	box  sandbox.Sandbox // it runs in; nil of one beside it
-	// starts are the last, at most serverStarts; has are the tools of the connection, nil
-	// until they were listed. compared says that they were held against those that the run
-	// found.
+	box  sandbox.Sandbox // it runs in; nil for a server outside of it
+	// starts are the last start times, at most serverStarts. has are the tools of the
+	// connection, nil until they are listed. compared means that they were compared with
+	// the tools that the run found.
 	starts   []time.Time
 	has      map[string]tool.Spec
 	compared bool
 }
 
-// serverStarts is how often a server is started in a minute, for a session: one that dies
-// in each call is not started for ever.
+// serverStarts bounds the starts of a server per minute and session: a server that dies
+// in each call is not restarted forever.
 const serverStarts = 12
 
-// start counts a start, or refuses it. mu is held.
+// start counts a start, or rejects it. mu is held.
 func (s *instance) start(name string) error {
 	now := time.Now()
 	if len(s.starts) == serverStarts {
@@ -99,7 +98,8 @@ func (s *instance) start(name string) error {
 	return nil
 }
 
-// listed asks a connection for its tools, once. It returns the remarks when it asks.
+// listed lists the tools of a connection, once. It returns the remarks of that one
+// request.
 func (s *instance) listed(ctx context.Context, conn Conn) (map[string]tool.Spec, []string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *instance) listed(ctx context.Context, conn Conn) (map[string]tool.Spec,
 	return has, remarks, nil
 }
 
-// drop ends a connection, unless another one has taken its place. mu is held.
+// drop closes a connection, unless another one has replaced it. mu is held.
 func (s *instance) drop(conn Conn) {
 	if s.conn != nil && s.conn == conn {
 		_ = s.conn.Close()
@@ -129,7 +129,7 @@ func (s *instance) drop(conn Conn) {
 	}
 }
 
-// get returns the server of a session and a name, which need not run.
+// get returns the server of a session and a name, which may not be running.
 func (v *Servers) get(k session.Key, name string) *instance {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -143,7 +143,7 @@ func (v *Servers) get(k session.Key, name string) *instance {
 	return v.of[at]
 }
 
-// Close ends all. No call is under way.
+// Close closes all connections. No call may be in flight.
 func (v *Servers) Close() {
 	v.mu.Lock()
 	all := v.of
@@ -160,8 +160,8 @@ func (v *Servers) Close() {
 	wg.Wait()
 }
 
-// connected returns the connection to a session's server, which it starts if it does not
-// run. open opens the session's sandbox.
+// connected returns the connection to a session's server, and starts the server if it
+// does not run. open opens the session's sandbox.
 func (v *Servers) connected(ctx context.Context, k session.Key, name string, open func(context.Context) (sandbox.Sandbox, error)) (*instance, Conn, error) {
 	which, err := v.Host.ToolServer(name)
 	if err != nil {
@@ -194,8 +194,8 @@ func (v *Servers) connected(ctx context.Context, k session.Key, name string, ope
 	return s, conn, nil
 }
 
-// differs notes what tools a server has, and reports whether the run recorded others and was not
-// warned of these.
+// differs stores the digest of a server's tools, and reports whether the run recorded
+// other tools and was not warned about these.
 func (v *Servers) differs(name, content string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -210,8 +210,8 @@ func (v *Servers) differs(name, content string) bool {
 	return len(known) > 0
 }
 
-// compare warns of a server whose tools are others than the run found, such as of a new
-// version that was started since.
+// compare warns about a server whose tools differ from those that the run found, for
+// example because a new version was started since.
 func (v *Servers) compare(ctx context.Context, name string, s *instance, has map[string]tool.Spec) {
 	s.mu.Lock()
 	compared := s.compared
@@ -226,8 +226,8 @@ func (v *Servers) compare(ctx context.Context, name string, s *instance, has map
 	}
 }
 
-// Found are what the record of an agent's servers says: the tools that they had, in
-// the order in which they were named.
+// Found is the record of an agent's servers: the tools that they had, in the order in
+// which the servers were named.
 type Found []FoundServer
 
 type FoundServer struct {
@@ -244,7 +244,8 @@ type foundTool struct {
 	Schema      json.RawMessage `json:"schema,omitempty"`
 }
 
-// content is what the tools are, however their schemas are written.
+// content returns a digest of the tools that does not depend on the formatting of their
+// schemas.
 func (f FoundServer) content() string {
 	tools := make([]any, 0, 2*len(f.Tools))
 	for _, t := range f.Tools {
@@ -270,7 +271,7 @@ func found(name string, specs []tool.Spec) (FoundServer, error) {
 	return f, err
 }
 
-// Tools are those that an agent gets, as they were recorded.
+// Tools returns an agent's tools as they were recorded.
 func (all Found) Tools(v *Servers) (tools []tool.Tool) {
 	for _, s := range all {
 		v.differs(s.Name, s.content())
@@ -281,7 +282,7 @@ func (all Found) Tools(v *Servers) (tools []tool.Tool) {
 	return tools
 }
 
-// Discover asks a server for its tools. open opens the sandbox of the session.
+// Discover lists the tools of a server. open opens the sandbox of the session.
 func (v *Servers) Discover(ctx context.Context, s session.Session, name string, open func(context.Context) (sandbox.Sandbox, error)) (FoundServer, error) {
 	sv, conn, err := v.connected(ctx, s.Key(), name, open)
 	if err != nil {
@@ -307,8 +308,8 @@ type serverTool struct {
 // Spec implements tool.Tool.
 func (t *serverTool) Spec() tool.Spec { return t.spec }
 
-// unchanged fails if the server, which another start may have brought in a new version,
-// has another tool of that name than the run found. One that it has no more is for Call.
+// unchanged fails if the tool differs from the recorded one, because the server was
+// restarted in a new version. It accepts a missing tool, for which Call fails.
 func (t *serverTool) unchanged(ctx context.Context, s *instance, conn Conn) error {
 	has, _, err := s.listed(ctx, conn)
 	if err != nil {
@@ -339,8 +340,8 @@ func sameJSON(a, b json.RawMessage) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// serverTries is how often an idempotent call is made in one attempt, each time with a
-// fresh process.
+// serverTries bounds the tries of an idempotent call in one attempt, each with a fresh
+// process.
 const serverTries = 3
 
 // Call implements tool.Tool.
@@ -368,7 +369,7 @@ func (t *serverTool) Call(ctx context.Context, c tool.Call) (tool.Result, error)
 		case effect == tool.Sandboxed:
 			return tool.Result{}, &tool.Failure{Kind: tool.Unavailable, Detail: t.server, Err: errors.New(why), Message: why + "; the files are as it left them, and it is started again for the next call"}
 		case effect == tool.NonIdempotent:
-			// Whether it took effect is not known, so that a person is asked.
+			// Its effect is unknown, so the call needs review.
 			return tool.Result{}, err
 		case try == serverTries:
 			return tool.Result{}, &tool.Failure{Kind: tool.Unavailable, Detail: t.server, Err: errors.New(why), Message: fmt.Sprintf("%s, %d times in a row; do without it", why, try)}

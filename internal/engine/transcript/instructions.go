@@ -15,9 +15,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Instructions are the parts of a call's requests that are no rows of the session, as they
-// are kept: each part is a blob, without credentials. All of them but the remark are the same
-// for each request of the call.
+// Instructions are the parts of a call's requests outside of the session's rows, as they
+// are stored: each part is a blob, without credentials. All parts except the remark are
+// the same for each request of the call.
 type Instructions struct {
 	named journal.Instructions
 	parts []part
@@ -28,14 +28,15 @@ type part struct {
 	data   []byte
 }
 
-// keptTool is a tool of a call, as the blob of its table has it.
+// keptTool is a tool of a call in the blob of its table.
 type keptTool struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
-	Schema      any    `json:"schema,omitempty"` // JSON, or the text if it is none
+	Schema      any    `json:"schema,omitempty"` // JSON, or the text if it is not JSON
 }
 
-// NewInstructions returns those of a call. redact removes credentials; notes are a blob already.
+// NewInstructions returns the instructions of a call. redact removes credentials; notes
+// are a blob already.
 func NewInstructions(prompt, ask string, notes blob.Digest, specs []llm.ToolSpec, redact func(string) string) (*Instructions, error) {
 	tools, err := toolTable(specs, redact)
 	if err != nil {
@@ -65,7 +66,7 @@ func (in *Instructions) With(remark string) *Instructions {
 	return out
 }
 
-// Names returns the digests of a record; nil is none.
+// Names returns the digests for a record; nil is none.
 func (in *Instructions) Names() *journal.Instructions {
 	if in == nil || in.named == (journal.Instructions{}) {
 		return nil
@@ -73,8 +74,8 @@ func (in *Instructions) Names() *journal.Instructions {
 	return &in.named
 }
 
-// toolTable returns a table of tools as JSON, "" for an empty one. Each text is masked by
-// itself, so that the JSON stays whole.
+// toolTable returns a table of tools as JSON, "" for an empty one. Each text is masked
+// separately, so that the JSON stays valid.
 func toolTable(specs []llm.ToolSpec, redact func(string) string) (string, error) {
 	if len(specs) == 0 {
 		return "", nil
@@ -97,8 +98,8 @@ func toolTable(specs []llm.ToolSpec, redact func(string) string) (string, error)
 	return b.String(), err
 }
 
-// Keep stores the parts that were not stored a short while ago. Without an error a commit
-// may name them.
+// Keep stores the parts that were not stored recently. If it succeeds, a commit may name
+// them.
 func (in *Instructions) Keep(ctx context.Context, to blob.Store, t session.Tenant, stored *StoredBlobs) error {
 	if in == nil {
 		return nil
@@ -116,7 +117,7 @@ func (in *Instructions) Keep(ctx context.Context, to blob.Store, t session.Tenan
 	return nil
 }
 
-// StoredBlobs remembers which blobs were stored a short while ago.
+// StoredBlobs remembers the blobs that were stored recently.
 type StoredBlobs struct {
 	mu sync.Mutex
 	at map[storedBlob]time.Time
@@ -128,10 +129,10 @@ type storedBlob struct {
 }
 
 const (
-	// storedFor is how long a blob is relied on without a look at the store. A blob that
-	// nothing names is removed a day after it was stored at the earliest.
+	// storedFor is the time for which a blob is relied on without checking the store. An
+	// unreferenced blob is removed at the earliest a day after it was stored.
 	storedFor = 12 * time.Hour
-	// maxStored bounds the blobs that are remembered.
+	// maxStored bounds the remembered blobs.
 	maxStored = 4096
 )
 
@@ -139,7 +140,7 @@ func (b *StoredBlobs) has(k storedBlob, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at, ok := b.at[k]
-	// Of two clocks one stands still while the machine sleeps, the other one can be set.
+	// One clock stands still while the machine sleeps, and the other one can be set.
 	since, wall := now.Sub(at), now.Round(0).Sub(at.Round(0))
 	return ok && since < storedFor && wall >= 0 && wall < storedFor
 }

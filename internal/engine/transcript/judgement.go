@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// How often in a row a model is asked on for one answer.
+// Bounds of the requests in a row for one answer, by the reason to continue.
 const (
 	maxCut    = 3 // cut at the limit of its length
 	maxPaused = 8 // paused by the server
@@ -23,15 +23,15 @@ const (
 	maxText   = 1 // with a call written as text
 )
 
-// Judgement is the decision about an answer: it is taken, the model is asked on for the reason
-// Again, or the caller fails with err.
+// Judgement is the decision about an answer: it is accepted, the model is asked again for
+// the reason Again, or the caller fails with Err.
 type Judgement struct {
 	Again string
 	Err   error
 	Text  string // of the whole answer so far
 }
 
-// Judge decides about an answer. It is the one place that does, for every call of a model.
+// Judge decides about an answer. It is the only place that does, for every model call.
 func (c *Call) Judge(resp *llm.Response) Judgement {
 	u := &c.Answer
 	v := Judgement{Text: u.join(resp.Text, c.structured())}
@@ -87,7 +87,8 @@ func (c *Call) Judge(resp *llm.Response) Judgement {
 	return v
 }
 
-// reason is the text of an answer that is none, or else another one.
+// reason returns an answer's text as the reason of its failure, or otherwise if it has
+// none.
 func reason(text, otherwise string) string {
 	if text = strings.TrimSpace(text); text == "" {
 		return otherwise
@@ -95,7 +96,7 @@ func reason(text, otherwise string) string {
 	return excerpt.Clip(text, 2<<10)
 }
 
-// structured reports whether the answer has to have a form.
+// structured reports whether the answer must have a format.
 func (c *Call) structured() bool { return len(c.Provider.ResponseFormat) > 0 }
 
 func (c *Call) hasTool(name string) bool {
@@ -103,8 +104,9 @@ func (c *Call) hasTool(name string) bool {
 	return ok
 }
 
-// join adds a piece to those before. A piece that is a whole JSON document takes the place of
-// the cut beginning where the answer is one: a server that gives answers a form begins again.
+// join appends a piece to the previous ones. A piece that is a whole JSON document
+// replaces the cut beginning of a structured answer: a server that enforces a format
+// starts again.
 func (u *Answering) join(piece string, structured bool) string {
 	if u.Text != "" && structured && json.Valid([]byte(piece)) && !json.Valid([]byte(u.Text+piece)) {
 		return piece
@@ -112,8 +114,7 @@ func (u *Answering) join(piece string, structured bool) string {
 	return u.Text + piece
 }
 
-// take takes over the answer of a step: again is its record's, text that of the whole answer
-// so far.
+// take takes over the answer of a step: again comes from its record.
 func (u *Answering) take(again string, finish llm.Finish, p *journal.Partial) {
 	said := llm.Message{Role: llm.Assistant, Text: p.Text, Opaque: p.Opaque}
 	u.tail = nil
@@ -153,7 +154,8 @@ func (u *Answering) take(again string, finish llm.Finish, p *journal.Partial) {
 	u.tail = append(u.tail, llm.Message{Role: llm.User, Text: remark})
 }
 
-// Remark is the last message of the next request, if that asks the model on; else "".
+// Remark returns the last message of the next request, if that asks the model to
+// continue; else "".
 func (u *Answering) Remark() string {
 	if n := len(u.tail); n > 0 && u.tail[n-1].Role == llm.User {
 		return u.tail[n-1].Text
@@ -165,8 +167,8 @@ func (u *Answering) Remark() string {
 const CutCalls = "the answer was cut at the limit of its length, so that its calls may not be whole: none of them was carried out. " +
 	"Make the call again with less in it: write a long file in several calls, or edit the part that changes"
 
-// cutArguments reports whether the arguments of a call end in the middle of their JSON: an
-// answer that its server cut without a word.
+// cutArguments reports whether the arguments of a call end in the middle of their JSON:
+// its server cut the answer without reporting it.
 func cutArguments(calls []session.ToolCall) bool {
 	for _, c := range calls {
 		if strings.TrimSpace(c.Args) == "" || json.Valid([]byte(c.Args)) {
@@ -180,8 +182,7 @@ func cutArguments(calls []session.ToolCall) bool {
 	return false
 }
 
-// Resume has the call take over the answer of a recorded step after which the model was
-// asked on.
+// Resume takes over the answer of a recorded step after which the model was asked again.
 func (c *Call) Resume(d *journal.StepCompleted) error {
 	var p journal.Partial
 	if d.Again != "" && d.Again != journal.AgainCalls {
@@ -193,7 +194,7 @@ func (c *Call) Resume(d *journal.StepCompleted) error {
 	return nil
 }
 
-// Because is for people: why the model is asked on.
+// Because describes to readers why the model is asked again.
 func Because(again string, resp *llm.Response) string {
 	switch again {
 	case journal.AgainCut:

@@ -13,11 +13,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// maxKept bounds the chunks that follow a summary, in bytes: they are stored again.
+// maxKept bounds the chunks after a summary, in bytes: they are stored again.
 const maxKept = 128 << 10
 
-// KeptFrom returns the index of the first of the newest chunks that have at most so many
-// tokens, by estimate. No tool's result is parted from its call.
+// KeptFrom returns the index of the first of the newest chunks that have at most tokens
+// tokens, by estimate. It does not separate a tool's result from its call.
 func KeptFrom(s session.Session, tokens int64) int {
 	from, size, room := s.Len(), 0, maxKept
 	for _, i := range Lasting(s, s.Len()) {
@@ -36,9 +36,9 @@ func KeptFrom(s session.Session, tokens int64) int {
 	return from
 }
 
-// Lasting returns the indices of the chunks before one that no summary takes the place of:
-// those of the system, what the workspace says for agents, each text of it once, and the
-// newest that the user said, unless it comes later.
+// Lasting returns the indices of the chunks before from that no summary replaces: system
+// chunks, each text of the workspace's instructions once, and the user's newest chunk,
+// unless it comes later.
 func Lasting(s session.Session, from int) (at []int) {
 	said, summed := -1, -1
 	guides := map[string]bool{}
@@ -70,8 +70,8 @@ func Lasting(s session.Session, from int) (at []int) {
 	return at
 }
 
-// Kept returns the rows of the session that goes on after a summary: those that last, the
-// summary, and the chunks from an index on. What these used is counted already.
+// Kept returns the rows of the session after a summary: the lasting chunks, the summary,
+// and the chunks from an index on. Their usage is counted already and is cleared.
 func Kept(s session.Session, from int, summary session.Event) (rows []session.Event) {
 	again := func(c session.Chunk) {
 		o := c.Origin()
@@ -89,8 +89,8 @@ func Kept(s session.Session, from int, summary session.Event) (rows []session.Ev
 	return rows
 }
 
-// Quote is the text of the chunks up to an index, in at most so many bytes: the longest
-// are cut.
+// Quote returns the text of the chunks up to an index, in at most most bytes: the longest
+// texts are cut.
 func Quote(s session.Session, to, most int) string {
 	var parts []string
 	for _, c := range s.Range(0, to) {
@@ -119,7 +119,7 @@ func Quote(s session.Session, to, most int) string {
 	return b.String()
 }
 
-// named are the images of a row, in words.
+// named returns the images of a row as text.
 func named(c session.Chunk) (text string) {
 	for _, img := range c.Images() {
 		text += "\n[image: " + img.String() + "]"
@@ -127,8 +127,8 @@ func named(c session.Chunk) (text string) {
 	return text
 }
 
-// OmittedImages names the newest images of the rows that a summary takes the place of, so that a
-// reader finds them; where it keeps some rows, of those before.
+// OmittedImages names the newest images of the rows that a summary replaces, so that a
+// reader can find them. If some rows are kept, it names images of earlier rows only.
 func OmittedImages(s session.Session, keep int64) string {
 	var all []string
 	to := s.Len()
@@ -150,8 +150,8 @@ func OmittedImages(s session.Session, keep int64) string {
 	return "\n" + strings.Join(all[max(len(all)-MaxImages, 0):], "")
 }
 
-// longest returns the length to which texts have to be cut so that they have at most so
-// many bytes.
+// longest returns the length to which texts must be cut so that they have at most most
+// bytes.
 func longest(parts []string, most int) int {
 	const overhead = 40
 	fits := func(n int) bool {
@@ -164,7 +164,7 @@ func longest(parts []string, most int) int {
 	return sort.Search(most, func(i int) bool { return !fits(i + 1) })
 }
 
-// Size is how many bytes the texts of a session have.
+// Size returns the bytes of the texts of a session.
 func Size(s session.Session) (size int) {
 	for _, c := range s.Chunks() {
 		size += len(c.Text())

@@ -2,22 +2,23 @@ package transcript
 
 import "strings"
 
-// LiveText parts the thoughts at the beginning of an answer from its text while the answer
-// comes, as [SplitThoughts] does with a whole one. Its zero value, with a prompt, begins an answer.
+// LiveText splits the thoughts at the beginning of an answer from its text while the
+// answer streams, as [SplitThoughts] does with a whole one. The zero value with a prompt
+// is ready to use.
 type LiveText struct {
 	Prompt string
-	held   string // came, and may be the beginning of a mark
-	end    string // the mark that ends the thoughts under way
-	open   bool   // the answer itself comes
-	trim   bool   // white space before it is left out
-	// line is the line so far while it can become a stray end of thoughts, for which stray
-	// looks. whole is set at its beginning, and tail is the end of what came before it.
+	held   string // received, and may be the beginning of a mark
+	end    string // the mark that ends the current thoughts
+	open   bool   // the answer itself has begun
+	trim   bool   // white space before it is omitted
+	// line is the current line while it can become a stray end of thoughts, which stray
+	// enables. whole is set at its beginning, and tail is the end of the text before it.
 	stray, whole bool
 	line, tail   string
 }
 
-// Take takes a piece of the text and returns what of it, and of what was held back, is
-// thought and what is answer. void: the answer so far was thought.
+// Take adds a piece of the text and splits it, with the text held back before, into
+// thought and answer. void means that the answer so far was thought.
 func (l *LiveText) Take(piece string) (thought, answer string, void bool) {
 	if l.open {
 		answer, void = l.answer(piece)
@@ -42,7 +43,7 @@ func (l *LiveText) Take(piece string) (thought, answer string, void bool) {
 	return before, answer, false
 }
 
-// Finish ends the answer and returns the text that was held back.
+// Finish ends the answer and returns the held back text.
 func (l *LiveText) Finish() (thought, answer string, void bool) {
 	if l.end != "" {
 		return l.release(), "", false
@@ -56,8 +57,8 @@ func (l *LiveText) release() string {
 	return text
 }
 
-// begins reports whether it is clear how the answer begins: with the mark of thoughts, which
-// end is then, or without.
+// begins reports whether the beginning of the answer is determined: with a mark of
+// thoughts, whose end it stores in end, or without one.
 func (l *LiveText) begins() bool {
 	body, clear := strings.TrimLeft(l.held, " \t\r\n"), true
 	for _, mark := range thoughtMarks {
@@ -76,7 +77,7 @@ func (l *LiveText) begins() bool {
 	return clear
 }
 
-// answer takes a piece of the answer itself.
+// answer processes a piece of the answer itself.
 func (l *LiveText) answer(piece string) (text string, void bool) {
 	if l.stray {
 		if rest, ended := l.strayEnd(piece); ended {
@@ -90,8 +91,8 @@ func (l *LiveText) answer(piece string) (text string, void bool) {
 	return piece, void
 }
 
-// strayEnd looks for a line that is the end of thoughts whose beginning is not there, and
-// returns what follows it.
+// strayEnd detects a line that ends thoughts without a beginning, and returns the text
+// after it.
 func (l *LiveText) strayEnd(piece string) (rest string, ended bool) {
 	if l.tail += piece; strings.Contains(l.tail, "<think>") {
 		l.stray = false
@@ -114,12 +115,12 @@ func (l *LiveText) strayEnd(piece string) (rest string, ended bool) {
 	}
 }
 
-// isEnd reports whether the line so far is the end of thoughts.
+// isEnd reports whether the current line is the end of thoughts.
 func (l *LiveText) isEnd() bool {
 	return l.whole && strings.TrimRight(l.line, " \t") == "</think>"
 }
 
-// partial is how many bytes at the end of a text begin a mark.
+// partial returns the number of bytes at the end of a text that begin a mark.
 func partial(text, mark string) int {
 	for n := min(len(text), len(mark)-1); n > 0; n-- {
 		if strings.HasSuffix(text, mark[:n]) {

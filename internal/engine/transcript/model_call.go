@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// Call is a model call as the code asks for it.
+// Call is a model call in the code of a workflow.
 type Call struct {
 	Agent     string
 	Prompt    string
@@ -26,21 +26,22 @@ type Call struct {
 	More      bool      // it answers messages that came after the agent was done
 	inherited int       // chunks of the session that its parent has
 	Shared    int       // messages of the newest request that the session's parent has
-	Shown     Rendering // what the calls before this one rendered
-	// ThoughtsFrom is the first message whose thoughts go back: a server refused those before.
+	Shown     Rendering // rendered by the previous calls
+	// ThoughtsFrom is the first message whose thoughts are sent back: a server rejected
+	// earlier ones.
 	ThoughtsFrom int
 	Table        *tool.Table      // of an agent
 	Account      *journal.Account // of an agent's own budget; nil without one
-	key          string           // of the cache, once it is known
+	key          string           // of the cache, once computed
 	Size         int              // of the newest request as JSON, in bytes
-	Images       []int            // the messages of it that have images
+	Images       []int            // the messages in it with images
 	Window       Window
-	Given        *Instructions     // once they are known
-	Partial      func(text string) // gets an answer under way; nil without it
+	Given        *Instructions     // once computed
+	Partial      func(text string) // gets an answer in flight; nil without it
 }
 
-// Answering is how far the answer of a model has come over several requests. Its state
-// follows from the records of their steps alone.
+// Answering is the progress of a model's answer over several requests. Its state derives
+// from the records of their steps alone.
 type Answering struct {
 	Text  string        // the pieces so far, which the next answer continues
 	tail  []llm.Message // the last messages of the next request, which are no part of the session
@@ -51,10 +52,10 @@ type Answering struct {
 	Last  bool // no further request may follow
 }
 
-// CacheKey names the prefix that requests of this session and of its forks share: the
-// tools and the messages up to the first of a user. Which server they come to depends on
-// it where a provider has many, so it holds for other runs of the session and for all
-// branches alike, and no tenant shares it.
+// CacheKey names the common prefix of the requests of this session and of its forks: the
+// tools and the messages up to the first user message. It selects the server of a
+// provider with many servers, so it is the same for other runs of the session and for all
+// branches, and different for each tenant.
 func (c *Call) CacheKey(t session.Tenant, msgs []llm.Message) string {
 	if c.key != "" {
 		return c.key
@@ -94,9 +95,9 @@ func (c *Call) Digest() string {
 	return blob.Sum(data).Short()
 }
 
-// Note is what an agent recalled: text that follows the chunk at index After
-// in the prompt. The journal holds its digest and the names of the notes; the
-// text is a blob, so that it is never part of a session.
+// Note is recalled text for an agent, which follows the chunk at index After in the
+// prompt. The journal holds its digest and the names of the notes; the text is a blob, so
+// that it is never part of a session.
 type Note struct {
 	After  int
 	Text   string
@@ -124,7 +125,7 @@ func (c *Call) Reserve() error {
 	return nil
 }
 
-// Settle takes a call out of the agent's own budget.
+// Settle charges a call to the agent's own budget.
 //
 //go:noinline
 func (c *Call) Settle(used session.Usage, unpriced string) {

@@ -6,8 +6,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// TestCacheKey: what shares its beginning shares a key, also if it differs after the first
-// words of the user, and nothing else does.
+// TestCacheKey: requests with a common beginning share a key, even if they differ after
+// the user's first message, and no others do.
 func TestCacheKey(t *testing.T) {
 	tools := []llm.ToolSpec{{Name: "f"}}
 	system, user := llm.Message{Role: llm.System, Text: "You are."}, llm.Message{Role: llm.User, Text: "hi"}

@@ -8,8 +8,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// MaxRepeats is how often in a row an agent makes the same calls and gets the same results,
-// unless it says itself how many rounds it may have.
+// MaxRepeats bounds how often in a row an agent makes the same calls with the same
+// results, unless the agent sets its own maximum of rounds.
 const MaxRepeats = 16
 
 // Repeats reports whether the last rounds of a session are the same calls with the same
@@ -30,8 +30,8 @@ func Repeats(s session.Session) bool {
 
 var elapsed = regexp.MustCompile(`"elapsed_ms":\d+`)
 
-// lastRound returns the calls with their results that end before a row, and the row at which
-// they begin; "" if none end there.
+// lastRound returns the calls that end before a row, with their results, and the row at
+// which they begin; "" if there are none.
 func lastRound(s session.Session, end int) (text string, at int) {
 	var results []string
 	for at = end - 1; at >= 0; at-- {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The forms in which models write a call into their text where the template of their server,
-// or the protocol, does not take it out.
+// The forms in which models write a call into their text if neither the template of their
+// server nor the protocol extracts it.
 var callMark = regexp.MustCompile("(?m)^[ \t]*(?:" + strings.Join([]string{
 	`</?(?:[a-z]+:)?(?:tool_?calls?|function_?calls?|tool_use|tool_code|invoke|function)\b[^>\n]*>`, // <tool_call>, <invoke name="f">
 	`<function=`,
@@ -21,11 +21,12 @@ var callMark = regexp.MustCompile("(?m)^[ \t]*(?:" + strings.Join([]string{
 
 var word = regexp.MustCompile(`[A-Za-z0-9_-]+`)
 
-// nameWithin is how many words after the mark of a call its tool's name stands at the latest.
+// nameWithin is the number of words after the mark of a call within which its tool's name
+// must be.
 const nameWithin = 12
 
-// spelt reports whether a text is a call of a tool that the agent has, or begins or ends with
-// one, in a form that models use. In a text about such calls they stand in the middle, or
+// spelt reports whether a text is a call of one of the agent's tools, or begins or ends
+// with one, in a form that models use. A text about such calls has them in the middle, or
 // within a fence. formed texts are JSON by request.
 func spelt(text string, has func(name string) bool, formed bool) bool {
 	text = strings.TrimSpace(text)
@@ -43,7 +44,7 @@ func spelt(text string, has func(name string) bool, formed bool) bool {
 	return false
 }
 
-// unfenced is the content of a text that is one fence of JSON.
+// unfenced returns the content of a text that is one fence of JSON.
 func unfenced(text string) string {
 	rest, ok := strings.CutPrefix(text, "```")
 	if !ok {
@@ -57,7 +58,7 @@ func unfenced(text string) string {
 	return strings.TrimSpace(body)
 }
 
-// bareCall reports whether a text is the JSON of a call, or of several, and nothing else.
+// bareCall reports whether a text is just the JSON of a call, or of several.
 func bareCall(text string, has func(name string) bool) bool {
 	if !strings.HasPrefix(text, "{") && !strings.HasPrefix(text, "[") {
 		return false
@@ -100,12 +101,12 @@ var thoughtMarks = [][2]string{
 	{"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<thought>", "</thought>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"},
 }
 
-// strayEnd is the end of thoughts whose beginning the template of a server has put before the
+// strayEnd is the end of thoughts whose beginning a server's template has put before the
 // answer.
 var strayEnd = regexp.MustCompile(`(?:^|\n)[ \t]*</think>[ \t]*(?:\n|$)`)
 
-// SplitThoughts parts the thoughts at the beginning of a text from the answer. Those whose mark the
-// prompt asks for are the author's, and stay.
+// SplitThoughts splits the thoughts at the beginning of a text from the answer. Thoughts
+// whose mark the prompt requests are the author's, and stay.
 func SplitThoughts(text, prompt string) (thought, answer string) {
 	body := strings.TrimLeft(text, " \t\r\n")
 	for _, mark := range thoughtMarks {

@@ -19,24 +19,24 @@ import (
 )
 
 // Rendering is the rendered beginning of an agent's requests: its prompt and the
-// committed chunks of the session. The next request goes on from it, so that a
-// turn of a long session renders what is new.
+// committed chunks of the session. The next request extends it, so that a turn of a long
+// session renders only the new chunks.
 type Rendering struct {
 	msgs   []llm.Message   // requests share it, so it only grows
 	seen   []int           // the messages that have images
 	sum    hash.Hash       // of the messages as JSON, from the bracket that opens the list
-	size   int             // bytes that went into sum
+	size   int             // bytes written to sum
 	open   map[string]bool // calls of tools without a result
 	noted  bool            // the recalled notes are among msgs
-	n      int             // chunks that were taken over
-	guide  []string        // what the workspace says, as it is among msgs
+	n      int             // chunks that are rendered
+	guide  []string        // the workspace's instructions among msgs
 	common int             // messages among msgs that the session's parent has
 	last   session.Chunk   // the n-th
 }
 
-// Render turns a call with a session into messages, and returns them with the
-// digest and the size of the whole request as JSON. What the session holds is
-// rendered in its order, so that branches of one session share all leading bytes.
+// Render renders a session for a call as messages, and returns them with the digest and
+// the size of the whole request as JSON. It renders the chunks in their order, so that
+// branches of one session share all leading bytes.
 func (t *Rendering) Render(c *Call, s session.Session, p *llm.Provider) ([]llm.Message, blob.Digest, int, error) {
 	c.inherited = s.Len()
 	for i := range s.SinceFork() {
@@ -48,7 +48,7 @@ func (t *Rendering) Render(c *Call, s session.Session, p *llm.Provider) ([]llm.M
 	}
 	all, err := t, error(nil)
 	if pending := s.Len() > t.n; pending || c.Ask != "" || len(c.Answer.tail) > 0 || c.Notes.Text != "" && !t.noted {
-		if all, err = t.fork(); err != nil { // what is no committed chunk is there for this call only
+		if all, err = t.fork(); err != nil { // all but committed chunks is rendered for this call only
 			return nil, blob.Digest{}, 0, err
 		}
 		for i, chunk := range s.Range(t.n, s.Len()) {
@@ -90,8 +90,8 @@ func (t *Rendering) Render(c *Call, s session.Session, p *llm.Provider) ([]llm.M
 	return slices.Clip(all.msgs), blob.Digest(sum.Sum(nil)), all.size + 1 + len(tail), nil
 }
 
-// extend takes over the chunks of a committed session that are not there yet. It
-// begins again if the session is not one that goes on from what is there.
+// extend renders the new chunks of a committed session. It starts again if the session
+// does not extend the rendered chunks.
 func (t *Rendering) extend(c *Call, s session.Session) error {
 	if last, _ := s.At(t.n - 1); t.sum == nil || t.n > 0 && last != t.last {
 		*t = Rendering{sum: sha256.New(), msgs: make([]llm.Message, 0, s.Len()+1)}
@@ -111,7 +111,7 @@ func (t *Rendering) extend(c *Call, s session.Session) error {
 	return nil
 }
 
-// fork returns a copy that can grow by itself.
+// fork returns a copy that can grow independently.
 func (t *Rendering) fork() (*Rendering, error) {
 	cp := *t
 	cp.msgs, cp.seen, cp.open, cp.guide = slices.Clip(t.msgs), slices.Clip(t.seen), maps.Clone(t.open), slices.Clip(t.guide)
@@ -120,7 +120,7 @@ func (t *Rendering) fork() (*Rendering, error) {
 	return &cp, err
 }
 
-// cloneSum returns a copy of a SHA-256 under way.
+// cloneSum returns a copy of a SHA-256 in progress.
 func cloneSum(h hash.Hash) (hash.Hash, error) {
 	state, err := h.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
@@ -174,7 +174,7 @@ func (t *Rendering) chunk(c *Call, i int, chunk session.Chunk) error {
 			break
 		}
 		if slices.Contains(t.guide, m.Text) {
-			return nil // of another branch, each of which asked for it
+			return nil // of another branch that added it as well
 		}
 		t.guide = append(t.guide, m.Text)
 	case session.System:
@@ -189,7 +189,7 @@ func (t *Rendering) chunk(c *Call, i int, chunk session.Chunk) error {
 		}
 	case session.ToolResult:
 		m.Text = ToolText(chunk)
-		if !t.open[chunk.CallID()] { // no model asked for it: the workflow called the tool
+		if !t.open[chunk.CallID()] { // no model made the call: the workflow called the tool
 			head := "Result of "
 			if chunk.Failed() {
 				head = "Error of "
@@ -207,12 +207,12 @@ func (t *Rendering) chunk(c *Call, i int, chunk session.Chunk) error {
 	return err
 }
 
-// maxShownArgs bounds how much of changed arguments a model is shown, in bytes.
+// maxShownArgs bounds changed arguments as shown to a model, in bytes.
 const maxShownArgs = 4 << 10
 
-// ToolText returns what a model gets as the result of a tool call: the row's text.
-// Where a person or a hook changed the arguments of the call, a line before it says to what,
-// because the model's own call stands as it asked for it.
+// ToolText returns the result of a tool call for a model: the row's text. If the approver
+// or a hook changed the arguments, a line before it has the new ones, because the model's
+// own call keeps its original arguments.
 func ToolText(c session.Chunk) string {
 	args := c.Args()
 	if args == "" {
@@ -238,11 +238,11 @@ func Compact(text string) string {
 // MaxImages bounds the images of a request.
 const MaxImages = 16
 
-// imageSize is what an image counts in the size of a request that is estimated by its
-// bytes: about what servers count for one, at four bytes a token.
+// imageSize is the size of an image in the byte count of a request from which its tokens
+// are estimated: about the count of servers, at four bytes a token.
 const imageSize = 6 << 10
 
-// imagesOf are a row's images as messages carry them, without their bytes.
+// imagesOf returns a row's images for a message, without their bytes.
 func imagesOf(c session.Chunk) (all []llm.Image) {
 	for _, i := range c.Images() {
 		all = append(all, llm.Image{Type: i.Type, Size: i.Size, Digest: i.Digest.String()})

@@ -5,16 +5,16 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Window is what is known of how much of a model's context an agent's requests take.
+// Window tracks the use of a model's context by an agent's requests.
 type Window struct {
-	Bytes  int   // of the last request, as far as its server counted it
-	tokens int64 // that the server counted in it
-	Cached int64 // that it had in its cache
+	Bytes  int   // of the last request whose tokens the server counted
+	tokens int64 // counted by the server for it
+	Cached int64 // read from its cache
 	Tried  bool  // the session was compressed, and no answer has come since
-	Off    bool  // the author's workflow leaves the session as it is
+	Off    bool  // the author's workflow leaves the session unchanged
 }
 
-// counted takes over what the server counted in a request.
+// counted stores the server's counts for a request.
 func (w *Window) counted(size int, used session.Usage) {
 	w.Tried, w.Cached = false, used.CacheRead
 	if size > 0 && used.Input > 0 {
@@ -22,8 +22,8 @@ func (w *Window) counted(size int, used session.Usage) {
 	}
 }
 
-// Estimate is how many tokens a request has: by what the server counted in the last one,
-// else by rule of thumb.
+// Estimate estimates the tokens of a request: from the server's counts for the last one,
+// or else by rule of thumb.
 func (w *Window) Estimate(size int) int64 {
 	if w.Bytes == 0 {
 		return llm.Estimate(size)
@@ -31,7 +31,7 @@ func (w *Window) Estimate(size int) int64 {
 	return int64(float64(size) / float64(w.Bytes) * float64(w.tokens))
 }
 
-// SizeOf is about how many bytes the next request has.
+// SizeOf estimates the bytes of the next request.
 func (c *Call) SizeOf(s session.Session) int {
 	const around = 60 // a message
 	size, from := c.Size, c.Shown.n
@@ -53,7 +53,7 @@ func (c *Call) SizeOf(s session.Session) int {
 	return size
 }
 
-// Texts are those that the next request has.
+// Texts returns the texts of the next request.
 func (c *Call) Texts(s session.Session) []string {
 	all := []string{c.Prompt, c.Notes.Text}
 	for _, t := range c.Tools {

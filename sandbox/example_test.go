@@ -6,7 +6,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// What is too long keeps its beginning and its end.
+// Output that is too long keeps its beginning and its end.
 func ExampleOutput_Bytes() {
 	out := sandbox.Output{Head: []byte("compilin"), Tail: []byte(", failed"), Total: 48}
 	fmt.Printf("%s\n%d\n", out.Bytes(), out.Dropped())

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Limits are what a sandbox may use. Zero means the backend's default, which
-// need not be enforced; any other value is enforced or refused.
+// Limits are the resource limits of a sandbox. Zero means the backend's default, which need
+// not be enforced. Any other value is enforced or rejected.
 type Limits struct {
 	CPU    float64 // cores
 	Memory int64   // bytes
@@ -26,16 +26,16 @@ const (
 	LimitPIDs   = "PIDs"
 )
 
-// The least that a command can work with.
+// The smallest limits under which a command can run.
 const (
 	minCPU    = 0.01
-	minMemory = 16 << 20 // with what supervises it
+	minMemory = 16 << 20 // including its supervisor
 	minDisk   = 1 << 20
 	minPIDs   = 4
 )
 
-// ParseLimits reads limits as people write them: "memory=512m,cpus=1.5,disk=2g,pids=200",
-// each at most once and in any order. Sizes are bytes, or have one of k, m, g, which are
+// ParseLimits parses limits such as "memory=512m,cpus=1.5,disk=2g,pids=200", each at most
+// once and in any order. Sizes are bytes, or have one of the suffixes k, m, g, which are
 // powers of 1024. An empty text is no limits.
 func ParseLimits(text string) (Limits, error) {
 	var l Limits
@@ -80,7 +80,7 @@ func ParseLimits(text string) (Limits, error) {
 	return l, nil
 }
 
-// size reads a number of bytes.
+// size parses a number of bytes.
 func size(s string) (int64, bool) {
 	shift := 0
 	if i := strings.IndexAny(s, "kmgKMG"); i >= 0 && i == len(s)-1 {
@@ -94,7 +94,7 @@ func size(s string) (int64, bool) {
 	return n << shift, true
 }
 
-// Asked names the limits that are set.
+// Asked returns the names of the limits that are set.
 func (l Limits) Asked() []string {
 	var names []string
 	for _, f := range []struct {
@@ -113,7 +113,7 @@ func (c Capabilities) Unenforced(l Limits) []string {
 	return slices.DeleteFunc(l.Asked(), func(name string) bool { return slices.Contains(c.Limits, name) })
 }
 
-// String returns what [ParseLimits] reads.
+// String returns the limits in the form that [ParseLimits] parses.
 func (l Limits) String() string {
 	var fields []string
 	if l.CPU != 0 {
@@ -138,8 +138,8 @@ func (l Limits) String() string {
 	return strings.Join(fields, ",")
 }
 
-// Within returns the limits of l, and for those that it does not name the limits of most.
-// It fails for a limit that is higher than that of most.
+// Within returns the limits of l, completed by the limits of most. It fails if a limit of l
+// is higher than the limit of most.
 func (l Limits) Within(most Limits) (Limits, error) {
 	over := func(name string) error {
 		return fmt.Errorf("limit %s of %q is more than the node allows (%s); ask for less", strings.ToLower(name), l, most)
@@ -159,12 +159,12 @@ func (l Limits) Within(most Limits) (Limits, error) {
 	return l, nil
 }
 
-// AtMost returns the limits of l, each no higher than that of most.
+// AtMost returns the limits of l, each capped by the limit of most.
 func (l Limits) AtMost(most Limits) Limits {
 	return Limits{lower(l.CPU, most.CPU), lower(l.Memory, most.Memory), lower(l.Disk, most.Disk), lower(l.PIDs, most.PIDs)}
 }
 
-// lower returns the lower of two limits, of which zero is none.
+// lower returns the lower of two limits. Zero is no limit.
 func lower[T int | int64 | float64](a, b T) T {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -29,7 +29,7 @@ func TestParseLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsText: limits write as they are read, and bounds of a node hold for them.
+// TestLimitsText: limits parse back from their text, and a node's bounds apply to them.
 func TestLimitsText(t *testing.T) {
 	for _, text := range []string{"", "cpus=1.5,disk=2g,memory=512m,pids=200", "memory=16777217", "disk=1025k", "pids=1024", "cpus=0.01"} {
 		l, err := sandbox.ParseLimits(text)

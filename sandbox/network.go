@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Network is what the commands of a sandbox can reach, as one text: "none", "open", or
-// the names of hosts: "list:github.com,*.golang.org" for any request, and
-// "read_only:proxy.golang.org" for GET and HEAD alone. "*." stands for any names before
-// the dot. [ParseNetwork] returns the one text of each. "" is the backend's own default,
-// where a Spec asks, and not known, where a log says so.
+// Network is the set of hosts that the commands of a sandbox can reach, as text: "none",
+// "open", or a list of host names: "list:github.com,*.golang.org" for any request, and
+// "read_only:proxy.golang.org" for GET and HEAD only. "*." stands for any labels before the
+// dot. [ParseNetwork] returns the canonical text. "" is the backend's default in a Spec,
+// and an unknown network in a log.
 type Network string
 
 // The networks without a list.
@@ -19,16 +19,16 @@ const (
 	NetworkOpen Network = "open"
 )
 
-// The words before a list of hosts, which are what [Capabilities] name.
+// The prefixes of a list of hosts, which are also its kinds in [Capabilities].
 const (
 	NetworkList     = "list"
 	NetworkReadOnly = "read_only"
 )
 
-// MaxHosts is how many hosts a list can have.
+// MaxHosts is the maximum number of hosts of a list.
 const MaxHosts = 256
 
-// ParseNetwork reads a network. Hosts are put into lower case and in order, each once.
+// ParseNetwork parses a network. It lower-cases, sorts and deduplicates the hosts.
 func ParseNetwork(text string) (Network, error) {
 	text = strings.TrimSpace(text)
 	if n := Network(text); n == "" || n == NetworkNone || n == NetworkOpen {
@@ -53,8 +53,8 @@ func ParseNetwork(text string) (Network, error) {
 	return Network(kind + ":" + strings.Join(hosts, ",")), nil
 }
 
-// validHost reports whether a text is the name of a host, at most behind "*.". Addresses
-// are no names: what a name stands for is looked at when a connection is made.
+// validHost reports whether h is a host name, optionally behind "*.". Addresses are not
+// host names: a name is resolved when a connection is made.
 func validHost(h string) bool {
 	h = strings.TrimPrefix(h, "*.")
 	if len(h) > 253 || !strings.Contains(h, ".") && h != "localhost" {
@@ -79,7 +79,7 @@ func validHost(h string) bool {
 	return letters
 }
 
-// Kind returns the word that [Capabilities] name: the network without its hosts.
+// Kind returns the network's kind in [Capabilities]: its text without the hosts.
 func (n Network) Kind() string {
 	kind, _, _ := strings.Cut(string(n), ":")
 	return kind
@@ -96,14 +96,14 @@ func (n Network) Hosts() []string {
 // Listed reports whether the network is a list of hosts.
 func (n Network) Listed() bool { return strings.Contains(string(n), ":") }
 
-// Repeatable reports whether a call whose commands reached this network can be made again
-// without harm: it changed nothing outside.
+// Repeatable reports whether a call whose commands could reach this network can be repeated
+// without harm, because it changed no state outside.
 func (n Network) Repeatable() bool {
 	return n == "" || n == NetworkNone || n.Kind() == NetworkReadOnly
 }
 
-// Within returns why a network reaches more than most does. "" as most is any list of
-// hosts.
+// Within returns an error if a network reaches more than most. "" as most allows any list
+// of hosts.
 func (n Network) Within(most Network) error {
 	over := func(what string) error {
 		return fmt.Errorf("network %q: the node allows %s; ask for less", n, what)
@@ -128,7 +128,7 @@ func (n Network) Within(most Network) error {
 	return nil
 }
 
-// Reaches reports whether a host, or each of a pattern, is one of a list.
+// Reaches reports whether a host, or every host of a pattern, is in the list.
 func (n Network) Reaches(host string) bool {
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
 	return slices.ContainsFunc(n.Hosts(), func(h string) bool {

@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// TestParseNetwork: each network has one text, which reads as itself.
+// TestParseNetwork: each network has one text, which parses to itself.
 func TestParseNetwork(t *testing.T) {
 	for text, want := range map[string]sandbox.Network{
 		"": "", "none": sandbox.NetworkNone, " open ": sandbox.NetworkOpen,
@@ -40,7 +40,7 @@ func TestParseNetwork(t *testing.T) {
 	}
 }
 
-// TestNetworkWithin: what a node allows bounds what is asked for.
+// TestNetworkWithin: the node's network bounds a requested network.
 func TestNetworkWithin(t *testing.T) {
 	for _, tt := range []struct {
 		asked, most sandbox.Network
@@ -70,14 +70,14 @@ func TestNetworkWithin(t *testing.T) {
 	}
 }
 
-// TestNetworkKind: the word that backends name, the hosts, and what can be done again.
+// TestNetworkKind: the kind, the hosts, and whether calls are repeatable.
 func TestNetworkKind(t *testing.T) {
 	for n, want := range map[sandbox.Network]struct {
 		kind  string
 		hosts []string
 		again bool
 	}{
-		"":                   {"", nil, true}, // of logs that do not say it
+		"":                   {"", nil, true}, // in logs without a network
 		sandbox.NetworkNone:  {"none", nil, true},
 		sandbox.NetworkOpen:  {"open", nil, false},
 		"list:a.org,b.org":   {"list", []string{"a.org", "b.org"}, false},

@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// RemoveTree removes a directory in which commands ran, with all that they left there:
-// directories that may not be read or written, and trees of any depth. It follows no
-// links, and into nothing that is mounted there: that is an error, after which what was not
-// removed yet stays. A directory that is not there is no error. No command may run there meanwhile;
-// in a directory that a command shares with the host, what it swaps in is at most
-// removed itself, never what a link points to.
+// RemoveTree removes a directory in which commands ran, with all its contents, including
+// unreadable or unwritable directories and trees of any depth. It follows no links and does
+// not enter mounts: a mount is an error, after which the rest of the tree remains. A
+// missing directory is not an error. No command may run in dir meanwhile. If a command
+// shares the directory with the host, RemoveTree may remove an entry that the command swaps
+// in, but never the target of a link.
 //
-// It needs a fixed number of open files and as many steps as there are files: a
-// directory that is found in another one is moved up to the top before it is emptied.
+// RemoveTree needs a fixed number of open files and as many steps as there are files: it
+// moves a nested directory to the top before it empties it.
 func RemoveTree(dir string) error {
 	if err := os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil // empty, a file or a link
@@ -42,11 +42,11 @@ func RemoveTree(dir string) error {
 	return nil
 }
 
-// EmptyTree removes what is in a directory, as RemoveTree does. The directory itself must be
-// readable and writable.
+// EmptyTree removes the contents of a directory, as RemoveTree does. The directory itself
+// must be readable and writable.
 func EmptyTree(root *os.Root) error {
 	moved := 0
-	// up gives a directory that lies at from a name at the top.
+	// up moves the directory at from to a new name at the top.
 	up := func(from string) error {
 		for {
 			name := ".moved-" + strconv.Itoa(moved)
@@ -85,7 +85,7 @@ func EmptyTree(root *os.Root) error {
 					} else if mounted(err) {
 						return err
 					}
-					// A directory that holds something. To be moved it must be writable.
+					// A directory with contents. It must be writable to be moved.
 					if err := root.Chmod(child, 0o700); err != nil {
 						return err
 					}
@@ -101,12 +101,12 @@ func EmptyTree(root *os.Root) error {
 	}
 }
 
-// mounted reports whether a directory could not be removed because something is mounted
-// there: only then is it busy.
+// mounted reports whether a directory could not be removed because of a mount: only then is
+// it busy.
 func mounted(err error) bool { return errors.Is(err, syscall.EBUSY) }
 
-// list reads a part of a directory's names, so that one of a million needs no memory
-// for all.
+// list reads part of a directory's names, so that a directory of a million entries needs no
+// memory for all of them.
 func list(root *os.Root, name string) ([]string, error) {
 	f, err := root.Open(name)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// TestRemoveTreeWithMount: what is mounted in a tree is not walked into, at any depth.
+// TestRemoveTreeWithMount: RemoveTree does not enter mounts in a tree, at any depth.
 func TestRemoveTreeWithMount(t *testing.T) {
 	for _, at := range []string{".", "d", "d/e", "d/e/f"} {
 		keep, dir := t.TempDir(), t.TempDir()

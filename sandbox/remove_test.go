@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// TestMain is also a process of a user without rights, see TestRemoveTree: to root no
-// directory is closed.
+// TestMain also runs as a process of a user without privileges, see TestRemoveTree: root
+// can access every directory.
 func TestMain(m *testing.M) {
 	if os.Getenv("MAKE_DEEP") != "" {
 		for range 3000 {
@@ -51,10 +51,10 @@ func TestRemoveTree(t *testing.T) {
 		"special files":            "mkfifo p && chmod 0 p",
 		"many files":               "mkdir d && cd d && seq 1 5000 | xargs touch && chmod 555 .",
 		"many directories":         "seq 1 1000 | sed 's,$,/d,' | xargs mkdir -p",
-		"deep":                     "exec ../self", // no shell comes that far
+		"deep":                     "exec ../self", // too deep for a shell
 	} {
 		t.Run(name, func(t *testing.T) {
-			outer, err := os.MkdirTemp("", "tree") // t.TempDir could not remove what is left
+			outer, err := os.MkdirTemp("", "tree") // t.TempDir could not remove such a tree
 			must.Do(t, err)
 			defer os.RemoveAll(outer)
 			dir, keep := filepath.Join(outer, "dir"), filepath.Join(outer, "keep")
@@ -77,7 +77,7 @@ func TestRemoveTree(t *testing.T) {
 					t.Fatalf("%v: %s", err, out)
 				}
 			}
-			self := filepath.Join(outer, "self") // where the user may read it
+			self := filepath.Join(outer, "self") // readable for the user
 			exe, err := os.Executable()
 			must.Do(t, err)
 			data, err := os.ReadFile(exe)

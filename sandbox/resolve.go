@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Resolve is what [Backend.Resolve] of a backend of this name returns, but for the image,
-// which the backend looks for: what holds of what s asks for, or ErrUnsupported. At least
-// IsolationKernel is asked for.
+// Resolve implements [Backend.Resolve] for the backend of this name, except for the image,
+// which the backend resolves. It returns the Info for s, or ErrUnsupported. It requires at
+// least IsolationKernel unless s.MinIsolation is set.
 func (c Capabilities) Resolve(name string, s Spec) (Info, error) {
 	refuse := func(format string, args ...any) (Info, error) {
 		return Info{}, fmt.Errorf("%s: %w: "+format, append([]any{name, ErrUnsupported}, args...)...)

@@ -14,32 +14,34 @@ import (
 // Service is a process that runs beside the commands of a sandbox for as long as the
 // sandbox is open. Commands reach it on the loopback, which all of one sandbox share.
 //
-// As JSON its command is a line for sh, or the list of Command; "ready" is Port, a line or
-// a list, and "timeout_ms" has the milliseconds of Timeout.
+// In JSON its command is a line for sh, or the list of Command. "ready" is Port, a line or
+// a list, and "timeout_ms" is Timeout in milliseconds.
 type Service struct {
 	Name    string   // 1 to 32 of A-Z a-z 0-9 _ -
-	Command []string // the program and its arguments; it stays in the foreground
-	// It is ready when Port of the loopback takes a connection, or else when Ready, a
-	// command in the same sandbox, exits with 0. Without either it is once it was started.
+	Command []string // the program and its arguments, run in the foreground
+	// The service is ready when Port of the loopback accepts a connection, or else when
+	// Ready, a command in the same sandbox, exits with 0. Without either it is ready as
+	// soon as it has started.
 	Port    int
 	Ready   []string
-	Timeout time.Duration // within which it must be ready; zero: DefaultReady
-	// Outside says that it keeps state outside of the workspace, as a store in memory.
-	// To put the workspace back does not undo that.
+	Timeout time.Duration // how long the service may take to become ready; zero: DefaultReady
+	// Outside reports that the service keeps state outside the workspace, such as a store
+	// in memory. Restoring the workspace does not undo that state.
 	Outside bool
 }
 
 // Limits of services.
 const (
 	MaxServices     = 8                // of a sandbox
-	MaxServicesText = 4 << 10          // bytes of what ServicesText returns
-	DefaultReady    = 30 * time.Second // until a service must be ready
+	MaxServicesText = 4 << 10          // bytes of the result of ServicesText
+	DefaultReady    = 30 * time.Second // how long a service may take to become ready
 	MaxReady        = 10 * time.Minute
-	ServiceLog      = 32 << 10 // bytes kept of what one writes, half from the head, half from the tail
+	ServiceLog      = 32 << 10 // bytes kept of a service's output, half from the head, half from the tail
 )
 
-// ParseServices reads the services of a sandbox, in the order in which they are started:
-// what [ServicesText] returns, or what people write in the same form. "" is none.
+// ParseServices parses the services of a sandbox, in the order in which they are started.
+// It accepts the result of [ServicesText] and hand-written text in the same form. "" is no
+// services.
 func ParseServices(text string) ([]Service, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -52,7 +54,7 @@ func ParseServices(text string) ([]Service, error) {
 	return list, err
 }
 
-// ServicesText returns the one text of services, or what is wrong with them.
+// ServicesText returns the canonical text of services, or an error if they are invalid.
 func ServicesText(list []Service) (string, error) {
 	if len(list) == 0 {
 		return "", nil
@@ -97,13 +99,13 @@ func (s Service) valid() error {
 	return nil
 }
 
-// sensible reports whether a command can be started at all.
+// sensible reports whether argv is a command that can be started.
 func sensible(argv []string) bool {
 	return len(argv) > 0 && strings.TrimSpace(argv[0]) != "" && strings.TrimSpace(argv[len(argv)-1]) != "" &&
 		!slices.ContainsFunc(argv, func(s string) bool { return strings.IndexByte(s, 0) >= 0 })
 }
 
-// Patience is within which time the service must be ready.
+// Patience returns how long the service may take to become ready.
 func (s Service) Patience() time.Duration {
 	if s.Timeout > 0 {
 		return s.Timeout
@@ -111,7 +113,7 @@ func (s Service) Patience() time.Duration {
 	return DefaultReady
 }
 
-// wireService is a Service as JSON.
+// wireService is the JSON form of a Service.
 type wireService struct {
 	Name    string          `json:"name"`
 	Command json.RawMessage `json:"command"`
@@ -120,13 +122,13 @@ type wireService struct {
 	State   string          `json:"state,omitempty"`
 }
 
-// The states of a service. Without one it is that of the workspace.
+// The states of a service. The default is the workspace.
 const (
 	inWorkspace = "workspace"
 	outsideOfIt = "outside"
 )
 
-// MarshalJSON implements json.Marshaler: one text for the same service.
+// MarshalJSON implements json.Marshaler. Equal services have equal text.
 func (s Service) MarshalJSON() ([]byte, error) {
 	w := wireService{Name: s.Name, Command: commandText(s.Command)}
 	switch {
@@ -144,7 +146,7 @@ func (s Service) MarshalJSON() ([]byte, error) {
 	return plain(w)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. A field that it does not know is an error.
+// UnmarshalJSON implements json.Unmarshaler. An unknown field is an error.
 func (s *Service) UnmarshalJSON(data []byte) error {
 	var w wireService
 	if err := strict(data, &w); err != nil {
@@ -166,7 +168,7 @@ func (s *Service) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// readCommand reads a line for sh or a list; nothing is nil.
+// readCommand parses a line for sh or a list; empty data is nil.
 func readCommand(data json.RawMessage) ([]string, error) {
 	var line *string
 	if len(data) == 0 {
@@ -185,7 +187,7 @@ func readCommand(data json.RawMessage) ([]string, error) {
 	return list, nil
 }
 
-// commandText is what readCommand reads.
+// commandText encodes a command for readCommand.
 func commandText(argv []string) json.RawMessage {
 	var v any = argv
 	if len(argv) == 3 && argv[0] == "sh" && argv[1] == "-c" {
@@ -198,7 +200,7 @@ func commandText(argv []string) json.RawMessage {
 	return text
 }
 
-// plain is JSON in which < > & are what they are.
+// plain encodes JSON without escaping < > &.
 func plain(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -207,7 +209,7 @@ func plain(v any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// strict reads JSON without unknown fields and with nothing behind it.
+// strict decodes JSON and rejects unknown fields and trailing data.
 func strict(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

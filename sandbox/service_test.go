@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestServicesText: what people write becomes one text, which reads back as the same.
+// TestServicesText: hand-written services have one canonical text, which parses to the same
+// services.
 func TestServicesText(t *testing.T) {
 	for text, want := range map[string]string{
 		"":   "",

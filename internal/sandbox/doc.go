@@ -1,3 +1,3 @@
-// Package sandbox groups the machinery of the public package sandbox: directories,
+// Package sandbox groups the internals of the public package sandbox: directories,
 // processes, their confinement, containers, and the proxy of a sandbox.
 package sandbox

@@ -14,14 +14,14 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// What is in the folder of each container.
+// The contents of the folder of each container.
 const (
 	socketDir    = "socket"
-	workspaceDir = "workspace" // of one that waits
+	workspaceDir = "workspace" // of a waiting container
 )
 
-// box is one open sandbox. A container that its memory ended is followed by another one
-// over the same directory at the next command.
+// box is one open sandbox. If a container runs out of memory and ends, the next command
+// starts another container over the same directory.
 type box struct {
 	b     *driver
 	info  sandbox.Info
@@ -33,8 +33,8 @@ type box struct {
 	once    sync.Once
 	err     error // of Close
 
-	mu sync.Mutex // guards what follows
-	c  *instance  // nil after its memory ran out
+	mu sync.Mutex // guards the fields below
+	c  *instance  // nil after it ran out of memory
 }
 
 var _ sandbox.Sandbox = (*box)(nil)
@@ -51,7 +51,7 @@ func (b *driver) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_
 	o := execd.Opening{}
 	warm := b.o.Warm
 	if s.Network.Listed() {
-		// Its daemon is told of the network when it is opened, before it waits.
+		// The daemon gets its network when it is opened, so a waiting container has none.
 		if o.Network, o.Authority, warm = s.Network, s.Authority, 0; s.Proxy == nil {
 			return nil, errors.New("there is no proxy to bring the connections of commands to")
 		}
@@ -99,7 +99,7 @@ func (b *driver) open(ctx context.Context, info sandbox.Info, s sandbox.Spec) (_
 	return x, nil
 }
 
-// at returns the container of commands.
+// at returns the container of commands, and starts one if there is none.
 func (x *box) at(ctx context.Context) (*instance, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -120,7 +120,7 @@ func (x *box) at(ctx context.Context) (*instance, error) {
 	return c, nil
 }
 
-// leave gives up a container that its memory ended; nil is that which there is.
+// leave discards a container that ran out of memory; nil means the current one.
 func (x *box) leave(c *instance) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -128,7 +128,7 @@ func (x *box) leave(c *instance) error {
 		c = x.c
 	}
 	if c == nil || c != x.c {
-		return nil // another command of it was here first
+		return nil // another command has discarded it
 	}
 	x.c = nil
 	return x.b.discard(c)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// patience is how long an engine may take for one thing: to answer, to make a container
-// that answers, to remove one.
+// patience is how long an engine may take for one operation: to answer, to create a
+// container that answers, to remove one.
 const patience = time.Minute
 
 var (
@@ -18,16 +18,16 @@ var (
 	errOldAPI   = errors.New("its API is older than " + oldestAPI)
 )
 
-// oldestAPI is that of the first engine that does all that is asked of one here: Docker
-// 19.03. An older one leaves out what it does not know, and says nothing.
+// oldestAPI is the API of the first engine that supports every request of this package:
+// Docker 19.03. An older one silently ignores fields that it does not support.
 const oldestAPI = "1.40"
 
-// asking bounds one question to the engine.
+// asking bounds one request to the engine.
 func (b *driver) asking(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.patience)
 }
 
-// explain says of an engine's error where the engine is, and what to do.
+// explain adds the engine's address and a remedy to an error.
 func (b *driver) explain(what string, err error) error {
 	return fmt.Errorf("%s, engine at %s: %w%s", what, b.engine.address(), err, b.remedy(err))
 }

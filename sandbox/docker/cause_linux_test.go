@@ -17,26 +17,26 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// answers are what an engine says to a path without the API's version; what is not there
-// is as of an engine that works.
+// answers are an engine's answers by path without the API's version. Other paths are
+// answered like a working engine.
 type answers map[string]func(w http.ResponseWriter, r *http.Request)
 
 func says(code int, body string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		io.WriteString(w, body) // the client is looked at
+		io.WriteString(w, body) // the test checks the client
 	}
 }
 
 func ping(version string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("API-Version", version)
-		io.WriteString(w, "OK") // the client is looked at
+		io.WriteString(w, "OK") // the test checks the client
 	}
 }
 
-// upTo139 is what an engine says that knows no newer API.
+// upTo139 answers as an engine without a newer API.
 func upTo139(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/v1.39/") {
 		says(200, `{"OSType":"linux"}`)(w, r)
@@ -47,7 +47,7 @@ func upTo139(w http.ResponseWriter, r *http.Request) {
 
 func hangs(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// serve answers as an engine does, at a socket.
+// serve answers as an engine does, on a socket.
 func (a answers) serve(t *testing.T) (host string) {
 	t.Helper()
 	works := answers{
@@ -78,7 +78,7 @@ func (a answers) serve(t *testing.T) (host string) {
 // listen serves a socket until the test ends.
 func listen(t *testing.T, serve func(net.Listener) error) (host string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "engine") // short, and another user gets there
+	dir, err := os.MkdirTemp("", "engine") // short, and accessible to another user
 	must.Do(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
@@ -101,12 +101,12 @@ func listen(t *testing.T, serve func(net.Listener) error) (host string) {
 
 const (
 	there = "there"
-	// strangerHost is an engine's address for a process of this test that is another user.
+	// strangerHost is an engine's address for a process of this test under another user.
 	strangerHost = "RATH_TEST_STRANGER"
 )
 
-// TestTroubles: an engine that is not as it should be is an error that names the engine,
-// the cause and what to do, within a bounded time.
+// TestTroubles: with a misbehaving engine, calls return an error with the engine, the cause
+// and a remedy, within a bounded time.
 func TestTroubles(t *testing.T) {
 	Reexec() // no daemon is started here
 	if host := os.Getenv(strangerHost); host != "" {
@@ -125,7 +125,7 @@ func TestTroubles(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			c.Read(make([]byte, 4<<10)) // the client is looked at
+			c.Read(make([]byte, 4<<10)) // the test checks the client
 			io.WriteString(c, "220 mail.example.org\r\n")
 			c.Close()
 		}
@@ -195,7 +195,7 @@ func TestTroubles(t *testing.T) {
 			}
 			b := newDriver(&o)
 			if strings.HasPrefix(name, "hangs") {
-				b.patience = time.Second // which the questions before do not take
+				b.patience = time.Second // the requests before do not take that long
 			}
 			var err error
 			ended := make(chan error, 1)
@@ -218,7 +218,7 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
-// TestForeignSocket: an engine whose socket this user may not write to.
+// TestForeignSocket: an engine whose socket is not writable for this user.
 func TestForeignSocket(t *testing.T) {
 	host := answers{}.serve(t)
 	state := filepath.Join(filepath.Dir(strings.TrimPrefix(host, "unix://")), "state")

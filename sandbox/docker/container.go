@@ -25,8 +25,8 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// engine is what is asked of a container engine: the life of containers, and nothing of
-// what runs in them.
+// engine is the API of a container engine that this package needs: it manages the life of
+// containers, not the processes in them.
 type engine interface {
 	info(ctx context.Context) (about, error)
 	image(ctx context.Context, ref string) (id string, err error) // errNotFound
@@ -36,16 +36,16 @@ type engine interface {
 	rename(ctx context.Context, id, name string) error
 	running(ctx context.Context, id string) (bool, error)
 	remove(ctx context.Context, id string) error
-	// list leaves out what has no name. The engine takes a container's name when it has
-	// removed it, and may list the rest until it is started again: 20.10 does where a
-	// container ends while the engine comes back after a kill.
+	// list omits containers without a name. The engine removes a container's name when it
+	// has removed the container, and may list the rest until the engine restarts: 20.10
+	// does so if a container ends while the engine restarts after a kill.
 	list(ctx context.Context, label string) ([]listed, error)
 	address() string
 	class(err error) (gone, denied bool)
 }
 
 type (
-	// about is what an engine says of itself.
+	// about describes an engine.
 	about struct {
 		Version, OS, Arch, DefaultRuntime string
 		Runtimes                          []string
@@ -53,7 +53,7 @@ type (
 		Remapped                          bool // its root is another user of the host
 	}
 	// containerSpec is a container without network, of the root user with a few
-	// capabilities, on a root file system that is not written.
+	// capabilities, on a read-only root file system.
 	containerSpec struct {
 		Name, Image, Runtime string
 		Command, Env, Caps   []string
@@ -77,35 +77,35 @@ type (
 
 // The labels of containers.
 const (
-	labelLease  = "rath.sandbox.lease" // a proc.Lease: which process opened it
-	labelSpace  = "rath.sandbox.pidns" // the namespace that the process's number belongs to
+	labelLease  = "rath.sandbox.lease" // a proc.Lease of the process that opened it
+	labelSpace  = "rath.sandbox.pidns" // the PID namespace of the process
 	labelFolder = "rath.sandbox.folder"
 )
 
-// daemonCaps are what the exec daemon has. It makes the temporary directory of commands
-// and starts them under their own user, who has none.
+// daemonCaps are the capabilities of the exec daemon. It creates the temporary directory of
+// commands and starts them under their own user, who has none.
 var daemonCaps = []string{"CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"}
 
 const (
-	// spareTasks are those of the daemon and of what supervises commands.
+	// spareTasks are the tasks of the daemon and the supervisors.
 	spareTasks = 512
 	// tmpSize bounds the temporary files of a sandbox without a limit of memory.
 	tmpSize = 512 << 20
 )
 
-// instance is a container that runs, with its daemon.
+// instance is a running container, with its daemon.
 type instance struct {
 	user
 	id     string
 	folder string // on the host: its socket
 	client *execd.Client
 	proxy  *loopback.Socket     // nil without a list of hosts
-	inside sandbox.Capabilities // what holds in the container besides
-	ranOut atomic.Bool          // its memory did, see driver.ranOut
+	inside sandbox.Capabilities // the capabilities of its daemon
+	ranOut atomic.Bool          // it ran out of memory, see driver.ranOut
 }
 
-// launch starts a container over a directory, or over an empty one of its own, and takes
-// hold of its daemon. Of o it takes the network.
+// launch starts a container over dir, or over an empty directory of its own, and becomes
+// the holder of its daemon. It uses the network of o.
 func (b *driver) launch(ctx context.Context, name, dir string, u user, k kind, lease proc.Lease, o execd.Opening) (_ *instance, err error) {
 	ctx, cancel := b.asking(ctx)
 	defer cancel()
@@ -146,7 +146,7 @@ func (b *driver) launch(ctx context.Context, name, dir string, u user, k kind, l
 		Tmpfs:  map[string]string{execd.StateDir: "rw,exec,nosuid,nodev,mode=0711,size=" + strconv.FormatInt(tmpBytes(k.limits), 10)},
 		Memory: k.limits.Memory, CPU: k.limits.CPU, PIDs: int64(spareTasks + local.MaxTasks),
 	}
-	if k.limits.Memory > 0 { // for the commands; the daemon has its own beside it
+	if k.limits.Memory > 0 { // for the commands; the daemon has memory of its own
 		overhead, err := execd.Overhead()
 		if err != nil {
 			return nil, err
@@ -159,11 +159,11 @@ func (b *driver) launch(ctx context.Context, name, dir string, u user, k kind, l
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// An engine that is left while it makes a container makes it all the same, and its
-	// number would not be known.
+	// An engine whose client leaves during a request creates the container all the same,
+	// and its id would be unknown.
 	making, made := b.asking(context.WithoutCancel(ctx))
 	defer made()
-	c.id = name // which stands for its number: an engine whose answer is lost has made it
+	c.id = name // the name stands for the id: an engine whose answer is lost has created it
 	id, err := b.engine.create(making, spec)
 	if err != nil {
 		return nil, b.explain("create a container of the image "+k.image, err)
@@ -182,7 +182,7 @@ func (b *driver) launch(ctx context.Context, name, dir string, u user, k kind, l
 	return c, nil
 }
 
-// dial takes hold of the daemon, and gives up when its container has ended.
+// dial becomes the holder of the daemon. It gives up when the container has ended.
 func (b *driver) dial(ctx context.Context, id, socket string) (*execd.Client, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -202,14 +202,14 @@ func (b *driver) dial(ctx context.Context, id, socket string) (*execd.Client, er
 	return execd.Dial(ctx, socket, b.o.Lease)
 }
 
-// discard ends a container and removes what belongs to it, as far as it came.
+// discard ends a container and removes its resources, also after a partial start.
 func (b *driver) discard(c *instance) error {
 	var errs []error
 	if c.proxy != nil {
 		errs = append(errs, c.proxy.Close())
 	}
 	if c.client != nil {
-		_ = c.client.Close() // that it is gone already is no error
+		_ = c.client.Close() // a client that has ended already is no error
 	}
 	if c.id != "" {
 		ctx, cancel := b.asking(context.Background())
@@ -224,15 +224,15 @@ func (b *driver) discard(c *instance) error {
 	return errors.Join(errs...)
 }
 
-// ranOut waits until the container of a daemon that is gone has ended as well, and reports
-// whether its memory ran out. Without an engine to ask that is not known.
+// ranOut waits until the container of an ended daemon has ended as well, and reports
+// whether its memory ran out. It reports false if the engine cannot be reached.
 func (b *driver) ranOut(ctx context.Context, c *instance) bool {
 	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	for {
 		up, err := b.engine.running(ctx, c.id)
-		if c.ranOut.Load() || execd.RanOut(filepath.Join(c.folder, socketDir)) { // said before the end
-			c.ranOut.Store(true) // the folder goes when another command is told
+		if c.ranOut.Load() || execd.RanOut(filepath.Join(c.folder, socketDir)) { // recorded before the end
+			c.ranOut.Store(true) // another command may ask after the folder was removed
 			return true
 		}
 		if !up || err != nil {
@@ -254,11 +254,11 @@ func tmpBytes(l sandbox.Limits) int64 {
 	return tmpSize
 }
 
-// user is whom the commands of a sandbox run as, and who owns its files.
+// user is the user that runs the commands of a sandbox and owns its files.
 type user struct{ uid, gid int }
 
-// newUser picks a number that is no user of this host, and of no other sandbox but by a
-// rare chance. A process that is not root can give its files to no other user.
+// newUser picks a user ID that no user of this host has, and very probably no other
+// sandbox. A process that is not root cannot give its files to another user.
 func newUser() (user, error) {
 	if os.Geteuid() != 0 {
 		return user{os.Geteuid(), os.Getegid()}, nil
@@ -279,7 +279,7 @@ func (u user) open(dir string) (*directory.Directory, error) {
 	return directory.Open(dir, &directory.Owner{UID: u.uid, GID: u.gid})
 }
 
-// containerName tells whose container it is, and of which epoch.
+// containerName returns a new name with the container's owner and epoch.
 func containerName(owner string, epoch uint64) string {
 	tail := strings.ToLower(rand.Text()[:12])
 	if owner == "" {
@@ -289,7 +289,7 @@ func containerName(owner string, epoch uint64) string {
 	return fmt.Sprintf("rath-%s-%d-%s", hex.EncodeToString(sum[:8]), epoch, tail)
 }
 
-// pidSpace names the namespace of process numbers of this process.
+// pidSpace returns the name of this process's PID namespace.
 func pidSpace() string {
 	name, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {

@@ -1,16 +1,16 @@
 // Package docker runs commands in containers of a Docker engine of this machine.
 //
-// Each sandbox is a container of its own: without network, on a read-only root file
-// system, with the workspace mounted at /workspace, its commands under a user of their own
-// without a capability. The engine only makes and removes it. Commands go through a
-// daemon in the container, which is this program itself, mounted there and started as
-// the first process; an image has to contain nothing for it. Within the container
-// commands are confined as by package local, where the kernel allows that.
-// Commands go on while the engine is gone. One that is started again ends them, unless it
-// restores live containers: their sandboxes are lost, and their files as they were left.
+// Each sandbox is a container of its own: without network, on a read-only root file system,
+// with the workspace mounted at /workspace, its commands under a user of their own without
+// a capability. The engine only creates and removes it. Commands run through a daemon in
+// the container, which is this program itself, mounted there and started as the first
+// process; an image needs no files for it. Within the container commands are confined as by
+// package local, where the kernel allows that. Commands keep running while the engine is
+// down. A restarted engine ends them, unless it restores live containers. Their sandboxes
+// are then lost; their files remain as the commands left them.
 //
-// For that the program is linked statically (CGO_ENABLED=0), and calls [Reexec] first of
-// all, which does what local.Reexec does as well:
+// The program must be linked statically (CGO_ENABLED=0), and must call [Reexec] first,
+// which includes local.Reexec:
 //
 //	func main() {
 //		docker.Reexec()
@@ -41,35 +41,35 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// DefaultImage is the image of sandboxes that ask for no other.
+// DefaultImage is the default image of sandboxes.
 const DefaultImage = "rath-sandbox:latest"
 
 // ErrNoReexec is returned when the program never called Reexec.
 var ErrNoReexec = errors.New("docker: this program cannot be the daemon of a container: call docker.Reexec() first in main, and first in TestMain of tests")
 
-// Options set up a backend. The zero value is useful.
+// Options configure a backend. The zero value is useful.
 type Options struct {
-	// State is the directory for the backend's own files. It is made if it is missing,
-	// and must be on this machine. "" means rath-containers-<uid> in the system's
-	// temporary directory.
+	// State is the directory for the backend's own files. It is created if missing, and
+	// must be on this machine. "" means rath-containers-<uid> in the system's temporary
+	// directory.
 	State string
-	// Host is the engine's address, such as unix:///var/run/docker.sock; "" is what
-	// DOCKER_HOST says, or that.
+	// Host is the engine's address, such as unix:///var/run/docker.sock; "" is the value of
+	// DOCKER_HOST, or that address.
 	Host string
-	// Image is the image of a sandbox, by name or by digest; "" is DefaultImage. The
-	// engine must have it, or get it from ImageTar: nothing is pulled.
+	// Image is the image of a sandbox, by name or by digest; "" is DefaultImage. The engine
+	// must have it, or get it from ImageTar: images are never pulled.
 	Image string
-	// ImageTar is a file with the files of Image, as docker import takes it, for an
-	// engine that does not have it.
+	// ImageTar is a tar file of Image's file system, as docker import accepts it, for an
+	// engine without the image.
 	ImageTar string
 	// Runtime is the engine's runtime for containers, such as runsc; "" is its default.
 	Runtime string
-	// Warm is how many containers wait for sandboxes of each image and limits that were
-	// opened, while Run runs; 0 is none.
+	// Warm is the number of pre-created containers to keep per (image, limits) in use,
+	// while Run runs; 0 disables the pool.
 	Warm int
-	// Logger receives what Run removes; nil discards it.
+	// Logger receives a record of each removal by Run; nil discards them.
 	Logger *slog.Logger
-	// Lease is how long a container lives without a word of this process; 0 is 30 s.
+	// Lease is how long a container lives without a message from this process; 0 is 30 s.
 	Lease time.Duration
 }
 
@@ -78,12 +78,12 @@ type driver struct {
 	o   Options
 	log *slog.Logger
 
-	// reach makes the directory and the engine's client, which speaks to nothing yet.
+	// reach creates the directory and the engine's client, which sends no request yet.
 	reach  func() error
 	engine engine // once reach returned nil
 
 	patience time.Duration            // the constant
-	program  func() (*os.File, error) // opens what becomes the daemon
+	program  func() (*os.File, error) // opens the program of the daemon
 	pool     pool
 
 	mu     sync.Mutex
@@ -93,11 +93,11 @@ type driver struct {
 var _ sandbox.Sweeper = (*driver)(nil)
 
 // Reexec turns this process into the daemon of a container if it was started as one, and
-// then never returns; else it does what local.Reexec does.
+// then never returns. Otherwise it does what local.Reexec does.
 func Reexec() { execd.Reexec(os.Args) }
 
-// New returns a backend; nil options mean the defaults. It touches nothing until it is
-// used.
+// New returns a backend; nil options mean the defaults. It has no effect until the backend
+// is used.
 func New(o *Options) sandbox.Backend { return newDriver(o) }
 
 func newDriver(o *Options) *driver {
@@ -135,8 +135,8 @@ func newDriver(o *Options) *driver {
 // Name implements sandbox.Backend.
 func (b *driver) Name() string { return "docker" }
 
-// Probe implements sandbox.Backend. The first call that succeeds opens a container over
-// an empty directory; later calls return what it found.
+// Probe implements sandbox.Backend. The first successful call opens a container over an
+// empty directory; later calls return the same result.
 func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,8 +203,9 @@ func (b *driver) probe(ctx context.Context) (c sandbox.Capabilities, err error) 
 		c.Isolation = sandbox.IsolationGVisor
 	}
 	if c.Isolation == sandbox.IsolationGVisor {
-		// There a limit of memory or tasks ends the whole sandbox, one of processors does not
-		// hold, and the daemon can make no control groups: see .ci/gvisor. None is offered.
+		// There a limit of memory or tasks ends the whole sandbox, a limit of processors
+		// has no effect, and the daemon cannot create control groups: see .ci/gvisor. So no
+		// limit is offered.
 		c.Detail = fmt.Sprintf("engine %s, %s, no limits, %s", about.Version, kind, inside.Detail)
 		return c, nil
 	}
@@ -221,14 +222,14 @@ func (b *driver) probe(ctx context.Context) (c sandbox.Capabilities, err error) 
 	return c, nil
 }
 
-// install puts this program where containers have it mounted from.
+// install copies this program to the file that containers mount.
 func (b *driver) install() error {
 	self, err := b.program()
 	if err != nil {
 		return err
 	}
 	defer self.Close()
-	// A copy, because what is mounted must stay what it is while containers run.
+	// A copy, because a mounted file must not change while containers run.
 	name := filepath.Join(b.o.State, execd.Name)
 	out, err := os.CreateTemp(b.o.State, execd.Name+".")
 	if err != nil {
@@ -242,7 +243,7 @@ func (b *driver) install() error {
 	return os.Rename(out.Name(), name)
 }
 
-// imageID finds an image, which it imports if it may.
+// imageID returns the id of an image. It imports the image if allowed.
 func (b *driver) imageID(ctx context.Context, ref string) (string, error) {
 	asking, cancel := b.asking(ctx)
 	defer cancel()

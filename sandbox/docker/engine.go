@@ -18,13 +18,13 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// dockerEngine is an engine that Docker's client speaks to. No other file imports it.
+// dockerEngine is an engine behind Docker's client. No other file imports the client.
 type dockerEngine struct{ c *client.Client }
 
 var _ engine = dockerEngine{}
 
-// connect returns an engine at an address; "" is that of the environment of Docker's own
-// programs, or the socket of this machine. Nothing is sent yet.
+// connect returns an engine at an address; "" is the address from the environment variables
+// of Docker's own programs, or the socket of this machine. It sends no request yet.
 func connect(host string) (engine, error) {
 	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
 	if host != "" {
@@ -120,8 +120,9 @@ func (e dockerEngine) start(ctx context.Context, id string) error {
 	return e.c.ContainerStart(ctx, id, container.StartOptions{})
 }
 
-// remove kills what runs in a container and removes it. One that is gone is no error. One
-// that the engine removes already, because all in it has ended, is waited for.
+// remove kills the processes of a container and removes it. A missing container is no
+// error. If the engine is already removing the container, because its processes have ended,
+// remove waits.
 func (e dockerEngine) remove(ctx context.Context, id string) error {
 	err := e.c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {

@@ -23,10 +23,10 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// These tests need an engine (DOCKER_HOST) and the tar of an image (RATH_SANDBOX_IMAGE_TAR,
-// see .ci/engine, which starts the one and makes the other). Without them they fail.
-// RATH_TEST_RUNTIME names another runtime of the engine, see .ci/gvisor.
-// The suite writes the backend's column of the table of hostile inputs with it.
+// These tests need an engine (DOCKER_HOST) and the tar of an image
+// (RATH_SANDBOX_IMAGE_TAR). .ci/engine starts the engine and creates the tar. Without them
+// the tests fail. RATH_TEST_RUNTIME names another runtime of the engine, see .ci/gvisor.
+// With -update the suite writes the backend's column of the table of hostile inputs.
 var _ = flag.Bool("update", false, "write testdata")
 
 func TestMain(m *testing.M) {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testImage is what the tar is imported as.
+// testImage is the name under which the tar is imported.
 const testImage = "rath-sandbox:test"
 
 func backend(t testing.TB) *driver { return backendAt(t, t.TempDir(), 0) }
@@ -51,7 +51,7 @@ func backendAt(t testing.TB, state string, lease time.Duration) *driver {
 		t.Fatal("RATH_SANDBOX_IMAGE_TAR names no image: run the tests with .ci/engine")
 	}
 	b := newDriver(&Options{State: state, Image: testImage, ImageTar: tar, Lease: lease, Runtime: os.Getenv("RATH_TEST_RUNTIME")})
-	b.patience *= 4 // a kernel that is about to make and remove a hundred containers takes its time
+	b.patience *= 4 // a kernel is slow while it creates and removes a hundred containers
 	return b
 }
 
@@ -76,8 +76,8 @@ func sh(t *testing.T, x *box, script string) sandbox.Exit {
 	return e
 }
 
-// TestPrivileges looks at what a command is: another user in each sandbox, without a
-// capability, and what the daemon has mounted is out of its reach.
+// TestPrivileges checks the privileges of commands: each sandbox has another user, without
+// a capability, and the daemon's mounts are inaccessible.
 func TestPrivileges(t *testing.T) {
 	b := backend(t)
 	x, y := open(t, b, sandbox.Spec{}), open(t, b, sandbox.Spec{})
@@ -85,7 +85,7 @@ func TestPrivileges(t *testing.T) {
 	if got := string(e.Stdout.Bytes()); got != "end\n" {
 		t.Errorf("a command can do more than it may: %s%s", got, e.Stderr.Bytes())
 	}
-	// As the host sees it; the command itself may not look.
+	// As the host sees it; the command itself may not inspect it.
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -121,14 +121,14 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestCloseRemoves: a sandbox that was closed is no container any more, also where the
-// engine was about to remove it because its daemon has ended.
+// TestCloseRemoves: a closed sandbox has no container any more, even if the engine was
+// about to remove it because its daemon had ended.
 func TestCloseRemoves(t *testing.T) {
 	b := backend(t)
 	for range 3 {
 		sb := must.Get(b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationContainer}))(t)
 		x := sb.(*box)
-		if err := x.c.client.Close(); err != nil { // its daemon ends before Close asks for that
+		if err := x.c.client.Close(); err != nil { // its daemon ends before Close
 			t.Fatal(err)
 		}
 		until(t, "the engine removes it", func() bool {
@@ -145,10 +145,11 @@ func TestCloseRemoves(t *testing.T) {
 	}
 }
 
-// holderDir names the workspace of a process that holds a container until it is killed.
+// holderDir is the variable with the workspace of a process that holds a container until it
+// is killed.
 const holderDir = "RATH_TEST_HOLDER"
 
-// hold opens a sandbox and begins a command that changes files.
+// hold opens a sandbox and starts a command that changes files.
 func hold(dir string) {
 	t := new(testing.T)
 	lease, err := time.ParseDuration(os.Getenv("RATH_TEST_LEASE"))
@@ -165,7 +166,7 @@ func hold(dir string) {
 	fmt.Println(errors.Is(err, sandbox.ErrLost))
 }
 
-// holder starts such a process and waits until its command has had its effect.
+// holder starts such a process and waits until its command has changed a file.
 func holder(t *testing.T, state, dir string, lease time.Duration) (cmd *exec.Cmd, id string, said *bufio.Scanner) {
 	t.Helper()
 	cmd = exec.Command("/proc/self/exe")
@@ -175,7 +176,7 @@ func holder(t *testing.T, state, dir string, lease time.Duration) (cmd *exec.Cmd
 	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait() // its state is not looked at
+		cmd.Wait() // its status does not matter
 	})
 	said = bufio.NewScanner(out)
 	if !said.Scan() {
@@ -197,7 +198,7 @@ func size(t *testing.T, name string) int64 {
 	return fi.Size()
 }
 
-// until waits for something that comes.
+// until waits for a condition.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !holds(); {
@@ -214,12 +215,12 @@ func (b *driver) up(t *testing.T, id string) bool {
 	return up
 }
 
-// TestKilledHolder kills the process that holds a container with -9 while a command
-// changes files: the container ends by itself, the files stay as they are, and the next
-// holder goes on with them.
+// TestKilledHolder kills the process that holds a container with -9 while a command changes
+// files: the container ends by itself, the files stay as they are, and the next holder
+// continues with them.
 func TestKilledHolder(t *testing.T) {
 	state, dir := t.TempDir(), t.TempDir()
-	const lease = time.Hour // it is the end of the connection that counts
+	const lease = time.Hour // only the end of the connection ends it
 	cmd, id, _ := holder(t, state, dir, lease)
 	b := backendAt(t, state, lease)
 	must.Get(b.Probe(t.Context()))(t)
@@ -238,7 +239,7 @@ func TestKilledHolder(t *testing.T) {
 	if after := size(t, filepath.Join(dir, "beat")); after != before {
 		t.Error("the command of the holder that was killed goes on")
 	}
-	// What it left on the host goes with a sweep, and what is held stays.
+	// A sweep removes the folder on the host; held containers stay.
 	until(t, "its folder is removed", func() bool {
 		must.Get(b.Sweep(t.Context()))(t)
 		folders, err := filepath.Glob(filepath.Join(state, "box-*"))
@@ -247,8 +248,8 @@ func TestKilledHolder(t *testing.T) {
 	sh(t, x, "true")
 }
 
-// TestFrozenHolder stops the process that holds a container: the container ends with
-// the lease, and the process learns of it when it goes on.
+// TestFrozenHolder stops the process that holds a container: the container ends with the
+// lease, and the process notices when it resumes.
 func TestFrozenHolder(t *testing.T) {
 	state, dir := t.TempDir(), t.TempDir()
 	const lease = 5 * time.Second
@@ -265,7 +266,7 @@ func TestFrozenHolder(t *testing.T) {
 	}
 }
 
-// TestCancelledOpen ends the context of Open at each moment: nothing is left.
+// TestCancelledOpen ends the context of Open at different moments: no container is left.
 func TestCancelledOpen(t *testing.T) {
 	b := backend(t)
 	must.Get(b.Probe(t.Context()))(t)
@@ -293,8 +294,8 @@ func TestCancelledOpen(t *testing.T) {
 	}
 }
 
-// TestSweep has a sweep find a container of a process that is gone, which was never
-// started, and one that a newer one of the same owner has taken the place of.
+// TestSweep lets a sweep find a container of an ended process that was never started, and a
+// container that a newer one of the same owner has replaced.
 func TestSweep(t *testing.T) {
 	b := backend(t)
 	old := open(t, b, sandbox.Spec{Owner: "session", Epoch: 1})

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/docker"
 )
 
-// A command in a container. The program calls docker.Reexec first of all.
+// A command in a container. The program must call docker.Reexec first.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exchange gives each of two directories the other one's name.
+// exchange swaps the names of two directories.
 func exchange(a, b string) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
 		return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err}

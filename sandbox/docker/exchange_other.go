@@ -4,5 +4,5 @@ package docker
 
 import "errors"
 
-// exchange is not reached: Probe refuses other systems.
+// exchange is never called: Probe fails on other systems.
 func exchange(string, string) error { return errors.ErrUnsupported }

@@ -23,13 +23,13 @@ import (
 )
 
 // fakeEngine is an engine whose containers are daemons of this process, whose commands a
-// scripted backend runs. A fault is what it answers instead. What a container holds back is
-// shown by the tests of an engine; this one is in trouble.
+// scripted backend runs. A fault replaces an answer. The tests with a real engine check the
+// restrictions of a container; this engine serves to inject failures.
 type fakeEngine struct {
 	t     *testing.T
-	info  string               // what it says of itself
+	info  string               // its description of itself
 	inner *scripted.Backend    // of the commands
-	begin func(*fakeContainer) // changes one that was started, if it is not nil
+	begin func(*fakeContainer) // changes a started container, unless it is nil
 
 	mu         sync.Mutex
 	next       int
@@ -40,7 +40,7 @@ type fakeEngine struct {
 	done       sync.WaitGroup
 }
 
-// fakeContainer is one of the engine.
+// fakeContainer is a container of the engine.
 type fakeContainer struct {
 	ID, Name string
 	Labels   map[string]string
@@ -51,30 +51,30 @@ type fakeContainer struct {
 	ended                    bool
 }
 
-// fault is what the engine does when it is asked for something.
+// fault is an engine's answer to a request in place of the normal one.
 type fault struct {
-	at      string // a method and a path, in which ID stands for that of a container
+	at      string // a method and a path, in which ID stands for a container's id
 	code    int    // of the answer; 0 breaks the connection
 	message string
-	carried bool // it does what it was asked for, before it answers so
-	after   int  // so many questions are answered well before
-	times   int  // 0 is each time
-	hang    bool // it answers nothing until the client is gone
+	carried bool // the engine carries out the request before it answers so
+	after   int  // the number of requests answered normally before
+	times   int  // 0 is unlimited
+	hang    bool // the engine sends no answer until the client disconnects
 }
 
-// aboutEngine is an engine that holds all limits.
+// aboutEngine describes an engine that enforces all limits.
 const aboutEngine = `{"OSType":"linux","ServerVersion":"28.5","DefaultRuntime":"runc","Runtimes":{"runc":{},"runsc":{}},"MemoryLimit":true,"SwapLimit":true,"CpuCfsQuota":true,"PidsLimit":true,"SecurityOptions":["name=seccomp,profile=builtin"]}`
 
-// heldTo is what commands of a container are held to besides.
+// heldTo are the capabilities of the daemon in a container.
 var heldTo = sandbox.Capabilities{
 	Isolation: sandbox.IsolationKernel, Detail: "Landlock of the test", Networks: []string{string(sandbox.NetworkNone), sandbox.NetworkList},
 	WholeTree: true, Services: true, Limits: []string{sandbox.LimitDisk, sandbox.LimitPIDs},
 }
 
-// start starts an engine, and returns a backend that reaches it.
+// start starts an engine, and returns a backend for it.
 func (e *fakeEngine) start(t *testing.T, commands map[string]func(*fakeEngine, *fakeContainer), faults ...scripted.Fault) *driver {
 	t.Helper()
-	Reexec() // no daemon is started by it
+	Reexec() // it starts no daemon
 	e.t, e.containers = t, make(map[string]*fakeContainer)
 	if e.info == "" {
 		e.info = aboutEngine
@@ -99,7 +99,7 @@ func (e *fakeEngine) start(t *testing.T, commands map[string]func(*fakeEngine, *
 	return b
 }
 
-// troubles are programs that commands of a container can run, to which something happens then.
+// troubles are programs that cause an event when a command of a container runs them.
 func (e *fakeEngine) troubles(all map[string]func(*fakeEngine, *fakeContainer)) map[string]func(context.Context, *scripted.Call) int {
 	out := make(map[string]func(context.Context, *scripted.Call) int)
 	for name, f := range all {
@@ -122,7 +122,7 @@ func (e *fakeEngine) set(faults ...fault) {
 	e.faults = faults
 }
 
-// left are the names of the containers that are there, and how many were made.
+// left returns the names of the existing containers, and the number created so far.
 func (e *fakeEngine) left() (names []string, made int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,7 +174,7 @@ func (e *fakeEngine) serve(w http.ResponseWriter, r *http.Request) {
 	conn.Close()
 }
 
-// faulty returns the fault that a question meets.
+// faulty returns the fault for a request.
 func (e *fakeEngine) faulty(at string) (fault, bool) {
 	for i := range e.faults {
 		f := &e.faults[i]
@@ -302,20 +302,20 @@ func (e *fakeEngine) remove(id string) {
 	delete(e.containers, id)
 }
 
-// kill ends what runs in a container.
+// kill ends the processes of a container.
 func (c *fakeContainer) kill() {
 	if c.daemon != nil {
 		_ = c.daemon.Close() // it may have ended
 	}
 }
 
-// exhaust ends it as its first process does when the memory ran out.
+// exhaust ends the container as its first process does when memory runs out.
 func (c *fakeContainer) exhaust(t *testing.T) {
 	must.Report(t, os.WriteFile(filepath.Join(c.socket, "out-of-memory"), nil, 0o600))
 	c.kill()
 }
 
-// folders are those of containers in the directory of a backend.
+// folders returns the folders of containers in the directory of a backend.
 func (b *driver) folders(t *testing.T) []string {
 	t.Helper()
 	all := must.Get(filepath.Glob(filepath.Join(b.o.State, "box-*")))(t)

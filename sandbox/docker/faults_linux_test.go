@@ -22,7 +22,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
 
-// holdsWords holds an error against the words that it is to have.
+// holdsWords checks that an error contains the words.
 func holdsWords(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	for _, w := range words {
@@ -32,8 +32,8 @@ func holdsWords(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// TestBoxes is a session's way through two sandboxes of an engine: a container each, which
-// goes with its folder.
+// TestBoxes follows a session through two sandboxes of an engine: each has a container,
+// which is removed with its folder.
 func TestBoxes(t *testing.T) {
 	var e fakeEngine
 	b := e.start(t, nil)
@@ -66,7 +66,7 @@ func TestBoxes(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(dir, "out")); err != nil || string(text) != "0\n1\n" {
 		t.Errorf("out: %q, %v", text, err)
 	}
-	// What fails before a container is made.
+	// Failures before a container is created.
 	_, made := e.left()
 	file := filepath.Join(dir, "out")
 	for name, tc := range map[string]struct {
@@ -87,7 +87,8 @@ func TestBoxes(t *testing.T) {
 	}
 }
 
-// TestCapabilities: what an engine says of itself is what a backend offers.
+// TestCapabilities: an engine's description of itself determines the backend's
+// capabilities.
 func TestCapabilities(t *testing.T) {
 	for name, tc := range map[string]struct {
 		info, runtime string
@@ -115,8 +116,8 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// TestFaultsStart: a container that does not come to run is told with the cause and a
-// remedy, and nothing of it is left.
+// TestFaultsStart: a container that fails to start is an error with the cause and a remedy,
+// and leaves no container or folder.
 func TestFaultsStart(t *testing.T) {
 	t.Parallel()
 	const busy = "device or resource busy"
@@ -166,7 +167,7 @@ func TestFaultsStart(t *testing.T) {
 	}
 }
 
-// TestFaultsCommand: what happens to a container while a command runs in it.
+// TestFaultsCommand: events in a container while a command runs in it.
 func TestFaultsCommand(t *testing.T) {
 	die := func(_ *fakeEngine, c *fakeContainer) { c.kill() }
 	exhaust := func(f ...fault) func(*fakeEngine, *fakeContainer) {
@@ -177,7 +178,7 @@ func TestFaultsCommand(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		trouble func(*fakeEngine, *fakeContainer)
-		want    []string // none for a command that its memory ended
+		want    []string // none for a command that ran out of memory
 		next    []string // of the command after it; none if it runs
 		left    int      // containers, for Sweep
 	}{
@@ -222,7 +223,7 @@ func TestFaultsCommand(t *testing.T) {
 	}
 }
 
-// TestFaultsSweep: containers that processes left are removed, and those of others are not.
+// TestFaultsSweep: leftover containers are removed, and containers of others are not.
 func TestFaultsSweep(t *testing.T) {
 	all := []string{"dead", containerName("acme/s1", 1), "unstarted"}
 	for name, tc := range map[string]struct {
@@ -258,14 +259,14 @@ func TestFaultsSweep(t *testing.T) {
 	}
 }
 
-// leave has the engine hold containers that processes left, by their names, and such as
+// leave adds leftover containers of the given names to the engine, and containers that
 // others hold, whose names it returns.
 func (e *fakeEngine) leave(t *testing.T, b *driver, left []string) (others []string) {
 	t.Helper()
 	must.Do(t, b.reach())
 	mine := proc.NewLease("", "", 0)
 	dead, before := mine, mine
-	dead.Started++ // a process whose number was given again
+	dead.Started++ // a process whose number was reused
 	before.Boot = "of another boot"
 	others = []string{containerName("acme/s1", 2), "rath-waits", "of-another-space", "no-lease-of-ours", ""}
 	e.mu.Lock()
@@ -287,8 +288,8 @@ func (e *fakeEngine) leave(t *testing.T, b *driver, left []string) (others []str
 	return others
 }
 
-// TestRun: a node looks for what is left when it starts, says what it removed and what it
-// could not, and ends with its context.
+// TestRun: a node removes leftover containers when it starts, logs the removed ones and the
+// failures, and stops with its context.
 func TestRun(t *testing.T) {
 	var e fakeEngine
 	b := e.start(t, nil)
@@ -305,12 +306,12 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// writes is a writer.
+// writes is a writer function.
 type writes func(p []byte)
 
 func (w writes) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
-// lines is a log that several write.
+// lines is a log with several writers.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -328,7 +329,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// waiting returns how many containers wait.
+// waiting returns the number of waiting containers.
 func (b *driver) waiting() (n int) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -338,7 +339,7 @@ func (b *driver) waiting() (n int) {
 	return n
 }
 
-// comes waits for something.
+// comes waits for a condition.
 func comes(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
@@ -348,8 +349,9 @@ func comes(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestFaultsWarm: a container that waits becomes that of a sandbox, with its files; if it
-// cannot, another one is made, and the files are as they were. None is left when Run ends.
+// TestFaultsWarm: a waiting container is assigned to a sandbox, with its files. If that
+// fails, another container is created, and the files are unchanged. No container is left
+// when Run ends.
 func TestFaultsWarm(t *testing.T) {
 	t.Parallel()
 	var e fakeEngine
@@ -380,7 +382,7 @@ func TestFaultsWarm(t *testing.T) {
 		defer b.pool.mu.Unlock()
 		return b.pool.running
 	})
-	use(1) // makes the kind known
+	use(1) // adds the kind to the pool
 	comes(t, "a container waits", func() bool { return b.waiting() == 1 })
 	_, before := e.left()
 	use(2)
@@ -393,7 +395,7 @@ func TestFaultsWarm(t *testing.T) {
 	if got := log.String(); !strings.Contains(got, "a container that waited cannot be used; another one is made") || !strings.Contains(got, "name the container") {
 		t.Errorf("the log: %s", got)
 	}
-	// One that cannot be made is said.
+	// A failed creation is logged.
 	comes(t, "another one waits", func() bool { return b.waiting() == 1 })
 	e.set(fault{at: "POST /containers/create", code: 500, message: "no space left on device", times: 1})
 	use(4)
@@ -409,8 +411,8 @@ func TestFaultsWarm(t *testing.T) {
 	}
 }
 
-// TestPoolKinds: containers wait of so many kinds, of those that were opened last, and none
-// of a kind that was not opened for a while.
+// TestPoolKinds: containers wait for a bounded number of kinds, the ones opened last, and
+// not for a kind that was not opened for a while.
 func TestPoolKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pool{want: make(chan struct{}, 1)}

@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// manyContainers work at once. An engine starts seven a second on two processors.
+	// manyContainers work concurrently. An engine starts seven a second on two processors.
 	manyContainers = 100
-	// containerMemory is the most that a container at work may take besides its command:
-	// its two daemons and the supervisor, and what the engine runs on the host for it.
+	// containerMemory is the maximum memory of a working container in addition to its
+	// command: its two daemons, the supervisor, and the engine's processes for it on the
+	// host.
 	containerMemory = 20 << 20
 )
 
-// TestHundredContainers has containers work at once, each with a command that waits, and
-// bounds what one takes of memory. Afterwards nothing is left.
+// TestHundredContainers has containers work concurrently, each with a waiting command, and
+// bounds the memory of each. Afterwards no container is left.
 func TestHundredContainers(t *testing.T) {
 	b := backend(t)
 	must.Get(b.Probe(t.Context()))(t)
@@ -104,14 +105,15 @@ func TestHundredContainers(t *testing.T) {
 	}
 }
 
-// memoryOf is what containers take besides their commands: processes in their control
-// groups, and those of the engine that name them, what they share with others in parts.
+// memoryOf returns the memory of containers without their commands: of the processes in
+// their control groups and of the engine's processes that name them. Shared memory counts
+// proportionally.
 func memoryOf(t *testing.T, ids map[string]bool) int64 {
 	t.Helper()
 	names := must.Get(filepath.Glob("/proc/[0-9]*"))(t)
 	var sum int64
 	for _, p := range names {
-		// A process that ends meanwhile takes nothing.
+		// A process that ends meanwhile uses no memory.
 		groups, _ := os.ReadFile(p + "/cgroup")
 		line, _ := os.ReadFile(p + "/cmdline")
 		comm, _ := os.ReadFile(p + "/comm")

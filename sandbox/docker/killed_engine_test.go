@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// killEngine ends the engine with kill -9, and returns what starts it again.
+// killEngine kills the engine with kill -9, and returns a function that starts it again.
 func killEngine(t *testing.T) (start func() (ended <-chan string)) {
 	t.Helper()
 	data, err := os.ReadFile(os.Getenv("RATH_ENGINE_PIDFILE"))
@@ -38,7 +38,7 @@ func killEngine(t *testing.T) (start func() (ended <-chan string)) {
 	return func() <-chan string {
 		t.Helper()
 		dir := filepath.Dir(os.Getenv("RATH_ENGINE_PIDFILE"))
-		// Its containerd is killed with it, and taken for alive where no init reaps it.
+		// Its containerd is killed with it, and appears alive where no init reaps it.
 		if err := os.Remove(filepath.Join(dir, "exec", "containerd", "containerd.pid")); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
@@ -46,22 +46,22 @@ func killEngine(t *testing.T) (start func() (ended <-chan string)) {
 		defer log.Close()
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Stdout, cmd.Stderr = log, log
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlasts the test, .ci/engine ends it
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlasts the test; .ci/engine ends it
 		must.Do(t, cmd.Start())
 		ended := make(chan string, 1)
 		go func() {
 			err := cmd.Wait()
-			said, _ := os.ReadFile(log.Name()) // what is there
+			said, _ := os.ReadFile(log.Name()) // the log so far
 			ended <- fmt.Sprintf("%v: %s", err, said[max(0, len(said)-2000):])
 		}()
 		return ended
 	}
 }
 
-// TestKilledEngine ends the engine with kill -9 while a command changes files. Commands need
-// no engine: they go on. The engine that is started again ends what ran under the one
-// before: then the call says that the sandbox is lost. Nothing is left of it, and the next
-// sandbox has the same files.
+// TestKilledEngine kills the engine with kill -9 while a command changes files. The command
+// needs no engine and keeps running. The restarted engine ends the containers of the
+// previous one: then the call returns that the sandbox is lost. The container leaves no
+// trace, and the next sandbox has the same files.
 func TestKilledEngine(t *testing.T) {
 	b, dir := backend(t), t.TempDir()
 	sb := must.Get(b.Open(t.Context(), sandbox.Spec{Dir: dir, Owner: "session", Epoch: 1, MinIsolation: sandbox.IsolationContainer}))(t)

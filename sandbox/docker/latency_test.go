@@ -11,17 +11,17 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// mostTimes is how much longer a command through a daemon may take than one that this
-// process starts itself.
+// mostTimes is the maximum ratio of the time of a command through a daemon to the time of a
+// command that this process starts itself.
 const mostTimes = 3
 
-// TestLatency compares the two on a program that does nothing. Each in turn, so that what
-// else the machine does is the same for both; the least counts, because a machine that is
-// busy only adds, and more to a command of four processes than to one of two. Where it is too
-// busy for one least, the next round has another; what takes too long takes it in each.
+// TestLatency compares the two on a program without work. They alternate, so that other
+// load on the machine affects both. The minimum counts, because load only adds time, and
+// more to a command of four processes than to one of two. If the machine is too busy for
+// one minimum, the next round measures again; a real regression shows in every round.
 func TestLatency(t *testing.T) {
 	x := open(t, backend(t), sandbox.Spec{})
-	program := must.Get(exec.LookPath("busybox"))(t) // that of the image
+	program := must.Get(exec.LookPath("busybox"))(t) // the image's busybox
 	var ratio float64
 	for round := range 5 {
 		through, plain := time.Hour, time.Hour

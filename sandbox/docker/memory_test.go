@@ -16,10 +16,10 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// takeAll has tail keep what it reads.
+// takeAll makes tail store all its input.
 const takeAll = "head -c 300000000 /dev/zero | tail >/dev/null; exit 7"
 
-// processes are those of this program in a container, as the host sees them.
+// processes returns the processes of this program in a container, as the host sees them.
 func (x *box) processes(t *testing.T, named string) (pids []int) {
 	t.Helper()
 	names := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
@@ -38,10 +38,10 @@ func (x *box) processes(t *testing.T, named string) (pids []int) {
 	return pids
 }
 
-// TestMemoryTakesDaemon kills the daemon as the memory killer does now and then after a
-// command that took all memory: each command that runs is told that the memory ran out, and
-// the next one finds the files, in another container. Where no memory ran out, the sandbox
-// is lost.
+// TestMemoryTakesDaemon kills the daemon as the memory killer sometimes does after a
+// command that used all memory: each running command reports that memory ran out, and the
+// next one finds the files, in another container. If no memory ran out, the sandbox is
+// lost.
 func TestMemoryTakesDaemon(t *testing.T) {
 	b := backend(t)
 	x := open(t, b, sandbox.Spec{Limits: sandbox.Limits{Memory: 64 << 20}})
@@ -86,7 +86,7 @@ func TestMemoryTakesDaemon(t *testing.T) {
 	}
 }
 
-// TestNoExclusion: a command cannot keep the memory killer from itself.
+// TestNoExclusion: a command cannot exclude itself from the memory killer.
 func TestNoExclusion(t *testing.T) {
 	x := open(t, backend(t), sandbox.Spec{})
 	e := sh(t, x, "for n in 999 0 -1 -1000; do echo $n > /proc/self/oom_score_adj && echo excluded; done; echo end")

@@ -15,24 +15,25 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// pool are containers that wait for a sandbox. Each is over a directory of its own, empty
-// until a sandbox takes it: then the workspace's files are moved there, and the directory
-// takes the workspace's name, which the mount does not notice. None is used twice.
+// pool is a set of containers that wait for a sandbox. Each is over a directory of its own,
+// empty until a sandbox claims it. Then the workspace's files are moved into the directory,
+// and the directory is renamed to the workspace's name, which does not affect the mount. No
+// container is used twice.
 //
-// A kind of container waits once a sandbox of that kind was opened, and is given up when
-// none was for a while. New ones are made one by one while nothing is opened, because to
-// make one takes as long as ten claims.
+// Containers of a kind wait once a sandbox of that kind was opened, and are discarded when
+// none was opened for a while. New ones are created one by one while no sandbox is being
+// opened, because creating one takes as long as ten claims.
 type pool struct {
-	want chan struct{} // something may be missing
+	want chan struct{} // signals that a container may be missing
 
 	mu      sync.Mutex
-	running bool // Run looks after it
+	running bool // Run maintains the pool
 	opening int
-	opened  time.Time // when one was opened last
+	opened  time.Time // when a sandbox was opened last
 	kinds   []*waiting
 }
 
-// kind is what containers must have in common to stand for each other.
+// kind is the set of properties that make containers interchangeable.
 type kind struct {
 	image  string
 	limits sandbox.Limits
@@ -47,11 +48,12 @@ type waiting struct {
 
 const (
 	mostKinds = 4
-	kindRest  = 10 * time.Minute       // a kind that was not opened for so long waits no more
-	quiet     = 250 * time.Millisecond // without a sandbox being opened, before one is made
+	kindRest  = 10 * time.Minute       // after this time without an open, a kind has no waiting containers
+	quiet     = 250 * time.Millisecond // the pause after an open before a container is created
 )
 
-// begin notes that a sandbox is being opened, and takes a container for it, if one waits.
+// begin records that a sandbox is being opened, and returns a waiting container for it, if
+// there is one.
 func (p *pool) begin(k kind, most int) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +63,7 @@ func (p *pool) begin(k kind, most int) *instance {
 	}
 	i := slices.IndexFunc(p.kinds, func(w *waiting) bool { return w.kind == k })
 	if i < 0 {
-		if len(p.kinds) == mostKinds { // the one that rests longest makes room
+		if len(p.kinds) == mostKinds { // replace the kind that was unused the longest
 			i = 0
 			for j, w := range p.kinds {
 				if w.used.Before(p.kinds[i].used) {
@@ -84,7 +86,7 @@ func (p *pool) begin(k kind, most int) *instance {
 	return c
 }
 
-// end notes that the sandbox is open.
+// end records that the sandbox is open.
 func (p *pool) end() {
 	p.mu.Lock()
 	p.opening--
@@ -96,8 +98,8 @@ func (p *pool) end() {
 	}
 }
 
-// next returns the kind that is missing a container, and for how long to wait before one
-// is made; ok is false if none is missing.
+// next returns a kind with too few waiting containers, and the wait before one is created;
+// ok is false if no container is missing.
 func (p *pool) next(most int) (k kind, wait time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +114,7 @@ func (p *pool) next(most int) (k kind, wait time.Duration, ok bool) {
 	return k, 0, false
 }
 
-// add keeps a container; false if its kind waits no more.
+// add stores a waiting container. It returns false if the kind has expired.
 func (p *pool) add(k kind, c *instance) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +126,7 @@ func (p *pool) add(k kind, c *instance) bool {
 	return true
 }
 
-// expire forgets the kinds that rest, or all, and returns their containers.
+// expire removes the kinds that are unused, or all, and returns their containers.
 func (p *pool) expire(all bool) []*instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,8 +144,8 @@ func (p *pool) expire(all bool) []*instance {
 	return old
 }
 
-// refill makes one container that is missing. It returns when to look again; 0 is when
-// something changes.
+// refill creates one missing container. It returns the time until the next attempt; 0 waits
+// for a change.
 func (b *driver) refill(ctx context.Context) time.Duration {
 	k, wait, ok := b.pool.next(b.o.Warm)
 	switch {
@@ -160,7 +162,7 @@ func (b *driver) refill(ctx context.Context) time.Duration {
 		b.log.Warn("a container that would wait for a sandbox was not made", "error", err)
 		return sweepEvery
 	}
-	return time.Millisecond // the next one
+	return time.Millisecond // for the next one
 }
 
 // prepare starts a container over an empty directory.
@@ -172,7 +174,7 @@ func (b *driver) prepare(ctx context.Context, k kind) (*instance, error) {
 	return b.launch(ctx, containerName("", 0), "", u, k, proc.NewLease("", "", 0), execd.Opening{})
 }
 
-// giveUp ends containers that waited.
+// giveUp discards waiting containers.
 func (b *driver) giveUp(list []*instance) error {
 	var errs []error
 	for _, c := range list {
@@ -181,11 +183,11 @@ func (b *driver) giveUp(list []*instance) error {
 	return errors.Join(errs...)
 }
 
-// claim makes a waiting container that of a workspace. After an error the workspace's files
+// claim assigns a waiting container to a workspace. After an error the workspace's files
 // are under its name, as before.
 func (b *driver) claim(ctx context.Context, c *instance, dir string, s sandbox.Spec) error {
 	named := make(chan error, 1)
-	go func() { named <- b.engine.rename(ctx, c.id, containerName(s.Owner, s.Epoch)) }() // by which a sweep knows whose it is
+	go func() { named <- b.engine.rename(ctx, c.id, containerName(s.Owner, s.Epoch)) }() // a sweep finds the owner by the name
 	err := adopt(dir, filepath.Join(c.folder, workspaceDir))
 	if err := <-named; err != nil {
 		return fmt.Errorf("name the container: %w", err)
@@ -193,8 +195,8 @@ func (b *driver) claim(ctx context.Context, c *instance, dir string, s sandbox.S
 	return err
 }
 
-// adopt moves what is in a directory into another, empty one, and gives that its name.
-// After an error the directory is as it was.
+// adopt moves the contents of a directory into another, empty one, and renames that one to
+// the directory's name. After an error the directory is unchanged.
 func adopt(dir, into string) (err error) {
 	fi, err := os.Stat(dir)
 	if err != nil {

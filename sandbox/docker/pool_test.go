@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// warm returns a backend with containers that wait.
+// warm returns a backend with waiting containers.
 func warm(t *testing.T) *driver {
 	t.Helper()
 	b := backend(t)
@@ -47,15 +47,14 @@ func (b *driver) waits() bool {
 	return slices.ContainsFunc(b.pool.kinds, func(w *waiting) bool { return len(w.list) > 0 })
 }
 
-// TestWarmConformance is the suite with containers that wait, as far as one is ready.
+// TestWarmConformance runs the suite with waiting containers, as long as one is ready.
 func TestWarmConformance(t *testing.T) {
 	b := warm(t)
 	sandboxtest.TestBackend(t, func(*testing.T) sandbox.Backend { return b })
 }
 
-// TestWarm opens a sandbox in a container that waits: the workspace's files are there
-// under its name, and to open it and run a command takes a tenth of what it takes
-// otherwise, or less.
+// TestWarm opens a sandbox in a waiting container: the workspace's files are there under
+// its name, and opening it and running a command takes at most a tenth of the usual time.
 func TestWarm(t *testing.T) {
 	b := warm(t)
 	fill := func() string {
@@ -81,8 +80,8 @@ func TestWarm(t *testing.T) {
 		return took
 	}
 	must.Get(b.Probe(t.Context()))(t)
-	// The least counts: what else the machine does only adds, and more to what is short. Where
-	// it does much, more are needed.
+	// The minimum counts: load on the machine only adds time, and relatively more to short
+	// operations. A busy machine needs more pairs.
 	const pairs, most, times = 7, 40, 10
 	cold, warm := time.Hour, time.Hour
 	for i := 0; i < pairs || i < most && cold < times*warm; i++ {

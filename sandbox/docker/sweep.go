@@ -14,13 +14,13 @@ import (
 	"github.com/rathcluster/rath/internal/sandbox/proc"
 )
 
-// sweepEvery is the time between two looks for containers that are left.
+// sweepEvery is the interval between two sweeps.
 const sweepEvery = 15 * time.Second
 
-// Run implements sandbox.Sweeper: it removes containers that are left, now and every 15 s,
-// and has containers wait for sandboxes, as Options.Warm says, until ctx ends. A container
-// ends by itself when its holder does; what Run finds is one that was never started, or
-// whose session has a newer one. It is called once.
+// Run implements sandbox.Sweeper. Until ctx ends, it removes leftover containers, at once
+// and every 15 s, and keeps the pool of Options.Warm filled. A container ends by itself
+// when its holder does. Run finds containers that were never started, or whose session has
+// a newer one. It is called once.
 func (b *driver) Run(ctx context.Context) error {
 	b.pool.mu.Lock()
 	b.pool.running = true
@@ -53,10 +53,10 @@ func (b *driver) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep implements sandbox.Sweeper: it removes the containers whose process is gone, and
-// those whose owner has one of a higher epoch, and returns how many. A container of a
-// process in another namespace of process numbers, which cannot be told to be gone, is
-// left to end by itself.
+// Sweep implements sandbox.Sweeper. It removes the containers whose process has ended, and
+// containers whose owner has another one of a higher epoch, and returns their number. The
+// end of a process in another PID namespace cannot be determined; its container ends by
+// itself.
 func (b *driver) Sweep(ctx context.Context) (removed int, err error) {
 	if err := b.reach(); err != nil {
 		return 0, fmt.Errorf("docker: sweep: %w", err)
@@ -95,7 +95,7 @@ func (b *driver) Sweep(ctx context.Context) (removed int, err error) {
 	return removed, errors.Join(append(errs, b.sweepFolders(kept))...)
 }
 
-// gone reports whether the process that opened a container is no more.
+// gone reports whether the process that opened a container has ended.
 func gone(c listed, self proc.Lease) bool {
 	var l proc.Lease
 	if json.Unmarshal([]byte(c.Labels[labelLease]), &l) != nil {
@@ -104,7 +104,7 @@ func gone(c listed, self proc.Lease) bool {
 	return l.Boot != self.Boot || c.Labels[labelSpace] == pidSpace() && !l.Alive()
 }
 
-// sweepFolders removes the folders of containers that are gone with their process.
+// sweepFolders removes the folders of containers whose process has ended.
 func (b *driver) sweepFolders(kept map[string]bool) error {
 	folders, err := filepath.Glob(filepath.Join(b.o.State, "box-*"))
 	if err != nil {
@@ -123,7 +123,7 @@ func (b *driver) sweepFolders(kept map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// parseName is the other way; ok is false for a container that has no owner yet.
+// parseName parses a name of containerName; ok is false for a container without an owner.
 func parseName(name string) (owner string, epoch uint64, ok bool) {
 	f := strings.Split(name, "-")
 	if len(f) != 4 || f[0] != "rath" {

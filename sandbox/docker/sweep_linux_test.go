@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestSweepFolders: a folder goes with the process that made it, also when that was killed
-// before anything was in it; those of this process, and of containers that are left, stay.
+// TestSweepFolders: the folder of an ended process is removed, also if the process was
+// killed before it wrote a file. Folders of this process, and of leftover containers, stay.
 func TestSweepFolders(t *testing.T) {
 	state := t.TempDir()
 	dead := exec.Command("/proc/self/exe", "-test.run=^$")

@@ -31,24 +31,25 @@ const (
 	anotherImage = "example.org/others@sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210"
 )
 
-// apiServer answers as the API server of a cluster does, for one namespace, and is the
-// cluster's one machine as well, on which a pod is a daemon of this process whose commands
-// a scripted backend runs. A fault is what it answers instead.
+// apiServer answers as the API server of a cluster does, for one namespace. It is also the
+// cluster's one machine, on which a pod is a daemon of this process whose commands a
+// scripted backend runs. A fault replaces an answer.
 //
-// What a real API server accepts, which rights it asks for and how pods are held is shown
-// by the tests of a cluster; here it is in trouble.
+// The tests with a cluster check the validation of a real API server, the rights that it
+// requires and the restrictions of pods; this server serves to inject failures.
 type apiServer struct {
 	t   *testing.T
 	web *httptest.Server
-	// claims says that there is the API of agent-sandbox, and idle that its controller
-	// does not work.
+	// claims enables the API of agent-sandbox. idle stops its controller.
 	claims, idle bool
-	// status is what the machine says of a pod in the place of running it, as JSON.
+	// status, as JSON, is the status of a pod that the machine reports instead of running
+	// it.
 	status string
-	// begin changes a pod that was started, before anything is said of it.
+	// begin changes a started pod before its status is reported.
 	begin func(p *fakePod)
 	inner *scripted.Backend // of the commands
-	// heard is told of each question, such as "get pods", and how often it was asked.
+	// heard is called for each request, such as "get pods", with the number of such
+	// requests.
 	heard func(at string, times int)
 
 	mu      sync.Mutex
@@ -60,32 +61,32 @@ type apiServer struct {
 	done    sync.WaitGroup
 }
 
-// fakePod is a pod at the machine.
+// fakePod is a pod of the machine.
 type fakePod struct {
 	name, ip, image string
 	daemon          net.Listener
-	after           string // what the machine says once it was asked for the pod, if that is not ""
+	after           string // the status that the machine reports after a request for the pod, if not ""
 }
 
-// fault is what the server does when it is asked for something.
+// fault is the server's answer to a request in place of the normal one.
 type fault struct {
 	at      string // such as "create pods"
 	code    int    // of the answer; 0 breaks the connection
 	message string
-	carried bool // it does what it was asked for, before it answers so
-	after   int  // so many questions are answered well before
-	times   int  // 0 is each time
+	carried bool // the server carries out the request before it answers so
+	after   int  // the number of requests answered normally before
+	times   int  // 0 is unlimited
 	again   int  // seconds, in Retry-After
-	hang    bool // it answers nothing until the client is gone
+	hang    bool // the server sends no answer until the client disconnects
 }
 
-// reasons are those that the API server has for its codes.
+// reasons are the API server's reasons by code.
 var reasons = map[int]string{
 	400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "AlreadyExists", 410: "Expired", 422: "Invalid",
 	429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
 }
 
-// heldTo are what commands of a pod are held to.
+// heldTo are the capabilities of the daemon in a pod.
 var heldTo = sandbox.Capabilities{
 	Isolation: sandbox.IsolationKernel, Detail: "Landlock of the test", Networks: []string{string(sandbox.NetworkNone), sandbox.NetworkList},
 	WholeTree: true, Services: true, Limits: []string{sandbox.LimitDisk, sandbox.LimitPIDs},
@@ -111,7 +112,7 @@ func newAPIServer(t *testing.T, commands map[string]func(*apiServer, *fakePod)) 
 	return s
 }
 
-// kubeconfig writes how the server is reached.
+// kubeconfig writes a kubeconfig for the server.
 func (s *apiServer) kubeconfig(t *testing.T) string { return kubeconfigOf(t, s.web.URL) }
 
 func kubeconfigOf(t *testing.T, url string) string {
@@ -122,10 +123,10 @@ func kubeconfigOf(t *testing.T, url string) string {
 	return file
 }
 
-// options are those of a backend of the cluster.
+// options returns the options of a backend of the cluster.
 func (s *apiServer) options(t *testing.T) Options {
 	t.Helper()
-	Reexec() // no daemon is started by it
+	Reexec() // it starts no daemon
 	return Options{Kubeconfig: s.kubeconfig(t), Image: pinned, NodeImage: "example.org/node:v1", Holder: "node-0", Start: 20 * time.Second}
 }
 
@@ -135,7 +136,7 @@ func (s *apiServer) set(faults ...fault) {
 	s.faults = faults
 }
 
-// left are the objects that are there.
+// left returns the existing objects.
 func (s *apiServer) left() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +189,7 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, f)
 }
 
-// faulty returns the fault that a question meets.
+// faulty returns the fault for a request.
 func (s *apiServer) faulty(at string) (fault, bool) {
 	for i := range s.faults {
 		f := &s.faults[i]
@@ -228,10 +229,10 @@ func (s *apiServer) refuse(w http.ResponseWriter, f fault) {
 func (s *apiServer) answer(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
-// serveGroup says which resources a group has.
+// serveGroup lists the resources of a group.
 func (s *apiServer) serveGroup(w http.ResponseWriter, group string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +285,7 @@ func (s *apiServer) carryOut(w http.ResponseWriter, r *http.Request, verb, kind,
 	}
 }
 
-// remove takes an object away, and what it owns.
+// remove removes an object and the objects that it owns.
 func (s *apiServer) remove(kind, name string) {
 	delete(s.objects, kind+"/"+name)
 	if p := s.pods[name]; p != nil && (kind == "pods" || kind == claimPlural) {
@@ -338,7 +339,7 @@ func (s *apiServer) add(kind, name string, o object) {
 	s.objects[kind+"/"+name] = o
 }
 
-// start is what the machine does with a pod.
+// start runs a pod as the machine does.
 func (s *apiServer) start(name string, pod, secret object) {
 	if s.status != "" {
 		s.say("pods/"+name, s.status)
@@ -360,7 +361,7 @@ func (s *apiServer) start(name string, pod, secret object) {
 	s.say("pods/"+name, fmt.Sprintf(`{"phase":"Running","podIP":%q,"containerStatuses":[{"name":"sandbox","image":%q,"imageID":%q,"state":{"running":{}}}]}`, p.ip, p.image, p.image))
 }
 
-// listen starts the daemon of a pod, in the place of the one that it has.
+// listen starts the daemon of a pod in place of its current one.
 func (s *apiServer) listen(p *fakePod, keys []byte) {
 	if p.daemon != nil {
 		p.kill()
@@ -382,7 +383,7 @@ func (s *apiServer) listen(p *fakePod, keys []byte) {
 	}
 }
 
-// say changes what is said of an object.
+// say sets the status of an object.
 func (s *apiServer) say(key, status string) {
 	var v object
 	if err := json.Unmarshal([]byte(status), &v); err != nil {
@@ -394,10 +395,10 @@ func (s *apiServer) say(key, status string) {
 	}
 }
 
-// kill ends what runs in a pod.
+// kill ends the processes of a pod.
 func (p *fakePod) kill() { _ = p.daemon.Close() } // it may have ended
 
-// troubles are programs that commands of a pod can run, to which something happens then.
+// troubles are programs that cause an event when a command of a pod runs them.
 func (s *apiServer) troubles(all map[string]func(*apiServer, *fakePod)) map[string]func(ctx context.Context, c *scripted.Call) int {
 	out := make(map[string]func(ctx context.Context, c *scripted.Call) int)
 	for name, f := range all {

@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// TestBoxes is a session's way through two epochs: a pod each, which go with their secret
-// and what they were made by.
+// TestBoxes follows a session through two epochs: each has a pod, which is removed with its
+// secret and its makers.
 func TestBoxes(t *testing.T) {
 	for mode, kinds := range map[string][]string{ModePod: {"pods", "secrets"}, ModeClaim: {"pods", claimPlural, templatePlural, poolPlural, "secrets"}} {
 		t.Run(mode, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestBoxes(t *testing.T) {
 			if i := second.Info(); i.Image != anotherImage || i.Isolation != sandbox.IsolationContainer || i.Limits != limits {
 				t.Errorf("%+v", i)
 			}
-			// The older one goes with the newer epoch.
+			// The older pod is removed with the newer epoch.
 			if _, err := first.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); !errors.Is(err, sandbox.ErrLost) {
 				t.Errorf("a command of the older epoch: %v", err)
 			}
@@ -85,7 +85,7 @@ func TestBoxes(t *testing.T) {
 	}
 }
 
-// TestImages: a sandbox has an image that is always the same.
+// TestImages: a sandbox's image is pinned.
 func TestImages(t *testing.T) {
 	s := newAPIServer(t, nil)
 	s.begin = func(p *fakePod) { p.image = "containerd://" + pinned }
@@ -105,7 +105,7 @@ func TestImages(t *testing.T) {
 	if !errors.Is(err, sandbox.ErrUnsupported) {
 		t.Errorf("an open network: %v", err)
 	}
-	// What fails before a pod is made.
+	// Failures before a pod is created.
 	for name, spec := range map[string]sandbox.Spec{
 		"no directory": {Dir: filepath.Join(t.TempDir(), "none")},
 		"no proxy":     {Dir: t.TempDir(), Network: "list:example.org"},
@@ -125,9 +125,9 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// leave has the server hold pods that others left: one that ended, one that never ran, one
-// that may still come to run, one of an older and one of a newer epoch, one that is being
-// deleted, and one that is no sandbox.
+// leave adds pods that others left to the server: one that ended, one that never ran, one
+// that may still start, one of an older and one of a newer epoch, one that is being
+// deleted, and one that is not a sandbox.
 func (s *apiServer) leave(claims bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (s *apiServer) leave(claims bool) {
 		{"deleted", `{"phase":"Failed"}`, 0, nil},
 	} {
 		add("pods", p.name, p.status, p.age, p.labels)
-		if claims && p.name != "newer" { // made as such
+		if claims && p.name != "newer" { // created directly
 			add(claimPlural, p.name, `{}`, p.age, p.labels)
 		}
 	}
@@ -168,7 +168,7 @@ func (s *apiServer) leave(claims bool) {
 	s.add("pods", "other", object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "other", "labels": object{}}})
 }
 
-// TestFaultsSweep: what is left is removed, and what others hold is not.
+// TestFaultsSweep: leftover pods are removed, and pods that others hold are not.
 func TestFaultsSweep(t *testing.T) {
 	for name, tc := range map[string]struct {
 		claims  bool
@@ -215,8 +215,8 @@ func TestFaultsSweep(t *testing.T) {
 	}
 }
 
-// TestRun: a node looks for what is left when it starts, says what it removed and what it
-// could not, and ends with its context.
+// TestRun: a node removes leftover pods when it starts, logs the removed ones and the
+// failures, and stops with its context.
 func TestRun(t *testing.T) {
 	s := newAPIServer(t, nil)
 	s.leave(false)
@@ -233,7 +233,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// writes is a writer.
+// writes is a writer function.
 type writes func(p []byte)
 
 func (w writes) Write(p []byte) (int, error) { w(p); return len(p), nil }

@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestTrouble reads states of pods as the API server has them.
+// TestTrouble parses states of pods as the API server reports them.
 func TestTrouble(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status string

@@ -22,7 +22,7 @@ func (r right) String() string {
 	return r.verb + " " + r.resource + "." + r.group
 }
 
-// rights are what is asked of the API server in the namespace.
+// rights returns the rights in the namespace that this package needs.
 func (c *cluster) rights() (all []right) {
 	life := []string{"create", "get", "list", "delete"}
 	for _, verb := range life {
@@ -38,10 +38,9 @@ func (c *cluster) rights() (all []right) {
 	return append(all, right{claimGroup, templatePlural, "create"}, right{claimGroup, poolPlural, "create"})
 }
 
-// Check looks, without making anything, whether pods can be made: that the options say how,
-// that the API server answers, that it grants what is needed in the namespace, and that it
-// would accept such a pod with its runtime class. It says what it found, or what to do about
-// what it did not.
+// Check tests, without creating any pod, whether pods can be created: the options are
+// valid, the API server answers and grants the rights in the namespace, and it would accept
+// such a pod with its runtime class. It returns a description, or an error with a remedy.
 func Check(ctx context.Context, o Options) (found string, err error) { return newDriver(o).check(ctx) }
 
 func (b *driver) check(ctx context.Context) (found string, err error) {
@@ -82,7 +81,7 @@ func (b *driver) check(ctx context.Context) (found string, err error) {
 	return fmt.Sprintf("namespace %s grants all %d rights and accepts a pod, made by %s, runtime class %s", in.namespace, len(in.rights()), in.name(), cmp.Or(b.o.RuntimeClass, "by default")), nil
 }
 
-// may asks the API server whether it grants a right in the namespace.
+// may reports whether the API server grants a right in the namespace.
 func (c *cluster) may(ctx context.Context, r right) (bool, error) {
 	u, err := createObject(ctx, c.reviews, object{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",

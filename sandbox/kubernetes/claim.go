@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The API of agent-sandbox (kubernetes-sigs) by which a claim asks for a sandbox.
+// The API of agent-sandbox (kubernetes-sigs) for claiming sandboxes.
 const (
 	claimGroup     = "extensions.agents.x-k8s.io"
 	claimVersion   = "v1beta1"
@@ -23,14 +23,14 @@ const (
 	templatePlural = "sandboxtemplates"
 )
 
-// claims makes pods by claims, which a controller of agent-sandbox turns into pods of the
+// claims creates pods by claims, which a controller of agent-sandbox turns into pods of the
 // same names.
 //
-// A claim names a pool, and that a template, which holds the description of the pod. The
-// description has the name of the secret with the keys of one daemon, which neither an
-// environment of a claim (values, no references) nor its metadata can give. So each claim
-// has a template and a pool of its own, without pods in advance: the claim owns both and
-// the secret, and they go with it.
+// A claim names a pool, and the pool a template, which contains the description of the pod.
+// The description contains the name of the secret with the keys of one daemon, which
+// neither an environment of a claim (values, no references) nor its metadata can provide.
+// So each claim has a template and a pool of its own, without pre-created pods. The claim
+// owns both and the secret, which are deleted with it.
 type claims struct {
 	direct
 	claims, pools, templates dynamic.ResourceInterface
@@ -56,7 +56,7 @@ func (c claims) begin(ctx context.Context, pod object) (object, error) {
 	meta = object{"name": name, "labels": labels, "ownerReferences": []object{owner}}
 	if _, err := create(ctx, c.templates, object{
 		"apiVersion": version, "kind": "SandboxTemplate", "metadata": meta,
-		// The policy of the network is that of all pods of sandboxes.
+		// The policy of the network is the policy of all pods of sandboxes.
 		"spec": object{"podTemplate": object{"metadata": object{"labels": labels}, "spec": pod["spec"]}, "service": false, "networkPolicyManagement": "Unmanaged"},
 	}); err != nil {
 		return nil, fmt.Errorf("its template: %w", refused(err))
@@ -90,7 +90,7 @@ func (c claims) absent(ctx context.Context, name string) (string, bool) {
 
 // list also returns claims that have no pod yet.
 func (c claims) list(ctx context.Context, selector string) ([]seen, error) {
-	// In this order, as a claim is there before its pod.
+	// In this order, as a claim exists before its pod.
 	asked, err := list(ctx, c.claims, selector)
 	if err != nil {
 		return nil, err
@@ -106,8 +106,7 @@ func (c claims) list(ctx context.Context, selector string) ([]seen, error) {
 	return append(all, slices.DeleteFunc(asked, func(s seen) bool { return there[s.Metadata.Name] })...), nil
 }
 
-// remove deletes the claim, with which the pod goes. A pod without a claim is one that was
-// made as such.
+// remove deletes the claim and with it the pod. A pod without a claim was created directly.
 func (c claims) remove(ctx context.Context, name string) error {
 	if was, err := remove(ctx, c.claims, name); was || err != nil {
 		return err
@@ -115,7 +114,7 @@ func (c claims) remove(ctx context.Context, name string) error {
 	return c.direct.remove(ctx, name)
 }
 
-// servesClaims asks the API server whether it has the API of claims.
+// servesClaims reports whether the API server has the API of claims.
 func servesClaims(ctx context.Context, client rest.Interface) (bool, error) {
 	path := "/apis/" + claimGroup + "/" + claimVersion
 	data, err := client.Get().AbsPath(path).Do(ctx).Raw()

@@ -22,18 +22,18 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// cluster is what is asked of the API server, in one namespace.
+// cluster is the client of the API server, for one namespace.
 type cluster struct {
 	maker
 	namespace     string
 	pods, secrets dynamic.ResourceInterface
-	reviews       dynamic.ResourceInterface // of what this account may do; of no namespace
+	reviews       dynamic.ResourceInterface // of this account's rights; without a namespace
 }
 
 // namespaceFile has the namespace of the pod that this process runs in.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// requestPatience bounds one question to the API server.
+// requestPatience bounds one request to the API server.
 const requestPatience = 30 * time.Second
 
 func checkMode(mode string) error {
@@ -43,8 +43,8 @@ func checkMode(mode string) error {
 	return nil
 }
 
-// connect reads how to reach the API server, and asks it for the API of claims, if the mode
-// leaves that open.
+// connect loads the configuration of the API server's client. If the mode is open, it
+// queries the server for the API of claims.
 func connect(ctx context.Context, kubeconfig, namespace, mode string) (*cluster, error) {
 	if err := checkMode(mode); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func connect(ctx context.Context, kubeconfig, namespace, mode string) (*cluster,
 			}
 		}
 	}
-	// A sandbox is opened by some ten questions.
+	// Opening a sandbox takes about ten requests.
 	config.QPS, config.Burst, config.Timeout = 100, 200, requestPatience
 	config.WarningHandler = rest.NoWarnings{}
 	client, err := dynamic.NewForConfig(config)
@@ -106,10 +106,10 @@ func connect(ctx context.Context, kubeconfig, namespace, mode string) (*cluster,
 	return c, nil
 }
 
-// object is what the API server takes.
+// object is an object of the API.
 type object = map[string]any
 
-// create makes an object, and returns what is known of it.
+// create creates an object, and returns its state.
 func create(ctx context.Context, in dynamic.ResourceInterface, o object, dryRun ...string) (seen, error) {
 	u, err := createObject(ctx, in, o, dryRun...)
 	if err != nil {
@@ -119,7 +119,7 @@ func create(ctx context.Context, in dynamic.ResourceInterface, o object, dryRun 
 }
 
 func createObject(ctx context.Context, in dynamic.ResourceInterface, o object, dryRun ...string) (*unstructured.Unstructured, error) {
-	// The client wants numbers as they come from JSON.
+	// The client requires numbers as decoded from JSON.
 	data, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -131,10 +131,10 @@ func createObject(ctx context.Context, in dynamic.ResourceInterface, o object, d
 	return in.Create(ctx, &u, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict, DryRun: dryRun})
 }
 
-// pod returns what is known of a pod; errNotFound.
+// pod returns the state of a pod; errNotFound.
 func (c *cluster) pod(ctx context.Context, name string) (seen, error) { return get(ctx, c.pods, name) }
 
-// refused explains why the API server does not make a pod.
+// refused explains why the API server rejects a pod.
 func refused(err error) error {
 	switch text := err.Error(); {
 	case strings.Contains(text, "PodSecurity"):
@@ -151,7 +151,7 @@ func refused(err error) error {
 	return err
 }
 
-// seen is what the API server tells of a pod.
+// seen is the state of a pod as the API server reports it.
 type seen struct {
 	Metadata struct {
 		Name, UID         string
@@ -167,7 +167,7 @@ type seen struct {
 	}
 }
 
-// container is the state of one.
+// container is the state of a container.
 type container struct {
 	Name, Image, ImageID string
 	State                struct {
@@ -188,7 +188,7 @@ func see(u *unstructured.Unstructured) (s seen, err error) {
 	return s, json.Unmarshal(data, &s)
 }
 
-// ended reports whether a pod runs no more and will not.
+// ended reports whether a pod no longer runs and will not run.
 func (s seen) ended() bool {
 	return s.Metadata.DeletionTimestamp != nil || s.Status.Phase == "Succeeded" || s.Status.Phase == "Failed"
 }
@@ -198,8 +198,8 @@ func (s seen) running() bool {
 	return !s.ended() && s.Status.PodIP != "" && len(s.Status.ContainerStatuses) == 1 && s.Status.ContainerStatuses[0].State.Running != nil
 }
 
-// hopeless are the reasons for which a container waits that do not pass by themselves,
-// and what to do.
+// hopeless are the reasons of a waiting container that do not resolve by themselves, with a
+// remedy for each.
 var hopeless = map[string]string{
 	"ImagePullBackOff":     "name an image that the cluster's machines can pull, or secrets to pull it with",
 	"ErrImageNeverPull":    "name an image that the cluster's machines have or can pull",
@@ -209,16 +209,16 @@ var hopeless = map[string]string{
 	"CrashLoopBackOff":     "look at the log of the container",
 }
 
-// outOfMemory reports whether a pod ended when the memory of its commands ran out: where the
-// kernel kills all processes of a container at once, or the daemon. One that is deleted
-// meanwhile was to end.
+// outOfMemory reports whether a pod ended because the memory of its commands ran out: where
+// the kernel kills all processes of a container at once, or the daemon. A pod that is being
+// deleted does not count.
 func (s seen) outOfMemory() bool {
 	return s.Metadata.DeletionTimestamp == nil && slices.ContainsFunc(s.Status.ContainerStatuses, func(c container) bool {
 		return c.State.Terminated != nil && c.State.Terminated.Reason == "OOMKilled"
 	})
 }
 
-// trouble says why a pod does not run: final if it never will.
+// trouble returns why a pod does not run. final reports that it never will.
 func (s seen) trouble() (why string, final bool) {
 	for _, c := range append(s.Status.InitContainerStatuses, s.Status.ContainerStatuses...) {
 		switch {

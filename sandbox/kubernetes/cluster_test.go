@@ -34,10 +34,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testNamespace is made by the tests, and is as strict as Pod Security knows.
+// testNamespace is created by the tests, with Pod Security's strictest level.
 const testNamespace = "sandboxes"
 
-// newClient speaks to the server that KUBECONFIG names.
+// newClient returns a client of the server in KUBECONFIG.
 func newClient(t *testing.T) *dynamic.DynamicClient {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
@@ -50,7 +50,7 @@ func newClient(t *testing.T) *dynamic.DynamicClient {
 	return client
 }
 
-// makeNamespace makes a namespace, if it is not there, and waits for its service account.
+// makeNamespace creates a namespace, if it is missing, and waits for its service account.
 func makeNamespace(t *testing.T, client *dynamic.DynamicClient, name string) {
 	t.Helper()
 	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
@@ -60,7 +60,7 @@ func makeNamespace(t *testing.T, client *dynamic.DynamicClient, name string) {
 	if _, err := spaces.Create(t.Context(), ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	// Controllers make the account, in a moment.
+	// Controllers create the account shortly after.
 	accounts := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}).Namespace(name)
 	until(t, "the namespace has its service account", func() bool {
 		_, err := accounts.Get(t.Context(), "default", metav1.GetOptions{})
@@ -68,7 +68,7 @@ func makeNamespace(t *testing.T, client *dynamic.DynamicClient, name string) {
 	})
 }
 
-// newCluster makes the namespace of the tests, and a machine.
+// newCluster creates the namespace of the tests, and a machine.
 func newCluster(t *testing.T) (*cluster, *kubelet) {
 	t.Helper()
 	makeNamespace(t, newClient(t), testNamespace)
@@ -85,7 +85,7 @@ func backend(t *testing.T, change func(*Options)) *driver {
 	return newDriver(o)
 }
 
-// until waits for something that comes.
+// until waits for a condition.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); {

@@ -19,19 +19,18 @@ import (
 // containerName is the argv[0] under which the test binary becomes a container.
 const containerName = "rath-test-container"
 
-// containerSpec is a container as the machine of the test runs it: a process with
-// namespaces of its own for processes, mounts and IPC, a root file system that is not
-// written, no capability, and the control groups of its pod. It has the network of the
-// host, and with that less isolation than that of a real machine, but for what commands
-// are held to, which is the same.
+// containerSpec is a container of the test's machine: a process with namespaces of its own
+// for processes, mounts and IPC, a read-only root file system, no capability, and the
+// control groups of its pod. It uses the network of the host, and is so less isolated than
+// on a real machine; the restrictions of commands are the same.
 type containerSpec struct {
 	Root    string // an empty directory, for the root file system
-	Program string // is where Argv names it, if that is not ""
+	Program string // mounted at the path in Argv, if not ""
 	Argv    []string
 	Env     []string
 	UID     int
 	Mounts  []containerMount
-	Groups  map[string]string // where the container sees them, and where they are
+	Groups  map[string]string // the container's path to the host's path
 }
 
 type containerMount struct {
@@ -71,7 +70,7 @@ func (c containerSpec) run() error {
 			return err
 		}
 	}
-	// What a kubelet has for a container that asks for little of a large machine.
+	// The score that a kubelet sets for a container with small requests on a large machine.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("990"), 0); err != nil {
 		return err
 	}
@@ -95,7 +94,7 @@ func (c containerSpec) run() error {
 	return unix.Exec(c.Argv[0], c.Argv, c.Env)
 }
 
-// mount makes the root file system: the programs of this machine, and what is mounted.
+// mount creates the root file system: the programs of this machine, and the mounts.
 func (c containerSpec) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -172,13 +171,13 @@ func (c containerSpec) mount() error {
 // groups are the control groups of one container, of version 1 or 2.
 type groups struct {
 	inside map[string]string // see containerSpec
-	memory string            // the one that counts
+	memory string            // the group that counts memory
 	v2     bool
 }
 
 const groupRoot = "/sys/fs/cgroup"
 
-// newGroups makes them with limits; 0 is none.
+// newGroups creates control groups with limits; 0 is none.
 func newGroups(name string, memory int64, milliCPU int64) (*groups, error) {
 	g := &groups{inside: map[string]string{}}
 	write := func(dir, file, value string) error {
@@ -226,7 +225,7 @@ func (g *groups) killed() bool {
 	return err == nil && strings.Contains(string(data), "oom_kill ") && !strings.Contains(string(data), "oom_kill 0")
 }
 
-// remove removes them; their processes are gone.
+// remove removes the groups; their processes have ended.
 func (g *groups) remove() error {
 	var errs []error
 	for _, dir := range g.inside {

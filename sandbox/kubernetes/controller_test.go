@@ -22,18 +22,18 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// claimController does what the controllers of agent-sandbox do for claims of pools that
-// hold nothing: a claim becomes a Sandbox of its name, with the description of the template
-// that its pool names, and that a pod of its name. Each belongs to the one before, so that
-// the garbage collector of the cluster removes them.
+// claimController does the work of agent-sandbox's controllers for claims of empty pools: a
+// claim becomes a Sandbox of its name, with the description from the template of its pool,
+// and the Sandbox becomes a pod of its name. Each is owned by the previous one, so that the
+// garbage collector of the cluster removes them.
 type claimController struct {
 	t                                     *testing.T
 	claims, pools, templates, boxes, pods dynamic.ResourceInterface
 	mu                                    sync.Mutex
-	idle                                  bool // makes nothing
+	idle                                  bool // creates no objects
 }
 
-// installClaims gives the API server the API of agent-sandbox.
+// installClaims installs the API of agent-sandbox in the API server.
 func installClaims(t *testing.T, client dynamic.Interface) {
 	t.Helper()
 	f := must.Get(os.Open("testdata/agent-sandbox.yaml"))(t)
@@ -59,7 +59,7 @@ func installClaims(t *testing.T, client dynamic.Interface) {
 	})
 }
 
-// startClaims works until the test ends.
+// startClaims starts the controller, which runs until the test ends.
 func startClaims(t *testing.T) *claimController {
 	t.Helper()
 	client := newClient(t)
@@ -91,7 +91,7 @@ func startClaims(t *testing.T) *claimController {
 	return c
 }
 
-// set says whether it makes nothing.
+// set sets whether the controller is idle.
 func (c *claimController) set(idle bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,7 @@ func (c *claimController) sync(ctx context.Context) error {
 	return nil
 }
 
-// claimed makes the Sandbox of a claim, and says how the claim stands.
+// claimed creates the Sandbox of a claim, and reports the claim's status.
 func (c *claimController) claimed(ctx context.Context, claim *unstructured.Unstructured) error {
 	name, _, _ := unstructured.NestedString(claim.Object, "spec", "warmPoolRef", "name")
 	pool, err := c.pools.Get(ctx, name, metav1.GetOptions{})
@@ -159,7 +159,8 @@ func (c *claimController) claimed(ctx context.Context, claim *unstructured.Unstr
 	return c.waits(ctx, claim, "DependenciesNotReady", "Pod is not ready")
 }
 
-// made makes what an object asks for, if it is not there and the object is to stay.
+// made creates the object that another object requires, unless it exists or its owner is
+// being deleted.
 func (c *claimController) made(ctx context.Context, in dynamic.ResourceInterface, version, kind string, by *unstructured.Unstructured, o map[string]any, labels any) error {
 	if by.GetDeletionTimestamp() != nil {
 		return nil
@@ -182,7 +183,7 @@ func (c *claimController) made(ctx context.Context, in dynamic.ResourceInterface
 	return err
 }
 
-// waits says why a claim has no sandbox yet.
+// waits reports why a claim has no sandbox yet.
 func (c *claimController) waits(ctx context.Context, claim *unstructured.Unstructured, reason, message string) error {
 	have, _, _ := unstructured.NestedSlice(claim.Object, "status", "conditions")
 	if len(have) > 0 && have[0].(map[string]any)["reason"] == reason {

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/kubernetes"
 )
 
-// A command in a pod. The program calls kubernetes.Reexec first of all.
+// A command in a pod. The program must call kubernetes.Reexec first.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")

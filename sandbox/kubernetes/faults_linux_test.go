@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
 
-// What API servers of Kubernetes 1.34 say.
+// Messages of API servers of Kubernetes 1.34.
 const (
 	noRole     = `pods is forbidden: User "system:serviceaccount:agents:default" cannot create resource "pods" in API group "" in the namespace "boxes"`
 	noSecrets  = `secrets is forbidden: User "system:serviceaccount:agents:default" cannot create resource "secrets" in API group "" in the namespace "boxes"`
@@ -34,7 +34,7 @@ const (
 	busy       = `The server has received too many requests and has asked us to try again later.`
 )
 
-// says holds an error against the words that it is to have.
+// says fails the test unless an error contains the words.
 func says(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	for _, w := range words {
@@ -44,8 +44,8 @@ func says(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// TestFaultsCheck: what keeps a node from making pods is named by Check, with its cause and
-// a remedy, and nothing is made.
+// TestFaultsCheck: Check reports each obstacle to creating pods with its cause and a
+// remedy, and creates no pod.
 func TestFaultsCheck(t *testing.T) {
 	t.Parallel()
 	const review = "create selfsubjectaccessreviews"
@@ -108,7 +108,7 @@ func TestFaultsCheck(t *testing.T) {
 			t.Errorf("left: %v", left)
 		}
 	}
-	// A server that answers nothing is left when the caller's time is over.
+	// The client gives up on a silent server when the caller's time is over.
 	s := newAPIServer(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -118,14 +118,14 @@ func TestFaultsCheck(t *testing.T) {
 	}
 }
 
-// garbled is a kubeconfig that is none.
+// garbled returns an invalid kubeconfig.
 func garbled(t *testing.T) string {
 	file := filepath.Join(t.TempDir(), "config")
 	must.Do(t, os.WriteFile(file, []byte("clusters: {"), 0o600))
 	return file
 }
 
-// foreignServer has the kubeconfig name a server whose certificate it does not know.
+// foreignServer makes the kubeconfig name a server with an unknown certificate.
 func foreignServer(t *testing.T, o *Options) {
 	web := httptest.NewUnstartedServer(nil)
 	web.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
@@ -134,8 +134,9 @@ func foreignServer(t *testing.T, o *Options) {
 	o.Kubeconfig = kubeconfigOf(t, web.URL)
 }
 
-// TestFaultsStart: a pod that does not come to run is told with the pod's name, the cause
-// and a remedy, once it is known and else when its time is over, and nothing of it is left.
+// TestFaultsStart: a pod that fails to start is an error with the pod's name, the cause and
+// a remedy, as soon as the cause is known or else when the time is over. It leaves no
+// objects.
 func TestFaultsStart(t *testing.T) {
 	t.Parallel()
 	const (
@@ -154,7 +155,7 @@ func TestFaultsStart(t *testing.T) {
 		options      func(o *Options)
 		held         func(c *sandbox.Capabilities)
 		inner        []scripted.Fault
-		leave        string // the question at whose third time the caller gives up
+		leave        string // the caller gives up at the third request of this kind
 		is           error
 		want         []string
 		left         []string // kinds
@@ -244,7 +245,7 @@ func TestFaultsStart(t *testing.T) {
 	}
 }
 
-// foreignDaemon has a daemon with other keys listen in a pod's place.
+// foreignDaemon makes a daemon with other keys listen in place of a pod's.
 func foreignDaemon(s *apiServer, p *fakePod) {
 	others, err := execd.NewKeys()
 	if err != nil {
@@ -254,7 +255,7 @@ func foreignDaemon(s *apiServer, p *fakePod) {
 	s.listen(p, others.Daemon)
 }
 
-// TestFaultsPass: what passes by itself is waited for.
+// TestFaultsPass: temporary failures are waited out.
 func TestFaultsPass(t *testing.T) {
 	t.Parallel()
 	for name, faults := range map[string][]fault{
@@ -279,7 +280,7 @@ func TestFaultsPass(t *testing.T) {
 	}
 }
 
-// TestFaultsCommand: what happens to a pod while a command runs in it.
+// TestFaultsCommand: events in a pod while a command runs in it.
 func TestFaultsCommand(t *testing.T) {
 	t.Parallel()
 	say := func(status string) func(s *apiServer, p *fakePod) {
@@ -308,7 +309,7 @@ func TestFaultsCommand(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		command string
-		want    []string // "" for one that its memory ended
+		want    []string // "" for a command that ran out of memory
 		next    []string // of the command after it; none if it runs
 	}{
 		"evicted":       {command: "evict", want: []string{"it was evicted: The node was low on resource: ephemeral-storage.", "limits of memory and disk"}, next: []string{"it was evicted"}},
@@ -334,7 +335,7 @@ func TestFaultsCommand(t *testing.T) {
 			} else if says(t, "the command", err, append(tc.want, "kubernetes: ")...); !errors.Is(err, sandbox.ErrLost) {
 				t.Errorf("%v, want %v", err, sandbox.ErrLost)
 			}
-			if tc.command != "cut" { // the cluster would be asked for 3 s again
+			if tc.command != "cut" { // the cluster would be queried for 3 s again
 				e, err = x.Exec(t.Context(), sandbox.Cmd{Argv: []string{"cat", "before"}})
 			}
 			if tc.next == nil {
@@ -350,7 +351,7 @@ func TestFaultsCommand(t *testing.T) {
 				t.Errorf("a closed sandbox: %v", err)
 			}
 			left := s.left()
-			if tc.command == "cling" { // it is Sweep's
+			if tc.command == "cling" { // left for Sweep
 				if len(left) != 2 {
 					t.Errorf("left: %v, want the pod that was not deleted and its secret", left)
 				}

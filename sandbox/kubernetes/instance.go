@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// The time between two looks at a pod that starts.
+	// The interval between two checks of a starting pod.
 	firstLook = 20 * time.Millisecond
 	lastLook  = 500 * time.Millisecond
 	// removePatience is how long the API server may take to delete a pod.
 	removePatience = 30 * time.Second
-	// causePatience is how long is waited for what the cluster says of a pod that is gone.
+	// causePatience is how long Cause waits for the cluster to report the end of a pod.
 	causePatience = 3 * time.Second
 )
 
-// instance is a pod that runs, with its daemon.
+// instance is a running pod, with its daemon.
 type instance struct {
 	in     *cluster
 	name   string
 	image  string // as its machine names it
 	client *execd.Client
-	inside sandbox.Capabilities // what holds in the pod besides
+	inside sandbox.Capabilities // the capabilities of its daemon
 }
 
-// launch starts a pod, takes hold of its daemon and opens that.
+// launch starts a pod, becomes the holder of its daemon and opens the daemon.
 func (b *driver) launch(ctx context.Context, r request, o execd.Opening) (_ *instance, err error) {
 	in, err := b.reach(ctx)
 	if err != nil {
@@ -61,8 +61,8 @@ func (b *driver) launch(ctx context.Context, r request, o execd.Opening) (_ *ins
 			err = errors.Join(fmt.Errorf("pod %s of namespace %s: %w", p.name, in.namespace, err), p.Discard())
 		}
 	}()
-	// A server that is left while it makes a pod makes it all the same, and maybe after
-	// it was asked to delete it.
+	// A server whose client leaves during a request creates the pod all the same, maybe
+	// after a request to delete it.
 	making, made := context.WithTimeout(context.WithoutCancel(ctx), requestPatience)
 	defer made()
 	owner, err := in.begin(making, b.pod(p.name, p.name, program, r))
@@ -89,8 +89,8 @@ func (b *driver) launch(ctx context.Context, r request, o execd.Opening) (_ *ins
 // await waits until the pod runs, and returns its address.
 func (p *instance) await(ctx context.Context) (ip string, err error) {
 	why := "the API server says nothing of it"
-	// What a question comes to when the time is over says nothing of the pod. The client may
-	// give up for the deadline before ctx does.
+	// The error of a request when the time is over is not about the pod. The client may
+	// fail for the deadline before ctx does.
 	over := func() bool {
 		end, bounded := ctx.Deadline()
 		return ctx.Err() != nil || bounded && !time.Now().Before(end)
@@ -108,7 +108,7 @@ func (p *instance) await(ctx context.Context) (ip string, err error) {
 			}
 		case err != nil:
 			if !over() {
-				why = err.Error() // a server may be away for a moment
+				why = err.Error() // a server may be unavailable for a moment
 			}
 		case s.running():
 			p.image = s.Status.ContainerStatuses[0].ImageID
@@ -127,7 +127,7 @@ func (p *instance) await(ctx context.Context) (ip string, err error) {
 	}
 }
 
-// dial takes hold of the daemon, and gives up when the pod has ended.
+// dial becomes the holder of the daemon. It gives up when the pod has ended.
 func (p *instance) dial(ctx context.Context, ip string, keys *execd.Keys, lease time.Duration) (*execd.Client, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -151,12 +151,12 @@ func (p *instance) dial(ctx context.Context, ip string, keys *execd.Keys, lease 
 	return execd.DialTLS(ctx, ip, keys, lease)
 }
 
-// digest returns the name of the image by digest, as the pod's machine found it.
+// digest returns the name of the image by digest, as the pod's machine resolved it.
 func (p *instance) digest(asked string) (string, error) {
 	if byDigest.MatchString(asked) {
 		return asked, nil
 	}
-	_, id, _ := strings.Cut(p.image, "://") // some runtimes put their name before
+	_, id, _ := strings.Cut(p.image, "://") // some runtimes prefix their name
 	if id == "" {
 		id = p.image
 	}
@@ -172,7 +172,7 @@ func (p *instance) Client() *execd.Client { return p.client }
 // Dir implements execd.Place.
 func (p *instance) Dir() string { return execd.Workspace }
 
-// Cause implements execd.Place: it is what the cluster says of the pod.
+// Cause implements execd.Place. It returns the cluster's report on the pod.
 func (p *instance) Cause() (why string, outOfMemory bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), causePatience)
 	defer cancel()
@@ -195,10 +195,10 @@ func (p *instance) Cause() (why string, outOfMemory bool) {
 	}
 }
 
-// Discard implements execd.Place. The secret of the pod goes with it.
+// Discard implements execd.Place. The pod's secret is deleted with the pod.
 func (p *instance) Discard() error {
 	if p.client != nil {
-		_ = p.client.Close() // that it is gone already is no error
+		_ = p.client.Close() // a client that has ended already is no error
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removePatience)
 	defer cancel()

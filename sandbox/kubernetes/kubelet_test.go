@@ -37,7 +37,7 @@ const (
 	testDigest  = "example.org/commands@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 )
 
-// podSpec is what the kubelet of the test reads of a pod.
+// podSpec is the part of a pod that the test's kubelet reads.
 type podSpec struct {
 	Metadata struct {
 		Name, UID, DeletionTimestamp string
@@ -72,7 +72,7 @@ type containerDef struct {
 	Resources struct{ Limits map[string]string }
 }
 
-// kubelet is the one machine of the cluster.
+// kubelet is the cluster's only machine.
 type kubelet struct {
 	t   *testing.T
 	in  *cluster
@@ -83,12 +83,12 @@ type kubelet struct {
 	mu   sync.Mutex
 	last int
 	pods map[string]*machinePod // by UID
-	hold bool                   // binds no pod: no machine has room
+	hold bool                   // binds no pod, as if no machine had room
 	all  bool                   // ends all processes of a pod when its memory runs out
 	done sync.WaitGroup
 }
 
-// machinePod is a pod that was started.
+// machinePod is a started pod.
 type machinePod struct {
 	name, ip, dir string
 	spec          podSpec
@@ -100,15 +100,15 @@ type machinePod struct {
 	status  map[string]any
 	stopped bool
 	evicted string        // why
-	over    chan struct{} // closed when nothing of it runs
+	over    chan struct{} // closed when all its processes have ended
 }
 
-// startKubelet joins the cluster and works until the test ends.
+// startKubelet joins the cluster and runs until the test ends.
 func startKubelet(t *testing.T, in *cluster) *kubelet {
 	t.Helper()
 	dir := must.Get(os.MkdirTemp("", "pods"))(t)
 	k := &kubelet{t: t, in: in, dir: dir, pods: map[string]*machinePod{}, reported: map[string]string{}}
-	// The collector of pods takes those of a machine away that is not there.
+	// The garbage collector deletes pods of a machine that does not exist.
 	nodes := newClient(t).Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
 	machine := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "machine"}}}
 	if _, err := nodes.Create(t.Context(), machine, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -211,7 +211,7 @@ func (k *kubelet) syncPod(ctx context.Context, u *unstructured.Unstructured) err
 	return k.report(ctx, u, status)
 }
 
-// report writes a status, if it is another one.
+// report writes a status if it has changed.
 func (k *kubelet) report(ctx context.Context, u *unstructured.Unstructured, status map[string]any) error {
 	if status == nil {
 		return nil
@@ -231,7 +231,7 @@ func (k *kubelet) report(ctx context.Context, u *unstructured.Unstructured, stat
 	}
 	maps.Copy(have, status)
 	u.Object["status"] = have
-	data, err := u.MarshalJSON() // numbers as the client wants them
+	data, err := u.MarshalJSON() // numbers as the client requires them
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (k *kubelet) report(ctx context.Context, u *unstructured.Unstructured, stat
 	return nil
 }
 
-// start begins with a pod: its volumes, then its containers, one after the other.
+// start starts a pod: its volumes, then its containers, one after the other.
 func (k *kubelet) start(spec podSpec) error {
 	k.mu.Lock()
 	k.last++
@@ -282,7 +282,7 @@ func (k *kubelet) start(spec podSpec) error {
 	return nil
 }
 
-// milliCPU reads a number of processors as the API server writes it.
+// milliCPU parses a number of processors in the API server's form.
 func milliCPU(s string) (int64, error) {
 	if s == "" {
 		return 0, nil
@@ -318,7 +318,7 @@ func (p *machinePod) live(k *kubelet) {
 		fail(init, "CreateContainerError", err.Error())
 		return
 	}
-	// A secret may come later than its pod.
+	// A secret may be created after its pod.
 	for {
 		cmd, err = p.run(k, main, k.dir+"/"+p.name+".log", false)
 		if err == nil {
@@ -349,13 +349,13 @@ func (p *machinePod) live(k *kubelet) {
 			_ = cmd.Process.Kill() // it may have ended
 		}()
 	}
-	_ = cmd.Wait() // its state is looked at
+	_ = cmd.Wait() // its status is read below
 	close(ended)
 	reason, code := "Error", cmd.ProcessState.ExitCode()
 	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signaled() {
 		code = 128 + int(ws.Signal())
 	}
-	if p.groups.killed() { // before, or now: runtimes do not tell
+	if p.groups.killed() { // earlier or now: runtimes do not distinguish
 		reason = "OOMKilled"
 	}
 	phase := "Failed"
@@ -440,7 +440,7 @@ func (p *machinePod) run(k *kubelet, c containerDef, log string, program bool) (
 	return cmd, nil
 }
 
-// stop ends the pod; over says when it has.
+// stop ends the pod; over is closed when it has ended.
 func (p *machinePod) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -450,7 +450,7 @@ func (p *machinePod) stop() {
 	}
 }
 
-// evict ends the pod as a machine without room does.
+// evict ends the pod as a machine without free resources does.
 func (p *machinePod) evict(message string) {
 	p.mu.Lock()
 	p.evicted = message
@@ -471,7 +471,7 @@ func (k *kubelet) named(name string) *machinePod {
 	return nil
 }
 
-// clean removes what the pod had.
+// clean removes the resources of the pod.
 func (p *machinePod) clean() error {
 	var errs []error
 	for _, at := range p.mounted {

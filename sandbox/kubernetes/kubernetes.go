@@ -1,29 +1,29 @@
 // Package kubernetes runs commands in pods of a Kubernetes cluster.
 //
 // Each sandbox is a pod of its own, never used twice, in a namespace that may enforce Pod
-// Security "restricted": no root, no capability, no token, a root file system that is not
-// written, the workspace in an empty volume. Commands go through a daemon in the pod, to
-// which only this process's connections lead; nothing in the pod opens one. The daemon is
-// this program itself: an init container with the image of the node copies it into the
-// pod, so that the image of commands has to contain nothing for it. The program is linked
-// statically (CGO_ENABLED=0), and calls [Reexec] first of all:
+// Security "restricted": no root, no capability, no token, a read-only root file system,
+// the workspace in an empty volume. Commands run through a daemon in the pod, which accepts
+// only this process's connections; no process in the pod opens one. The daemon is this
+// program itself: an init container with the image of the node copies it into the pod, so
+// that the image of commands needs no files for it. The program must be linked statically
+// (CGO_ENABLED=0), and must call [Reexec] first:
 //
 //	func main() {
 //		kubernetes.Reexec()
 //		...
 //	}
 //
-// What holds in a pod: "restricted" leaves one user for the daemon and the commands, so
-// that it is Landlock and seccomp, as in package local, that keep commands from the daemon,
-// from its keys and from the pod's network. Where the kernel of pods has no Landlock, such
-// as gVisor's, Probe refuses. A list of hosts and services are offered where the kernel
-// lets commands have a network namespace of their own, which many runtimes' default seccomp
-// profiles do not.
+// Isolation in a pod: "restricted" leaves one user for the daemon and the commands, so
+// Landlock and seccomp, as in package local, keep commands from the daemon, from its keys
+// and from the pod's network. Where the kernel of pods has no Landlock, such as gVisor's,
+// Probe fails. A list of hosts and services are offered where the kernel lets commands have
+// a network namespace of their own; many runtimes' default seccomp profiles do not.
 //
-// Keys are made for each pod, and reach the daemon by a secret that the pod owns and that
-// goes with it. Who may read secrets of the namespace could speak to the daemon.
+// Each pod has its own keys. They reach the daemon by a secret that the pod owns and that
+// is deleted with it. Anyone with the right to read secrets of the namespace can connect to
+// the daemon.
 //
-// Where the API server has claims of agent-sandbox, a SandboxClaim asks for each pod, and
+// If the API server has the claims of agent-sandbox, a SandboxClaim requests each pod, and
 // owns its secret.
 package kubernetes
 
@@ -53,43 +53,44 @@ const DefaultStart = 2 * time.Minute
 // DefaultUser is the user of pods.
 const DefaultUser = 65532
 
-// The ways to make pods: as such, or by a SandboxClaim of agent-sandbox
-// (extensions.agents.x-k8s.io/v1beta1), whose controller makes them.
+// The ways to create pods: directly, or by a SandboxClaim of agent-sandbox
+// (extensions.agents.x-k8s.io/v1beta1), whose controller creates them.
 const (
 	ModePod   = "pod"
 	ModeClaim = "claim"
 )
 
-// Options set up a backend. Image and NodeImage are needed.
+// Options configure a backend. Image and NodeImage are required.
 type Options struct {
-	// Kubeconfig is a file that says how to reach the API server; "" is the service
-	// account of the pod that this process runs in.
+	// Kubeconfig is a file with the configuration of the API server's client; "" is the
+	// service account of the pod that this process runs in.
 	Kubeconfig string
-	// Namespace is where pods are made; "" is the one that Kubeconfig or the service
-	// account names.
+	// Namespace is the namespace of the pods; "" is the namespace of Kubeconfig or of the
+	// service account.
 	Namespace string
-	// Image is the image of a sandbox, by digest or by a name, which stands for what the
-	// first pod finds it to be. Sandboxes name others by digest (NAME@sha256:DIGEST).
+	// Image is the default image of sandboxes, by digest or by name. A name is resolved by
+	// the first pod. Sandboxes name other images by digest (NAME@sha256:DIGEST).
 	Image string
-	// NodeImage is an image that has this program at the path Program, which is what
-	// this process runs in; "" for Program is this process's own path.
+	// NodeImage is an image with this program at the path Program, usually the image of
+	// this process; "" for Program is this process's own path.
 	NodeImage, Program string
-	// RuntimeClass is that of pods, such as kata; "" is the cluster's default.
+	// RuntimeClass is the runtime class of pods, such as kata; "" is the cluster's default.
 	RuntimeClass string
-	// PullSecrets are names of secrets with which images are pulled.
+	// PullSecrets are the names of the secrets for pulling images.
 	PullSecrets []string
 	// User is the number of the user of pods; 0 is DefaultUser.
 	User int64
-	// Holder is the name of this process in the labels of pods, such as that of its pod.
+	// Holder is the name of this process in the labels of pods, such as the name of its
+	// pod.
 	Holder string
-	// Mode is how pods are made: ModePod, ModeClaim, or "" for claims where the API server
-	// has them.
+	// Mode is the way to create pods: ModePod, ModeClaim, or "" for claims where the API
+	// server has them.
 	Mode string
 	// Start is how long a pod may take until its daemon answers; 0 is DefaultStart.
 	Start time.Duration
-	// Lease is how long a pod lives without a word of this process; 0 is 30 s.
+	// Lease is how long a pod lives without a message from this process; 0 is 30 s.
 	Lease time.Duration
-	// Logger receives what Run removes; nil discards it.
+	// Logger receives a record of each removal by Run; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -103,16 +104,16 @@ type driver struct {
 
 	mu     sync.Mutex
 	probed *sandbox.Capabilities
-	image  string // the digest that Options.Image stands for; set with probed
+	image  string // the digest of Options.Image; set with probed
 }
 
 var _ sandbox.Sweeper = (*driver)(nil)
 
 // Reexec turns this process into the daemon of a pod if it was started as one, and then
-// never returns; else it does what local.Reexec does.
+// never returns. Otherwise it does what local.Reexec does.
 func Reexec() { execd.Reexec(os.Args) }
 
-// New returns a backend. It touches nothing until it is used.
+// New returns a backend. It has no effect until the backend is used.
 func New(o Options) sandbox.Backend { return newDriver(o) }
 
 func newDriver(o Options) *driver {
@@ -126,7 +127,7 @@ func newDriver(o Options) *driver {
 	return b
 }
 
-// reach returns the cluster. What the first call that succeeds finds holds from then on.
+// reach returns the cluster. The result of the first successful call is final.
 func (b *driver) reach(ctx context.Context) (*cluster, error) {
 	b.reaching.Lock()
 	defer b.reaching.Unlock()
@@ -144,8 +145,8 @@ func (b *driver) reach(ctx context.Context) (*cluster, error) {
 // Name implements sandbox.Backend.
 func (b *driver) Name() string { return "kubernetes" }
 
-// Probe implements sandbox.Backend. The first call that succeeds runs a pod over an empty
-// directory; later calls return what it found.
+// Probe implements sandbox.Backend. The first successful call runs a pod over an empty
+// directory; later calls return the same result.
 func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -205,7 +206,7 @@ func (b *driver) probe(ctx context.Context) (c sandbox.Capabilities, image strin
 	return c, image, nil
 }
 
-// byDigest are references that always stand for the same image.
+// byDigest matches references that always refer to the same image.
 var byDigest = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
 
 // Resolve implements sandbox.Backend.

@@ -35,7 +35,7 @@ func open(t *testing.T, b *driver, s sandbox.Spec) *execd.Box {
 	return sb.(*execd.Box)
 }
 
-// podOf is the name of the pod of a sandbox.
+// podOf returns the name of the pod of a sandbox.
 func podOf(s sandbox.Sandbox) string { return s.(*execd.Box).Place().(*instance).name }
 
 func sh(t *testing.T, x *execd.Box, script string) sandbox.Exit {
@@ -44,7 +44,7 @@ func sh(t *testing.T, x *execd.Box, script string) sandbox.Exit {
 	return e
 }
 
-// names are those of the pods and secrets that are left, and of what they were made by.
+// names returns the names of the remaining pods and secrets, and of their makers.
 func names(t *testing.T, in *cluster) (all []string) {
 	t.Helper()
 	kinds := map[string]dynamic.ResourceInterface{"pod": in.pods, "secret": in.secrets}
@@ -60,7 +60,7 @@ func names(t *testing.T, in *cluster) (all []string) {
 	return all
 }
 
-// inModes runs a test with pods that are made in each way.
+// inModes runs a test with pods that are created in each way.
 func inModes(t *testing.T, test func(*testing.T, *cluster, *kubelet, *claimController, func(func(*Options)) *driver)) {
 	_, k := newCluster(t)
 	controller := startClaims(t)
@@ -86,7 +86,7 @@ const (
 	holderMode = "RATH_TEST_HOLDER_MODE"
 )
 
-// hold opens a sandbox, says the name of its pod, and runs a command that does not end.
+// hold opens a sandbox, prints the name of its pod, and runs a command that does not end.
 func hold(dir string) error {
 	b := newDriver(Options{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: testNamespace, Mode: os.Getenv(holderMode), Image: testDigest, NodeImage: nodeImage, Program: nodeProgram, Lease: time.Hour})
 	sb, err := b.Open(context.Background(), sandbox.Spec{Dir: dir, Owner: "session", Epoch: 1})
@@ -99,7 +99,7 @@ func hold(dir string) error {
 }
 
 // TestKilledHolder kills the process that holds a pod with -9 during a command: the pod
-// ends by itself with all its processes, and another process takes it and its secret away.
+// ends by itself with all its processes, and another process removes it and its secret.
 func TestKilledHolder(t *testing.T) { inModes(t, killedHolder) }
 
 func killedHolder(t *testing.T, in *cluster, k *kubelet, _ *claimController, backend func(func(*Options)) *driver) {
@@ -135,7 +135,7 @@ func killedHolder(t *testing.T, in *cluster, k *kubelet, _ *claimController, bac
 	})
 }
 
-// processesOf are the processes of a user.
+// processesOf returns the processes of a user.
 func processesOf(t *testing.T, uid int) (all []string) {
 	t.Helper()
 	entries := must.Get(os.ReadDir("/proc"))(t)
@@ -148,13 +148,13 @@ func processesOf(t *testing.T, uid int) (all []string) {
 	return all
 }
 
-// TestMachine is the machine of the cluster for the test of another program, until its input
-// ends. Then nothing of sandboxes may be left, once a node has swept.
+// TestMachine is the machine of the cluster for the test of another program, until its
+// input ends. Then no objects of sandboxes may be left, once a node has swept.
 func TestMachine(t *testing.T) {
 	in, _ := newCluster(t)
 	fmt.Println("the machine is up")
 	must.Get(io.Copy(io.Discard, os.Stdin))(t)
-	// A pod that never ran, because its holder was killed before, is forgotten by then.
+	// A pod that never ran, because its holder was killed before, has expired by then.
 	var left []string
 	for end := time.Now().Add(2*DefaultStart + 2*time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if left = append(names(t, in), processesOf(t, DefaultUser)...); len(left) == 0 || time.Now().After(end) {
@@ -166,8 +166,8 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestOwners: the pod of a lower epoch goes when one of a higher epoch of the same owner is
-// opened, and those of other owners stay; Sweep finds what is left otherwise.
+// TestOwners: the pod of a lower epoch is removed when a pod of a higher epoch of the same
+// owner is opened, and pods of other owners stay; Sweep finds pods that are left otherwise.
 func TestOwners(t *testing.T) { inModes(t, owners) }
 
 func owners(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend func(func(*Options)) *driver) {
@@ -184,7 +184,8 @@ func owners(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend f
 		t.Error(e)
 	}
 	until(t, "two pods are left", func() bool { return len(names(t, in)) == 2*objects })
-	// One that is opened late, although its session has a newer one, goes with a sweep.
+	// A pod that is opened late, although its session has a newer one, is removed by a
+	// sweep.
 	late := open(t, b, sandbox.Spec{Owner: "session", Epoch: 1})
 	if n, err := b.Sweep(t.Context()); err != nil || n != 1 {
 		t.Errorf("a sweep removed %d pods, %v", n, err)
@@ -196,8 +197,8 @@ func owners(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend f
 	sh(t, young, "true")
 }
 
-// TestKeysStayHidden: no command finds the keys of its daemon, and the kernel would let
-// no other process of the same user look for them either.
+// TestKeysStayHidden: no command finds the keys of its daemon, and the kernel hides them
+// from other processes of the same user.
 func TestKeysStayHidden(t *testing.T) {
 	_, k := newCluster(t)
 	x := open(t, backend(t, nil), sandbox.Spec{})
@@ -212,8 +213,8 @@ func TestKeysStayHidden(t *testing.T) {
 	}
 }
 
-// TestTroubles: what keeps a pod from running is an error that names the pod, the cause and
-// what to do, and nothing is left of it.
+// TestTroubles: an obstacle to running a pod is an error with the pod's name, the cause and
+// a remedy, and leaves no objects.
 func TestTroubles(t *testing.T) { inModes(t, troubles) }
 
 func troubles(t *testing.T, in *cluster, k *kubelet, controller *claimController, backend func(func(*Options)) *driver) {
@@ -256,7 +257,7 @@ func troubles(t *testing.T, in *cluster, k *kubelet, controller *claimController
 	}
 	must.Report(t, x.Close())
 
-	// A context that ends at each moment leaves nothing.
+	// A context that ends at any moment leaves no objects.
 	for wait := time.Duration(0); wait < 300*time.Millisecond; wait += 30 * time.Millisecond {
 		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		sb, err := b.Open(ctx, sandbox.Spec{Dir: t.TempDir()})
@@ -273,8 +274,8 @@ func troubles(t *testing.T, in *cluster, k *kubelet, controller *claimController
 	until(t, "nothing is left", func() bool { return len(names(t, in)) == 0 })
 }
 
-// TestMemoryOfPod: where the kernel ends a pod whose memory runs out, the command that took
-// it is told so, and the next one has the same files in another pod.
+// TestMemoryOfPod: if the kernel ends a pod whose memory runs out, its command reports
+// that, and the next one has the same files in another pod.
 func TestMemoryOfPod(t *testing.T) {
 	in, k := newCluster(t)
 	k.all = true
@@ -294,7 +295,7 @@ func TestMemoryOfPod(t *testing.T) {
 	until(t, "nothing is left", func() bool { return len(names(t, in)) == 0 })
 }
 
-// TestQuota: a namespace without room says so.
+// TestQuota: the error names a namespace's exhausted quota.
 func TestQuota(t *testing.T) {
 	const small = "small"
 	client := newClient(t)

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Those that run in parallel wait for deadlines more than they compute.
+	// Parallel tests mostly wait for deadlines.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}

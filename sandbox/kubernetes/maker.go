@@ -9,21 +9,21 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// maker is how a pod comes to be, and ends.
+// maker creates and removes pods.
 type maker interface {
-	// name is the Mode that it is of.
+	// name returns its Mode.
 	name() string
-	// begin asks for a pod as described, and returns what owns all that belongs to it.
+	// begin requests a pod as described, and returns the owner of all its objects.
 	begin(ctx context.Context, pod object) (owner object, err error)
-	// absent says why there is no pod that was asked for: final if there will be none.
+	// absent returns why a requested pod does not exist. final reports that it never will.
 	absent(ctx context.Context, name string) (why string, final bool)
-	// list returns what labels select, with or without a pod yet.
+	// list returns the pods that labels select, including requests without a pod yet.
 	list(ctx context.Context, selector string) ([]seen, error)
-	// remove ends a pod and all that belongs to it; that there is none is no error.
+	// remove deletes a pod and all its objects. A missing pod is no error.
 	remove(ctx context.Context, name string) error
 }
 
-// direct makes pods as such.
+// direct creates pods directly.
 type direct struct{ pods dynamic.ResourceInterface }
 
 func (d direct) name() string { return ModePod }
@@ -49,12 +49,12 @@ func (d direct) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// reference is an entry of ownerReferences.
+// reference returns an entry of ownerReferences.
 func reference(version, kind string, s seen) object {
 	return object{"apiVersion": version, "kind": kind, "name": s.Metadata.Name, "uid": s.Metadata.UID}
 }
 
-// get returns what is known of an object; errNotFound.
+// get returns the state of an object; errNotFound.
 func get(ctx context.Context, in dynamic.ResourceInterface, name string) (seen, error) {
 	u, err := in.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -83,7 +83,7 @@ func list(ctx context.Context, in dynamic.ResourceInterface, selector string) ([
 	return out, nil
 }
 
-// remove deletes an object, and reports whether it was there.
+// remove deletes an object, and reports whether it existed.
 func remove(ctx context.Context, in dynamic.ResourceInterface, name string) (bool, error) {
 	err := in.Delete(ctx, name, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {

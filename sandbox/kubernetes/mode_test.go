@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestMode asks API servers with, without and with half of the API of claims.
+// TestMode tests API servers with, without and with half of the API of claims.
 func TestMode(t *testing.T) {
 	list := func(names ...string) string {
 		var all []string
@@ -25,7 +25,7 @@ func TestMode(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code       int
 		body, mode string
-		want       string // a mode, or what an error says
+		want       string // a mode, or the text of an error
 	}{
 		"claims":             {200, list("sandboxclaims", "sandboxclaims/status", "sandboxwarmpools", "sandboxtemplates"), "", ModeClaim},
 		"claims, asked for":  {200, list("sandboxclaims", "sandboxwarmpools", "sandboxtemplates"), ModeClaim, ModeClaim},

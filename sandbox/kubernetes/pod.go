@@ -16,35 +16,35 @@ import (
 // The labels of pods.
 const (
 	labelName  = "app.kubernetes.io/name" // nameValue
-	nameValue  = "rath-sandbox"           // what a NetworkPolicy selects
-	labelOwner = "rath/owner"             // whose lease it is, as a digest
+	nameValue  = "rath-sandbox"           // selected by a NetworkPolicy
+	labelOwner = "rath/owner"             // the owner of the lease, as a digest
 	labelEpoch = "rath/epoch"
 	labelNode  = "rath/node"
 )
 
 const (
-	// mostSeconds ends a pod that everything has forgotten.
+	// mostSeconds ends an abandoned pod.
 	mostSeconds = 24 * 60 * 60
 	// tmpSize bounds the temporary files of a sandbox without a limit of memory.
 	tmpSize = 512 << 20
-	// workspaceSize bounds the workspace of one without a limit of disk.
+	// workspaceSize bounds the workspace of a sandbox without a limit of disk.
 	workspaceSize = 16 << 30
 	// programSize bounds the volume of this program.
 	programSize = 1 << 30
-	// daemonMemory is what a pod asks for without a limit of memory.
+	// daemonMemory is the memory request of a pod without a limit of memory.
 	daemonMemory = 64 << 20
 )
 
-// request is what is asked of a pod.
+// request describes a pod to create.
 type request struct {
 	image    string
 	limits   sandbox.Limits
-	overhead int64 // memory of the daemon, which limits.Memory is not for
+	overhead int64 // memory of the daemon, in addition to limits.Memory
 	owner    string
 	epoch    uint64
 }
 
-// podName tells whose pod it is, and of which epoch.
+// podName returns a new name with the pod's owner and epoch.
 func (r request) podName() string {
 	tail := strings.ToLower(rand.Text()[:12])
 	if r.owner == "" {
@@ -53,13 +53,13 @@ func (r request) podName() string {
 	return fmt.Sprintf("rath-sandbox-%s-%d-%s", ownerLabel(r.owner), r.epoch, tail)
 }
 
-// ownerLabel is an owner as a label can hold it.
+// ownerLabel encodes an owner as the value of a label.
 func ownerLabel(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return hex.EncodeToString(sum[:8])
 }
 
-// noLabel are characters that a label cannot hold.
+// noLabel matches the characters that a label cannot contain.
 var noLabel = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
 func labelValue(s string) string {
@@ -151,7 +151,7 @@ func (b *driver) pod(name, secret, program string, r request) object {
 // secretKey is the key of the daemon's end of the keys in its secret.
 const secretKey = "keys"
 
-// secret describes the secret of a pod, which goes with its owner.
+// secret describes the secret of a pod, which is deleted with its owner.
 func secret(name string, owner object, keys []byte) object {
 	return object{
 		"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true, "data": object{secretKey: keys},

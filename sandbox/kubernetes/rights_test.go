@@ -28,14 +28,14 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// What the chart renders to has this account for nodes, in this namespace.
+// The rendered chart has this account for nodes, in this namespace.
 const (
 	releaseNamespace = "agents"
 	nodeAccount      = "prod-fleet"
 )
 
-// chartObjects are what the chart renders to of some kinds, in which pods of sandboxes are
-// in testNamespace.
+// chartObjects returns the objects of some kinds of the rendered chart, in which pods of
+// sandboxes are in testNamespace.
 func chartObjects(t *testing.T, kinds ...string) (all []*unstructured.Unstructured) {
 	t.Helper()
 	f := must.Get(os.Open("../../helm/testdata/full.yaml"))(t)
@@ -53,14 +53,14 @@ func chartObjects(t *testing.T, kinds ...string) (all []*unstructured.Unstructur
 	}
 }
 
-// node is the kubeconfig with which the tests act as a node does: by a token of the account
-// that the chart gives it.
+// node is the kubeconfig with which the tests act as a node does: with a token of the
+// account from the chart.
 var node struct {
 	once sync.Once
 	file string
 }
 
-// asNode gives nodes their account and rights, and returns their kubeconfig.
+// asNode creates the account and rights of nodes, and returns their kubeconfig.
 func asNode(t *testing.T) string {
 	t.Helper()
 	node.once.Do(func() {
@@ -102,14 +102,14 @@ func accountConfig(t *testing.T, namespace, name string) string {
 	for _, user := range config.AuthInfos {
 		user.Token = token
 	}
-	// It outlives the test that asks first.
+	// The file outlives the test that creates it.
 	file := filepath.Join(filepath.Dir(os.Getenv("KUBECONFIG")), namespace+"-"+name)
 	must.Do(t, clientcmd.WriteToFile(*config, file))
 	return file
 }
 
-// TestRights: a node needs each verb of the role that the chart gives it, and no other one;
-// what is not in the role is refused.
+// TestRights: a node needs each verb of the chart's role and no other one; a right outside
+// the role is rejected.
 func TestRights(t *testing.T) {
 	began := auditSize(t)
 	inModes(t, func(t *testing.T, in *cluster, _ *kubelet, controller *claimController, backend func(func(*Options)) *driver) {
@@ -123,7 +123,7 @@ func TestRights(t *testing.T) {
 		if in.name() == ModePod {
 			return
 		}
-		// Why a pod does not come is asked as well.
+		// The node also queries the reason of a missing pod.
 		controller.set(true)
 		_, err := backend(func(o *Options) { o.Start = time.Second }).Probe(t.Context())
 		if controller.set(false); err == nil {
@@ -189,14 +189,15 @@ func TestRights(t *testing.T) {
 			t.Errorf("a node may %s: %v", what, err)
 		}
 	}
-	// An account without the role is told what it needs.
+	// An account without the role gets an error with the missing rights.
 	_, err = backend(t, func(o *Options) { o.Kubeconfig = accountConfig(t, testNamespace, "default") }).Probe(ctx)
 	if err == nil || !strings.Contains(err.Error(), "needs the role that the chart has for sandboxes") {
 		t.Errorf("without the role: %v", err)
 	}
 }
 
-// TestCheck: what a node lacks is named, with its cause and what to do, and nothing is made.
+// TestCheck: each problem of a node is reported with its cause and a remedy, and no object
+// is created.
 func TestCheck(t *testing.T) {
 	inModes(t, func(t *testing.T, in *cluster, _ *kubelet, _ *claimController, backend func(func(*Options)) *driver) {
 		found, err := backend(nil).check(t.Context())
@@ -237,7 +238,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// nowhere is a kubeconfig of a server that is not there.
+// nowhere returns the kubeconfig of a server that does not exist.
 func nowhere(t *testing.T) string {
 	t.Helper()
 	config := must.Get(clientcmd.LoadFromFile(os.Getenv("KUBECONFIG")))(t)
@@ -249,7 +250,7 @@ func nowhere(t *testing.T) string {
 	return file
 }
 
-// auditSize is how long the log of what nodes ask the API server for is.
+// auditSize returns the length of the log of the nodes' API requests.
 func auditSize(t *testing.T) int64 {
 	t.Helper()
 	fi, err := os.Stat(os.Getenv("RATH_TEST_AUDIT"))
@@ -259,8 +260,8 @@ func auditSize(t *testing.T) int64 {
 	return fi.Size()
 }
 
-// asked are the group, resource and verb of what nodes have asked the API server for, as its
-// log has it from a place on, and the highest code of the answers.
+// asked returns the group, resource and verb of the nodes' API requests in the log from a
+// position on, with the highest code of the answers.
 func asked(t *testing.T, from int64) map[string]int {
 	t.Helper()
 	f := must.Get(os.Open(os.Getenv("RATH_TEST_AUDIT")))(t)

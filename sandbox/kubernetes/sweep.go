@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// sweepEvery is the time between two looks for pods that are left.
+// sweepEvery is the interval between two sweeps.
 const sweepEvery = 15 * time.Second
 
-// Run implements sandbox.Sweeper: it removes pods that are left, now and every 15 s, until
-// ctx ends. The daemon of a pod ends by itself when its holder does; what Run finds is
-// what that leaves, a pod that never ran, or one whose session has a newer one, also of
-// holders that are gone. It is called once.
+// Run implements sandbox.Sweeper. It removes leftover pods, at once and every 15 s, until
+// ctx ends. The daemon of a pod ends by itself when its holder does. Run finds the ended
+// pods, pods that never ran, and pods whose session has a newer one, also of holders that
+// are gone. It is called once.
 func (b *driver) Run(ctx context.Context) error {
 	for tick := time.Tick(sweepEvery); ; {
 		if n, err := b.Sweep(ctx); err != nil && ctx.Err() == nil {
@@ -30,9 +30,9 @@ func (b *driver) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep implements sandbox.Sweeper: it removes the pods of sandboxes in the namespace that
-// have ended, those that do not run although no holder waits for them any more, and those
-// whose owner has one of a higher epoch, and returns how many.
+// Sweep implements sandbox.Sweeper. It removes the pods of sandboxes in the namespace that
+// have ended, pods that do not run and no longer have a waiting holder, and pods whose
+// owner has another one of a higher epoch. It returns their number.
 func (b *driver) Sweep(ctx context.Context) (removed int, err error) {
 	in, err := b.reach(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *driver) Sweep(ctx context.Context) (removed int, err error) {
 	var errs []error
 	for _, p := range all {
 		owner, epoch, owned := p.lease()
-		// The clocks of machines need not agree.
+		// The clocks of the machines may differ.
 		forgotten := !p.running() && time.Since(p.Metadata.CreationTimestamp) > 2*b.o.Start+time.Minute
 		if p.Metadata.DeletionTimestamp != nil || !p.ended() && !forgotten && !(owned && epoch < highest[owner]) {
 			continue
@@ -80,7 +80,7 @@ func (c *cluster) supersede(ctx context.Context, owner string, epoch uint64) err
 	return errors.Join(errs...)
 }
 
-// lease is whose pod it is, and of which epoch.
+// lease returns the owner and epoch of a pod.
 func (s seen) lease() (owner string, epoch uint64, ok bool) {
 	owner = s.Metadata.Labels[labelOwner]
 	epoch, err := strconv.ParseUint(s.Metadata.Labels[labelEpoch], 10, 64)

@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// TestConformanceABI runs what the kernel has a part in as on kernels with an earlier Landlock: 1 is Linux
-// 5.13, 2 is 5.19, 3 is 6.2, 5 is 6.10, 6 is 6.12.
+// TestConformanceABI runs the checks of the kernel's restrictions as on kernels with an
+// earlier Landlock: 1 is Linux 5.13, 2 is 5.19, 3 is 6.2, 5 is 6.10, 6 is 6.12.
 func TestConformanceABI(t *testing.T) {
 	have, err := confinement.ABI(0)
 	if err != nil {
@@ -50,7 +50,7 @@ func TestReadOnlyIsNotTruncated(t *testing.T) {
 		must.Do(t, os.WriteFile(file, []byte("long"), 0o666))
 		s := must.Get(newDriver(&Options{State: t.TempDir(), abi: abi, ReadOnly: []string{dir, self}}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir()}))(t)
 		for _, attempt := range []string{"truncate for reading", "truncate for nothing", "truncate", "truncate by path"} {
-			// The test binary is the probe if its name says so.
+			// The test binary is the probe if it has the probe's name.
 			if err := os.Symlink(self, filepath.Join(dir, "sandboxtest-probe")); err != nil && !os.IsExist(err) {
 				t.Fatal(err)
 			}

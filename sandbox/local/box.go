@@ -20,12 +20,12 @@ type box struct {
 	most   sandbox.Limits
 	groups *groups
 	files  *directory.Directory
-	dir    string   // its name: absolute, no links
+	dir    string   // its path: absolute, no links
 	own    string   // this sandbox's folder below Options.State
 	tmp    string   // TMPDIR of its commands
 	runs   *os.File // one line per supervisor, see lease.go
 	proxy  *proxy   // nil without a list of hosts
-	// network is nil where commands have none, or that of this process.
+	// network is nil where commands have no network, or this process's network.
 	network *namespace
 	ready   standby
 
@@ -33,7 +33,7 @@ type box struct {
 	close   context.CancelFunc
 
 	lost atomic.Bool                     // a call ended with ErrLost
-	held atomic.Pointer[confinement.Use] // what the last command left where that is more than the limit of disk
+	held atomic.Pointer[confinement.Use] // the usage left by the last command where it is above the limit of disk
 	once sync.Once
 	err  error // of Close
 }
@@ -76,7 +76,7 @@ func openBox(ctx context.Context, o Options, hs []hierarchy, info sandbox.Info, 
 	return b, nil
 }
 
-// release gives back what open took, as far as it came.
+// release frees the resources of open, also after a partial open.
 func (b *box) release() error {
 	var errs []error
 	b.ready.close()
@@ -88,8 +88,8 @@ func (b *box) release() error {
 		errs = append(errs, b.proxy.close())
 	}
 	if b.own != "" {
-		// Normally nothing is left. If something cannot be killed, the record
-		// stays, for Reap to try again.
+		// Normally no process is left. If a process cannot be killed, the record stays, for
+		// Reap to try again.
 		ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
 		defer cancel()
 		err := killLost(ctx, b)
@@ -108,7 +108,7 @@ func (b *box) release() error {
 	return nil
 }
 
-// killLost kills what a lost supervisor left.
+// killLost kills the processes that a lost supervisor left.
 func killLost(ctx context.Context, b *box) error {
 	if !b.lost.Load() {
 		return nil
@@ -122,7 +122,7 @@ func (b *box) Info() sandbox.Info { return b.info }
 // Files implements sandbox.Sandbox.
 func (b *box) Files() sandbox.Files { return b.files }
 
-// Close implements sandbox.Sandbox. Calls that still run end with ErrClosed.
+// Close implements sandbox.Sandbox. Running calls end with ErrClosed.
 func (b *box) Close() error {
 	b.once.Do(func() {
 		b.files.Shut()

@@ -20,30 +20,31 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Limits of memory and processors are those of control groups, of version 1 or 2,
-// wherever this process may make some: as root, or below what a login was given.
+// Control groups, of version 1 or 2, enforce the limits of memory and processors, where
+// this process may create them: as root, or below the group that a login was given.
 
-// groupsFile lists in a sandbox's folder the groups that it has.
+// groupsFile is the file in a sandbox's folder that lists its groups.
 const groupsFile = "cgroups"
 
-// hierarchy is where groups for one or more controllers can be made.
+// hierarchy is a place for groups of one or more controllers.
 type hierarchy struct {
 	dir  string // the parent of groups
 	v2   bool
 	does []string // the controllers that work there: memory, cpu, pids
 }
 
-// supervisorTasks is more than the threads of a supervisor, which is in the group of version 2
-// of its command: only inner holds the command alone.
+// supervisorTasks exceeds the number of threads of a supervisor, which is in the group of
+// version 2 of its command: only inner holds the command alone.
 const supervisorTasks = 32
 
-// inner is the threaded group below one of version 2 for what the supervisor starts. What a
-// bomb takes there leaves the supervisor its threads: where Go cannot make one, it ends the
-// process. Memory is counted in the group above, which no threaded group can do. Where inner
-// cannot be made, or another user may not enter it, the group above holds both.
+// inner is the threaded group, below a group of version 2, for the processes that the
+// supervisor starts. A fork bomb in it leaves the supervisor its threads: if Go cannot
+// create one, it ends the process. Memory is counted in the group above, as threaded groups
+// cannot count it. If inner cannot be created, or another user may not enter it, the group
+// above holds both.
 const inner = "command"
 
-// enforced are the limits that hold here.
+// enforced returns the limits that these hierarchies enforce.
 func enforced(hs []hierarchy) []string {
 	limits := []string{sandbox.LimitDisk, sandbox.LimitPIDs}
 	for _, h := range hs {
@@ -57,7 +58,8 @@ func enforced(hs []hierarchy) []string {
 	return limits
 }
 
-// hierarchies finds where this process can make groups, by making one.
+// hierarchies returns the places where this process can create groups. It tries by creating
+// one.
 func hierarchies() []hierarchy {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -101,7 +103,7 @@ func hierarchies() []hierarchy {
 	return all
 }
 
-// groupMount finds where a hierarchy is mounted, and which of its groups lies there.
+// groupMount returns the mount point of a hierarchy, and the group that is mounted there.
 func groupMount(mounts []byte, controllers string) (point, root string) {
 	for line := range strings.Lines(string(mounts)) {
 		before, after, ok := strings.Cut(line, " - ")
@@ -122,9 +124,9 @@ func hasAll(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
-// probe leaves of what a hierarchy does that for which a group can be made.
+// probe reduces a hierarchy to the controllers for which a group can be created.
 func (h *hierarchy) probe() {
-	if h.v2 && unix.Geteuid() == 0 { // the root of the hierarchy gives nothing on by itself
+	if h.v2 && unix.Geteuid() == 0 { // the root of the hierarchy does not delegate controllers by default
 		for _, c := range h.does {
 			_ = os.WriteFile(filepath.Join(h.dir, "cgroup.subtree_control"), []byte("+"+c), 0)
 		}
@@ -138,14 +140,14 @@ func (h *hierarchy) probe() {
 		return unix.Access(filepath.Join(dir, h.limitFile(c)), unix.W_OK) != nil
 	})
 	if unix.Access(filepath.Join(h.dir, "cgroup.procs"), unix.W_OK) != nil {
-		h.does = nil // from there processes are moved
+		h.does = nil // moving processes out of that group requires it
 	}
 	if os.Remove(dir) != nil {
 		h.does = nil
 	}
 }
 
-// limitFile is the file that holds the limit of a controller.
+// limitFile is the name of the file with the limit of a controller.
 func (h *hierarchy) limitFile(controller string) string {
 	switch {
 	case controller == "memory" && h.v2:
@@ -165,17 +167,17 @@ const period = 100 * time.Millisecond
 
 // groups are the groups of one sandbox.
 type groups struct {
-	dirs   []string // as they are removed
-	outer  []string // those of version 2, which the supervisor enters
-	enter  []string // the files by which the thread enters the others that starts the command
-	net    bool     // no limit was asked for
-	memory string   // the file that counts what was killed for memory; "" without a limit
+	dirs   []string // in the order of removal
+	outer  []string // the groups of version 2, which the supervisor enters
+	enter  []string // the files by which the thread that starts the command enters the other groups
+	net    bool     // no limit was requested
+	memory string   // the file with the count of kills for memory; "" without a limit
 }
 
-// openGroups makes the groups that some limits need, and one that holds back fork bombs
-// in any case: a bomb is faster than a watch that shares the processors with it. Where
-// that one alone cannot be made the watch has to do. The list of them is in the folder
-// own before they are made, so that Reap finds them.
+// openGroups creates the groups that the limits require, and in any case a group that
+// bounds the number of tasks: a fork bomb is faster than a watch that shares the processors
+// with it. If that group alone cannot be created, the watch must suffice. The list of
+// groups is written to the folder own before they are created, so that Reap finds them.
 func openGroups(own string, hs []hierarchy, l sandbox.Limits) (*groups, error) {
 	asked := len(l.Asked()) > 0
 	if l.PIDs == 0 {
@@ -200,7 +202,7 @@ func makeGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 	}
 	quota := int64(l.CPU * float64(period.Microseconds()))
 	if l.CPU > 0 {
-		values["cpu"] = fmt.Sprint(max(quota, 1000)) // the kernel's least
+		values["cpu"] = fmt.Sprint(max(quota, 1000)) // the kernel's minimum
 	}
 	name := "rath-" + filepath.Base(own) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	var use []hierarchy
@@ -254,7 +256,7 @@ func makeGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 			if c != "memory" {
 				continue
 			}
-			// Where the kernel counts swap, none of it.
+			// Where the kernel counts swap, allow none.
 			swap, none := "memory.memsw.limit_in_bytes", value
 			g.memory = filepath.Join(dir, "memory.oom_control")
 			if h.v2 {
@@ -272,7 +274,7 @@ func makeGroups(own string, hs []hierarchy, l sandbox.Limits) (_ *groups, err er
 	return g, nil
 }
 
-// makeInner makes the threaded group below a group of version 2.
+// makeInner creates the threaded group below a group of version 2.
 func makeInner(dir string, tasks int) error {
 	below := filepath.Join(dir, inner)
 	if err := os.Mkdir(below, 0o755); err != nil {
@@ -290,9 +292,9 @@ func makeInner(dir string, tasks int) error {
 	return nil
 }
 
-// hold puts a supervisor into the groups of version 2, and what it will start. Into the
-// others goes what it starts alone, see confinement.Job: what a bomb takes of them is then
-// not the supervisor's.
+// hold moves a supervisor, with its future children, into the groups of version 2. Only its
+// children enter the other groups, see confinement.Job, so that a fork bomb there does not
+// use the supervisor's share.
 func (g *groups) hold(pid int) error {
 	if g == nil {
 		return nil
@@ -306,18 +308,18 @@ func (g *groups) hold(pid int) error {
 	return nil
 }
 
-// spare has the memory killer take no supervisor, which is in the groups of version 2 beside
-// its command: where memory runs out again before the first victim has given back its own,
-// the supervisor would be what is left to take. It takes CAP_SYS_RESOURCE; a confined
-// command cannot say it of itself.
+// spare protects a supervisor from the memory killer. The supervisor is in the groups of
+// version 2 beside its command: if memory runs out again before the first victim has
+// released its memory, the supervisor would be the only victim left. spare needs
+// CAP_SYS_RESOURCE; a confined command cannot protect itself.
 func (g *groups) spare(pid int) {
 	if filepath.Base(g.memory) == "memory.events" {
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("-1000"), 0)
 	}
 }
 
-// kill kills all that is in the groups, faster than it can start more: where a group
-// bounds the number of tasks, none can be started meanwhile.
+// kill kills all processes in the groups, faster than they can start others: where a group
+// bounds the number of tasks, no task can start meanwhile.
 func (g *groups) kill(ctx context.Context) error {
 	for _, dir := range g.dirs {
 		file := filepath.Join(dir, "pids.max")
@@ -325,7 +327,7 @@ func (g *groups) kill(ctx context.Context) error {
 		if err != nil || os.WriteFile(file, []byte("0"), 0) != nil {
 			continue
 		}
-		// The sandbox may go on.
+		// The sandbox may continue to run.
 		defer os.WriteFile(file, bytes.TrimSpace(limit), 0) //nolint:errcheck // it is gone
 	}
 	deadline := time.Now().Add(confinement.Patience)
@@ -354,8 +356,8 @@ func (g *groups) kill(ctx context.Context) error {
 	return nil
 }
 
-// killMember kills a process that is in a group. The handle is taken first, so the
-// number cannot change hands in between.
+// killMember kills a process that is in a group. It opens a handle first, so the number
+// cannot be reused in between.
 func killMember(pid int, group string) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -368,7 +370,7 @@ func killMember(pid int, group string) {
 	}
 }
 
-// killed returns how often something was killed for memory.
+// killed returns the number of kills for memory.
 func (g *groups) killed() int {
 	if g.memory == "" {
 		return 0
@@ -387,8 +389,8 @@ func (g *groups) killed() int {
 	return 0
 }
 
-// close removes the groups. The processes in them are gone; the kernel takes a moment to
-// see it.
+// close removes the groups. Their processes have ended; the kernel needs a moment to
+// notice.
 func (g *groups) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopGrace)
 	defer cancel()
@@ -411,7 +413,7 @@ func (g *groups) close(ctx context.Context) error {
 	return nil
 }
 
-// leftGroups are those that a folder lists.
+// leftGroups returns the groups that a folder lists.
 func leftGroups(own string) (*groups, error) {
 	data, err := os.ReadFile(filepath.Join(own, groupsFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// existing are those of the groups that are there.
+// existing returns those groups that exist.
 func existing(g *groups) (there []string) {
 	for _, dir := range g.dirs {
 		if _, err := os.Stat(dir); err == nil {
@@ -28,8 +28,8 @@ func existing(g *groups) (there []string) {
 	return there
 }
 
-// TestSpared: the memory killer takes no supervisor where this process may say so, and no
-// command can say it of itself.
+// TestSpared: the memory killer spares a supervisor where this process may configure it,
+// and a command cannot configure that for itself.
 func TestSpared(t *testing.T) {
 	s := must.Get(newDriver(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationKernel}))(t)
 	defer s.Close()
@@ -61,9 +61,9 @@ func TestSpared(t *testing.T) {
 	}
 }
 
-// TestGroups looks for the control groups of a sandbox while it is open, after it was
-// closed, and after Reap for one whose host was killed. Where this process may make none
-// there is nothing to find.
+// TestGroups checks the control groups of a sandbox while it is open, after Close, and
+// after Reap for a killed host. If this process may not create groups, there are none to
+// check.
 func TestGroups(t *testing.T) {
 	b := newDriver(&Options{State: t.TempDir()})
 	caps, err := b.Probe(t.Context())
@@ -79,7 +79,7 @@ func TestGroups(t *testing.T) {
 			want++
 		}
 		if h.v2 && slices.Contains(h.does, "pids") {
-			want++ // that of the command
+			want++ // the command's group
 		}
 	}
 	s, err := b.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Limits: limits})
@@ -118,8 +118,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestGroupsCannotBeMade: limits that were asked for are refused then, and without any the
-// watch has to do.
+// TestGroupsCannotBeMade: requested limits are rejected then, and without any limit the
+// watch must suffice.
 func TestGroupsCannotBeMade(t *testing.T) {
 	hs := []hierarchy{{dir: filepath.Join(t.TempDir(), "gone"), does: []string{"pids"}}}
 	if g, err := openGroups(t.TempDir(), hs, sandbox.Limits{}); err != nil || len(g.dirs) > 0 {
@@ -130,9 +130,9 @@ func TestGroupsCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestFull has a command take the processes that its sandbox may have, where control groups
-// count them. Another one is refused with the reason: it is the commands that are counted,
-// and their supervisors have the threads that they need.
+// TestFull has a command use all processes that its sandbox may have, where control groups
+// count them. Another process is rejected with the reason: only commands count, and their
+// supervisors have the threads that they need.
 func TestFull(t *testing.T) {
 	if !countsProcesses() {
 		t.Log("no control groups can be made here: what starts too many processes is killed")
@@ -171,13 +171,13 @@ func TestFull(t *testing.T) {
 	must.Report(t, s.Close())
 }
 
-// countsProcesses reports whether this process may make groups that count processes.
+// countsProcesses reports whether this process may create groups that count processes.
 func countsProcesses() bool {
 	return slices.ContainsFunc(hierarchies(), func(h hierarchy) bool { return slices.Contains(h.does, "pids") })
 }
 
-// TestBomb has each process of a command start two more, where control groups hold them
-// back. It is killed, or ends where it cannot go on, and the next command works.
+// TestBomb has each process of a command start two more, where control groups bound them.
+// The command is killed, or ends if it cannot continue, and the next command works.
 func TestBomb(t *testing.T) {
 	if !countsProcesses() {
 		t.Log("no control groups can be made here: a bomb is counted by a watch, which takes its time")

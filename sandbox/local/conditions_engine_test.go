@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// conditions are what a process may be that opens sandboxes, on this kernel.
+// conditions are the environments of a process that opens sandboxes, on this kernel.
 var conditions = []string{"root", "user", "pod"}
 
 // commandOf starts the suite's checks of confinement under a condition.
@@ -28,9 +28,9 @@ func commandOf(t *testing.T, condition, suite string) *exec.Cmd {
 	case "user":
 		return exec.Command("setpriv", append([]string{"--reuid", "65534", "--regid", "65534", "--clear-groups", suite}, checks...)...)
 	case "pod":
-		// As the restricted profile of pods has it: no root, no capability, no new
-		// privileges, a root that is not written, and the engine's filter of system calls,
-		// which lets no namespace be made.
+		// As in the restricted profile of pods: no root, no capability, no new privileges,
+		// a read-only root, and the engine's filter of system calls, which prevents new
+		// namespaces.
 		const image = "rath-sandbox:test"
 		if out, err := exec.Command("docker", "import", os.Getenv("RATH_SANDBOX_IMAGE_TAR"), image).CombinedOutput(); err != nil {
 			t.Fatalf("import the image: %v: %s; run the tests with .ci/engine", err, out)
@@ -46,11 +46,11 @@ func commandOf(t *testing.T, condition, suite string) *exec.Cmd {
 
 var ended = regexp.MustCompile(`(?m)^ +--- (PASS|FAIL): TestConformance/strongest/(\S+)`)
 
-// TestConditions runs the checks of confinement as root, as a user without rights, and in
-// what a pod of the restricted profile is, and compares which hold with
+// TestConditions runs the checks of confinement as root, as a user without privileges, and
+// in the environment of a pod of the restricted profile, and compares the passing ones with
 // testdata/conditions.txt. The tests of this tag run under .ci/engine. RATH_TEST_CONDITIONS
-// names a directory with what they said elsewhere, in files named by condition, and the
-// golden file to compare that with, see .ci/kernel.
+// names a directory with outputs from elsewhere, in files named by condition, and the
+// golden file for them, see .ci/kernel.
 func TestConditions(t *testing.T) {
 	said := make(map[string]string)
 	golden := filepath.Join("testdata", "conditions.txt")
@@ -63,7 +63,7 @@ func TestConditions(t *testing.T) {
 	} else {
 		self, err := os.Executable()
 		must.Do(t, err)
-		open, err := os.MkdirTemp("", "conditions") // where each user may read it
+		open, err := os.MkdirTemp("", "conditions") // readable for each user
 		must.Do(t, err)
 		defer os.RemoveAll(open)
 		data, err := os.ReadFile(self)
@@ -78,9 +78,9 @@ func TestConditions(t *testing.T) {
 		var runs sync.WaitGroup
 		for _, c := range conditions {
 			cmd := commandOf(t, c, filepath.Join(open, "suite"))
-			cmd.Dir = open // no column of the table of hostile inputs is there
+			cmd.Dir = open // without a column of the table of hostile inputs
 			runs.Go(func() {
-				// Checks that fail are a row; that none ran is seen below.
+				// Failing checks are rows; the case of no checks is detected below.
 				out, _ := cmd.CombinedOutput()
 				mu.Lock()
 				defer mu.Unlock()
@@ -107,7 +107,7 @@ func TestConditions(t *testing.T) {
 			t.Fatalf("nothing ran as %s:\n%.3000s", c, said[c])
 		}
 	}
-	slices.Sort(rows) // they end in any order
+	slices.Sort(rows) // the order of their ends is random
 	var b strings.Builder
 	line := func(first string, of func(condition string) string) {
 		fmt.Fprintf(&b, "%-40s", first)

@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// TestSupervisorAtRest: one supervisor runs the commands of a sandbox one after the
-// other, the death of one at rest is no command's, and none outlives the sandbox.
+// TestSupervisorAtRest: one supervisor runs the commands of a sandbox one after the other,
+// the death of an idle supervisor fails no command, and no supervisor outlives the sandbox.
 func TestSupervisorAtRest(t *testing.T) {
 	s := must.Get(New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess}))(t)
 	b := s.(*box)
@@ -27,7 +27,7 @@ func TestSupervisorAtRest(t *testing.T) {
 		run()
 	}
 	runs := must.Get(os.ReadFile(filepath.Join(b.own, runsFile)))(t)
-	// A command that ended at once is not noted.
+	// A command that ended at once is not recorded.
 	if n := strings.Count(string(runs), "\n"); n == 0 || n > 6 {
 		t.Errorf("five commands and their supervisor make %d processes", n)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// A command runs in a directory, and what it wrote is read back. The program
-// has called local.Reexec first in main.
+// A command runs in a directory, and its output file is read back. The program has called
+// local.Reexec first in main.
 func ExampleNew() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -23,8 +23,7 @@ func ExampleNew() {
 	defer os.RemoveAll(dir)
 
 	ctx := context.Background()
-	// MinIsolation accepts a host without Landlock; leave it out and such a
-	// host is refused.
+	// MinIsolation accepts a host without Landlock; without it such a host is rejected.
 	box, err := local.New(nil).Open(ctx, sandbox.Spec{Dir: dir, MinIsolation: sandbox.IsolationProcess})
 	if err != nil {
 		fmt.Println(err)
@@ -53,7 +52,7 @@ func ExampleNew() {
 	// <nil>
 }
 
-// After a crash, the next process kills what the last one left.
+// After a crash, the next process kills the processes of the last one.
 func ExampleReap() {
 	dirs, err := local.Reap(context.Background(), "")
 	for _, dir := range dirs {

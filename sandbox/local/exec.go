@@ -23,7 +23,7 @@ import (
 const (
 	// stopGrace is how long a supervisor may take to kill a tree.
 	stopGrace = 12 * time.Second
-	// drainGrace is how long output is read after the tree is gone.
+	// drainGrace is how long output is read after the tree has ended.
 	drainGrace = time.Second
 )
 
@@ -41,8 +41,8 @@ type command struct {
 // process is a started command of a platform.
 type process interface {
 	stop()                               // kill the tree; returns at once, may be called twice
-	abandon()                            // stop did not work: kill what can be killed
-	done() <-chan struct{}               // closed when the tree is gone
+	abandon()                            // stop failed: kill whatever can be killed
+	done() <-chan struct{}               // closed when the tree has ended
 	result() (confinement.Result, error) // valid once done; an error means lost
 }
 
@@ -68,8 +68,8 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	}
 	defer cwd.Close()
 
-	// What the kernel would refuse is not handed over: to read megabytes of arguments
-	// takes a supervisor, which may hold little, longer than a command may take.
+	// Reject arguments that the kernel would reject: a supervisor, with its little memory,
+	// would take longer to read megabytes of them than a command may take.
 	if err := fits(c.Argv, env); err != nil {
 		return notStarted(fmt.Sprintf("cannot start %q: %v", c.Argv[0], err)), nil
 	}
@@ -142,13 +142,13 @@ func (b *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	return exit, nil
 }
 
-// notStarted is how a command ended that could not be started.
+// notStarted returns the Exit of a command that could not be started.
 func notStarted(why string) sandbox.Exit {
 	return sandbox.Exit{Ended: sandbox.Refused, Code: 127, Stderr: sandbox.Output{Head: []byte(why), Total: int64(len(why))}}
 }
 
-// await waits for the command and stops it when it has to, and says why it
-// did. When it returns, the tree is gone or stopGrace is over.
+// await waits for the command, stops it when required, and returns the reason. When it
+// returns, the tree has ended or stopGrace is over.
 func (b *box) await(ctx context.Context, p process, timeout time.Duration) sandbox.End {
 	timer := time.NewTimer(cmp.Or(timeout, sandbox.DefaultTimeout))
 	defer timer.Stop()
@@ -175,8 +175,8 @@ func (b *box) await(ctx context.Context, p process, timeout time.Duration) sandb
 	return why
 }
 
-// environment checks the strings of a command and makes its environment: a
-// few variables of ours and the command's own, nothing of this process.
+// environment checks the strings of a command and returns its environment: a few variables
+// of the sandbox and the command's own, none of this process.
 func (b *box) environment(c sandbox.Cmd) ([]string, error) {
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
 		return nil, errors.New("local: exec: the command has no program; set Argv")
@@ -213,7 +213,7 @@ type streams struct {
 	inErr   error
 }
 
-// newCapture keeps as many bytes as a command asks for.
+// newCapture returns a capture of limit bytes, or of the default.
 func newCapture(limit int) *excerpt.Capture {
 	if limit <= 0 {
 		limit = sandbox.DefaultOutput
@@ -251,7 +251,7 @@ func openStreams(c sandbox.Cmd) (_ *streams, err error) {
 	return s, err
 }
 
-// close closes what is still open; closing a file twice is harmless.
+// close closes the remaining open files; closing a file twice is harmless.
 func (s *streams) close() {
 	for _, f := range []*os.File{s.childIn, s.childOut, s.childErr, s.in, s.outR, s.errR} {
 		if f != nil {
@@ -275,8 +275,8 @@ func (s *streams) pump() {
 			n, err := r.Read(buf)
 			take(buf[:n])
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				// It bounds the wait for a process that holds the other end. What was
-				// written before is there, however late this one comes to it.
+				// The deadline bounds the wait for a process that holds the other end.
+				// Output written before is in the pipe, however late this reader is.
 				unread(r, buf, take)
 			}
 			if err != nil {
@@ -289,22 +289,22 @@ func (s *streams) pump() {
 	if s.stdin == nil {
 		return
 	}
-	// Not waited for: a Read of the caller's reader may never return. It
-	// touches nothing of ours afterwards but inErr.
+	// Not waited for: a Read of the caller's reader may never return. Afterwards it touches
+	// only inErr.
 	go func() {
 		_, err := io.Copy(s.in, s.stdin)
-		// A command need not read all its input; what broke then is no error.
+		// A command need not read all its input, so a broken pipe is no error.
 		if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, os.ErrClosed) {
 			s.mu.Lock()
 			s.inErr = err
 			s.mu.Unlock()
 		}
-		s.in.Close() // after that the command may end, and finish look for the error
+		s.in.Close() // after that the command may end, and finish read the error
 	}()
 }
 
-// finish ends the readers, at the latest after drainGrace, even if a process
-// holds the other end of a pipe, and returns the errors of this side.
+// finish ends the readers, after drainGrace at the latest, even if a process holds the
+// other end of a pipe, and returns the errors of this side.
 func (s *streams) finish() error {
 	limit := time.Now().Add(drainGrace)
 	s.outR.SetReadDeadline(limit)
@@ -323,8 +323,8 @@ func (s *streams) finish() error {
 	return errors.Join(errs...)
 }
 
-// offload passes both streams to one writer, up to most bytes. A
-// writer that failed gets no more; the command never notices.
+// offload passes both streams to one writer, up to most bytes. A writer that failed gets no
+// more data; the command does not notice.
 type offload struct {
 	mu   sync.Mutex
 	w    io.Writer

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// TestFits compares what is refused with what the kernel of this machine refuses.
+// TestFits compares the rejections of fits with the rejections of this machine's kernel.
 func TestFits(t *testing.T) {
 	arguments := func(n, each int) []string {
 		argv := make([]string, 1, n+1)
@@ -31,9 +31,9 @@ func TestFits(t *testing.T) {
 	}{
 		{1, 128<<10 - 1, true},
 		{1, 128 << 10, false},
-		{most/10 - 100, 1, true}, // a byte, its end and a pointer
+		{most/10 - 100, 1, true}, // a byte, its terminator and a pointer
 		{most/10 + 1, 1, false},
-		{most / 104, 99, false}, // without their pointers they would fit
+		{most / 104, 99, false}, // would fit without their pointers
 		{most/108 - 10, 99, true},
 		{400_000, 8, false},
 	} {
@@ -48,8 +48,8 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestTooMuchIsNotHandedOver: a supervisor, which may hold little memory, took longer to
-// read hundreds of thousands of arguments than a command may take on a slow machine.
+// TestTooMuchIsNotHandedOver: a supervisor, with its limited memory, took longer to read
+// hundreds of thousands of arguments than a command may take on a slow machine.
 func TestTooMuchIsNotHandedOver(t *testing.T) {
 	s, err := New(&Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess})
 	must.Do(t, err)

@@ -2,5 +2,5 @@
 
 package local
 
-// RunHost does nothing: what it is for is tested on Linux.
+// RunHost does nothing: its purpose is tested on Linux.
 func RunHost() {}

@@ -18,16 +18,16 @@ import (
 
 const (
 	manySandboxes = 100
-	// sandboxMemory is the most that a sandbox at work may take besides its command.
+	// sandboxMemory is the maximum memory of a working sandbox in addition to its command.
 	sandboxMemory = 6 << 20
-	// sandboxesTake is the most that all of them may take of a processor in sandboxesWait,
-	// while their commands wait.
+	// sandboxesTake is the maximum processor time of all sandboxes in sandboxesWait, while
+	// their commands wait.
 	sandboxesWait = 5 * time.Second
 	sandboxesTake = 5 * time.Second
 )
 
-// TestHundredSandboxes has 100 sandboxes work at once, each a command that waits, and
-// bounds what a sandbox takes of memory. Afterwards nothing is left.
+// TestHundredSandboxes has 100 sandboxes work concurrently, each with a waiting command,
+// and bounds the memory of a sandbox. Afterwards no process is left.
 func TestHundredSandboxes(t *testing.T) {
 	state := t.TempDir()
 	b := newDriver(&Options{State: state})
@@ -48,7 +48,7 @@ func TestHundredSandboxes(t *testing.T) {
 			}
 		}
 	}
-	// A few start at once: a hundred would leave nothing of the machine to other tests.
+	// Start a few at a time: a hundred would use up the machine for other tests.
 	const starting = 8
 	var wg sync.WaitGroup
 	for i, x := range boxes {
@@ -105,7 +105,7 @@ func TestHundredSandboxes(t *testing.T) {
 	}
 }
 
-// waits is an input that never says anything.
+// waits is an input without data.
 type waits struct{ done <-chan struct{} }
 
 func (w waits) Read([]byte) (int, error) {
@@ -113,8 +113,8 @@ func (w waits) Read([]byte) (int, error) {
 	return 0, os.ErrClosed
 }
 
-// processorTime is the time that a process has computed, which Linux counts in hundredths of
-// a second.
+// processorTime returns the processor time of a process, which Linux counts in hundredths
+// of a second.
 func processorTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -128,7 +128,7 @@ func processorTime(t *testing.T, pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// proportional is the memory of a process, what it shares with others in parts.
+// proportional returns the memory of a process; shared memory counts proportionally.
 func proportional(t *testing.T, pid int) int64 {
 	t.Helper()
 	data := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)))(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// TestLateReader: what a command wrote is read also by one who comes to it long after the
-// command has ended, as on a machine with much other work.
+// TestLateReader: a command's output also reaches a reader that starts long after the
+// command has ended, as on a busy machine.
 func TestLateReader(t *testing.T) {
 	t.Parallel()
 	b, err := local.New(&local.Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir()})
@@ -25,13 +25,13 @@ func TestLateReader(t *testing.T) {
 	if err != nil || e.Ended != sandbox.Exited || e.Code != 0 {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	const want = len("first\n") + 48_894 // less than a pipe holds
+	const want = len("first\n") + 48_894 // less than a pipe's capacity
 	if got := string(e.Stdout.Bytes()); len(got) != want || got != kept.String() || e.Stdout.Total != int64(want) {
 		t.Errorf("%d bytes came and %d were kept, want %d", len(got), kept.Len(), want)
 	}
 }
 
-// late takes what comes first long after the command has ended.
+// late delays its first write until long after the command has ended.
 type late struct {
 	once sync.Once
 	w    *strings.Builder

@@ -22,7 +22,7 @@ const (
 	tmpDir    = "tmp"
 )
 
-// record makes the sandbox's folder with its lease.
+// record creates the sandbox's folder with its lease.
 func (b *box) record(s sandbox.Spec) error {
 	if err := checkState(b.o.State); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (b *box) record(s sandbox.Spec) error {
 	if err != nil {
 		return err
 	}
-	// Landlock and HOME need the name without links.
+	// Landlock and HOME require the path without links.
 	if own, err = filepath.EvalSymlinks(own); err != nil {
 		return err
 	}
@@ -58,8 +58,8 @@ func (b *box) record(s sandbox.Spec) error {
 	return os.Rename(tmp, filepath.Join(own, leaseFile))
 }
 
-// checkState makes the state directory and refuses one that another user could
-// have prepared, because the default one lies in a directory that all share.
+// checkState creates the state directory. It rejects a directory that another user could
+// have prepared, because the default one lies in a shared directory.
 func checkState(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -74,17 +74,17 @@ func checkState(dir string) error {
 	return nil
 }
 
-// young is the age below which a folder without a lease may still be in the
-// making, if its name does not say by whom.
+// young is the age below which a folder without a lease may still be under construction, if
+// its name does not identify the maker.
 const young = time.Minute
 
-// Reap kills the processes and removes the records of sandboxes whose process is
-// gone, below a state directory (Options.State; "" is the default one), and
-// returns the directories they worked in, which are left to the caller.
+// Reap kills the processes and removes the records of sandboxes whose process has ended,
+// below a state directory (Options.State; "" is the default one), and returns the
+// directories they worked in, which the caller keeps.
 //
-// Only processes that provably belong to the sandbox are killed: pids are
-// compared with their start times. Reap may be called at any time, again, and
-// by several processes at once.
+// Reap kills only processes that provably belong to the sandbox: it compares pids with
+// their start times. It may be called at any time, repeatedly, and by several processes
+// concurrently.
 func Reap(ctx context.Context, state string) (dirs []string, err error) {
 	reaped, err := reap(ctx, state, gone)
 	for _, l := range reaped {
@@ -93,11 +93,11 @@ func Reap(ctx context.Context, state string) (dirs []string, err error) {
 	return dirs, err
 }
 
-// gone says of a lease that its process does not live any more, on this boot.
+// gone reports whether the process of a lease no longer lives, on this boot.
 func gone(l proc.Lease) bool { return !l.Alive() }
 
-// reap is Reap for the leases that stale says are gone. One of a living process has its
-// commands killed under it; they end there with sandbox.ErrLost.
+// reap is Reap for the leases for which stale returns true. If the process of such a lease
+// lives, its commands are killed and end there with sandbox.ErrLost.
 func reap(ctx context.Context, state string, stale func(proc.Lease) bool) ([]proc.Lease, error) {
 	if state == "" {
 		state = newDriver(nil).o.State
@@ -143,9 +143,9 @@ func reap(ctx context.Context, state string, stale func(proc.Lease) bool) ([]pro
 	return reaped, errors.Join(errs...)
 }
 
-// readLease reads the lease of a folder. A folder that has none because its
-// maker died before writing it gives a zero Lease; known is false for one that
-// is gone or may still be in the making.
+// readLease reads the lease of a folder. It returns a zero Lease for a folder whose maker
+// died before writing one. known is false for a folder that was removed or may still be
+// under construction.
 func readLease(own string) (l proc.Lease, known bool, err error) {
 	data, err := os.ReadFile(filepath.Join(own, leaseFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -162,7 +162,7 @@ func readLease(own string) (l proc.Lease, known bool, err error) {
 	return l, true, err
 }
 
-// recorded is a process that a sandbox's folder names.
+// recorded is a process recorded in a sandbox's folder.
 type recorded struct {
 	pid     int
 	started uint64
@@ -183,7 +183,7 @@ func readRuns(name string) ([]recorded, error) {
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		var r recorded
-		// A line that a crash cut short names no process.
+		// A line that a crash truncated names no process.
 		if n, _ := fmt.Sscan(lines.Text(), &r.pid, &r.started); n == 2 {
 			runs = append(runs, r)
 		}

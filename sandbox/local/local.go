@@ -1,20 +1,18 @@
 // Package local runs commands as confined child processes of this machine.
 //
-// On Linux with Landlock (5.13 or later) and seccomp a command sees the
-// system's programs and libraries read-only, writes only below its workspace
-// and a temporary directory of its own, reaches no network and no process
-// outside its sandbox, and inherits neither environment nor open files. That
-// is [sandbox.IsolationKernel]; it needs no privileges, no namespaces, no
-// daemon. Elsewhere commands are ordinary child processes,
-// [sandbox.IsolationProcess], and Open refuses unless its caller asked for no
-// more than that. A list of hosts, and services that commands reach, take a network
-// namespace of the sandbox, which a process of its own holds; without one they are refused.
+// On Linux with Landlock (5.13 or later) and seccomp a command sees the system's programs
+// and libraries read-only, writes only below its workspace and a temporary directory of its
+// own, reaches no network and no process outside its sandbox, and inherits neither
+// environment nor open files. This is [sandbox.IsolationKernel]; it needs no privileges, no
+// namespaces, no daemon. Elsewhere commands are ordinary child processes,
+// [sandbox.IsolationProcess], and Open fails unless its caller accepts that level. A list
+// of hosts and services need a network namespace of the sandbox, held by a process of its
+// own; without one they are rejected.
 //
-// Each command is run by a supervisor: this same binary, started again under
-// another name. It confines the command, waits for it, and afterwards, or when
-// told to stop, or when this process dies, kills every process the command
-// left, also those that detached themselves. For that to work the program
-// calls [Reexec] first of all:
+// Each command is run by a supervisor: this same binary, started again under another name.
+// It confines the command and waits for it. Afterwards, or on request, or when this process
+// dies, it kills every remaining process of the command, including detached ones. For that
+// the program must call [Reexec] first:
 //
 //	func main() {
 //		local.Reexec()
@@ -23,11 +21,11 @@
 //
 // and a test binary does the same at the top of TestMain.
 //
-// On Linux the processes and threads of a command, and the disk that the sandbox takes,
-// are counted from time to time, and a command is killed when they are more than its
-// limit: for a moment it can have more. Without a limit [MaxTasks] is one. Memory and
-// processors are limited by control groups of either version, where this process may make
-// some, and else a Spec that asks for it is refused.
+// On Linux the processes and threads of a command, and the disk usage of the sandbox, are
+// counted periodically, and a command is killed when they exceed its limit; it can exceed
+// it for a moment. The default limit of processes is [MaxTasks]. Memory and processors are
+// limited by control groups of either version, where this process may create them;
+// otherwise a Spec with such a limit is rejected.
 package local
 
 import (
@@ -49,38 +47,36 @@ import (
 // DefaultPath is the PATH of commands.
 const DefaultPath = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
-// MaxTasks is how many processes and threads a command may have before it is
-// taken for a fork bomb and killed. Where control groups can be made no more can be
-// started. Elsewhere they are counted from time to time, so a bomb can be larger for a
-// while, and slow down the whole machine.
+// MaxTasks is the number of processes and threads above which a command is killed as a fork
+// bomb. Where control groups can be created no more can be started. Elsewhere they are
+// counted periodically, so a bomb can be larger for a while, and slow down the whole
+// machine.
 const MaxTasks = confinement.MaxTasks
 
 // ErrNoReexec is returned when the program never called Reexec.
 var ErrNoReexec = errors.New("local: this program cannot supervise commands: call local.Reexec() first in main, and first in TestMain of tests")
 
-// Options set up a backend. The zero value is useful.
+// Options configure a backend. The zero value is useful.
 type Options struct {
-	// State is the directory for the backend's own files: one folder per open
-	// sandbox with its record and its temporary directory. It is made if it
-	// is missing, must belong to this user, and must be on this machine. ""
-	// means rath-sandbox-<uid> in the system's temporary directory.
+	// State is the directory for the backend's own files: one folder per open sandbox with
+	// its record and its temporary directory. It is created if missing, must belong to this
+	// user, and must be on this machine. "" means rath-sandbox-<uid> in the system's
+	// temporary directory.
 	State string
-	// ReadOnly are more files and directories that commands may read and
-	// execute, such as a toolchain below /opt. Missing ones are left out.
+	// ReadOnly are additional files and directories that commands may read and execute,
+	// such as a toolchain below /opt. Missing ones are skipped.
 	ReadOnly []string
 	// Path is the PATH of commands; "" means DefaultPath.
 	Path string
-	// Isolation caps what the backend offers. "" means the strongest this
-	// host allows; IsolationProcess switches confinement off, for people who
-	// know what they run.
+	// Isolation caps the backend's isolation. "" means the strongest level of this host.
+	// IsolationProcess switches confinement off, for trusted commands.
 	Isolation sandbox.Isolation
-	// UID and GID are the user that commands run as, to whom the workspace belongs, in a
-	// container whose first process is root and alone there. 0 is this process's user.
-	// Linux only.
+	// UID and GID are the user that commands run as, who owns the workspace, in a container
+	// whose first process is root and alone there. 0 is this process's user. Linux only.
 	UID, GID int
-	// Loopback says that the network of this process reaches nothing but a proxy on its
+	// Loopback reports that the network of this process reaches only a proxy on its
 	// loopback (see package loopback), as in a container without a network, so that
-	// commands may use it where a list of hosts is asked for. Linux only.
+	// commands may use it for a list of hosts. Linux only.
 	Loopback bool
 
 	abi int // tests: pretend that the kernel has no later Landlock ABI
@@ -96,21 +92,20 @@ type driver struct {
 	hierarchies []hierarchy // set with probed
 }
 
-// ready says that this program called Reexec.
+// ready is set once this program has called Reexec.
 var ready atomic.Bool
 
-// Reexec turns this process into what a sandbox needs of it if it was started as
-// such, and then never returns; otherwise it returns at once. A program that opens
-// sandboxes calls it before anything else: before flags are read, servers are
-// started or files opened. A supervisor does not come this far: it is taken over
-// while packages are initialised.
+// Reexec turns this process into a helper process of a sandbox if it was started as one,
+// and then never returns; otherwise it returns at once. A program that opens sandboxes must
+// call it before anything else: before it reads flags, starts servers or opens files. A
+// supervisor does not reach this call: it takes over while packages are initialized.
 func Reexec() {
 	ready.Store(true)
 	becomeHolder()
 }
 
-// New returns a backend; nil options mean the defaults. It touches nothing
-// until it is used.
+// New returns a backend; nil options mean the defaults. It has no effect until the backend
+// is used.
 func New(o *Options) sandbox.Backend { return newDriver(o) }
 
 func newDriver(o *Options) *driver {
@@ -130,9 +125,8 @@ func newDriver(o *Options) *driver {
 // Name implements sandbox.Backend.
 func (b *driver) Name() string { return "local" }
 
-// Probe implements sandbox.Backend. The first call confines a short-lived
-// process and lets it try what it must not be able to do; later calls return
-// what the first one found.
+// Probe implements sandbox.Backend. The first call confines a short-lived process that
+// attempts the forbidden operations; later calls return the first result.
 func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	if !ready.Load() {
 		return sandbox.Capabilities{}, ErrNoReexec

@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// The suite writes the backend's column of the table of hostile inputs with it.
+// With -update the suite writes the backend's column of the table of hostile inputs.
 var _ = flag.Bool("update", false, "write testdata")
 
 func TestMain(m *testing.M) {
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	sandboxtest.Probe()
 	scratch.InMemory()
 	local.RunHost()
-	// The checks of the suite wait more than they compute.
+	// The checks of the suite mostly wait.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}

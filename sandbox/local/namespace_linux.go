@@ -19,14 +19,14 @@ import (
 )
 
 // namespace is the network of one sandbox: a loopback that all its commands share. Its
-// holder, a process of its own, starts their supervisors, because what a process starts is
-// in its namespaces. To enter those of another process needs rights that a host need not
-// have.
+// holder, a process of its own, starts their supervisors, because a process's children are
+// in its namespaces. Entering the namespaces of another process needs privileges that a
+// host may lack.
 type namespace struct {
 	cmd     *exec.Cmd
 	control *net.UnixConn
 
-	mu sync.Mutex // held while the holder is asked
+	mu sync.Mutex // held during a request to the holder
 }
 
 // holderRole is the argument that makes a supervisor a holder. The folder of the proxy's
@@ -57,7 +57,7 @@ func openNamespace(proxy string) (*namespace, error) {
 	return n, nil
 }
 
-// answer hears one from the holder.
+// answer receives an answer of the holder.
 func (n *namespace) answer() (confinement.Result, error) {
 	if err := n.control.SetReadDeadline(time.Now().Add(stopGrace)); err != nil {
 		return confinement.Result{}, err
@@ -83,15 +83,15 @@ func (n *namespace) start(o Options, files []*os.File) (pid int, err error) {
 	return r.Code, nil
 }
 
-// kill has the holder kill a supervisor, unless it has ended. A holder that is gone leaves
-// it to the end of its control.
+// kill has the holder kill a supervisor, unless it has ended. If the holder is gone, the
+// end of the supervisor's control socket ends it.
 func (n *namespace) kill(pid int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_ = give(n.control, confinement.Order{Kill: pid}, nil)
 }
 
-// close ends the holder. The namespace goes with the last process in it.
+// close ends the holder. The namespace ends with the last process in it.
 func (n *namespace) close() {
 	if n == nil {
 		return
@@ -101,20 +101,20 @@ func (n *namespace) close() {
 }
 
 // becomeHolder makes this process a holder, if it was started as one. A supervisor does not
-// come here, see package confinement.
+// reach this call, see package confinement.
 func becomeHolder() {
 	if len(os.Args) > 1 && os.Args[0] == confinement.Name && os.Args[1] == holderRole {
 		hold(os.Args[2:])
 	}
 }
 
-// hold is the life of a holder, until its host is gone.
+// hold is the main loop of a holder. It returns when the host is gone.
 func hold(args []string) {
 	if err := enterNetwork(args); err != nil {
 		_ = confinement.Report(confinement.Result{Failed: err.Error()})
 		syscall.Exit(1)
 	}
-	var mu sync.Mutex // guards running, of supervisors that were not waited for
+	var mu sync.Mutex // guards running; of the supervisors that were not waited for
 	running := map[int]*os.Process{}
 	err := confinement.Report(confinement.Result{})
 	for err == nil {
@@ -149,8 +149,7 @@ func hold(args []string) {
 		running[pid] = cmd.Process
 		mu.Unlock()
 		go func() {
-			// Only look first, so that the number is not given to another process before
-			// it is no longer in running.
+			// Peek first, so that the number is not reused while it is still in running.
 			for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 			}
 			mu.Lock()
@@ -174,8 +173,8 @@ func enterNetwork(args []string) error {
 	return loopback.Carry(args[0])
 }
 
-// ownNetwork has a process start in a network namespace of its own, in which it may
-// switch on the loopback.
+// ownNetwork makes a process start in a network namespace of its own, with the right to
+// enable the loopback.
 func ownNetwork(a *syscall.SysProcAttr) {
 	a.Cloneflags = syscall.CLONE_NEWNET
 	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
@@ -186,7 +185,7 @@ func ownNetwork(a *syscall.SysProcAttr) {
 	}
 }
 
-// tryLoopback says why commands have no network of their own.
+// tryLoopback returns the reason why commands have no network of their own.
 func tryLoopback(context.Context) error {
 	n, err := openNamespace("")
 	n.close()

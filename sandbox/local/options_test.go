@@ -26,7 +26,7 @@ func TestWithoutReexec(t *testing.T) {
 	}
 }
 
-// TestForeignState refuses a state directory that others could have prepared.
+// TestForeignState rejects a state directory that others could have prepared.
 func TestForeignState(t *testing.T) {
 	for name, prepare := range map[string]func(dir string) error{
 		"link":         func(dir string) error { return os.Symlink(t.TempDir(), dir) },
@@ -46,7 +46,7 @@ func TestForeignState(t *testing.T) {
 func TestCloseLeavesNothing(t *testing.T) {
 	state := t.TempDir()
 	s := must.Get(newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess}))(t)
-	// What a command does to its temporary directory does not keep it.
+	// The command's changes to its temporary directory do not prevent its removal.
 	must.Get(s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", `mkdir -p "$TMPDIR/a/b" && touch "$TMPDIR/a/b/c" && chmod 000 "$TMPDIR/a/b" "$TMPDIR/a"`}}))(t)
 	must.Report(t, s.Close())
 	if names, err := os.ReadDir(state); err != nil || len(names) != 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// TestOverlay: commands over a directory that shares what is below it reach neither that
-// nor where the changes lie, can do there what they can do elsewhere, and are held to the
-// limit of disk, for which what is shared counts too.
+// TestOverlay: commands over an overlay reach neither the shared directory nor the
+// directory for changes, have the same abilities as elsewhere, and are held to the limit of
+// disk, in which shared files count, too.
 func TestOverlay(t *testing.T) {
 	if err := overlay.Try(t.TempDir()); err != nil {
 		if errors.Is(err, overlay.ErrUnsupported) && os.Geteuid() != 0 {

@@ -8,16 +8,16 @@ import (
 	"syscall"
 )
 
-// unread takes what lies in a pipe, without waiting for more.
+// unread takes the data in a pipe, without waiting for more.
 func unread(r *os.File, buf []byte, take func([]byte)) {
-	const pipeMost = 1 << 20 // bytes that a pipe holds, unless its user is root
+	const pipeMost = 1 << 20 // the capacity of a pipe, unless its user is root
 	c, err := r.SyscallConn()
 	if err != nil {
 		return
 	}
 	for sum := 0; sum < pipeMost; {
 		n := 0
-		// Not Read, which looks at the deadline before it looks into the pipe.
+		// Not Read, which checks the deadline before the pipe.
 		if c.Control(func(fd uintptr) { n, err = syscall.Read(int(fd), buf) }) != nil {
 			return
 		}

@@ -2,5 +2,5 @@ package local
 
 import "os"
 
-// unread: pipes have no deadlines here.
+// unread has no effect here, as pipes have no deadlines.
 func unread(*os.File, []byte, func([]byte)) {}

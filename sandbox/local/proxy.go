@@ -9,14 +9,14 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// proxy is the way of commands to the proxy of their sandbox.
+// proxy is the access of commands to the proxy of their sandbox.
 type proxy struct {
 	own       string // the folder of its socket; "" if it is on the loopback already
 	authority string // the file of its certificate
 	socket    *loopback.Socket
 }
 
-// openProxy puts what commands need for it into a sandbox's folder.
+// openProxy writes the files that commands need for the proxy into a sandbox's folder.
 func openProxy(folder string, s sandbox.Spec, isThere bool) (*proxy, error) {
 	p := &proxy{authority: filepath.Join(folder, "authority.pem")}
 	err := os.WriteFile(p.authority, s.Authority, 0o644)
@@ -31,7 +31,7 @@ func openProxy(folder string, s sandbox.Spec, isThere bool) (*proxy, error) {
 	return p, err
 }
 
-// folder is that of the socket; "" if there is none.
+// folder returns the folder of the socket; "" if there is none.
 func (p *proxy) folder() string {
 	if p == nil {
 		return ""

@@ -21,11 +21,11 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// hostEnv makes the test binary a host that opens a sandbox over the
-// directory it names, runs a command in it and waits to be killed.
+// hostEnv makes the test binary a host that opens a sandbox over the directory in the
+// variable, runs a command in it and waits to be killed.
 const hostEnv = "RATH_TEST_HOST"
 
-// RunHost is called by TestMain; it returns in every process but such a host.
+// RunHost is called by TestMain; it returns in every process except such a host.
 func RunHost() {
 	dir := os.Getenv(hostEnv)
 	if dir == "" {
@@ -46,7 +46,7 @@ func RunHost() {
 	os.Exit(1)
 }
 
-// detached leaves its session and its parents.
+// detached starts a process that leaves its session and its parents, and one that does not.
 const detached = "setsid sh -c 'setsid sleep 101 & exit' & sleep 102 & "
 
 // startHost starts a host and returns when all processes of its command run.
@@ -82,8 +82,7 @@ func startHost(t *testing.T, level sandbox.Isolation) (dir string, host *exec.Cm
 	return dir, host
 }
 
-// until waits for something that must happen, at most as long as a slow
-// machine may need.
+// until waits for a condition, as long as a slow machine may need.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -93,7 +92,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// alive lists what carries the mark of a sandbox, each process once.
+// alive lists the processes with the mark of a sandbox, each once.
 func alive(t *testing.T, own string) []proc.Process {
 	t.Helper()
 	runs := must.Get(readRuns(filepath.Join(own, runsFile)))(t)
@@ -102,8 +101,8 @@ func alive(t *testing.T, own string) []proc.Process {
 	return slices.CompactFunc(left, func(a, b proc.Process) bool { return a.PID == b.PID })
 }
 
-// stopped reports whether no thread of a process goes on. A signal to stop is
-// taken by one of them, and by the others a moment later.
+// stopped reports whether all threads of a process have stopped. One of them takes a stop
+// signal, and the others a moment later.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -157,8 +156,8 @@ func TestReap(t *testing.T) {
 				t.Fatalf("Reap touched the sandbox of a living process: %v, %v", got, err)
 			}
 
-			// Killed together, the supervisor has no time to clean up, and the host
-			// none to see that it died.
+			// If they are killed together, the supervisor has no time to clean up, and the
+			// host none to notice its death.
 			runs, err := readRuns(filepath.Join(own, runsFile))
 			must.Do(t, err)
 			for _, r := range runs {
@@ -197,8 +196,8 @@ func TestReap(t *testing.T) {
 	}
 }
 
-// TestReapWithoutLease: the folder of a process that was killed before it wrote a lease goes
-// at once, and one that is in the making stays.
+// TestReapWithoutLease: the folder of a process that was killed before it wrote a lease is
+// removed at once, and a folder under construction stays.
 func TestReapWithoutLease(t *testing.T) {
 	state := t.TempDir()
 	dead := exec.Command("sleep", "1000")
@@ -217,8 +216,8 @@ func TestReapWithoutLease(t *testing.T) {
 	}
 }
 
-// TestReapLowerEpoch takes a sandbox away from a holder that still lives, with commands
-// under it and after many others: no supervisor is left to tell that its command was killed.
+// TestReapLowerEpoch reaps a sandbox of a living holder, with running commands and after
+// many others: no supervisor is left to report that its command was killed.
 func TestReapLowerEpoch(t *testing.T) {
 	state := t.TempDir()
 	s := must.Get(newDriver(&Options{State: state}).Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: sandbox.IsolationProcess, Epoch: 3}))(t)
@@ -255,8 +254,7 @@ func TestReapLowerEpoch(t *testing.T) {
 	}
 }
 
-// TestReapSparesStrangers gives Reap a record whose numbers belong to
-// other processes by now.
+// TestReapSparesStrangers gives Reap a record whose numbers now belong to other processes.
 func TestReapSparesStrangers(t *testing.T) {
 	stranger := exec.Command("sleep", "100")
 	stranger.Env = []string{"PATH=" + DefaultPath}
@@ -300,7 +298,7 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
-// TestTooManyProcesses lowers the net so that a few processes touch it, also while more
+// TestTooManyProcesses lowers the limit so that a few processes reach it, also while more
 // than these end elsewhere on the machine.
 func TestTooManyProcesses(t *testing.T) {
 	for name, others := range map[string]int{"alone": 0, "while others end": 120} {

@@ -26,12 +26,12 @@ import (
 // wholeTree: the supervisor is the reaper of everything its command starts.
 const wholeTree = true
 
-// baseEnv is what every command finds in its environment.
+// baseEnv returns the environment variables of every command.
 func baseEnv(b *box) map[string]string {
 	env := map[string]string{"PATH": b.o.Path, "HOME": b.dir, "LANG": "C.UTF-8", "TMPDIR": b.tmp}
 	if b.info.Isolation == sandbox.IsolationKernel {
-		// git gives up on a file of settings that it may not read; the
-		// system's may hold credentials.
+		// git fails on a configuration file that it may not read; the system's may hold
+		// credentials.
 		env["GIT_CONFIG_NOSYSTEM"] = "1"
 	}
 	if b.proxy != nil {
@@ -40,9 +40,9 @@ func baseEnv(b *box) map[string]string {
 	return env
 }
 
-// fits says whether the kernel starts a program with such arguments and variables: each
-// may take 32 pages, and all of them with their pointers a quarter of the stack, at least
-// 128 KiB and at most 6 MiB.
+// fits returns an error if the kernel would reject arguments and variables of this size:
+// each may take 32 pages, and all of them with their pointers a quarter of the stack, at
+// least 128 KiB and at most 6 MiB.
 func fits(argv, env []string) error {
 	var stack unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_STACK, &stack); err != nil {
@@ -61,19 +61,19 @@ func fits(argv, env []string) error {
 	return nil
 }
 
-// supervisor is a started supervisor, seen from the host. It runs one command at a time,
-// and then waits for the next one of its sandbox.
+// supervisor is the host's view of a started supervisor. It runs one command at a time, and
+// then waits for the next command of its sandbox.
 type supervisor struct {
-	kill    func()        // the process, at once
-	wait    func() error  // for its end, where this process started it
+	kill    func()        // kills the process at once
+	wait    func() error  // waits for its end, if this process started it
 	control *net.UnixConn // its end means stop; the kernel ends it if the host dies
 	own     string        // the folder of the sandbox; "" for a probe
 	rest    func(*supervisor) bool
-	dead    chan struct{} // closed when the process is gone
+	dead    chan struct{} // closed when the process has ended
 
-	mu  sync.Mutex // guards what follows, and sending
+	mu  sync.Mutex // guards the fields below, and sending
 	n   int        // of runs
-	now *run       // nil at rest
+	now *run       // nil when idle
 }
 
 // run is one command of a supervisor.
@@ -85,18 +85,19 @@ type run struct {
 	err  error
 }
 
-// standby are the supervisors of a sandbox that wait for a command. To start one takes
-// longer than most commands do.
+// standby is the set of idle supervisors of a sandbox. Starting a supervisor takes longer
+// than most commands.
 type standby struct {
 	mu     sync.Mutex
 	closed bool
 	list   []*supervisor
 }
 
-// mostStandby is how many wait at most: commands of a sandbox mostly run one by one.
+// mostStandby is the maximum number of idle supervisors: commands of a sandbox mostly run
+// one by one.
 const mostStandby = 1
 
-// add keeps a supervisor that has nothing to do; false if there is no room for it.
+// add keeps an idle supervisor. It reports false if there is no room for it.
 func (y *standby) add(s *supervisor) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -107,7 +108,7 @@ func (y *standby) add(s *supervisor) bool {
 	return true
 }
 
-// take returns one that lives, or nil.
+// take returns a live supervisor, or nil.
 func (y *standby) take() *supervisor {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -123,7 +124,7 @@ func (y *standby) take() *supervisor {
 	return nil
 }
 
-// close ends those that wait, and waits for them.
+// close ends the idle supervisors, and waits for them.
 func (y *standby) close() {
 	y.mu.Lock()
 	y.closed = true
@@ -174,8 +175,9 @@ func (b *box) start(c command) (process, error) {
 }
 
 // launch starts a supervisor of the sandbox with the folder own, as the user of its
-// options, in its groups and, if there is one, in its network; more are its files from
-// workspaceFD on. After each command rest says whether it waits for another one.
+// options, in its groups and, if there is one, in its network. more are its files from
+// workspaceFD on. After each command rest reports whether the supervisor waits for another
+// one.
 func launch(o Options, network *namespace, own string, g *groups, more []*os.File, rest func(*supervisor) bool) (*supervisor, error) {
 	theirs, ours, err := controlPair()
 	if err != nil {
@@ -190,11 +192,11 @@ func launch(o Options, network *namespace, own string, g *groups, more []*os.Fil
 	}
 	if err := g.hold(pid); err != nil { // it waits for its job
 		ours.Close()
-		if errors.Is(err, fs.ErrNotExist) { // Reap takes the groups away from a holder that has been superseded
+		if errors.Is(err, fs.ErrNotExist) { // Reap removes the groups of a superseded holder
 			err = fmt.Errorf("%w: the sandbox was taken away: %w", sandbox.ErrLost, err)
 		}
 		s.kill()
-		_ = s.wait() // says that it was killed
+		_ = s.wait() // reports that it was killed
 		return nil, fmt.Errorf("limit the command: %w", err)
 	}
 	if g != nil {
@@ -219,7 +221,8 @@ func (s *supervisor) start(o Options, network *namespace, files []*os.File) (pid
 	return cmd.Process.Pid, nil
 }
 
-// controlPair is the two ends of a control: that of a process to start, and ours.
+// controlPair returns the two ends of a control socket: the end of a process to start, and
+// ours.
 func controlPair() (theirs *os.File, ours *net.UnixConn, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -235,13 +238,14 @@ func controlPair() (theirs *os.File, ours *net.UnixConn, err error) {
 	return theirs, conn.(*net.UnixConn), nil
 }
 
-// reexec is this program as a supervisor, or as what args say.
+// reexec returns the command that starts this program as a supervisor, or in the role of
+// args.
 func reexec(args []string, files []*os.File) *exec.Cmd {
 	return &exec.Cmd{
 		Path: "/proc/self/exe", // also when the file was replaced since
 		Args: append([]string{confinement.Name}, args...),
-		// No variable of the host, and a collector that runs for a long command at
-		// most: a supervisor holds little.
+		// No variable of the host. The collector runs only during a long command: a
+		// supervisor uses little memory.
 		Env:        []string{"GOGC=off", "GOMEMLIMIT=24MiB", "GOTRACEBACK=single"},
 		ExtraFiles: files,
 		// Its own session: no terminal, and not in the host's process group.
@@ -249,7 +253,8 @@ func reexec(args []string, files []*os.File) *exec.Cmd {
 	}
 }
 
-// reexecAs is a supervisor that runs, with its commands, as a user; 0 is that of this process.
+// reexecAs returns a supervisor that runs, with its commands, as a user; 0 is the user of
+// this process.
 func reexecAs(uid, gid int, files []*os.File) *exec.Cmd {
 	cmd := reexec(nil, files)
 	if uid != 0 {
@@ -258,7 +263,7 @@ func reexecAs(uid, gid int, files []*os.File) *exec.Cmd {
 	return cmd
 }
 
-// begin hands over a job with its files.
+// begin sends a job with its files.
 func (s *supervisor) begin(j confinement.Job, files []*os.File) (*run, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +276,7 @@ func (s *supervisor) begin(j confinement.Job, files []*os.File) (*run, error) {
 	return r, nil
 }
 
-// take returns the command under way.
+// take removes and returns the running command.
 func (s *supervisor) take() *run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +285,7 @@ func (s *supervisor) take() *run {
 	return r
 }
 
-// watch hears what comes of each command until the supervisor ends.
+// watch receives the result of each command until the supervisor ends.
 func (s *supervisor) watch() {
 	defer close(s.dead)
 	var failed string
@@ -292,7 +297,7 @@ func (s *supervisor) watch() {
 			break
 		}
 		if failed = res.Failed; failed != "" {
-			continue // it ends now
+			continue // it is ending now
 		}
 		r := s.take()
 		if r == nil {
@@ -323,26 +328,26 @@ func (s *supervisor) watch() {
 	close(r.gone)
 }
 
-// dismiss has a supervisor end. It stops what it runs.
+// dismiss ends a supervisor. It stops its command.
 func (s *supervisor) dismiss() { s.control.Close() }
 
-// stop implements process. A supervisor that cannot be told is about to die.
+// stop implements process. A supervisor that cannot be reached is about to die.
 func (r *run) stop() {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	_ = give(r.s.control, confinement.Order{N: r.n}, nil)
 }
 
-// abandon kills the supervisor; watch then kills what it left, as far as it can be killed.
+// abandon kills the supervisor; watch then kills its remaining processes, where possible.
 func (r *run) abandon() { r.s.kill() }
 
 func (r *run) done() <-chan struct{} { return r.gone }
 
 func (r *run) result() (confinement.Result, error) { return r.res, r.err }
 
-// tryConfinement starts a supervisor that confines itself and tries to do
-// what a command must not. It returns a description of the confinement, or
-// why there is none.
+// tryConfinement starts a supervisor that confines itself and attempts the operations that
+// a command must not make. It returns a description of the confinement, or the reason why
+// there is none.
 func tryConfinement(ctx context.Context, o Options) (detail, why string, err error) {
 	abi, err := confinement.ABI(o.abi)
 	if err != nil {
@@ -375,7 +380,7 @@ func tryConfinement(ctx context.Context, o Options) (detail, why string, err err
 	return fmt.Sprintf("landlock abi %d, seccomp, no network", abi), "", nil
 }
 
-// ask has a supervisor try something.
+// ask runs a job in a new supervisor.
 func ask(ctx context.Context, j confinement.Job, more []*os.File) (confinement.Result, error) {
 	s, err := launch(Options{}, nil, "", nil, more, func(*supervisor) bool { return false })
 	if err != nil {

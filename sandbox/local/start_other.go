@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// No limit holds here, so there are no groups of processes that have one, and nothing
-// waits for commands.
+// No limit is enforced here, so there are no control groups, and no supervisors wait for
+// commands.
 type (
 	hierarchy struct{}
 	groups    struct{}
@@ -42,18 +42,18 @@ func (*groups) killed() int { return 0 }
 
 func (*groups) close(context.Context) error { return nil }
 
-// becomeHolder has nothing to do where commands are started directly.
+// becomeHolder has no effect where commands are started directly.
 func becomeHolder() {}
 
-// tryConfinement says why there is none.
+// tryConfinement returns the reason why there is no confinement.
 func tryConfinement(context.Context, Options) (detail, why string, err error) {
 	return "", "no Landlock on " + runtime.GOOS, nil
 }
 
-// tryLoopback says why commands have no network of their own.
+// tryLoopback returns the reason why commands have no network of their own.
 func tryLoopback(context.Context) error { return sandbox.ErrUnsupported }
 
-// fits leaves it to the system: commands are started directly.
+// fits leaves the check to the system: commands are started directly.
 func fits([]string, []string) error { return nil }
 
 // child is a command that was started directly, with its tree.
@@ -61,7 +61,7 @@ type child struct {
 	cmd  *exec.Cmd
 	gone chan struct{}
 
-	mu      sync.Mutex // guards what follows, so that nothing is killed after it was closed
+	mu      sync.Mutex // guards the fields below, so that no process is killed after close
 	tree    tree
 	stopped bool
 	closed  bool
@@ -98,7 +98,7 @@ func (b *box) start(c command) (process, error) {
 	return p, nil
 }
 
-// refused is a command that ended before it began.
+// refused returns a command that could not be started.
 func refused(p *child, program string, err error) *child {
 	p.cmd = nil
 	p.res.Refused = fmt.Sprintf("cannot start %q: %v", program, err)
@@ -106,7 +106,7 @@ func refused(p *child, program string, err error) *child {
 	return p
 }
 
-// watch waits for the command and kills what it left.
+// watch waits for the command and kills its remaining processes.
 func (p *child) watch() {
 	defer close(p.gone)
 	err := p.cmd.Wait()

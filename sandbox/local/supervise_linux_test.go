@@ -9,10 +9,10 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestSupervisorIsEarly: a supervisor is at work before the packages are initialised that
-// make the start of a program long, as each of them would in each supervisor.
+// TestSupervisorIsEarly: a supervisor runs before the packages are initialized that would
+// make the start of each supervisor slow.
 func TestSupervisorIsEarly(t *testing.T) {
-	null := must.Get(os.Open(os.DevNull))(t) // its control: there is no host
+	null := must.Get(os.Open(os.DevNull))(t) // its control socket: there is no host
 	defer null.Close()
 	var trace bytes.Buffer
 	cmd := reexec(nil, []*os.File{null})

@@ -13,16 +13,17 @@ import (
 	"github.com/rathcluster/rath/internal/sandbox/proc"
 )
 
-// killLeft kills every process that belongs to the sandbox with this folder:
-// supervisors that are recorded there, what descends from them or is in their
-// sessions, and what carries the sandbox's TMPDIR in its environment, which
-// also finds what left its session after its supervisor was killed.
+// killLeft kills every process of the sandbox with this folder: the recorded supervisors,
+// their descendants and the processes of their sessions, and processes with the sandbox's
+// TMPDIR in their environment. The latter also finds processes that left their session
+// after their supervisor was killed.
 func killLeft(ctx context.Context, own string) error {
 	runs, err := readRuns(filepath.Join(own, runsFile))
 	if err != nil {
 		return err
 	}
-	// Each supervisor before its commands, so that none tells of a command that was killed here.
+	// Kill each supervisor before its commands, so that none reports a command that was
+	// killed here.
 	for _, r := range runs {
 		proc.Kill(proc.Process{PID: r.pid, Started: r.started})
 	}
@@ -63,8 +64,8 @@ func leftOver(runs []recorded, mark []byte) []proc.Process {
 	for _, p := range all {
 		byPID[p.PID] = p
 	}
-	// A session's number stays taken while a process is in the session. If its
-	// leader lives with another start time, the number was given to another process.
+	// A session's number is not reused while a process is in the session. If its leader
+	// lives with another start time, the number was reused.
 	session := func(p proc.Process) bool {
 		start, ok := supervisors[p.SID]
 		if !ok || p.Started < start {
@@ -91,8 +92,8 @@ func leftOver(runs []recorded, mark []byte) []proc.Process {
 	return left
 }
 
-// hasEnv reports whether a process was started with a variable, given with a
-// NUL on both sides.
+// hasEnv reports whether a process was started with a variable. mark is the variable
+// between two NULs.
 func hasEnv(pid int, mark []byte) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 // wholeTree: a process that leaves the group is not found.
 const wholeTree = false
 
-// baseEnv is what every command finds in its environment.
+// baseEnv returns the environment variables of every command.
 func baseEnv(b *box) map[string]string {
 	return map[string]string{"PATH": b.o.Path, "HOME": b.dir, "LANG": "C.UTF-8", "TMPDIR": b.tmp}
 }
 
-// tree is a process group. A process that leaves the group is not found
-// again; that is what the isolation level process means here.
+// tree is a process group. A process that leaves the group is not found again; the
+// isolation level process accepts that.
 type tree struct{ pgid int }
 
 func treeAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -16,8 +16,8 @@ import (
 // wholeTree: no process leaves a job.
 const wholeTree = true
 
-// baseEnv is what every command finds in its environment. Windows programs do
-// not start without the first few.
+// baseEnv returns the environment variables of every command. Windows programs do not start
+// without the first few.
 func baseEnv(b *box) map[string]string {
 	path := b.o.Path
 	if path == DefaultPath {
@@ -29,8 +29,8 @@ func baseEnv(b *box) map[string]string {
 	}
 }
 
-// tree is a job object: what a process in it starts is in it too, and the
-// system kills all when the last handle is closed, also if this process dies.
+// tree is a job object: it includes the descendants of its processes, and the system kills
+// them all when the last handle is closed, also if this process dies.
 type tree struct{ job windows.Handle }
 
 // treeAttr starts a process suspended, so that it is in the job before it can
@@ -82,7 +82,7 @@ func exitOf(s *os.ProcessState) (code, signal int) { return s.ExitCode(), 0 }
 // lookPath finds a program the way Windows does, in this process's PATH.
 func lookPath(name string, _ []string) (string, error) { return exec.LookPath(name) }
 
-// killLeft has nothing to do: a job dies with the process that made it.
+// killLeft has no processes to kill: a job dies with the process that created it.
 func killLeft(ctx context.Context, _ string) error { return ctx.Err() }
 
 // ownedByUs is true: the temporary directory of Windows is the user's own.

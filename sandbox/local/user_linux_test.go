@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// TestUser: commands run as the user of the options, with any network, where this process
-// may give that to them; else as its own.
+// TestUser: commands run as the user of the options, with any network, if this process may
+// set that user; otherwise as its own user.
 func TestUser(t *testing.T) {
 	o := Options{State: filepath.Join(t.TempDir(), "state")}
 	must.Do(t, errors.Join(os.Mkdir(o.State, 0o711), os.Chmod(filepath.Dir(filepath.Dir(o.State)), 0o755)))
@@ -37,7 +37,7 @@ func TestUser(t *testing.T) {
 			}
 			s := must.Get(b.Open(t.Context(), spec))(t)
 			defer s.Close()
-			for range 2 { // the second one has the supervisor of the first
+			for range 2 { // the second one uses the supervisor of the first
 				e, err := s.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", `echo "$(id -u) $(id -g)" && touch f "$TMPDIR/f"`}})
 				if err != nil || e.Code != 0 || string(e.Stdout.Head) != want {
 					t.Errorf("%v, code %d, %q, want %q; %s", err, e.Code, e.Stdout.Head, want, e.Stderr.Head)

@@ -13,14 +13,15 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// TestWrittenIsRun: a command runs what was written right before it, while this process
-// starts others, which have the file open for writing until they run their own programs.
+// TestWrittenIsRun: a command runs a program that was written right before, while this
+// process starts others, which have the file open for writing until they execute their own
+// programs.
 func TestWrittenIsRun(t *testing.T) {
 	dir := t.TempDir()
 	b := must.Get(local.New(&local.Options{State: t.TempDir()}).Open(t.Context(), sandbox.Spec{Dir: dir}))(t)
 	defer b.Close()
 	must.Get(b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}))(t)
-	// As in a host, the lowest numbers are those of files that stay open.
+	// As in a host, the lowest numbers are open files that stay open.
 	for range 16 {
 		f := must.Get(os.Open(os.DevNull))(t)
 		defer f.Close()

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// serverError is what a server answered with.
+// serverError is an error response of a server.
 type serverError struct {
-	Op        string // what was asked for
+	Op        string // the operation
 	Status    int    // of HTTP
 	Code      string // of the server, may be ""
 	Message   string
-	RequestID string // by which the server's log knows the request, may be ""
+	RequestID string // of the request in the server's log, may be ""
 }
 
 func (e *serverError) Error() string {
@@ -50,12 +50,12 @@ const (
 
 	// requestPatience bounds one request of the lifecycle API.
 	requestPatience = 30 * time.Second
-	// mostAnswer bounds what is read of an answer.
+	// mostAnswer bounds the bytes read of an answer.
 	mostAnswer = 4 << 20
 	tries      = 4
 )
 
-// retryWait is the time before a request is made again, times two for each.
+// retryWait is the wait before the first retry; it doubles with each retry.
 const retryWait = 250 * time.Millisecond
 
 // api is the lifecycle API of a server.
@@ -71,7 +71,7 @@ type (
 		Reason  string `json:"reason"`
 		Message string `json:"message"`
 	}
-	// remote is a sandbox as the server tells of it.
+	// remote is a sandbox as the server reports it.
 	remote struct {
 		ID       string            `json:"id"`
 		Status   status            `json:"status"`
@@ -92,14 +92,14 @@ type (
 		Limits     map[string]string `json:"resourceLimits"`
 		Metadata   map[string]string `json:"metadata"`
 	}
-	// endpoint is where a port of a sandbox is reached, and what to send along.
+	// endpoint is the address of a port of a sandbox, and the headers to send.
 	endpoint struct {
 		Endpoint string            `json:"endpoint"`
 		Headers  map[string]string `json:"headers"`
 	}
 )
 
-// states of a sandbox. A server may have others, which are waited out.
+// States of a sandbox. A server may have others; callers wait for them to pass.
 const (
 	running    = "Running"
 	stopping   = "Stopping"
@@ -107,7 +107,7 @@ const (
 	failed     = "Failed"
 )
 
-// transient reports whether a request may succeed if it is made again.
+// transient reports whether a request may succeed if it is repeated.
 func transient(err error) bool {
 	switch statusOf(err) {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -118,7 +118,7 @@ func transient(err error) bool {
 	return false
 }
 
-// again makes a request until it succeeds, fails for good or was made tries times.
+// again repeats a request until it succeeds, fails permanently or was made tries times.
 func again(ctx context.Context, do func() error) error {
 	wait := retryWait
 	for n := 1; ; n++ {
@@ -156,7 +156,7 @@ func (a *api) call(ctx context.Context, op, method, path string, query url.Value
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	// It is read each time, so that another key can be put in its place.
+	// Read the key for each request, so that it can be replaced.
 	key, err := os.ReadFile(a.keyFile)
 	if err != nil {
 		return fmt.Errorf("%s: the API key: %w", op, err)
@@ -165,7 +165,7 @@ func (a *api) call(ctx context.Context, op, method, path string, query url.Value
 	return answer(a.http, op, req, out)
 }
 
-// answer sends a request and reads what comes as JSON. out may be nil.
+// answer sends a request and decodes the JSON response. out may be nil.
 func answer(c *http.Client, op string, req *http.Request, out any) error {
 	res, err := c.Do(req)
 	if err != nil {
@@ -184,7 +184,7 @@ func answer(c *http.Client, op string, req *http.Request, out any) error {
 	return nil
 }
 
-// failure reads an answer that is an error.
+// failure decodes an error response.
 func failure(op string, res *http.Response) error {
 	e := &serverError{Op: op, Status: res.StatusCode, RequestID: res.Header.Get(requestIDHeader)}
 	var told struct{ Code, Message string }
@@ -228,7 +228,7 @@ func (a *api) list(ctx context.Context, key, value string) (all []remote, err er
 			return nil, err
 		}
 		for _, r := range got.Items {
-			// A server that does not know the filter lists all.
+			// A server that ignores the filter lists all.
 			if r.Metadata[key] == value {
 				all = append(all, r)
 			}
@@ -240,7 +240,7 @@ func (a *api) list(ctx context.Context, key, value string) (all []remote, err er
 	return nil, fmt.Errorf("list sandboxes: more than %d pages", mostPages)
 }
 
-// remove deletes a sandbox. One that is gone is no error.
+// remove deletes a sandbox. A missing sandbox is no error.
 func (a *api) remove(ctx context.Context, id string) error {
 	err := again(ctx, func() error {
 		return a.call(ctx, "delete sandbox "+id, http.MethodDelete, "sandboxes/"+url.PathEscape(id), nil, nil, nil)
@@ -251,7 +251,7 @@ func (a *api) remove(ctx context.Context, id string) error {
 	return err
 }
 
-// renew lets a sandbox live until a time.
+// renew extends a sandbox's life until a time.
 func (a *api) renew(ctx context.Context, id string, until time.Time) error {
 	in := map[string]string{"expiresAt": until.UTC().Format(time.RFC3339)}
 	return again(ctx, func() error {
@@ -259,7 +259,7 @@ func (a *api) renew(ctx context.Context, id string, until time.Time) error {
 	})
 }
 
-// endpoint returns where a port of a sandbox is reached.
+// endpoint returns the address of a port of a sandbox.
 func (a *api) endpoint(ctx context.Context, id string, number int, proxied bool) (to *port, err error) {
 	var e endpoint
 	query := url.Values{}

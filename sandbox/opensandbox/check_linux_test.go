@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestCheck: what a server is found to lack is named, with its cause and what to do.
+// TestCheck: each problem of a server is reported with its cause and a remedy.
 func TestCheck(t *testing.T) {
 	s := newServer(t)
 	for name, tc := range map[string]struct {

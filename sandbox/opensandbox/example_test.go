@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/sandbox/opensandbox"
 )
 
-// A command in a sandbox of a server. The program is linked statically, and its main
-// begins with opensandbox.Reexec().
+// A command in a sandbox of a server. The program is linked statically, and its main begins
+// with opensandbox.Reexec().
 func Example() {
 	ctx := context.Background()
 	b := opensandbox.New(opensandbox.Options{
@@ -31,5 +31,5 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(e.Ended, e.Code) // what it changed is in dir now
+	fmt.Println(e.Ended, e.Code) // the command's changes are in dir now
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// The metadata of sandboxes. A server takes for values what Kubernetes takes for labels.
+// The metadata of sandboxes. A server accepts the values that Kubernetes accepts for
+// labels.
 const (
 	leaseKey = "rath-lease" // one open sandbox of one process
 	ownerKey = "rath-owner"
@@ -29,16 +30,16 @@ const (
 )
 
 const (
-	// startPatience is how long a server may take to have a sandbox run that answers.
+	// startPatience is how long a server may take to start a sandbox that answers.
 	startPatience = 3 * time.Minute
-	// removePatience is how long it may take to delete one.
+	// removePatience is how long the server may take to delete a sandbox.
 	removePatience = time.Minute
-	// The time between two looks at one that starts is doubled up to mostWait.
+	// The interval between two checks of a starting sandbox doubles up to mostWait.
 	pollWait = 20 * time.Millisecond
 	mostWait = 500 * time.Millisecond
 )
 
-// poll looks until it is told to stop or ctx ends.
+// poll calls look until it reports done or fails, or ctx ends.
 func poll(ctx context.Context, look func() (done bool, err error)) error {
 	for wait := pollWait; ; wait = min(2*wait, mostWait) {
 		if done, err := look(); done || err != nil {
@@ -52,7 +53,7 @@ func poll(ctx context.Context, look func() (done bool, err error)) error {
 	}
 }
 
-// request is what a sandbox is made for.
+// request describes a sandbox to create.
 type request struct {
 	image  string
 	limits sandbox.Limits
@@ -61,20 +62,20 @@ type request struct {
 	open   execd.Opening // its network
 }
 
-// instance is a sandbox that runs, with its daemon.
+// instance is a running sandbox, with its daemon.
 type instance struct {
 	b      *driver
 	id     string
-	dir    string        // of its files, of this lease
-	client *execd.Client // nil until it is held
+	dir    string        // of its files, in this lease
+	client *execd.Client // nil until the daemon is held
 	inside sandbox.Capabilities
-	execd  *port // of the server
+	execd  *port // the server's daemon
 
 	renewing context.CancelFunc
 	renewed  sync.WaitGroup
 }
 
-// launch makes a sandbox and takes hold of a daemon in it.
+// launch creates a sandbox and becomes the holder of a daemon in it.
 func (b *driver) launch(ctx context.Context, r request) (_ *instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -105,8 +106,8 @@ func (b *driver) launch(ctx context.Context, r request) (_ *instance, err error)
 	return x, err
 }
 
-// create makes a sandbox. The API has no key by which a request that is made twice would
-// be known, so before it is made again the server is asked whether it was carried out.
+// create creates a sandbox. The API has no idempotency key, so before it repeats a request
+// it checks whether the server has carried it out.
 func (b *driver) create(ctx context.Context, lease string, r request) (made remote, err error) {
 	overhead, err := execd.Overhead()
 	if err != nil {
@@ -137,19 +138,19 @@ func (b *driver) create(ctx context.Context, lease string, r request) (made remo
 		return err
 	})
 	if err != nil && transient(err) {
-		// It may come into being yet. It is not renewed then, and ends.
+		// The sandbox may still be created. It is not renewed then, and ends.
 		err = fmt.Errorf("%w; what the server makes of it ends within %v", err, Lifetime)
 	}
 	return made, err
 }
 
-// ownerValue is an owner as a value of metadata.
+// ownerValue encodes an owner as a value of metadata.
 func ownerValue(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return hex.EncodeToString(sum[:16])
 }
 
-// resources are limits as the server takes them, with what the daemon takes.
+// resources encodes limits for the server, including the daemon's overhead.
 func resources(l sandbox.Limits, overhead int64) map[string]string {
 	m := map[string]string{}
 	if l.CPU > 0 {
@@ -161,7 +162,7 @@ func resources(l sandbox.Limits, overhead int64) map[string]string {
 	return m
 }
 
-// awaitRunning waits until a sandbox runs. States that are not known are waited out.
+// awaitRunning waits until a sandbox runs. It waits for unknown states to pass.
 func (b *driver) awaitRunning(ctx context.Context, r remote) error {
 	last := r.Status
 	err := poll(ctx, func() (bool, error) {
@@ -183,7 +184,7 @@ func (b *driver) awaitRunning(ctx context.Context, r remote) error {
 	return nil
 }
 
-// renew lets the sandbox live on until ctx ends.
+// renew extends the sandbox's life until ctx ends.
 func (x *instance) renew(ctx context.Context) {
 	tick := time.NewTicker(x.b.renewEvery)
 	defer tick.Stop()
@@ -195,7 +196,7 @@ func (x *instance) renew(ctx context.Context) {
 		}
 		err := x.b.api.renew(ctx, x.id, time.Now().Add(Lifetime))
 		if statusOf(err) == http.StatusNotFound {
-			return // it is gone, which its commands are told by their connections
+			return // it is gone; its commands notice by their connections
 		}
 		if err != nil && ctx.Err() == nil {
 			x.b.log.Warn("a sandbox could not be renewed", "sandbox", x.id, "error", err)
@@ -203,7 +204,7 @@ func (x *instance) renew(ctx context.Context) {
 	}
 }
 
-// start brings this program into the sandbox, starts it and takes hold of it.
+// start uploads this program to the sandbox, starts it and becomes its holder.
 func (x *instance) start(ctx context.Context, lease string) error {
 	to, err := x.b.api.endpoint(ctx, x.id, execdPort, x.b.o.Proxied)
 	if err != nil {
@@ -252,11 +253,11 @@ func (x *instance) start(ctx context.Context, lease string) error {
 	return err
 }
 
-// user is whom the daemon and the commands run as, where the server's own daemon is root.
+// user is the user of the daemon and the commands, where the server's own daemon is root.
 const user = 65532
 
-// prepare gives the directory to the user of the daemon, and returns that, or nil for that
-// of the server's own daemon.
+// prepare gives the directory to the user of the daemon, and returns that user, or nil for
+// the user of the server's own daemon.
 func prepare(ctx context.Context, to *port, dir string) (uid *int, err error) {
 	script := fmt.Sprintf("if [ $(id -u) = 0 ]; then chown %d:%d %s && echo given; fi", user, user, quote(dir))
 	err = to.run(ctx, command{Command: script}, func(e event) {
@@ -267,10 +268,10 @@ func prepare(ctx context.Context, to *port, dir string) (uid *int, err error) {
 	return uid, err
 }
 
-// quote is a word of the shell.
+// quote quotes a word for the shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// awaitPort reads from a daemon's output where it listens.
+// awaitPort waits until a daemon prints its port.
 func awaitPort(ctx context.Context, to *port, id string) (number int, err error) {
 	all, cursor := "", "0"
 	err = poll(ctx, func() (bool, error) {
@@ -305,12 +306,12 @@ func awaitPort(ctx context.Context, to *port, id string) (number int, err error)
 	return number, nil
 }
 
-// seeLimits writes what the control groups of a sandbox say, of either version.
+// seeLimits prints the limits of a sandbox's control groups, of either version.
 const seeLimits = `cd /sys/fs/cgroup
 echo memory $(cat memory.max memory/memory.limit_in_bytes 2>/dev/null)
 echo cpu $(cat cpu.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us 2>/dev/null)`
 
-// limits returns which limits are set in the sandbox as they were asked for.
+// limits returns the names of the limits that are set in the sandbox as requested.
 func (x *instance) limits(ctx context.Context, asked sandbox.Limits) (held []string, err error) {
 	overhead, err := execd.Overhead()
 	if err != nil {
@@ -342,10 +343,10 @@ func (x *instance) Client() *execd.Client { return x.client }
 // Dir implements execd.Place.
 func (x *instance) Dir() string { return path.Join(x.dir, execd.WorkspaceName) }
 
-// Cause implements execd.Place. A server does not tell.
+// Cause implements execd.Place. A server does not report a cause.
 func (x *instance) Cause() (why string, outOfMemory bool) { return "sandbox " + x.id, false }
 
-// Discard implements execd.Place. It waits for what renews the sandbox.
+// Discard implements execd.Place. It waits for the renewal to stop.
 func (x *instance) Discard() error {
 	var err error
 	if x.client != nil {

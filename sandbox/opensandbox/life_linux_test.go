@@ -35,8 +35,8 @@ func (s *server) faulty(f func(http.ResponseWriter, *http.Request, func()) bool)
 	s.fault = f
 }
 
-// TestEpochs: a session's sandbox of an older epoch is deleted, and beside one of a newer
-// epoch none is opened. One that is deleted twice is no error.
+// TestEpochs: a session's sandbox of an older epoch is deleted, and no sandbox opens while
+// one of a newer epoch exists. Deleting a sandbox twice is no error.
 func TestEpochs(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)
@@ -57,7 +57,7 @@ func TestEpochs(t *testing.T) {
 	must.Do(t, second.Close())
 }
 
-// TestLostAnswer: a creation whose answer is lost is not made a second time.
+// TestLostAnswer: a creation whose answer is lost is not repeated.
 func TestLostAnswer(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)
@@ -80,7 +80,7 @@ func TestLostAnswer(t *testing.T) {
 	must.Do(t, x.Close())
 }
 
-// TestErrors: an error has the server's code and the request, and leaves nothing.
+// TestErrors: an error has the server's code and the request, and leaves no sandbox.
 func TestErrors(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)
@@ -111,8 +111,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestStartingLost: what is said of a sandbox that does not come to run names it and its last
-// state, and only the sandbox that was made is asked for, also where answers have another id.
+// TestStartingLost: the error of a sandbox that fails to start has its id and its last
+// state. Only the created sandbox is queried, also if answers have another id.
 func TestStartingLost(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)
@@ -140,7 +140,7 @@ func TestStartingLost(t *testing.T) {
 	}
 }
 
-// TestRenew: a sandbox is renewed while it is open, and by nothing once it is closed.
+// TestRenew: a sandbox is renewed while it is open, and not after it is closed.
 func TestRenew(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)
@@ -162,7 +162,7 @@ func TestRenew(t *testing.T) {
 	x.(*execd.Box).Place().(*instance).renewed.Wait()
 }
 
-// TestGone: a command whose sandbox ends is lost, and tells so at once.
+// TestGone: a command whose sandbox ends is lost, and returns at once.
 func TestGone(t *testing.T) {
 	s := newServer(t)
 	b := s.backend(t)
@@ -194,7 +194,7 @@ func (w writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestEvents reads streams as servers may write them.
+// TestEvents parses the forms of streams that servers may write.
 func TestEvents(t *testing.T) {
 	const end = `{"type":"execution_complete","execution_time":3}` + "\n\n"
 	for name, tc := range map[string]struct {

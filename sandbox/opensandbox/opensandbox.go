@@ -1,39 +1,39 @@
 // Package opensandbox runs commands in the sandboxes of an OpenSandbox server, which this
 // process reaches over HTTP alone: https://github.com/alibaba/OpenSandbox.
 //
-// It is written from the API's description (lifecycle and execd, of June 2026), and is
-// tested with a server that is made from it as well. It has not run against a real server.
+// The package is written from the API's description (lifecycle and execd, of June 2026),
+// and tested with a server made from it as well. It has not run against a real server.
 //
-// Each sandbox is one of the server. Of its API are used: create, look, list, renew, delete
-// and the address of a port; and of the daemon that the server puts into each sandbox,
-// upload and the start of one command. That command is this program itself, which is
-// uploaded and runs the commands as in package docker: an image has to contain nothing
-// for it but a shell. Connections to it are WebSockets through the server's proxies, and
-// inside them TLS with keys of their own, so that neither another holder of an address nor
-// a proxy on the way can speak to it. The commands of the server's own daemon are not the
-// way, because it spools all output to a file of the sandbox that it keeps, tells lines of
-// text instead of bytes, and takes no input.
+// Each sandbox is a sandbox of the server. This package uses few calls of its API: create,
+// get, list, renew, delete and the address of a port; and of the daemon that the server
+// puts into each sandbox, upload and the start of one command. That command is this program
+// itself, which is uploaded and runs the commands as in package docker, so an image needs
+// only a shell. Connections to it are WebSockets through the server's proxies, and inside
+// them TLS with keys of their own, so that neither another holder of an address nor a proxy
+// on the way can use the daemon. Commands do not run through the server's own daemon,
+// because it spools all output to a file that it keeps in the sandbox, delivers lines of
+// text instead of bytes, and accepts no input.
 //
-// The files are no directory of this host; package mirror keeps them the same as one.
+// The files are not a directory of this host; package mirror synchronizes them with one.
 //
-// What holds in a sandbox:
+// Restrictions in a sandbox:
 //
-//   - Isolation is that of a container. The API does not tell of a stronger runtime.
+//   - Isolation is the isolation of a container. The API does not report a stronger runtime.
 //   - Commands are confined within it as by package local, where the kernel there allows
-//     that; where it does not, Probe fails, because the network could not be closed.
-//   - The network is none, or the hosts of a list where the kernel there can give commands
+//     that. Otherwise Probe fails, because the network could not be closed.
+//   - The network is none, or a list of hosts where the kernel there can give commands
 //     networks of their own: then they reach the proxy of this host, over the connection
-//     to the daemon. The server's networkPolicy is not used. It cannot tell what was asked,
-//     resolves names itself, so that it lets through what leads to private addresses, and
-//     would have to be given the secrets.
-//   - Disk and processes are limited by the daemon; memory and processors by the server,
-//     if Probe sees within a sandbox that its limits are there.
+//     to the daemon. The server's networkPolicy is not used. It does not record requests,
+//     resolves names itself and so allows names of private addresses, and would need
+//     the secrets.
+//   - The daemon limits disk and processes. The server limits memory and processors,
+//     if Probe finds its limits set within a sandbox.
 //   - An image is named by its digest, because the server resolves no names.
 //
 // A sandbox ends when it is not renewed for the time of [Lifetime], and its daemon sooner.
-// One that is left by a session's older epoch is deleted when the session opens another.
+// A sandbox of a session's older epoch is deleted when the session opens another.
 //
-// The program has to be linked statically (CGO_ENABLED=0), and to call [Reexec] first.
+// The program must be linked statically (CGO_ENABLED=0), and must call [Reexec] first.
 package opensandbox
 
 import (
@@ -57,29 +57,29 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Lifetime is how long a sandbox lives without being renewed.
+// Lifetime is how long a sandbox lives without a renewal.
 const Lifetime = 2 * time.Minute
 
-// DefaultDir is the directory in a sandbox that has all that this package puts there.
+// DefaultDir is the directory in a sandbox for all files of this package.
 const DefaultDir = "/tmp"
 
 // ErrNoReexec is returned when the program never called Reexec.
 var ErrNoReexec = errors.New("opensandbox: this program cannot be the daemon of a sandbox: call opensandbox.Reexec() first in main, and first in TestMain of tests")
 
-// Options set up a backend. URL, KeyFile and Image are needed.
+// Options configure a backend. URL, KeyFile and Image are required.
 type Options struct {
-	// URL is where the lifecycle API is, such as https://sandboxes.example.org/v1.
+	// URL is the address of the lifecycle API, such as https://sandboxes.example.org/v1.
 	URL string
-	// KeyFile is a file with the API key. It is read at each request.
+	// KeyFile is a file with the API key. It is read for each request.
 	KeyFile string
-	// Image is the image of a sandbox that asks for no other, by digest:
-	// example.org/image@sha256:DIGEST.
+	// Image is the default image of sandboxes, by digest: example.org/image@sha256:DIGEST.
 	Image string
-	// Proxied says that sandboxes are reached through the server alone.
+	// Proxied makes this process reach sandboxes through the server only.
 	Proxied bool
-	// Dir is where in a sandbox a new directory may be made; "" is DefaultDir.
+	// Dir is a directory in a sandbox in which a new directory may be created; "" is
+	// DefaultDir.
 	Dir string
-	// Logger receives what cannot be cleaned up; nil discards it.
+	// Logger receives failures of the cleanup; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -90,7 +90,7 @@ type driver struct {
 	api *api
 	bad error // of the options
 
-	// program opens what becomes the daemon.
+	// program opens the program of the daemon.
 	program    func() (*os.File, error)
 	renewEvery time.Duration
 
@@ -98,11 +98,11 @@ type driver struct {
 	probed *sandbox.Capabilities
 }
 
-// Reexec turns this process into the daemon of a sandbox if it was started as one, and
-// then never returns; else it does what local.Reexec does.
+// Reexec turns this process into the daemon of a sandbox if it was started as one, and then
+// never returns. Otherwise it does what local.Reexec does.
 func Reexec() { execd.Reexec(os.Args) }
 
-// New returns a backend. It touches nothing until it is used.
+// New returns a backend. It has no effect until the backend is used.
 func New(o Options) sandbox.Backend { return newDriver(o) }
 
 func newDriver(o Options) *driver {
@@ -116,7 +116,7 @@ func newDriver(o Options) *driver {
 		b.bad = fmt.Errorf("the URL %q of the server is no address of HTTP", o.URL)
 		return b
 	}
-	// Another server that is redirected to would get the key.
+	// A redirect would send the key to another server.
 	c := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	b.api = &api{http: c, base: u, keyFile: o.KeyFile}
 	return b
@@ -125,8 +125,8 @@ func newDriver(o Options) *driver {
 // Name implements sandbox.Backend.
 func (b *driver) Name() string { return "opensandbox" }
 
-// Probe implements sandbox.Backend. The first call that succeeds opens a sandbox over an
-// empty directory; later calls return what it found.
+// Probe implements sandbox.Backend. The first successful call opens a sandbox over an empty
+// directory; later calls return the same result.
 func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,7 +141,7 @@ func (b *driver) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	return c, nil
 }
 
-// probeLimits are asked for to see whether a server enforces them.
+// probeLimits are the limits that Probe sets to test whether a server enforces them.
 var probeLimits = sandbox.Limits{CPU: 0.5, Memory: 256 << 20}
 
 func (b *driver) probe(ctx context.Context) (c sandbox.Capabilities, err error) {
@@ -180,20 +180,20 @@ func (b *driver) probe(ctx context.Context) (c sandbox.Capabilities, err error) 
 	return c, nil
 }
 
-// Check looks, without opening anything, whether the server answers and accepts the key. It
-// says what it found, or what to do about what it did not.
+// Check tests, without opening a sandbox, whether the server answers and accepts the key.
+// It returns a description, or an error with a remedy.
 func Check(ctx context.Context, o Options) (found string, err error) { return newDriver(o).check(ctx) }
 
 func (b *driver) check(ctx context.Context) (found string, err error) {
 	if err := cmp.Or(b.bad, checkImage(b.o.Image)); err != nil {
 		return "", fmt.Errorf("opensandbox: %w", err)
 	}
-	// One try: a person waits.
+	// Try once: the operator is waiting.
 	err = b.api.call(ctx, "list sandboxes", http.MethodGet, "sandboxes", url.Values{"page": {"1"}, "pageSize": {"1"}}, nil, new(struct{}))
 	remedy := ""
 	switch status := statusOf(err); {
 	case err == nil:
-		// The API has no request for the version of a server.
+		// The API has no request for the server's version.
 		return fmt.Sprintf("server %s answers and accepts the key, with the lifecycle API at %s", b.api.base.Host, cmp.Or(b.api.base.Path, "/")), nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		remedy = "write the API key to the file that opensandbox_key names"
@@ -256,5 +256,5 @@ func (b *driver) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, err
 	return x, nil
 }
 
-// dir is where in a sandbox a lease has its files.
+// dir returns the directory in a sandbox for the files of a lease.
 func (b *driver) dir(lease string) string { return path.Join(b.o.Dir, "rath-"+lease) }

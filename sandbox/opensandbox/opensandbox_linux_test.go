@@ -10,14 +10,14 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// The suite writes the backend's column of the table of hostile inputs with it.
+// With -update the suite writes the backend's column of the table of hostile inputs.
 var _ = flag.Bool("update", false, "write testdata")
 
 func TestMain(m *testing.M) {
 	Reexec()
 	sandboxtest.Probe()
 	scratch.InMemory()
-	// The checks of the suite wait more than they compute.
+	// The checks of the suite mostly wait.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// execdPort is where the server's own daemon listens in each sandbox.
+// execdPort is the port of the server's own daemon in each sandbox.
 const execdPort = 44772
 
 const (
@@ -29,14 +29,15 @@ const (
 	mostEvent = 1 << 20
 )
 
-// port is a port of a sandbox, as it is reached from here.
+// port is a port of a sandbox, as this process reaches it.
 type port struct {
 	http   *http.Client
 	base   *url.URL
-	header http.Header // that each request has to have
+	header http.Header // required in each request
 }
 
-// newPort reads an endpoint. One without a scheme has that of the lifecycle API.
+// newPort parses an endpoint. An endpoint without a scheme has the scheme of the lifecycle
+// API.
 func newPort(a *api, e endpoint) (*port, error) {
 	text := e.Endpoint
 	if !strings.Contains(text, "://") {
@@ -53,7 +54,7 @@ func newPort(a *api, e endpoint) (*port, error) {
 	return p, nil
 }
 
-// request makes a request of the API of execd.
+// request returns a request of the API of execd.
 func (p *port) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Request, error) {
 	u := p.base.JoinPath(path)
 	if query != nil {
@@ -77,7 +78,7 @@ func (p *port) ping(ctx context.Context) error {
 	return answer(p.http, "reach the sandbox", req, nil)
 }
 
-// upload writes a file that may be executed.
+// upload uploads an executable file.
 func (p *port) upload(ctx context.Context, name string, from io.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, uploadPatience)
 	defer cancel()
@@ -87,7 +88,7 @@ func (p *port) upload(ctx context.Context, name string, from io.Reader) error {
 		err := writeUpload(form, name, from)
 		w.CloseWithError(errors.Join(err, form.Close()))
 	}()
-	defer r.Close() // which ends the goroutine, if the server has not
+	defer r.Close() // ends the goroutine, if the server has not
 	req, err := p.request(ctx, http.MethodPost, "files/upload", nil, r)
 	if err != nil {
 		return err
@@ -99,7 +100,7 @@ func (p *port) upload(ctx context.Context, name string, from io.Reader) error {
 func writeUpload(form *multipart.Writer, name string, from io.Reader) error {
 	about, err := json.Marshal(struct {
 		Path string `json:"path"`
-		Mode int    `json:"mode"` // the octal number, read as a decimal one
+		Mode int    `json:"mode"` // the octal digits as a decimal number
 	}{name, 755})
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ type (
 		GID        *int              `json:"gid,omitempty"`
 		Envs       map[string]string `json:"envs,omitempty"`
 	}
-	// event is one of a stream of what a command does.
+	// event is an event of the stream of a command.
 	event struct {
 		Type  string `json:"type"`
 		Text  string `json:"text"`
@@ -145,8 +146,8 @@ type (
 	}
 )
 
-// run has execd's shell run a command and calls each with what it does, until it ends; one
-// in the background has then only begun.
+// run has execd's shell run a command and calls each with its events, until the command
+// ends. A command in the background has then only started.
 func (p *port) run(ctx context.Context, c command, each func(event)) error {
 	ctx, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
@@ -175,8 +176,8 @@ func (p *port) run(ctx context.Context, c command, each func(event)) error {
 	return nil
 }
 
-// readEvents reads to the event that ends a command. Events are parted by empty lines; that
-// their lines begin with "data:" is the standard's way, which execd leaves out.
+// readEvents reads up to the event that ends a command. Empty lines separate events. The
+// standard requires the prefix "data:" of their lines; execd omits it.
 func readEvents(from io.Reader, each func(event)) error {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(make([]byte, 4096), mostEvent)
@@ -187,7 +188,7 @@ func readEvents(from io.Reader, each func(event)) error {
 		if more && len(line) > 0 {
 			if field, value, ok := bytes.Cut(line, []byte(":")); ok && !bytes.HasPrefix(line, []byte("{")) {
 				if string(field) != "data" {
-					continue // a comment, or a field that is of no use here
+					continue // a comment, or an unused field
 				}
 				line = bytes.TrimPrefix(value, []byte(" "))
 			}
@@ -226,7 +227,7 @@ func (p *port) background(ctx context.Context, c command) (id string, err error)
 			id = e.Text
 		}
 	})
-	// What was begun is there, also if the stream broke after that.
+	// The command has started, even if the stream broke afterwards.
 	if id != "" && (errors.Is(err, io.ErrUnexpectedEOF) || os.IsTimeout(err)) {
 		err = nil
 	}
@@ -236,7 +237,7 @@ func (p *port) background(ctx context.Context, c command) (id string, err error)
 	return id, err
 }
 
-// logs returns what a command in the background wrote since a cursor, and the next one.
+// logs returns the output of a background command since a cursor, and the next cursor.
 func (p *port) logs(ctx context.Context, id, cursor string) (text, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
@@ -259,7 +260,7 @@ func (p *port) logs(ctx context.Context, id, cursor string) (text, next string, 
 	return string(data), next, err
 }
 
-// status returns how a command in the background stands.
+// status returns the status of a background command.
 func (p *port) status(ctx context.Context, id string) (s commandStatus, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
@@ -271,7 +272,7 @@ func (p *port) status(ctx context.Context, id string) (s commandStatus, err erro
 	return s, err
 }
 
-// connect opens a WebSocket to what listens at the port.
+// connect opens a WebSocket to the listener of the port.
 func (p *port) connect(ctx context.Context) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()

@@ -31,12 +31,12 @@ const (
 	testImage = "example.org/tools@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 )
 
-// server is an OpenSandbox server as its description has it. A sandbox is what was started
-// for it on this host, in a directory that belongs to it.
+// server is an OpenSandbox server as its API describes it. A sandbox is a set of processes
+// on this host, in a directory of its own.
 type server struct {
 	t   *testing.T
 	web *httptest.Server
-	dir string // of all sandboxes, which their users may pass
+	dir string // of all sandboxes; their users may traverse it
 
 	mu       sync.Mutex
 	next     int
@@ -44,15 +44,15 @@ type server struct {
 	made     int
 	removed  int
 	renewals []time.Time
-	// fault may answer a request in the server's place, before or after it is carried out.
+	// fault may answer a request in place of the server, before or after carrying it out.
 	fault func(w http.ResponseWriter, r *http.Request, carryOut func()) bool
 }
 
-// hosted is one sandbox.
+// hosted is a sandbox of the server.
 type hosted struct {
 	remote
 	token   string
-	looks   int // until it runs
+	looks   int // the number of queries until it runs
 	expires time.Time
 
 	mu       sync.Mutex
@@ -91,7 +91,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// backend is the backend under test, whose daemon may need the libraries of this host.
+// backend returns the backend under test, whose daemon may need the libraries of this host.
 func (s *server) backend(t *testing.T) *driver {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
@@ -175,7 +175,7 @@ func (s *server) lifecycle(w http.ResponseWriter, r *http.Request) {
 		})
 	default:
 		if b.looks--; b.looks == 1 {
-			b.Status.State = "Scheduling" // which no version of the description has
+			b.Status.State = "Scheduling" // not a state of any version of the API
 		} else if b.looks <= 0 && b.Status.State != failed {
 			b.Status.State = running
 		}
@@ -225,7 +225,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, http.StatusOK, map[string]any{"items": items, "pagination": map[string]any{"page": 1, "pageSize": 100, "totalItems": len(items), "totalPages": 1, "hasNextPage": false}})
 }
 
-// serveBox is the way into a sandbox: the server's daemon, or what listens there.
+// serveBox forwards a request to a sandbox: to the server's daemon, or to a listener there.
 func (s *server) serveBox(w http.ResponseWriter, r *http.Request, path string) {
 	f := strings.SplitN(path, "/", 4) // id, "port", number, rest
 	s.mu.Lock()
@@ -307,15 +307,15 @@ func uploadPart(part *multipart.Part, path *string, mode *int) error {
 	if err != nil {
 		return err
 	}
-	// A process that is forked meanwhile would have the file open for writing until it runs
-	// its own program, and what is so open cannot be run.
+	// A process that is forked meanwhile would have the file open for writing until it
+	// executes its own program, and a file open for writing cannot be executed.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	return errors.Join(os.WriteFile(*path, data, 0o600), os.Chmod(*path, os.FileMode(perm)))
 }
 
-// command runs a command of the shell, as execd does: its output goes to a file, and its
-// lines come as events without a field's name.
+// command runs a shell command, as execd does: its output goes to a file, and its lines are
+// sent as events without a field's name.
 func (b *hosted) command(s *server, w http.ResponseWriter, r *http.Request) {
 	var in command
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Command == "" {
@@ -406,7 +406,7 @@ func (b *hosted) logs(s *server, w http.ResponseWriter, r *http.Request, id stri
 	_, _ = w.Write(data[min(at, len(data)):])
 }
 
-// end kills what runs in the sandbox, as the end of its container would.
+// end kills the processes of the sandbox, as the end of its container would.
 func (b *hosted) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

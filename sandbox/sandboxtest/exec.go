@@ -172,7 +172,7 @@ func testBinaryOutput(t *testing.T, s *suite) {
 	s.end(t, "write bytes that are no text", how(e)+", each byte is kept")
 }
 
-// lockedBuffer is where the backend streams output while the test reads it.
+// lockedBuffer receives the backend's output while the test reads it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -201,7 +201,7 @@ func testFlood(t *testing.T, s *suite) {
 		t.Errorf("offloaded %d bytes, want %d", n, sandbox.MaxOffload)
 	}
 	s.end(t, "write without end, and without a newline", how(e)+", head and tail are kept")
-	// Below the cap nothing is lost, and the order within a stream is kept.
+	// Below the cap no output is lost, and each stream stays in order.
 	offload = new(lockedBuffer)
 	e = b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", "i=0; while [ $i -lt 300 ]; do echo line $i; echo oops >&2; i=$((i+1)); done"}, Output: 64, Offload: offload})
 	var want []string

@@ -74,7 +74,7 @@ func testReplace(t *testing.T, s *suite) {
 	}
 }
 
-// testRemove removes and renames files, which keep their modes.
+// testRemove removes and renames files; a renamed file keeps its mode.
 func testRemove(t *testing.T, s *suite) {
 	b := s.open(t)
 	files := b.Files()
@@ -136,7 +136,7 @@ func testList(t *testing.T, s *suite) {
 	}
 }
 
-// calls are the methods of Files on one name.
+// calls returns the errors of the methods of Files for one name.
 func calls(t *testing.T, b *box, name string) map[string]error {
 	errs := make(map[string]error)
 	r, err := b.Files().Open(t.Context(), name)
@@ -156,7 +156,7 @@ func calls(t *testing.T, b *box, name string) map[string]error {
 	return errs
 }
 
-// testLongList lists as many files as are listed, and one more.
+// testLongList lists a directory of the maximum size, and one larger by one.
 func testLongList(t *testing.T, s *suite) {
 	b := s.open(t)
 	for i := range sandbox.MaxList {
@@ -226,7 +226,7 @@ func testEscapes(t *testing.T, s *suite) {
 		}
 		s.end(t, tt.input, "ErrPath")
 	}
-	// The final link may be looked at, but is neither followed nor replaced.
+	// The final link may be inspected, but is neither followed nor replaced.
 	for _, name := range []string{"abs-file", "abs-dir", "chain-2"} {
 		for method, err := range calls(t, b, name) {
 			if method == "Stat" {
@@ -289,7 +289,7 @@ func testLinks(t *testing.T, s *suite) {
 	if got := b.read("sub/new"); got != "through a directory link inside" {
 		t.Errorf("sub/new holds %q", got)
 	}
-	// A second name of a file outside would give the file away.
+	// A second name of a file outside would expose the file.
 	must.Do(t, os.Link(file, filepath.Join(b.dir, "hard")))
 	if r, err := b.Files().Open(t.Context(), "hard"); !errors.Is(err, sandbox.ErrPath) {
 		if err == nil {
@@ -302,8 +302,7 @@ func testLinks(t *testing.T, s *suite) {
 	s.end(t, "put a second name of a file outside in its place", "ErrPath")
 }
 
-// testSwapRace exchanges a directory with a link that leads out while files
-// below it are used.
+// testSwapRace swaps a directory with a link that leads out while files below it are used.
 func testSwapRace(t *testing.T, s *suite) {
 	outside, _ := canary(t)
 	b := s.open(t)
@@ -319,12 +318,12 @@ func testSwapRace(t *testing.T, s *suite) {
 				return
 			default:
 			}
-			// An error is a turn lost, no more: the loop runs until it is told.
+			// An error costs one iteration; the loop runs until it is stopped.
 			_ = os.RemoveAll(swap) // Create may have made a directory of the name
 			_ = os.Symlink(targets[i%2], swap)
 		}
 	})
-	// On a busy machine the harmless side may lose for long.
+	// On a busy machine the harmless side may lose the race for long.
 	deadline := time.Now().Add(20 * time.Second)
 	read := 0
 	for tries := 0; tries < 600 || read == 0 && time.Now().Before(deadline); tries++ {

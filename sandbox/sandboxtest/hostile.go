@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// testHuge runs what no kernel starts because of its size.
+// testHuge runs commands that are too large for any kernel to start.
 func testHuge(t *testing.T, s *suite) {
 	b := s.open(t)
 	env := make(map[string]string)
@@ -48,7 +48,7 @@ func testNoPrograms(t *testing.T, s *suite) {
 	}
 }
 
-// testImitation has a command write what a backend may send itself.
+// testImitation has a command write the messages of a backend's own protocols.
 func testImitation(t *testing.T, s *suite) {
 	b := s.open(t)
 	text := "\x0b\x02\x00\x00\x00{}\x0a\xff\xff\xff\xff\r\n\r\n{\"Exit\":{\"Code\":0,\"Ended\":\"exited\"}}\ndata: {\"type\":\"execution_complete\"}\n\x1b[2J\x00\xfe"
@@ -81,7 +81,7 @@ func testOwnDirectory(t *testing.T, s *suite) {
 	if e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"pwd"}, Dir: "d/e"}); err == nil {
 		t.Error("a command ran in a directory that is gone:", describe(e))
 	}
-	// What comes of these differs; the sandbox is there afterwards.
+	// The outcomes of these differ; the sandbox works afterwards.
 	b.sh(`cd / && rmdir "$HOME" 2>/dev/null; mv "$HOME" "$HOME.old" 2>/dev/null; ln -s /etc "$HOME/link"; rm -rf "$HOME" "$TMPDIR" 2>/dev/null`)
 	b.want(b.sh(`echo kept > file && cat file && echo tmp > "$TMPDIR/file" && cat "$TMPDIR/file"`), sandbox.Exited, 0, "kept\ntmp\n")
 	if got := b.read("file"); got != "kept\n" {
@@ -91,7 +91,7 @@ func testOwnDirectory(t *testing.T, s *suite) {
 	}
 }
 
-// testThreads has a command start more threads than it may have tasks.
+// testThreads has a command start more threads than its limit of tasks.
 func testThreads(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{PIDs: 40}})
 	b.installProbe()
@@ -103,7 +103,7 @@ func testThreads(t *testing.T, s *suite) {
 	b.want(b.sh("echo again"), sandbox.Exited, 0, "again\n")
 }
 
-// testMemoryFiles has a command put more into temporary files than it may have memory,
+// testMemoryFiles has a command write more to temporary files than its limit of memory,
 // where they are in memory.
 func testMemoryFiles(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Memory: 96 << 20}})

@@ -17,9 +17,9 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// probeName is the name under which the test binary tries what a confined
-// command must not be able to do. It makes the system calls itself, so nothing
-// depends on which programs are installed.
+// probeName is the name under which the test binary attempts the operations that a confined
+// command must not be able to do. It makes the system calls itself, so the result does not
+// depend on the installed programs.
 const probeName = "sandboxtest-probe"
 
 // Probe turns this process into the probe if it was started as one, and then
@@ -46,16 +46,16 @@ func (b *box) installProbe() {
 	b.t.Helper()
 	self := must.Get(os.Executable())(b.t)
 	data := must.Get(os.ReadFile(self))(b.t)
-	// As the sandbox's own file: a command may be another user than this process.
+	// As the sandbox's own file: a command may run as another user than this process.
 	b.write(probeName, string(data))
 	b.want(b.sh("chmod 755 "+probeName), sandbox.Exited, 0, "")
 }
 
-// outcome is what came of an attempt: "succeeded" or an error, and the name of the system's
-// error if it was one.
+// outcome is the result of an attempt: "succeeded" or an error, and the name of the
+// system's error if it was one.
 type outcome struct{ text, errno string }
 
-// probe makes the attempts in the sandbox and returns what came of each.
+// probe makes the attempts in the sandbox and returns the outcome of each.
 func (b *box) probe(env map[string]string, names ...string) map[string]outcome {
 	b.t.Helper()
 	e := b.exec(sandbox.Cmd{Argv: append([]string{"./" + probeName}, names...), Env: env})
@@ -71,15 +71,15 @@ func (b *box) probe(env map[string]string, names ...string) map[string]outcome {
 	return got
 }
 
-// attack is a hostile input that is made of attempts, all of which have to fail.
+// attack is a hostile input of several attempts, all of which must fail.
 type attack struct {
 	input    string
 	attempts []string
 }
 
-// denied checks that every attempt failed, with an error of the system and
-// not of the probe, and says what came of each input. In a container, what is outside is
-// not there at all.
+// denied checks that every attempt failed, with an error of the system and not of the
+// probe, and records the outcome of each input. In a container, files and processes outside
+// do not exist at all.
 func (b *box) denied(env map[string]string, attacks ...attack) {
 	b.t.Helper()
 	allowed := []string{"permission denied", "operation not permitted", "not implemented", "not supported", "cross-device", "bad system call"}
@@ -103,7 +103,7 @@ func (b *box) denied(env map[string]string, attacks ...attack) {
 	}
 }
 
-// refusals are the errors of attempts that all failed.
+// refusals returns the errors of attempts that all failed.
 func refusals(by map[string]outcome) string {
 	var all []string
 	for _, o := range by {
@@ -136,7 +136,7 @@ func testOutside(t *testing.T, s *suite) {
 	if b.read("mine") != "x" {
 		t.Error("the command's own file is gone")
 	}
-	// The same with what people have at hand.
+	// The same with everyday programs.
 	e := b.sh("cat '" + file + "' link-out dir-out/canary; echo x > '" + outside + "/new'; echo x >> link-out; ls '" + outside + "'; rm -rf '" + outside + "' dir-out/; cp '" + file + "' .")
 	if strings.Contains(string(e.Stdout.Bytes()), secret) {
 		t.Error(describe(e))
@@ -163,7 +163,7 @@ func testMetadata(t *testing.T, s *suite) {
 	if after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("the file outside changed from %v %v to %v %v", before.Mode(), before.ModTime(), after.Mode(), after.ModTime())
 	}
-	// Inside everything works, but for the bits that outlive the sandbox.
+	// Inside everything works, except the bits that outlive the sandbox.
 	for name, result := range b.probe(nil, "metadata inside") {
 		if result.text != "succeeded" {
 			t.Errorf("%s: %s", name, result.text)
@@ -240,7 +240,7 @@ func testCalls(t *testing.T, s *suite) {
 		attack{"make calls by the 32-bit entry", []string{"32-bit entry"}})
 }
 
-// testAlarms has a command with a timer that fires all the time run into its deadline.
+// testAlarms lets a command with a constantly firing timer run into its deadline.
 func testAlarms(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.installProbe()
@@ -248,8 +248,9 @@ func testAlarms(t *testing.T, s *suite) {
 	s.end(t, "be hit by alarms without end", how(e))
 }
 
-// testDaemon has a command look for the socket of the daemon that runs it. What it would
-// say there does not matter if it cannot come to it; see also internal/sandbox/execd.
+// testDaemon has a command search for the socket of the daemon that runs it. The command
+// must not reach the socket, so its messages do not matter; see also
+// internal/sandbox/execd.
 func testDaemon(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.installProbe()
@@ -268,18 +269,18 @@ func testOpenFiles(t *testing.T, s *suite) {
 	}
 }
 
-// testSibling has a command try to stop that of another sandbox of the same user.
+// testSibling has a command try to stop a command of another sandbox of the same user.
 func testSibling(t *testing.T, s *suite) {
 	other := s.open(t)
 	if s.caps.Isolation.AtLeast(sandbox.IsolationContainer) {
-		// Each sandbox counts its own processes: those of the other one come to no number
-		// as high as that of the command.
+		// Each sandbox numbers its own processes. Let the other sandbox's numbers grow
+		// beyond this sandbox's, so that no process here has the command's number.
 		other.sh("i=0; while [ $i -lt 500 ]; do (:); i=$((i+1)); done")
 	}
 	ended, began := make(chan sandbox.Exit, 1), make(firstOutput, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
-		// The error comes with an Exit that is not the one wanted.
+		// The Exit of an error differs from the expected one.
 		e, _ := other.Exec(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "echo $$; exec sleep 1000"}, Offload: began})
 		ended <- e
 	}()
@@ -295,7 +296,7 @@ func testSibling(t *testing.T, s *suite) {
 	b.denied(env, attack{"signal the processes of another sandbox", []string{
 		"signal the process", "signal the process group", "signal the thread", "signal any thread", "queue a signal", "queue a signal of a thread",
 	}})
-	b.probe(env, "signal by the owner of a pipe") // that no signal comes of it is what counts
+	b.probe(env, "signal by the owner of a pipe") // the check is that no signal arrives
 	select {
 	case e := <-ended:
 		t.Fatal("the other sandbox's command ended:", describe(e))
@@ -307,7 +308,7 @@ func testSibling(t *testing.T, s *suite) {
 	}
 }
 
-// firstOutput gets what a command writes first, without the white space around it.
+// firstOutput receives the first output of a command, without surrounding white space.
 type firstOutput chan string
 
 func (f firstOutput) Write(p []byte) (int, error) {
@@ -318,7 +319,7 @@ func (f firstOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// testMustWork keeps confinement from growing into uselessness.
+// testMustWork makes sure that confinement leaves the necessary operations working.
 func testMustWork(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.installProbe()

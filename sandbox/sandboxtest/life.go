@@ -55,7 +55,7 @@ func testCloseRunning(t *testing.T, s *suite) {
 		t.Errorf("Close: %v", err)
 	}
 	wg.Wait()
-	// What it wrote is there where the files are a directory of the host.
+	// Its output is visible where the files are a directory of the host.
 	before, _ := os.ReadFile(filepath.Join(b.dir, "beat"))
 	s.openSpec(t, sandbox.Spec{Dir: b.dir}).sh("sleep 0.2")
 	end := "killed"

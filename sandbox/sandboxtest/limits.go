@@ -7,7 +7,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// testDisk has commands write more than they may, where a look must find it.
+// testDisk has commands exceed their limit of disk, which a scan must detect.
 func testDisk(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Disk: 8 << 20}})
 	for _, tt := range []struct{ input, script string }{
@@ -21,7 +21,7 @@ func testDisk(t *testing.T, s *suite) {
 		{"fill it in a closed directory", "mkdir -p d/e; cd d/e; chmod 0 ..; head -c 64000000 /dev/zero > f"},
 		{"fill it by directories, each in the one before", "i=0; while [ $i -lt 1000 ]; do mkdir d && cd d || exit 1; i=$((i+1)); done"},
 	} {
-		// The sleep is not waited for: the command is killed before.
+		// The command is killed before the sleep ends.
 		e := b.sh("(" + tt.script + "); sleep 1000")
 		if e.Ended != sandbox.DiskFull || !strings.Contains(string(e.Stderr.Bytes()), "killed: ") {
 			t.Errorf("%s: %s", tt.input, describe(e))
@@ -30,14 +30,14 @@ func testDisk(t *testing.T, s *suite) {
 			t.Errorf("%s: the reason is %q", tt.input, e.Stderr.Bytes())
 		}
 		s.end(t, tt.input, how(e))
-		// What holds too much can be looked at and made less, by as many commands as it takes.
+		// Commands can inspect a sandbox over its limit and free space in it, repeatedly.
 		for range 2 {
 			b.want(b.sh("echo $?"), sandbox.Exited, 0, "0\n")
 		}
-		// The sandbox is there as before.
+		// The sandbox works as before.
 		b.want(b.sh(`chmod 700 d; rm -rf * "$TMPDIR"/*; echo empty; ls`), sandbox.Exited, 0, "empty\n")
 	}
-	// A command that may be quicker than the looks, and what follows it.
+	// A command that may finish between two scans, and the command after it.
 	fill := func(name string) {
 		t.Helper()
 		e := b.sh("head -c 24000000 /dev/zero > " + name)
@@ -57,7 +57,7 @@ func testDisk(t *testing.T, s *suite) {
 	s.end(t, "make a sparse file of more than the limit", how(e)+": what it holds counts")
 }
 
-// testPIDs has a command start more than it may.
+// testPIDs has a command start more processes than its limit.
 func testPIDs(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{PIDs: 30}})
 	e := b.sh("i=0; while [ $i -lt 80 ]; do sleep 1000 & i=$((i+1)); done; wait; echo all")
@@ -70,7 +70,7 @@ func testPIDs(t *testing.T, s *suite) {
 	s.end(t, "run the next command after those", how(again))
 }
 
-// testMemory has a command take more memory than it may.
+// testMemory has a command use more memory than its limit.
 func testMemory(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{Memory: 96 << 20}})
 	b.installProbe()
@@ -102,7 +102,7 @@ func testMemory(t *testing.T, s *suite) {
 	} else {
 		s.end(t, "fill /dev/shm", how(e))
 	}
-	// What the system keeps of a file on a disk it gives back.
+	// The system can reclaim its cache of a file on a disk.
 	e = b.exec(sandbox.Cmd{Argv: []string{"./" + probeName, "write a large file"}})
 	end := how(e)
 	if strings.Contains(string(e.Stdout.Bytes()), "succeeded") {
@@ -116,11 +116,11 @@ func testMemory(t *testing.T, s *suite) {
 	} else {
 		delete(s.due, "write a file larger than the memory")
 	}
-	// A sandbox beside it has its own.
+	// Another sandbox has a limit of its own.
 	b.want(s.open(t).sh("echo beside"), sandbox.Exited, 0, "beside\n")
 }
 
-// testCPU has a command use all processors for a second, of which it may have a part.
+// testCPU has a command use all processors for a second, with a limit below that.
 func testCPU(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Limits: sandbox.Limits{CPU: 0.3}})
 	b.installProbe()

@@ -18,8 +18,8 @@ import (
 
 var listed = promise{func(c sandbox.Capabilities) bool { return slices.Contains(c.Networks, sandbox.NetworkList) }, "no list of hosts"}
 
-// testNetworkList: commands find the proxy, and nothing else: not the loopback of the host,
-// not its sockets, and no other command.
+// testNetworkList: commands reach the proxy only: not the loopback of the host, not its
+// sockets, and no other command.
 func testNetworkList(t *testing.T, s *suite) {
 	var served atomic.Int32
 	serve := func(c net.Conn) {

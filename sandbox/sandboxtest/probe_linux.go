@@ -36,7 +36,7 @@ func inMemory(dir string) bool {
 	return unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC
 }
 
-// errnoName is the name of the system's error, "" if it is none.
+// errnoName returns the name of the system's error, "" for another error.
 func errnoName(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return unix.ErrnoName(errno)
@@ -56,7 +56,7 @@ func hostPID() int {
 
 func second[T any](_ T, err error) error { return err }
 
-// closing closes what was opened, for attempts that succeed.
+// closing closes the file of an attempt that succeeded.
 func closing(fd int, err error) error {
 	if err == nil {
 		unix.Close(fd)
@@ -64,8 +64,8 @@ func closing(fd int, err error) error {
 	return err
 }
 
-// call makes a system call with arguments that would be wrong anyhow, so
-// that nothing happens if it is let through.
+// call makes a system call with invalid arguments, so that it has no effect if it is
+// allowed.
 func call(nr uintptr, args ...uintptr) func() error {
 	var a [6]uintptr
 	copy(a[:], args)
@@ -79,7 +79,7 @@ func call(nr uintptr, args ...uintptr) func() error {
 
 const bad = ^uintptr(0) // as a descriptor -1, as a pointer a fault
 
-// What asks System V objects of others how they are.
+// Commands that query the status of other processes' System V objects.
 const (
 	shmStat = 13
 	semStat = 18
@@ -113,8 +113,8 @@ func handle(name string) (int, error) { return unix.Open(name, unix.O_PATH|unix.
 
 func at(fd int) uintptr { return uintptr(fd) }
 
-// attempts are what the probe can do. Those for what must work return why it
-// did not.
+// attempts are the operations of the probe. An attempt that must succeed returns the reason
+// why it did not.
 var attempts = map[string]func() error{
 	"proxy": func() error {
 		r, err := http.Get(os.Getenv("URL"))
@@ -269,7 +269,7 @@ var attempts = map[string]func() error{
 		out, err := c.Output()
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok && strings.Contains(string(exit.Stderr), "SIGSEGV") {
 			// A kernel without the entry raises a fault before any filter sees the call:
-			// there is none to refuse.
+			// there is no call to reject.
 			return errors.New("signal: bad system call")
 		}
 		if err == nil && !strings.Contains(string(out), "succeeded") {
@@ -360,7 +360,7 @@ var attempts = map[string]func() error{
 	},
 }
 
-// chmodByHandle names the file by a handle that needs no right to open it.
+// chmodByHandle names the file by a handle that requires no right to open it.
 func chmodByHandle() error {
 	fd, err := handle(outside("canary"))
 	if err != nil {
@@ -387,7 +387,7 @@ func chownInside() error {
 	return os.Chown("owned", os.Getuid()+1, -1)
 }
 
-// metadataInside changes every way it can what it owns.
+// metadataInside changes the metadata of its own files in every possible way.
 func metadataInside() error {
 	if err := os.WriteFile("meta", nil, 0o644); err != nil {
 		return err
@@ -432,8 +432,8 @@ func metadataInside() error {
 	return nil
 }
 
-// x32 makes a call by its number for 32-bit pointers, which on amd64 reaches
-// the same kernel function under another number.
+// x32 makes a call by its number for 32-bit pointers, which on amd64 reaches the same
+// kernel function under another number.
 func x32() error {
 	if runtime.GOARCH != "amd64" {
 		return unix.ENOSYS
@@ -441,7 +441,7 @@ func x32() error {
 	return call(0x40000000 | unix.SYS_GETPID)()
 }
 
-// openFiles looks for files that came from the host.
+// openFiles searches for open files of the host.
 func openFiles() error {
 	var found []string
 	for fd := 3; fd < 1024; fd++ {
@@ -481,7 +481,7 @@ func renameInside() error {
 	return os.Rename("ren/a/f", "ren/b/f")
 }
 
-// queueSignal sends a signal with what the caller says of it.
+// queueSignal sends a signal with sender-supplied information.
 func queueSignal(nr uintptr, args ...uintptr) error {
 	info := struct {
 		signo, errno, code int32
@@ -490,7 +490,7 @@ func queueSignal(nr uintptr, args ...uintptr) error {
 	return call(nr, append(args, uintptr(unsafe.Pointer(&info)))...)()
 }
 
-// directoryNotification asks for signals when a directory outside changes.
+// directoryNotification requests signals for changes of a directory outside.
 func directoryNotification() error {
 	fd, err := unix.Open("/usr", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -500,9 +500,8 @@ func directoryNotification() error {
 	return second(unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, 0x4 /* DN_CREATE */))
 }
 
-// signalByOwner has the kernel send a signal for a pipe, of which another process is the
-// owner. That the owner can be set does no harm if no signal comes of it, which is for
-// the caller to see.
+// signalByOwner makes the kernel send a signal for a pipe whose owner is another process.
+// Setting the owner is harmless unless a signal arrives, which the caller checks.
 func signalByOwner() error {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -518,7 +517,7 @@ func signalByOwner() error {
 	return second(unix.Write(p[1], []byte("x")))
 }
 
-// signalsInside sends what may be sent, in each way.
+// signalsInside sends each permitted signal in each way.
 func signalsInside() error {
 	got := make(chan os.Signal, 8)
 	signal.Notify(got, unix.SIGUSR1)
@@ -557,7 +556,7 @@ func signalsInside() error {
 	return nil
 }
 
-// truncateInside shortens what the command owns.
+// truncateInside truncates the command's own files.
 func truncateInside() error {
 	if err := os.WriteFile("long", []byte("long"), 0o644); err != nil {
 		return err
@@ -574,8 +573,8 @@ func truncateInside() error {
 	return openWrite("long", os.O_TRUNC)
 }
 
-// entry32 makes a call by the entry for 32-bit programs, where numbers mean others: 20 is
-// getpid. A filter that knows those of 64 bits alone would let it through.
+// entry32 makes a call by the entry for 32-bit programs, where call numbers differ: 20 is
+// getpid. A filter for 64-bit numbers only would allow it.
 func entry32() error {
 	if runtime.GOARCH != "amd64" {
 		return unix.ENOSYS

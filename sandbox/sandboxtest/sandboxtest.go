@@ -13,9 +13,9 @@
 //		sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return local.New(nil) })
 //	}
 //
-// Commands are run with a POSIX shell and the usual small programs, which the
-// sandbox must have. What a weaker backend need not hold is decided by the
-// table of checks and the backend's Capabilities, never by trying.
+// Commands are run with a POSIX shell and the usual small programs, which the sandbox must
+// have. The table of checks and the backend's Capabilities decide which checks a weaker
+// backend may skip, never an attempt.
 package sandboxtest
 
 import (
@@ -33,30 +33,30 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// suite is what a check knows. Only the backend is that of the others, too.
+// suite is the state of a check. Checks share only the backend.
 type suite struct {
 	backend sandbox.Backend
 	caps    sandbox.Capabilities
 
 	file  string          // the backend's column of the table; "" for none
-	check string          // the one that runs
+	check string          // the running check
 	due   map[string]bool // the inputs that it has not tried yet
 }
 
-// check is one property. needs says which backends promise it.
+// check tests one property. needs selects the backends that promise the property.
 type check struct {
 	name  string
 	needs promise
 	run   func(*testing.T, *suite)
 }
 
-// promise is what a backend offers, or lacks.
+// promise is a property that a backend offers or lacks.
 type promise struct {
 	holds func(sandbox.Capabilities) bool
 	lacks string
 }
 
-// limits are backends that enforce a limit.
+// limits selects the backends that enforce a limit.
 func limits(name string) promise {
 	return promise{func(c sandbox.Capabilities) bool { return slices.Contains(c.Limits, name) }, "no limit of " + name}
 }
@@ -65,7 +65,7 @@ func level(least sandbox.Isolation) func(sandbox.Capabilities) bool {
 	return func(c sandbox.Capabilities) bool { return c.Isolation.AtLeast(least) }
 }
 
-// The promises a check can need.
+// The promises that a check can need.
 var (
 	always    = promise{func(sandbox.Capabilities) bool { return true }, ""}
 	wholeTree = promise{func(c sandbox.Capabilities) bool { return c.WholeTree }, "processes may be left"}
@@ -148,19 +148,19 @@ var checks = []check{
 	{"kernel/what must work", kernel, testMustWork},
 }
 
-// alone says whether a check runs before all others, and no other one beside it: it
-// measures what the machine gives, or changes this process.
+// alone reports whether a check runs before all others, and concurrently with none: it
+// measures the machine's resources, or changes this process.
 func (c check) alone() bool {
 	return strings.HasPrefix(c.name, "limits/") || c.name == "exec/environment" || c.name == "kernel/open files"
 }
 
-// TestBackend runs the checks that the backend's Capabilities promise, side by side where
-// they measure nothing. newBackend is called once.
+// TestBackend runs the checks that the backend's Capabilities promise, concurrently unless
+// they measure the machine. newBackend is called once.
 func TestBackend(t *testing.T, newBackend func(t *testing.T) sandbox.Backend) {
 	test(t, newBackend, "")
 }
 
-// TestKernel runs those of the checks that look at what the kernel holds back.
+// TestKernel runs the checks of the restrictions that the kernel enforces.
 func TestKernel(t *testing.T, newBackend func(t *testing.T) sandbox.Backend) {
 	test(t, newBackend, "kernel/")
 }
@@ -229,8 +229,7 @@ func (s *suite) openSpec(t *testing.T, spec sandbox.Spec) *box {
 	return &box{Sandbox: sb, t: t, s: s, dir: spec.Dir}
 }
 
-// patience is far above what anything here takes; nothing waits for it to
-// pass.
+// patience is far longer than any step takes; no test waits for it to pass.
 const patience = 30 * time.Second
 
 func (b *box) exec(c sandbox.Cmd) sandbox.Exit {
@@ -250,7 +249,7 @@ func (b *box) sh(script string) sandbox.Exit {
 	return b.exec(sandbox.Cmd{Argv: []string{"sh", "-c", script}})
 }
 
-// want checks how a command ended and what it wrote to standard output.
+// want checks a command's outcome and its standard output.
 func (b *box) want(e sandbox.Exit, end sandbox.End, code int, stdout string) {
 	b.t.Helper()
 	if e.Ended != end || e.Code != code || string(e.Stdout.Bytes()) != stdout {
@@ -258,7 +257,7 @@ func (b *box) want(e sandbox.Exit, end sandbox.End, code int, stdout string) {
 	}
 }
 
-// how says how a command ended, in the words of the table.
+// how describes a command's outcome in the terms of the table.
 func how(e sandbox.Exit) string {
 	if e.Ended == sandbox.Exited || e.Ended == sandbox.Signaled {
 		return fmt.Sprintf("%s %d", e.Ended, e.Code)
@@ -310,7 +309,7 @@ func (b *box) link(target, name string) {
 	must.Do(b.t, os.Symlink(target, filepath.Join(b.dir, filepath.FromSlash(name))))
 }
 
-// canary makes a directory outside of every sandbox with a file in it.
+// canary creates a directory outside every sandbox with a file in it.
 func canary(t *testing.T) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -321,7 +320,7 @@ func canary(t *testing.T) (dir, file string) {
 
 const secret = "the canary's song"
 
-// unharmed checks that the canary is alone and as it was.
+// unharmed checks that the canary is the only file and unchanged.
 func unharmed(t *testing.T, dir string) {
 	t.Helper()
 	names, err := os.ReadDir(dir)

@@ -24,12 +24,12 @@ var (
 	noServices = promise{func(c sandbox.Capabilities) bool { return !c.Services }, ""}
 )
 
-// servicePort is where the server of these checks listens, in each sandbox.
+// servicePort is the port of the server of these checks, in each sandbox.
 const servicePort = 8417
 
 var connectCmd = sandbox.Cmd{Argv: []string{"port"}, Port: servicePort}
 
-// serve is the server of the probe, until it is killed.
+// serve runs the server of the probe, until it is killed.
 func serve() error {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(servicePort)))
 	if err != nil {
@@ -37,11 +37,11 @@ func serve() error {
 	}
 	fmt.Println("listens")
 	return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "served "+r.URL.Path) // who asks sees what came
+		_, _ = io.WriteString(w, "served "+r.URL.Path) // the client can check the request path
 	}))
 }
 
-// ask is a client of it.
+// ask is a client of the server.
 func ask() error {
 	r, err := http.Get("http://127.0.0.1:" + strconv.Itoa(servicePort) + "/it")
 	if err != nil {
@@ -54,8 +54,8 @@ func ask() error {
 	return nil
 }
 
-// serve starts the server of the probe in a sandbox, without a timeout, and waits until it
-// takes connections. end returns how its Exec ended; cancel asks for that.
+// serve starts the probe's server in a sandbox, without a timeout, and waits until it
+// accepts connections. end returns the result of its Exec; cancel stops it.
 func (b *box) serve() (end func() (sandbox.Exit, error), cancel func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -75,8 +75,9 @@ func (b *box) serve() (end func() (sandbox.Exit, error), cancel func()) {
 	return func() (sandbox.Exit, error) { done.Wait(); return exit, err }, cancel
 }
 
-// testServices: commands reach what another command of the sandbox serves, for as long as
-// that runs, and nothing else does; what the server started dies with it.
+// testServices: commands reach a server that another command of the sandbox runs, while
+// that command runs, and no other process reaches it. Processes that the server started die
+// with it.
 func testServices(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Services: true})
 	if !b.Info().Services {
@@ -93,7 +94,7 @@ func testServices(t *testing.T, s *suite) {
 			t.Errorf("a command asks the service: %s", got)
 		}
 	}
-	// What is outside stays outside.
+	// The outside stays out of reach.
 	for name, result := range b.probe(nil, "netlink", "packet", "raw", "connect to the Internet") {
 		if result.text == "succeeded" {
 			t.Errorf("%s: %s", name, result.text)
@@ -116,8 +117,8 @@ func testServices(t *testing.T, s *suite) {
 	}
 }
 
-// testServiceTree: what a command starts dies with it, beside a service, which lives on;
-// what the service started dies with it.
+// testServiceTree: the processes of a command die with it, beside a service, which keeps
+// running. The processes of the service die with the service.
 func testServiceTree(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Services: true})
 	b.installProbe()
@@ -140,8 +141,8 @@ func testServiceTree(t *testing.T, s *suite) {
 	}
 }
 
-// testServiceFiles: what a service writes is there for commands, and in the directory after
-// the next command or a Sync; it reads what the caller and commands write.
+// testServiceFiles: a service's files are visible to commands, and in the directory after
+// the next command or a Sync. The service reads the files of the caller and of commands.
 func testServiceFiles(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Services: true})
 	b.host("asked", "")
@@ -151,7 +152,7 @@ func testServiceFiles(t *testing.T, s *suite) {
 	defer cancel()
 	began := make(chan struct{})
 	done.Go(func() {
-		// It answers each question with another file, and keeps a log of them.
+		// It answers each request with another file, and keeps a log of them.
 		e, err := b.Exec(ctx, sandbox.Cmd{
 			Argv:    []string{"sh", "-c", `echo begun; mkdir -p out; while :; do q=$(cat asked); if [ ! -e "out/$q" ]; then echo "$q" >> log; echo "answer $q" > "out/.$q"; mv "out/.$q" "out/$q"; fi; sleep 0.01; done`},
 			Timeout: sandbox.NoTimeout, Offload: callback(sync.OnceFunc(func() { close(began) })),
@@ -171,7 +172,7 @@ func testServiceFiles(t *testing.T, s *suite) {
 		}
 	}
 	b.want(b.sh(`rm asked; echo by command > asked; `+strings.ReplaceAll(await, "$0", "by command")), sandbox.Exited, 0, "answer by command\n")
-	// Between commands it writes on.
+	// It also writes between commands.
 	b.host("asked", "last")
 	y, elsewhere := b.Sandbox.(interface{ Sync(context.Context) error })
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -188,8 +189,8 @@ func testServiceFiles(t *testing.T, s *suite) {
 	b.want(b.sh("cat log"), sandbox.Exited, 0, "q0\nq1\nq2\nq3\nq4\nby command\nlast\n")
 }
 
-// testServiceFlood: a command without a timeout passes all that it writes, beyond the
-// limit of one with a timeout, and what is kept of it is bounded.
+// testServiceFlood: the whole output of a command without a timeout reaches Offload, beyond
+// the limit for commands with a timeout, and the retained output is bounded.
 func testServiceFlood(t *testing.T, s *suite) {
 	b := s.openSpec(t, sandbox.Spec{Dir: t.TempDir(), Services: true})
 	passed := counter{}
@@ -203,7 +204,7 @@ type counter struct{ n int }
 
 func (c *counter) Write(p []byte) (int, error) { c.n += len(p); return len(p), nil }
 
-// testNoServices: without a network of the sandbox alone no service is promised.
+// testNoServices: a backend without a network per sandbox offers no services.
 func testNoServices(t *testing.T, s *suite) {
 	sb, err := s.backend.Open(t.Context(), sandbox.Spec{Dir: t.TempDir(), MinIsolation: s.caps.Isolation, Services: true})
 	if err == nil {
@@ -214,7 +215,7 @@ func testNoServices(t *testing.T, s *suite) {
 	}
 }
 
-// testPortWithoutServices: a sandbox without services has no port to look at.
+// testPortWithoutServices: a sandbox without services has no port to connect to.
 func testPortWithoutServices(t *testing.T, s *suite) {
 	b := s.open(t)
 	if e, err := b.Exec(t.Context(), connectCmd); !errors.Is(err, sandbox.ErrUnsupported) {

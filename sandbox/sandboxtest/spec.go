@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// testResolve: what Resolve says before holds in what Open opens, also by the digest of an
-// image that Resolve found.
+// testResolve: the result of Resolve holds for the sandbox that Open opens, also when it is
+// opened by the digest of an image that Resolve returned.
 func testResolve(t *testing.T, s *suite) {
 	info, err := s.backend.Resolve(t.Context(), sandbox.Spec{MinIsolation: s.caps.Isolation})
 	must.Do(t, err)
@@ -41,7 +41,8 @@ func testResolve(t *testing.T, s *suite) {
 	b.want(b.sh("pwd -P"), sandbox.Exited, 0, b.Info().Dir+"\n")
 }
 
-// testUnofferedSpec: what a backend does not name it refuses, before and when it opens.
+// testUnofferedSpec: a backend rejects every Spec beyond its Capabilities, in Resolve and
+// in Open.
 func testUnofferedSpec(t *testing.T, s *suite) {
 	specs := []sandbox.Spec{{Image: "rath-no-such-image:never"}}
 	for _, n := range []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkOpen, "list:example.org", "read_only:example.org", "tunnel"} {

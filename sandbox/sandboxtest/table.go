@@ -15,11 +15,11 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// inputs are what a hostile command, or a name that it left, may try, and the check of
-// this suite that tries it and says by suite.end what came of it. A backend has its ends
-// in testdata/hostile.<isolation>.txt of its package, beside its tests; the suite compares
-// each with what happens, and its tests' flag -update writes it. A backend without the
-// file is held to the checks alone.
+// inputs are the hostile actions of a command, or of a file name that it left, each with
+// the check of this suite that tries it and records its end with suite.end. A backend's
+// ends are in testdata/hostile.<isolation>.txt of its package, beside its tests. The suite
+// compares each end with the actual one, and the flag -update of its tests writes the file.
+// A backend without the file must only pass the checks.
 var inputs = []struct{ input, check string }{
 	{"allocate more than the limit of memory", "limits/memory"},
 	{"the same in a child", "limits/memory"},
@@ -106,7 +106,7 @@ var inputs = []struct{ input, check string }{
 	{"fill a directory with more than is listed", "files/long list"},
 }
 
-// end says what came of a hostile input.
+// end records the end of a hostile input.
 func (s *suite) end(t *testing.T, input, end string) {
 	t.Helper()
 	if !slices.Contains(s.expected(), input) {
@@ -118,7 +118,7 @@ func (s *suite) end(t *testing.T, input, end string) {
 	}
 }
 
-// expected are the inputs that the check which runs has to try.
+// expected returns the inputs that the running check must try.
 func (s *suite) expected() []string {
 	var all []string
 	for _, i := range inputs {
@@ -129,10 +129,10 @@ func (s *suite) expected() []string {
 	return all
 }
 
-// notOffered begins the end of an input that a backend promises nothing for.
+// notOffered begins the end of an input against which a backend makes no promise.
 const notOffered = "not offered: "
 
-// begin prepares for the inputs of a check, which does not run if why is not "".
+// begin prepares for the inputs of a check. The check does not run if why is not "".
 func (s *suite) begin(t *testing.T, c check, why string) {
 	s.check = c.name
 	s.due = make(map[string]bool)
@@ -154,8 +154,8 @@ func (s *suite) finish(t *testing.T) {
 	}
 }
 
-// tableFile is the backend's column of the table, "" if it has none. What is offered on
-// other systems is less and is not written down.
+// tableFile returns the backend's column of the table, or "" if it has none. Other systems
+// offer less and have no column.
 func tableFile(caps sandbox.Capabilities) string {
 	name := filepath.Join("testdata", "hostile."+string(caps.Isolation)+".txt")
 	if _, err := os.Stat(name); err != nil || runtime.GOOS != "linux" {
@@ -164,7 +164,7 @@ func tableFile(caps sandbox.Capabilities) string {
 	return name
 }
 
-// End compares what came of a hostile input, in a test of another package, with its row in
+// End compares the end of a hostile input, in a test of another package, with its row in
 // testdata/hostile.txt there. The flag -update of its tests writes the row.
 func End(t *testing.T, input, end string) {
 	t.Helper()
@@ -174,10 +174,10 @@ func End(t *testing.T, input, end string) {
 // rowWidth is the width of the inputs in the files.
 const rowWidth = 64
 
-// table is held by the check that reads or writes a file of rows.
+// table is locked by a check that reads or writes a file of rows.
 var table sync.Mutex
 
-// compare holds an end against its row in a file.
+// compare compares an end with its row in a file.
 func compare(t *testing.T, file, input, end string) {
 	t.Helper()
 	table.Lock()

@@ -33,7 +33,7 @@ This page is written by ` + "`go test ./sandbox/sandboxtest -update`" + `.
 
 `
 
-// column is what one file holds.
+// column is the content of one file.
 type column struct {
 	file string // slash separated, from the top of the repository
 	rows map[string]string
@@ -60,8 +60,8 @@ func columns(t *testing.T) []column {
 	return all
 }
 
-// TestHostileTable puts the columns of all drivers beside each other, and fails if a driver
-// says nothing of an input, or of one that is no row.
+// TestHostileTable prints the columns of all drivers side by side, and fails if a driver
+// has no end for an input, or an end for an unknown input.
 func TestHostileTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(aboutTable)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What follows takes more than a command may have.
+// The following attempts use more than a command may have.
 
-// takeMemory takes 512 MiB and keeps them.
+// takeMemory allocates 512 MiB and keeps them.
 func takeMemory() error {
 	data := make([]byte, 512<<20)
 	for i := 0; i < len(data); i += 4096 {
@@ -24,7 +24,7 @@ func takeMemory() error {
 	return errors.New("there was no limit")
 }
 
-// takeMemoryFile takes 512 MiB in a file that is memory.
+// takeMemoryFile writes 512 MiB to a file in memory.
 func takeMemoryFile() error {
 	fd, err := unix.MemfdCreate("x", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -41,7 +41,7 @@ func fill(name string, size int) error {
 		return err
 	}
 	defer f.Close()
-	if err := os.Remove(name); err != nil { // a process that is killed leaves nothing
+	if err := os.Remove(name); err != nil { // a killed process leaves no file
 		return err
 	}
 	return write(f, size)
@@ -57,7 +57,7 @@ func write(f *os.File, size int) error {
 	return nil
 }
 
-// alarms is hit by a signal each 50 microseconds, for ever.
+// alarms receives a signal every 50 microseconds, forever.
 func alarms() error {
 	got := make(chan os.Signal, 1)
 	signal.Notify(got, unix.SIGALRM)
@@ -70,7 +70,7 @@ func alarms() error {
 	return nil
 }
 
-// takeThreads starts 500 threads that live on for a moment.
+// takeThreads starts 500 threads that live for a moment.
 func takeThreads() error {
 	var wg sync.WaitGroup
 	for range 500 {
@@ -83,8 +83,8 @@ func takeThreads() error {
 	return nil
 }
 
-// useProcessors turns two threads for a second and fails if they had half a processor. What
-// the start of this program took, which a slow machine needs long for, does not count.
+// useProcessors runs two threads for a second and fails if they had half a processor. The
+// time to start this program, which is long on a slow machine, does not count.
 func useProcessors() error {
 	used := func() time.Duration {
 		var u unix.Rusage

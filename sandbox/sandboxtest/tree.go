@@ -12,8 +12,7 @@ import (
 // short is a timeout that a test waits for.
 const short = 150 * time.Millisecond
 
-// ends runs a command that would go on for minutes and checks that it is cut
-// off long before.
+// ends runs a command that would run for minutes and checks that it is stopped long before.
 func (b *box) ends(ctx context.Context, c sandbox.Cmd, end sandbox.End) sandbox.Exit {
 	b.t.Helper()
 	began := time.Now()
@@ -28,7 +27,7 @@ func (b *box) ends(ctx context.Context, c sandbox.Cmd, end sandbox.End) sandbox.
 }
 
 func testDeadline(t *testing.T, s *suite) {
-	const deadline = 2 * time.Second // in which each of them begins, on a slow machine too
+	const deadline = 2 * time.Second // each of them must start within it, also on a slow machine
 	b := s.open(t)
 	var wg sync.WaitGroup
 	inputs := []struct{ input, script string }{
@@ -40,7 +39,7 @@ func testDeadline(t *testing.T, s *suite) {
 	}
 	ends := make([]string, len(inputs))
 	for i, tt := range inputs {
-		// At one time, as each of them takes its whole timeout.
+		// Concurrently, as each of them takes its whole timeout.
 		wg.Go(func() {
 			e, err := b.Exec(t.Context(), sandbox.Cmd{Argv: []string{"sh", "-c", "echo began; " + tt.script}, Timeout: deadline})
 			if err != nil || e.Ended != sandbox.Deadline || e.Code == 0 || e.Elapsed < deadline || e.Elapsed > patience || string(e.Stdout.Bytes()) != "began\n" {
@@ -59,7 +58,7 @@ func testCancel(t *testing.T, s *suite) {
 	b := s.open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	// The command itself says when to cancel.
+	// The command triggers the cancellation itself.
 	e := b.ends(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", "echo began; sleep 100"}, Timeout: 10 * patience, Offload: callback(cancel)}, sandbox.Cancelled)
 	if string(e.Stdout.Bytes()) != "began\n" {
 		t.Error(describe(e))
@@ -69,7 +68,7 @@ func testCancel(t *testing.T, s *suite) {
 	b.ends(ctx, sandbox.Cmd{Argv: []string{"sleep", "100"}, Timeout: 10 * patience}, sandbox.Cancelled)
 }
 
-// callback calls itself at the first output.
+// callback is a writer that calls the function at the first output.
 type callback func()
 
 func (c callback) Write(p []byte) (int, error) {
@@ -90,8 +89,8 @@ func testEndedContext(t *testing.T, s *suite) {
 	}
 }
 
-// quiet checks that nothing writes to a file any more, and says so. The sandbox's own
-// sleep is the clock, as the host may be slow.
+// quiet checks that no process writes to a file any more, and returns the end for the
+// table. The sandbox's own sleep is the clock, as the host may be slow.
 func (b *box) quiet(name string) string {
 	b.t.Helper()
 	before := b.read(name)
@@ -106,7 +105,7 @@ func (b *box) quiet(name string) string {
 	return "killed"
 }
 
-// beat is a shell loop that shows that it lives, in the file "beat".
+// beat is a shell loop that writes to the file "beat" while it lives.
 const beat = "while :; do echo x >> beat; sleep 0.02; done"
 
 func testBackground(t *testing.T, s *suite) {
@@ -117,8 +116,8 @@ func testBackground(t *testing.T, s *suite) {
 	s.end(t, "leave a process in the background", b.quiet("beat")+" with the command")
 }
 
-// detach starts a process that left the session and whose parents are gone; it
-// holds the command's output open.
+// detach starts a process that left the session and whose parents have ended; it holds the
+// command's output open.
 const detach = "setsid sh -c 'setsid sh -c \"" + beat + "\" & exit' & while [ ! -s beat ]; do sleep 0.01; done; "
 
 func testDetached(t *testing.T, s *suite) {
@@ -128,8 +127,8 @@ func testDetached(t *testing.T, s *suite) {
 	s.end(t, "leave the session by a double fork, outlive the command", b.quiet("beat")+" with the command")
 }
 
-// testRelay has a process start its successor in a session of its own and end, and so on,
-// faster than a walk of the processes finds them.
+// testRelay has a process start its successor in a session of its own and end, repeatedly,
+// faster than a scan of the processes finds them.
 func testRelay(t *testing.T, s *suite) {
 	b := s.open(t)
 	b.write("relay", "echo x >> beat\nsetsid sh relay &\n")
@@ -139,8 +138,8 @@ func testRelay(t *testing.T, s *suite) {
 
 func testDetachedDeadline(t *testing.T, s *suite) {
 	b := s.open(t)
-	// A deadline that is too early for the process to live would prove
-	// nothing, so the command says when it does.
+	// A deadline before the process lives would prove too little, so the command signals
+	// when it does.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	e := b.ends(ctx, sandbox.Cmd{Argv: []string{"sh", "-c", detach + "echo lives; sleep 100"}, Timeout: 10 * patience, Offload: callback(cancel)}, sandbox.Cancelled)

@@ -73,7 +73,7 @@ func (x *box) Close() error {
 	return x.err
 }
 
-// Why a command was stopped.
+// The reasons for stopping a command.
 var (
 	errDeadline = errors.New("deadline")
 	errClosing  = errors.New("closing")
@@ -156,7 +156,7 @@ func (x *box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 
 var errFault = errors.New("fault")
 
-// sensible refuses what no system could start.
+// sensible rejects a command that no system could start.
 func sensible(c sandbox.Cmd) error {
 	bad := func(why string) error { return fmt.Errorf("scripted: exec %q: %s", c.Argv, why) }
 	if c.Port != 0 {
@@ -176,14 +176,14 @@ func sensible(c sandbox.Cmd) error {
 	return nil
 }
 
-// output keeps the head and the tail of a stream, and passes it on.
+// output keeps the head and the tail of a stream, and passes the stream on.
 type output struct {
 	p    *process
 	most int
 	out  sandbox.Output
 }
 
-// Write implements io.Writer. After the end of the command nothing is taken.
+// Write implements io.Writer. After the end of the command writes fail.
 func (o *output) Write(b []byte) (int, error) {
 	p := o.p
 	p.streams.Lock()
@@ -213,7 +213,8 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// feed copies standard input to the command, until it ends or wants no more.
+// feed copies standard input to the command, until the input ends or the command stops
+// reading.
 func (p *process) feed(to *os.File) {
 	defer to.Close()
 	if p.cmd.Stdin == nil {

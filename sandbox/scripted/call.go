@@ -11,10 +11,10 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Call is one call of a program that is a Go function.
+// Call is one call of a program that is implemented by a Go function.
 type Call struct {
 	Args           []string // the name of the program first
-	Dir            string   // that it runs in, absolute
+	Dir            string   // the absolute working directory
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
@@ -25,8 +25,8 @@ type Call struct {
 // Getenv returns a variable of the environment.
 func (c *Call) Getenv(name string) string { return c.env.Get(name).String() }
 
-// Open opens a file as os.OpenFile does, relative to Dir and never outside of the sandbox.
-// Once the command has ended, nothing is written.
+// Open opens a file as os.OpenFile does, relative to Dir and never outside the sandbox.
+// Writes fail once the command has ended.
 func (c *Call) Open(name string, flag int, perm fs.FileMode) (io.ReadWriteCloser, error) {
 	leave, err := c.p.enter()
 	if err != nil {
@@ -40,20 +40,20 @@ func (c *Call) Open(name string, flag int, perm fs.FileMode) (io.ReadWriteCloser
 	return &handle{f, c.p}, nil
 }
 
-// Cmd returns the command of the sandbox that the call belongs to.
+// Cmd returns the sandbox's command that the call belongs to.
 func (c *Call) Cmd() sandbox.Cmd { return c.p.cmd }
 
 func (c *Call) shell() shell {
 	return shell{dir: c.Dir, env: c.env, in: c.Stdin, out: c.Stdout, err: c.Stderr}
 }
 
-// fail tells an error and returns the exit code of it.
+// fail prints an error and returns its exit code.
 func (c *Call) fail(err error) int {
 	fmt.Fprintf(c.Stderr, "%s: %v\n", c.Args[0], err)
 	return 1
 }
 
-// change calls do with where a name lies.
+// change calls do with the root and the relative path of a name.
 func (c *Call) change(name string, do func(root *os.Root, name string) error) error {
 	leave, err := c.p.enter()
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Call) change(name string, do func(root *os.Root, name string) error) er
 	return do(root, rel)
 }
 
-// options takes the letters of arguments with a dash off.
+// options removes the arguments with a dash and returns their letters.
 func (c *Call) options() (letters string, rest []string) {
 	rest = c.Args[1:]
 	for len(rest) > 0 && len(rest[0]) > 1 && rest[0][0] == '-' {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// disk is all that commands find: the workspace and the temporary files, under the names
-// that they have on the host, and a few devices. No link leads out of either.
+// disk is the file system of commands: the workspace and the temporary files, under their
+// names on the host, and a few devices. No link leads out of either.
 type disk struct{ dirs []*os.Root }
 
 func openDisk(names ...string) (*disk, error) {
@@ -35,7 +35,7 @@ func (d *disk) close() error {
 	return errors.Join(errs...)
 }
 
-// at returns where an absolute name lies; anything else does not exist.
+// at resolves an absolute name; a name outside does not exist.
 func (d *disk) at(name string) (*os.Root, string, error) {
 	for _, root := range d.dirs {
 		if name == root.Name() {
@@ -86,7 +86,7 @@ func (d *disk) list(name string) ([]fs.DirEntry, error) {
 	return fs.ReadDir(root.FS(), path.Clean(filepath.ToSlash(rel)))
 }
 
-// device is a file without a place.
+// device is a file without a directory.
 type device struct{ io.Reader }
 
 func (device) Write(p []byte) (int, error) { return len(p), nil }

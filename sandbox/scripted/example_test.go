@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
 
-// A command works, and its answer is lost.
+// A command does its work, and its answer is lost.
 func Example() {
 	b := scripted.New(&scripted.Options{Faults: []scripted.Fault{{Kind: scripted.LostAnswer, Call: 2}}})
 	dir, err := os.MkdirTemp("", "scripted-")

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeFIFO makes a FIFO in a directory that is opened first, so that no link is followed.
+// makeFIFO creates a FIFO. It opens the directory first, so that no link is followed.
 func makeFIFO(root *os.Root, name string) error {
 	dir, err := root.Open(filepath.Dir(name))
 	if err != nil {

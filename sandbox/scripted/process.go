@@ -24,7 +24,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// process is one command with all that it starts.
+// process is one command with all its subprocesses.
 type process struct {
 	x    *box
 	ctx  context.Context
@@ -36,17 +36,17 @@ type process struct {
 
 	out, err output
 
-	streams              sync.Mutex // guards what follows
+	streams              sync.Mutex // guards the fields below
 	over                 bool
 	offloaded            int64
 	inputErr, offloadErr error
 
-	// life is held while files are changed, and for good once the command has ended.
+	// life is held during changes of files, and permanently once the command has ended.
 	life  sync.RWMutex
 	ended bool
 }
 
-// signalled ends a command by a signal that it sent to itself.
+// signalled is the end of a command by a signal that it sent to itself.
 type signalled syscall.Signal
 
 func (s signalled) Error() string { return "signal " + syscall.Signal(s).String() }
@@ -70,14 +70,14 @@ func (x *box) start(ctx context.Context, c sandbox.Cmd, dir string) (*process, e
 		return nil, fmt.Errorf("scripted: exec %q: %w", c.Argv[0], err)
 	}
 	p.in = in
-	go p.feed(to) // it ends when nothing reads any more, or with the Read that is under way
+	go p.feed(to) // it ends when the pipe is no longer read, or with the Read in progress
 	return p, nil
 }
 
-// run runs the command to its end; without an Ended it was stopped.
+// run runs the command to its end. Ended is "" if it was stopped.
 func (p *process) run() sandbox.Exit {
 	defer p.stop()
-	// A read of standard input that waits ends with the command.
+	// A pending read of standard input ends with the command.
 	defer context.AfterFunc(p.ctx, func() { p.in.Close() })()
 	if why := cmp.Or(p.tooLarge(), p.missing(p.cmd.Argv[0], p.dir, p.env)); why != "" {
 		p.in.Close()
@@ -108,7 +108,7 @@ func (p *process) run() sandbox.Exit {
 	return exit
 }
 
-// end stops what the command left: after it nothing of it has an effect.
+// end stops the rest of the command, which has no effect afterwards.
 func (p *process) end() {
 	p.stop()
 	p.in.Close()
@@ -120,7 +120,7 @@ func (p *process) end() {
 	p.streams.Unlock()
 }
 
-// enter begins a change of files, which leave ends.
+// enter begins a change of files; leave ends it.
 func (p *process) enter() (leave func(), err error) {
 	p.life.RLock()
 	if p.ended || p.ctx.Err() != nil {
@@ -130,7 +130,7 @@ func (p *process) enter() (leave func(), err error) {
 	return p.life.RUnlock, nil
 }
 
-// shell is where a script runs.
+// shell is the environment of a script.
 type shell struct {
 	dir      string
 	env      expand.Environ
@@ -156,8 +156,8 @@ func (p *process) script(ctx context.Context, s shell, text, name string, params
 	return r.Run(ctx, file)
 }
 
-// notBuiltin gives the name of a program to what the interpreter would refuse as a builtin
-// that it does not have.
+// notBuiltin replaces kill, which the interpreter would reject as a builtin that it lacks,
+// by the path of the program.
 func notBuiltin(_ context.Context, args []string) ([]string, error) {
 	if args[0] == "kill" {
 		args = append([]string{"/bin/kill"}, args[1:]...)
@@ -214,7 +214,7 @@ func absolute(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// program runs what is no builtin of the shell.
+// program runs a program that is not a builtin of the shell.
 func (p *process) program(ctx context.Context, args []string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -260,7 +260,7 @@ func (p *process) lookup(name string) func(context.Context, *Call) int {
 	return programs()[name]
 }
 
-// missing says why a program cannot be started; "" if it can.
+// missing returns why a program cannot be started; "" if it can.
 func (p *process) missing(name, dir string, env []string) string {
 	if strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/") || !strings.Contains(name, "/") {
 		found := slices.ContainsFunc(env, func(v string) bool {
@@ -300,7 +300,8 @@ func (p *process) read(name string) (string, error) {
 	return string(data), errors.Join(err, f.Close())
 }
 
-// tooLarge says what no system would start because of its size; "" for any other command.
+// tooLarge returns an error text for a command that is too large for any system to start;
+// "" for any other command.
 func (p *process) tooLarge() string {
 	const one, most = 128 << 10, 2 << 20 // bytes, as on Linux
 	all := 0
@@ -322,7 +323,7 @@ func (p *process) scriptFile(ctx context.Context, c *Call, name string, params [
 	return p.script(ctx, c.shell(), text, name, params)
 }
 
-// number reads an argument.
+// number parses an argument.
 func number(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil

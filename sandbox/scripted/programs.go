@@ -21,8 +21,8 @@ import (
 	"mvdan.cc/sh/v3/interp"
 )
 
-// Programs returns the names of the programs that commands find, besides what the shell
-// itself has.
+// Programs returns the names of the programs that commands find, in addition to the shell's
+// builtins.
 func Programs() []string { return slices.Sorted(maps.Keys(programs())) }
 
 func programs() map[string]func(context.Context, *Call) int {
@@ -33,7 +33,7 @@ func programs() map[string]func(context.Context, *Call) int {
 	}
 }
 
-// sh runs a script of its arguments, of a file or of standard input.
+// sh runs a script from its arguments, a file or standard input.
 func sh(ctx context.Context, c *Call) int {
 	args := c.Args[1:]
 	var err error
@@ -55,7 +55,8 @@ func sh(ctx context.Context, c *Call) int {
 	return exitOf(c, err)
 }
 
-// exitOf is how a script ended, for the program that ran it; over 255 by a signal.
+// exitOf returns the exit code of a script for the program that ran it; above 255 for a
+// signal.
 func exitOf(c *Call, err error) int {
 	if sig, ok := errors.AsType[signalled](err); ok {
 		return 256 + int(sig)
@@ -73,7 +74,7 @@ func setsid(ctx context.Context, c *Call) int {
 	return exitOf(c, c.p.script(ctx, c.shell(), `"$@"`, "", c.Args[1:]))
 }
 
-// kill knows one process, which is the shell's.
+// kill supports one process, the shell's.
 func kill(ctx context.Context, c *Call) int {
 	sig, args := syscall.SIGTERM, c.Args[1:]
 	if len(args) > 1 && strings.HasPrefix(args[0], "-") {
@@ -141,7 +142,7 @@ func seq(_ context.Context, c *Call) int {
 	return 0
 }
 
-// inputs calls do with each file that is named, or with standard input.
+// inputs calls do with each named file, or with standard input.
 func (c *Call) inputs(names []string, do func(name string, r io.Reader) error) int {
 	code := 0
 	if len(names) == 0 {
@@ -174,7 +175,7 @@ func cat(_ context.Context, c *Call) int {
 	})
 }
 
-// part are the arguments of head and tail: how many, and whether of bytes.
+// part parses the arguments of head and tail: the number, and whether it counts bytes.
 func (c *Call) part() (n int64, ofBytes bool, names []string, ok bool) {
 	n, ok = 10, true
 	args := c.Args[1:]
@@ -363,7 +364,7 @@ func ls(_ context.Context, c *Call) int {
 	return code
 }
 
-// each changes what is at each name.
+// each changes the file at each name.
 func (c *Call) each(names []string, do func(root *os.Root, name string) error) int {
 	code := 0
 	for _, name := range names {
@@ -415,7 +416,7 @@ func touch(_ context.Context, c *Call) int {
 	})
 }
 
-// chmod takes an octal mode, or +x, -x, +w and the like for the owner and all others.
+// chmod accepts an octal mode, or +x, -x, +w and the like for the owner and all others.
 func chmod(_ context.Context, c *Call) int {
 	if len(c.Args) < 3 {
 		return c.fail(errors.New("give a mode and a name"))
@@ -449,7 +450,7 @@ func ln(_ context.Context, c *Call) int {
 
 func mkfifo(_ context.Context, c *Call) int { return c.each(c.Args[1:], makeFIFO) }
 
-// into returns the name of what goes to a name, which may be a directory.
+// into returns the name of the destination of a file; to may be a directory.
 func (c *Call) into(from, to string) string {
 	if fi, err := c.p.x.disk.stat(absolute(c.Dir, to), true); err == nil && fi.IsDir() {
 		return filepath.Join(to, filepath.Base(from))

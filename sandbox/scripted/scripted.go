@@ -1,15 +1,16 @@
-// Package scripted is a sandbox without processes, for tests: commands are shell scripts
-// that this process interprets, over the directory of the sandbox, and Go functions.
+// Package scripted implements a sandbox without processes, for tests: commands are shell
+// scripts that this process interprets, over the directory of the sandbox, and Go
+// functions.
 //
 //	b := scripted.New(&scripted.Options{Faults: []scripted.Fault{{Kind: scripted.LostAnswer, Call: 2}}})
 //
 // No program of the host ever runs. A command finds its workspace, a directory for
-// temporary files, a few devices, and the small programs of a POSIX system that [Programs]
-// names; nothing else of the host is there. As no process is made, none can be left.
+// temporary files, a few devices, and the small POSIX programs of [Programs], and no other
+// files of the host. As no process is started, none can be left.
 //
-// It holds back no more than that: a Go function of Options can do what this process can.
-// So the isolation is sandbox.IsolationProcess. Faults make calls go wrong at the same
-// place each time.
+// The sandbox enforces no more than that: a Go function of Options has all rights of this
+// process. So the isolation is sandbox.IsolationProcess. Faults inject failures at the same
+// call each time.
 package scripted
 
 import (
@@ -24,24 +25,24 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Options set up a Backend. The zero value is useful.
+// Options configure a Backend. The zero value is useful.
 type Options struct {
-	// Name is the backend's; "" is "scripted".
+	// Name is the backend's name; "" is "scripted".
 	Name string
-	// Commands are programs as Go functions, besides those that the package has, or in
-	// their place. Each returns the exit code, soon after ctx ends.
+	// Commands are programs as Go functions, which add to or replace the package's own.
+	// Each returns the exit code, soon after ctx ends.
 	Commands map[string]func(ctx context.Context, c *Call) int
-	// Claims, if set, is what Probe says, though nothing enforces it: for tests of what
-	// depends on it.
+	// Claims, if set, is the result of Probe, although it is not enforced: for tests of
+	// code that depends on it.
 	Claims *sandbox.Capabilities
-	// Faults make calls go wrong.
+	// Faults inject failures.
 	Faults []Fault
 }
 
-// FaultKind says what goes wrong.
+// FaultKind is a kind of failure.
 type FaultKind string
 
-// The faults. Those of Open count the calls of Open, all others those of Exec.
+// The faults. Faults of Open count the calls of Open, all others the calls of Exec.
 const (
 	// OpenRefused: Open returns sandbox.ErrUnsupported.
 	OpenRefused FaultKind = "open refused"
@@ -58,20 +59,21 @@ const (
 	OutOfMem FaultKind = "out of memory"
 )
 
-// Fault makes calls go wrong.
+// Fault is a failure to inject.
 type Fault struct {
 	Kind FaultKind
-	// Call is which call, from one, of all sandboxes of the backend; 0 is each.
+	// Call is the number of the call, from one, over all sandboxes of the backend; 0 is
+	// every call.
 	Call  int
 	Delay time.Duration
 }
 
-// Backend is the sandbox.Backend of this process.
+// Backend is a sandbox.Backend that runs commands in this process.
 type Backend struct {
 	o Options
 
 	mu           sync.Mutex
-	specs        []sandbox.Spec // that were opened
+	specs        []sandbox.Spec // of all opened sandboxes
 	open         int
 	opens, execs int // calls
 }
@@ -95,7 +97,7 @@ func (b *Backend) Name() string {
 	return "scripted"
 }
 
-// Opened returns what was opened so far, and how many of these are open.
+// Opened returns the Specs of all sandboxes opened so far, and the number that are open.
 func (b *Backend) Opened() (all []sandbox.Spec, open int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,8 +153,7 @@ func (b *Backend) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, er
 	return x, nil
 }
 
-// fault counts a call and returns the fault of these kinds that it meets; the zero Fault
-// is none.
+// fault counts a call and returns its fault of these kinds; the zero Fault is none.
 func (b *Backend) fault(calls *int, kinds ...FaultKind) Fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,7 +166,7 @@ func (b *Backend) fault(calls *int, kinds ...FaultKind) Fault {
 	return Fault{}
 }
 
-// wait lets a time pass unless ctx ends.
+// wait waits for a duration or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -177,7 +178,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// errLost is what a sandbox answers that was lost.
+// errLost is the error of a lost sandbox.
 var errLost = fmt.Errorf("scripted: %w", sandbox.ErrLost)
 
 var errEnded = errors.New("the command has ended")

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The suite writes the backend's column of the table of hostile inputs with it.
+// With -update the suite writes the backend's column of the table of hostile inputs.
 var _ = flag.Bool("update", false, "write testdata")
 
 func TestConformance(t *testing.T) {
@@ -39,7 +39,7 @@ func open(t *testing.T, b *scripted.Backend) (sandbox.Sandbox, string) {
 	return box, dir
 }
 
-// TestScripts runs what tests are made of.
+// TestScripts runs scripts like those of tests.
 func TestScripts(t *testing.T) {
 	for script, want := range map[string]string{
 		"seq 3 | tail -n 2 | tr '23' 'bc'":                               "b\nc\n",
@@ -60,7 +60,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestCommands: a Go function is a program like another.
+// TestCommands: a Go function is a program like any other.
 func TestCommands(t *testing.T) {
 	b := scripted.New(&scripted.Options{Commands: map[string]func(context.Context, *scripted.Call) int{
 		"shout": func(_ context.Context, c *scripted.Call) int {
@@ -86,7 +86,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestFaults: each goes wrong at its call, and leaves what it says.
+// TestFaults: each fault occurs at its call, and leaves the documented state.
 func TestFaults(t *testing.T) {
 	type result struct {
 		end     sandbox.End

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The rights of Landlock, by the ABI that brought them.
+// The rights of Landlock, by the ABI that introduced them.
 const (
 	readRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	fileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
@@ -25,9 +25,9 @@ const (
 	allRights = readRights | writeRights | deviceRights
 )
 
-// systemPaths may be read and executed by every command: programs, libraries
-// and the few settings that the C library and interpreters need. Nothing that
-// tells about this host's users, services or secrets.
+// systemPaths may be read and executed by every command: programs, libraries and the few
+// settings that the C library and interpreters need. The list has no path that reveals this
+// host's users, services or secrets.
 var systemPaths = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/nix/store",
 	"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
@@ -43,11 +43,10 @@ var systemPaths = []string{
 // devicePaths may be read and written.
 var devicePaths = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// Filters says that this package knows the calls of this processor.
+// Filters reports whether this package has the system calls of this processor.
 const Filters = auditArch != 0
 
-// ABI returns the kernel's Landlock ABI, no higher than most if that
-// is set.
+// ABI returns the kernel's Landlock ABI, capped at most unless most is zero.
 func ABI(most int) (int, error) {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -59,9 +58,9 @@ func ABI(most int) (int, error) {
 	return int(v), nil
 }
 
-// confine takes from the calling thread, and from what it starts, everything
-// a command must not have. It cannot be undone. The listener it returns gets
-// the calls that serve answers.
+// confine removes every right that a command must not have from the calling thread and its
+// future children. It cannot be undone. The returned listener receives the calls that serve
+// answers.
 func confine(j Job, rules *ruleset) (listener int, err error) {
 	abi, err := ABI(j.ABI)
 	if err != nil {
@@ -82,12 +81,12 @@ func confine(j Job, rules *ruleset) (listener int, err error) {
 	return listener, nil
 }
 
-// dropCapabilities matters for a host that runs as root: its commands stay
-// user 0, as the owner of their workspace, but without a single privilege.
+// dropCapabilities matters for a host that runs as root: its commands stay user 0, as the
+// owner of their workspace, but lose every privilege.
 func dropCapabilities() error {
 	for c := range unix.CAP_LAST_CAP + 1 {
-		// EINVAL: this kernel has no such capability; EPERM: we are not
-		// privileged, so there is nothing to give away.
+		// EINVAL: this kernel does not have the capability. EPERM: this process is not
+		// privileged, so it has no capability to give away.
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
 			return err
@@ -101,15 +100,15 @@ func dropCapabilities() error {
 	return unix.Capset(&hdr, &none[0])
 }
 
-// ruleset is what a supervisor's commands may reach, made for the first of them. To make
-// it takes longer than to put a thread under it.
+// ruleset is the set of files that a supervisor's commands may reach. It is created for the
+// first command, as creating a ruleset takes longer than applying one.
 type ruleset struct {
 	fd   int
 	made time.Time // zero: not yet
 }
 
-// rulesetAge is how long a ruleset is used: a file of the system that was replaced since
-// is another one to it.
+// rulesetAge is how long a ruleset is used. A system file that was replaced meanwhile is
+// not covered by the ruleset.
 const rulesetAge = 10 * time.Second
 
 // restrictFiles puts the calling thread into a Landlock domain.
@@ -131,15 +130,15 @@ func restrictFiles(j Job, abi int, rules *ruleset) error {
 	return nil
 }
 
-// The ABIs of Landlock that took over what is handed to the supervisor before, on processors
-// where that is done.
+// The ABIs of Landlock that replaced a check of the supervisor, on processors where the
+// supervisor makes that check.
 const (
 	abiRefer    = 2 // renames from one directory to another
 	abiTruncate = 3
 	abiScope    = 6 // signals
 )
 
-// makeRuleset lists what a command may reach.
+// makeRuleset creates the ruleset with the files that a command may reach.
 func makeRuleset(j Job, abi int) (ruleset int, err error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: allRights}
 	if abi < abiRefer {
@@ -216,7 +215,7 @@ func makeRuleset(j Job, abi int) (ruleset int, err error) {
 		{devicePaths, unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE},
 	} {
 		for _, p := range list.paths {
-			// What a host does not have cannot be allowed and is not missed.
+			// A path that is missing on a host cannot be allowed and is not needed.
 			err := allowPath(p, list.rights)
 			if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOTDIR) {
 				return -1, err
@@ -226,8 +225,8 @@ func makeRuleset(j Job, abi int) (ruleset int, err error) {
 	return ruleset, nil
 }
 
-// probe confines a thread of this process and lets it try what a command must
-// not be able to do. Refused says that this host does not hold it back.
+// probe confines a thread of this process and attempts the accesses that a command must not
+// be able to make. Refused is the reason why this host does not confine it.
 func probe(j Job) Result {
 	out := make(chan string, 1)
 	onOtherThread(func() { out <- probeConfined(j) })

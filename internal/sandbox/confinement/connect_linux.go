@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connectPatience is how long the other side may take.
+// connectPatience is how long the peer may take.
 const connectPatience = time.Second
 
-// connect tries a port of the loopback, for a command that stands for that. Package net
-// would take longer to be initialised than this does.
+// connect connects to a port of the loopback, for a command with a Port. Package net would
+// take longer to initialize than this takes.
 func connect(port int) Result {
 	port &= math.MaxUint16
 	var first error
@@ -30,7 +30,7 @@ func connect(port int) Result {
 	return Result{Code: 1, Note: fmt.Sprintf("connect to port %d: %v", port, first)}
 }
 
-// dial connects, and closes what came of it.
+// dial connects, and closes the connection.
 func dial(to unix.Sockaddr) error {
 	family := unix.AF_INET
 	if _, six := to.(*unix.SockaddrInet6); six {

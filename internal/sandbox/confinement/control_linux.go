@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// assignment is a job that a supervisor was given.
+// assignment is a job of a supervisor, with its files.
 type assignment struct {
 	n     int
 	job   Job
@@ -22,7 +22,7 @@ type assignment struct {
 
 func (a *assignment) end() { a.once.Do(func() { close(a.stop) }) }
 
-// assignments hands on the orders of the host until it is gone.
+// assignments passes on the orders of the host until the host is gone.
 func assignments(out chan<- *assignment) {
 	defer close(out)
 	var now *assignment
@@ -43,7 +43,7 @@ func assignments(out chan<- *assignment) {
 	}
 }
 
-// Take reads an order and the files that came with it.
+// Take reads an order and its files.
 func Take() (o Order, files []int, err error) {
 	var head [4]byte
 	oob := make([]byte, unix.CmsgSpace(8*4))

@@ -11,58 +11,58 @@ import (
 )
 
 const (
-	// maxDepth is how many directories may lie in one another. Each takes two files of
-	// the supervisor, which may open startFiles.
+	// maxDepth is the maximum depth of directories. Each level takes two files of the
+	// supervisor, which may open startFiles.
 	maxDepth = 400
-	// diskShare is how much longer the watch of the disk rests than it looks.
+	// diskShare is the ratio of the pause between scans to the time of a scan.
 	diskShare = 25
 	minRest   = 100 * time.Millisecond
-	// maxRest is how long the watch believes the free room of the file systems, and
-	// leastDrop how much less of it calls for a look before.
+	// maxRest is how long the watch relies on the free space of the file systems. A drop by
+	// leastDrop triggers an earlier scan.
 	maxRest   = 2 * time.Second
 	leastDrop = 1 << 20
-	// lastLook bounds the look after a command: its end waits for it.
+	// lastLook bounds the scan after a command, which delays the command's end.
 	lastLook = 10 * time.Second
-	// leastFile is the least that a file counts, in bytes of the limit; see mostUse.
+	// leastFile is the minimum size of a file in the limit, in bytes; see mostUse.
 	leastFile = 4096
 )
 
-// disk is what the files of a sandbox may take, and what takes it.
+// disk is the limit and the current usage of a sandbox's files.
 type disk struct {
 	limit Use
-	// held is what the commands before left where that is more than they may, so that
-	// commands can look at it and remove some: they may not add to it. Else it is 0.
+	// held is the usage that earlier commands left where it is above the limit. Commands
+	// may read and remove those files but not add to them. Otherwise held is 0.
 	held Use
 	dirs []int
-	// confined means that no command can have become another user, so that a process that
-	// cannot be looked into has hidden itself.
+	// confined means that no command can have become another user, so a process that cannot
+	// be inspected has hidden itself.
 	confined bool
 }
 
-// mostUse is the limit of a number of bytes: each file and directory takes at least the
-// smallest block of a disk, also an empty one, so that the inodes do not run out before.
+// mostUse converts a limit in bytes: each file and directory, also an empty one, takes at
+// least the smallest block of a disk, so that the inodes do not run out first.
 func mostUse(bytes int64) Use { return Use{Bytes: bytes, Files: bytes / leastFile} }
 
-// most is what the files may take while a command runs.
+// most returns the maximum usage while a command runs.
 func (d *disk) most() Use {
 	return Use{Bytes: max(d.limit.Bytes, d.held.Bytes), Files: max(d.limit.Files, d.held.Files)}
 }
 
-// count is one look at the room of the files.
+// count is one scan of the files' usage.
 type count struct {
 	Use
 	most    Use
-	done    <-chan struct{} // ends the look
+	done    <-chan struct{} // ends the scan
 	devices map[uint64]bool // of the directories
 	removed int64           // bytes of removed files that are held open
-	deep    bool            // directories lie too deep in one another
+	deep    bool            // directories are nested too deep
 	hidden  bool            // the open files of a process cannot be listed
 }
 
-// over reports whether the look has found more than it may.
+// over reports whether the scan has found more than allowed.
 func (c *count) over() bool { return c.Bytes > c.most.Bytes || c.Files > c.most.Files }
 
-// full reports whether a look is over because of it, or because it was ended.
+// full reports whether a scan is over because of the limit, or because it was stopped.
 func (c *count) full() bool {
 	select {
 	case <-c.done:
@@ -72,8 +72,8 @@ func (c *count) full() bool {
 	}
 }
 
-// look adds up the files of the directories, and, while a command runs, the removed files that
-// are held open, until it is more than most, or done is closed.
+// look adds up the files of the directories and, while a command runs, the removed files
+// that are held open. It stops when they exceed most, or when done is closed.
 func (d *disk) look(done <-chan struct{}, most Use, running bool) *count {
 	c := &count{most: most, done: done, devices: make(map[uint64]bool)}
 	for _, dir := range d.dirs {
@@ -91,7 +91,7 @@ func (d *disk) look(done <-chan struct{}, most Use, running bool) *count {
 	return c
 }
 
-// says describes, for people, why a command is over the limit.
+// says returns a description, for users, of why a command is over the limit.
 func (d *disk) says(c *count) string {
 	most := d.most()
 	switch {
@@ -107,23 +107,24 @@ func (d *disk) says(c *count) string {
 	return fmt.Sprintf("more than %d directories in one another", maxDepth)
 }
 
-// exceeded reports whether a command is to end because of a look.
+// exceeded reports whether the scan requires the command to end.
 func (d *disk) exceeded(c *count) bool {
 	return c.over() || c.hidden && d.confined || c.deep && d.held == Use{}
 }
 
-// watch sends a reason to over when the directories hold more than they may. It looks again
-// once their file systems have less free room than before, which is one system call to find
-// out, and after maxRest, as files that others remove may hide new ones. The time between two
-// looks grows with the time of a look, so that they cost at most a twenty-fifth of a
-// processor. A command may write more than the limit between two looks; the last one finds
-// it, see end.
+// watch sends a reason to over when the directories exceed the limit. It scans again when
+// their file systems have less free space than before, which costs one system call to find
+// out, and after maxRest, as files that others remove may hide new ones. The pause between
+// two scans grows with the time of a scan, so that scans cost at most a twenty-fifth of a
+// processor. A command may write more than the limit between two scans; the last scan finds
+// that, see end.
 //
-// It rests before its first look: the command before ended with one, and a look that opens
-// a closed directory while the command begins meets those that begin by opening it.
+// It pauses before its first scan. The previous command ended with a scan, and a scan that
+// opens an inaccessible directory while the command starts would race with commands that
+// begin by opening it.
 func (d *disk) watch(over chan<- string, done <-chan struct{}) {
-	var before Use     // the free room at the last look
-	var next time.Time // of a look in any case
+	var before Use     // the free space at the last scan
+	var next time.Time // of the next scan in any case
 	for rest := minRest; ; {
 		select {
 		case <-done:
@@ -144,7 +145,8 @@ func (d *disk) watch(over chan<- string, done <-chan struct{}) {
 	}
 }
 
-// free is the free room of the file systems of the directories; 0 where it is not known.
+// free returns the free space of the file systems of the directories; 0 where it is
+// unknown.
 func (d *disk) free() (u Use, err error) {
 	for _, dir := range d.dirs {
 		var st unix.Statfs_t
@@ -157,7 +159,7 @@ func (d *disk) free() (u Use, err error) {
 	return u, nil
 }
 
-// end looks once more after a command, and notes in its result what it finds.
+// end scans once more after a command and records the usage in the result.
 func (d *disk) end(r *Result) {
 	done := make(chan struct{})
 	timer := time.AfterFunc(lastLook, func() { close(done) })
@@ -173,8 +175,8 @@ func (d *disk) end(r *Result) {
 	}
 }
 
-// below adds up all below a directory, of which it has a handle. A file that is gone
-// meanwhile does not count.
+// below adds up all files below a directory handle. A file that disappears meanwhile does
+// not count.
 func (c *count) below(dir, depth int) {
 	fd, closeAgain, err := openClosed(dir)
 	if err != nil {
@@ -217,10 +219,11 @@ func (c *count) below(dir, depth int) {
 	}
 }
 
-// openClosed opens a directory to be listed. One that the command has closed is open until
-// closeAgain: what lies in it can grow all the same. Meanwhile its sticky bit is the other
-// way, which tells this mode from one that the command gives it. A mode that the command
-// gives between one of the two pairs of reading and setting, some microseconds, is lost.
+// openClosed opens a directory for listing. A directory that the command made inaccessible
+// stays open until closeAgain, as its contents can still grow. Meanwhile its sticky bit is
+// inverted, which distinguishes this mode from a mode that the command sets. A mode that
+// the command sets between the read and the write of one of the two changes, some
+// microseconds, is lost.
 func openClosed(dir int) (fd int, closeAgain func(), err error) {
 	const list = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	var st unix.Stat_t
@@ -234,7 +237,7 @@ func openClosed(dir int) (fd int, closeAgain func(), err error) {
 		if err := unix.Chmod(self, open); err != nil {
 			return -1, nil, err
 		}
-		closeAgain = func() { // only if it is as it was left
+		closeAgain = func() { // only if the mode is unchanged
 			var now unix.Stat_t
 			if unix.Fstat(dir, &now) == nil && now.Mode&0o7777 == open {
 				_ = unix.Chmod(self, st.Mode&0o1777)

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestOpenClosed opens a directory during a look, as its command may: that stays. What no
-// command touched is closed again.
+// TestOpenClosed opens a directory during a scan, as its command may: the directory stays
+// open. A directory that no command changed is closed again.
 func TestOpenClosed(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -47,8 +47,8 @@ func TestOpenClosed(t *testing.T) {
 	}
 }
 
-// TestWatchRestsFirst has a command end that begins by opening a directory: no look has
-// been at it, which would have closed it again.
+// TestWatchRestsFirst ends a command that begins by opening a directory: no scan has
+// visited the directory, which would have closed it again.
 func TestWatchRestsFirst(t *testing.T) {
 	parent := t.TempDir()
 	name := filepath.Join(parent, "d")

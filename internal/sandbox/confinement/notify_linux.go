@@ -14,21 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Landlock does not look at calls that change what is written about a file:
-// its mode, its owner, its times. A command could use them on every file of
-// its user, outside the workspace too, and could leave set-user-ID programs
-// behind. The filter therefore hands these calls to the supervisor, which
-// looks the file up itself, checks that it lies inside, and makes the change
-// on what it found; nothing the command does meanwhile changes what that is.
+// Landlock does not restrict calls that change a file's metadata: its mode, its owner, its
+// times. A command could make them on every file of its user, also outside the workspace,
+// and could leave set-user-ID programs behind. The filter therefore forwards these calls to
+// the supervisor. The supervisor resolves the file itself, checks that it lies inside, and
+// makes the change on its own handle, so a concurrent change of the path has no effect.
 //
-// Forks are not asked for in this way, though that would make limits and the
-// killing of trees exact: until the supervisor has taken a call, a signal with
-// a handler ends it with EINTR, and shells do not expect that of fork.
+// Forks are not forwarded, although that would make limits and the killing of trees exact:
+// until the supervisor has received a call, a signal with a handler interrupts the call
+// with EINTR, and shells do not expect that of fork.
 
-// Kernels with an early Landlock leave more to the supervisor: what their Landlock does
-// not guard, or always refuses.
+// On kernels with an early Landlock the supervisor handles more calls: calls that their
+// Landlock does not restrict, or always rejects.
 
-// notifyOp is what a call does, however it names the file.
+// notifyOp is the effect of a call, independent of how the call names the file.
 type notifyOp int
 
 const (
@@ -41,12 +40,12 @@ const (
 	opThread // a signal, too
 )
 
-// handled says how to read the arguments of one call: the index of each, or
-// -1 if the call has none.
+// handled describes the arguments of one call: the index of each, or -1 if the call does
+// not have it.
 type handled struct {
 	nr            uint32
 	op            notifyOp
-	before        int // the ABI of Landlock that makes it unnecessary; 0 for none
+	before        int // the ABI of Landlock that makes it unnecessary; 0 if none does
 	dirfd, path   int
 	dirfd2, path2 int // of a rename
 	val, val2     int // val: mode, uid, times, length, process or thread; val2: gid, signal
@@ -54,8 +53,8 @@ type handled struct {
 	noFollow      bool
 }
 
-// calls are those that the supervisor makes for the command on every processor;
-// archHandled are those that only some have.
+// calls are the calls that the supervisor makes for the command on every processor;
+// archHandled are calls of some processors only.
 var calls = []handled{
 	{nr: unix.SYS_FCHMOD, op: opMode, dirfd: 0, path: -1, val: 1, val2: -1, flags: -1},
 	{nr: unix.SYS_FCHMODAT, op: opMode, dirfd: 0, path: 1, val: 2, val2: -1, flags: -1},
@@ -113,8 +112,8 @@ const notifIDValid = 0x40082102
 func serve(listener int, inside []string) {
 	defer unix.Close(listener)
 	for {
-		// Receiving alone would not tell a caller that died meanwhile from a
-		// tree that is gone.
+		// Receiving alone cannot distinguish a caller that died meanwhile from a tree that
+		// has ended.
 		fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); err == unix.EINTR {
 			continue
@@ -145,7 +144,7 @@ func serve(listener int, inside []string) {
 	}
 }
 
-// change makes the change that a command asks for, if the file is inside.
+// change makes the change that a command requests, if the file is inside.
 func change(listener int, n *notification, inside []string) error {
 	h, ok := everyHandled[uint32(n.nr)]
 	if !ok {
@@ -175,11 +174,12 @@ func change(listener int, n *notification, inside []string) error {
 	}
 	switch h.op {
 	case opMode:
-		// Never a set-user-ID or set-group-ID bit: the file outlives the
-		// sandbox, and a user who runs it then would become this host's user.
+		// Never a set-user-ID or set-group-ID bit: the file outlives the sandbox, and a
+		// user who runs it later would run as this host's user.
 		return unix.Chmod(self, uint32(n.args[h.val])&0o1777)
 	case opOwner:
-		// Only what changes nothing, as a command has no other user to give to.
+		// Allow only a change without effect: a command has no other user to give the file
+		// to.
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
 			return err
@@ -214,7 +214,7 @@ func within(p string, dirs []string) bool {
 	return false
 }
 
-// utimens sets the times of what a path names now.
+// utimens sets the times of the file that a path names now.
 func utimens(p string, times *[2]unix.Timespec) error {
 	name, err := unix.BytePtrFromString(p)
 	if err != nil {
@@ -234,8 +234,8 @@ type caller struct {
 	listener int
 }
 
-// read copies from the caller's memory and makes sure that it was the
-// caller's: its pid may belong to another process by now.
+// read copies from the caller's memory and checks that it was the caller's: the pid may
+// belong to another process by now.
 func (c caller) read(at uint64, buf []byte) (int, error) {
 	mem, err := unix.Open(fmt.Sprintf("/proc/%d/mem", c.n.pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -258,7 +258,7 @@ func (c caller) valid() error {
 	return nil
 }
 
-// text reads a path. It reads page by page, as the next page may not be there.
+// text reads a path. It reads page by page, as the next page may be unmapped.
 func (c caller) text(at uint64) (string, error) {
 	var text []byte
 	page := uint64(os.Getpagesize())
@@ -294,8 +294,8 @@ func (c caller) times(at uint64) (*[2]unix.Timespec, error) {
 	return &t, err
 }
 
-// open finds the file the caller means, as a handle that can only be looked
-// at; it stays the same file when the path changes.
+// open resolves the caller's file to an O_PATH handle, which still refers to the same file
+// when the path changes.
 func (c caller) open(h handled) (int, error) {
 	dir := unix.AT_FDCWD
 	if h.dirfd >= 0 {
@@ -321,13 +321,13 @@ func (c caller) open(h handled) (int, error) {
 	return c.look(dir, name, h.noFollow || flags&unix.AT_SYMLINK_NOFOLLOW != 0)
 }
 
-// look opens what a name means to the caller, below one of its directories.
+// look opens a name as the caller sees it, below one of the caller's directories.
 func (c caller) look(dir int, name string, noFollow bool) (int, error) {
 	mode := unix.O_PATH | unix.O_CLOEXEC
 	if noFollow {
 		mode |= unix.O_NOFOLLOW
 	}
-	// Names that mean the caller itself mean the supervisor here.
+	// Names that refer to the caller itself would refer to the supervisor here.
 	for _, self := range []string{"/proc/self/", "/proc/thread-self/", "/dev/fd/"} {
 		if rest, ok := strings.CutPrefix(name, self); ok {
 			if self == "/dev/fd/" {
@@ -356,7 +356,8 @@ func (c caller) own(fd int) (int, error) {
 	return c.checked(unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0))
 }
 
-// checked gives back what was opened by the caller's number if it was the caller's.
+// checked returns a file that was opened by the caller's process number, if the number
+// still belongs to the caller.
 func (c caller) checked(fd int, err error) (int, error) {
 	if err == nil {
 		if err = c.valid(); err != nil {
@@ -379,7 +380,7 @@ func (c caller) rename(h handled, inside []string) error {
 		if err != nil {
 			return err
 		}
-		// What follows the last name, slashes, says that it is a directory.
+		// Slashes after the last name require a directory.
 		above := strings.TrimRight(name, "/")
 		at := strings.LastIndexByte(above, '/') + 1
 		if names[i] = name[at:]; above == "" || above[at:] == "." || above[at:] == ".." {
@@ -397,7 +398,7 @@ func (c caller) rename(h handled, inside []string) error {
 			return err
 		}
 		if !within(real, inside) {
-			return unix.EXDEV // as Landlock says
+			return unix.EXDEV // as Landlock returns
 		}
 	}
 	var flags uint

@@ -15,11 +15,11 @@ import (
 	"github.com/rathcluster/rath/internal/sandbox/proc"
 )
 
-// A file that was removed takes its room until the last process closes it, and no directory
-// shows it. The kernel shows it among the open files of each process, and among its mappings.
-// A file that only a message under way in a socket holds is shown nowhere.
+// A removed file uses its space until the last process closes it, but is in no directory.
+// The kernel lists it among the open files of each process, and among its mappings. A file
+// that is held only by a message in transit in a socket is not listed anywhere.
 
-// inode is a file, whatever its name.
+// inode identifies a file, independent of its name.
 type inode struct{ dev, ino uint64 }
 
 // removedFiles adds the removed files that the commands below this process hold.
@@ -53,12 +53,12 @@ func (c *count) take(id inode, bytes int64, seen map[inode]bool) {
 	c.Files++
 }
 
-// openFiles adds the removed ones of a list of open files.
+// openFiles adds the removed files of a list of open files.
 func (c *count) openFiles(list string, seen map[inode]bool) {
 	f, err := os.Open(list)
 	if err != nil {
 		c.hidden = c.hidden || errors.Is(err, fs.ErrPermission)
-		return // else it has ended
+		return // the process has ended
 	}
 	defer f.Close()
 	for !c.full() {
@@ -75,8 +75,8 @@ func (c *count) openFiles(list string, seen map[inode]bool) {
 	}
 }
 
-// mappedFiles adds the removed files of the mappings of a process. Where this process may not
-// ask for the file of a mapping, as without privileges, it counts as far as it is mapped.
+// mappedFiles adds the removed files of the mappings of a process. Where this process may
+// not query the file of a mapping, as without privileges, it counts the mapped part.
 func (c *count) mappedFiles(process string, seen map[inode]bool) {
 	f, err := os.Open(process + "/maps")
 	if err != nil {
@@ -107,8 +107,8 @@ func (c *count) mappedFiles(process string, seen map[inode]bool) {
 	}
 }
 
-// below lists the processes that descend from one. A kernel that keeps no list of the
-// children of each thread shows them with all other processes.
+// below lists the descendants of a process. A kernel without a list of each thread's
+// children lists them among all other processes.
 func below(pid int) (list []int) {
 	todo := []int{pid}
 	for len(todo) > 0 {
@@ -146,10 +146,10 @@ func threads(pid int) (list []int) {
 	return list
 }
 
-// kcmpFiles asks kcmp(2) about the tables of open files.
+// kcmpFiles makes kcmp(2) compare the tables of open files.
 const kcmpFiles = 2
 
-// sameFiles reports whether two threads have one table of open files.
+// sameFiles reports whether two threads share one table of open files.
 func sameFiles(a, b int) bool {
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), kcmpFiles, 0, 0, 0)
 	return errno == 0 && r == 0

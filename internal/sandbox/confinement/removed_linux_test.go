@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestRemovedFiles has this process and a child hold removed files: each counts once, however
-// it is held, and a file of another disk does not.
+// TestRemovedFiles has this process and a child hold removed files: each counts once,
+// however often it is held, and a file of another disk does not count.
 func TestRemovedFiles(t *testing.T) {
 	const size = 1 << 20
 	removed := func(name string) *os.File {

@@ -56,9 +56,9 @@ var denied = []uint32{
 	unix.SYS_INOTIFY_INIT1, unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_RM_WATCH,
 }
 
-// selfOnly are calls whose argument of this index is a process, zero being
-// the caller: the scheduling and the limits of other processes of the same
-// user, the host among them, are not a command's business.
+// selfOnly are calls whose argument of this index is a process, zero being the caller. A
+// command must not change the scheduling and the limits of other processes of the same
+// user, such as the host.
 var selfOnly = []struct {
 	nr  uint32
 	arg int
@@ -70,15 +70,15 @@ var selfOnly = []struct {
 	{unix.SYS_SCHED_SETATTR, 0},
 }
 
-// unsupported are calls that fail as on a file system without the feature:
-// extended attributes are metadata that Landlock does not guard.
+// unsupported are calls that fail as on a file system without the feature: extended
+// attributes are metadata that Landlock does not restrict.
 var unsupported = []uint32{
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
 	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR,
 }
 
-// hidden are calls that keep in memory, where a filter cannot see it, what
-// would have to be checked. Callers know older ones and use them instead.
+// hidden are calls with arguments in memory, where a filter cannot check them. Callers fall
+// back to older calls.
 var hidden = []uint32{unix.SYS_CLONE3, unix.SYS_OPENAT2}
 
 // creator is a call that makes a file.
@@ -87,7 +87,7 @@ type creator struct {
 	flags, mode int // indices of arguments
 }
 
-// setIDs are the mode bits that no file may be made with; see change.
+// setIDs are the mode bits that no new file may have; see change.
 const setIDs = unix.S_ISUID | unix.S_ISGID
 
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
@@ -105,8 +105,8 @@ func (p *program) ret(v uint32) {
 	*p = append(*p, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: v})
 }
 
-// skip jumps over the next n instructions if the condition does (or, with
-// unless, does not) hold.
+// skipIf jumps over the next n instructions if the condition holds; skipUnless does so if it
+// does not hold.
 func (p *program) skipIf(op uint16, k uint32, n uint8) {
 	*p = append(*p, unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, Jt: n, K: k})
 }
@@ -130,9 +130,9 @@ const (
 
 func arg(i int) uint32 { return offArgs + 8*uint32(i) }
 
-// filter is the program for a Landlock ABI. What Landlock guards in later
-// ABIs it guards here for earlier ones, by refusing more. With network the namespace
-// of the network is the limit, and commands may open the sockets of the Internet.
+// filter returns the program for a Landlock ABI. It rejects the calls that only later ABIs
+// restrict. With network the network namespace is the limit, and commands may open Internet
+// sockets.
 func filter(abi int, network bool) program {
 	var p program
 	p.load(offArch)
@@ -169,7 +169,8 @@ func filter(abi int, network bool) program {
 	clone.ret(retAllow)
 	p.on(unix.SYS_CLONE, clone)
 
-	// No sockets at all, but for those of network, and Unix ones where Landlock keeps them inside.
+	// No sockets, except Internet sockets with network, and Unix sockets where Landlock
+	// confines them.
 	var socket program
 	if abi >= 9 {
 		socket.load(arg(0))
@@ -227,7 +228,7 @@ func filter(abi int, network bool) program {
 	}
 
 	// Typing into a terminal that the host may have left open, changing the flags of
-	// files, which Landlock does not guard, and signals to the owner of a file.
+	// files, which Landlock does not restrict, and signals to the owner of a file.
 	var ioctl program
 	ioctl.load(arg(1))
 	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.FS_IOC_SETFLAGS & math.MaxUint32, fsSetXattr, fioSetOwn, siocSetOwn} {
@@ -264,7 +265,7 @@ func filter(abi int, network bool) program {
 		var open program
 		if c.flags >= 0 {
 			if abi < abiTruncate {
-				// Opening shortens a file also where it is not opened to be written.
+				// Opening truncates a file even if it is not opened for writing.
 				for _, mode := range []uint32{unix.O_RDONLY, unix.O_ACCMODE} {
 					open.load(arg(c.flags))
 					open = append(open, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: unix.O_TRUNC | unix.O_ACCMODE})
@@ -302,13 +303,13 @@ func filter(abi int, network bool) program {
 	return p
 }
 
-// restrictCalls puts the filter on the calling thread and returns the
-// listener for the calls that the supervisor makes itself.
+// restrictCalls applies the filter to the calling thread and returns the listener for the
+// calls that the supervisor makes itself.
 func restrictCalls(abi int, network bool) (listener int, err error) {
 	p := filter(abi, network)
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	// Once a call is being answered only death interrupts it, or a program
-	// with busy timers would start it over and over.
+	// Only death interrupts a call that is being answered. Otherwise a program with
+	// frequent timers would restart it endlessly.
 	set := func(flags uintptr) (fd uintptr, errno unix.Errno) {
 		fd, _, errno = unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags|unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
 		return fd, errno
@@ -320,5 +321,5 @@ func restrictCalls(abi int, network bool) (listener int, err error) {
 	if errno != 0 {
 		return -1, errno
 	}
-	return int(fd), nil // closed on exec, says seccomp(2)
+	return int(fd), nil // seccomp(2) makes it close-on-exec
 }

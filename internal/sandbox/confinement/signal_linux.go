@@ -14,16 +14,16 @@ import (
 	"github.com/rathcluster/rath/internal/sandbox/proc"
 )
 
-// Before Landlock guarded signals, a command could signal each process of its user: this
-// program, and commands of other sandboxes. There the supervisor sends the signals of a
-// command, to what descends from the supervisor and to nothing else.
+// Before Landlock restricted signals, a command could signal each process of its user: this
+// program, and commands of other sandboxes. On those kernels the supervisor sends the
+// signals of a command, and only to its own descendants.
 
-// errOwn says that the call concerns the caller alone, so that the kernel may go on with
-// it: the caller waits, and its number is its own meanwhile.
+// errOwn means that the call concerns the caller alone, so that the kernel may execute it:
+// the caller waits, so its number stays its own meanwhile.
 var errOwn = errors.New("the caller's own")
 
-// signal does what kill(2) does for the command, also where the call names a thread or
-// brings data: those are lost between processes.
+// signal does the work of kill(2) for the command, also where the call names a thread or
+// carries data, which are lost between processes.
 func (c caller) signal(pid int, sig unix.Signal) error {
 	self, err := c.process()
 	if err != nil {
@@ -41,7 +41,7 @@ func (c caller) signal(pid int, sig unix.Signal) error {
 		meant = func(p proc.Process) bool { return p.PGID == -pid }
 	}
 	err = unix.ESRCH
-	if pid < -1 && unix.Kill(pid, 0) == nil { // a group that is there, and perhaps outside
+	if pid < -1 && unix.Kill(pid, 0) == nil { // the group exists, and may be outside
 		err = unix.EPERM
 	}
 	none := err
@@ -56,7 +56,7 @@ func (c caller) signal(pid int, sig unix.Signal) error {
 	return err
 }
 
-// signalThread does what tkill(2) does for a thread of the caller.
+// signalThread does the work of tkill(2) for a thread of the caller.
 func (c caller) signalThread(tid int, sig unix.Signal) error {
 	self, err := c.process()
 	if err != nil {
@@ -68,7 +68,7 @@ func (c caller) signalThread(tid int, sig unix.Signal) error {
 	return unix.Tgkill(self.PID, tid, sig)
 }
 
-// process is the process of the thread that waits.
+// process returns the process of the waiting thread.
 func (c caller) process() (proc.Process, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.n.pid))
 	if err != nil {
@@ -83,8 +83,8 @@ func (c caller) process() (proc.Process, error) {
 	return proc.Process{PID: pid}, c.valid()
 }
 
-// signalProc signals a process if it descends from this one. The handle is taken first:
-// what the number means later is no matter.
+// signalProc signals a process if it descends from this one. It opens the handle first, so
+// that a later reuse of the number does no harm.
 func signalProc(pid int, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -97,8 +97,8 @@ func signalProc(pid int, sig unix.Signal) error {
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
 }
 
-// descends reports whether a process descends from this one. All that its commands leave
-// becomes its child, so the parents lead here.
+// descends reports whether a process descends from this one. Orphans of its commands become
+// its children, so the chain of parents leads here.
 func descends(pid int) bool {
 	self := os.Getpid()
 	for range MaxTasks {

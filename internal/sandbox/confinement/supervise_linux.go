@@ -19,7 +19,7 @@ import (
 // Name is the argv[0] under which this binary is a supervisor.
 const Name = "rath-sandbox-supervisor"
 
-// The files a supervisor is started with, besides the three of its own.
+// The files of a new supervisor, in addition to its standard files.
 const (
 	controlFD   = 3 + iota // see Order; its end means stop
 	workspaceFD            // the workspace directory
@@ -32,9 +32,9 @@ const (
 	startFiles   = 1024
 )
 
-// A supervisor is started with each command that finds none at rest, and all that the rest
-// of a program makes when it starts would be in vain there: in a large one that takes most
-// of the time of a command. No package that this one does not import is initialised yet.
+// A command without an idle supervisor starts one. Initializing the rest of the program
+// would be wasted there: in a large program it takes most of the time of a command. No
+// package outside this one's imports is initialized yet.
 func init() {
 	if len(os.Args) != 1 || os.Args[0] != Name {
 		return
@@ -43,8 +43,8 @@ func init() {
 	select {} // while packages are initialised this goroutine has a thread of its own
 }
 
-// supervise is the life of a supervisor. It runs one command after the other, each with its
-// tree, until its host is gone.
+// supervise is the main loop of a supervisor. It runs one command after the other, each
+// with its process tree, until its host is gone.
 func supervise() {
 	prepared := prepare()
 	jobs := make(chan *assignment, 1)
@@ -57,13 +57,13 @@ func supervise() {
 		} else {
 			r = d.perform(a)
 		}
-		for _, fd := range a.files { // that it did not get to
+		for _, fd := range a.files { // the files that it did not use
 			if fd >= 0 {
 				unix.Close(fd)
 			}
 		}
-		// A host that cannot be told sees a supervisor without a result. One that failed
-		// may have left something and takes no other job.
+		// A host that cannot be reached sees a supervisor without a result. A supervisor
+		// that failed may have left processes or state, so it accepts no further job.
 		if err := Report(r); err != nil || r.Failed != "" {
 			syscall.Exit(1)
 		}
@@ -71,12 +71,12 @@ func supervise() {
 	syscall.Exit(0) // not os.Exit, which may run hooks of the host program
 }
 
-// prepare is what a supervisor does once.
+// prepare sets up the supervisor process once.
 func prepare() error {
 	if err := CloseOnExec(3); err != nil {
 		return fmt.Errorf("close files: %w", err)
 	}
-	// What a command detaches becomes this process's child instead of init's.
+	// A process that a command detaches becomes this process's child instead of init's.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
@@ -87,16 +87,16 @@ func prepare() error {
 	return nil
 }
 
-// oomScore is what the memory killer adds to how much a process has.
+// oomScore is the file with the memory killer's bias for this process.
 const oomScore = "/proc/self/oom_score_adj"
 
-// duty is what a supervisor keeps from one command to the next.
+// duty is the state that a supervisor keeps between commands.
 type duty struct {
 	recorded bool // in the sandbox's folder
 	rules    ruleset
 }
 
-// perform runs the command of a job. Of its files, it closes those that it used.
+// perform runs the command of a job. It closes the job's files that it used.
 func (d *duty) perform(a *assignment) (r Result) {
 	fail := func(what string, err error) Result { return Result{Failed: fmt.Sprintf("%s: %v", what, err)} }
 	j := a.job
@@ -106,7 +106,7 @@ func (d *duty) perform(a *assignment) (r Result) {
 	if j.Port != 0 {
 		return connect(j.Port)
 	}
-	// Reap takes the folder away from a holder that has been superseded.
+	// Reap removes the folder of a superseded holder.
 	tmp, err := unix.Open(j.Tmp, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fail("the sandbox was taken away", err)
@@ -132,9 +132,9 @@ func (d *duty) perform(a *assignment) (r Result) {
 	if err != nil {
 		return Result{Refused: err.Error()}
 	}
-	// Let the kernel's memory killer prefer the command, from its first moment, to its
-	// host and to this process. Best effort: it changes what dies first, not what a
-	// command may do. In a pod the processes begin with nearly as much.
+	// Make the kernel's memory killer prefer the command, from its start, to its host and
+	// to this process. Best effort: the score affects the order of victims, not the
+	// command's rights. In a pod the processes start with nearly the same score.
 	own, _ := os.ReadFile(oomScore)
 	_ = os.WriteFile(oomScore, []byte("1000"), 0)
 	pid, err := spawn(program, j, &d.rules)
@@ -168,12 +168,12 @@ func (d *duty) perform(a *assignment) (r Result) {
 	held := &disk{limit: mostUse(j.Disk), held: j.Held, dirs: []int{workspaceFD, tmp}, confined: j.Confine}
 	watches.Go(func() { held.watch(full, done) })
 	r = tend(pid, a.stop, bomb, full)
-	unwatch() // two looks at once could need more files than this process may open
+	unwatch() // two concurrent scans could need more files than this process may open
 	held.end(&r)
 	return r
 }
 
-// enter makes the files of a job those of this process.
+// enter makes the job's files this process's own.
 func (a *assignment) enter() error {
 	if len(a.files) != 4 {
 		return fmt.Errorf("%d files came with the command", len(a.files))
@@ -193,8 +193,8 @@ func (a *assignment) enter() error {
 	return nil
 }
 
-// recordRun notes a process in the sandbox's folder, for Reap. One that has
-// ended already needs no note.
+// recordRun records a process in the sandbox's folder, for Reap. A process that has ended
+// already needs no record.
 func recordRun(pid int) error {
 	started, ok := proc.Started(pid)
 	if !ok {
@@ -216,7 +216,7 @@ func limitResources() error {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: min(hard, startFiles), Max: hard}); err != nil {
 		return err
 	}
-	// Counts everything of this user, and nothing of root: see watch.
+	// The kernel counts all tasks of this user, and does not limit root: see watch.
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &have); err != nil {
 		return err
 	}
@@ -224,8 +224,8 @@ func limitResources() error {
 	return unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most})
 }
 
-// CloseOnExec keeps every file from first on out of the command, also those
-// that the host inherited from its own parent.
+// CloseOnExec hides every file from first on from the command, including files that the
+// host inherited from its own parent.
 func CloseOnExec(first uint) error {
 	err := unix.CloseRange(first, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {
@@ -244,7 +244,7 @@ func CloseOnExec(first uint) error {
 	return nil
 }
 
-// detachStdio gives up the command's pipes, so that they end with the command.
+// detachStdio releases the command's pipes, so that they end with the command.
 func detachStdio() error {
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -258,7 +258,7 @@ func detachStdio() error {
 	return unix.Close(null)
 }
 
-// startError says why a program could not be started.
+// startError is the reason why a program could not be started.
 type startError struct {
 	program string
 	err     error
@@ -268,8 +268,8 @@ func (e *startError) Error() string {
 	return fmt.Sprintf("cannot start %q: %v", e.program, e.err)
 }
 
-// lookPath finds a program in the PATH of the command's environment. A name
-// with a slash is taken as it is, relative to the command's directory.
+// lookPath finds a program in the PATH of the command's environment. A name with a slash is
+// used as it is, relative to the command's directory.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -293,17 +293,16 @@ func lookPath(name string, env []string) (string, error) {
 	return "", &startError{name, errors.New("the command has no PATH")}
 }
 
-// spawn starts the program. Confinement is a property of a thread and is
-// inherited by what the thread starts, so only the thread that starts the
-// command is confined: the supervisor stays outside, where the command cannot
-// signal or trace it.
+// spawn starts the program. Confinement is a property of a thread, which its children
+// inherit, so only the thread that starts the command is confined. The supervisor stays
+// unconfined, where the command cannot signal or trace it.
 func spawn(program string, j Job, rules *ruleset) (int, error) {
 	type started struct {
 		pid int
 		err error
 	}
 	out := make(chan started, 1)
-	// The names as the kernel tells them, for comparing.
+	// The names as the kernel reports them, for comparison.
 	inside := []string{j.Tmp}
 	if ws, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", workspaceFD)); err == nil {
 		inside = append(inside, ws)
@@ -324,9 +323,9 @@ func spawn(program string, j Job, rules *ruleset) (int, error) {
 		pid, err := syscall.ForkExec(program, j.Argv, &syscall.ProcAttr{
 			Env:   j.Env,
 			Files: []uintptr{0, 1, 2},
-			// A session of its own: its number marks what belongs to it, and
-			// where the kernel shares the processors by session, a bomb does
-			// not keep the supervisor from running.
+			// A session of its own: its number marks the command's processes. Where the
+			// kernel shares the processors by session, a fork bomb does not starve the
+			// supervisor.
 			Sys: &syscall.SysProcAttr{Setsid: true},
 		})
 		if err != nil {
@@ -338,8 +337,9 @@ func spawn(program string, j Job, rules *ruleset) (int, error) {
 	return s.pid, s.err
 }
 
-// enterThread puts the calling thread into groups, and what it starts. The supervisor of
-// another user may not enter one of version 2, and both are held by the group above.
+// enterThread moves the calling thread and its future children into control groups. The
+// supervisor of another user may not enter a group of version 2; there the group above
+// limits both.
 func enterThread(files []string, net bool) error {
 	for _, file := range files {
 		err := os.WriteFile(file, []byte("0"), 0)
@@ -353,8 +353,8 @@ func enterThread(files []string, net bool) error {
 	return nil
 }
 
-// onOtherThread runs f on a thread that ends with it and that is not the
-// process's first one, by which other processes know it.
+// onOtherThread runs f on a new thread that ends with f. The thread is never the process's
+// first one, by which other processes identify the process.
 func onOtherThread(f func()) {
 	var try func()
 	try = func() {

@@ -17,34 +17,35 @@ import (
 const (
 	// Patience is how long a tree may take to die.
 	Patience = 8 * time.Second
-	// between two looks while it dies
+	// between two checks while it dies
 	minWait = 50 * time.Microsecond
 	maxWait = 5 * time.Millisecond
-	// bombWatch is how often the number of tasks is looked at. Each time takes some 200 us
-	// of a processor, nearly all of it in the timers of Go.
+	// bombWatch is the interval at which the number of tasks is read. Each read takes some
+	// 200 us of a processor, nearly all of it in the timers of Go.
 	bombWatch = 50 * time.Millisecond
-	// bombCount is when they are counted at the latest, or later where a count takes more
-	// than one part in bombRest of that.
+	// bombCount is the maximum interval between two counts. It is longer where a count
+	// takes more than one part in bombRest of it.
 	bombCount = time.Second
 	bombRest  = 500
 )
 
-// tree is what a supervisor has started, directly and indirectly. As it is the
-// subreaper, a process that loses its parent becomes its child.
+// tree is the process tree that a supervisor has started, directly and indirectly. As the
+// supervisor is the subreaper, a process that loses its parent becomes its child.
 //
-// The lock is held to reap and to kill. A child that is not reaped keeps its
-// number, so a number that was read under the lock can be killed under it.
+// The lock is held to reap and to kill. A child that is not reaped keeps its number, so a
+// number that was read under the lock can be killed under it.
 type tree struct {
 	pid   int // of the command
 	mu    sync.Mutex
 	ended chan Result   // one, when the command has ended
-	gone  chan struct{} // closed when nothing is left
+	gone  chan struct{} // closed when no process is left
 
 	stopped bool         // guarded by mu
 	killed  map[int]bool // children that were killed and not yet reaped; guarded by mu
 }
 
-// tend waits for the command, for the word to stop, or for what a watch has to say, whichever comes first, and then kills what is left.
+// tend waits for the command's end, for stop, or for a watch to report, whichever comes
+// first, and then kills the remaining processes.
 func tend(pid int, stop <-chan struct{}, bomb, disk <-chan string) Result {
 	t := &tree{pid: pid, ended: make(chan Result, 1), gone: make(chan struct{}), killed: make(map[int]bool)}
 	go t.wait()
@@ -65,20 +66,20 @@ func tend(pid int, stop <-chan struct{}, bomb, disk <-chan string) Result {
 	if !t.kill() {
 		return Result{Failed: "processes are left that could not be killed"}
 	}
-	<-t.gone // else it would wait for the next command's tree
+	<-t.gone // otherwise it would wait for the next command's tree
 	select {
 	case r = <-t.ended:
-	default: // it had ended before
+	default: // the command had ended before
 	}
 	r.Note, r.Full = note, full
 	return r
 }
 
-// wait reaps until nothing is left.
+// wait reaps until no process is left.
 func (t *tree) wait() {
 	defer close(t.gone)
 	for {
-		// Only look first, so that the lock is not held while waiting.
+		// Peek first, so that the lock is not held while waiting.
 		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil)
 		if err == unix.EINTR {
 			continue
@@ -92,8 +93,7 @@ func (t *tree) wait() {
 	}
 }
 
-// reap takes note of every child that has ended, and reports whether none is
-// left.
+// reap reaps every child that has ended, and reports whether none is left.
 func (t *tree) reap() (none bool) {
 	for {
 		var ws unix.WaitStatus
@@ -117,15 +117,14 @@ func (t *tree) reap() (none bool) {
 	}
 }
 
-// kill kills until nothing is left or patience ends.
+// kill kills until no process is left or Patience is over.
 //
-// A process that forks, leaves its session and ends, again and again, is alive
-// for some 100 us under each number. So what counts is the time from reading a
-// number to killing it: what appears is read from the kernel's own list of
-// our children and killed at once. What was killed once is left to die, which
-// takes it a moment on the processor that this loop must not use up.
+// A process that repeatedly forks, leaves its session and ends is alive for some 100 us
+// under each number, so the time from reading a number to killing it is decisive. New
+// children are read from the kernel's own list and killed at once. A process that was
+// killed once needs a moment of the processor to die, which this loop must not use up.
 func (t *tree) kill() bool {
-	// Most commands leave nothing, and looking around is what takes time.
+	// Most commands leave no processes, and the search is the slow part.
 	t.mu.Lock()
 	none := t.reap()
 	t.mu.Unlock()
@@ -136,7 +135,7 @@ func (t *tree) kill() bool {
 	wait := minWait
 	for {
 		if wait == minWait || wait >= maxWait {
-			// Slower, but it sees the whole tree and not only our children.
+			// Slower, but this sees the whole tree, not only direct children.
 			t.mu.Lock()
 			proc.KillAll(proc.Descendants(os.Getpid()))
 			t.mu.Unlock()
@@ -160,9 +159,8 @@ func (t *tree) kill() bool {
 	}
 }
 
-// killChildren kills the direct children that were not killed before and,
-// first, the groups they are in: a group is killed at once, also while its
-// members fork.
+// killChildren kills the direct children that were not killed before, after the groups they
+// are in: a group is killed at once, even while its members fork.
 func (t *tree) killChildren() (found bool) {
 	self := unix.Getpgrp()
 	for _, pid := range children() {
@@ -178,8 +176,8 @@ func (t *tree) killChildren() (found bool) {
 	return found
 }
 
-// children reads the numbers of the direct children of all threads. On a
-// kernel that keeps no such list it is empty, and descendants finds them.
+// children returns the numbers of the direct children of all threads. It is empty on a
+// kernel without such a list, where descendants finds them.
 func children() []int {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -200,10 +198,10 @@ func children() []int {
 	return list
 }
 
-// watch says when the tree has more than most tasks. Counting them is slow, so it counts
-// when the whole machine has that many more than there are besides, which is one short
-// line to read, and now and then: others that end hide as many of the tree, and so does
-// what the command had started before the first look.
+// watch reports when the tree has more than most tasks. Counting them is slow. So it counts
+// when the whole machine has that many tasks more than exist outside the tree, which is one
+// short line to read, and periodically: other tasks that end hide as many of the tree's,
+// and so do tasks that the command had started before the first reading.
 func watch(bomb chan<- string, done <-chan struct{}, most int) {
 	load, err := os.Open("/proc/loadavg")
 	if err != nil {

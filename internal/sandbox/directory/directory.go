@@ -1,6 +1,6 @@
-// Package directory is the files of a sandbox whose directory this host holds: a view
-// of it that no name and no link leaves, and the count of the calls that a sandbox waits
-// for when it closes. Backends over a directory of the host have it in common.
+// Package directory accesses the files of a sandbox whose directory is on this host. It
+// confines names and links to the directory, and counts the calls that a sandbox waits for
+// when it closes. Backends over a directory of the host share it.
 package directory
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Owner is who owns the files of a sandbox, where that is not this process's user.
+// Owner is the owner of the files of a sandbox, if it is not this process's user.
 type Owner struct{ UID, GID int }
 
 // Directory is an open directory. Its methods may be called concurrently.
@@ -25,15 +25,15 @@ type Directory struct {
 
 	mu    sync.Mutex // guards shut and the Add of calls, and temps
 	shut  bool
-	temps map[string]bool // files that a Create has not finished
+	temps map[string]bool // files of unfinished Creates
 	calls sync.WaitGroup
 }
 
 var _ sandbox.Files = (*Directory)(nil)
 
-// Open opens a directory of the host. With an owner, which this process must be allowed
-// to give files to, everything there and all that Create makes is the owner's; a file
-// with a second name, which may lie elsewhere, stays as it is.
+// Open opens a directory of the host. With an owner, to whom this process must be allowed
+// to give files, all existing files and all files that Create makes belong to the owner. A
+// file with a second name, which may lie elsewhere, keeps its owner.
 func Open(dir string, owner *Owner) (*Directory, error) {
 	name, err := filepath.Abs(dir)
 	if err == nil {
@@ -55,7 +55,7 @@ func Open(dir string, owner *Owner) (*Directory, error) {
 	return d, nil
 }
 
-// give makes everything the owner's.
+// give gives all files to the owner.
 func (d *Directory) give() error {
 	return fs.WalkDir(d.root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -79,10 +79,10 @@ func (d *Directory) give() error {
 	})
 }
 
-// Name is the directory's name: absolute, without links.
+// Name returns the directory's path: absolute, without links.
 func (d *Directory) Name() string { return d.name }
 
-// Enter counts a call that Wait waits for. After Shut it is refused.
+// Enter registers a call that Wait waits for. It fails after Shut.
 func (d *Directory) Enter() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,20 +93,20 @@ func (d *Directory) Enter() error {
 	return nil
 }
 
-// Leave ends a call that entered.
+// Leave ends a call that Enter registered.
 func (d *Directory) Leave() { d.calls.Done() }
 
-// Shut lets no call enter any more.
+// Shut rejects further calls.
 func (d *Directory) Shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.shut = true
 }
 
-// Wait waits for the calls that entered, after Shut.
+// Wait waits for the registered calls, after Shut.
 func (d *Directory) Wait() { d.calls.Wait() }
 
-// Close removes what no Create finished. The directory stays.
+// Close removes the files of unfinished Creates. The directory remains.
 func (d *Directory) Close() error {
 	var errs []error
 	for name := range d.temps {
@@ -115,7 +115,7 @@ func (d *Directory) Close() error {
 	return errors.Join(append(errs, d.root.Close())...)
 }
 
-// makeParents makes the directories above a file, for their owner.
+// makeParents creates the directories above a file, for their owner.
 func (d *Directory) makeParents(dir string) error {
 	if d.owner == nil {
 		return d.root.MkdirAll(dir, 0o755)
@@ -139,7 +139,7 @@ func (d *Directory) makeParents(dir string) error {
 	return nil
 }
 
-// ownFile makes a new file the owner's.
+// ownFile gives a new file to the owner.
 func (d *Directory) ownFile(f *os.File) error {
 	if d.owner == nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// clean turns a name into a local path or refuses it.
+// clean converts a name to a local path, or rejects it.
 func clean(name string) (string, error) {
 	refuse := func(why string) (string, error) {
 		return "", fmt.Errorf("%w: %q %s", sandbox.ErrPath, name, why)
@@ -34,8 +34,8 @@ func clean(name string) (string, error) {
 	if path.IsAbs(name) {
 		return refuse("is absolute; use a path relative to the workspace")
 	}
-	// Cleaning before links are resolved could hide a step through a link, so
-	// "a/../b" goes to os.Root as it is; here only the letters are checked.
+	// Cleaning before links are resolved could hide a step through a link, so "a/../b" is
+	// passed to os.Root unchanged; only the characters are checked here.
 	local, err := filename.Local(path.Clean(name))
 	if err != nil {
 		return refuse("leaves the workspace or is no file name here")
@@ -46,7 +46,7 @@ func clean(name string) (string, error) {
 	return filename.FromSlash(name), nil
 }
 
-// pathError turns what os.Root says into the vocabulary's errors.
+// pathError converts an error of os.Root to an error of package sandbox.
 func pathError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -60,16 +60,16 @@ func pathError(name string, err error) error {
 	return fmt.Errorf("sandbox: %w", err)
 }
 
-// refusedByRoot reports whether a system error means that the name itself is
-// wrong: it leaves the root, loops, is too long or uses a file as a directory.
+// refusedByRoot reports whether a system error means that the name itself is invalid: it
+// leaves the root, loops, is too long or uses a file as a directory.
 func refusedByRoot(err error) bool {
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) ||
 		errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENXIO) {
 		return true
 	}
 	var errno syscall.Errno
-	// os.Root's own refusals ("path escapes from parent", "too many links")
-	// are plain errors that carry no error number and have no name to test.
+	// os.Root's own errors ("path escapes from parent", "too many links") are plain errors
+	// without an error number or an exported variable.
 	return !errors.As(err, &errno)
 }
 
@@ -95,7 +95,7 @@ func (d *Directory) Sub(name string) (*os.File, error) {
 	return f, nil
 }
 
-// call is what every method does first.
+// call begins every method.
 func (d *Directory) call(ctx context.Context, name string) (string, error) {
 	if err := d.Enter(); err != nil {
 		return "", err
@@ -119,8 +119,8 @@ func (d *Directory) Open(ctx context.Context, name string) (io.ReadCloser, error
 		return nil, err
 	}
 	defer d.Leave()
-	// Opening without blocking and looking afterwards leaves no moment in
-	// which a FIFO could be put under the name.
+	// Opening without blocking and checking afterwards leaves no moment in which a FIFO
+	// could be put under the name.
 	file, err := d.root.OpenFile(local, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, pathError(name, err)
@@ -132,8 +132,8 @@ func (d *Directory) Open(ctx context.Context, name string) (io.ReadCloser, error
 	return file, nil
 }
 
-// checkRegular refuses what is not a plain file with one name. A second name
-// may lie outside, where other programs trust the bytes.
+// checkRegular rejects files other than plain files with one name. A second name may lie
+// outside, where other programs trust the bytes.
 func checkRegular(name string, f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {
@@ -203,7 +203,7 @@ func (d *Directory) Create(ctx context.Context, name string) (io.WriteCloser, er
 	return &writer{d: d, file: file, name: name, tmp: tmp, local: local}, nil
 }
 
-// replaceable refuses a name that holds something else than a file.
+// replaceable rejects the name of an entry that is not a file.
 func (d *Directory) replaceable(name, local string) error {
 	fi, err := d.root.Lstat(local)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -271,11 +271,11 @@ func (w *writer) Close() error {
 	return nil
 }
 
-// keepMode gives the file the mode of the one that it replaces.
+// keepMode gives the file the mode of the file that it replaces.
 func (w *writer) keepMode() error {
 	fi, err := w.d.root.Lstat(w.local)
 	if err != nil || !fi.Mode().IsRegular() {
-		return nil // there is none
+		return nil // there is no such file
 	}
 	return pathError(w.name, w.d.root.Chmod(w.tmp, fi.Mode().Perm()))
 }
@@ -354,7 +354,7 @@ func (d *Directory) List(ctx context.Context, name string) ([]sandbox.Entry, err
 	for _, one := range list {
 		fi, err := one.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since it was listed
+			continue // removed since the listing
 		}
 		if err != nil {
 			return nil, pathError(name, err)

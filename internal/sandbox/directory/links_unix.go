@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// linkCount returns how many names an open file has.
+// linkCount returns the number of names of an open file.
 func linkCount(_ *os.File, fi fs.FileInfo) (uint64, error) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -11,12 +11,12 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestOwner: the files of a directory, and those that are made there, belong to its owner;
-// a file that has another name elsewhere, which may be another one's, stays what it is, and
-// so does what a symbolic link leads to.
+// TestOwner: the files of a directory, and new files there, belong to its owner. A file
+// with another name elsewhere, which may belong to another user, is unchanged, and so is
+// the target of a symbolic link.
 func TestOwner(t *testing.T) {
 	owner := directory.Owner{UID: os.Geteuid(), GID: os.Getegid()}
-	if owner.UID == 0 { // who may give files away
+	if owner.UID == 0 { // root may give files away
 		owner = directory.Owner{UID: 1<<30 + 5, GID: 1<<30 + 6}
 	}
 	dir, other := t.TempDir(), filepath.Join(t.TempDir(), "other")

@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// special are the ranges that are no public ones, besides those that netip knows:
-// those of the IANA registries of special-purpose addresses, and those in which an IPv4
-// address travels as an IPv6 one.
+// special are the non-public ranges that netip does not report: ranges of the IANA
+// registries of special-purpose addresses, and ranges that embed an IPv4 address in an IPv6
+// one.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"), // between carrier and customer; metadata of some clouds
@@ -34,19 +34,19 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("fec0::/10"),
 }
 
-// refusedError says why something is not allowed.
+// refusedError is the reason why a request is not allowed.
 type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
-// public reports whether an address is one of the Internet.
+// public reports whether an address is public.
 func public(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	return a.IsGlobalUnicast() && !a.IsPrivate() && !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// connect connects to a host whose every address may be reached. It dials an address that it
-// looked at, so a name that changes between the two changes nothing.
+// connect connects to a host whose addresses are all allowed. It dials an address that it
+// checked, so a later change of the name has no effect.
 func (o *Options) connect(ctx context.Context, network, hostPort string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(hostPort)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// authority is what the programs of one sandbox trust, and no other ones.
+// authority is a certificate authority that only the programs of one sandbox trust.
 type authority struct {
 	cert tls.Certificate
 	pem  []byte
@@ -23,7 +23,7 @@ type authority struct {
 	known map[string]*tls.Certificate // by host
 }
 
-// lifetime is far above that of a sandbox; clocks may differ by a day.
+// lifetime is far longer than a sandbox lives; clocks may differ by a day.
 const lifetime = 30 * 24 * time.Hour
 
 func newAuthority(now time.Time) (*authority, error) {
@@ -50,7 +50,7 @@ func newAuthority(now time.Time) (*authority, error) {
 	}, nil
 }
 
-// of returns the certificate of a host of the list, which is made once.
+// of returns the certificate of a host of the list. It creates each once.
 func (a *authority) of(host string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,5 +81,5 @@ func (a *authority) of(host string) (*tls.Certificate, error) {
 	return c, nil
 }
 
-// maxKnown bounds the certificates that are kept: a pattern stands for any number of hosts.
+// maxKnown bounds the cached certificates: a pattern matches any number of hosts.
 const maxKnown = 1024

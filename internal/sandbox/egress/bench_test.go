@@ -16,11 +16,12 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// proxyBar is how often the time of a request without the proxy one through it may take.
+// proxyBar is the maximum ratio of a request's time through the proxy to its time without.
 const proxyBar = 2.0
 
-// BenchmarkProxy has one client fetch 64 KB over TLS again and again, directly and through
-// the proxy, which ends TLS and speaks it to the server again. It fails where that takes more than its bar.
+// BenchmarkProxy has one client fetch 64 KB over TLS repeatedly, directly and through the
+// proxy, which terminates TLS and opens TLS to the server. It fails if the proxy exceeds
+// its bar.
 func BenchmarkProxy(b *testing.B) {
 	body := bytes.Repeat([]byte("0123456789abcdef"), 1<<12)
 	w := &world{}

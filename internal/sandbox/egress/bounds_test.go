@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// tunneled is a connection of a command to a host, behind CONNECT and TLS.
+// tunneled returns a connection of a command to a host, behind CONNECT and TLS.
 func tunneled(t *testing.T, p *Proxy, host string) net.Conn {
 	t.Helper()
 	conn := dialed(p)
@@ -31,8 +31,8 @@ func tunneled(t *testing.T, p *Proxy, host string) net.Conn {
 	return tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: host})
 }
 
-// TestEndlessHeader: a request whose header does not end takes no memory of the node without
-// end, in a tunnel and outside of one.
+// TestEndlessHeader: a request with an endless header uses bounded memory of the node,
+// inside and outside a tunnel.
 func TestEndlessHeader(t *testing.T) {
 	w := newWorld(t)
 	p, _ := w.proxy(t, "list:files.net")
@@ -50,8 +50,8 @@ func TestEndlessHeader(t *testing.T) {
 	}
 }
 
-// TestCloseEndsTunnel: a server that does not end its answer holds nothing of a proxy that is
-// closed, in a tunnel and outside of one.
+// TestCloseEndsTunnel: a server with an endless answer does not keep a closed proxy from
+// ending, inside and outside a tunnel.
 func TestCloseEndsTunnel(t *testing.T) {
 	w := newWorld(t)
 	p, c := w.proxy(t, "list:files.net")

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// connections is a net.Listener of connections that are brought to it.
+// connections is a net.Listener of connections that are passed to it.
 type connections struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -16,7 +16,7 @@ type connections struct {
 
 func (c *connections) end() { c.once.Do(func() { close(c.closed) }) }
 
-// bring gives a connection to the server, or closes it where that has ended.
+// bring passes a connection to the server, or closes it if the server has ended.
 func (c *connections) bring(conn net.Conn) {
 	select {
 	case c.accept <- conn:
@@ -41,7 +41,7 @@ func (c *connections) Close() error { c.end(); return nil }
 // Addr implements net.Listener.
 func (c *connections) Addr() net.Addr { return &net.UnixAddr{Name: "sandbox", Net: "unix"} }
 
-// connection gives its slot back.
+// connection releases its slot when it is closed.
 type connection struct {
 	net.Conn
 	once    sync.Once
@@ -53,7 +53,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// ahead is a connection of which some bytes were read before.
+// ahead is a connection whose first bytes have been read already.
 type ahead struct {
 	net.Conn
 	r *bufio.Reader

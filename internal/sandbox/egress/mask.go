@@ -7,14 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// mask reads a stream with each secret in it replaced by as many asterisks, also where its
-// characters are written as escapes of JSON. Only the beginning of a possible secret at the
-// end of what has come is held back.
+// mask reads a stream and replaces each secret by as many asterisks, also if its characters
+// are written as escapes of JSON. It holds back only a possible beginning of a secret at
+// the end of the data so far.
 type mask struct {
 	r       io.ReadCloser
 	secrets [][]byte
-	buf     []byte // read and not given on
-	clear   int    // bytes of buf that no secret can begin in any more
+	buf     []byte // read and not yet returned
+	clear   int    // bytes of buf that can no longer begin a secret
 	err     error
 }
 
@@ -53,8 +53,8 @@ func (m *mask) Read(p []byte) (int, error) {
 
 func (m *mask) Close() error { return m.r.Close() }
 
-// hide replaces a secret in data by asterisks. It returns where a secret may begin that data
-// ends in the middle of, or the end of data.
+// hide replaces a secret in data by asterisks. It returns the position of a secret's
+// beginning that data ends in the middle of, or the end of data.
 func hide(data, secret []byte) (begins int) {
 	for i := 0; i < len(data); {
 		n, found := spelled(data[i:], secret)
@@ -77,11 +77,11 @@ func stars(data []byte) {
 	}
 }
 
-// leastBeginning is the fewest bytes of a secret that are hidden where data ends in the
+// leastBeginning is the minimum number of bytes of a secret to hide where data ends in the
 // middle of it.
 const leastBeginning = 4
 
-// hideBeginning replaces the beginning of a secret with which data ends.
+// hideBeginning replaces the beginning of a secret at the end of data.
 func hideBeginning(data, secret []byte) {
 	for i := range data {
 		if n, found := spelled(data[i:], secret); n == len(data)-i && found < len(secret) {
@@ -93,8 +93,8 @@ func hideBeginning(data, secret []byte) {
 	}
 }
 
-// spelled returns how many bytes of the beginning of data spell the beginning of a secret,
-// as it is or with escapes of JSON, and how many bytes of the secret that is.
+// spelled returns how many bytes at the start of data spell the beginning of a secret,
+// literally or with escapes of JSON, and how many bytes of the secret they spell.
 func spelled(data, secret []byte) (n, found int) {
 	if bytes.HasPrefix(data, secret) {
 		return len(secret), len(secret)
@@ -121,8 +121,8 @@ func spelled(data, secret []byte) (n, found int) {
 	return n, found
 }
 
-// escape reads the escape of JSON that data begins with: the text that it stands for and its
-// size, 0 if it is none. It is not whole where data ends in the middle of one.
+// escape decodes the escape of JSON at the start of data: its text and its size, 0 if it is
+// none. whole is false if data ends in the middle of an escape.
 func escape(data []byte) (text []byte, size int, whole bool) {
 	if len(data) < 2 {
 		return nil, 0, false
@@ -150,7 +150,7 @@ func escape(data []byte) (text []byte, size int, whole bool) {
 	if !whole || !ok {
 		return nil, 0, whole
 	}
-	if u < 0xd800 || u > 0xdbff { // not the first half of a pair
+	if u < 0xd800 || u > 0xdbff { // not the first half of a surrogate pair
 		return utf8.AppendRune(nil, u), 6, true
 	}
 	low, whole, ok := unit(data[6:])
@@ -160,7 +160,7 @@ func escape(data []byte) (text []byte, size int, whole bool) {
 	return utf8.AppendRune(nil, 0x10000+(u-0xd800)<<10+(low-0xdc00)), 12, true
 }
 
-// hideIn returns a text without the secrets.
+// hideIn returns a text with its secrets masked.
 func hideIn(text string, secrets []string) string {
 	data := []byte(text)
 	for _, s := range secrets {

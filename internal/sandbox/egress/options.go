@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// connectTimeout is how long a server may take to take a connection.
+// connectTimeout is how long a server may take to accept a connection.
 const connectTimeout = 20 * time.Second
 
-// Options are what the proxies of a node share. The zero value is useful.
+// Options are the settings that the proxies of a node share. The zero value is useful.
 type Options struct {
-	// Private are the ranges of addresses that may be reached although they are not of
-	// the Internet, such as a registry of modules of one's own.
+	// Private are the ranges of non-public addresses that may be reached, such as a private
+	// module registry.
 	Private []netip.Prefix
-	// Secrets are put into requests.
+	// Secrets are added to requests.
 	Secrets []Secret
-	// Roots are the authorities of servers; nil is those of the system.
+	// Roots are the authorities of servers; nil means the system's.
 	Roots *x509.CertPool
-	// Lookup resolves names and Dial connects to addresses; nil is the system's.
+	// Lookup resolves names and Dial connects to addresses; nil means the system's
+	// functions.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, network, addr string) (net.Conn, error)
 }

@@ -21,9 +21,9 @@ import (
 const (
 	// answerTimeout is how long a server may take to begin an answer.
 	answerTimeout = 2 * time.Minute
-	// maxHeader bounds the header of a request and that of an answer, in bytes.
+	// maxHeader bounds the header of a request and of an answer, in bytes.
 	maxHeader = 256 << 10
-	// maxConnections bounds the connections of a sandbox at one time.
+	// maxConnections bounds the concurrent connections of a sandbox.
 	maxConnections = 256
 )
 
@@ -40,8 +40,8 @@ type Proxy struct {
 	requests  requests
 }
 
-// New returns the proxy of a sandbox of a tenant's run, with a network that is a list.
-// The caller closes it.
+// New returns the proxy of a sandbox of a tenant's run, for a list of hosts. The caller
+// closes it.
 func New(o *Options, t session.Tenant, n sandbox.Network) (*Proxy, error) {
 	if len(n.Hosts()) == 0 {
 		return nil, fmt.Errorf("egress: the network %q lists no hosts", n)
@@ -57,21 +57,21 @@ func New(o *Options, t session.Tenant, n sandbox.Network) (*Proxy, error) {
 		IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 8, DisableCompression: true, ForceAttemptHTTP2: true,
 		MaxResponseHeaderBytes: maxHeader,
 	}
-	quiet := log.New(io.Discard, "", 0) // what went wrong is in the answer
+	quiet := log.New(io.Discard, "", 0) // the answer has the error
 	p.server = &http.Server{Handler: p, ErrorLog: quiet, ReadHeaderTimeout: answerTimeout, IdleTimeout: answerTimeout, MaxHeaderBytes: maxHeader}
 	p.conns = &connections{accept: make(chan net.Conn), closed: make(chan struct{}), slots: make(chan struct{}, maxConnections)}
 	go func() {
 		defer close(p.done)
-		_ = p.server.Serve(p.conns) // it ends with Close
+		_ = p.server.Serve(p.conns) // it returns after Close
 	}()
 	return p, nil
 }
 
-// Authority returns the certificate, in PEM, that programs in the sandbox have to trust.
+// Authority returns the certificate, in PEM, that programs in the sandbox must trust.
 func (p *Proxy) Authority() []byte { return p.authority.pem }
 
-// Serve takes a connection of a command. It does not wait for its end. A connection too
-// many is closed.
+// Serve accepts a connection of a command. It returns before the connection ends. It closes
+// a connection above the limit.
 func (p *Proxy) Serve(c net.Conn) {
 	select {
 	case p.conns.slots <- struct{}{}:
@@ -83,8 +83,8 @@ func (p *Proxy) Serve(c net.Conn) {
 	p.conns.bring(counted)
 }
 
-// Take returns what was asked since the last Take, the first of it one by one, and how
-// many requests there were more.
+// Take returns the requests since the last Take: the first ones one by one, and the number
+// of the others.
 func (p *Proxy) Take() (list []journal.NetworkRequest, more int) { return p.requests.take() }
 
 // Close ends all connections.
@@ -96,7 +96,7 @@ func (p *Proxy) Close() error {
 	return err
 }
 
-// ServeHTTP answers a command's request, of a tunnel that it has or for one.
+// ServeHTTP answers a command's request, inside a tunnel or for a new one.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.TLS != nil && r.Method != http.MethodConnect:
@@ -111,8 +111,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	give(w, p.answer(r))
 }
 
-// tunnel ends the TLS of a tunnel to a host of the list. Its requests are served as those of
-// other connections are.
+// tunnel terminates the TLS of a tunnel to a host of the list. Its requests are served like
+// the requests of other connections.
 func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	host, port, err := net.SplitHostPort(r.Host)
 	if err == nil && port != "443" {
@@ -141,7 +141,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	}))
 }
 
-// give writes an answer, each part of it when it comes.
+// give writes an answer, each part as soon as it arrives.
 func give(w http.ResponseWriter, resp *http.Response) {
 	defer resp.Body.Close()
 	maps.Copy(w.Header(), resp.Header)
@@ -149,17 +149,17 @@ func give(w http.ResponseWriter, resp *http.Response) {
 	c := http.NewResponseController(w)
 	var err error
 	if resp.ContentLength < 0 {
-		err = c.Flush() // its beginning may come long after
+		err = c.Flush() // the body may begin long after the header
 	}
 	for buf := make([]byte, 32<<10); err == nil; {
 		var n int
 		n, err = resp.Body.Read(buf)
 		if _, failed := w.Write(buf[:n]); failed != nil || c.Flush() != nil {
-			panic(http.ErrAbortHandler) // the command has gone
+			panic(http.ErrAbortHandler) // the command has disconnected
 		}
 	}
 	if !errors.Is(err, io.EOF) {
-		panic(http.ErrAbortHandler) // so that the command does not take it for the whole answer
+		panic(http.ErrAbortHandler) // so that the command does not mistake it for the whole answer
 	}
 	for name, values := range resp.Trailer {
 		w.Header()[http.TrailerPrefix+name] = values
@@ -174,7 +174,7 @@ func (p *Proxy) allows(host string) error {
 	return &refusedError{fmt.Sprintf("%q is not among the hosts that this run may reach", host)}
 }
 
-// answer carries a request out.
+// answer carries out a request.
 func (p *Proxy) answer(r *http.Request) *http.Response {
 	e, ok := p.requests.begin(r.URL.Host, r.Method, r.URL.RequestURI())
 	if !ok {
@@ -192,7 +192,7 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 		return p.refuse(r, e, http.StatusForbidden, fmt.Errorf("a secret goes to %s, so it is reached by https alone", host))
 	}
 	out := r.Clone(r.Context())
-	// What the name stands for was looked at, so no other one is asked for.
+	// Only this name was checked, so the request names no other host.
 	out.RequestURI, out.Host, out.URL.Host = "", host, host
 	passOn(out.Header)
 	if r.Body != nil && r.Body != http.NoBody {
@@ -203,9 +203,9 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 		out.Header.Set(s.Header, s.Value)
 		hidden = append(hidden, s.hidden...)
 	}
-	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) }) // one may hold another
+	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) }) // one may contain another
 	if len(hidden) > 0 {
-		// So that they can be found in the answer, whole.
+		// So that the secrets can be found in the answer.
 		out.Header.Set("Accept-Encoding", "identity")
 		for _, h := range []string{"Range", "If-Range"} {
 			out.Header.Del(h)
@@ -228,7 +228,7 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 	resp.Header.Del(refusedHeader) // the proxy's own
 	resp.Body = meter{resp.Body, &e.received}
 	if len(hidden) > 0 {
-		// What comes after the body is put into the response that the transport made.
+		// The transport sets a trailer on its own response, so return a copy.
 		concealed := *resp
 		p.conceal(&concealed, hidden)
 		return &concealed
@@ -236,11 +236,11 @@ func (p *Proxy) answer(r *http.Request) *http.Response {
 	return resp
 }
 
-// ofConnection are the fields that are for one connection alone, as are those that the
-// field Connection names (RFC 9110, section 7.6.1).
+// ofConnection are the fields for one connection only, in addition to the fields named by
+// the field Connection (RFC 9110, section 7.6.1).
 var ofConnection = []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Upgrade"}
 
-// passOn leaves the fields that a proxy passes on.
+// passOn removes the fields that a proxy must not pass on.
 func passOn(h http.Header) {
 	for _, named := range h["Connection"] {
 		for name := range strings.SplitSeq(named, ",") {
@@ -252,7 +252,7 @@ func passOn(h http.Header) {
 	}
 }
 
-// carries returns why a request does not go out as it is.
+// carries returns why a request must not be sent as it is.
 func (p *Proxy) carries(r *http.Request) error {
 	switch {
 	case r.URL.Scheme != "http" && r.URL.Scheme != "https":
@@ -280,11 +280,11 @@ func (p *Proxy) conceal(resp *http.Response, hidden []string) {
 			resp.Header[name][i] = hideIn(v, hidden)
 		}
 	}
-	// The words after the status, and what follows the body, are left out.
+	// Drop the reason phrase and the trailer.
 	resp.Status, resp.Trailer = "", nil
 	resp.Header.Del("Trailer")
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		// It was asked not to do this. Nothing can be found in it.
+		// The request did not accept an encoding, and encoded data cannot be searched.
 		resp.Body.Close()
 		resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader("")), 0
 		resp.Header.Del("Content-Encoding")
@@ -295,7 +295,7 @@ func (p *Proxy) conceal(resp *http.Response, hidden []string) {
 	resp.Body = newMask(resp.Body, hidden)
 }
 
-// refuse answers a request in the proxy's own words.
+// refuse answers a request with an error of the proxy itself.
 func (p *Proxy) refuse(r *http.Request, e *entry, status int, why error) *http.Response {
 	p.requests.ends(e, status, why.Error())
 	text := "rath: " + why.Error() + "\n"
@@ -305,7 +305,8 @@ func (p *Proxy) refuse(r *http.Request, e *entry, status int, why error) *http.R
 	}
 }
 
-// reason is an error without what it tells of the node: addresses and servers of names.
+// reason returns the text of an error without details of the node: addresses and name
+// servers.
 func reason(err error) string {
 	if d, ok := errors.AsType[*net.DNSError](err); ok {
 		return d.Err

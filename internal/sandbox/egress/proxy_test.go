@@ -26,14 +26,14 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// world is a network of two servers on loopback that answer for all names.
+// world is a network of two servers on loopback, which answer for all names.
 type world struct {
 	plain, secure *httptest.Server
 	seen          atomic.Pointer[http.Request] // by the servers, the last one
 	addrs         map[string][]netip.Addr      // of names; others are at 127.0.0.1
-	lookup        func(string) []netip.Addr    // in place of addrs, if it is not nil
+	lookup        func(string) []netip.Addr    // replaces addrs, unless it is nil
 	dialed        atomic.Pointer[string]
-	ended         chan struct{} // gets one for each answer without end whose reader has gone
+	ended         chan struct{} // receives a value for each endless answer whose reader has disconnected
 }
 
 const secret = "s3cr3t-token-of-the-node"
@@ -91,7 +91,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// proxy is a proxy in this world, and a client that has no other way out.
+// proxy returns a proxy in this world, and a client that uses it for all requests.
 func (w *world) proxy(t testing.TB, n sandbox.Network, secrets ...Secret) (*Proxy, *http.Client) {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -133,7 +133,7 @@ func (w *world) proxy(t testing.TB, n sandbox.Network, secrets ...Secret) (*Prox
 	return p, &http.Client{Transport: tr}
 }
 
-// dialed is the sandbox's end of a connection that the proxy serves.
+// dialed returns the sandbox's end of a connection that the proxy serves.
 func dialed(p *Proxy) net.Conn {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -172,7 +172,7 @@ func get(t *testing.T, c *http.Client, method, to string, body io.Reader, header
 	return resp.StatusCode, string(data), all
 }
 
-// TestList: what a list lets through, what it refuses, and what is told of it.
+// TestList: the requests that a list allows and rejects, and their records.
 func TestList(t *testing.T) {
 	w := newWorld(t)
 	for name, a := range map[string]string{
@@ -230,7 +230,8 @@ func TestList(t *testing.T) {
 			}
 			status, says, _ := get(t, c, tt.method, tt.to, body, tt.header...)
 			if tt.status == 403 || tt.status == 0 {
-				// In a tunnel it is the answer to CONNECT, which a client makes an error.
+				// In a tunnel it is the answer to CONNECT, which a client reports as an
+				// error.
 				sandboxtest.End(t, "reach by the proxy: "+tt.name, map[int]string{403: "403", 0: "Forbidden"}[status])
 			}
 			if status != tt.status || !strings.Contains(says, tt.says) {
@@ -248,8 +249,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestRebinding: a name that leads to another address each time it is asked for is dialed at
-// the address that was checked.
+// TestRebinding: a name that resolves to another address each time is dialed at the address
+// that was checked.
 func TestRebinding(t *testing.T) {
 	w := newWorld(t)
 	var asked atomic.Int32
@@ -274,7 +275,7 @@ func TestRebinding(t *testing.T) {
 	sandboxtest.End(t, "reach by the proxy: a name whose address changes after the check", "the address that was checked is dialed")
 }
 
-// TestRequests: what is told of a request, and how many are told and made.
+// TestRequests: the record of a request, and the numbers of recorded and of all requests.
 func TestRequests(t *testing.T) {
 	w := newWorld(t)
 	p, c := w.proxy(t, "list:files.net")
@@ -298,7 +299,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestSecrets: the server gets the secret, and nothing that comes back holds it.
+// TestSecrets: the server gets the secret, and no answer contains it.
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
 	secrets := must.Get(ParseSecrets("acme@files.net authorization: Bearer ${TOKEN}\nother@files.net X-Other: ${TOKEN}", func(string) string { return secret }))(t)
@@ -327,8 +328,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestFieldsOfConnection shows that what a message says of its connection is not passed on,
-// neither to the server nor to the command.
+// TestFieldsOfConnection: a message's fields for its connection are not passed on, neither
+// to the server nor to the command.
 func TestFieldsOfConnection(t *testing.T) {
 	w := newWorld(t)
 	_, c := w.proxy(t, "list:files.net")
@@ -343,7 +344,7 @@ func TestFieldsOfConnection(t *testing.T) {
 	}
 }
 
-// TestParseSecrets refuses what is none, without saying it.
+// TestParseSecrets rejects invalid secrets without repeating them.
 func TestParseSecrets(t *testing.T) {
 	for _, line := range []string{
 		"files.net", "files.net Authorization", "files.net Authorization: Bearer literal", "files.net Authorization: ${SHORT}", "files.net Authorization: ${NONE}",
@@ -359,7 +360,7 @@ func TestParseSecrets(t *testing.T) {
 	}
 }
 
-// TestHostileBytes: what is no HTTP ends the connection and nothing else.
+// TestHostileBytes: bytes that are not HTTP end the connection and have no other effect.
 func TestHostileBytes(t *testing.T) {
 	w := newWorld(t)
 	p, c := w.proxy(t, "list:files.net")
@@ -387,13 +388,13 @@ func TestHostileBytes(t *testing.T) {
 	sandboxtest.End(t, "reach by the proxy: another host behind CONNECT, bytes that are no HTTP", "the connection ends, no other host is reached")
 }
 
-// FuzzMask: a secret never comes through, however the bytes are cut, and the rest does.
+// FuzzMask: a secret never passes, however the bytes are cut; the other bytes pass.
 func FuzzMask(f *testing.F) {
 	f.Add([]byte("a s3cr3t-token b"), "s3cr3t-token", 3)
 	f.Add([]byte("aaaaaaaaaaaaaaaaaaaa"), "aaaaaaaa", 1)
 	f.Fuzz(func(t *testing.T, data []byte, hidden string, step int) {
 		if len(hidden) < MinSecret || len(hidden) > 64 || len(data) > 4096 {
-			return // ParseSecrets refuses short ones
+			return // ParseSecrets rejects short ones
 		}
 		step = 1 + int(uint(step)%64)
 		m := newMask(io.NopCloser(&chopped{data, step}), []string{hidden})
@@ -429,7 +430,7 @@ func TestMaskEscapes(t *testing.T) {
 	}
 }
 
-// TestMaskHoldsNothingBack: an event of a stream comes through when it came.
+// TestMaskHoldsNothingBack: an event of a stream passes as soon as it arrives.
 func TestMaskHoldsNothingBack(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()

@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// MaxRequests is how many requests the commands of one call may make.
+	// MaxRequests is the maximum number of requests of the commands of one call.
 	MaxRequests = 1000
-	// maxKept is how many of them are kept one by one, the first ones.
+	// maxKept is the number of requests that are kept one by one, the first ones.
 	maxKept = 64
-	// maxPath is the most bytes that are kept of a path with its query.
+	// maxPath is the maximum number of bytes kept of a path with its query.
 	maxPath = 256
 )
 
-// requests are those of the calls since the last look.
+// requests are the requests of calls since the last take.
 type requests struct {
 	mu   sync.Mutex
 	n    int
 	kept []*entry
 }
 
-// entry is a request on its way.
+// entry is a request in progress.
 type entry struct {
 	request        journal.NetworkRequest // Status and Refused are guarded by requests.mu
 	sent, received atomic.Int64
 }
 
-// begin notes a request. It is false if there were too many.
+// begin records a request. It returns false if there are too many.
 func (r *requests) begin(host, method, path string) (*entry, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,14 +42,14 @@ func (r *requests) begin(host, method, path string) (*entry, bool) {
 	return e, r.n <= MaxRequests
 }
 
-// ends notes how a request was answered.
+// ends records the answer of a request.
 func (r *requests) ends(e *entry, status int, refused string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.request.Status, e.request.Refused = status, excerpt.Clip(refused, maxPath)
 }
 
-// take returns what was asked since the last take, and how many requests are left out.
+// take returns the requests since the last take, and the number of omitted ones.
 func (r *requests) take() (list []journal.NetworkRequest, more int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

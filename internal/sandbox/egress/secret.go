@@ -12,9 +12,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Secret is a header that the proxy puts into the requests for a host.
+// Secret is a header that the proxy adds to the requests for a host.
 type Secret struct {
-	Tenant session.Tenant // whose runs it is for; "" is all
+	Tenant session.Tenant // the tenant whose runs use it; "" is every tenant
 	Host   string         // as in a list of hosts, without a pattern
 	Header string
 	Value  string
@@ -24,16 +24,17 @@ type Secret struct {
 // Hidden returns the parts of the header's value that are secret.
 func (s *Secret) Hidden() []string { return slices.Clone(s.hidden) }
 
-// MinSecret is the fewest bytes of a secret: in the answers of a server a shorter one would
-// be masked where it stands by chance.
+// MinSecret is the minimum length of a secret in bytes. A shorter one would match the
+// answers of a server by chance.
 const MinSecret = 8
 
-// ParseSecrets reads secrets, one of each line:
+// ParseSecrets parses secrets, one per line:
 //
 //	[TENANT@]HOST HEADER: VALUE
 //
-// ${NAME} in a value is what getenv has for NAME, and that is what is kept secret; a value
-// without one is refused, because a configuration is no place for secrets.
+// ${NAME} in a value is replaced by getenv's value of NAME, which is the text to keep
+// secret. A value without ${NAME} is rejected, because secrets do not belong in a
+// configuration.
 func ParseSecrets(text string, getenv func(string) string) ([]Secret, error) {
 	var all []Secret
 	for line := range strings.Lines(text) {
@@ -43,7 +44,7 @@ func ParseSecrets(text string, getenv func(string) string) ([]Secret, error) {
 		}
 		s, err := parseSecret(line, getenv)
 		if err != nil {
-			// The line itself may hold what must not be shown.
+			// The line itself may contain a secret.
 			return nil, fmt.Errorf("secret %d: %w; write [TENANT@]HOST HEADER: VALUE, such as api.github.com Authorization: Bearer ${GITHUB_TOKEN}", len(all)+1, err)
 		}
 		all = append(all, s)
@@ -51,7 +52,7 @@ func ParseSecrets(text string, getenv func(string) string) ([]Secret, error) {
 	return all, nil
 }
 
-// nameChars are what the name of a header is written with.
+// nameChars are the characters of a header's name.
 const nameChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 func parseSecret(line string, getenv func(string) string) (Secret, error) {

@@ -12,15 +12,17 @@ import (
 	"strings"
 )
 
-// refusedHeader marks an answer in the proxy's own words.
+// refusedHeader marks a response of the proxy itself.
 const refusedHeader = "X-Rath-Refused"
 
-// way carries requests of this process to a proxy, on connections like those of commands.
+// way sends requests of this process through a proxy, on connections like those of
+// commands.
 type way struct{ t *http.Transport }
 
-// Transport carries requests of this process as the proxy carries those of commands: to the
-// same hosts, with the same secrets, and as evidence of the call. What the proxy says itself,
-// such as that a host is not on the list, is an error. No connection is kept.
+// Transport sends requests of this process as the proxy sends requests of commands: to the
+// same hosts, with the same secrets, and as evidence of the call. A response of the proxy
+// itself, such as for a host that is not on the list, is an error. Connections are not
+// reused.
 func (p *Proxy) Transport() http.RoundTripper {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(p.Authority())
@@ -52,8 +54,8 @@ func (w way) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, said(resp)
 }
 
-// said is what the proxy answered in place of a server.
+// said returns the error in a response of the proxy itself.
 func said(r *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(r.Body, 4<<10)) // the status is left
+	text, _ := io.ReadAll(io.LimitReader(r.Body, 4<<10)) // falls back to the status
 	return &refusedError{cmp.Or(strings.TrimPrefix(strings.TrimSpace(string(text)), "rath: "), r.Status)}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestTransport: requests of the node go where those of commands go, with the same secrets
-// and evidence, and what the proxy says itself is an error.
+// TestTransport: requests of the node reach the same hosts as requests of commands, with
+// the same secrets and evidence. A response of the proxy itself is an error.
 func TestTransport(t *testing.T) {
 	w := newWorld(t)
 	w.addrs["private.net"] = []netip.Addr{netip.MustParseAddr("10.1.2.3")}
@@ -21,7 +21,7 @@ func TestTransport(t *testing.T) {
 		method, to string
 		says       string // of an answer
 		refused    string
-		status     int // that is recorded
+		status     int // as recorded
 	}{
 		{"GET", "https://files.net/x", "GET files.net ", "", 200},
 		{"GET", "http://plain.net/", "GET plain.net ", "", 200},

@@ -11,21 +11,22 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Place is where the daemon of a [Box] runs: a pod, or a sandbox of a service.
+// Place is a running daemon of a [Box] with its environment: a pod, or a sandbox of a
+// service.
 type Place interface {
-	// Client is the holder of its daemon.
+	// Client returns the holder of its daemon.
 	Client() *Client
-	// Dir is where its commands have the workspace.
+	// Dir returns the path of the workspace for its commands.
 	Dir() string
-	// Cause says, once its daemon is gone, why, and whether its memory ran out.
+	// Cause returns the reason why its daemon ended, and whether it ran out of memory.
 	Cause() (why string, outOfMemory bool)
 	// Discard ends the daemon and its place.
 	Discard() error
 }
 
-// Box is a sandbox whose commands run in a place that does not have the directory, which a
-// mirror keeps the same. The directory is the truth: a place that its memory ended is
-// followed by another one with the same files at the next command.
+// Box is a sandbox whose commands run in a place without the host's directory, which a
+// mirror synchronizes. The directory is authoritative: if a place runs out of memory and
+// ends, the next command starts another place with the same files.
 type Box struct {
 	name  string // of the backend, for errors
 	info  sandbox.Info
@@ -40,14 +41,14 @@ type Box struct {
 	err     error // of Close
 
 	mu     sync.Mutex // guards the fields below, and the directory in info
-	place  Place      // nil after its memory ran out
+	place  Place      // nil after it ran out of memory
 	mirror *mirror.Mirror
 }
 
 var _ sandbox.Sandbox = (*Box)(nil)
 
-// OpenBox opens a sandbox over a directory of this host. What begin starts is opened for
-// what it is given, and begin may be called again.
+// OpenBox opens a sandbox over a directory of this host. begin starts a place for an
+// Opening, and may be called again.
 func OpenBox(ctx context.Context, name string, s sandbox.Spec, info sandbox.Info, begin func(context.Context, Opening) (Place, error)) (_ *Box, err error) {
 	if s.Network.Listed() && s.Proxy == nil {
 		return nil, errors.New("there is no proxy to bring the connections of commands to")
@@ -66,7 +67,7 @@ func OpenBox(ctx context.Context, name string, s sandbox.Spec, info sandbox.Info
 	return b, nil
 }
 
-// at returns the place of commands.
+// at returns the place of commands, and starts one if there is none.
 func (b *Box) at(ctx context.Context) (Place, *mirror.Mirror, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -134,8 +135,8 @@ func (b *Box) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	return OutOfMemory(", and the sandbox ended with it; the files are as they were before this command"), nil
 }
 
-// Sync brings what services wrote until now into the directory, and what the caller wrote
-// there to them.
+// Sync copies the services' changes into the directory, and the caller's changes to the
+// services.
 func (b *Box) Sync(ctx context.Context) error {
 	if err := b.files.Enter(); err != nil {
 		return err
@@ -153,12 +154,12 @@ func (b *Box) Sync(ctx context.Context) error {
 	return nil
 }
 
-// leave gives up a place that its memory ended.
+// leave discards a place that ran out of memory.
 func (b *Box) leave(p Place) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.place != p {
-		return nil // another command of it was here first
+		return nil // another command has discarded it
 	}
 	b.place, b.mirror = nil, nil
 	return p.Discard()
@@ -174,7 +175,7 @@ func (b *Box) Info() sandbox.Info {
 	return b.info
 }
 
-// Place returns where commands run; nil if its memory ended it.
+// Place returns the place of commands; nil after it ran out of memory.
 func (b *Box) Place() Place {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,18 +8,18 @@ import (
 	"github.com/rathcluster/rath/internal/sandbox/loopback"
 )
 
-// A daemon of a pod opens no connection. Those of its holder wait there for the commands:
+// A daemon of a pod opens no connections. Instead, connections of its holder wait there:
 // each carries one connection of a command to the proxy of the sandbox.
 const (
 	spareCarriers = 4
 	mostCarriers  = 64
-	// carryPatience is how long a command waits for the next one.
+	// carryPatience is how long a command waits for a free connection.
 	carryPatience = 10 * time.Second
 	redialWait    = 100 * time.Millisecond
 )
 
-// Carry brings the connections of commands to serve, until Close. It is called once, for
-// a sandbox that was opened with a list of hosts.
+// Carry passes the connections of commands to serve until Close. It is called once, for a
+// sandbox that was opened with a list of hosts.
 func (c *Client) Carry(serve func(net.Conn)) {
 	for range spareCarriers {
 		c.done.Go(func() {
@@ -39,7 +39,8 @@ func (c *Client) Carry(serve func(net.Conn)) {
 	}
 }
 
-// carrier waits until a command uses a connection to the daemon; nil is that it ended.
+// carrier waits until a command uses a connection to the daemon; nil means that the
+// connection ended.
 func (c *Client) carrier() net.Conn {
 	s, err := c.dial(c.closing)
 	if err != nil {
@@ -58,7 +59,7 @@ func (c *Client) carrier() net.Conn {
 	return s.Conn
 }
 
-// carry takes a connection of a command to one that the holder opened for it.
+// carry joins a connection of a command with a connection that the holder opened for it.
 func (d *server) carry(c net.Conn) {
 	go func() {
 		defer c.Close()

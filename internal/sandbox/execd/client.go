@@ -21,29 +21,29 @@ import (
 // Client is the holder of a daemon. Its methods may be called concurrently.
 type Client struct {
 	connect func(ctx context.Context) (net.Conn, error)
-	release func() error // of what connect needs
+	release func() error // releases the resources of connect
 	hold    *stream
 	opened  sync.Mutex
 
 	gone    chan struct{} // closed when the daemon or the client has ended
-	waits   atomic.Bool   // a goroutine waits for that
+	waits   atomic.Bool   // a goroutine waits for gone
 	once    sync.Once
 	closing context.Context // ends when Close begins
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 }
 
-// stopGrace is how much longer than a command's timeout its result may take.
+// stopGrace is how long a command's result may take beyond its timeout.
 const stopGrace = 30 * time.Second
 
 // endPatience is how long the daemon of a pod may take to end.
 const endPatience = 2 * time.Second
 
-// Dial takes hold of the daemon whose socket is in a directory of this host. The socket
-// need not be there yet: until ctx ends it is looked for. The daemon ends with the
-// client's process, with Close, or when it hears nothing for the time of the lease.
+// Dial becomes the holder of the daemon whose socket is in a directory of this host. The
+// socket need not exist yet: Dial retries until ctx ends. The daemon ends with the client's
+// process, with Close, or after a silence of the lease's length.
 func Dial(ctx context.Context, dir string, lease time.Duration) (*Client, error) {
-	// The name of a socket must be short, and the directory's need not be.
+	// The name of a socket must be short; the directory's may be long.
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
@@ -55,10 +55,10 @@ func Dial(ctx context.Context, dir string, lease time.Duration) (*Client, error)
 	})
 }
 
-// DialTLS takes hold of the daemon of a pod, which knows the other end of the keys, at the
-// address of the pod, as Dial does. Connections are opened from here alone.
+// DialTLS becomes the holder of a pod's daemon at the pod's address, as Dial does. The
+// daemon has the other end of the keys. Only this side opens connections.
 func DialTLS(ctx context.Context, ip string, keys *Keys, lease time.Duration) (*Client, error) {
-	// A pod whose machine is gone answers nothing, not even that.
+	// A pod on a dead machine does not even reset connections.
 	alive := net.KeepAliveConfig{Enable: true, Idle: lease / 3, Interval: lease / 9, Count: 3}
 	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: handshakePatience, KeepAliveConfig: alive}, Config: keys.holder}
 	return take(ctx, lease, func() error { return nil }, func(ctx context.Context) (net.Conn, error) {
@@ -66,7 +66,7 @@ func DialTLS(ctx context.Context, ip string, keys *Keys, lease time.Duration) (*
 	})
 }
 
-// take makes the first connection, for which it tries until ctx ends.
+// take makes the first connection. It retries until ctx ends.
 func take(ctx context.Context, lease time.Duration, release func() error, connect func(context.Context) (net.Conn, error)) (*Client, error) {
 	c := &Client{connect: connect, release: release, gone: make(chan struct{})}
 	var err error
@@ -96,7 +96,7 @@ func (c *Client) dial(ctx context.Context) (*stream, error) {
 	return &stream{Conn: conn}, nil
 }
 
-// ping tells the daemon that this process lives.
+// ping periodically notifies the daemon that this process is alive.
 func (c *Client) ping(every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -112,7 +112,7 @@ func (c *Client) ping(every time.Duration) {
 	}
 }
 
-// Open makes the daemon ready for commands.
+// Open prepares the daemon for commands.
 func (c *Client) Open(ctx context.Context, o Opening) (sandbox.Capabilities, error) {
 	c.opened.Lock()
 	defer c.opened.Unlock()
@@ -137,7 +137,7 @@ func (c *Client) Open(ctx context.Context, o Opening) (sandbox.Capabilities, err
 	c.waits.Store(true)
 	c.done.Go(func() {
 		defer close(c.gone)
-		_, _ = io.Copy(io.Discard, c.hold) // the daemon says nothing more until it ends
+		_, _ = io.Copy(io.Discard, c.hold) // the daemon sends no more messages until it ends
 	})
 	return answer.Capabilities, nil
 }
@@ -145,8 +145,8 @@ func (c *Client) Open(ctx context.Context, o Opening) (sandbox.Capabilities, err
 // Gone is closed when an opened daemon has ended.
 func (c *Client) Gone() <-chan struct{} { return c.gone }
 
-// Close ends the daemon. It waits for that of a pod, whose processes end with it and which
-// no other one waits for.
+// Close ends the daemon. It waits for a pod's daemon to end, whose processes end with it
+// and which no other party waits for.
 func (c *Client) Close() error {
 	var err error
 	c.once.Do(func() {
@@ -163,11 +163,11 @@ func (c *Client) Close() error {
 	return err
 }
 
-// ErrGone is that a daemon ended before it told how a command ended.
+// ErrGone means that a daemon ended before it reported the outcome of a command.
 var ErrGone = errors.New("the daemon of the sandbox is gone")
 
-// Exec does what sandbox.Sandbox says. It returns sandbox.ErrLost and ErrGone when the
-// daemon ends before it tells how the command ended.
+// Exec implements sandbox.Sandbox's Exec. It returns sandbox.ErrLost and ErrGone if the
+// daemon ends before it reports the outcome of the command.
 func (c *Client) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, error) {
 	if ctx.Err() != nil {
 		return sandbox.Exit{Code: 128 + int(syscall.SIGKILL), Ended: sandbox.Cancelled}, nil
@@ -226,7 +226,7 @@ func (c *Client) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, error
 	}
 }
 
-// streamErrors are those of the caller's reader and writer.
+// streamErrors joins the errors of the caller's reader and writer.
 func streamErrors(program string, in <-chan error, out error) error {
 	var errs []error
 	select {

@@ -53,7 +53,7 @@ func (h host) Probe(ctx context.Context) (sandbox.Capabilities, error) {
 	if !h.pod {
 		c.Networks = []string{string(sandbox.NetworkNone)}
 	}
-	c.Services = false // its network is that of this process
+	c.Services = false // its network is this process's network
 	return c, err
 }
 
@@ -99,7 +99,7 @@ func (h host) Open(ctx context.Context, s sandbox.Spec) (sandbox.Sandbox, error)
 // lease is longer than any test takes.
 const lease = time.Minute
 
-// stateDir makes a directory for a daemon, which commands of another user may pass.
+// stateDir creates a directory for a daemon that commands of another user may traverse.
 func stateDir() (string, error) {
 	dir, err := os.MkdirTemp("", "rath-daemon-")
 	if err != nil {
@@ -108,7 +108,7 @@ func stateDir() (string, error) {
 	return dir, errors.Join(os.Chmod(dir, 0o711), os.Mkdir(filepath.Join(dir, "state"), 0o711))
 }
 
-// start serves a workspace and takes hold of it.
+// start starts a daemon over a workspace and becomes its holder.
 func start(ctx context.Context, workspace string, o Opening, ended chan<- error) (*Client, error) {
 	dir, err := stateDir()
 	if err != nil {
@@ -173,7 +173,7 @@ func servePodAt(ip, workspace string, keys *Keys, ended chan<- error) error {
 	return nil
 }
 
-// live is the life of a daemon that is a goroutine.
+// live runs a daemon as a goroutine.
 func (d *server) live(dir string, ended chan<- error, serve func() error) {
 	err := serve()
 	if d.box != nil {
@@ -182,7 +182,7 @@ func (d *server) live(dir string, ended chan<- error, serve func() error) {
 	ended <- errors.Join(err, os.RemoveAll(dir))
 }
 
-// hostBox is what a backend makes of a Client.
+// hostBox is a sandbox over a Client.
 type hostBox struct {
 	*Client
 	files *directory.Directory
@@ -222,25 +222,25 @@ func TestConformance(t *testing.T) {
 	sandboxtest.TestBackend(t, func(t *testing.T) sandbox.Backend { return host{state: t.TempDir()} })
 }
 
-// TestPodKernel has what the kernel holds back tried over TLS, where commands may have a
-// list of hosts; sandbox/kubernetes runs the whole suite so.
+// TestPodKernel runs the checks of the kernel's restrictions over TLS, where commands may
+// have a list of hosts; sandbox/kubernetes runs the whole suite in this way.
 func TestPodKernel(t *testing.T) {
 	sandboxtest.TestKernel(t, func(t *testing.T) sandbox.Backend { return host{state: t.TempDir(), pod: true} })
 }
 
-// TestStrangers has peers without the keys of a daemon try to hold it, and a daemon with
-// other keys try to be held: neither comes to anything, and the holder still does.
+// TestStrangers: peers without the keys of a daemon try to hold it, and a daemon with other
+// keys tries to be held. Both fail, and the holder still succeeds.
 func TestStrangers(t *testing.T) {
 	keys := must.Get(NewKeys())(t)
 	others := must.Get(NewKeys())(t)
 	ip, ended := podAddress(), make(chan error, 1)
 	must.Do(t, servePodAt(ip, t.TempDir(), keys, ended))
-	// A peer that knows the daemon's certificate, and shows none or another one.
+	// A peer that has the daemon's certificate, and presents none or another one.
 	none, another := keys.holder.Clone(), keys.holder.Clone()
 	none.Certificates, another.Certificates = nil, others.holder.Certificates
 	for name, config := range map[string]*tls.Config{"no certificate": none, "another certificate": another} {
 		c, err := DialTLS(t.Context(), ip, &Keys{holder: config}, lease)
-		if err == nil { // the daemon refuses later than this end is content
+		if err == nil { // the daemon rejects after this end has accepted
 			_, err = c.Open(t.Context(), Opening{})
 			_ = c.hold.Close() // the daemon has closed it
 		}
@@ -248,7 +248,7 @@ func TestStrangers(t *testing.T) {
 			t.Errorf("%s: the daemon was opened", name)
 		}
 	}
-	// One that says nothing, or no TLS, is in no other one's way.
+	// A silent peer, or a peer without TLS, does not block the others.
 	silent := must.Get(net.Dial("tcp", net.JoinHostPort(ip, strconv.Itoa(Port))))(t)
 	defer silent.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -265,7 +265,8 @@ func TestStrangers(t *testing.T) {
 	<-ended
 }
 
-// BenchmarkExec compares a command through a daemon with one that this process starts.
+// BenchmarkExec compares a command through a daemon with a command that this process
+// starts.
 func BenchmarkExec(b *testing.B) {
 	c := must.Get(start(b.Context(), b.TempDir(), Opening{}, make(chan error, 1)))(b)
 	defer c.Close()
@@ -288,8 +289,8 @@ func BenchmarkExec(b *testing.B) {
 	b.ReportMetric(float64(through[n])/float64(plain[n]), "ratio")
 }
 
-// TestGoneBeforeCommand: a daemon that ends once a connection to it is there, and before the
-// command was sent, is one that ended like any other.
+// TestGoneBeforeCommand: a daemon that ends after the connection was made, and before the
+// command was sent, is a lost daemon like any other.
 func TestGoneBeforeCommand(t *testing.T) {
 	ended := make(chan error, 1)
 	c := must.Get(start(t.Context(), t.TempDir(), Opening{}, ended))(t)
@@ -300,7 +301,7 @@ func TestGoneBeforeCommand(t *testing.T) {
 	if e, err := c.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true"}}); !errors.Is(err, sandbox.ErrLost) || !errors.Is(err, ErrGone) {
 		t.Errorf("the command: %v, %+v", err, e)
 	}
-	// What is too much for a message says nothing of the daemon.
+	// A command too large for a message does not affect the daemon.
 	if e, err := c.Exec(t.Context(), sandbox.Cmd{Argv: []string{"true", strings.Repeat("x", mostPayload)}}); err == nil || errors.Is(err, sandbox.ErrLost) {
 		t.Errorf("a command that no message holds: %v, %+v", err, e)
 	}
@@ -308,8 +309,8 @@ func TestGoneBeforeCommand(t *testing.T) {
 	<-ended
 }
 
-// TestMemoryTakesSupervisor: the memory killer may take what supervises a command, too. The
-// command is told that the memory ran out, and the next one runs.
+// TestMemoryTakesSupervisor: the memory killer may kill the supervisor of a command, too.
+// The command's Exit reports that memory ran out, and the next command runs.
 func TestMemoryTakesSupervisor(t *testing.T) {
 	dir := must.Get(stateDir())(t)
 	workspace := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/sandbox/mirror"
 )
 
-// Files returns the files of the sandbox, for a [mirror.Mirror] of one whose workspace is
-// no directory of this host. Each request has a connection of its own.
+// Files returns the files of the sandbox, for a [mirror.Mirror] of a workspace that is not
+// a directory of this host. Each request has a connection of its own.
 func (c *Client) Files() mirror.Tree {
 	return mirror.Remote{Dial: func(ctx context.Context) (io.ReadWriteCloser, error) {
 		s, err := c.dial(ctx)
@@ -38,8 +38,8 @@ func (f filesConn) Close() error {
 	return f.Conn.Close()
 }
 
-// openFiles opens the workspace for requests of files. It belongs to the commands' user.
-// d.mu is held.
+// openFiles opens the workspace, which belongs to the commands' user, for requests of
+// files. d.mu is held.
 func (d *server) openFiles(o Opening) (err error) {
 	var owner *directory.Owner
 	if o.UID != 0 {
@@ -51,13 +51,13 @@ func (d *server) openFiles(o Opening) (err error) {
 	return nil
 }
 
-// serveFiles answers a request of files.
+// serveFiles serves a request of files.
 func (d *server) serveFiles(s *stream) {
 	d.mu.Lock()
 	files := d.files
 	d.mu.Unlock()
 	if files == nil {
-		return // before it is open; the client sees the end
+		return // the box is not open yet; the client sees the end
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// startUpgraded serves a workspace by WebSockets, as in a sandbox of a service.
+// startUpgraded starts a daemon with WebSockets, as in a sandbox of a service.
 func startUpgraded(ctx context.Context, workspace string, o Opening, ended chan<- error) (*Client, error) {
 	keys, err := NewKeys()
 	if err != nil {
@@ -49,8 +49,8 @@ func startUpgraded(ctx context.Context, workspace string, o Opening, ended chan<
 	return c, nil
 }
 
-// TestFiles has commands work on a workspace that is no directory of the client's, over
-// each way to a daemon, as another user where this one may give files away.
+// TestFiles has commands work on a workspace that is not a directory of the client, over
+// each kind of connection to a daemon, as another user if this user may give files away.
 func TestFiles(t *testing.T) {
 	for name, begin := range map[string]func(context.Context, string, Opening, chan<- error) (*Client, error){"socket": start, "pod": startPod, "service": startUpgraded} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestFiles(t *testing.T) {
 			if e, err := sh("ls -A; rm l"); err != nil || string(e.Stdout.Bytes()) != "in\nl\ntop\n" {
 				t.Errorf("%v, %+v", err, e)
 			}
-			// A daemon that ends takes the files with it, and is waited for by no request.
+			// A daemon that ends takes the files with it, and no request waits for it.
 			must.Do(t, c.Close())
 			<-ended
 			if _, err := sh("true"); err == nil {

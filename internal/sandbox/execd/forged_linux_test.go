@@ -19,9 +19,9 @@ import (
 	"github.com/rathcluster/rath/sandbox/sandboxtest"
 )
 
-// TestForgedMessages has others than the holder speak to a daemon. The directory of its
-// socket and the user of commands keep these out of a container; what they would get
-// there is looked at here.
+// TestForgedMessages sends messages of others than the holder to a daemon. In a container
+// the socket's directory and the user of commands prevent that; this test checks the
+// daemon's own answers.
 func TestForgedMessages(t *testing.T) {
 	dir, err := os.MkdirTemp("", "rath-daemon-") // the name of a socket must be short
 	must.Do(t, err)
@@ -38,13 +38,13 @@ func TestForgedMessages(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// say sends bytes on a connection of its own and returns what comes of it.
+	// say sends bytes on a connection of its own and returns the answer.
 	say := func(text string) string {
 		conn, err := net.Dial("unix", filepath.Join(dir, socket))
 		must.Do(t, err)
 		defer conn.Close()
 		must.Do(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
-		// The daemon may close the connection before it read all.
+		// The daemon may close the connection before it has read all bytes.
 		_, _ = io.WriteString(conn, text)
 		answer, err := io.ReadAll(conn)
 		if err != nil && !errors.Is(err, syscall.ECONNRESET) {
@@ -70,7 +70,8 @@ func TestForgedMessages(t *testing.T) {
 		sandboxtest.End(t, f.input, say(f.text))
 	}
 	if os.Geteuid() == 0 {
-		// As a command: of the user that commands are. The thread is that user's and ends.
+		// As a command, that is, as the commands' user. The thread changes its user and
+		// ends.
 		d.mu.Lock()
 		d.uid = 54321
 		d.mu.Unlock()

@@ -15,32 +15,33 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// A connection carries frames: a kind, the length of what follows as four bytes, and
-// that. One connection holds the daemon; each command has one of its own.
+// A connection carries frames: a kind, the length of the payload as four bytes, and the
+// payload. One connection holds the daemon; each command has one of its own.
 const (
 	kindHold    byte = iota + 1 // to the daemon, first: hold it from now on
-	kindPing                    // to the daemon: the holder lives
+	kindPing                    // to the daemon: the holder is alive
 	kindOpen                    // to the daemon: an Opening
 	kindOpened                  // to the holder: opened
 	kindRun                     // to the daemon, first: a request
-	kindInput                   // to the daemon: standard input, at most window bytes that are not taken
+	kindInput                   // to the daemon: standard input, at most window bytes beyond the taken ones
 	kindEnd                     // to the daemon: the end of standard input
 	kindCancel                  // to the daemon: stop the command
-	kindTaken                   // to the client: so many bytes of input were taken
-	kindOutput                  // to the client: output as it comes, of both streams
+	kindTaken                   // to the client: the number of input bytes that were taken
+	kindOutput                  // to the client: output of both streams, as it is written
 	kindResult                  // to the client, last: a result
 	kindCarry                   // to the daemon, first: it may carry a connection of a command
-	kindCarried                 // to the holder: the bytes of one follow
+	kindCarried                 // to the holder: the bytes of a command's connection follow
 	kindFiles                   // to the daemon, first: a request of package mirror follows
 	mostPayload = 16 << 20
 	window      = 128 << 10
 )
 
-// version is of the protocol. Both ends are the same program, unless it was replaced.
+// version is the version of the protocol. Both ends are the same program, unless it was
+// replaced.
 const version = 1
 
 type (
-	// hold is the first word of a holder.
+	// hold is the first message of a holder.
 	hold struct {
 		Version int
 		Lease   time.Duration
@@ -62,7 +63,7 @@ type (
 		Offload bool
 		Port    int
 	}
-	// result is what Exec returned.
+	// result is the result of Exec.
 	result struct {
 		Exit    sandbox.Exit
 		Error   string
@@ -70,7 +71,7 @@ type (
 	}
 )
 
-// newRequest is what goes over of a command.
+// newRequest encodes a command.
 func newRequest(c sandbox.Cmd) request {
 	r := request{ID: c.ID, Dir: []byte(c.Dir), Input: c.Stdin != nil, Timeout: c.Timeout, Keep: c.Output, Offload: c.Offload != nil, Port: c.Port}
 	for _, a := range c.Argv {
@@ -82,7 +83,7 @@ func newRequest(c sandbox.Cmd) request {
 	return r
 }
 
-// cmd is the command again, with the variables of an image below its own.
+// cmd decodes the command, with the variables of an image below its own.
 func (r request) cmd(image map[string]string) sandbox.Cmd {
 	c := sandbox.Cmd{ID: r.ID, Dir: string(r.Dir), Timeout: r.Timeout, Output: r.Keep, Port: r.Port, Env: maps.Clone(image)}
 	for _, a := range r.Argv {
@@ -97,7 +98,7 @@ func (r request) cmd(image map[string]string) sandbox.Cmd {
 	return c
 }
 
-// wrapped are the errors of the vocabulary, which keep their identity on the way.
+// wrapped are the errors that keep their identity over the connection.
 var wrapped = []error{sandbox.ErrClosed, sandbox.ErrUnsupported, sandbox.ErrPath, sandbox.ErrLost, fs.ErrNotExist, fs.ErrPermission}
 
 func newResult(e sandbox.Exit, err error) result {
@@ -138,7 +139,7 @@ func (r result) err() error {
 // stream is a connection that carries frames. One goroutine reads; any may send.
 type stream struct {
 	net.Conn
-	mu sync.Mutex // of sending
+	mu sync.Mutex // guards sending
 }
 
 func (s *stream) send(kind byte, payload []byte) error {
@@ -172,7 +173,7 @@ func (s *stream) receive() (kind byte, payload []byte, err error) {
 	return head[0], payload, err
 }
 
-// receiveValue reads a frame that must be of a kind.
+// receiveValue reads a frame of the given kind.
 func (s *stream) receiveValue(kind byte, v any) error {
 	got, payload, err := s.receive()
 	if err != nil {

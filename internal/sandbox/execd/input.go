@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// input is the standard input of a command on its way: what came over the connection and
-// the command has not read. The client sends no more than a window of it, so what reads the
-// connection never waits for the command.
+// input buffers the standard input of a command: the bytes received over the connection
+// that the command has not read. The client sends no more than a window of them, so the
+// reader of the connection never waits for the command.
 type input struct {
-	taken func(n int) error // told of bytes that the command read
+	taken func(n int) error // called with the number of bytes that the command read
 
 	mu    sync.Mutex
 	more  sync.Cond
 	data  []byte
-	ended error // what a reader gets after data
+	ended error // the error that a reader gets after data
 }
 
 func newInput(taken func(int) error) *input {
@@ -60,12 +60,12 @@ func (in *input) Read(p []byte) (int, error) {
 	n := copy(p, in.data)
 	in.data = in.data[n:]
 	in.mu.Unlock()
-	// A client that is gone takes nothing back.
+	// A disconnected client needs no credit.
 	_ = in.taken(n)
 	return n, nil
 }
 
-// credit is how much input a client may send.
+// credit is the number of input bytes that a client may send.
 type credit struct {
 	mu   sync.Mutex
 	more sync.Cond
@@ -96,7 +96,8 @@ func (c *credit) stop() {
 	c.more.Broadcast()
 }
 
-// take waits until something may be sent; 0 says that nothing is wanted any more.
+// take waits until bytes may be sent and returns their number; 0 means that no more input
+// is wanted.
 func (c *credit) take(most int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +112,8 @@ func (c *credit) take(most int) int {
 	return n
 }
 
-// pumpInput sends what r has until its end, its error, or the command's end. An error is
-// told before the end is sent, after which the command may end.
+// pumpInput sends the data of r until its end, its error, or the command's end. It reports
+// an error before it sends the end of input, after which the command may end.
 func pumpInput(s *stream, r io.Reader, c *credit, failed chan<- error) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -120,7 +121,7 @@ func pumpInput(s *stream, r io.Reader, c *credit, failed chan<- error) {
 		for p := buf[:n]; len(p) > 0; {
 			k := c.take(len(p))
 			if k == 0 || s.send(kindInput, p[:k]) != nil {
-				return // the command has ended, or its result says what happened
+				return // the command has ended, or its result has the error
 			}
 			p = p[k:]
 		}

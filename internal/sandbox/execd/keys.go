@@ -16,25 +16,25 @@ import (
 	"time"
 )
 
-// Port is where the daemon of a pod listens.
+// Port is the port on which the daemon of a pod listens.
 const Port = 7391
 
-// KeysVariable is the variable by which the daemon of a pod gets its end of the keys.
+// KeysVariable is the variable with a pod's daemon's end of the keys.
 const KeysVariable = "RATH_SANDBOX_KEYS"
 
-// handshakePatience bounds what a peer takes to show whose it is.
+// handshakePatience bounds the time that a peer takes to authenticate itself.
 const handshakePatience = 10 * time.Second
 
-// Keys are those of one daemon and its holder. Each end has a key and the other end's
-// certificate and accepts no other; there is no authority, and no date, by which the
-// clocks of two machines would have to agree.
+// Keys are the keys of one daemon and its holder. Each end has a key and the other end's
+// certificate and accepts no other. There is no certificate authority and no expiry, which
+// would require the clocks of two machines to agree.
 type Keys struct {
 	holder *tls.Config
-	// Daemon is the daemon's end, which it gets by KeysVariable.
+	// Daemon is the daemon's end, for KeysVariable.
 	Daemon []byte
 }
 
-// NewKeys makes the keys of one daemon.
+// NewKeys creates the keys of one daemon.
 func NewKeys() (*Keys, error) {
 	holder, _, err := newCertificate("holder")
 	if err != nil {
@@ -69,12 +69,12 @@ func newCertificate(name string) (c tls.Certificate, private []byte, err error) 
 	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}, private, err
 }
 
-// end is the configuration of either end: it shows its own certificate, and its peer must
-// have the key of the other one.
+// end returns the TLS configuration of either end: it presents its own certificate, and its
+// peer must have the key of the other one.
 func end(own tls.Certificate, other []byte) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own},
-		// Not a chain to an authority is checked, but that it is this very certificate.
+		// Compare the certificate itself instead of verifying a chain to an authority.
 		ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) != 1 || !bytes.Equal(s.PeerCertificates[0].Raw, other) {
@@ -86,7 +86,7 @@ func end(own tls.Certificate, other []byte) *tls.Config {
 	}
 }
 
-// daemonEnd reads the daemon's end of keys.
+// daemonEnd parses the daemon's end of the keys.
 func daemonEnd(text []byte) (*tls.Config, error) {
 	var blocks []*pem.Block
 	for {
@@ -106,8 +106,8 @@ func daemonEnd(text []byte) (*tls.Config, error) {
 	return end(tls.Certificate{Certificate: [][]byte{blocks[0].Bytes}, PrivateKey: key}, blocks[2].Bytes), nil
 }
 
-// ListenPod listens where the holder of a pod's daemon dials, with the daemon's end of
-// the keys.
+// ListenPod listens on the address that the holder of a pod's daemon dials, with the
+// daemon's end of the keys.
 func ListenPod(ip string, keys []byte) (net.Listener, error) {
 	config, err := daemonEnd(keys)
 	if err != nil {

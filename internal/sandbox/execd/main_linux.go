@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// main is the life of a daemon: of the container's first process, or of its child.
+// main runs a daemon: the container's first process, or its child.
 func main(args []string) {
 	var err error
 	switch role := append(args, "")[0]; role {
@@ -47,13 +47,14 @@ func main(args []string) {
 	syscall.Exit(0)
 }
 
-// errMemory is that the memory killer took the daemon. It takes the command first; while
-// that gives its memory back it may look for another process. Which process the killer took
-// cannot be seen, only how many since the container began: a daemon that ended by another
-// SIGKILL after a command was killed for memory is told as this, too.
+// errMemory means that the memory killer killed the daemon. The killer kills the command
+// first, and may select another process while the command releases its memory. The kernel
+// exposes only the number of kills since the container started, not their victims. So a
+// daemon that ended by another SIGKILL after a command was killed for memory is reported as
+// this, too.
 var errMemory = errors.New("the memory ran out, and the daemon ended with it")
 
-// wait starts the daemon with more files and waits for it, and for all that lost its parent.
+// wait starts the daemon with more files, waits for it, and reaps orphaned processes.
 func wait(role string, more ...*os.File) error {
 	p, err := os.StartProcess("/proc/self/exe", []string{Name, role}, &os.ProcAttr{
 		Env: os.Environ(), Files: append([]*os.File{os.Stdin, os.Stdout, os.Stderr}, more...),
@@ -81,8 +82,8 @@ func wait(role string, more ...*os.File) error {
 	}
 }
 
-// install puts this program into a directory, from which the daemon is started, and makes
-// the workspace in its volume, so that it belongs to the user of the pod.
+// install copies this program into a directory, from which the daemon is started, and
+// creates the workspace in its volume, so that it belongs to the user of the pod.
 func install(dir, volume string) error {
 	if err := os.Mkdir(filepath.Join(volume, WorkspacePath), 0o755); err != nil {
 		return err
@@ -100,15 +101,15 @@ func install(dir, volume string) error {
 	return errors.Join(err, out.Close())
 }
 
-// stay turns this process into the same program in memory that the system cannot take back,
-// where a limit of memory holds. The pages of a file count for the group of the sandbox that
-// read it first. A command that takes all memory has the system drop them, and the daemon,
-// which needs them to go on, read them again, for as long as that finds a page to drop: up to
-// a minute, in which the holder hears nothing. Or the killer finds the daemon asking for a
-// page while the command that it has just killed is not gone yet. [Overhead] has room for it.
+// stay re-executes this program from memory that the system cannot reclaim, if a limit of
+// memory applies. The pages of a file are charged to the control group of the sandbox that
+// read it first. A command that uses all memory makes the system drop these pages, and the
+// daemon, which needs them to run, read them again, as long as the system finds a page to
+// drop: up to a minute, in which the holder gets no message. Or the daemon requests a page,
+// and the killer selects it, while the command that it has just killed still exists.
+// [Overhead] includes this memory.
 //
-// Without such a limit, or where no file in memory can be started, the program stays what it
-// is.
+// Without such a limit, or where no file in memory can be executed, stay has no effect.
 func stay(role string) {
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -136,10 +137,10 @@ func stay(role string) {
 	fmt.Fprintf(os.Stderr, "%s: the program cannot stay in memory: %v\n", Name, err)
 }
 
-// noMemoryLimit is less than what version 1 of control groups says where there is none.
+// noMemoryLimit is below the value that control groups of version 1 report without a limit.
 const noMemoryLimit = 1 << 50
 
-// memoryLimit returns how much memory the processes of this container may have, by either
+// memoryLimit returns the limit of memory of the processes of this container, by either
 // version of control groups; 0 is no limit.
 func memoryLimit() int64 {
 	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
@@ -154,7 +155,7 @@ func memoryLimit() int64 {
 	return 0
 }
 
-// serveContainer is the daemon.
+// serveContainer runs the daemon of a container.
 func serveContainer() error {
 	local.Reexec() // it starts this binary again
 	if err := os.MkdirAll(StateDir, 0o711); err != nil {
@@ -167,8 +168,8 @@ func serveContainer() error {
 	return d.serve(DefaultLease)
 }
 
-// waitPod is the first process of a pod. Its environment has the keys, so that no other
-// process may look into it.
+// waitPod runs the first process of a pod. Its environment has the keys, so other processes
+// must not be able to inspect it.
 func waitPod(role string) error {
 	if err := dumpable(false); err != nil {
 		return err
@@ -182,13 +183,13 @@ func waitPod(role string) error {
 		return err
 	}
 	go func() {
-		_, _ = io.WriteString(w, keys) // a daemon without them says so
+		_, _ = io.WriteString(w, keys) // a daemon without them reports that
 		w.Close()
 	}()
 	return wait(role, r)
 }
 
-// servePod is the daemon of a pod, where all processes have one user.
+// servePod runs the daemon of a pod, where all processes have one user.
 func servePod(keys *os.File) error {
 	if err := dumpable(false); err != nil {
 		return err
@@ -198,7 +199,7 @@ func servePod(keys *os.File) error {
 	if err != nil {
 		return err
 	}
-	// Volumes belong to another user, and what is below them to this one.
+	// Volumes belong to another user, and directories below them to this one.
 	state := filepath.Join(StateDir, "own")
 	if err := os.Mkdir(state, 0o700); err != nil {
 		return err
@@ -219,7 +220,7 @@ func readKeys(keys *os.File) ([]byte, error) {
 	return text, errors.Join(err, keys.Close())
 }
 
-// serveUpgraded is the daemon in a sandbox of a service, where all processes of this
+// serveUpgraded runs the daemon in a sandbox of a service, where all processes of this
 // program have one user, too.
 func serveUpgraded(keys *os.File) error {
 	if err := dumpable(false); err != nil {
@@ -255,7 +256,7 @@ func serveUpgraded(keys *os.File) error {
 	return d.accept(listenUpgraded(l, config), DefaultLease)
 }
 
-// dumpable says whether another process of this user may look into this one.
+// dumpable sets whether another process of this user may inspect this one.
 func dumpable(may bool) error {
 	var v uintptr
 	if may {
@@ -264,7 +265,8 @@ func dumpable(may bool) error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, v, 0, 0, 0)
 }
 
-// imagePaths are what an image has besides what every command may read.
+// imagePaths returns the top-level directories of an image that commands may read in
+// addition to the default ones.
 func imagePaths(root string) []string {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -280,8 +282,8 @@ func imagePaths(root string) []string {
 	return paths
 }
 
-// oomKills returns how often a process of this container was killed for memory, by the
-// counter of either version of control groups. Without one it is 0.
+// oomKills returns how many processes of this container were killed for memory, by the
+// counter of either version of control groups; 0 without a counter.
 func oomKills() int {
 	for _, name := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
 		data, err := os.ReadFile(name)
@@ -299,7 +301,7 @@ func oomKills() int {
 	return 0
 }
 
-// peerUser returns whose process is at the other end.
+// peerUser returns the user of the process at the other end.
 func peerUser(c net.Conn) (uid int, ok bool) {
 	u, isUnix := c.(*net.UnixConn)
 	if !isUnix {

@@ -12,5 +12,5 @@ func main([]string) {}
 
 func install(string, string) error { return errors.ErrUnsupported }
 
-// peerUser is not known.
+// peerUser is not supported here.
 func peerUser(net.Conn) (uid int, ok bool) { return 0, false }

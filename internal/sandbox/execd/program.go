@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// Program opens this program, to be put where a daemon is started from. It must need no
+// Program opens this program, for copying to the place of a daemon. It must not need
 // libraries, which an image may lack.
 func Program() (*os.File, error) {
 	self, err := os.Open("/proc/self/exe")
@@ -27,12 +27,12 @@ func Program() (*os.File, error) {
 	return self, nil
 }
 
-// ownMemory is what a daemon and what supervises commands take besides the program.
+// ownMemory is the memory of a daemon and its supervisors in addition to the program.
 const ownMemory = 24 << 20
 
-// Overhead is what a daemon takes of the memory of a sandbox: this program, which stays
-// there, and what it works with. A limit for a sandbox with a daemon of its own is that of
-// the commands and this.
+// Overhead returns the daemon's share of the memory of a sandbox: this program, which stays
+// in memory, and its working memory. The limit of a sandbox with a daemon of its own is the
+// limit of its commands plus Overhead.
 func Overhead() (int64, error) {
 	fi, err := os.Stat("/proc/self/exe")
 	if err != nil {

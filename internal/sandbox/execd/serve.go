@@ -20,15 +20,15 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// server is a daemon at work.
+// server is a running daemon.
 type server struct {
 	socketDir, state, workspace string
 	readOnly                    []string
 	path                        string
 	env                         map[string]string // of the image
-	oomKills                    func() int        // how often the container's memory ran out
-	carriers                    chan *stream      // in a pod: connections of the holder for those of commands
-	dumpable                    func(bool) error  // in a pod: whether this process may be looked into
+	oomKills                    func() int        // returns how often the container's memory ran out
+	carriers                    chan *stream      // in a pod: the holder's connections for connections of commands
+	dumpable                    func(bool) error  // in a pod: sets whether this process may be inspected
 	backend                     sandbox.Backend   // of the commands; nil is package local
 
 	mu     sync.Mutex
@@ -36,10 +36,10 @@ type server struct {
 	box    sandbox.Sandbox // nil until the holder opened it
 	files  *mirror.Host    // likewise
 	uid    int
-	killed int // of oomKills that commands were told
+	killed int // the value of oomKills at the last check
 }
 
-// serve listens until the holder is gone. It returns why.
+// serve listens until the holder is gone, and returns the reason.
 func (d *server) serve(lease time.Duration) error {
 	l, err := ListenContainer(d.socketDir)
 	if err != nil {
@@ -48,15 +48,15 @@ func (d *server) serve(lease time.Duration) error {
 	return d.accept(l, lease)
 }
 
-// ListenContainer listens where the holder of a container's daemon dials: in the directory
-// of its socket.
+// ListenContainer listens on the address that the holder of a container's daemon dials: a
+// socket in dir.
 func ListenContainer(dir string) (net.Listener, error) {
 	name := filepath.Join(dir, socket)
 	l, err := net.Listen("unix", name)
 	if err != nil {
 		return nil, err
 	}
-	// The directory keeps others out; the holder need not be this user.
+	// The directory excludes other users; the holder need not be this user.
 	if err := os.Chmod(name, 0o666); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -84,11 +84,11 @@ func (d *server) accept(l net.Listener, lease time.Duration) error {
 			go d.connection(&stream{Conn: conn}, unheld, end)
 		}
 	}()
-	// The end of the process is the end of the container, so nothing is waited for.
+	// The end of the process is the end of the container, so there is no need to wait.
 	return <-over
 }
 
-// connection serves one connection: that of the holder, or a command's.
+// connection serves one connection, the holder's or a command's.
 func (d *server) connection(s *stream, unheld *time.Timer, end func(error)) {
 	kept := false
 	defer func() {
@@ -125,7 +125,7 @@ func (d *server) connection(s *stream, unheld *time.Timer, end func(error)) {
 		}
 	case kindCarry:
 		select {
-		case d.carriers <- s: // never, but in a pod
+		case d.carriers <- s: // only in a pod
 			kept = true
 		default:
 		}
@@ -141,7 +141,7 @@ func (d *server) forbidden(uid int) bool {
 	return d.uid != 0 && uid == d.uid
 }
 
-// hold makes the first one that asks the holder.
+// hold reports whether the caller is the first, which becomes the holder.
 func (d *server) hold() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,7 +150,7 @@ func (d *server) hold() bool {
 	return first
 }
 
-// holder listens to the holder until it is gone, or silent for the lease.
+// holder reads the holder's messages until it is gone, or silent for the lease.
 func (d *server) holder(s *stream, lease time.Duration) error {
 	for {
 		if err := s.SetReadDeadline(time.Now().Add(lease)); err != nil {
@@ -186,8 +186,8 @@ func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 		return sandbox.Capabilities{}, errors.New("the sandbox is open")
 	}
 	if d.dumpable != nil {
-		// The kernel lets no other process give a network of its own to the children of
-		// one that may not be looked into. No command runs yet; see the package.
+		// The kernel does not let a process that cannot be inspected set up a network
+		// namespace for its children. No command runs yet; see the package.
 		if err := d.dumpable(true); err != nil {
 			return sandbox.Capabilities{}, err
 		}
@@ -202,7 +202,7 @@ func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 			return sandbox.Capabilities{}, fmt.Errorf("the way to the proxy: %w", err)
 		}
 	}
-	loop = loop || o.Services && d.carriers == nil // in a pod commands have a network of their own
+	loop = loop || o.Services && d.carriers == nil // in a pod commands have a network namespace of their own
 	b := d.backend
 	if b == nil {
 		b = local.New(&local.Options{State: d.state, ReadOnly: d.readOnly, Path: d.path, UID: o.UID, GID: o.GID, Loopback: loop})
@@ -218,8 +218,8 @@ func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 	if err != nil {
 		return sandbox.Capabilities{}, err
 	}
-	// A directory cannot be started, which shows that commands can be tried at all, and
-	// leaves what supervises them ready for the first.
+	// A directory cannot be executed: the attempt shows that the box can try commands, and
+	// leaves a supervisor ready for the first one.
 	if e, err := box.Exec(ctx, sandbox.Cmd{Argv: []string{d.workspace}}); err != nil || e.Ended != sandbox.Refused {
 		return can, errors.Join(fmt.Errorf("the daemon cannot start commands: %w", cmp.Or(err, fmt.Errorf("%s", e.Ended))), box.Close())
 	}
@@ -230,7 +230,7 @@ func (d *server) open(o Opening) (can sandbox.Capabilities, err error) {
 	return can, nil
 }
 
-// run runs one command and tells how it ended.
+// run runs one command and sends its result.
 func (d *server) run(s *stream, r request) {
 	d.mu.Lock()
 	box := d.box
@@ -255,7 +255,7 @@ func (d *server) run(s *stream, r request) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		defer cancel() // a client that is gone does not want its command
+		defer cancel() // a client that is gone does not need its command
 		defer in.end(io.EOF)
 		for {
 			kind, payload, err := s.receive()
@@ -274,15 +274,15 @@ func (d *server) run(s *stream, r request) {
 		}
 	}()
 	e, err := box.Exec(ctx, cmd)
-	if errors.Is(err, sandbox.ErrLost) && d.outOfMemory() { // the killer took what supervised it
+	if errors.Is(err, sandbox.ErrLost) && d.outOfMemory() { // the killer killed the supervisor
 		e, err = OutOfMemory(""), nil
 	}
 	if err == nil && e.Code != 0 && (e.Ended == sandbox.Exited || e.Ended == sandbox.Signaled) && d.outOfMemory() {
 		e.Ended = sandbox.OutOfMem
 	}
-	// A client that is gone needs no result. One that is there closes the connection when it
-	// has the result: a connection that is closed here, with input on its way, is reset, and
-	// the result may be lost with it (RFC 9112, section 9.6).
+	// A client that is gone needs no result. A connected client closes the connection when
+	// it has the result: if this side closed it with input in flight, the connection would
+	// be reset, and the result might be lost (RFC 9112, section 9.6).
 	if s.sendValue(kindResult, newResult(e, err)) == nil && s.SetReadDeadline(time.Now().Add(lingers)) == nil {
 		<-read
 	}
@@ -291,7 +291,7 @@ func (d *server) run(s *stream, r request) {
 // lingers bounds how long a client may take to close a connection after the result.
 const lingers = 10 * time.Second
 
-// outOfMemory reports whether the memory ran out since it was asked before.
+// outOfMemory reports whether memory ran out since the last call.
 func (d *server) outOfMemory() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -300,7 +300,7 @@ func (d *server) outOfMemory() bool {
 	return d.killed > before
 }
 
-// outputs sends output as it comes.
+// outputs sends output as it is written.
 type outputs struct{ s *stream }
 
 func (o outputs) Write(p []byte) (int, error) {

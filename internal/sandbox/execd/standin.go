@@ -10,10 +10,10 @@ import (
 )
 
 // StandIn is a daemon in this process whose commands another backend runs, over a directory
-// of this host: for tests of what starts containers and pods, where there are none. It
+// of this host. It is for tests of code that starts containers and pods, without either. It
 // serves a listener, of [ListenContainer] or [ListenPod], until its holder is gone or the
-// listener is closed, which ends it as a SIGKILL ends a daemon: with all its connections
-// and commands. It returns when nothing of it is left.
+// listener is closed. Closing the listener has the effect of a SIGKILL: all connections and
+// commands of the daemon end. StandIn returns when all of them have ended.
 func StandIn(l net.Listener, workspace string, b sandbox.Backend) error {
 	k := &killable{Listener: l, conns: make(map[net.Conn]bool)}
 	d := &server{workspace: workspace, backend: b, oomKills: func() int { return 0 }}
@@ -32,7 +32,7 @@ func StandIn(l net.Listener, workspace string, b sandbox.Backend) error {
 	return err
 }
 
-// killable is a listener whose connections can be closed.
+// killable is a listener that can close its connections.
 type killable struct {
 	net.Listener
 
@@ -61,6 +61,6 @@ func (k *killable) kill() {
 	defer k.mu.Unlock()
 	k.killed = true
 	for c := range k.conns {
-		_ = c.Close() // it may be closed
+		_ = c.Close() // it may be closed already
 	}
 }

@@ -12,24 +12,25 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Where only HTTP reaches a daemon, through proxies of others, a connection is a
-// WebSocket, and TLS goes through it as over any other one.
+// Where a daemon is reachable only by HTTP, through third-party proxies, a connection is a
+// WebSocket, and TLS runs inside it as over any other connection.
 
-// DirVariable is the variable with the directory, in a sandbox of a service, that holds
-// the workspace and all that the daemon makes. Its end of the keys comes by KeysVariable.
+// DirVariable is the variable with the directory, in a sandbox of a service, that holds the
+// workspace and all files of the daemon. KeysVariable has the daemon's end of the keys.
 const DirVariable = "RATH_SANDBOX_DIR"
 
-// WorkspaceName is the name of the workspace in that directory.
+// WorkspaceName is the name of the workspace below the directory of DirVariable.
 const WorkspaceName = "workspace"
 
-// UpgradeCommand is what starts the daemon of this name, which says on its standard output
-// at which port it listens: a line that begins with PortLine.
+// UpgradeCommand returns the command that starts the daemon from this program. The daemon
+// prints its port on standard output, in a line that begins with PortLine.
 func UpgradeCommand(program string) []string { return []string{program, upgradeRole} }
 
 // PortLine begins the line with the port of a daemon.
 const PortLine = "rath sandbox daemon at port "
 
-// DialUpgraded takes hold of a daemon through WebSockets, which open makes, as Dial does.
+// DialUpgraded becomes the holder of a daemon, as Dial does, through WebSockets that open
+// makes.
 func DialUpgraded(ctx context.Context, keys *Keys, lease time.Duration, open func(context.Context) (*websocket.Conn, error)) (*Client, error) {
 	return take(ctx, lease, func() error { return nil }, func(ctx context.Context) (net.Conn, error) {
 		ws, err := open(ctx)
@@ -46,14 +47,14 @@ func DialUpgraded(ctx context.Context, keys *Keys, lease time.Duration, open fun
 	})
 }
 
-// upgraded is the bytes of a WebSocket.
+// upgraded returns the byte stream of a WebSocket.
 func upgraded(ws *websocket.Conn) net.Conn {
-	ws.SetReadLimit(-1) // what comes is bounded by who reads it
+	ws.SetReadLimit(-1) // the readers bound the data
 	return wsConn{websocket.NetConn(context.Background(), ws, websocket.MessageBinary), ws}
 }
 
-// wsConn ends without words: TLS has said what there is to say, and waiting for the other
-// end's answer would take seconds where it is gone.
+// wsConn closes without a closing handshake: TLS has already signaled the end, and waiting
+// for a peer that is gone would take seconds.
 type wsConn struct {
 	net.Conn
 	ws *websocket.Conn
@@ -67,7 +68,7 @@ func (c wsConn) Close() error {
 	return err
 }
 
-// upgrades is the listener of the WebSockets that come to another one.
+// upgrades is a listener of the WebSockets that arrive at another listener.
 type upgrades struct {
 	net.Listener
 	conns chan net.Conn
@@ -75,11 +76,11 @@ type upgrades struct {
 	once  sync.Once
 }
 
-// listenUpgraded serves WebSockets at l, until the listener that it returns is closed.
+// listenUpgraded serves WebSockets at l until the returned listener is closed.
 func listenUpgraded(l net.Listener, config *tls.Config) net.Listener {
 	u := &upgrades{Listener: l, conns: make(chan net.Conn), done: make(chan struct{})}
 	s := &http.Server{ReadHeaderTimeout: handshakePatience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Whose request it is TLS tells, so that it may come from any page.
+		// TLS authenticates the request, so it may come from any origin.
 		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 		if err != nil {
 			return // it has been answered

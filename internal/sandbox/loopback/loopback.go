@@ -1,5 +1,5 @@
-// Package loopback brings the connections of commands, which reach nothing but the
-// loopback of a network namespace, to a proxy outside of it.
+// Package loopback carries the connections of commands, which reach only the loopback of a
+// network namespace, to a proxy outside.
 package loopback
 
 import (
@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// Port is where commands find the proxy on 127.0.0.1. In their namespace nothing else
-// listens.
+// Port is the proxy's port on 127.0.0.1 for commands. No other listener exists in their
+// namespace.
 const Port = 3128
 
-// Address is that of the proxy.
+// Address is the address of the proxy.
 var Address = net.JoinHostPort("127.0.0.1", strconv.Itoa(Port))
 
-// Environment returns the variables by which programs find the proxy, and trust the
-// authority in a file. There is no one name for it.
+// Environment returns the variables by which programs find the proxy and trust the
+// authority in a file. Programs use different names for it.
 func Environment(authority string) map[string]string {
 	env := map[string]string{"NO_PROXY": "localhost,127.0.0.1,::1", "no_proxy": "localhost,127.0.0.1,::1"}
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"} {
@@ -31,11 +31,11 @@ func Environment(authority string) map[string]string {
 	return env
 }
 
-// most bounds the connections at one time.
+// most bounds the concurrent connections.
 const most = 256
 
-// Forward carries each connection of l to one that dial opens, until l is closed. It does
-// not wait for the connections that are left then.
+// Forward joins each connection of l with a connection that dial opens, until l is closed.
+// It does not wait for the remaining connections.
 func Forward(l net.Listener, dial func() (net.Conn, error)) {
 	slots := make(chan struct{}, most)
 	for {
@@ -62,7 +62,7 @@ func Forward(l net.Listener, dial func() (net.Conn, error)) {
 	}
 }
 
-// Join copies both ways until both ends have said all, or one is gone.
+// Join copies in both directions until both ends have finished, or one fails.
 func Join(a, b net.Conn) {
 	var wg sync.WaitGroup
 	half := func(to, from net.Conn) {

@@ -8,23 +8,24 @@ import (
 	"sync"
 )
 
-// name is that of the socket in its folder.
+// name is the name of the socket in its folder.
 const name = "proxy"
 
-// Socket is where connections are brought out of a network namespace.
+// Socket brings connections out of a network namespace.
 type Socket struct {
 	listener *net.UnixListener
 	done     sync.WaitGroup
 }
 
-// Listen puts the socket of a proxy into a folder, with which it goes. The caller closes it.
+// Listen creates the socket of a proxy in a folder; it is removed with the folder. The
+// caller closes it.
 func Listen(folder string, serve func(net.Conn)) (*Socket, error) {
 	dir, err := os.Open(folder)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	// The name of a socket must be short, and the folder's need not be.
+	// The name of a socket must be short; the folder's may be long.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)})
 	if err != nil {
 		return nil, err
@@ -43,14 +44,15 @@ func Listen(folder string, serve func(net.Conn)) (*Socket, error) {
 	return s, nil
 }
 
-// Close takes no more connections.
+// Close stops accepting connections.
 func (s *Socket) Close() error {
 	err := s.listener.Close()
 	s.done.Wait()
 	return err
 }
 
-// Carry brings what comes to [Address] to the socket in a folder, until this process ends.
+// Carry passes the connections to [Address] to the socket in a folder, until this process
+// ends.
 func Carry(folder string) error {
 	l, err := net.Listen("tcp", Address)
 	if err != nil {

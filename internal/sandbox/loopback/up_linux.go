@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Up switches on the loopback of a network namespace in which nothing is on yet. It fails
-// in one that has any other interface, because commands would reach more there.
+// Up enables the loopback of a new network namespace. It fails in a namespace with any
+// other interface, because commands would reach more there.
 func Up() error {
 	all, err := net.Interfaces()
 	if err != nil {
 		return fmt.Errorf("look at the network: %w", err)
 	}
 	for _, i := range all {
-		// Kernels put the ends of tunnels into each namespace; they are off and lead nowhere.
+		// Kernels create tunnel ends in each namespace; they are down and lead nowhere.
 		if i.Flags&net.FlagLoopback == 0 && i.Flags&net.FlagUp != 0 {
 			return fmt.Errorf("the network has the interface %s", i.Name)
 		}

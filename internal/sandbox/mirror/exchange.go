@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// A process there may change what is being sent: it is looked again then.
+// If a process there changes files during a transfer, the mirror scans again.
 const (
 	exchangeTries = 10
 	exchangePause = 20 * time.Millisecond
 )
 
-// exchange makes both sides the same where both may have changed. m.mu is held.
+// exchange synchronizes both sides where both may have changed. m.mu is held.
 func (m *Mirror) exchange(ctx context.Context) error {
 	for try := 1; ; try++ {
 		var mine, theirs difference
@@ -44,8 +44,8 @@ func (m *Mirror) exchange(ctx context.Context) error {
 	}
 }
 
-// paths are those of what changed, and whether that is nothing but another directory, which
-// both sides can make.
+// paths returns the changed paths. The value is true for a changed directory, which both
+// sides can create without conflict.
 func (d *difference) paths() map[string]bool {
 	m := make(map[string]bool, len(d.remove)+len(d.changed))
 	for _, e := range d.changed {
@@ -57,8 +57,9 @@ func (d *difference) paths() map[string]bool {
 	return m
 }
 
-// win takes what both sides changed from the other one, and adds it to this: all that is
-// here under the shorter of two paths of which one is the other or lies below it.
+// win resolves conflicts in favor of d. Two changed paths conflict if they are equal or one
+// lies below the other. Below the upper one, win drops the changes of both sides, and makes
+// d replace the other side's entries by its own.
 func (d *difference) win(other *difference) {
 	mine, theirs := d.paths(), other.paths()
 	var both []string
@@ -100,5 +101,5 @@ func (d *difference) win(other *difference) {
 	slices.SortFunc(d.changed, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 }
 
-// below reports whether a path is another one, or lies below it.
+// below reports whether a path equals top or lies below it.
 func below(p, top string) bool { return p == top || strings.HasPrefix(p, top+"/") }

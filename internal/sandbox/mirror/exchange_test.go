@@ -15,8 +15,9 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestBeside: what a process changes there beside commands is there and here after each
-// look, as what changes here is, and of what changed on both sides that of here.
+// TestBeside: changes that a process makes there between commands are on both sides after
+// each scan, and so are changes made here. If both sides changed a file, the version here
+// wins.
 func TestBeside(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -24,7 +25,7 @@ func TestBeside(t *testing.T) {
 			p := newPair(t, Limits{})
 			p.Beside = true
 			for range 30 {
-				// The changes of each side are made to what both have.
+				// The changes of each side start from a common state.
 				here, there := read(t, p.here), read(t, p.there.dir)
 				if diff := cmp.Diff(here, there); diff != "" {
 					t.Fatalf("before the changes (-here +there)\n%s", diff)
@@ -50,7 +51,7 @@ func TestBeside(t *testing.T) {
 				case 1:
 					want = there
 				case 2:
-					// Files and links of here are as they were made.
+					// Files and links of this side are unchanged.
 					for q, n := range here {
 						if g := got[q]; n.Kind != Dir && g != n && there[q] == n {
 							t.Errorf("%s is %v, which both had as %v", q, g, n)
@@ -66,7 +67,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestBothChanged: what is here wins, with all that it needs, and nothing else.
+// TestBothChanged: the version here wins, with all the entries that it needs and no others.
 func TestBothChanged(t *testing.T) {
 	p := newPair(t, Limits{})
 	p.Beside = true
@@ -106,8 +107,8 @@ func TestBothChanged(t *testing.T) {
 	}
 }
 
-// TestBesideAtWork: a process that makes and removes files there without end keeps no
-// command from running.
+// TestBesideAtWork: a process that creates and removes files there continuously does not
+// keep a command from running.
 func TestBesideAtWork(t *testing.T) {
 	p := newPair(t, Limits{})
 	p.Beside = true
@@ -143,7 +144,7 @@ func TestBesideAtWork(t *testing.T) {
 	}
 }
 
-// BenchmarkUnchanged is a command that changes nothing, over 5,000 files.
+// BenchmarkUnchanged runs a command without changes, over 5,000 files.
 func BenchmarkUnchanged(b *testing.B) {
 	for _, beside := range []bool{false, true} {
 		b.Run(fmt.Sprintf("beside=%t", beside), func(b *testing.B) {
@@ -159,7 +160,7 @@ func BenchmarkUnchanged(b *testing.B) {
 				must.Do(b, err)
 			}
 			exec()
-			time.Sleep(noFractions + tick) // stamps that changed just now say little
+			time.Sleep(noFractions + tick) // recent stamps are not settled
 			exec()
 			p.there.bytes.Store(0)
 			for b.Loop() {

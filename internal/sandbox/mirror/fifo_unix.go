@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeFIFO makes a FIFO, in a directory that lies inside.
+// makeFIFO creates a FIFO, in a directory that lies inside.
 func makeFIFO(root *os.Root, name string) error {
 	if _, err := root.Stat(filepath.Dir(name)); err != nil {
 		return err

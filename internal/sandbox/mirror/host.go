@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/internal/sandbox/directory"
 )
 
-// Host is the Tree of a directory of this host. Everything is reached through os.Root, so
-// that other processes may change the directory meanwhile.
+// Host is the Tree of a directory of this host. It accesses all files through os.Root, so
+// other processes may change the directory concurrently.
 type Host struct {
 	root  *os.Root
 	owner *directory.Owner
@@ -27,8 +27,8 @@ type Host struct {
 
 var _ Tree = (*Host)(nil)
 
-// Open opens a directory. What Send makes there is the owner's, which this process must
-// be allowed to give files to; nil is this process's user.
+// Open opens a directory. Entries that Send creates there belong to owner, to whom this
+// process must be allowed to give files; nil is this process's user.
 func Open(dir string, owner *directory.Owner) (*Host, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -41,18 +41,17 @@ func Open(dir string, owner *directory.Owner) (*Host, error) {
 func (h *Host) Close() error { return h.root.Close() }
 
 const (
-	// tick is more than the clock of a file system takes from one time to the next, and
-	// noFractions that of one that keeps no fractions.
+	// tick exceeds the resolution of a file system's clock, and noFractions the resolution
+	// of a clock without fractions of a second.
 	tick        = 50 * time.Millisecond
 	noFractions = 2 * time.Second
 
-	// handles is how deep directories have handles of their own while they are walked, and
-	// how far apart those below are that have one.
+	// handles is the depth to which directories have handles of their own during a walk,
+	// and below that the distance between directories that have one.
 	handles = 32
 )
 
-// settled reports whether a file cannot have changed at a time, or after it, without
-// another stamp.
+// settled reports whether a change of the file at or after a time would change its stamp.
 func (s stamp) settled(at time.Time) bool {
 	slack := tick
 	if s.ctime%int64(time.Second) == 0 {
@@ -68,8 +67,8 @@ type walk struct {
 	sum   map[string]bool
 	list  []Entry
 	names listing
-	// most bounds the entries; open counts names of directories that were read and not yet
-	// looked at, of all that are open above each other.
+	// most bounds the entries. open counts the names that were read and not yet visited, in
+	// all open directories.
 	most, open int
 }
 
@@ -86,8 +85,8 @@ func (h *Host) List(ctx context.Context, sum []string) ([]Entry, error) {
 	return w.list, nil
 }
 
-// dir lists a directory, which is called at below a root and p below the tree. It is
-// closed before what is in it is looked at, so that a deep tree needs few open files.
+// dir lists a directory, which is named at below root and p below the tree. It closes the
+// directory before it visits the entries, so that a deep tree needs few open files.
 func (w *walk) dir(root *os.Root, at, p string) error {
 	names, err := readNames(root, at, w.most-len(w.list)-w.open)
 	if gone(err) {
@@ -115,7 +114,7 @@ func tooMany(most int) *FullError {
 	return &FullError{fmt.Sprintf("more than %d files, directories and links", most)}
 }
 
-// readNames lists a directory, up to one name more than most.
+// readNames lists a directory, up to most+1 names.
 func readNames(root *os.Root, at string, most int) ([]string, error) {
 	f, err := root.OpenFile(filepath.FromSlash(at), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -129,7 +128,7 @@ func readNames(root *os.Root, at string, most int) ([]string, error) {
 	return names, err
 }
 
-// gone reports an error of a name that something else removed or replaced meanwhile.
+// gone reports an error due to a concurrent removal or replacement of a name.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
 }
@@ -193,8 +192,8 @@ func (w *walk) add(root *os.Root, at, p string) error {
 	return nil
 }
 
-// openUp makes what its owner closed readable, as a snapshot does. A failure shows when it
-// is read.
+// openUp makes an entry readable that its owner made inaccessible, as a snapshot does. A
+// failure shows when the entry is read.
 func openUp(root *os.Root, local string, fi fs.FileInfo, need fs.FileMode) {
 	if fi.Mode()&need != need {
 		_ = root.Chmod(local, fi.Mode().Perm()|need)
@@ -217,7 +216,7 @@ func sumOf(root *os.Root, local string) (sum [sha256.Size]byte) {
 
 var errNotFile = errors.New("not a regular file")
 
-// openFile opens a regular file. Opening without blocking and looking afterwards leaves no
+// openFile opens a regular file. Opening without blocking and checking afterwards leaves no
 // moment in which a FIFO could be put under the name.
 func openFile(root *os.Root, local string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(local, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -235,8 +234,8 @@ func openFile(root *os.Root, local string) (*os.File, fs.FileInfo, error) {
 	return f, fi, nil
 }
 
-// Fetch implements Tree. A file that grows is sent as it is at some moment, and one that
-// is gone, or no file any more, is left out.
+// Fetch implements Tree. A growing file is sent as of some moment. A file that was removed,
+// or is no longer a file, is skipped.
 func (h *Host) Fetch(ctx context.Context, names []string, to io.Writer) error {
 	w := newWriter(to)
 	for _, name := range names {
@@ -259,7 +258,7 @@ func (h *Host) fetch(name string, w *writer) error {
 		return err
 	}
 	local := filepath.FromSlash(name)
-	// A link would be followed; what a listing called a file is none then.
+	// A link would be followed, although the listing had a file.
 	if fi, err := h.root.Lstat(local); err != nil || !fi.Mode().IsRegular() {
 		return nil //nolint:nilerr // gone
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// liar is a tree that says what it likes.
+// liar is a tree with arbitrary answers.
 type liar struct {
 	list  []Entry
 	fetch func(*writer)
@@ -40,7 +40,7 @@ func (liar) Send(_ context.Context, _ []string, r io.Reader) ([]Entry, error) {
 
 func file(name string) Entry { return Entry{Path: name, Kind: File, Size: 4} }
 
-// sends writes files as they would come.
+// sends writes files as a peer would send them.
 func sends(names ...string) func(*writer) {
 	return func(w *writer) {
 		for _, n := range names {
@@ -52,8 +52,8 @@ func sends(names ...string) func(*writer) {
 	}
 }
 
-// TestHostile: what no directory can hold, and what was not asked for, ends the mirror and
-// changes nothing outside.
+// TestHostile: impossible listings and unrequested content end the mirror and change no
+// files outside.
 func TestHostile(t *testing.T) {
 	long := strings.Repeat("n", 256)
 	for name, l := range map[string]liar{
@@ -119,7 +119,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// flood sends more than any limit.
+// flood sends more data than any limit.
 func flood(w *writer) {
 	w.file(file("a"))
 	for range 100 {
@@ -129,8 +129,8 @@ func flood(w *writer) {
 	w.end(nil)
 }
 
-// TestSendHostile: a directory takes no stream that leads out of it, also where links lie
-// in it already.
+// TestSendHostile: a directory rejects a stream that leads out of it, also through existing
+// links.
 func TestSendHostile(t *testing.T) {
 	for name, e := range map[string][]Entry{
 		"up":                  {file("../evil")},
@@ -176,7 +176,8 @@ func TestSendHostile(t *testing.T) {
 	}
 }
 
-// TestModes: only the executable bit passes; a file of another's identity is none here.
+// TestModes: only the executable bit is transferred. Set-ID bits are dropped, hard links
+// become separate files, and a FIFO stays a FIFO.
 func TestModes(t *testing.T) {
 	p := newPair(t, Limits{})
 	_, err := p.exec(func(dir string) {
@@ -207,8 +208,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestManyNames: a tree of few entries whose paths and targets are more than a workspace may
-// have is over the limits, as it is listed and as it comes over a stream.
+// TestManyNames: a tree of few entries with more bytes of paths and targets than a
+// workspace may have is over the limits, both in a listing and in a stream.
 func TestManyNames(t *testing.T) {
 	target := strings.Repeat("t", 4095)
 	if runtime.GOOS == "darwin" {
@@ -253,7 +254,7 @@ func TestManyNames(t *testing.T) {
 	from.Close()
 }
 
-// FuzzStream: no stream makes a directory change anything outside, or a reader stop.
+// FuzzStream: no stream makes a directory change files outside, or a reader hang.
 func FuzzStream(f *testing.F) {
 	var b bytes.Buffer
 	w := newWriter(&b)
@@ -280,8 +281,8 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// TestOpenDirectoriesTogether: the names of directories that are open above each other are
-// bounded together: each alone may be as large as the tree.
+// TestOpenDirectoriesTogether: the names in all open directories are bounded together, as
+// each directory alone may be as large as the tree.
 func TestOpenDirectoriesTogether(t *testing.T) {
 	dir, most := t.TempDir(), 0
 	for at, depth := dir, 0; depth < 4; depth++ {

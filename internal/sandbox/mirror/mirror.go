@@ -17,24 +17,24 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// transferPatience bounds one look with what it transfers.
+// transferPatience bounds one scan and its transfer.
 const transferPatience = 10 * time.Minute
 
-// Mirror keeps two trees the same. Its methods may be called concurrently.
+// Mirror synchronizes two trees. Its methods may be called concurrently.
 type Mirror struct {
-	// Beside says that processes change files there when no command of Exec does. It is set
-	// before the first command.
+	// Beside reports that processes change the remote files also between commands of Exec.
+	// It is set before the first command.
 	Beside bool
 
 	here, there side
 	limits      Limits
 
 	mu     sync.Mutex
-	known  map[string]*known // by path: what both sides hold
-	broken error             // why nothing can be done any more
+	known  map[string]*known // by path: the entries that both sides have
+	broken error             // why the mirror can no longer work
 }
 
-// known is what was under a path on both sides when it was looked at last.
+// known is an entry that was the same on both sides at the last scan.
 type known struct {
 	kind   Kind
 	exec   bool
@@ -55,21 +55,20 @@ type side struct {
 	n int
 }
 
-// New returns a mirror of two trees, of which there holds nothing yet. The caller closes
-// them.
+// New returns a mirror of two trees. The tree there is empty. The caller closes the trees.
 func New(here, there Tree, l Limits) *Mirror {
 	return &Mirror{here: side{here, 0}, there: side{there, 1}, limits: l.orDefault(), known: make(map[string]*known)}
 }
 
-// Exec runs a command there with the files of here, and brings its changes back. It
-// returns what run returned. If the tree is over the limits then, the command ended as
-// sandbox.DiskFull and its changes stay there, until a later command makes room. A mirror
-// that cannot go on is sandbox.ErrLost, from then on.
+// Exec runs a command there with the files of here, and copies the command's changes back.
+// It returns the result of run. If the tree exceeds the limits afterwards, the command ends
+// as sandbox.DiskFull and its changes stay there until a later command frees space. After a
+// failure of the mirror, every call returns sandbox.ErrLost.
 //
-// Commands may run at the same time. The caller orders those that change files.
+// Commands may run concurrently. The caller orders commands that change files.
 func (m *Mirror) Exec(ctx context.Context, run func(context.Context) (sandbox.Exit, error)) (sandbox.Exit, error) {
 	if ctx.Err() == nil {
-		// What was begun is not left half done because the caller lost interest.
+		// A step that has begun is completed even if the caller loses interest.
 		if err := m.send(ctx); err != nil {
 			return sandbox.Exit{}, err
 		}
@@ -91,8 +90,8 @@ func (m *Mirror) Exec(ctx context.Context, run func(context.Context) (sandbox.Ex
 	return e, errors.Join(err, bring)
 }
 
-// Sync makes both sides the same beside commands, where processes change files there. A tree
-// that is over the limits stays there, of which the next command tells.
+// Sync synchronizes both sides between commands if Beside is set. A tree over the limits is
+// not an error: it stays there, and the next command reports it.
 func (m *Mirror) Sync(ctx context.Context) error {
 	if !m.Beside {
 		return nil
@@ -104,19 +103,19 @@ func (m *Mirror) Sync(ctx context.Context) error {
 	return err
 }
 
-// send brings the files of here there, before a command.
+// send copies the files of here to there before a command.
 func (m *Mirror) send(ctx context.Context) error {
 	if m.Beside {
 		err := m.take(ctx)
 		if _, full := errors.AsType[*FullError](err); !full {
 			return err
 		}
-		// The command may be the one that makes room.
+		// The command may free the space.
 	}
 	return m.step(ctx, func(ctx context.Context) error { return m.bring(ctx, m.here, m.there) })
 }
 
-// take brings the files of there here, after a command.
+// take copies the files of there to here after a command.
 func (m *Mirror) take(ctx context.Context) error {
 	if m.Beside {
 		return m.step(ctx, m.exchange)
@@ -124,7 +123,7 @@ func (m *Mirror) take(ctx context.Context) error {
 	return m.step(ctx, func(ctx context.Context) error { return m.bring(ctx, m.there, m.here) })
 }
 
-// bring makes one side what the other one is. m.mu is held.
+// bring makes one side equal to the other one. m.mu is held.
 func (m *Mirror) bring(ctx context.Context, from, to side) error {
 	d, err := m.look(ctx, from)
 	if err == nil {
@@ -133,7 +132,7 @@ func (m *Mirror) bring(ctx context.Context, from, to side) error {
 	return err
 }
 
-// step makes a step that leaves both sides the same, or no more steps are made.
+// step runs a step that synchronizes both sides. After a failed step no more steps run.
 func (m *Mirror) step(ctx context.Context, do func(context.Context) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,15 +149,15 @@ func (m *Mirror) step(ctx context.Context, do func(context.Context) error) error
 	return m.broken
 }
 
-// difference is what has to change on the other side.
+// difference is the set of changes to make on the other side.
 type difference struct {
-	list    []Entry // all that is there
+	list    []Entry // all entries of the side
 	remove  []string
 	changed []Entry // sorted by path
-	bytes   int64   // of all files as they are listed
+	bytes   int64   // of all files, as listed
 }
 
-// look lists a side and compares it with what is known.
+// look lists a side and compares it with the known entries.
 func (m *Mirror) look(ctx context.Context, s side) (d difference, err error) {
 	var ask []string
 	for p, k := range m.known {
@@ -197,7 +196,7 @@ func (m *Mirror) look(ctx context.Context, s side) (d difference, err error) {
 	return d, nil
 }
 
-// same reports whether an entry of this kind is as it is known, and notes a file's stamp.
+// same reports whether an entry of this kind is unchanged, and records a file's stamp.
 func (k *known) same(e Entry, side int) bool {
 	if e.Kind != File {
 		return k.target == e.Target
@@ -216,7 +215,7 @@ func (k *known) same(e Entry, side int) bool {
 	return true
 }
 
-// transfer makes the changes of a side in the other one.
+// transfer applies the changes of a side to the other one.
 func (m *Mirror) transfer(ctx context.Context, from, to side, d difference) error {
 	if len(d.remove) == 0 && len(d.changed) == 0 {
 		return nil
@@ -252,7 +251,7 @@ func (m *Mirror) transfer(ctx context.Context, from, to side, d difference) erro
 	sent.CloseWithError(errors.Join(errors.New("the other side takes no more"), sendErr))
 	cancel()
 	wg.Wait()
-	// Each stops the others, and what it stops them with is in their errors.
+	// Each one stops the others, and their errors include the error that stopped them.
 	if err := cmp.Or(filterErr, sendErr, fetchErr); err != nil {
 		return err
 	}
@@ -260,12 +259,12 @@ func (m *Mirror) transfer(ctx context.Context, from, to side, d difference) erro
 	return nil
 }
 
-// learn notes what both sides hold now.
+// learn records the entries that both sides have now.
 func (m *Mirror) learn(d difference, f *filter, from, to side, wrote []Entry) {
 	for _, p := range d.remove {
 		delete(m.known, p)
 	}
-	if len(d.remove) > 0 { // with all that lies below
+	if len(d.remove) > 0 { // with all entries below
 		maps.DeleteFunc(m.known, func(p string, _ *known) bool { return m.gone(path.Dir(p)) })
 	}
 	for _, e := range f.plain {
@@ -273,7 +272,7 @@ func (m *Mirror) learn(d difference, f *filter, from, to side, wrote []Entry) {
 	}
 	for p, e := range f.todo {
 		if !e.done {
-			continue // it was gone when it was to be read
+			continue // it was removed before it was read
 		}
 		k := &known{kind: File, exec: e.exec, sum: e.sum}
 		k.marks[from.n] = mark{e.Stamp, e.Settled}
@@ -286,7 +285,7 @@ func (m *Mirror) learn(d difference, f *filter, from, to side, wrote []Entry) {
 	}
 }
 
-// gone reports whether a directory, or one above it, is not known any more.
+// gone reports whether a directory, or one above it, is no longer known.
 func (m *Mirror) gone(dir string) bool {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if k := m.known[dir]; k == nil || k.kind != Dir {
@@ -296,16 +295,16 @@ func (m *Mirror) gone(dir string) bool {
 	return false
 }
 
-// filter passes on what was listed: of a stream of files those that were asked for, once
-// each and no larger than the limits allow. Directories, links and special files come from
-// the listing, which was checked.
+// filter checks a stream of files against the listing: it passes on each requested file
+// once, and no larger than the limits allow. Directories, links and special files come from
+// the listing, which has been checked.
 type filter struct {
 	plain []Entry
 	todo  map[string]*passed
-	spare int64 // bytes that files may have grown by
+	spare int64 // bytes by which files may have grown
 }
 
-// passed is a file on its way.
+// passed is a file in transfer.
 type passed struct {
 	Entry
 	done bool

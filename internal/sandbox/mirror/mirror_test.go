@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// elsewhere is a directory that is reached through streams, which it counts.
+// elsewhere is a directory behind streams, whose bytes it counts.
 type elsewhere struct {
 	*Host
 	Remote
@@ -78,7 +78,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// unstamped is a tree of a file system whose stamps say nothing.
+// unstamped is a tree of a file system without usable stamps.
 type unstamped struct{ Tree }
 
 func (u unstamped) List(ctx context.Context, sum []string) ([]Entry, error) {
@@ -89,7 +89,7 @@ func (u unstamped) List(ctx context.Context, sum []string) ([]Entry, error) {
 	return list, err
 }
 
-// pair is a mirror with both its directories.
+// pair is a mirror with its two directories.
 type pair struct {
 	*Mirror
 	t     testing.TB
@@ -113,7 +113,7 @@ func (p *pair) exec(change func(dir string)) (sandbox.Exit, error) {
 	})
 }
 
-// node is what the model has under a path.
+// node is the model's entry of a path.
 type node struct {
 	Kind Kind
 	Exec bool
@@ -130,7 +130,7 @@ func (m model) remove(p string) {
 	}
 }
 
-// read returns what a directory holds.
+// read returns the contents of a directory.
 func read(t *testing.T, dir string) model {
 	t.Helper()
 	m := model{}
@@ -168,7 +168,7 @@ func read(t *testing.T, dir string) model {
 	return m
 }
 
-// change makes a random change to a directory, and to the model.
+// change makes a random change to a directory and to the model.
 func change(t *testing.T, r *rand.Rand, dir string, m model) {
 	t.Helper()
 	names := []string{"a", "a-b", "b", "c"}
@@ -235,8 +235,8 @@ func change(t *testing.T, r *rand.Rand, dir string, m model) {
 	}
 }
 
-// TestModel makes random changes on both sides, quickly after each other, and compares
-// both with a model that knows nothing of stamps. In half of the cases the trees have none.
+// TestModel makes random changes on both sides, in quick succession, and compares both with
+// a model without stamps. In half of the cases the trees have no stamps either.
 func TestModel(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestUnchanged: what did not change does not pass the wire a second time.
+// TestUnchanged: unchanged files are not transferred a second time.
 func TestUnchanged(t *testing.T) {
 	p := newPair(t, Limits{})
 	const files, size = 100, 20_000
@@ -287,7 +287,7 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestFull: a tree that is over a limit stays there, and comes when it fits.
+// TestFull: a tree over a limit stays there, and is copied once it fits.
 func TestFull(t *testing.T) {
 	for what, grow := range map[string]func(string) error{
 		"a large file": func(dir string) error { return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 2<<20), 0o644) },
@@ -324,7 +324,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// deep makes directories in one another.
+// deep creates nested directories.
 func deep(dir string, n int) error {
 	must := os.MkdirAll(dir, 0o755)
 	root, err := os.OpenRoot(dir)
@@ -342,7 +342,7 @@ func deep(dir string, n int) error {
 	return root.Close()
 }
 
-// TestLargeHole: a hole takes no room on the wire, nor here.
+// TestLargeHole: a hole takes no space, neither on the wire nor here.
 func TestLargeHole(t *testing.T) {
 	p := newPair(t, Limits{})
 	_, err := p.exec(func(dir string) {
@@ -356,7 +356,7 @@ func TestLargeHole(t *testing.T) {
 	}
 }
 
-// TestClosed: what a command closed is taken all the same, and removed.
+// TestClosed: inaccessible files and directories are copied, and removed.
 func TestClosed(t *testing.T) {
 	p := newPair(t, Limits{})
 	_, err := p.exec(func(dir string) {
@@ -379,8 +379,8 @@ func TestClosed(t *testing.T) {
 	must.Do(t, err)
 }
 
-// TestBesides: a file that is written here while a command runs stays, and goes over with
-// the next one.
+// TestBesides: a file that is written here while a command runs stays, and is sent with the
+// next command.
 func TestBesides(t *testing.T) {
 	p := newPair(t, Limits{})
 	_, err := p.exec(func(dir string) {

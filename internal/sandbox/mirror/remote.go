@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// The requests to a Tree elsewhere.
+// The requests to a remote Tree.
 const (
 	listRequest  = 'L'
 	fetchRequest = 'G'
 	sendRequest  = 'S'
 )
 
-// Remote is the Tree that [Serve] serves at the other end of streams.
+// Remote is the Tree that [Serve] serves at the other end of a stream.
 type Remote struct {
-	// Dial opens a stream for one request. Its end of reading and writing is one Close.
-	// If it has a SetDeadline, that bounds the request.
+	// Dial opens a stream for one request. A single Close ends both directions. If the
+	// stream has a SetDeadline, it bounds the request.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
 }
 
 var _ Tree = Remote{}
 
-// call makes a request. The rest of it is written while the answer is read, which may
-// come before the request was taken whole.
+// call makes a request. It writes the rest of the request while it reads the answer, which
+// may arrive before the request was read completely.
 func (t Remote) call(ctx context.Context, op byte, names []string, more func(*writer) error, answer func(*reader) error) error {
 	s, err := t.Dial(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (t Remote) call(ctx context.Context, op byte, names []string, more func(*wr
 	}()
 	r := newReader(s)
 	answered := answer(r)
-	_ = s.Close() // it may be closed: the other side of a transfer ends its context
+	_ = s.Close() // it may be closed already: the other side of a transfer ends its context
 	err = <-wrote
 	if answered == nil {
 		return nil
@@ -75,7 +75,7 @@ func (t Remote) Fetch(ctx context.Context, names []string, to io.Writer) error {
 	return t.call(ctx, fetchRequest, names, nil, func(r *reader) error { return copyFiles(newWriter(to), r) })
 }
 
-// copyFiles copies a stream of files, which tells where it ends.
+// copyFiles copies a self-delimiting stream of files.
 func copyFiles(w *writer, r *reader) error {
 	for {
 		e, err := r.next()
@@ -121,8 +121,8 @@ func (t Remote) Send(ctx context.Context, remove []string, from io.Reader) (wrot
 	return wrote, err
 }
 
-// Serve answers one request over a stream. An error is of the stream: what the tree says
-// goes to the other end.
+// Serve answers one request over a stream. It returns errors of the stream; errors of the
+// tree are sent to the other end.
 func Serve(ctx context.Context, t Tree, s io.ReadWriter) error {
 	r, w := newReader(s), newWriter(s)
 	op, err := r.r.ReadByte()

@@ -16,16 +16,16 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// sending is one Send.
+// sending is the state of one Send.
 type sending struct {
 	*Host
-	dirs  map[string]bool // that are known to be directories, and no links
+	dirs  map[string]bool // known to be directories, not links
 	wrote []Entry
 	st    []stamp // of wrote
 }
 
-// Send implements Tree. A file is written beside its place and then renamed, so a reader
-// sees old or new.
+// Send implements Tree. It writes a file beside its place and then renames it, so a reader
+// sees the old or the new file.
 func (h *Host) Send(ctx context.Context, remove []string, from io.Reader) ([]Entry, error) {
 	for _, name := range remove {
 		if err := checkPath(name); err != nil {
@@ -62,7 +62,8 @@ func (h *Host) Send(ctx context.Context, remove []string, from io.Reader) ([]Ent
 	return s.wrote, nil
 }
 
-// remove removes a name and all below it. What was closed is opened first.
+// remove removes a name and all entries below it. It makes inaccessible directories
+// accessible first.
 func (h *Host) remove(name string) error {
 	local := filepath.FromSlash(name)
 	if err := h.root.Remove(local); err == nil || gone(err) {
@@ -89,8 +90,8 @@ func (h *Host) remove(name string) error {
 	return err
 }
 
-// make makes one entry. The directories above it are there, and no links: a listing was
-// checked for that, and what came before made them.
+// make creates one entry. The directories above it exist and are not links: the listing was
+// checked for that, and earlier entries created them.
 func (s *sending) make(e Entry, r *reader) error {
 	if err := s.real(path.Dir(e.Path)); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (s *sending) make(e Entry, r *reader) error {
 	return fmt.Errorf("%w: a name among entries", errStream)
 }
 
-// real makes sure that a path is a directory, none of whose parents is a link.
+// real makes sure that a path is a directory without links among its parents.
 func (s *sending) real(p string) error {
 	if s.dirs[p] {
 		return nil
@@ -148,7 +149,7 @@ func (s *sending) real(p string) error {
 	return nil
 }
 
-// clear removes what is under the name of something that is not renamed into place.
+// clear removes the entry under the name of an entry that is not renamed into place.
 func (s *sending) clear(local string) error {
 	if err := s.root.Remove(local); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -189,7 +190,8 @@ func (s *sending) file(e Entry, local string, r *reader) (err error) {
 	return nil
 }
 
-// fill writes a new file. What it is called meanwhile can change, so all goes by its handle.
+// fill writes a new file. The file's name may change meanwhile, so fill uses only its
+// handle.
 func (s *sending) fill(f *os.File, perm fs.FileMode, r *reader) error {
 	var end int64
 	err := r.content(
@@ -215,7 +217,7 @@ func (s *sending) fill(f *os.File, perm fs.FileMode, r *reader) error {
 	return nil
 }
 
-// give makes a directory or link the owner's.
+// give gives a directory or link to the owner.
 func (s *sending) give(local string) error {
 	if s.owner == nil {
 		return nil

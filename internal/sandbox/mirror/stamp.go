@@ -2,7 +2,8 @@ package mirror
 
 import "encoding/binary"
 
-// stamp is what a file system says of a regular file, if it says enough.
+// stamp is the metadata of a regular file. ok is false if the file system does not provide
+// enough.
 type stamp struct {
 	ok                 bool
 	size, mtime, ctime int64 // nanoseconds

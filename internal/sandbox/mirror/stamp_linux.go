@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// stampOf returns what tells whether a file is still what it was.
+// stampOf returns the metadata that change when a file changes.
 func stampOf(fi fs.FileInfo) stamp {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -4,5 +4,6 @@ package mirror
 
 import "io/fs"
 
-// stampOf knows nothing here that a program could not set, so that each file is read.
+// stampOf returns no stamp, as a program could set all the metadata available here; each
+// file is read instead.
 func stampOf(fs.FileInfo) stamp { return stamp{} }

@@ -10,16 +10,16 @@ import (
 	"io"
 )
 
-// A stream is records, each a byte and what that says follows:
+// A stream is a sequence of records, each a byte and the payload of its type:
 //
 //	f d l s  an entry; in a stream for Send the content of a file comes after it
 //	n        a name
 //	F E      the end, with the text of a *FullError or of another error
 //	.        the end
 //
-// Content is chunks, each a number and, for an even one, half as many bytes; an odd one
-// is a hole of half as many. Zero is the end, and cutChunk one before it, with the text of
-// an error. So no length is told before it comes, and none can be told wrong.
+// Content is a sequence of chunks. Each is a number and, for an even number, half as many
+// bytes; an odd number is a hole of half that size. Zero is the end, and cutChunk an end
+// with the text of an error. So no length is sent ahead of its data, and none can be wrong.
 const (
 	nameRecord  = 'n'
 	endRecord   = '.'
@@ -39,7 +39,7 @@ const (
 	sumFlag
 )
 
-// writer encodes. The first error stays.
+// writer encodes a stream. The first error sticks.
 type writer struct {
 	w    *bufio.Writer
 	num  [binary.MaxVarintLen64]byte
@@ -119,7 +119,7 @@ func (w *writer) chunk(p []byte) {
 
 func (w *writer) hole(n int64) { w.number(uint64(n)<<1 | 1) } //nolint:gosec // never negative
 
-// file begins a file, whose content follows up to close.
+// file begins a file; its content follows up to close.
 func (w *writer) file(e Entry) {
 	w.entry(e)
 	w.open = true
@@ -150,12 +150,12 @@ func (w *writer) end(err error) {
 
 func (w *writer) flush() error { return w.w.Flush() }
 
-// reader decodes what may be hostile: what a length says is bounded before it is made.
+// reader decodes untrusted data: it bounds a length before it allocates.
 type reader struct{ r *bufio.Reader }
 
 func newReader(r io.Reader) *reader { return &reader{bufio.NewReaderSize(r, chunk)} }
 
-// errStream is of a stream that is not one.
+// errStream means that the data are not a valid stream.
 var errStream = errors.New("mirror: the stream is broken")
 
 func cut(err error) error {
@@ -188,8 +188,8 @@ func (r *reader) text(most uint64) (string, error) {
 	return string(p), nil
 }
 
-// next reads an entry or a name, which is the Path of an entry without a kind. At the end
-// it returns io.EOF or the error that the stream ends with.
+// next reads an entry, or a name as the Path of an entry without a kind. At the end it
+// returns io.EOF or the error in the stream.
 func (r *reader) next() (e Entry, err error) {
 	kind, err := r.r.ReadByte()
 	if err != nil {
@@ -244,8 +244,8 @@ func (r *reader) next() (e Entry, err error) {
 	return e, nil
 }
 
-// entries reads to the end of a stream. More than most, or than a listing may have, are a
-// *FullError.
+// entries reads to the end of a stream. More entries than most, or a larger listing than
+// allowed, are a *FullError.
 func (r *reader) entries(most int) (list []Entry, err error) {
 	var names listing
 	for {

@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Tree is the files below one directory. Its methods may be called concurrently.
+// Tree is the set of files below one directory. Its methods may be called concurrently.
 type Tree interface {
-	// List returns all entries, sorted by path. Those files of sum that are there come
-	// with their Sum. A tree that is over the limits is a *FullError.
+	// List returns all entries, sorted by path. The files named in sum have their Sum. A
+	// tree over the limits is a *FullError.
 	List(ctx context.Context, sum []string) ([]Entry, error)
-	// Fetch writes those of the named files that are there as a stream for Send, which
-	// ends with the error that Fetch returns.
+	// Fetch writes the named files that exist as a stream for Send, which ends with the
+	// error that Fetch returns.
 	Fetch(ctx context.Context, names []string, w io.Writer) error
-	// Send removes names, with all that is below them, makes what the stream holds, and
-	// returns an entry for each file that it wrote. What lies under the name of a file
-	// or link is replaced.
+	// Send removes names with all entries below them, creates the entries of the stream,
+	// and returns an entry for each file that it wrote. It replaces an existing entry of
+	// the name of a file or link.
 	Send(ctx context.Context, remove []string, r io.Reader) ([]Entry, error)
 }
 
-// Kind is what lies under a name.
+// Kind is the type of an entry.
 type Kind byte
 
 // The kinds. The list is closed.
@@ -35,18 +35,19 @@ const (
 	Special Kind = 's' // a FIFO, device or socket
 )
 
-// Entry describes what lies under a name.
+// Entry describes a file, directory, link or special file.
 type Entry struct {
 	Path   string // slash separated, relative
 	Kind   Kind
 	Exec   bool   // a file that its owner may execute
 	Size   int64  // of a file
 	Target string // of a link
-	// Stamp is what the file system says of a file. A file that changes gets another
-	// one, if it was Settled: else the change can lie within a tick of the clock.
+	// Stamp identifies the version of a file, by its metadata. A changed file has another
+	// stamp if the old one was Settled; otherwise the change may lie within the same tick
+	// of the clock.
 	Stamp   string
 	Settled bool
-	Sum     [sha256.Size]byte // of a file, if it was asked for
+	Sum     [sha256.Size]byte // of a file, if it was requested
 }
 
 // Limits bound a tree. The zero value means the defaults.
@@ -55,14 +56,14 @@ type Limits struct {
 	Bytes   int64 // of all files, holes included
 }
 
-// The default limits, which are those of a workspace.
+// The default limits, which are the limits of a workspace.
 const (
 	DefaultEntries = 200_000
 	DefaultBytes   = 2560 << 20
 	maxPath        = 4096 // bytes
 	maxName        = 255
 
-	// maxListing bounds a listing: bytes of all paths and link targets together.
+	// maxListing bounds a listing: the bytes of all paths and link targets together.
 	maxListing = 64 << 20
 )
 
@@ -76,7 +77,7 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// FullError says which limit a tree is over.
+// FullError names the limit that a tree exceeds.
 type FullError struct{ What string }
 
 func (e *FullError) Error() string { return "the files of the sandbox are over a limit: " + e.What }
@@ -93,7 +94,7 @@ func (l *listing) add(text string) error {
 
 func tooLong() *FullError { return &FullError{fmt.Sprintf("a path of more than %d bytes", maxPath)} }
 
-// checkPath refuses what is no name of something below a directory.
+// checkPath rejects a text that is not the path of an entry below a directory.
 func checkPath(p string) error {
 	if p == "" || len(p) > maxPath || strings.IndexByte(p, 0) >= 0 {
 		return fmt.Errorf("mirror: %.100q is no path: it is empty, has NUL or more than %d bytes", p, maxPath)
@@ -106,7 +107,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-// check refuses a listing that no directory can have, and one over the limits.
+// check rejects an impossible listing, and a listing over the limits.
 func check(list []Entry, l Limits) error {
 	if len(list) > l.Entries {
 		return &FullError{fmt.Sprintf("more than %d files, directories and links", l.Entries)}

@@ -1,8 +1,8 @@
-// Package overlay mounts directories that begin as what another one holds, without a copy
-// of it: a file takes room of its own from when it is first written.
+// Package overlay mounts directories with the contents of another one, without a copy: a
+// file takes space of its own only once it is written.
 //
-// A directory that is mounted belongs to the namespace of mounts of this process, where it
-// outlasts the process. [Clear] unmounts what a former one left.
+// A mounted directory belongs to the mount namespace of this process, where it outlasts the
+// process. [Clear] unmounts the mounts of a former process.
 package overlay
 
 import (
@@ -15,16 +15,16 @@ import (
 // ErrUnsupported is returned where this process cannot mount.
 var ErrUnsupported = errors.New("overlay: not possible here")
 
-// The directories in the one that takes the changes.
+// The directories in the directory for changes.
 const (
 	filesDir = "files"
 	workDir  = "work"
 )
 
-// Mount makes dir, which must be empty, hold what lower holds. What is changed there lies
-// in the directory changes, which must be empty and on the same file system; lower stays
-// as it is, and nothing may change it until dir is unmounted. A directory can be renamed
-// there as anywhere else. After a crash of the system the changes are of no use.
+// Mount makes the contents of lower visible in dir, which must be empty. Changes are
+// written to the directory changes, which must be empty and on the same file system. lower
+// is not changed, and must not change until dir is unmounted. Directories can be renamed
+// there as anywhere else. After a crash of the system the changes are unusable.
 func Mount(lower, changes, dir string) error {
 	files, work := filepath.Join(changes, filesDir), filepath.Join(changes, workDir)
 	if err := errors.Join(os.Mkdir(files, 0o700), os.Mkdir(work, 0o700)); err != nil {
@@ -36,8 +36,8 @@ func Mount(lower, changes, dir string) error {
 	return nil
 }
 
-// Unmount ends a mount. What still has a file there open keeps it. A directory that is not
-// mounted, or not there, is no error.
+// Unmount ends a mount. Processes with open files there keep them. A directory that is not
+// mounted, or missing, is no error.
 func Unmount(dir string) error {
 	if err := unmount(dir); err != nil {
 		return fmt.Errorf("overlay: unmount %s: %w", dir, err)
@@ -45,7 +45,7 @@ func Unmount(dir string) error {
 	return nil
 }
 
-// Clear unmounts all that is mounted below a directory, which need not exist.
+// Clear unmounts all mounts below a directory, which need not exist.
 func Clear(dir string) error {
 	if err := clearBelow(dir); err != nil {
 		return fmt.Errorf("overlay: unmount what lies below %s: %w", dir, err)
@@ -53,8 +53,8 @@ func Clear(dir string) error {
 	return nil
 }
 
-// Try mounts a directory below dir, and returns why not, or what does not work there as in
-// any other directory.
+// Try mounts a directory below dir, and returns the reason if that fails or if the mount
+// does not work like any other directory.
 func Try(dir string) (err error) {
 	at, err := os.MkdirTemp(dir, "try-")
 	if err != nil {

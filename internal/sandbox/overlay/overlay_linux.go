@@ -12,13 +12,13 @@ import (
 	"syscall"
 )
 
-// options are those of each mount. Without redirect_dir a directory of lower cannot be
-// renamed; volatile says that nothing is synced, least of all when the mount ends. The
-// others have the values that a system may have changed: what relies on them is that a
-// file which no command wrote is the one of lower, with its inode and times.
+// options are the options of each mount. Without redirect_dir a directory of lower cannot
+// be renamed; volatile disables syncing, also at the end of the mount. The others set the
+// defaults, which a system may have changed. Callers rely on them: a file that no command
+// wrote is the file of lower, with its inode and times.
 const options = "redirect_dir=on,index=off,metacopy=off,nfs_export=off,volatile"
 
-// mount names the directories by their handles: a path may hold what divides options, and
+// mount names the directories by handles: a path may contain the separators of options, and
 // be too long for them.
 func mount(lower, files, work, dir string) error {
 	var data strings.Builder
@@ -37,8 +37,8 @@ func mount(lower, files, work, dir string) error {
 	return nil
 }
 
-// unmount takes the mount out at once: that a process of a command is not quite gone is no
-// reason to wait.
+// unmount detaches the mount at once, without waiting for processes of a command that have
+// not quite ended.
 func unmount(dir string) error {
 	err := syscall.Unmount(dir, syscall.MNT_DETACH|umountNoFollow)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOENT) {
@@ -65,7 +65,7 @@ func clearBelow(dir string) error {
 		return err
 	}
 	var errs []error
-	for _, m := range slices.Backward(below) { // what was mounted last goes first
+	for _, m := range slices.Backward(below) { // unmount in reverse order
 		if err := unmount(m); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m, err))
 		}
@@ -73,7 +73,7 @@ func clearBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// mountsBelow lists where something is mounted below a directory, in the order of mounting.
+// mountsBelow lists the mount points below a directory, in the order of mounting.
 func mountsBelow(dir string) ([]string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -95,7 +95,8 @@ func mountsBelow(dir string) ([]string, error) {
 	return below, lines.Err()
 }
 
-// unescape reads a path as mountinfo has it: with spaces and the like as three octal digits.
+// unescape decodes a path of mountinfo, which has spaces and the like as three octal
+// digits.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestMain is also a process that mounts and is killed, see TestClear.
+// TestMain also runs a process that mounts and is killed, see TestClear.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("MOUNT_AND_WAIT"); dir != "" {
 		if err := overlay.Mount(filepath.Join(dir, "lower"), filepath.Join(dir, "changes"), filepath.Join(dir, "at")); err != nil {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// possible ends a test where nothing can be mounted, after it made sure that this is said.
+// possible skips a test where mounting is not possible, after it has checked the error.
 func possible(t *testing.T) {
 	t.Helper()
 	err := overlay.Try(t.TempDir())
@@ -40,7 +40,8 @@ func possible(t *testing.T) {
 	must.Do(t, err)
 }
 
-// places makes the directories of a mount, whose names divide the options of a mount.
+// places creates the directories of a mount; their names contain the separators of mount
+// options.
 func places(t *testing.T) (top, lower, changes, dir string) {
 	t.Helper()
 	top = filepath.Join(t.TempDir(), `a,b:c\ d`)
@@ -110,8 +111,7 @@ func TestMount(t *testing.T) {
 	}
 }
 
-// TestClear: what a process left that was killed is unmounted, and the files below are
-// there.
+// TestClear: the mounts of a killed process are unmounted, and the files below are intact.
 func TestClear(t *testing.T) {
 	possible(t)
 	top, lower, _, dir := places(t)

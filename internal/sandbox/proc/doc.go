@@ -1,4 +1,4 @@
-// Package proc tells the processes of this machine apart: a number is given again, a
-// number with the time at which its process started is not, as long as the machine runs.
-// Leases say with it which process opened a sandbox, and whether that one still lives.
+// Package proc identifies the processes of this machine: a number is reused, a number with
+// the start time of its process is not, as long as the machine runs. Leases record with it
+// which process opened a sandbox, and whether that process still lives.
 package proc

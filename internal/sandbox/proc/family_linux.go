@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// All lists the processes this process can see.
+// All lists the processes that are visible to this process.
 func All() []Process {
 	f, err := os.Open("/proc")
 	if err != nil {
@@ -37,8 +37,8 @@ func Descendants(pid int) []Process {
 	return slices.DeleteFunc(Family(pid), func(p Process) bool { return p.Zombie })
 }
 
-// Tasks counts the processes and threads below a process. One that ended
-// counts until its parent has waited for it, because it still has a number.
+// Tasks counts the processes and threads below a process. A process that ended counts until
+// its parent has waited for it, because it still has a number.
 func Tasks(pid int) int {
 	n := 0
 	for _, p := range Family(pid) {
@@ -47,7 +47,7 @@ func Tasks(pid int) int {
 	return n
 }
 
-// Family lists everything that descends from a process.
+// Family lists the descendants of a process.
 func Family(pid int) []Process {
 	children := make(map[int][]Process)
 	for _, p := range All() {
@@ -67,8 +67,8 @@ func Family(pid int) []Process {
 	return list
 }
 
-// KillAll sends SIGKILL to the processes and, first, to their groups: a group
-// is killed at once, also while its members fork.
+// KillAll sends SIGKILL to the processes, after their groups: a group is killed at once,
+// even while its members fork.
 func KillAll(list []Process) {
 	self := unix.Getpgrp()
 	groups := make(map[int]bool)
@@ -83,16 +83,15 @@ func KillAll(list []Process) {
 	}
 }
 
-// ownGroup reports whether the process still is in the group it was seen in;
-// while it is, the number of the group cannot belong to another one.
+// ownGroup reports whether the process is still in its recorded group. While it is, the
+// group's number cannot be reused.
 func ownGroup(p Process) bool {
 	now, ok := Read(p.PID)
 	return ok && now.Started == p.Started && now.PGID == p.PGID && now.SID == p.SID
 }
 
-// Kill kills exactly the process that was seen: the handle is taken
-// first and then the start time compared, so the pid cannot change hands in
-// between.
+// Kill kills exactly the given process: it opens a handle first and then compares the start
+// time, so the pid cannot be reused in between.
 func Kill(p Process) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Lease is the record of an open sandbox, kept in a file so that the next
-// process knows after a crash what to end and which directory is left.
+// Lease is the record of an open sandbox, kept in a file. After a crash the next process
+// finds there the processes to end and the directory that is left.
 type Lease struct {
 	Dir     string    `json:"dir"`   // Spec.Dir, absolute and without links
 	Owner   string    `json:"owner"` // Spec.Owner
 	Epoch   uint64    `json:"epoch"` // Spec.Epoch
 	Opened  time.Time `json:"opened"`
 	PID     int       `json:"pid"`     // the process that opened it
-	Started uint64    `json:"started"` // its start time in the system's ticks, against reused pids
-	Boot    string    `json:"boot"`    // the boot both numbers belong to
+	Started uint64    `json:"started"` // its start time in the system's ticks, to detect reused pids
+	Boot    string    `json:"boot"`    // the boot that both numbers belong to
 }
 
 // NewLease returns a lease of this process.
@@ -27,14 +27,14 @@ func NewLease(dir, owner string, epoch uint64) Lease {
 	return l
 }
 
-// Folder begins the name of a folder that a process makes for a sandbox, so that it can be
-// told whose it is, see Maker.
+// Folder returns the beginning of the name of a folder for a sandbox of a process, which
+// identifies the process, see Maker.
 func Folder(pid int) string {
 	started, _ := Started(pid)
 	return fmt.Sprintf("box-%s-%s-", strconv.FormatInt(int64(pid), 36), strconv.FormatUint(started, 36))
 }
 
-// Maker is the process that made a folder, as far as the folder's name says so.
+// Maker returns the process that made a folder, if the folder's name contains it.
 func Maker(name string) (l Lease, ok bool) {
 	f := strings.Split(name, "-")
 	if len(f) != 4 {

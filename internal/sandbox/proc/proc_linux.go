@@ -22,7 +22,7 @@ func Read(pid int) (p Process, ok bool) {
 	if err != nil {
 		return Process{}, false
 	}
-	// The name in parentheses may hold anything, also parentheses.
+	// The name in parentheses may contain any characters, also parentheses.
 	i := bytes.LastIndexByte(data, ')')
 	if i < 0 {
 		return Process{}, false
@@ -46,7 +46,7 @@ func Started(pid int) (uint64, bool) {
 	return p.Started, ok && !p.Zombie
 }
 
-// boot tells one boot from another; start times and pids begin again with each.
+// boot identifies the boot of the machine; start times and pids restart with each boot.
 var boot = sync.OnceValue(func() string {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

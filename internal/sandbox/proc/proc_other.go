@@ -2,7 +2,7 @@
 
 package proc
 
-// Started cannot be told here, so no process is certain to be the one that was meant.
+// Started is not available here, so no process can be identified with certainty.
 func Started(int) (uint64, bool) { return 0, false }
 
 func boot() string { return "" }

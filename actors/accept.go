@@ -13,17 +13,17 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Accept takes a task: it claims the run here and executes it, or queues it
-// behind the run that holds the session, or hands it to the incarnation that
-// holds the session. It returns as soon as a log holds the task, so that the
-// message which brought it may be acknowledged; execution goes on after that.
-// A run that is over, or executes already, is AnswerCommitted.
+// Accept accepts a task: it claims the run here and executes it, or queues it behind
+// the run that holds the session, or hands it to the incarnation that holds the
+// session. It returns as soon as a log holds the task, so that the task's message may
+// be acknowledged; execution continues after that. The answer for a run that has ended,
+// or executes already, is AnswerCommitted.
 //
-// run.ErrBusy: no slot, or too much waits for the session; offer the task
-// again later. run.ErrShutdown: the System drains. run.ErrNotSupported: the
-// workflow is not offered here. run.ErrKeyReused and other errors of the
-// claim: the task is refused. When ctx ends Accept returns its error, and the
-// task may be accepted all the same; offering it again is harmless.
+// run.ErrBusy: no slot is free, or too many requests wait for the session; offer the
+// task again later. run.ErrShutdown: the System drains. run.ErrNotSupported: this node
+// does not offer the workflow. run.ErrKeyReused and other errors of the claim: the task
+// is rejected. When ctx ends Accept returns its error, and the task may be accepted
+// nevertheless; offering it again is harmless.
 func (s *System) Accept(ctx context.Context, t journal.Task) (journal.Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
@@ -42,15 +42,15 @@ func (s *System) Accept(ctx context.Context, t journal.Task) (journal.Answer, er
 	return s.accept(ctx, t)
 }
 
-// accept is Accept for a run that may go on here.
+// accept is Accept for a run that may be resumed here.
 func (s *System) accept(ctx context.Context, t journal.Task) (journal.Answer, error) {
 	return s.settle(ctx, t.Session, journal.Work{Task: &t}, func() (journal.Answer, error) { return s.begin(ctx, t, nil) })
 }
 
-// Enqueue records a task in its session's log without claiming it, so that the
-// nodes which offer its workflow are offered the run. With cancel it has ended when
-// the log holds it; behind a run that another incarnation executes it only waits, and
-// is to be cancelled there.
+// Enqueue records a task in its session's log without claiming it, so that the run is
+// offered to the nodes of its workflow. With cancel the run has ended when the log
+// holds it; behind a run that another incarnation executes it only waits, and must be
+// cancelled there.
 func (s *System) Enqueue(ctx context.Context, t journal.Task, cancel *journal.CancelRequested) error {
 	if err := t.Valid(); err != nil {
 		return fmt.Errorf("%w: %w", run.ErrMalformed, err)
@@ -67,18 +67,18 @@ func (s *System) Enqueue(ctx context.Context, t journal.Task, cancel *journal.Ca
 	return err
 }
 
-// dispatchTimeout bounds how long a dispatched run keeps its slot while it is
-// found out which incarnation holds its session. A claim that was begun goes on
-// after that.
+// dispatchTimeout bounds how long a dispatched run keeps its slot during the search for
+// the incarnation that holds its session. A claim that has begun continues after that.
 const dispatchTimeout = 10 * time.Second
 
-// Dispatched takes a run that a relay sends to this node, if a slot is free for
-// it now, and returns when a log says how it stands: AnswerCommitted, also for a run
-// that executes elsewhere or is over, or AnswerQueued behind the run that holds its
-// session. AnswerCrowded and AnswerClearing are of suspects. AnswerNotMine: this node does not offer the workflow, or not in the
-// revision that the run needs. run.ErrBusy: no slot is free. run.ErrShutdown:
-// the System drains. After any other error the run may be claimed here all the
-// same, or be claimed soon; dispatching it again is harmless.
+// Dispatched accepts a run that a relay sends to this node, if a slot is free for it,
+// and returns when a log holds the outcome: AnswerCommitted, also for a run that
+// executes elsewhere or has ended, or AnswerQueued behind the run that holds its
+// session. AnswerCrowded and AnswerClearing concern suspects. AnswerNotMine: this node
+// does not offer the workflow, or not in the revision that the run needs. run.ErrBusy:
+// no slot is free. run.ErrShutdown: the System drains. After any other error the run
+// may have been claimed here nevertheless, or be claimed soon; dispatching it again is
+// harmless.
 func (s *System) Dispatched(ctx context.Context, t journal.Task) (journal.Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
@@ -107,7 +107,7 @@ func (s *System) Dispatched(ctx context.Context, t journal.Task) (journal.Answer
 	}
 	a, err := s.settle(ctx, t.Session, journal.Work{Task: &t}, func() (journal.Answer, error) {
 		slot := release
-		release = nil // it is begin's now
+		release = nil // begin owns it now
 		return s.begin(ctx, t, slot)
 	})
 	if release != nil {
@@ -124,19 +124,19 @@ func (s *System) Dispatched(ctx context.Context, t journal.Task) (journal.Answer
 	return a, err
 }
 
-// presume activates a session whose log is probably empty, that of a branch which is
-// offered for the first time or of a new task, without reading it. If the log is not
-// empty the claim meets a conflict and is decided again, by what the log says.
+// presume activates a session without reading its log, which is probably empty: the log
+// of a new task, or of a branch that is offered for the first time. If the log is not
+// empty, the claim meets a conflict and is decided again after the log has been read.
 func (s *System) presume(ctx context.Context, k session.Key) error {
 	if box := s.held.get(k); box != nil && !box.isClosed() {
-		return nil // what is known is better
+		return nil // an open mailbox is better than a presumption
 	}
 	_, err := s.activate(ctx, k, true)
 	return err
 }
 
-// needsOtherRevision fails for a run that goes on under another revision than
-// that of this node, as long as another node offers it.
+// needsOtherRevision fails for a run that resumes under a revision other than this
+// node's, as long as another node offers that revision.
 func (s *System) needsOtherRevision(ctx context.Context, t journal.Task) error {
 	if !t.Resume || t.Revision == "" || s.o.Workflows == nil || s.o.Runtime == nil || s.o.Runtime.Offered == nil {
 		return nil
@@ -163,9 +163,9 @@ func (s *System) settle(ctx context.Context, k session.Key, w journal.Work, here
 	}
 }
 
-// elsewhere hands work to the incarnation that wrote the session last, if that
-// is another one which lives and has something to lose: a run on the session.
-// handled is false if that one does not answer for the session.
+// elsewhere hands work to the incarnation that wrote the session last, if that is
+// another live one with a run on the session. handled is false if the incarnation does
+// not answer for the session.
 func (s *System) elsewhere(ctx context.Context, k session.Key, w journal.Work) (a journal.Answer, handled bool, err error) {
 	if s.o.Deliver == nil {
 		return "", false, nil
@@ -190,10 +190,10 @@ func (s *System) elsewhere(ctx context.Context, k session.Key, w journal.Work) (
 	return "", false, nil
 }
 
-// begin claims a task here and executes it if the claim is granted. It goes on when ctx
-// ends, because a claim without an execution would hold the session; only the end of a
-// drain cuts it off. It gives back the slot that release is of; without one it takes a
-// slot.
+// begin claims a task here and executes it if the claim is granted. It continues when
+// ctx ends, because a claim without an execution would hold the session; only the end
+// of a drain cuts it off. release gives back the task's slot; without release, begin
+// takes a slot.
 func (s *System) begin(ctx context.Context, t journal.Task, release func()) (journal.Answer, error) {
 	type result struct {
 		answer journal.Answer
@@ -243,9 +243,8 @@ func (s *System) begun(ctx context.Context, t journal.Task, ex execution, err er
 		if s.executions.has(keyOf(t)) {
 			return journal.AnswerCommitted, nil // it executes here
 		}
-		// The log says that it executes on this activation, but it does not:
-		// its execution ended without being able to say so. The next
-		// activation may claim it.
+		// The log names this activation as the executor, but its execution ended
+		// without recording an end. The next activation may claim the run.
 		if box := s.held.get(t.Session); box != nil {
 			box.tell(&quit{})
 		}
@@ -280,8 +279,8 @@ func (s *System) claimed(ctx context.Context, t journal.Task) (execution, error)
 	return ex, err
 }
 
-// executor claims runs, and execution is a claimed one: what this package needs
-// of package engine.
+// executor claims runs, and execution is a claimed run: the part of package engine that
+// this package uses.
 type executor interface {
 	offers(workflow string) bool
 	begin(ctx context.Context, t journal.Task) (execution, error)

@@ -12,9 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestAnswering holds that a System answers while its log does not, and after
-// its end; that a stuck one does not is shown by package node, with a question
-// that hangs.
+// TestAnswering checks that a System answers while its log does not, and after its end.
+// Package node tests a stuck System, with a question that hangs.
 func TestAnswering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{}

@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// BenchmarkStep is one durable step through a session actor, over a log in
-// memory, with journal.NewStore as what is not to be exceeded by much.
+// BenchmarkStep measures one durable step through a session actor, over a log in
+// memory, with journal.NewStore as the baseline.
 func BenchmarkStep(b *testing.B) {
 	b.Run("direct", func(b *testing.B) { benchSteps(b, journal.NewStore(&commitlog.Memory{}, nil), 1) })
 	b.Run("actor", func(b *testing.B) { benchSteps(b, quietSystem(b).Store(), 1) })
@@ -27,8 +27,8 @@ func quietSystem(b *testing.B) *actors.System {
 	return start(b, &commitlog.Memory{}, actors.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 }
 
-// benchSteps records b.N steps in all, on so many sessions at once. A run ends
-// after 100 steps, so that what is measured does not grow with b.N.
+// benchSteps records b.N steps in total, spread over sessions. A run ends after 100
+// steps, so that the cost of a step does not grow with b.N.
 func benchSteps(b *testing.B, s journal.Store, sessions int) {
 	b.ReportAllocs()
 	var wg sync.WaitGroup
@@ -54,7 +54,7 @@ func benchSteps(b *testing.B, s journal.Store, sessions int) {
 	wg.Wait()
 }
 
-// BenchmarkActivate is the first request to a session that is not in memory.
+// BenchmarkActivate measures the first request to a session that is not in memory.
 func BenchmarkActivate(b *testing.B) {
 	sys := quietSystem(b)
 	s := sys.Store()

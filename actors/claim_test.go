@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestToldWithTheClaim: what reaches a run in the very commit that claims it
-// reaches its execution.
+// TestToldWithTheClaim: a signal that reaches a run in the commit of its claim reaches
+// the run's execution.
 func TestToldWithTheClaim(t *testing.T) {
 	k := key("s1")
 	for _, tt := range []struct {
@@ -31,7 +31,7 @@ func TestToldWithTheClaim(t *testing.T) {
 				log, w := &faults{}, holding("step0")
 				sys := host(t, log, w, actors.Options{})
 				must.Do(t, sys.Enqueue(t.Context(), task("r1", k), nil))
-				// Both come while another commit is on its way.
+				// Both arrive while another commit is being stored.
 				stored := make(chan struct{})
 				log.set(func() { log.append = func(int, commitlog.Commit) error { <-stored; return nil } })
 				all := make(chan error, 3)

@@ -12,9 +12,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Signal applies a fact from outside a run: at the incarnation that holds the
-// session, else here. It returns once the fact is durable, or run.ErrState
-// when it changes nothing any more.
+// Signal applies a fact from outside a run: at the incarnation that holds the session,
+// else here. It returns nil once the fact is durable, or run.ErrState if the fact no
+// longer has an effect.
 func (s *System) Signal(ctx context.Context, sig journal.Signal) error {
 	if err := sig.To.Valid(); err != nil {
 		return fmt.Errorf("%w: %w", run.ErrMalformed, err)
@@ -29,8 +29,8 @@ func (s *System) Signal(ctx context.Context, sig journal.Signal) error {
 	return err
 }
 
-// closeBranch ends the session of a branch whose parent no longer waits for its end, as
-// the parent's log says. The signal of the parent may have been lost.
+// closeBranch ends the session of a branch if the parent's log shows that the parent no
+// longer waits for its end. The signal of the parent may have been lost.
 func (s *System) closeBranch(ctx context.Context, sig journal.Signal) error {
 	branch := sig.Received.Branch.Link.Key
 	d, err := s.o.Values.BranchOutcome(ctx, sig.To, sig.Run, branch.ID)
@@ -40,20 +40,20 @@ func (s *System) closeBranch(ctx context.Context, sig journal.Signal) error {
 	return s.Signal(ctx, journal.Signal{To: branch, Run: run.ID(branch.ID), Close: &d})
 }
 
-// other reports whether a session that an incarnation wrote last is not to be
-// written here without asking: it is another one, and it can be asked.
+// other reports whether incarnation is another one that can be asked. A session that it
+// wrote last must not be written here without asking it.
 func (s *System) other(incarnation string) bool {
 	return s.o.Deliver != nil && incarnation != "" && incarnation != s.o.Incarnation
 }
 
-// aliveElsewhere reports whether an incarnation is another one and, as far as
-// membership knows, lives.
+// aliveElsewhere reports whether an incarnation is another one and, by membership,
+// alive.
 func (s *System) aliveElsewhere(incarnation string) bool {
 	return s.other(incarnation) && (s.o.Alive == nil || s.o.Alive(incarnation))
 }
 
-// deadTimeout is how long an incarnation may take to answer that membership calls dead.
-// One that only lost touch with the other nodes still answers.
+// deadTimeout is the time to answer for an incarnation that membership calls dead. An
+// incarnation that only lost touch with the other nodes still answers.
 const deadTimeout = 300 * time.Millisecond
 
 // answerTimeout is how long an incarnation may take to answer.
@@ -65,7 +65,7 @@ func (s *System) answerTimeout(incarnation string) time.Duration {
 }
 
 // asking bounds a request to an incarnation by answerTimeout, also if membership calls
-// it dead only while it is asked.
+// the incarnation dead during the request.
 func (s *System) asking(ctx context.Context, incarnation string) (asked context.Context, answered func()) {
 	asked, cancel := context.WithTimeout(ctx, s.answerTimeout(incarnation))
 	if s.o.Changed == nil || !s.aliveElsewhere(incarnation) {
@@ -118,10 +118,10 @@ func (s *System) holder(ctx context.Context, k session.Key) (holder, error) {
 	return h, nil
 }
 
-// Delivered takes work that another incarnation sent to this one as the last
-// writer of a session. It answers AnswerNotMine unless the session is active here
-// and this activation wrote it; the sender then activates it itself. What may
-// end a wait is taken also if another activation here wrote the session.
+// Delivered accepts work that another incarnation sent to this one as the last writer
+// of a session. It returns AnswerNotMine unless the session is active here and this
+// activation wrote it; the sender then activates it itself. A signal that may end a
+// wait is accepted also if another activation here wrote the session.
 func (s *System) Delivered(ctx context.Context, w journal.Work) (journal.Answer, error) {
 	var k session.Key
 	switch {
@@ -132,8 +132,8 @@ func (s *System) Delivered(ctx context.Context, w journal.Work) (journal.Answer,
 	default:
 		return "", fmt.Errorf("actors: delivery without task or signal: %w", run.ErrMalformed)
 	}
-	// A wait may last longer than a session stays in memory. What ends it is
-	// taken by this node also then, so that the run can go on here.
+	// A wait may last longer than a session stays in memory. This node accepts the
+	// signal that ends it also then, so that the run can resume here.
 	ends := w.Signal != nil && (w.Signal.Received != nil || w.Signal.Tick) && !s.executions.refuses()
 	if s.held.get(k) == nil && !ends {
 		return journal.AnswerNotMine, nil
@@ -157,9 +157,9 @@ func (s *System) Delivered(ctx context.Context, w journal.Work) (journal.Answer,
 	return a, err
 }
 
-// deliveredTask takes a task for a session that is held here, by the run that is
-// active if there is one. An offer of a run that may not go on now is answered
-// here, also if this node could not take it: the node that asks would claim it.
+// deliveredTask accepts a task for a session that is held here, by the active run if
+// there is one. An offer of a run that may not resume now is answered here, even if
+// this node could not run it: otherwise the node that asks would claim it.
 func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.ID) (journal.Answer, error) {
 	if err := t.Valid(); err != nil {
 		return "", fmt.Errorf("%w: %w", run.ErrMalformed, err)
@@ -167,9 +167,9 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 	if t.Resume && s.o.Runtime != nil {
 		// The log is asked, since this memory may be outdated.
 		switch {
-		case s.executions.has(keyOf(t)): // also under another revision than the offer says
+		case s.executions.has(keyOf(t)): // also under another revision than the offer's
 			return journal.AnswerCommitted, s.o.Runtime.Enqueue(ctx, t, nil)
-		case active != "" && active != t.ID: // whose end offers it again
+		case active != "" && active != t.ID: // the end of the active run offers it again
 			return journal.AnswerQueued, s.o.Runtime.Enqueue(ctx, t, nil)
 		}
 	}
@@ -177,15 +177,15 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 		if t.Resume || s.o.Runtime == nil {
 			return journal.AnswerNotMine, nil
 		}
-		// A new task of another pool's workflow. If the node that asks wrote it into
-		// this log, it would cut off the run that executes here.
+		// A new task of another pool's workflow. If the sender wrote it into this log,
+		// it would cut off the run that executes here.
 		return journal.AnswerQueued, s.o.Runtime.Enqueue(ctx, t, nil)
 	}
 	var release func()
 	if !s.executions.any(keyOf(t)) {
 		if t.Seen != nil && (active == "" || active == t.ID) {
-			// A relay sent it to a slot of the node that asks. Nothing is cut off if that
-			// node takes it, and a slot of this one may be on its way to another relay.
+			// A relay sent it to a slot of the sender. If the sender claims it, no run
+			// is cut off, and a slot here may be promised to another relay already.
 			return journal.AnswerNotMine, nil
 		}
 		var ok bool
@@ -194,7 +194,7 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 		case !ok && !t.Resume && s.o.Runtime != nil:
 			return journal.AnswerQueued, s.o.Runtime.Enqueue(ctx, t, nil) // the relay finds a slot for it
 		case t.Resume && (!ok || s.executions.refuses()):
-			// Nothing is cut off if another node takes it: it need not wait here for a
+			// No run is cut off if another node claims it: it need not wait here for a
 			// slot, or for the end of a drain.
 			if ok {
 				release()
@@ -210,21 +210,21 @@ func (s *System) deliveredTask(ctx context.Context, t journal.Task, active run.I
 		return journal.AnswerNotMine, nil // it needs another revision of the workflow
 	}
 	if errors.Is(err, run.ErrShutdown) {
-		// The session is still held while its run goes on: an activation elsewhere
+		// The session is still held while its run continues: an activation elsewhere
 		// would cut the run off.
 		return "", fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}
 	return a, err
 }
 
-// keepLate sends the outcome of a call, which came after another process took
-// the session over, to that process: it is kept as evidence.
+// keepLate sends the outcome of a call that ended after another process took over the
+// session to that process, which keeps it as evidence.
 func (s *System) keepLate(ctx context.Context, b journal.Batch) {
 	late := b.Late()
 	if late == nil || s.o.Deliver == nil {
 		return
 	}
-	// Evidence is no reason to take a session from an incarnation that may live.
+	// Evidence does not justify taking a session from an incarnation that may live.
 	_, handled, err := s.elsewhere(ctx, b.Session, journal.Work{Signal: late})
 	if h, holderErr := s.holder(ctx, b.Session); !handled && err == nil {
 		if err = holderErr; err == nil && h.busy && s.aliveElsewhere(h.incarnation) {

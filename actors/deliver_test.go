@@ -21,12 +21,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// cluster is several systems over one log that can reach each other.
+// cluster is a set of systems over one log that can reach each other.
 type cluster struct {
 	mu        sync.Mutex
 	systems   map[string]*actors.System
-	frozen    map[string]bool // takes deliveries and does not answer
-	gone      map[string]bool // membership says so
+	frozen    map[string]bool // receives deliveries and does not answer
+	gone      map[string]bool // by membership
 	changed   chan struct{}   // closed with the next change of it
 	delivered []string
 }
@@ -94,8 +94,8 @@ func (c *cluster) join(t testing.TB, log commitlog.Log, w *work, incarnation str
 	return c.joinAs(t, log, w, incarnation, "w", "1")
 }
 
-// joinAs is join for a node that offers another workflow, or another revision:
-// 1 is always on offer somewhere.
+// joinAs is join for a node that offers another workflow, or another revision: revision
+// 1 is always on offer elsewhere.
 func (c *cluster) joinAs(t testing.TB, log commitlog.Log, w *work, incarnation, workflow, revision string) *actors.System {
 	t.Helper()
 	sys := host(t, log, w, actors.Options{
@@ -142,8 +142,8 @@ func TestWorkGoesToTheHolder(t *testing.T) {
 	})
 }
 
-// TestStaleOffers: an offer that was made before the session's run began does
-// not disturb it, at any node that gets the offer.
+// TestStaleOffers: an offer that was made before the session's run began does not
+// disturb the run, at any node that gets the offer.
 func TestStaleOffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w, c := &faults{}, holding("step1"), &cluster{}
@@ -190,8 +190,8 @@ func TestIdleSessionMovesWithoutAsking(t *testing.T) {
 		log, w, c := &faults{}, &work{}, &cluster{}
 		a, b := c.join(t, log, w, "a"), c.join(t, log, w, "b")
 		k := key("s1")
-		// a keeps the session in memory, as it was after its first run, and has
-		// to find out twice that b went on.
+		// a keeps the session in memory, as it was after its first run, and has to find
+		// out twice that b continued.
 		for i, sys := range []*actors.System{a, b, a, b} {
 			id := fmt.Sprint("r", i)
 			if got, err := sys.Accept(t.Context(), task(id, k)); err != nil || got != journal.AnswerCommitted {
@@ -241,7 +241,7 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 				if d := time.Since(before); d != want {
 					t.Errorf("took over after %v, want %v", d, want)
 				}
-				// Both go on now; the log lets one of them write.
+				// Both continue now; the log lets one of them write.
 				close(w.hold["step0"])
 				time.Sleep(time.Minute)
 				r := state(t, log, k, "r1")
@@ -250,7 +250,7 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 				}
 				attempts := uint64(2)
 				if how == "without gossip" {
-					attempts = 1 // it keeps what it has
+					attempts = 1 // the claim stays valid
 				}
 				if got := r.Attempt; got != attempts {
 					t.Errorf("%d attempts, want %d", got, attempts)
@@ -260,8 +260,8 @@ func TestSilentHolderLosesTheSession(t *testing.T) {
 	}
 }
 
-// TestHolderDiesWhileAsked asks a holder that dies, or comes back, while it is
-// asked, as the others learn after a second.
+// TestHolderDiesWhileAsked asks a holder that dies, or comes back, during the request,
+// as the others notice after a second.
 func TestHolderDiesWhileAsked(t *testing.T) {
 	for how, want := range map[string]time.Duration{"dies": 1300 * time.Millisecond, "wakes up": 1200 * time.Millisecond, "other dies": actors.DefaultAnswerTimeout} {
 		t.Run(how, func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestHolderDiesWhileAsked(t *testing.T) {
 				c.change(func() { c.frozen["a"] = true })
 				go func() {
 					time.Sleep(500 * time.Millisecond)
-					c.change(func() {}) // another node came
+					c.change(func() {}) // another node joined
 					time.Sleep(500 * time.Millisecond)
 					c.change(func() { c.gone[map[bool]string{true: "c", false: "a"}[how == "other dies"]] = true })
 					if how == "wakes up" {
@@ -293,7 +293,7 @@ func TestHolderDiesWhileAsked(t *testing.T) {
 				time.Sleep(time.Minute)
 				attempts := uint64(2)
 				if how == "wakes up" {
-					attempts = 1 // its answer came in time
+					attempts = 1 // its answer arrived in time
 				}
 				if r := state(t, log, k, "r1"); r.State != run.Succeeded || r.Attempt != attempts {
 					t.Errorf("the run is %q at attempt %d, want %d", r.State, r.Attempt, attempts)
@@ -303,8 +303,8 @@ func TestHolderDiesWhileAsked(t *testing.T) {
 	}
 }
 
-// All that nodes do to one session at once, over a log that fails in all its
-// ways, each task ends in one state and each step is recorded once.
+// Nodes perform all operations on one session concurrently, over a log that fails in
+// all its ways: each task ends in one state and each step is recorded once.
 func TestNodesRaceForASession(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
@@ -359,14 +359,14 @@ func raceForASession(t *testing.T, dice *rand.Rand, faulty bool) {
 		})
 	}
 	wg.Wait()
-	// The relay and the sweeper: offer what is open until nothing is.
+	// As the relay and the sweeper do, offer the open runs until all have ended.
 	for round := 0; ; round++ {
 		open := 0
 		for i := range runs {
 			id := run.ID(fmt.Sprint("r", i))
 			if r := state(t, log, k, id); !r.State.Terminal() {
 				open++
-				// What fails is offered again in the next round.
+				// The next round offers a failed run again.
 				_, _ = nodes[round%3].Accept(t.Context(), journal.Task{ID: id, Workflow: "w", Session: k, Resume: true})
 			}
 		}

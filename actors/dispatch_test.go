@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// queued leaves a run in a log that a node has to take up, and returns how it is
-// dispatched.
+// queued leaves a run in a log for a node to resume, and returns the task that
+// dispatches it.
 func queued(t *testing.T, log commitlog.Log, id string) journal.Task {
 	t.Helper()
 	k := key("of-" + id)
@@ -28,8 +28,8 @@ func queued(t *testing.T, log commitlog.Log, id string) journal.Task {
 	return journal.Task{ID: g.Record.Task.ID, Workflow: "w", Session: k, Resume: true, Seen: &journal.Seen{Attempt: g.Attempt}}
 }
 
-// TestDispatched: a node takes a run if it has a slot for it, says at once that it
-// has none, and does not claim what has moved on.
+// TestDispatched: a node accepts a run if it has a free slot, reports at once that it
+// has none, and does not claim a run that has progressed elsewhere.
 func TestDispatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w := &faults{}, holding("step0")
@@ -76,7 +76,7 @@ func TestDispatched(t *testing.T) {
 	})
 }
 
-// TestDispatchedButNotClaimed has the log away: the slot is free again, and the run
+// TestDispatchedButNotClaimed: with the log absent, the slot is free again, and the run
 // can be dispatched again.
 func TestDispatchedButNotClaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -104,9 +104,9 @@ func TestDispatchedButNotClaimed(t *testing.T) {
 	})
 }
 
-// TestDispatchedRunGoesOn: a dispatched run whose claim is in the log goes on here
-// after either failure, without being dispatched again: as long as this incarnation
-// lives no relay does that.
+// TestDispatchedRunGoesOn: a dispatched run whose claim is in the log continues here
+// after either failure, without another dispatch: as long as this incarnation lives no
+// relay dispatches it.
 func TestDispatchedRunGoesOn(t *testing.T) {
 	away := fmt.Errorf("a test: %w", session.ErrUnavailable)
 	for name, fail := range map[string]func(log *faults, claim, step int){
@@ -143,9 +143,8 @@ func TestDispatchedRunGoesOn(t *testing.T) {
 	}
 }
 
-// TestDispatchedTakesTheSlotItWasSentTo: a run that waits in a log is executed where
-// a relay sent it, also if another node wrote the log. The slots of that one are no
-// concern of this dispatch.
+// TestDispatchedTakesTheSlotItWasSentTo: a run that waits in a log is executed where a
+// relay sent it, even if another node wrote the log. That node's slots do not matter.
 func TestDispatchedTakesTheSlotItWasSentTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w, c := &faults{}, holding("step0"), &cluster{}
@@ -160,7 +159,7 @@ func TestDispatchedTakesTheSlotItWasSentTo(t *testing.T) {
 		if a.Running() != 1 || b.Running() != 0 || b.Free() != free {
 			t.Errorf("%d runs execute at a, %d at b, which has %d free slots, want 1, 0 and %d", a.Running(), b.Running(), b.Free(), free)
 		}
-		// Another relay that still knows the run as it was changes nothing.
+		// Another relay with an older state of the run changes nothing.
 		if got, err := b.Dispatched(t.Context(), r1); err != nil || got != journal.AnswerCommitted || b.Running() != 0 {
 			t.Errorf("the same to b: %q, %v; %d runs execute there", got, err, b.Running())
 		}

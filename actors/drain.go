@@ -13,8 +13,8 @@ const (
 	// cutOff bounds how long everything may take to end once executions were
 	// cut off.
 	cutOff = time.Minute
-	// claimLast is how much of that claims on their way may take: what they
-	// wait for is then given up.
+	// claimLast is the share of that for claims on their way: when it has passed, their
+	// waits are canceled.
 	claimLast = 5 * time.Second
 )
 
@@ -27,15 +27,13 @@ func (s *System) Run(ctx context.Context) error {
 	return s.Drain(bounded)
 }
 
-// Drain stops the System: it accepts no more tasks, lets the runs go on until
-// ctx ends, cuts off those that are left (they record that they were released,
-// and any node may claim them), saves and stops all sessions, and returns when
-// everything that the System started has ended. Calling it again waits for the
-// same end.
+// Drain stops the System: it accepts no more tasks, lets the runs continue until ctx
+// ends, cuts off the remaining ones (they record that they were released, and any node
+// may claim them), saves and stops all sessions, and returns when everything that the
+// System started has ended. A second call waits for the same end.
 //
-// It fails, and leaves goroutines behind, only when something does not end
-// within a minute of being cut off: a run whose code does not heed its context,
-// or a log that does not.
+// Drain fails, and leaves goroutines behind, only if some of them do not end within a
+// minute of being cut off: a run whose code ignores its context, or a log that does.
 func (s *System) Drain(ctx context.Context) error {
 	s.drain.once.Do(func() {
 		close(s.drain.begun)
@@ -53,7 +51,7 @@ func (s *System) Drain(ctx context.Context) error {
 // before its next step. ctx bounds how long the steps may take.
 func (s *System) Park(ctx context.Context) error {
 	select {
-	case <-s.drain.begun: // it stops already, perhaps it has ended
+	case <-s.drain.begun: // the System stops already, or has ended
 	default:
 		s.protoactor.Root.Send(s.top, &park{})
 	}
@@ -88,10 +86,10 @@ func (s *System) shutDown(ctx context.Context) error {
 	return fmt.Errorf("actors: the actors of %d sessions do not end", s.Active())
 }
 
-// end stops what remains once nothing executes.
+// end stops the remaining parts once no run executes.
 func (s *System) end() {
 	s.drain.begins.Wait()
-	s.drain.cut() // there are none left
+	s.drain.cut() // no claims are left
 	s.protoactor.Root.Send(s.top, &quit{})
 	<-s.stopped
 	s.endFeeds()

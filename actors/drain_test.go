@@ -44,8 +44,8 @@ func (s *stuck) Read(ctx context.Context, k session.Key, after commitlog.Positio
 	}
 }
 
-// TestDrainEndsTakingUp drains a System that lost the execution of a run and is about to
-// take it up again, which ends with the drain.
+// TestDrainEndsTakingUp drains a System that lost the execution of a run and is about
+// to resume it; the drain prevents that.
 func TestDrainEndsTakingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{append: func(n int, _ commitlog.Commit) error {
@@ -64,8 +64,8 @@ func TestDrainEndsTakingUp(t *testing.T) {
 	})
 }
 
-// TestDrainEndsClaims: a claim that waits for a log that does not answer keeps
-// a drain for as long as the drain says, and no longer.
+// TestDrainEndsClaims: a claim that waits for a silent log delays a drain for as long
+// as the drain's limit, and no longer.
 func TestDrainEndsClaims(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -114,14 +114,14 @@ func TestDrainEndsClaims(t *testing.T) {
 					t.Errorf("%d commits", n)
 				}
 				if c.fails != "" {
-					synctest.Wait() // what stayed behind has ended
+					synctest.Wait() // for leftover goroutines to end
 				}
 			})
 		})
 	}
 }
 
-// unsaving is a log that is away whenever a snapshot is to be saved.
+// unsaving is a log that is absent whenever a snapshot is to be saved.
 type unsaving struct{ *faults }
 
 func (unsaving) Save(ctx context.Context, _ session.Key, _ commitlog.Position, _ []byte) error {
@@ -129,8 +129,8 @@ func (unsaving) Save(ctx context.Context, _ session.Key, _ commitlog.Position, _
 	return ctx.Err()
 }
 
-// TestDrainWithoutSnapshots: sessions that cannot leave their snapshots keep a stop
-// for a moment, all together, and not for as long as the log may take otherwise.
+// TestDrainWithoutSnapshots: sessions whose snapshots cannot be saved delay a stop for
+// a moment in total, and not for as long as the log may take otherwise.
 func TestDrainWithoutSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := start(t, unsaving{&faults{}}, actors.Options{})

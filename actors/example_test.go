@@ -78,8 +78,8 @@ func ExampleSystem_Signal() {
 	// journal: greeting-1 is not in the log of default/hello: run: unknown run
 }
 
-// The store of a System is what a engine.Runtime writes through. Run drains
-// when its context ends.
+// An engine.Runtime writes through the store of a System. Run drains when its context
+// ends.
 func ExampleSystem_Store() {
 	ctx, stop := context.WithCancel(context.Background())
 	logged := &commitlog.Memory{}

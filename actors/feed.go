@@ -25,14 +25,14 @@ type follower struct {
 	take func(*commitlog.Entry)
 
 	mu      sync.Mutex
-	at      commitlog.Position // of what it took
-	behind  bool               // the log may hold commits that it did not take
-	reading context.CancelFunc // ends what a goroutine reads of them; nil while none does
+	at      commitlog.Position // of the last entry that it received
+	behind  bool               // the log may hold commits that it did not receive
+	reading context.CancelFunc // cancels the goroutine that reads them; nil without one
 	ended   bool
 }
 
-// followPoll is how often the log is looked at for followers that are behind what is known
-// of it, and for those of sessions that are not active here.
+// followPoll is the interval of log reads for followers that are behind the known
+// position of the log, and for followers of sessions that are not active here.
 const followPoll = 2 * time.Second
 
 // follow adds a follower.
@@ -53,7 +53,8 @@ func (s *System) follow(f *follower) {
 	s.look(f)
 }
 
-// look has the log read for a follower, unless the actor says that it holds nothing else.
+// look starts a read of the log for a follower, unless the follower has the actor's
+// position.
 func (s *System) look(f *follower) {
 	var at commitlog.Position
 	known := false
@@ -66,7 +67,7 @@ func (s *System) look(f *follower) {
 	s.catchUp(f)
 }
 
-// unfollow removes a follower, which takes nothing from then on.
+// unfollow removes a follower, which then receives no more entries.
 func (s *System) unfollow(f *follower) {
 	f.end()
 	s.feeds.mu.Lock()
@@ -78,7 +79,7 @@ func (s *System) unfollow(f *follower) {
 	}
 }
 
-// end has a follower take nothing more, and does not wait for a log that is away.
+// end stops a follower, and does not wait for an absent log.
 func (f *follower) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +88,7 @@ func (f *follower) end() {
 	}
 }
 
-// endFeeds lets go of all followers.
+// endFeeds ends all followers.
 func (s *System) endFeeds() {
 	s.feeds.mu.Lock()
 	defer s.feeds.mu.Unlock()
@@ -114,8 +115,8 @@ func (s *System) publish(e *commitlog.Entry) {
 	}
 }
 
-// lookBehind reads the log for the followers that may have missed something. It comes
-// again as long as there are followers.
+// lookBehind reads the log for the followers that may have missed entries. It repeats
+// as long as there are followers.
 func (s *System) lookBehind() {
 	s.feeds.mu.Lock()
 	defer s.feeds.mu.Unlock()
@@ -131,7 +132,7 @@ func (s *System) lookBehind() {
 	s.feeds.poll.Reset(followPoll)
 }
 
-// catchUp has the log read for a follower that is behind. f.mu is held.
+// catchUp starts a read of the log for a follower that is behind. f.mu is held.
 func (s *System) catchUp(f *follower) {
 	if !f.behind || f.reading != nil || f.ended {
 		return
@@ -144,8 +145,8 @@ func (s *System) catchUp(f *follower) {
 	})
 }
 
-// read passes on what the log holds, and reports whether the follower is behind again.
-// After an error it stays so, and lookBehind comes back to it.
+// read passes on the new entries of the log, and reports whether the follower is behind
+// again. After an error the follower stays behind, and lookBehind retries.
 func (s *System) read(ctx context.Context, f *follower) (again bool) {
 	bounded, cancel := context.WithTimeout(ctx, s.o.AppendTimeout)
 	defer cancel()
@@ -175,8 +176,8 @@ func (s *System) read(ctx context.Context, f *follower) (again bool) {
 	return again
 }
 
-// pass has a follower take a commit, unless it took it before or others come first. f.mu
-// is held.
+// pass gives a commit to a follower, unless the follower has it or misses earlier ones.
+// f.mu is held.
 func (f *follower) pass(e *commitlog.Entry) {
 	switch {
 	case f.ended || e.At.Seq <= f.at.Seq:

@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestFollowerOutlivesSystem: a follower may be stopped after the System has, as one of
-// an execution that did not heed its end is, and one that comes later takes nothing.
+// TestFollowerOutlivesSystem: a follower may be stopped after the System, as by an
+// execution that ignored its end, and a later follower receives no entries.
 func TestFollowerOutlivesSystem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := actors.New(&actors.Options{Log: &faults{}})
@@ -30,7 +30,7 @@ func TestFollowerOutlivesSystem(t *testing.T) {
 	})
 }
 
-// silentLog is a log of which reads get no answer while it is away.
+// silentLog is a log whose reads get no answer while it is absent.
 type silentLog struct {
 	faults
 	away chan struct{} // nil: it answers
@@ -47,8 +47,8 @@ func (d *silentLog) Read(ctx context.Context, k session.Key, after commitlog.Pos
 	}
 }
 
-// TestFollowerIsNotWaitedFor: what a follower reads of a log that is away ends with it, so
-// that a System stops at once.
+// TestFollowerIsNotWaitedFor: a follower's read of an absent log is canceled together
+// with the follower, so that a System stops at once.
 func TestFollowerIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &silentLog{}
@@ -70,9 +70,9 @@ func TestFollowerIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestFollowAcrossActivations: a follower takes what another process appended also when
-// the session was activated here again since, before the log was looked at for those of
-// sessions that are not active.
+// TestFollowAcrossActivations: a follower receives the entries of another process also
+// if the session was activated here again before the poll for followers of inactive
+// sessions.
 func TestFollowAcrossActivations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, k := &faults{}, key("s1")
@@ -84,7 +84,7 @@ func TestFollowAcrossActivations(t *testing.T) {
 		defer unfollow()
 		cancel := journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{ID: "c1"}}
 		must.Do(t, other.Apply(t.Context(), cancel))
-		_ = s.Apply(t.Context(), cancel) // has the session activated again
+		_ = s.Apply(t.Context(), cancel) // activates the session again
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if n := uint64(len(kinds(t, log, k))); last != n {

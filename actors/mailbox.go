@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// What a request asks of a session actor.
+// The kinds of requests to a session actor.
 const (
 	askClaim = iota + 1
 	askCommit
@@ -19,17 +19,17 @@ const (
 	askHolder // the last writer, and whether a run executes there
 )
 
-// request is one question to a session actor and its answer. The actor fills
-// the answer in and then signals done; a caller that left before never looks
-// at it again, which is why only callers that got their answer recycle it.
+// request is one request to a session actor and its answer. The actor fills in the
+// answer and then signals done. The actor may still use the request of a caller that
+// left early, so only callers that got their answer recycle it.
 type request struct {
 	ask      int
 	key      session.Key
 	ctx      context.Context
 	deadline time.Time // of ctx; zero without one
-	size     int       // estimate of what it adds to a commit, in bytes
+	size     int       // estimate of its share of a commit, in bytes
 	alone    bool      // shares its commit with no other request
-	tick     uint64    // when it was asked, on the system's own clock
+	tick     uint64    // time of the request, on the system's own clock
 
 	claim  journal.Claim
 	batch  journal.Batch
@@ -48,7 +48,7 @@ type holder struct {
 	incarnation string // "" for a log without commits
 	here        bool   // this activation wrote it
 	busy        bool   // a run holds the session or waits for it
-	active      run.ID // the one that holds it, if any
+	active      run.ID // of the run that holds it, if any
 }
 
 // requestPool recycles requests with their channels. Each System has its own:
@@ -65,8 +65,7 @@ func (p *requestPool) get(ctx context.Context, ask int, k session.Key) *request 
 	return r
 }
 
-// put takes back a request whose answer was received, or that no actor ever
-// got.
+// put takes back a request whose answer was received, or that no actor ever received.
 func (p *requestPool) put(r *request) {
 	*r = request{done: r.done}
 	p.pool.Put(r)
@@ -77,9 +76,9 @@ func (r *request) reply(err error) {
 	r.done <- struct{}{}
 }
 
-// late returns why the caller no longer waits for the answer. The deadline is
-// looked at too: after a pause of the whole process, requests may be read
-// before the timers that ended their contexts have run.
+// late returns why the caller no longer waits for the answer. It also checks the
+// deadline: after a pause of the whole process, requests may be read before the timers
+// that end their contexts have run.
 func (r *request) late() error {
 	if err := r.ctx.Err(); err != nil {
 		return err
@@ -99,11 +98,11 @@ const (
 )
 
 // mailbox holds the requests to one session actor, in two bounded queues. protoactor's
-// own mailboxes either have no bound, or make the sender wait, or drop the
-// oldest message in silence; so requests wait here, and the actor's mailbox
-// only ever holds a few signals. It also makes stopping safe: a request is
-// either in the mailbox of an actor that will answer it, or is refused because
-// the mailbox was closed and goes to the next activation.
+// own mailboxes either have no bound, or block the sender, or silently drop the oldest
+// message; so requests wait here, and the actor's mailbox only ever holds a few
+// signals. It also makes stopping safe: a request is either in the mailbox of an actor
+// that will answer it, or is rejected because the mailbox was closed and goes to the
+// next activation.
 type mailbox struct {
 	tell  func(signal any) // sends the actor a signal
 	bound int
@@ -153,8 +152,9 @@ func (l *queue) drain() []*request {
 	return rest
 }
 
-// push admits a request, or says why not. Each queue has the same bound, so that
-// requests from outside cannot keep the steps of the active run from being recorded.
+// push admits a request, or returns the reason for rejecting it. Each queue has the
+// same bound, so that requests from outside cannot keep the steps of the active run
+// from being recorded.
 func (m *mailbox) push(r *request) admission {
 	m.mu.Lock()
 	if m.closed {
@@ -179,10 +179,10 @@ func (m *mailbox) push(r *request) admission {
 	return admitted
 }
 
-// take returns the next request, the active run's first. It returns nil if
-// there is none, or if there is already a first one in the commit and the next
-// needs more than room bytes or a commit of its own. An empty mailbox that was
-// asked for a first request falls asleep: the next push wakes the actor.
+// take returns the next request, the active run's first. It returns nil if there is
+// none, or if the commit already has a first request and the next needs more than room
+// bytes or a commit of its own. An empty mailbox that was asked for a first request
+// falls asleep: the next push wakes the actor.
 func (m *mailbox) take(room int, first bool) *request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,22 +205,22 @@ func (m *mailbox) take(room int, first bool) *request {
 	return r
 }
 
-// setPosition records where the log stands and which run holds the session.
+// setPosition records the position of the log and the run that holds the session.
 func (m *mailbox) setPosition(at commitlog.Position, active run.ID) {
 	m.mu.Lock()
 	m.at, m.active, m.known = at, active, true
 	m.mu.Unlock()
 }
 
-// position returns where the log stood when this activation last knew.
+// position returns the last known position of the log.
 func (m *mailbox) position() (at commitlog.Position, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.at, m.known && !m.closed
 }
 
-// shut closes the mailbox and returns what is left in it. With onlyEmpty it
-// leaves a mailbox that holds requests open and returns false.
+// shut closes the mailbox and returns the remaining requests. With onlyEmpty it leaves
+// a mailbox that holds requests open and returns false.
 func (m *mailbox) shut(onlyEmpty bool) (rest []*request, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -23,13 +23,13 @@ const (
 	DefaultSnapshotEvery = 256
 )
 
-// Options say what a System works with. Log is required.
+// Options configure a System. Log is required.
 type Options struct {
-	// Log is where sessions are kept. If it is a commitlog.Snapshotter too, sessions
-	// that leave memory after many commits leave a snapshot.
+	// Log stores the sessions. If it is a commitlog.Snapshotter too, sessions that
+	// leave memory after many commits leave a snapshot.
 	Log commitlog.Log
-	// Spills reports that Log keeps large events elsewhere, so that it alone
-	// can say whether a commit is too large.
+	// Spills reports that Log keeps large events elsewhere, so that only Log can decide
+	// whether a commit is too large.
 	Spills bool
 	// Values is the cache of session values, best shared with everything else
 	// that reads the log; nil makes one.
@@ -40,65 +40,65 @@ type Options struct {
 	// Durability is the level that Log promises, which the logs keep with the
 	// Incarnation; "" is journal.DefaultDurability.
 	Durability string
-	// Now gives the time that is recorded; nil is time.Now.
+	// Now returns the time for records; nil is time.Now.
 	Now func() time.Time
-	// Logger gets what is returned to no caller; nil discards it.
+	// Logger gets errors and events that no caller receives; nil discards them.
 	Logger *slog.Logger
 
-	// Runtime executes runs; nil leaves a System that only keeps sessions.
-	// Where it has no Store and no Values it gets this System's.
+	// Runtime executes runs; nil leaves a System that only keeps sessions. Without a
+	// Store or Values of its own it gets this System's.
 	Runtime *engine.Runtime
-	// Workflows are the ones offered here.
+	// Workflows are the workflows offered here.
 	Workflows *engine.Registry
 	// Slots bounds the runs that execute at once; 0 is DefaultSlots.
 	Slots int
-	// Drain is how long Run lets runs go on once its context ended, before it
+	// Drain is how long Run lets runs continue after its context has ended, before it
 	// cuts them off; 0 is DefaultDrain.
 	Drain time.Duration
 
-	// Alive reports whether an incarnation is a live member, without waiting;
-	// nil does not know, so that every one is asked.
+	// Alive reports whether an incarnation is a live member, without blocking; with nil
+	// every incarnation is asked.
 	Alive func(incarnation string) bool
-	// Changed returns a channel that is closed when what Alive says may have
-	// changed. An incarnation that is called dead while it is asked is not waited for
-	// much longer. nil: changes are not seen.
+	// Changed returns a channel that is closed when the results of Alive may have
+	// changed. A request soon times out when its incarnation is reported dead. nil:
+	// changes are not seen.
 	Changed func() <-chan struct{}
-	// Deliver hands work to the incarnation that holds a session; nil on a
-	// single node. It returns an error when that one does not answer.
+	// Deliver hands work to the incarnation that holds a session; nil on a single node.
+	// It returns an error if the incarnation does not answer.
 	Deliver func(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error)
-	// LastWords returns how an incarnation that died ended, as the process that started it
-	// saw it, "" if nobody did; nil asks nobody.
+	// LastWords returns how an incarnation ended, by the process that started it; ""
+	// without such a process. With nil no process is asked.
 	LastWords func(ctx context.Context, incarnation string) string
 	// AnswerTimeout is how long an incarnation may take to answer before the session
 	// is activated here; 0 is DefaultAnswerTimeout.
 	AnswerTimeout time.Duration
 
-	// SnapshotEvery is after how many commits a session that stays in memory is
-	// saved, so that it is read quickly after a crash; 0 is
-	// DefaultSnapshotEvery. A session that leaves memory is saved after LongTail commits
-	// since its last snapshot; a fork that may go on, when it has none.
+	// SnapshotEvery is the number of commits after which a session that stays in memory
+	// is saved, so that it is read quickly after a crash; 0 is DefaultSnapshotEvery. A
+	// session that leaves memory is saved if LongTail commits follow its last snapshot;
+	// an open fork also if it has no snapshot.
 	SnapshotEvery int
-	// Passivate is how long an idle session stays in memory; 0 is
-	// DefaultPassivate. With more than IdleMost sessions it is a quarter of a second at most.
+	// Passivate is how long an idle session stays in memory; 0 is DefaultPassivate.
+	// With IdleMost sessions or more it is at most a quarter of a second.
 	Passivate time.Duration
-	// MaxPending bounds the requests that wait for one session; as many steps
-	// of the run that holds it may wait besides. Over it requests are answered
-	// with run.ErrBusy. 0 is DefaultMaxPending.
+	// MaxPending bounds the requests that wait for one session. As many steps of the
+	// run that holds it may wait in addition. Further requests fail with run.ErrBusy. 0
+	// is DefaultMaxPending.
 	MaxPending int
 	// BatchBytes and BatchMax bound the requests that share one commit; 0 is
 	// DefaultBatchBytes and DefaultBatchMax.
 	BatchBytes int
 	BatchMax   int
-	// OnAppend, if set, gets each commit that was appended or refused, with how long
-	// the log took and its error. It is called from many goroutines, must not block, and
-	// does not change the commit.
+	// OnAppend, if set, is called after each append with its commit, its duration and
+	// its error. It is called from many goroutines, must not block, and must not change
+	// the commit.
 	OnAppend func(c commitlog.Commit, took time.Duration, err error)
 	// AppendTimeout bounds one operation on the log; 0 is
 	// DefaultAppendTimeout.
 	AppendTimeout time.Duration
 }
 
-// throughput is after how many messages an actor lets other goroutines go on.
+// throughput is the number of messages after which an actor yields to other goroutines.
 const throughput = 300
 
 func (o *Options) defaults() {

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// IdleMost is how many sessions may be in memory before those that have nothing
-	// to do leave it after crowded instead of Options.Passivate.
+	// IdleMost is the number of sessions in memory from which idle ones leave it after
+	// crowded instead of Options.Passivate.
 	IdleMost = 256
 	crowded  = 250 * time.Millisecond
 )
 
-// idleFor is how long a session stays that has nothing to do.
+// idleFor returns how long an idle session stays in memory.
 func (s *System) idleFor() time.Duration {
 	// An activation that is about to start may not be counted itself yet.
 	if s.Active() >= IdleMost {
@@ -24,8 +24,8 @@ func (s *System) idleFor() time.Duration {
 	return s.o.Passivate
 }
 
-// passivate stops an actor that has had nothing to do, unless a run executes
-// on its epoch: passivation would end that.
+// passivate stops an idle actor, unless a run executes on its epoch: passivation would
+// end the run.
 func (a *sessionActor) passivate() {
 	if a.phase == ended {
 		return
@@ -41,15 +41,15 @@ func (a *sessionActor) passivate() {
 	}
 }
 
-// executing reports whether the log says that a run executes here.
+// executing reports whether, by the log, a run executes on this activation.
 func (a *sessionActor) executing() bool {
 	b := a.w.RunState()
 	r := b.Run(b.Active)
 	return r != nil && r.State == run.Running && a.w.Epoch() != 0 && r.Epoch == a.w.Epoch()
 }
 
-// leave stores a snapshot of what the next activation would have to read, and
-// stops the actor if nothing came in meanwhile.
+// leave stores a snapshot, which spares the next activation reading the log, and stops
+// the actor if no request arrived meanwhile.
 func (a *sessionActor) leave() {
 	timeout := a.sys.o.AppendTimeout
 	if a.stop {
@@ -62,8 +62,8 @@ func (a *sessionActor) leave() {
 	a.async(saving, save)
 }
 
-// saveWhileActive stores a snapshot while the actor goes on, so that a run of many steps
-// that is cut off is found again at once. One is under way at most.
+// saveWhileActive stores a snapshot while the actor continues, so that an interrupted
+// run of many steps is restored quickly. At most one save is in progress.
 func (a *sessionActor) saveWhileActive() {
 	if a.saving || a.w.SinceSnapshot() < a.sys.o.SnapshotEvery {
 		return
@@ -96,21 +96,21 @@ func (a *sessionActor) saved(err error) {
 	a.warnUnsaved(err)
 }
 
-// warnUnsaved says that a snapshot could not be stored, which costs time, not data.
+// warnUnsaved logs that a snapshot could not be stored, which costs time, not data.
 func (a *sessionActor) warnUnsaved(err error) {
 	if err != nil {
 		a.sys.log.Warn("snapshot not saved; the next activation reads more of the log", "session", a.key.String(), "err", err)
 	}
 }
 
-// LongTail is how many commits have to follow a session's last snapshot for it to leave
-// another one when it leaves memory. As many are read from the log as quickly as from a
-// snapshot, which would store all their texts a second time.
+// LongTail is the number of commits after a session's last snapshot from which the
+// session leaves another one when it leaves memory. Fewer commits are read from the log
+// as quickly as from a snapshot, which would store all their texts a second time.
 const LongTail = 64
 
-// needsSnapshot reports whether there is enough that is new since the last snapshot. Of a
-// fork that may go on the first one is worth it at once: it holds what the fork has of its
-// ancestors, whose logs are read otherwise, one after another.
+// needsSnapshot reports whether enough commits follow the last snapshot. An open fork's
+// first snapshot is always worth storing: it contains the fork's share of its
+// ancestors, whose logs are otherwise read one after another.
 func (a *sessionActor) needsSnapshot() bool {
 	v, tail := a.w.Session(), a.w.SinceSnapshot()
 	if tail >= LongTail {
@@ -123,11 +123,12 @@ func (a *sessionActor) needsSnapshot() bool {
 	return false
 }
 
-// LastSave bounds how long the snapshots may take that sessions leave when a System
-// stops: while the log is away a stop is not to wait for what only costs time.
+// LastSave bounds how long a stopping System saves the snapshots of its sessions: a
+// missing snapshot only costs time, so a stop must not wait for an absent log.
 const LastSave = 5 * time.Second
 
-// snapshot takes the state as of the last commit, and returns what saves it within timeout.
+// snapshot captures the state as of the last commit, and returns a function that saves
+// it within timeout.
 func (a *sessionActor) snapshot(timeout time.Duration) func(o *outcome) {
 	if !a.sys.snapshots {
 		return func(*outcome) {}

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// phase is what a session actor is waiting for.
+// phase is the operation that a session actor is waiting for.
 type phase uint8
 
 const (
@@ -25,11 +25,11 @@ const (
 	appending               // the log, with one commit
 	confirming              // the log's last position, before answering from memory
 	saving                  // the snapshot that precedes passivation
-	ended                   // nothing; the actor stops
+	ended                   // the actor stops
 )
 
-// errAgain tells the caller's side that a request was not decided because this
-// activation ended: it goes to the next one.
+// errAgain reports to the caller's side that a request was not decided because this
+// activation ended: the request goes to the next one.
 var errAgain = errors.New("actors: the activation ended before the request was decided")
 
 // errDoubt marks an answer that an append left in doubt: the log may hold it or not.
@@ -37,17 +37,16 @@ var errDoubt = errors.New("actors: the commit may be in the log or not")
 
 // sessionActor is the one writer of a session in this process. It owns a
 // journal.StateMachine and drives it: requests are decided together, their commit is
-// appended in a goroutine of its own, and only when the log acknowledged it
-// are they answered. Receive never waits for anything but memory.
+// appended in a goroutine of its own, and they are answered only after the log has
+// acknowledged it. Receive never blocks.
 //
 // An activation that only reads leaves no trace in the log; the writer opens
 // its epoch with the first commit. Any doubt about the writer's memory ends the
 // activation, and the next request folds the log again.
 //
-// One that is presumed unborn folds nothing: its first commit is appended to an
-// empty log or not at all, so that the log itself says whether there was
-// anything to read. Until it has, nothing is answered from memory that would
-// stand if there was.
+// An activation that is presumed unborn folds nothing: its first commit is appended to
+// an empty log or fails, and so shows whether the presumption was right. Until then, no
+// request is answered from memory whose answer depends on the presumption.
 type sessionActor struct {
 	sys    *System
 	key    session.Key
@@ -59,13 +58,13 @@ type sessionActor struct {
 
 	batch   []*request // decided, not answered
 	current *request   // being decided
-	fresh   uint64     // tick up to which w is known to be all there is; zero: presumed
-	pending uint64     // what fresh becomes if the log agrees
-	done    outcome    // of the one operation under way; reused
+	fresh   uint64     // tick up to which w is known to be complete; zero: presumed
+	pending uint64     // the value of fresh if the log agrees
+	done    outcome    // of the one operation in progress; reused
 	stop    bool       // asked to stop once idle
-	saving  bool       // a snapshot is on its way while the actor goes on
+	saving  bool       // a snapshot is being saved while the actor continues
 	timer   *time.Timer
-	used    time.Time // when it last had something to do
+	used    time.Time // time of the last operation
 }
 
 // outcome is the message that ends loading, appending, confirming and saving.
@@ -78,19 +77,19 @@ type outcome struct {
 	err    error
 }
 
-// Signals to a session actor. They may reach one that has stopped, which does no harm.
+// Signals to a session actor. A signal to a stopped actor is harmless.
 type (
 	wakeUp   struct{ signal } // the mailbox holds a request
 	lookIdle struct{ signal } // the idle time may be over
-	quit     struct{ signal } // stop once nothing is under way
+	quit     struct{ signal } // stop once no operation is in progress
 )
 
 var wake any = &wakeUp{}
 
-// signal is part of each message that may reach an actor which has stopped.
+// signal is embedded in each message that may reach a stopped actor.
 type signal struct{}
 
-// IgnoreDeadLetterLogging keeps signals that come too late out of the log.
+// IgnoreDeadLetterLogging keeps late signals out of the log.
 func (signal) IgnoreDeadLetterLogging() {}
 
 // Receive implements protoactor's Actor.
@@ -124,8 +123,8 @@ func (a *sessionActor) Receive(c actor.Context) {
 	}
 }
 
-// async runs work that may wait in a goroutine of the system and reports its
-// outcome as a message. At most one is under way.
+// async runs a blocking operation in a goroutine of the system and reports its outcome
+// as a message. At most one is in progress.
 func (a *sessionActor) async(p phase, work func(o *outcome)) {
 	a.phase = p
 	a.done = outcome{phase: p}
@@ -159,7 +158,7 @@ func (a *sessionActor) presume() {
 	a.advance()
 }
 
-// settle takes the outcome of an operation and goes on.
+// settle handles the outcome of an operation and continues.
 func (a *sessionActor) settle(o *outcome) {
 	if a.phase != o.phase {
 		return // of an activation that has ended
@@ -209,7 +208,7 @@ func (a *sessionActor) settle(o *outcome) {
 	a.advance()
 }
 
-// advance decides what waits and starts the append, until nothing waits.
+// advance decides the waiting requests and starts the append, until none waits.
 func (a *sessionActor) advance() {
 	for a.phase == idle {
 		if !a.decide() {
@@ -230,8 +229,8 @@ func (a *sessionActor) advance() {
 	}
 }
 
-// decide asks the writer for all that waits, up to the limits of one commit,
-// and reports whether there was anything.
+// decide asks the writer for all waiting requests, up to the limits of one commit, and
+// reports whether there were any.
 func (a *sessionActor) decide() bool {
 	o := &a.sys.o
 	room, now := o.BatchBytes, time.Time{}
@@ -266,9 +265,9 @@ func (a *sessionActor) ask(r *request, now time.Time) {
 		r.granted, r.err = a.w.Claim(r.claim, now)
 	case askCommit:
 		if holder := a.w.RunState().Incarnation; a.w.Epoch() == 0 && a.sys.other(holder) {
-			// This activation holds nothing and another incarnation does. Even
-			// to keep the outcome as evidence it must not append: that would
-			// take the session from its holder.
+			// This activation holds no session and another incarnation does. It must
+			// not append, even to keep the outcome as evidence: that would take the
+			// session from its holder.
 			r.err = fmt.Errorf("actors: run %s: %s was written by %s since: %w", r.batch.Run, a.key, holder, errTaken)
 			return
 		}
@@ -317,8 +316,8 @@ func (a *sessionActor) committed(o *outcome) {
 		case askClaim:
 			r.granted.Finish(o.at, was, kept, o.commit.Events)
 			if rec := a.w.RunState().Run(r.granted.Record.ID); rec != nil && !rec.Base.Unborn() {
-				// The writer marked it with the commit that made it, which is
-				// this one if others of the batch came before the claim.
+				// rec.Base names the commit that made it, which is this one if other
+				// requests of the batch preceded the claim.
 				r.granted.Base, r.granted.Record.Base = rec.Base, rec.Base
 			}
 		case askCommit:
@@ -342,7 +341,7 @@ func (a *sessionActor) committed(o *outcome) {
 	a.saveWhileActive()
 }
 
-// publishPosition gives the mailbox what the log says now.
+// publishPosition updates the mailbox with the position of the log and its active run.
 func (a *sessionActor) publishPosition() { a.box.setPosition(a.w.At(), a.w.RunState().Active) }
 
 // answer replies to all of the batch: each with its own decision, or all with
@@ -360,10 +359,10 @@ func (a *sessionActor) answer(err error) {
 }
 
 // mustConfirm reports whether the batch, for which nothing is appended, has answers
-// that another writer may have made wrong since this one last read the log. What a step
-// recorded is right for ever. A claim or a signal that is refused or answered from
-// memory has to be confirmed, and so has every answer while the log was never read. The
-// holder needs no confirmation: the log decides what follows from it.
+// that another writer may have invalidated since this one last read the log. Recorded
+// steps stay valid. A claim or a signal that is rejected or answered from memory has to
+// be confirmed, and so has every answer while the log was never read. The answer to
+// askHolder needs no confirmation: the log checks every append that follows from it.
 func (a *sessionActor) mustConfirm() bool {
 	for _, r := range a.batch {
 		switch r.ask {
@@ -394,14 +393,14 @@ func (a *sessionActor) confirm() {
 	})
 }
 
-// appendFailed ends the activation: what the writer staged is not in the log, or may
-// not be.
+// appendFailed ends the activation: the staged events are not in the log, or may not
+// be.
 func (a *sessionActor) appendFailed(err error) {
 	err = fmt.Errorf("actors: commit to %s: %w", a.key, err)
 	switch {
 	case errors.Is(err, session.ErrTooLarge):
-		// Nothing was stored. If several shared the commit, each is tried on
-		// its own, so that only the one that is too large fails.
+		// Nothing was stored. If several requests shared the commit, each is tried on
+		// its own, so that only a request that is too large fails.
 		if len(a.batch) > 1 {
 			for _, r := range a.batch {
 				r.alone = true
@@ -419,9 +418,9 @@ func (a *sessionActor) appendFailed(err error) {
 	}
 }
 
-// unavailable marks an error of the log that says nothing about the request,
-// so that a run stops instead of taking it for a step's outcome. What ended
-// the log's operation was not the caller's own deadline and must not look so.
+// unavailable marks an error of the log that is independent of the request, so that a
+// run stops instead of recording it as a step's outcome. A timeout of the log's
+// operation was not the caller's own deadline and must not look so.
 func unavailable(err error) error {
 	switch {
 	case errors.Is(err, session.ErrUnavailable):
@@ -432,8 +431,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", session.ErrUnavailable, err)
 }
 
-// end finishes an activation whose memory is not to be trusted: the batch is
-// answered with decided, what waits with waiting.
+// end finishes an activation whose memory is not to be trusted: the batch is answered
+// with the error decided, and waiting requests with the error waiting.
 func (a *sessionActor) end(decided, waiting error) {
 	a.phase = ended
 	if a.current != nil {
@@ -465,8 +464,8 @@ func (a *sessionActor) finish() {
 	a.sys.protoactor.Root.Stop(a.self)
 }
 
-// panicked is called by the middleware that recovers: the writer may be half
-// way through a decision, so the activation ends.
+// panicked is called by the middleware that recovers: the writer may be in the middle
+// of a decision, so the activation ends.
 func (a *sessionActor) panicked(v any) {
 	if a.phase == ended {
 		return
@@ -476,8 +475,8 @@ func (a *sessionActor) panicked(v any) {
 
 var _ actor.Actor = (*sessionActor)(nil)
 
-// schedule looks for idleness after d. protoactor's own ReceiveTimeout is not
-// used: its timer changes the actor's state from another goroutine.
+// schedule checks for idleness after d. It does not use protoactor's ReceiveTimeout,
+// whose timer changes the actor's state from another goroutine.
 func (a *sessionActor) schedule(d time.Duration) {
 	a.used = time.Now()
 	if a.timer != nil {
@@ -488,6 +487,5 @@ func (a *sessionActor) schedule(d time.Duration) {
 	a.timer = time.AfterFunc(d, func() { root.Send(self, &lookIdle{}) })
 }
 
-// errTaken marks a commit that was refused because another process has the
-// session.
+// errTaken marks a commit that was rejected because another process holds the session.
 var errTaken = fmt.Errorf("actors: taken over: %w", run.ErrSuperseded)

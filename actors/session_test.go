@@ -52,15 +52,15 @@ func TestPassivation(t *testing.T) {
 	})
 }
 
-// bubbled is how many goroutines there are in the bubble. The process has others,
-// which come and go, and counts those that have just ended.
+// bubbled returns the number of goroutines in the bubble. The process has others, whose
+// number varies, and counts goroutines that have just ended.
 func bubbled() int {
 	stacks := make([]byte, 4<<20)
 	return bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte(", synctest bubble "))
 }
 
-// TestRestingGoroutines has many sessions at work at once. Once they are
-// passivated no goroutine is left of them.
+// TestRestingGoroutines has many sessions at work concurrently. After their passivation
+// none of their goroutines is left.
 func TestRestingGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := start(t, &faults{latency: 10 * time.Millisecond}, actors.Options{Passivate: time.Minute})
@@ -117,8 +117,8 @@ func TestReadingLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// A storm of requests while the session comes and goes: each gets an answer,
-// and the right one.
+// A storm of requests while the session is activated and passivated: each gets the
+// right answer.
 func TestActivationRaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{}
@@ -186,8 +186,8 @@ func TestStalledLogIsUnavailable(t *testing.T) {
 	})
 }
 
-// What no commit can hold is refused before it reaches the writer, so that the
-// run goes on with the error.
+// Events that no commit can hold are rejected before they reach the writer, so that the
+// run continues with the error.
 func TestTooLargeForAnyCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, &faults{}, actors.Options{}).Store()
@@ -203,8 +203,8 @@ func TestTooLargeForAnyCommit(t *testing.T) {
 	})
 }
 
-// A log that refuses a commit which several requests share refuses only the
-// one that is too large.
+// A log that rejects a commit which several requests share rejects only the request
+// that is too large.
 func TestOnlyTheCulpritIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{latency: time.Second}
@@ -263,8 +263,8 @@ func TestPanicIsAnError(t *testing.T) {
 	})
 }
 
-// Answers from memory are as good as the memory: an activation that another
-// system wrote past must not refuse what the log allows.
+// Answers from memory are as good as the memory: an activation whose log has moved on
+// must not reject requests that the log allows.
 func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{}
@@ -273,7 +273,7 @@ func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 		k := key("s1")
 		g := claim(t, a, task("r1", k))
 		must.Get(a.Commit(t.Context(), end(g, k, 0)))(t)
-		claim(t, b, task("r2", k)) // a's memory knows nothing of it
+		claim(t, b, task("r2", k)) // which a's memory lacks
 		if err := a.Apply(t.Context(), journal.Signal{To: k, Run: "r2", Cancel: &journal.CancelRequested{Reason: "enough"}}); err != nil {
 			t.Errorf("cancel of a run that the log holds: %v", err)
 		}
@@ -287,8 +287,8 @@ func TestAnswersFromMemoryAreConfirmed(t *testing.T) {
 	})
 }
 
-// Sessions leave a snapshot when they go out of memory after many commits, and now and
-// then while they stay, so that the next activation reads little.
+// Sessions leave a snapshot when they leave memory after many commits, and now and then
+// while they stay, so that the next activation reads little.
 func TestSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{}
@@ -348,8 +348,8 @@ func TestSnapshots(t *testing.T) {
 	})
 }
 
-// TestForksLeaveSnapshots: a fork leaves one also when it is short, so that reading it
-// does not take longer the more forks it came of.
+// TestForksLeaveSnapshots: even a short fork leaves a snapshot, so that the time to
+// read it does not grow with the number of its ancestors.
 func TestForksLeaveSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &faults{}
@@ -381,8 +381,7 @@ func TestForksLeaveSnapshots(t *testing.T) {
 	})
 }
 
-// TestManySessions: a process that has many sessions in memory does not keep those
-// that have nothing to do.
+// TestManySessions: a process with many sessions in memory does not keep the idle ones.
 func TestManySessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := start(t, &faults{}, actors.Options{})

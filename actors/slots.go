@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// executions is what executes here, and the slots for it.
+// executions holds the runs that execute here, and their slots.
 type executions struct {
 	slots chan struct{} // a token per slot that is taken
 	freed chan struct{} // holds a token after one was given back
@@ -20,7 +20,7 @@ type executions struct {
 	refuse     bool
 	starting   map[runKey]int // tasks on their way to a claim
 	running    map[runKey]*slot
-	reclaiming map[runKey]bool // runs that are to be taken up
+	reclaiming map[runKey]bool // runs that are to be resumed
 	suspects   suspects
 }
 
@@ -46,7 +46,7 @@ func (x *executions) init(slots int) {
 	x.suspects.groups = map[runKey]int{}
 }
 
-// enter notes a task that is about to be claimed, unless the system drains.
+// enter registers a task that is about to be claimed, unless the system drains.
 func (x *executions) enter(k runKey) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -64,7 +64,7 @@ func (x *executions) refuses() bool {
 	return x.refuse
 }
 
-// leave takes back what enter noted.
+// leave undoes enter.
 func (x *executions) leave(k runKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -95,7 +95,8 @@ func (x *executions) end(s *slot) {
 	s.release()
 }
 
-// reclaim notes that a run is to be taken up; it returns false if it is already.
+// reclaim registers a run that is to be resumed; it returns false if it is registered
+// already.
 func (x *executions) reclaim(k runKey) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -104,7 +105,7 @@ func (x *executions) reclaim(k runKey) bool {
 	return first
 }
 
-// reclaimed takes back what reclaim noted.
+// reclaimed undoes reclaim.
 func (x *executions) reclaimed(k runKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -116,8 +117,8 @@ func (x *executions) signal() {
 	x.ended = make(chan struct{})
 }
 
-// has reports whether a run executes, or is being claimed besides the caller's own
-// claim, which entered it too.
+// has reports whether a run executes, or has another claim in progress besides the
+// caller's own, which enter has registered too.
 func (x *executions) has(k runKey) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -161,7 +162,7 @@ func (x *executions) changed() {
 	x.signal()
 	select {
 	case x.freed <- struct{}{}:
-	default: // it was not looked at since the last one
+	default: // the last token was not received yet
 	}
 }
 
@@ -181,8 +182,7 @@ func (x *executions) close() {
 	x.refuse = true
 }
 
-// wait returns when nothing executes and nothing is about to, or with ctx's
-// error.
+// wait returns when no run executes or is about to, or with ctx's error.
 func (x *executions) wait(ctx context.Context) error {
 	for {
 		x.mu.Lock()

@@ -22,7 +22,7 @@ const maxTries = 5
 
 // Claim implements journal.Store. Another writer of a run's home session is
 // session.ErrConflict, because the caller must then ask for the holder again; on other
-// sessions the run has the right of way.
+// sessions the run takes precedence.
 func (s *store) Claim(ctx context.Context, c journal.Claim) (*journal.ClaimResult, error) {
 	if c.Incarnation == "" {
 		c.Incarnation = s.sys.o.Incarnation
@@ -76,8 +76,8 @@ func (s *store) Apply(ctx context.Context, sig journal.Signal) error {
 	return s.sys.apply(ctx, sig, true)
 }
 
-// apply asks the session actor; again says to ask the next activation when
-// another writer was found.
+// apply asks the session actor. With again it asks the next activation after a conflict
+// with another writer.
 func (s *System) apply(ctx context.Context, sig journal.Signal, again bool) error {
 	r := s.requests.get(ctx, askApply, sig.To)
 	r.signal, r.size = sig, 1024
@@ -88,11 +88,10 @@ func (s *System) apply(ctx context.Context, sig journal.Signal, again bool) erro
 	return err
 }
 
-// ask sends a request to the actor of its session, activates it if need be,
-// and waits for the answer or the end of the request's context. When the
-// activation ended before it decided, the next one is asked; with again also
-// when the log had another writer. The returned request holds the answer and is
-// the caller's to recycle.
+// ask sends a request to the actor of its session, which it activates if need be, and
+// waits for the answer or the end of the request's context. If the activation ends
+// before it decides, the next one is asked; with again also after a conflict with
+// another writer. The returned request holds the answer, and the caller may recycle it.
 func (s *System) ask(r *request, again bool) (*request, error) {
 	for try := 1; ; try++ {
 		r.tick = s.tick()
@@ -163,14 +162,14 @@ func eventsSize(events []session.Event) int {
 	return n
 }
 
-// fits refuses what no commit can hold before the writer has taken it in: an
-// activation whose commit is refused as too large has to end, and with it the
-// attempt that executes on it.
+// fits rejects events that no commit can hold before the writer stages them: an
+// activation whose commit is rejected as too large has to end, and with it the attempt
+// that executes on it.
 func (s *store) fits(k session.Key, size int, events []session.Event) error {
 	if s.sys.o.Spills || size < commitlog.MaxCommit*3/4 {
 		return nil
 	}
-	room := commitlog.MaxCommit - 4<<10 // for what the writer adds
+	room := commitlog.MaxCommit - 4<<10 // for the writer's additions
 	probe := commitlog.Commit{Key: k, Root: k.ID, Events: events}
 	raw, err := commitlog.Encode(probe)
 	if err == nil && len(raw) > room {
@@ -204,9 +203,8 @@ func (s *store) resolve(ctx context.Context, links []session.Link, events []sess
 	return nil
 }
 
-// Follow implements journal.Store. Commits that were made here while it follows
-// come without their stored bytes (Raw is empty); those that it reads from the
-// log have them.
+// Follow implements journal.Store. Commits that are made here during the call have no
+// stored bytes (Raw is empty); commits that it reads from the log have them.
 func (s *store) Follow(k session.Key, after commitlog.Position, take func(*commitlog.Entry)) (stop func()) {
 	f := &follower{key: k, at: after, take: take}
 	s.sys.follow(f)

@@ -162,8 +162,8 @@ func TestZombieIsRefused(t *testing.T) {
 		if !errors.Is(err, session.ErrConflict) || !run.IsControl(err) {
 			t.Errorf("a zombie's commit: %v", err)
 		}
-		// The next one comes to a fresh activation. It must not append either,
-		// not even to keep evidence: b holds the session.
+		// The next one reaches a fresh activation. It must not append either, not even
+		// to keep evidence: b holds the session.
 		if _, err := a.Commit(t.Context(), step(old, k, "2", 1, "zombie")); !errors.Is(err, run.ErrSuperseded) {
 			t.Errorf("a zombie's second commit: %v", err)
 		}
@@ -178,9 +178,9 @@ func TestZombieIsRefused(t *testing.T) {
 	})
 }
 
-// A caller that learns that another writer took the session asks an activation that
-// knows of it, however soon the next request follows: the one that ended takes
-// none any more.
+// After a conflict with another writer, a caller asks an activation that has read the
+// other's commits, however soon the next request follows: the activation that ended
+// accepts no more requests.
 func TestNextRequestAfterConflict(t *testing.T) {
 	log := &commitlog.Memory{}
 	zombie, other := start(t, log, actors.Options{}).Store(), start(t, log, actors.Options{Incarnation: "n2"}).Store()
@@ -208,7 +208,7 @@ func TestCallerLeaves(t *testing.T) {
 		if _, err := s.Commit(ctx, step(g, k, "0", 0, "")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a caller whose time is over: %v", err)
 		}
-		// The first is under way and lands; this one waits and is dropped.
+		// The first is in progress and succeeds; this one waits and is dropped.
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		if _, err := s.Commit(ctx, step(g, k, "1", 0, "")); !errors.Is(err, context.DeadlineExceeded) {
@@ -237,7 +237,7 @@ func TestBusy(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		synctest.Wait() // the append is under way; all else waits
+		synctest.Wait() // the append is in progress; all else waits
 		for i := range 4 {
 			wg.Go(func() {
 				if _, err := s.Claim(t.Context(), claimOf(task(fmt.Sprint("q", i), k))); err != nil {
@@ -252,7 +252,7 @@ func TestBusy(t *testing.T) {
 		if err := s.Apply(t.Context(), journal.Signal{To: k, Run: "r1", Cancel: &journal.CancelRequested{}}); !errors.Is(err, run.ErrBusy) {
 			t.Errorf("a signal to a full session: %v", err)
 		}
-		wg.Go(func() { // the run that holds the session has a lane of its own
+		wg.Go(func() { // the run that holds the session has a queue of its own
 			if _, err := s.Commit(t.Context(), step(g, k, "1", 0, "")); err != nil {
 				t.Errorf("the active run: %v", err)
 			}
@@ -270,9 +270,9 @@ func claimOf(task journal.Task) journal.Claim {
 	return journal.Claim{Session: task.Session, Home: task.Session, Run: task.ID, Task: &task, Open: session.Opening{Kind: session.OpenLeaf}}
 }
 
-// TestFollow: a follower takes each commit once and in order, also those that were there
-// before, those for which the log could not be read at first, and those of another
-// process that has the session since.
+// TestFollow: a follower receives each commit once and in order, also earlier commits,
+// commits that the log could not return at first, and commits of another process that
+// has since taken over the session.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, k := &faults{}, key("s1")

@@ -18,7 +18,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// The contract holds while sessions come and go at every chance.
+// The contract holds while sessions are passivated at every opportunity.
 func TestStorePassivating(t *testing.T) {
 	journaltest.TestStore(t, func(t *testing.T) (journal.Store, commitlog.Log) {
 		log := &commitlog.Memory{}
@@ -26,7 +26,7 @@ func TestStorePassivating(t *testing.T) {
 	})
 }
 
-// The contract holds over a log that takes its time, so that requests meet.
+// The contract holds over a slow log, which makes requests meet.
 func TestStoreSlow(t *testing.T) {
 	journaltest.TestStore(t, func(t *testing.T) (journal.Store, commitlog.Log) {
 		log := &faults{}
@@ -38,7 +38,7 @@ func TestStoreSlow(t *testing.T) {
 	})
 }
 
-// TestProtocol: session actors answer as the transcripts of package run say, and
+// TestProtocol: session actors answer as the transcripts of package run specify, and
 // append the same commits.
 func TestProtocol(t *testing.T) {
 	const dir = "../internal/core/journal/testdata/protocol"

@@ -10,9 +10,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// supervisor is the parent of all session and workflow actors. It alone says
-// which actor a session has. System.held is a copy of its map, so that a request to an
-// active session does not pass here.
+// supervisor is the parent of all session and workflow actors, and the only authority
+// on the actor of a session. System.held is a copy of its map, so that a request to an
+// active session bypasses the supervisor.
 type supervisor struct {
 	sys      *System
 	sessions map[session.Key]*child
@@ -25,7 +25,7 @@ type supervisor struct {
 	next     actor.Actor
 }
 
-// spawn starts a child. Props of its own would take more memory than a small actor does.
+// spawn starts a child. Props of its own would take more memory than a small actor.
 func (s *supervisor) spawn(c actor.Context, a actor.Actor) *actor.PID {
 	s.next = a
 	defer func() { s.next = nil }()
@@ -37,9 +37,8 @@ type child struct {
 	pid *actor.PID
 }
 
-// activate asks for the actor of a session; reply gets nil if there will be
-// none any more. An actor that is made for it presumes that the log is empty
-// if unborn says so.
+// activate asks for the actor of a session; reply gets nil if no more actors are
+// started. A new actor presumes that the log is empty if unborn is true.
 type activate struct {
 	signal
 	key    session.Key
@@ -103,9 +102,9 @@ func (s *supervisor) Receive(c actor.Context) {
 	}
 }
 
-// session returns the mailbox of the actor that a session has or gets now. An
-// actor whose mailbox is closed writes no more; its successor need not wait
-// for its end.
+// session returns the mailbox of a session's actor, which it starts if there is none.
+// An actor whose mailbox is closed writes no more; its successor need not wait for its
+// end.
 func (s *supervisor) session(c actor.Context, k session.Key, unborn bool) *mailbox {
 	if ch := s.sessions[k]; ch != nil {
 		if !ch.box.isClosed() {
@@ -141,15 +140,15 @@ func (s *supervisor) stopIfDone(c actor.Context) {
 	}
 }
 
-// stopFailed is what the supervisor does with a child that panicked where the
-// middleware did not see it: an actor is never restarted with doubtful memory.
+// stopFailed is the supervisor's strategy for a child that panicked outside of the
+// middleware: stop it. An actor is never restarted with doubtful memory.
 func stopFailed() actor.SupervisorStrategy {
 	return actor.NewOneForOneStrategy(0, 0, func(any) actor.Directive { return actor.StopDirective })
 }
 
-// recovering turns a panic in an actor into its end, with an answer to all callers
-// that wait for it. Without it protoactor would restart the actor, and callers
-// would learn nothing.
+// recovering turns a panic in an actor into its end, with an answer to all waiting
+// callers. Otherwise protoactor would restart the actor, and callers would get no
+// answer.
 func (s *System) recovering(next actor.ReceiverFunc) actor.ReceiverFunc {
 	return func(c actor.ReceiverContext, m *actor.MessageEnvelope) {
 		defer func() {
@@ -172,11 +171,10 @@ type ping struct {
 	reply chan struct{}
 }
 
-// Answering returns nil when the System is able to activate sessions and to
-// count its runs, or has ended in order; it returns ctx's error when it is
-// stuck. It neither asks the log nor anything else outside of this process, so
-// that nothing but a fault in this process makes it fail. The call itself may
-// hang in a System that is stuck: make it where that does no harm.
+// Answering returns nil when the System is able to activate sessions and to count its
+// runs, or has ended in order; it returns ctx's error when it is stuck. It asks neither
+// the log nor any other process, so only a fault in this process makes it fail. The
+// call itself may hang in a System that is stuck: make it where that does no harm.
 func (s *System) Answering(ctx context.Context) error {
 	m := &ping{reply: make(chan struct{}, 1)}
 	s.protoactor.Root.Send(s.top, m)

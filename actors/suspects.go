@@ -9,23 +9,25 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// suspects are the runs here that lost their nodes before, see [journal.SuspectError]. They
-// are suspects until they record a step. The lock of executions guards it.
+// suspects are the runs here that lost their nodes before, see [journal.SuspectError].
+// A run remains a suspect until it records a step. The lock of executions guards the
+// fields.
 type suspects struct {
-	groups map[runKey]int // those that execute or are being claimed: how many each goes with
+	groups map[runKey]int // the size of each suspect's group, from its claim to its first step
 	proven int            // executions that have recorded a step
 }
 
-// closed reports whether a suspect has this node to itself, or waits for that: then
-// nothing else begins.
+// closed reports whether a suspect has this node to itself, or waits for that: then no
+// other run begins.
 func (s *suspects) closed() bool {
 	for _, group := range s.groups {
-		return group == 1 // such a one is here without other suspects
+		return group == 1 // this suspect is alone here
 	}
 	return false
 }
 
-// share notes a suspect that goes with so many others, if they do with it.
+// share admits a suspect to a group of at most that size, if the other suspects' groups
+// have room for it too.
 func (x *executions) share(k runKey, group int) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -43,7 +45,7 @@ func (x *executions) share(k runKey, group int) bool {
 	return true
 }
 
-// clear takes back the notes of share.
+// clear undoes share.
 func (x *executions) clear(k runKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -51,7 +53,7 @@ func (x *executions) clear(k runKey) {
 	x.changed()
 }
 
-// prove notes that a run which executes here has recorded a step.
+// prove records that a run which executes here has recorded a step.
 func (x *executions) prove(k runKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -63,18 +65,20 @@ func (x *executions) prove(k runKey) {
 	}
 }
 
-// unproven returns how many slots are taken by runs that have recorded no step here, and a channel
-// that is closed when that may have changed.
+// unproven returns the number of slots whose runs have recorded no step here, and a
+// channel that is closed when that number may have changed.
 func (x *executions) unproven() (n int, changed <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.slots) - x.suspects.proven, x.ended
 }
 
-// clearing bounds how long a node takes nothing else for a suspect that is to be alone.
+// clearing bounds how long a node accepts no other runs for a suspect that must be
+// alone.
 const clearing = 30 * time.Second
 
-// claimSuspect claims a suspect that has a slot, in a group that this node can promise.
+// claimSuspect claims a suspect that has a slot, in a group that this node can
+// guarantee.
 func (s *System) claimSuspect(ctx context.Context, t journal.Task, suspect *journal.SuspectError, release func()) (journal.Answer, error) {
 	k := keyOf(t)
 	if t.Group = max(1, suspect.Group); s.o.LastWords != nil {
@@ -107,20 +111,20 @@ func (s *System) claimSuspect(ctx context.Context, t journal.Task, suspect *jour
 	return journal.AnswerClearing, nil
 }
 
-// claimShared claims a suspect that share noted.
+// claimShared claims a suspect that share has admitted.
 func (s *System) claimShared(ctx context.Context, t journal.Task, release func()) (journal.Answer, error) {
 	ex, err := s.claimed(ctx, t)
 	if err != nil || ex.State() != run.Running {
 		s.executions.clear(keyOf(t))
 	}
-	if _, ok := errors.AsType[*journal.SuspectError](err); ok { // another node lost it meanwhile
+	if _, ok := errors.AsType[*journal.SuspectError](err); ok { // another node has died with it since
 		release()
 		return journal.AnswerCrowded, nil
 	}
 	return s.begun(ctx, t, ex, err, release)
 }
 
-// clearFor claims a suspect once nothing else executes here that has recorded no step.
+// clearFor claims a suspect once all other runs here have recorded a step or ended.
 func (s *System) clearFor(ctx context.Context, t journal.Task, suspect *journal.SuspectError, release func()) {
 	limit := time.NewTimer(clearing)
 	defer limit.Stop()

@@ -45,8 +45,8 @@ func lastClaim(t *testing.T, log commitlog.Log, r journal.Task) (last journal.Cl
 	return last
 }
 
-// TestSuspectsShare: a node executes no more suspects at once than each of them allows,
-// beside any number of other runs, and records how the last node ended.
+// TestSuspectsShare: a node executes no more suspects concurrently than each of them
+// allows, beside any number of other runs, and records how the last node ended.
 func TestSuspectsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w := &faults{}, holding("step0")
@@ -90,8 +90,8 @@ func TestSuspectsShare(t *testing.T) {
 	})
 }
 
-// TestSuspectAlone: for a suspect that has to be alone a node takes nothing else until all
-// that executes there has recorded a step, or gives that up.
+// TestSuspectAlone: for a suspect that must be alone a node accepts no other runs until
+// all runs there have recorded a step, or it gives up.
 func TestSuspectAlone(t *testing.T) {
 	for name, progress := range map[string]bool{"the others record steps": true, "another one does not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestSuspectAlone(t *testing.T) {
 	}
 }
 
-// TestSuspectReview: the third death of a run that was alone sends it to a review, which
-// has the last words, on a node that is not empty too.
+// TestSuspectReview: the third death of a run that was alone sends it to a review,
+// which has the last words, even on a node with other runs.
 func TestSuspectReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w := &faults{}, holding("step0")

@@ -43,8 +43,8 @@ type System struct {
 // processes is how many buckets a registry of processes has. Each has 32 locks.
 const processes = 8
 
-// shrink leaves so many buckets of the 1,024 that a registry begins with: empty, they
-// take 2.9 MB in 66,000 pieces, which each garbage collection would look at.
+// shrink leaves so few of the 1,024 buckets that a registry begins with: empty, they
+// take 2.9 MB in 66,000 pieces, which each garbage collection would scan.
 func shrink(registry *actor.SliceMap) {
 	all := registry.LocalPIDs
 	registry.LocalPIDs = slices.Clone(all[:processes])
@@ -68,9 +68,9 @@ func New(o *Options) *System {
 	shrink(s.protoactor.ProcessRegistry.LocalPIDs)
 	props := []actor.PropsOption{
 		actor.WithReceiverMiddleware(s.recovering),
-		// No actor here ever waits in Receive, so a message is handled by the
-		// goroutine that brings it, unless the actor is at work already. It
-		// saves two of four changes of goroutine per commit.
+		// No actor here blocks in Receive, so the goroutine that sends a message also
+		// handles it, unless the actor is at work already. That saves two of four
+		// changes of goroutine per commit.
 		actor.WithDispatcher(actor.NewSynchronizedDispatcher(throughput)),
 	}
 	s.executions.init(s.o.Slots)
@@ -100,8 +100,8 @@ func New(o *Options) *System {
 // Incarnation returns the name that this System writes under.
 func (s *System) Incarnation() string { return s.o.Incarnation }
 
-// Store returns the right to write to sessions, through their actors. It
-// activates a session here also if another incarnation holds it; Accept and Signal ask
+// Store returns the store that writes to sessions through their actors. It activates a
+// session here even if another incarnation holds it; Accept and Signal ask the holder
 // first.
 func (s *System) Store() journal.Store { return &store{s} }
 
@@ -110,7 +110,7 @@ func (s *System) Active() int { return s.held.len() }
 
 func (s *System) tick() uint64 { return s.ticks.Add(1) }
 
-// quietHandler passes on what protoactor warns of, without its news of every
+// quietHandler passes on the warnings of protoactor, without its messages about every
 // start and restart.
 type quietHandler struct{ slog.Handler }
 
@@ -129,15 +129,15 @@ func (h quietHandler) WithGroup(name string) slog.Handler {
 	return quietHandler{h.Handler.WithGroup(name)}
 }
 
-// Free returns how many runs could begin to execute now.
+// Free returns the number of runs that could begin to execute now.
 func (s *System) Free() int { return s.executions.free() }
 
-// Freed yields after slots were given back since it was last received from. It
-// is for one receiver.
+// Freed yields a value if slots were given back since the last receive. It is for one
+// receiver.
 func (s *System) Freed() <-chan struct{} { return s.executions.freed }
 
-// Live returns what the execution of a run here is at. It is not ok if the run does
-// not execute here.
+// Live returns the progress of a run's execution here. ok is false if the run does not
+// execute here.
 func (s *System) Live(t session.Tenant, id run.ID) (l live.Report, ok bool) {
 	s.executions.mu.Lock()
 	one := s.executions.running[runKey{t, id}]

@@ -23,8 +23,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// work is what the workflow "w" of a test does: steps that count themselves
-// and wait as long as they are told.
+// work is the workflow "w" of the tests: its steps count themselves and wait until they
+// are released.
 type work struct {
 	mu    sync.Mutex
 	calls []string // "node step"
@@ -69,7 +69,7 @@ func (w *work) workflow(node string, steps int) flow.Workflow {
 	})
 }
 
-// host is a System that offers a workflow "w" of two steps.
+// host returns a System that offers a workflow "w" of two steps.
 func host(t testing.TB, log commitlog.Log, w *work, o actors.Options) *actors.System {
 	t.Helper()
 	return start(t, log, w.hosted(t, log, o))
@@ -94,13 +94,13 @@ func (w *work) hosted(t testing.TB, log commitlog.Log, o actors.Options) actors.
 	return o
 }
 
-// accepted gives a node a task, which it has to take.
+// accepted gives a node a task, which it must accept.
 func accepted(t *testing.T, sys *actors.System, task journal.Task) {
 	t.Helper()
 	must.Get(sys.Accept(t.Context(), task))(t)
 }
 
-// offers is a registry with one workflow of two steps.
+// offers returns a registry with one workflow of two steps.
 func (w *work) offers(t testing.TB, node, name, revision string) *engine.Registry {
 	t.Helper()
 	g := &engine.Registry{}
@@ -152,7 +152,7 @@ func TestAcceptExecutes(t *testing.T) {
 		if a, err := sys.Accept(t.Context(), task("r1", k)); err != nil || a != journal.AnswerCommitted {
 			t.Errorf("again, when it is over: %q, %v", a, err)
 		}
-		// What the relay does with the offer in the first run's last commit.
+		// As the relay does with the offer in the first run's last commit.
 		if a, err := sys.Accept(t.Context(), journal.Task{ID: "r2", Workflow: "w", Session: k, Resume: true}); err != nil || a != journal.AnswerCommitted {
 			t.Errorf("the queued run: %q, %v", a, err)
 		}
@@ -249,7 +249,7 @@ func TestDrainReleases(t *testing.T) {
 		if _, err := sys.Store().Claim(t.Context(), claimOf(task("r3", k))); !errors.Is(err, run.ErrShutdown) {
 			t.Errorf("a claim after the end: %v", err)
 		}
-		// Another node goes on at the first step that is not recorded.
+		// Another node continues at the first step that is not recorded.
 		close(w.hold["step1"])
 		next := host(t, log, w, actors.Options{Incarnation: "n2"})
 		must.Get(next.Accept(t.Context(), journal.Task{ID: "r1", Workflow: "w", Session: k, Resume: true}))(t)
@@ -282,8 +282,7 @@ func TestDrainLetsRunsEnd(t *testing.T) {
 	})
 }
 
-// Park lets the step that is under way end, and releases the run before the
-// next one.
+// Park lets the step in progress end, and releases the run before the next one.
 func TestPark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w := &faults{}, holding("step0")
@@ -316,8 +315,8 @@ func TestPark(t *testing.T) {
 	})
 }
 
-// The log goes away under a run, for moments or for hours; when it is back, the
-// run goes on here. No other node would take it up, because this one lives.
+// The log is absent for moments or for hours during a run; when it is back, the run
+// continues here. No other node would resume it, because this one lives.
 func TestRunIsTakenUpAgain(t *testing.T) {
 	for _, away := range []time.Duration{2 * time.Second, 3 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -347,9 +346,10 @@ func TestRunIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// TestRunIsTakenUpBesideItsRevision has a node begin a run that asks for a revision which
-// no node offers, lose it, and then another node offer that revision. No relay gives the
-// run to that one, because the first one lives: it goes on under the code that it ran before.
+// TestRunIsTakenUpBesideItsRevision has a node begin a run that asks for a revision
+// which no node offers, lose it, and then another node offer that revision. No relay
+// gives the run to the other node, because the first one lives: the run continues under
+// its previous code.
 func TestRunIsTakenUpBesideItsRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w := &faults{}, &work{}

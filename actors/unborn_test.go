@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// watched is a log that notes which sessions it was asked about.
+// watched is a log that records which sessions were read.
 type watched struct {
 	*faults
 	mu    sync.Mutex
@@ -52,7 +52,7 @@ func (w *watched) LoadPage(context.Context, session.Tenant, string) ([]byte, err
 	return nil, session.ErrNotFound
 }
 
-// questions is how often the log was asked about a session.
+// questions returns how often a session was read.
 func (w *watched) questions(k session.Key) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *watched) questions(k session.Key) int {
 
 var _ commitlog.Snapshotter = (*watched)(nil)
 
-// branches are the tasks of branches that a run in the log waits for.
+// branches returns the tasks of branches that a run in the log waits for.
 func branches(t testing.TB, log commitlog.Log, n int) []journal.Task {
 	t.Helper()
 	parent := start(t, log, actors.Options{Incarnation: "parent"})
@@ -85,8 +85,8 @@ func branches(t testing.TB, log commitlog.Log, n int) []journal.Task {
 	return f.Tasks("t")
 }
 
-// TestBranchIsNotLookedFor: a branch begins and ends without a question to its
-// log, which has no commits.
+// TestBranchIsNotLookedFor: a branch begins and ends without a read of its log, which
+// has no commits.
 func TestBranchIsNotLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w, c := &watched{faults: &faults{}}, holding("step0"), &cluster{}
@@ -111,8 +111,8 @@ func TestBranchIsNotLookedFor(t *testing.T) {
 	})
 }
 
-// TestBranchIsOfferedAgain offers branches that a node executes, and those that
-// have ended, to nodes that know nothing of them: one attempt executes.
+// TestBranchIsOfferedAgain offers branches that a node executes, and branches that have
+// ended, to nodes without any state of them: one attempt executes.
 func TestBranchIsOfferedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w, c := &watched{faults: &faults{}}, holding("step1"), &cluster{}
@@ -130,7 +130,7 @@ func TestBranchIsOfferedAgain(t *testing.T) {
 		before := log.count()
 		offer(second)
 		offer(first)
-		if n := log.count() - before; n > 1 { // which the log refused
+		if n := log.count() - before; n > 1 { // which the log rejected
 			t.Errorf("%d commits were tried beside the run that executes", n)
 		}
 		if got := c.asked(); !slices.Equal(got, []string{"a"}) {
@@ -151,8 +151,8 @@ func TestBranchIsOfferedAgain(t *testing.T) {
 	})
 }
 
-// TestBranchIsBornElsewhere: what a node presumed of a branch that it could not
-// take does not decide about what reaches the branch later.
+// TestBranchIsBornElsewhere: a node's presumption about a branch that it could not
+// accept does not affect later requests to the branch.
 func TestBranchIsBornElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, w, c := &watched{faults: &faults{}}, holding("step1"), &cluster{}

@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// execute starts the workflow actor of a claimed run. ctx, which never ends,
-// brings what tracing put into it.
+// execute starts the workflow actor of a claimed run. ctx never ends and carries the
+// values of tracing.
 func (s *System) execute(ctx context.Context, ex execution, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &workflowActor{sys: s, ex: ex, slot: s.executions.start(keyOf(*ex.Task()), ex, release), ctx: ctx, cancel: cancel}
@@ -68,9 +68,9 @@ func (w *workflowActor) forward() {
 	m.state, m.err = w.ex.Forward(w.ctx)
 }
 
-// ended gives the slot back. A run that the log still holds as running, though
-// its execution is over, is taken up again: the log was away, or this
-// activation lost the session and another one has the run now.
+// ended gives the slot back. A run that the log still holds as running, though its
+// execution has ended, is reclaimed: the log was absent, or this activation lost the
+// session and another one has the run now.
 func (w *workflowActor) ended(m *forwarded) {
 	w.cancel(nil)
 	w.sys.executions.end(w.slot)
@@ -85,26 +85,26 @@ func (w *workflowActor) ended(m *forwarded) {
 }
 
 const (
-	// The pauses between the times that a run is offered to this System again
-	// grow from reclaimPause to reclaimMost.
+	// The pauses between repeated offers of a run to this System grow from reclaimPause
+	// to reclaimMost.
 	reclaimPause = 250 * time.Millisecond
 	reclaimMost  = 10 * time.Second
 )
 
-// reclaim offers a run to this System that it has claimed, or may have, until a log
-// says how it stands or a drain begins. No relay offers it as long as this
-// incarnation lives. So a refusal ends nothing: what causes it, such as a log that is
-// away or full, may last for hours. And the run goes on under the code that had it, also
-// if another node offers its revision by now.
+// reclaim offers a run that this System has claimed, or may have claimed, to itself
+// until a log holds the outcome or a drain begins. No relay offers it as long as this
+// incarnation lives. So a rejection ends nothing: its cause, such as an absent or full
+// log, may last for hours. The run continues under its code here even if another node
+// offers its revision by now.
 func (s *System) reclaim(t journal.Task) {
 	t.Resume, t.Seen = true, nil // the log has moved on since a relay saw the run
 	for pause := reclaimPause; s.executions.reclaim(keyOf(t)); pause = min(2*pause, reclaimMost) {
 		select {
 		case <-time.After(pause):
 		case <-s.drain.begun:
-			return // another node gets it once this one is gone
+			return // another node gets it after this one has ended
 		}
-		s.executions.reclaimed(keyOf(t)) // it may end here again before accept returns
+		s.executions.reclaimed(keyOf(t)) // this node may reclaim it again before accept returns
 		a, err := s.accept(context.Background(), t)
 		if a == journal.AnswerCrowded {
 			continue

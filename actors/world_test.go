@@ -23,7 +23,7 @@ type faults struct {
 
 	mu      sync.Mutex
 	append  func(n int, c commitlog.Commit) error // before the commit is stored
-	after   func(n int, c commitlog.Commit) error // after it was
+	after   func(n int, c commitlog.Commit) error // after the commit is stored
 	latency time.Duration
 	appends int
 	lasts   int
@@ -150,7 +150,7 @@ func end(g *journal.ClaimResult, k session.Key, base session.Version) journal.Ba
 	return journal.Batch{Session: k, Run: g.Record.Task.ID, Attempt: g.Attempt, Path: "end", Base: base, Events: []session.Event{e}}
 }
 
-// kinds are the kinds of events in a session's log, one string per commit.
+// kinds returns the kinds of events in a session's log, one string per commit.
 func kinds(t testing.TB, log commitlog.Log, k session.Key) []string {
 	t.Helper()
 	var all []string

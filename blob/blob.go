@@ -5,8 +5,8 @@
 // [Ref] names it. The bytes behind a digest never change, so readers may cache
 // them for ever and writers may store them twice.
 //
-// The package counts no references and deletes nothing. A [Store] belongs to
-// one tenant.
+// The package counts no references and deletes no blobs. A [Store] belongs to one
+// tenant.
 package blob
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	// ErrNotFound is returned by Get for a digest the store does not hold.
+	// ErrNotFound is returned by Get for a digest that is not in the store.
 	ErrNotFound = errors.New("blob: not found")
 	// ErrCorrupt is returned when stored bytes do not match their digest.
 	ErrCorrupt = errors.New("blob: stored bytes do not match their digest")
@@ -46,10 +46,10 @@ func ParseDigest(s string) (Digest, error) {
 // String returns 64 lower-case hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Short returns the first 12 digits, for people.
+// Short returns the first 12 digits, for display.
 func (d Digest) Short() string { return d.String()[:12] }
 
-// IsZero reports whether d names nothing.
+// IsZero reports whether d is the zero Digest, which names no blob.
 func (d Digest) IsZero() bool { return d == Digest{} }
 
 // MarshalText writes the empty text for the zero Digest.
@@ -60,7 +60,7 @@ func (d Digest) MarshalText() ([]byte, error) {
 	return hex.AppendEncode(nil, d[:]), nil
 }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText reads the output of MarshalText.
 func (d *Digest) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*d = Digest{}
@@ -74,14 +74,14 @@ func (d *Digest) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Ref names a blob and says how many bytes it has.
+// Ref is the name and the size of a blob.
 type Ref struct {
 	Digest Digest `json:"digest"`
 	Size   int64  `json:"size"`
 }
 
-// Store keeps the blobs of one tenant. Its methods may be called concurrently,
-// also for the same bytes.
+// Store keeps the blobs of one tenant. Its methods may be called concurrently, even for
+// the same bytes.
 type Store interface {
 	// Put reads r to its end, stores the bytes and returns their name. It reads
 	// r only until it returns, and keeps neither r nor a buffer that r filled.
@@ -90,26 +90,24 @@ type Store interface {
 	// bytes survive the failures that the store promises to survive. Putting
 	// the same bytes again succeeds and stores them once.
 	//
-	// An error of r, or the end of ctx, is returned and nothing becomes visible
-	// under the digest. After any other error the bytes may be stored or not;
-	// putting them again is safe.
+	// After an error of r, or the end of ctx, no bytes become visible under the digest.
+	// After any other error the bytes may be stored or not; putting them again is safe.
 	Put(ctx context.Context, r io.Reader) (Ref, error)
 	// Get returns a reader of the bytes that d names, or an error that wraps
-	// ErrNotFound. The caller owns the reader and closes it; each call returns a
-	// reader of its own. The reader may use ctx until it is closed.
+	// ErrNotFound. Each call returns a new reader. The caller owns the reader and must
+	// close it. The reader may use ctx until it is closed.
 	//
-	// The reader returns ErrCorrupt instead of io.EOF, or earlier, if the bytes
-	// do not match d. So a caller that must not act on wrong bytes reads to the
-	// end first.
+	// The reader returns ErrCorrupt instead of io.EOF, or earlier, if the bytes do not
+	// match d. A caller that must not act on wrong bytes must read to the end first.
 	Get(ctx context.Context, d Digest) (io.ReadCloser, error)
 }
 
-// Prober is the optional second ability of a [Store] that lies far away: a caller that has
-// many blobs asks which of them it has to put. It may be called at the same time as the
-// store's methods.
+// Prober is an optional interface of a [Store] with remote storage. A caller with many
+// blobs uses it to find out which of them it must put. Its method may be called
+// concurrently with the store's methods.
 type Prober interface {
-	// Missing returns those of the digests whose blobs have to be put, in their order.
-	// The others are stored, and stay so at least as long as blobs that Put has just
+	// Missing returns the digests whose blobs must be put, in their order. The other
+	// blobs are stored, and stay stored at least as long as blobs that Put has just
 	// stored. It does not keep the slice.
 	Missing(ctx context.Context, all []Digest) ([]Digest, error)
 }

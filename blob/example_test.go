@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 )
 
-// Bytes are stored once and found again by their name.
+// Bytes are stored once and retrieved by their name.
 func ExampleNewMemory() {
 	ctx := context.Background()
 	store := blob.NewMemory()
@@ -38,7 +38,7 @@ func ExampleNewMemory() {
 	// true
 }
 
-// A reader finds out at the end whether the bytes were the right ones.
+// A reader detects wrong bytes at the end.
 func ExampleVerify() {
 	d := blob.Sum([]byte("what was stored"))
 	r := blob.Verify(io.NopCloser(strings.NewReader("what came back")), d)

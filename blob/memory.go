@@ -13,8 +13,8 @@ type memory struct {
 	blobs map[Digest][]byte
 }
 
-// NewMemory returns an empty store in the process's memory, for tests and for runtimes that
-// keep nothing. It holds what was put until it is garbage itself.
+// NewMemory returns an empty store in the process's memory, for tests and for runtimes
+// without durable storage. It never deletes a blob.
 func NewMemory() Store { return &memory{blobs: make(map[Digest][]byte)} }
 
 // Put implements Store.

@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// Verify returns a reader of rc's bytes that ends with io.EOF only if they
-// are the bytes that d names, and with ErrCorrupt otherwise. A reader that
-// must not act on wrong bytes reads to the end before it acts. Closing the
-// result closes rc. Like any reader it is for one goroutine at a time.
+// Verify returns a reader of rc's bytes that ends with io.EOF only if they are the
+// bytes that d names, and with ErrCorrupt otherwise. A reader that must not act on
+// wrong bytes must read to the end first. Closing the result closes rc. The result must
+// not be used concurrently.
 func Verify(rc io.ReadCloser, d Digest) io.ReadCloser {
 	return &verifier{rc: rc, want: d, sum: sha256.New()}
 }
@@ -19,7 +19,7 @@ type verifier struct {
 	rc   io.ReadCloser
 	want Digest
 	sum  hash.Hash
-	end  error // sticky, so that a second Read after the end says the same
+	end  error // sticky, so that a second Read after the end returns the same error
 }
 
 func (v *verifier) Read(p []byte) (int, error) {

@@ -24,9 +24,9 @@ type Question struct {
 	Title     string        `json:"title,omitempty"`
 	Wants     string        `json:"wants,omitempty"`        // the answer, in a few words
 	Expires   int64         `json:"expires_ms,omitempty"`   // Unix milliseconds
-	Submitted int64         `json:"submitted_ms,omitempty"` // when the run was
+	Submitted int64         `json:"submitted_ms,omitempty"` // the time of the run's submission
 	BranchOf  run.ID        `json:"branch_of,omitempty"`    // the run that opened this one as a branch
-	wait      messages.Wait // as lineage tells it
+	wait      messages.Wait // as the lineage has it
 	sessions  []session.ID  // that the run wrote to
 }
 
@@ -51,8 +51,7 @@ func questions(r *messages.RunInfo) []Question {
 	return qs
 }
 
-// Approvals returns the open questions of all runs, those of the oldest run
-// first.
+// Approvals returns the open questions of all runs, the oldest run first.
 func (c *Client) Approvals(ctx context.Context) ([]Question, error) {
 	rs, err := c.Runs(ctx, &RunsOptions{States: []run.State{run.Waiting}})
 	if err != nil {
@@ -65,20 +64,20 @@ func (c *Client) Approvals(ctx context.Context) ([]Question, error) {
 	return all, nil
 }
 
-// askedFrom is how far from the end of a session Asked looks for a call: the
-// questions about the calls of a model are asked before anything else happens.
+// askedFrom is the number of chunks at the end of a session in which Asked searches for
+// a call: the questions about a model's calls directly follow the calls.
 const askedFrom = 64
 
-// Asked returns the tool call that an approval is about, with its arguments as
-// the model wrote them. It is session.ErrNotFound for a question that is about no
-// call, such as one that a workflow asks itself. q is one that Approvals returned.
+// Asked returns the tool call that an approval is about, with its arguments as the
+// model wrote them. It returns session.ErrNotFound for a question without a call, such
+// as a workflow's own question. q must come from Approvals.
 func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error) {
 	path, ok := strings.CutSuffix(string(q.Step), ".approval")
 	asking := run.Path(path).Parent()
 	if q.Kind != run.WaitApproval || !ok || asking == "" {
 		return session.ToolCall{}, fmt.Errorf("question %s of run %s is about no tool call: %w", q.Step, q.Run, session.ErrNotFound)
 	}
-	for _, id := range slices.Backward(q.sessions) { // it asks in the one that it came to last
+	for _, id := range slices.Backward(q.sessions) { // the question is about the newest one
 		page, err := query[messages.Session](ctx, c, messages.QuerySession, wire.Query{Session: string(id), Limit: askedFrom})
 		if err == nil && page.Next > 0 {
 			page, err = query[messages.Session](ctx, c, messages.QuerySession, wire.Query{Session: string(id), After: uint64(max(page.Total-askedFrom, 0)), Limit: askedFrom})
@@ -97,9 +96,9 @@ func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error
 	return session.ToolCall{}, fmt.Errorf("question %s of run %s: its call is not among the last %d rows: %w", q.Step, q.Run, askedFrom, session.ErrNotFound)
 }
 
-// Detail returns what a question that a workflow asks says besides its title, such as a
-// diff that is to be approved, "" for nothing, and the JSON Schema of the value that answers,
-// nil for any. q is one that Approvals returned.
+// Detail returns the text of a workflow's question besides its title, such as a diff to
+// approve, "" if there is none, and the JSON Schema of the value that answers it, nil
+// for any value. q must come from Approvals.
 func (c *Client) Detail(ctx context.Context, q Question) (text string, schema json.RawMessage, err error) {
 	r, err := c.Run(ctx, q.Run)
 	if err != nil {
@@ -108,23 +107,23 @@ func (c *Client) Detail(ctx context.Context, q Question) (text string, schema js
 	return r.Details[q.Step], r.Schemas[q.Step], nil
 }
 
-// Approve says yes to the question at d.Step; without a step the run has to ask
-// exactly one. d.Value, as JSON, changes what was asked for, such as the
-// arguments of a tool call. Approve returns once the answer is recorded; the run
-// then goes on. run.ErrState means that the question is not open: it was decided,
-// has expired, or was never asked.
+// Approve approves the question at d.Step; without a step the run must have exactly one
+// open question. d.Value, as JSON, replaces the subject of the question, such as the
+// arguments of a tool call. Approve returns once the answer is recorded; the run then
+// continues. run.ErrState means that the question is not open: it was decided, has
+// expired, or was never asked.
 func (c *Client) Approve(ctx context.Context, id run.ID, d messages.Control) error {
 	return c.decide(ctx, id, messages.VerbApprove, d)
 }
 
-// Reject says no to a question, for d.Reason, which the agent and the evidence
-// get. Otherwise it is like Approve.
+// Reject rejects a question. The agent and the evidence get d.Reason. Otherwise it is
+// like Approve.
 func (c *Client) Reject(ctx context.Context, id run.ID, d messages.Control) error {
 	return c.decide(ctx, id, messages.VerbReject, d)
 }
 
-// Respond answers a question with d.Value. run.ErrMalformed means that the schema of the
-// question refuses the value, and the run waits on. Otherwise it is like Approve.
+// Respond answers a question with d.Value. If the question's schema rejects the value,
+// it returns run.ErrMalformed, and the run keeps waiting. Otherwise it is like Approve.
 func (c *Client) Respond(ctx context.Context, id run.ID, d messages.Control) error {
 	return c.decide(ctx, id, messages.VerbRespond, d)
 }
@@ -143,7 +142,7 @@ func (c *Client) decide(ctx context.Context, id run.ID, verb string, d messages.
 	return c.control(ctx, id, verb, d)
 }
 
-// question finds the one question that a verb can answer.
+// question returns the only question that a verb can answer.
 func (c *Client) question(ctx context.Context, id run.ID, verb string) (Question, error) {
 	r, err := c.Run(ctx, id)
 	if err != nil {
@@ -182,20 +181,20 @@ func list(qs []Question) string {
 	return strings.Join(all, "; ")
 }
 
-// Message gives m.Text to an open run: its next model call gets it, or the step
-// that waits for a message. m.Interrupt cuts off the model call under way, which
-// is then made again with the message. It returns once the message is recorded.
+// Message sends m.Text to an open run: to its next model call, or to the step that
+// waits for a message. m.Interrupt cuts off the current model call, which is then
+// repeated with the message. Message returns once the message is recorded.
 func (c *Client) Message(ctx context.Context, id run.ID, m messages.Control) error {
 	return c.control(ctx, id, messages.VerbMessage, m)
 }
 
-// MessageSession gives m.Text to a session, by id or name: to the run that holds
-// it or, if there is none, as the session's next user chunk.
+// MessageSession sends m.Text to a session, by id or name: to the run that holds it or,
+// if there is none, as the session's next user chunk.
 func (c *Client) MessageSession(ctx context.Context, name string, m messages.Control) error {
 	if err := session.ValidID("session", name); err != nil {
 		return err
 	}
-	// The subject of a session is that of a run with "session" before the id.
+	// The subject of a session is a run's subject with "session" before the id.
 	if _, err := c.requests.Control(ctx, c.tenant, run.ID("session."+name), messages.VerbMessage, m); err != nil {
 		return fmt.Errorf("message to session %s: %w", name, err)
 	}

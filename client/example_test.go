@@ -27,7 +27,7 @@ func answer(s flow.Info) (flow.Workflow, error) {
 	}), nil
 }
 
-// publish is a workflow that asks a person first.
+// publish is a workflow that requires an approval first.
 func publish(ctx context.Context, s session.Session) (session.Session, error) {
 	a, err := flow.Approve(ctx, "Publish the notes?", nil)
 	if err != nil {
@@ -105,8 +105,8 @@ func Example() {
 	// assistant: echo: Is anybody there?
 }
 
-// Do shows what happens while it waits: pieces of the model's output as they
-// come, and what was committed.
+// Do shows the progress while it waits: pieces of the model's output as they arrive,
+// and the commits.
 func ExampleClient_Do() {
 	ctx := context.Background()
 	server, stop, err := startNode(ctx)
@@ -134,7 +134,7 @@ func ExampleClient_Do() {
 		return
 	}
 	fmt.Println(text == result.Output, result.Output)
-	// The same id for something else is refused.
+	// The same id with another input is rejected.
 	task.Input = json.RawMessage(`"Goodbye."`)
 	_, err = c.Do(ctx, "answer", task, nil)
 	fmt.Println(errors.Is(err, run.ErrKeyReused))
@@ -182,7 +182,8 @@ func ExampleClient_Tail() {
 	// run succeeded, 1 model call, 5 tokens
 }
 
-// A run that waits for a person holds nothing. Approvals lists what is asked.
+// A run that waits for an operator uses no resources. Approvals lists the open
+// questions.
 func ExampleClient_Approve() {
 	ctx := context.Background()
 	server, stop, err := startNode(ctx)

@@ -9,18 +9,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Blobs returns the blobs of the client's tenant, such as the files of heads; package
-// workspace makes a head of a directory with it, for messages.Task.Workspace, and the
-// other way round. What is stored already is not sent again, so that an upload that was
-// cut off goes on where it was. While the tenant may store nothing more Put is
-// run.ErrBusy.
+// Blobs returns the blobs of the client's tenant, such as the files of heads. With it,
+// package workspace makes a head of a directory, for messages.Task.Workspace, and a
+// directory of a head. Blobs that are stored already are not sent again, so an
+// interrupted upload resumes where it stopped. Put returns run.ErrBusy while the tenant
+// has no storage left.
 func (c *Client) Blobs() blob.Store { return c.requests.RemoteBlobs(c.tenant) }
 
-// Import has a node bring the sessions of a file into the tenant: those of an archive that
-// a prune has written under their own ids, or that of a session file of OpenRath. What is
-// there already stays as it is, so that an import which was cut off is sent again. It takes
-// the role operate, and at most 32 MiB; session.ErrTooLarge otherwise.
-// It returns what came in, a row for each session.
+// Import makes a node import the sessions of a file into the tenant: the sessions of an
+// archive that a prune has written, under their own ids, or the session of an OpenRath
+// session file. Existing sessions are kept, so an interrupted import can be repeated.
+// It requires the role operate. A file of more than 32 MiB is session.ErrTooLarge. It
+// returns the imported sessions, a row each.
 func (c *Client) Import(ctx context.Context, file []byte) ([]messages.Imported, error) {
 	rows, err := c.requests.Import(ctx, c.tenant, file)
 	if err != nil {
@@ -29,9 +29,9 @@ func (c *Client) Import(ctx context.Context, file []byte) ([]messages.Imported, 
 	return rows, nil
 }
 
-// Commits returns a page of the log of a session of the client's tenant, as it is stored,
-// after a position: nil for its beginning. The hash of a commit is that of its bytes.
-// session.ErrNotFound: there is no such session.
+// Commits returns a page of the stored log of a session of the client's tenant, after a
+// position: nil for its beginning. The hash of a commit is that of its bytes. It
+// returns session.ErrNotFound if the session does not exist.
 func (c *Client) Commits(ctx context.Context, id session.ID, at *messages.CommitPosition) (messages.Commits, error) {
 	return c.requests.Commits(ctx, session.Key{Tenant: c.tenant, ID: id}, at)
 }

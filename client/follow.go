@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// lookEvery is how often a follower that receives nothing asks for the
-	// result: what is published live may be lost.
+	// lookEvery is the interval at which a follower that receives nothing asks for the
+	// result: live messages may be lost.
 	lookEvery = 5 * time.Second
-	// lookAgain is the pause after a question that could not be answered.
+	// lookAgain is the pause after a query that failed.
 	lookAgain = 500 * time.Millisecond
-	// lastWords is how long a follower of events waits, after the result, for the
-	// event of the end, which takes another way.
+	// lastWords is how long a follower of events waits, after the result, for the event
+	// of the end, which is sent separately.
 	lastWords = 250 * time.Millisecond
 )
 
@@ -31,20 +31,20 @@ type Update struct {
 	Result *messages.Result // the last one
 }
 
-// Follower watches a run from the moment it was made.
+// Follower follows a run from the moment of its creation.
 type Follower struct {
 	c    *Client
 	id   run.ID
 	w    *requests.Watch
-	only bool // only results are subscribed to
+	only bool // the subscription covers only results
 	own  bool // it submitted the task itself: an older result may be another task's
-	// task is what it submitted under an id that it was given, for a workflow.
+	// task is the submitted task whose id the caller chose, and workflow its workflow.
 	task     *messages.Task
 	workflow string
 }
 
-// Follow watches a run, which need not be submitted yet. Close the Follower,
-// or read All to the end.
+// Follow follows a run, which need not be submitted yet. Close the Follower, or read
+// All to the end.
 func (c *Client) Follow(ctx context.Context, id run.ID) (*Follower, error) {
 	return c.follow(ctx, id, "*")
 }
@@ -60,15 +60,15 @@ func (c *Client) follow(ctx context.Context, id run.ID, on string) (*Follower, e
 	return &Follower{c: c, id: id, w: w, only: on == messages.OnResult}, nil
 }
 
-// Close ends the watching.
+// Close ends the subscription.
 func (f *Follower) Close() { f.w.Close() }
 
-// All yields the updates of the run, ends with its result, and closes the
-// Follower. Deltas and events may be lost with the connection, the result is
-// not; Tail reads the events that were lost. An error ends the sequence:
-// ctx's, run.ErrUnknownRun for a run of which no task is stored and that this client did not
-// submit, run.ErrKeyReused for a task whose id names another one, run.ErrPruned for a run
-// whose result was removed with its log.
+// All yields the updates of the run, ends with its result, and closes the Follower.
+// Deltas and events may be lost with the connection, but the result is not; Tail reads
+// the lost events. An error ends the sequence: ctx's error, run.ErrUnknownRun for a run
+// without a stored task that this client did not submit, run.ErrKeyReused for a task
+// whose id names another one, or run.ErrPruned for a run whose result was removed with
+// its log.
 func (f *Follower) All(ctx context.Context) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
 		defer f.Close()
@@ -99,8 +99,8 @@ func (f *Follower) All(ctx context.Context) iter.Seq2[Update, error] {
 	}
 }
 
-// next waits for an update. It asks for the result after the timeout, or when
-// messages may have been lost. The result is returned apart.
+// next waits for an update. It queries the result after the timeout, or when messages
+// may have been lost. It returns the result separately.
 func (f *Follower) next(ctx context.Context, timeout time.Duration) (u Update, r *messages.Result, err error) {
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	live, err := f.w.Next(waiting)
@@ -119,9 +119,10 @@ func (f *Follower) next(ctx context.Context, timeout time.Duration) (u Update, r
 	return u, nil, err
 }
 
-// read decodes a message. One that does not decode is skipped: a later release or
-// another program sent it. So is one that tells of another run: a user who asks a node
-// something names the subject of the answer, and servers let that be one of this run's.
+// read decodes a message. It skips a message that does not decode: a later release or
+// another program sent it. It also skips a message about another run: a user who
+// queries a node chooses the subject of the answer, and the servers allow a subject of
+// this run.
 func (f *Follower) read(live requests.Live) (Update, error) {
 	_, _, on, _ := messages.ParseRunSubject(live.Subject)
 	switch on {
@@ -146,11 +147,11 @@ func (f *Follower) read(live requests.Live) (Update, error) {
 	return Update{}, nil
 }
 
-// finish yields the events that come after the result, and then the result.
+// finish yields the events that arrive after the result, and then the result.
 func (f *Follower) finish(ctx context.Context, r *messages.Result, yield func(Update, error) bool) {
 	words, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()
-	for r.Attempt > 0 && !f.only { // a refused task has no more to say
+	for r.Attempt > 0 && !f.only { // a rejected task has no further events
 		live, err := f.w.Next(words)
 		if err != nil || live.Gap {
 			break
@@ -169,9 +170,9 @@ func (f *Follower) finish(ctx context.Context, r *messages.Result, yield func(Up
 	yield(Update{Result: r}, nil)
 }
 
-// another is run.ErrKeyReused if the result under the id of the task that was submitted
-// is another task's: no node has taken this one yet, or what a node told of its refusal
-// was not heard.
+// another returns run.ErrKeyReused if the result under the id of the submitted task
+// belongs to another task. In that case no node has accepted this task yet, or its
+// rejection was not received.
 func (f *Follower) another(ctx context.Context) error {
 	for f.task != nil {
 		known, err := f.c.Known(ctx, f.workflow, []messages.Task{*f.task})
@@ -188,13 +189,13 @@ func (f *Follower) another(ctx context.Context) error {
 	return nil
 }
 
-// stored asks for the result: nil if there is none yet. It asks again when no node
-// answers, because the run goes on without this client.
+// stored queries the result: nil if there is none yet. It retries when no node answers,
+// because the run continues without this client.
 func (c *Client) stored(ctx context.Context, id run.ID) (*messages.Result, error) {
 	for again := false; ; {
 		r, err := c.Result(ctx, id)
 		if errors.Is(err, run.ErrUnknownRun) && !c.mine(id) {
-			// Its task may wait to be taken, or was taken since.
+			// A node may accept its task later, or may have accepted it since.
 			if waits, notKnown := c.TaskWaits(ctx, id); waits || notKnown != nil && passes(notKnown) {
 				return nil, nil
 			}
@@ -209,9 +210,9 @@ func (c *Client) stored(ctx context.Context, id run.ID) (*messages.Result, error
 		case errors.Is(err, run.ErrState):
 			return nil, nil
 		case errors.Is(err, run.ErrUnknownRun) && c.mine(id):
-			return nil, nil // on its way
+			return nil, nil // not stored yet
 		case errors.Is(err, session.ErrArchived) && !errors.Is(err, run.ErrPruned) && c.mine(id):
-			return nil, nil // it is about to be refused
+			return nil, nil // about to be rejected
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, ErrNoAnswer) && c.mine(id):
@@ -225,14 +226,14 @@ func (c *Client) stored(ctx context.Context, id run.ID) (*messages.Result, error
 	}
 }
 
-// passes reports whether an error may pass by itself.
+// passes reports whether an error may be temporary.
 func passes(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrNoAnswer) || errors.Is(err, run.ErrBusy) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, session.ErrUnavailable)
 }
 
-// Wait returns how a run ended, as soon as it has; also long after. The error
-// is one of waiting: how the run ended is Result.Err.
+// Wait returns the outcome of a run once it has ended, even long ago. The error is an
+// error of waiting; the run's own error is Result.Err.
 func (c *Client) Wait(ctx context.Context, id run.ID) (messages.Result, error) {
 	f, err := c.follow(ctx, id, messages.OnResult)
 	if err != nil {
@@ -255,9 +256,9 @@ func (f *Follower) wait(ctx context.Context, each func(Update)) (messages.Result
 	return messages.Result{}, fmt.Errorf("wait for run %s: %w", f.id, ctx.Err())
 }
 
-// Start submits a task and watches its run from before it is submitted, so
-// that nothing of it is missed and All yields run.ErrKeyReused for a reused id.
-// Close the Follower, or read All to the end.
+// Start submits a task and follows its run from before the submission, so that the
+// follower misses no update and All yields run.ErrKeyReused for a reused id. Close the
+// Follower, or read All to the end.
 func (c *Client) Start(ctx context.Context, workflow string, t messages.Task) (*Follower, error) {
 	drawn := t.ID == ""
 	if drawn {
@@ -277,9 +278,9 @@ func (c *Client) Start(ctx context.Context, workflow string, t messages.Task) (*
 	return f, nil
 }
 
-// Do submits a task and waits for its end. It calls each, if not nil, with every
-// update before the result, in the caller's goroutine. run.ErrKeyReused means that
-// the id names another task.
+// Do submits a task and waits for its end. It calls each, if not nil, with every update
+// before the result, on the calling goroutine. run.ErrKeyReused means that the id names
+// another task.
 func (c *Client) Do(ctx context.Context, workflow string, t messages.Task, each func(Update)) (messages.Result, error) {
 	f, err := c.Start(ctx, workflow, t)
 	if err != nil {

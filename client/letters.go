@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// DeadLetters returns the tasks that were refused and neither retried nor dropped,
-// oldest first: at most limit of them, 0 for all.
+// DeadLetters returns the rejected tasks that were neither retried nor dropped, oldest
+// first: at most limit of them, 0 for all.
 func (c *Client) DeadLetters(ctx context.Context, limit int) ([]messages.StoredLetter, error) {
 	var all []messages.StoredLetter
 	for after := uint64(0); ; {
@@ -28,13 +28,13 @@ func (c *Client) DeadLetters(ctx context.Context, limit int) ([]messages.StoredL
 	}
 }
 
-// DeadLetter returns one refused task by its sequence, with what was sent.
+// DeadLetter returns one rejected task by its sequence, with its message.
 func (c *Client) DeadLetter(ctx context.Context, at uint64) (messages.DeadLetter, error) {
 	return c.requests.DeadLetter(ctx, c.tenant, at)
 }
 
-// RetryDeadLetter submits a refused task again and returns the run's id. by is
-// kept as evidence. run.ErrState marks one that would be refused again.
+// RetryDeadLetter submits a rejected task again and returns the run's id. by is kept as
+// evidence. It returns run.ErrState for a task that would be rejected again.
 func (c *Client) RetryDeadLetter(ctx context.Context, at uint64, by string) (run.ID, error) {
 	id, err := c.requests.RetryDeadLetter(ctx, c.tenant, at, by)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *Client) RetryDeadLetter(ctx context.Context, at uint64, by string) (run
 	return id, nil
 }
 
-// DropDeadLetter takes a refused task off the list, for a reason that is kept.
+// DropDeadLetter removes a rejected task from the list. The reason is kept as evidence.
 func (c *Client) DropDeadLetter(ctx context.Context, at uint64, by, reason string) error {
 	if err := c.requests.DropDeadLetter(ctx, c.tenant, at, by, reason); err != nil {
 		return fmt.Errorf("drop: %w", err)

@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Node returns the node that lives under a name, or whose incarnation begins
-// so; one that is known to be dead only if no other has it. session.ErrNotFound
-// lists those that there are.
+// Node returns the live node with a name, or with an incarnation that starts with name.
+// It returns a dead node only if no live one matches. session.ErrNotFound lists the
+// existing nodes.
 func (c *Client) Node(ctx context.Context, name string) (messages.Node, error) {
 	all, err := c.Nodes(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Client) Node(ctx context.Context, name string) (messages.Node, error) {
 			}
 		}
 	}
-	if len(hits) > 1 { // a node that died and the one in its place
+	if len(hits) > 1 { // a dead node and its successor
 		if live := slices.DeleteFunc(slices.Clone(hits), func(n messages.Node) bool { return n.Dead }); len(live) == 1 {
 			hits = live
 		}
@@ -52,10 +52,11 @@ func (c *Client) Node(ctx context.Context, name string) (messages.Node, error) {
 	return messages.Node{}, fmt.Errorf("node %q stands for %d: %w; name one of %s", name, len(hits), run.ErrMalformed, strings.Join(ids, ", "))
 }
 
-// DrainNode asks an incarnation to take no more work, to give its runs to
-// others and to end. It returns when the node has begun to. It takes the rights of an
-// operator of the fleet, or the role operate: then session.ErrTenant marks a node that
-// works for other tenants, too. session.ErrNotFound: no such incarnation lives.
+// DrainNode asks an incarnation to accept no more work, to hand its runs to other nodes
+// and to exit. It returns once the node has started to drain. It requires the rights of
+// a fleet operator, or the role operate; with that role it returns session.ErrTenant
+// for a node that also serves other tenants. session.ErrNotFound means that there is no
+// such live incarnation.
 func (c *Client) DrainNode(ctx context.Context, incarnation string) error {
 	return c.requests.DrainFor(ctx, c.tenant, incarnation)
 }

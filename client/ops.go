@@ -7,10 +7,10 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Quarantine puts the session of a run into quarantine: the step under way ends,
-// no further one begins there, and no other session merges or recalls it, until
-// [Client.Release]. The run may have ended. reason and by, the name of the caller,
-// are kept as evidence. run.ErrState says that it is in quarantine already.
+// Quarantine puts the session of a run into quarantine: the current step ends, no
+// further one starts there, and no other session merges or recalls it, until
+// [Client.Release]. The run may have ended. reason and by, the name of the caller, are
+// kept as evidence. run.ErrState means that the session is in quarantine already.
 func (c *Client) Quarantine(ctx context.Context, id run.ID, by, reason string) error {
 	return c.control(ctx, id, messages.VerbQuarantine, messages.Control{By: by, Reason: reason})
 }
@@ -20,9 +20,9 @@ func (c *Client) Release(ctx context.Context, id run.ID, by, reason string) erro
 	return c.control(ctx, id, messages.VerbRelease, messages.Control{By: by, Reason: reason})
 }
 
-// Rebudget gives an open run a budget in place of the one that it has. It counts
-// in all, from the run's beginning; what is zero in it is unlimited. A run that
-// has consumed more ends with its next step.
+// Rebudget replaces the budget of an open run. The new budget counts from the run's
+// start; its zero fields are unlimited. A run that has consumed more ends with its next
+// step.
 func (c *Client) Rebudget(ctx context.Context, id run.ID, b messages.Budget, by, reason string) error {
 	return c.control(ctx, id, messages.VerbRebudget, messages.Control{Budget: &b, By: by, Reason: reason})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// query asks and decodes the answer.
+// query sends a query and decodes the answer.
 func query[T any](ctx context.Context, c *Client, verb string, q wire.Query) (T, error) {
 	var v T
 	data, err := c.requests.Query(ctx, c.tenant, verb, q)
@@ -25,18 +25,18 @@ func query[T any](ctx context.Context, c *Client, verb string, q wire.Query) (T,
 	return v, err
 }
 
-// RunsOptions say which runs to list; nil means all.
+// RunsOptions select the runs to list; nil means all.
 type RunsOptions struct {
 	States   []run.State // only those in one of them
 	Workflow string      // only those of one workflow
-	By       string      // only those that a user submitted, or had submitted again
-	// Where chooses among them, like "tool=grep and state=failed"; see
-	// lineage.ParseSelector. A mistake in it is run.ErrMalformed.
+	By       string      // only those that a user submitted or resubmitted
+	// Where selects runs, like "tool=grep and state=failed"; see lineage.ParseSelector.
+	// A malformed selector is run.ErrMalformed.
 	Where string
 	Limit int // of rows; 0 means no limit
-	// Progress is told, while there is more to read, how many runs were found and which part of
-	// what happened was looked through, from 0 to 1: a list of few among many takes long. nil
-	// is none.
+	// Progress is called while there is more to read, with the number of runs found and
+	// the searched part of the history, from 0 to 1: finding few runs among many takes
+	// long. It may be nil.
 	Progress func(found int, part float64)
 }
 
@@ -75,8 +75,8 @@ func (c *Client) Runs(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, 
 	}
 }
 
-// Tasks returns how many tasks were submitted whose ids are kept, and how many of them
-// no node has taken yet: those are no runs.
+// Tasks returns the number of submitted tasks whose ids are kept, and how many of them
+// no node has accepted yet: those are not runs.
 func (c *Client) Tasks(ctx context.Context) (submitted, waiting uint64, err error) {
 	page, err := query[wire.Runs](ctx, c, messages.QueryRuns, wire.Query{Limit: 1, All: true})
 	if err != nil {
@@ -85,14 +85,14 @@ func (c *Client) Tasks(ctx context.Context) (submitted, waiting uint64, err erro
 	return page.Submitted, page.Waiting, nil
 }
 
-// Run returns what is known of a run, messages.Last for the one that was
-// submitted last. It is run.ErrUnknownRun for an unknown id.
+// Run returns the record of a run, or of the most recently submitted one for
+// messages.Last. It returns run.ErrUnknownRun for an unknown id.
 func (c *Client) Run(ctx context.Context, id run.ID) (messages.RunInfo, error) {
 	return query[messages.RunInfo](ctx, c, messages.QueryRun, wire.Query{Run: id})
 }
 
-// TaskWaits reports whether a task of this id waits to be taken by a node:
-// run.ErrBusy while too many wait to look through them.
+// TaskWaits reports whether a task with this id waits for a node to accept it. It
+// returns run.ErrBusy if too many tasks wait to search them.
 func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
 	r, err := query[messages.RunInfo](ctx, c, messages.QueryRun, wire.Query{Run: id, All: true})
 	if errors.Is(err, run.ErrUnknownRun) {
@@ -101,23 +101,23 @@ func (c *Client) TaskWaits(ctx context.Context, id run.ID) (bool, error) {
 	return err == nil && r.State == run.Queued && r.Session == "", err
 }
 
-// Live returns how a run stands at this moment: what the node that executes it is at, or
-// where it waits and for what. It asks that node and the relay of the run, and reads no
-// log; the answer comes within seconds, also if the node has died. It is
-// run.ErrUnknownRun for an unknown id.
+// Live returns the current state of a run: the work of the node that executes it, or
+// the place and the reason of its wait. It queries that node and the relay of the run,
+// and reads no log. The answer arrives within seconds, even if the node has died. It
+// returns run.ErrUnknownRun for an unknown id.
 func (c *Client) Live(ctx context.Context, id run.ID) (messages.Live, error) {
 	return query[messages.Live](ctx, c, messages.QueryLive, wire.Query{Run: id})
 }
 
-// Result returns how a run ended; run.ErrState says that it has not, and how
-// it stands.
+// Result returns the outcome of a run. If the run has not ended, it returns
+// run.ErrState with the run's status.
 func (c *Client) Result(ctx context.Context, id run.ID) (messages.Result, error) {
 	return query[messages.Result](ctx, c, messages.QueryResult, wire.Query{Run: id})
 }
 
 // Session returns a session with all its chunks. ref is an id or a name, with
-// ":version" for an older version. It is session.ErrNotFound if there is no
-// such session or version.
+// ":version" for an older version. It returns session.ErrNotFound if there is no such
+// session or version.
 func (c *Client) Session(ctx context.Context, ref string) (messages.Session, error) {
 	return c.SessionAfter(ctx, ref, 0)
 }
@@ -133,7 +133,7 @@ func (c *Client) SessionAfter(ctx context.Context, ref string, index uint64) (me
 		}
 		if first {
 			out = page
-			// The pages that follow are of the same version.
+			// The following pages are of the same version.
 			q.Session = string(page.Session) + ":" + strconv.FormatUint(uint64(page.Version), 10)
 		} else {
 			out.Chunks = append(out.Chunks, page.Chunks...)
@@ -145,8 +145,8 @@ func (c *Client) SessionAfter(ctx context.Context, ref string, index uint64) (me
 	}
 }
 
-// Graph returns the tree of sessions that a session, by id or name, is part
-// of. format "text", "mermaid" or "svg" adds its picture.
+// Graph returns the tree of the session with an id or a name. format "text", "mermaid"
+// or "svg" adds its picture.
 func (c *Client) Graph(ctx context.Context, name, format string) (messages.Graph, error) {
 	if name == "" {
 		return messages.Graph{}, fmt.Errorf("graph: %w: name a session, or list the trees with Roots", run.ErrMalformed)
@@ -189,22 +189,22 @@ func (c *Client) Roots(ctx context.Context, limit int) ([]session.ID, error) {
 	}
 }
 
-// Workflows returns what is on offer, sorted by name.
+// Workflows returns the offered workflows, sorted by name.
 func (c *Client) Workflows(ctx context.Context) ([]messages.Workflow, error) {
 	ws, err := query[wire.Workflows](ctx, c, messages.QueryWorkflows, wire.Query{})
 	return ws.Workflows, err
 }
 
-// Nodes returns the nodes that live, sorted by name, and for half a minute those
-// that died, which Dead and Silent tell.
+// Nodes returns the live nodes, sorted by name, and for half a minute the dead ones,
+// with Dead and Silent set.
 func (c *Client) Nodes(ctx context.Context) ([]messages.Node, error) {
 	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, wire.Query{})
 	return ns.Nodes, err
 }
 
-// Streams returns how full the streams are that every run needs, sorted by name, as the
-// node knows that answers; and first, as "disk", the disk of the store if
-// that is nearly full.
+// Streams returns the usage of the streams that every run needs, sorted by name, as
+// reported by the answering node. If the disk of the store is nearly full, "disk" is
+// the first entry.
 func (c *Client) Streams(ctx context.Context) ([]messages.StreamFill, error) {
 	ns, err := query[wire.Nodes](ctx, c, messages.QueryNodes, wire.Query{})
 	return ns.Streams, err

@@ -11,13 +11,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Rewind goes back: it submits a task on a new session that starts as a session
-// was at an earlier version, with its files, and returns the run's id. ref is
-// "session:version" by id or name. What came after that version stays as it is.
+// Rewind submits a task on a new session that starts at an earlier version of a
+// session, with its files, and returns the run's id. ref is "session:version" by id or
+// name. The later versions of the session are kept.
 //
-// A session that an open run holds is refused with run.ErrState: cancel the run
-// first. A version that there is not is session.ErrNotFound, which names the
-// newest one.
+// It returns run.ErrState for a session that an open run holds: cancel the run first.
+// It returns session.ErrNotFound, which names the newest version, for a version that
+// does not exist.
 func (c *Client) Rewind(ctx context.Context, ref, workflow string, t messages.Task) (run.ID, error) {
 	r, err := session.ParseRef(c.tenant, ref)
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *Client) Rewind(ctx context.Context, ref, workflow string, t messages.Ta
 	case t.Session != "" || t.ForkOf != "":
 		return "", fmt.Errorf("rewind %s: the task names a session itself: %w; leave that out", ref, run.ErrMalformed)
 	}
-	// One page is enough to know how long the session is.
+	// One page has the length of the session.
 	s, err := query[messages.Session](ctx, c, messages.QuerySession, wire.Query{Session: string(r.ID), Limit: 1})
 	if err != nil {
 		return "", fmt.Errorf("rewind %s: %w", ref, err)
@@ -54,10 +54,9 @@ func (c *Client) Rewind(ctx context.Context, ref, workflow string, t messages.Ta
 	return id, nil
 }
 
-// Rerun submits the task of a run once more, as a run of its own on a session
-// that starts as the first one did, and returns its id: "<id>-r1", "-r2" and so
-// on. The run may have ended in any way; a branch of a fan-out cannot be rerun
-// by itself.
+// Rerun submits the task of a run again, as a separate run on a session that starts
+// like the first one, and returns its id: "<id>-r1", "-r2" and so on. The run may have
+// any outcome. A branch of a fan-out cannot be rerun alone.
 func (c *Client) Rerun(ctx context.Context, id run.ID) (run.ID, error) {
 	if err := session.ValidID("run", string(id)); err != nil {
 		return "", err
@@ -70,9 +69,9 @@ func (c *Client) Rerun(ctx context.Context, id run.ID) (run.ID, error) {
 	return run.ID(note), nil
 }
 
-// Replay runs the code of a run's workflow against what the run recorded, on a
-// node that offers it, with models and tools switched off, and says where they
-// differ. run.ErrNotSupported means that no node offers the workflow.
+// Replay runs the code of a run's workflow against the run's record, on a node that
+// offers the workflow, with models and tools switched off, and reports the differences.
+// run.ErrNotSupported means that no node offers the workflow.
 func (c *Client) Replay(ctx context.Context, id run.ID) (messages.Replay, error) {
 	r, err := query[messages.Replay](ctx, c, messages.QueryReplay, wire.Query{Run: id})
 	if err != nil {

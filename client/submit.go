@@ -12,17 +12,16 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// NewID draws the id of a run.
+// NewID returns a random id for a run.
 func NewID() run.ID { return run.ID(strings.ToLower(rand.Text()[:20])) }
 
 // maxSubmitted bounds the ids that a client remembers.
 const maxSubmitted = 10_000
 
-// Submit submits a task for a workflow and returns the run's id, which is
-// drawn if the task has none, once the task is stored. Submitting the same
-// task under the same id again is harmless. The run's events and its result say
-// that a workflow is unknown or a session busy. A reused id is only in the events:
-// see Do.
+// Submit submits a task for a workflow and returns the run's id once the task is
+// stored. A task without an id gets a random one. Submitting the same task under the
+// same id again is harmless. An unknown workflow or a busy session is reported by the
+// run's events and its result. A reused id is reported only by the events: see Do.
 func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (run.ID, error) {
 	if t.ID == "" {
 		t.ID = NewID()
@@ -57,14 +56,15 @@ func (c *Client) mine(id run.ID) bool {
 	return ok
 }
 
-// ErrSameTask means that a task was submitted before, as it is: submitting it again
-// changes nothing.
+// ErrSameTask means that the same task was submitted before; submitting it again has no
+// effect.
 var ErrSameTask = requests.ErrSameTask
 
-// Known says what is known of tasks of a workflow before they are submitted, in their
-// order: nil of one whose id is free, ErrSameTask, run.ErrKeyReused if the id was used for
-// another body, run.ErrState if it was cancelled before it was submitted, or why the same
-// one was refused. A task that waits behind a thousand others may not be found.
+// Known returns the status of tasks of a workflow before their submission, in their
+// order: nil if the id is free, ErrSameTask, run.ErrKeyReused if the id was used for
+// another body, run.ErrState if it was cancelled before the submission, or the reason
+// why the same task was rejected. A task that waits behind a thousand others may not be
+// found.
 func (c *Client) Known(ctx context.Context, workflow string, tasks []messages.Task) ([]error, error) {
 	return c.requests.Known(ctx, c.tenant, workflow, tasks)
 }

@@ -18,24 +18,24 @@ import (
 const TailEnd = messages.LineageEnd
 
 const (
-	// tailPage is how many records a tail reads at once.
+	// tailPage is the number of records that a tail reads in one request.
 	tailPage = 500
-	// tailRest is how long a tail waits for more before it reads.
+	// tailRest is how long a tail waits for further messages before it reads.
 	tailRest = 2 * time.Millisecond
 )
 
-// Tail yields the lineage of the tree that a session, by id or name, is part
-// of, or of everything in the tenant for "": the records after a cursor that are there, and
-// then those that come. The cursor is that of a record, the Next of a page, "" for the
-// beginning, or TailEnd for records of later commits alone. Each record comes once, those of
-// a tree in the order in which they were committed, also over the loss of the connection, the
-// restart of nodes and servers, and a repair of lineage: also where one process takes the
-// cursor and another one continues. Lineage that was lost before the reader had it, and that
-// a repair derives behind a later record of the reader's, is the exception: only a reader
-// from the beginning has it.
+// Tail yields the lineage of the tree of a session, by id or name, or of the whole
+// tenant for "": first the existing records after a cursor, then new ones. The cursor
+// is that of a record, the Next of a page, "" for the beginning, or TailEnd for records
+// of later commits alone. Each record is yielded once, and the records of a tree in the
+// order of their commits. This holds across lost connections, restarts of nodes and
+// servers, and repairs of lineage, and also if another process continues with the
+// cursor. There is one exception: if lineage was lost before the reader had it, and a
+// repair derives it after a later record of the reader, only a reader from the
+// beginning gets it.
 //
-// The sequence ends with ctx, whose error it yields, or with an error that
-// asking again would not change.
+// The sequence ends with ctx, whose error it yields, or with an error that a retry
+// would not change.
 func (c *Client) Tail(ctx context.Context, name, after string) iter.Seq2[messages.LineageRecord, error] {
 	return func(yield func(messages.LineageRecord, error) bool) {
 		fail := func(err error) { yield(messages.LineageRecord{}, err) }
@@ -74,7 +74,7 @@ func (c *Client) Tail(ctx context.Context, name, after string) iter.Seq2[message
 	}
 }
 
-// errStop is returned when the reader wants no more.
+// errStop is returned when the consumer stops.
 var errStop = errors.New("client: stop")
 
 type tail struct {
@@ -84,7 +84,7 @@ type tail struct {
 	after string // a cursor
 }
 
-// page reads what is there; more says that there is more.
+// page reads the available records; more reports that there are others.
 func (t *tail) page(ctx context.Context, yield func(messages.LineageRecord, error) bool) (more bool, err error) {
 	q := wire.Query{Session: string(t.root), Cursor: t.after, Limit: tailPage}
 	p, err := query[messages.LineagePage](ctx, t.c, messages.QueryLineage, q)
@@ -105,8 +105,8 @@ func (t *tail) page(ctx context.Context, yield func(messages.LineageRecord, erro
 	return p.More, nil
 }
 
-// wait returns when there may be something to read: something was published,
-// or may have been, or nothing was for a while.
+// wait returns when there may be new records: after a message, after a gap in the
+// messages, or after a while without messages.
 func (t *tail) wait(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
@@ -114,7 +114,7 @@ func (t *tail) wait(ctx context.Context) error {
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}
-	// What comes right behind it is read with it.
+	// Read the messages that follow immediately together with the first.
 	rest, cancelRest := context.WithTimeout(ctx, tailRest)
 	defer cancelRest()
 	for err == nil {
@@ -126,7 +126,7 @@ func (t *tail) wait(ctx context.Context) error {
 	return err
 }
 
-// again pauses before a question is asked again.
+// again pauses before a retry.
 func (c *Client) again(ctx context.Context) error {
 	conn.Pause(ctx, lookAgain)
 	return ctx.Err()

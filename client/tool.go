@@ -11,21 +11,21 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// toolLast bounds the calls under way when ServeTool ends.
+// toolLast bounds the calls in flight when ServeTool ends.
 const toolLast = 10 * time.Second
 
-// ServeTool puts a tool of this program on offer to the agents of the tenant,
-// and answers their calls until ctx ends: then it takes no more, lets those
-// under way go on for a moment and returns. Closing the client ends it as well,
-// with ErrUnreachable. Several programs may serve one tool; each call goes to one
-// of them. The tool stays announced when no program serves it; see WithdrawTool.
-// Package toolserver serves a tool that is written in Go with package tool.
+// ServeTool offers a tool of this program to the agents of the tenant, and answers
+// their calls until ctx ends. It then accepts no more calls, gives calls in flight a
+// moment to finish, and returns. Closing the client ends it as well, with
+// ErrUnreachable. Several programs may serve one tool; each call goes to one of them.
+// The tool stays announced when no program serves it; see WithdrawTool. Package
+// toolserver serves a tool that is written in Go with package tool.
 //
-// A call may take as long as the tool's timeout, at most 10 minutes, and its context ends
-// after it; 0 is a minute. A call whose program dies may come again, with the same ID and the
-// next attempt, if the tool's effect allows that. Calls have no sandbox and no session. The
-// credentials must allow to announce the tool and to subscribe to its calls, see FORMAT.md of
-// package messages.
+// A call may take as long as the tool's timeout, at most 10 minutes (0 is a minute),
+// after which its context ends. A call whose program dies may be redelivered, with the
+// same ID and the next attempt, if the tool's effect allows that. Calls have no sandbox
+// and no session. The credentials must permit announcing the tool and subscribing to
+// its calls, see FORMAT.md of package messages.
 func (c *Client) ServeTool(ctx context.Context, v messages.Tool, handle func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer) error {
 	if err := v.Check(v.Name); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (c *Client) ServeTool(ctx context.Context, v messages.Tool, handle func(ctx
 	timeout := time.Duration(cmp.Or(v.TimeoutMS, messages.ToolTimeoutMS)) * time.Millisecond
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	// It answers before the registry names it.
+	// The tool answers calls before the registry names it.
 	s, err := c.requests.ServeTool(working, c.tenant, v.Name, func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -67,8 +67,8 @@ func (c *Client) Tools(ctx context.Context) ([]messages.Tool, error) {
 	return all.Tools, err
 }
 
-// WithdrawTool takes a tool away; one that is not there is no error. Runs that
-// have begun with it go on calling it.
+// WithdrawTool removes a tool; an unknown tool is no error. Runs that started with the
+// tool continue to call it.
 func (c *Client) WithdrawTool(ctx context.Context, name string) error {
 	return c.requests.WithdrawTool(ctx, c.tenant, name)
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// DefaultPort is the gossip port, UDP and TCP, where an address names none.
+// DefaultPort is the default gossip port, UDP and TCP.
 const DefaultPort = 7946
 
-// Config is what a node is and how it finds the others.
+// Config describes a node and configures how it finds the others.
 type Config struct {
 	// Name is the node's stable name, such as the pod's. Incarnation names this
 	// start of it and is never used again. Both are ids: letters, digits, - and _,
@@ -28,34 +28,34 @@ type Config struct {
 	// Bind is the address to listen on, "IP" or "IP:port", UDP and TCP. Empty is
 	// 127.0.0.1:7946; port 0 takes a free one.
 	Bind string
-	// Advertise is the address that others reach this node at, "IP" or "IP:port".
-	// Empty is the bound one. It is needed where Bind is 0.0.0.0 or ::, because
-	// nothing is guessed from the interfaces.
+	// Advertise is the address at which others reach this node, "IP" or "IP:port".
+	// Empty is the bound one. It is required if Bind is 0.0.0.0 or ::, because no
+	// address is guessed from the interfaces.
 	Advertise string
-	// Join are addresses of other nodes, "host" or "host:port"; a host may be an IP
-	// or a name with many addresses. This node may be among them. None: the node
-	// waits to be found.
+	// Join are addresses of other nodes, "host" or "host:port"; a host may be an IP or
+	// a name with many addresses. This node may be among them. Without addresses the
+	// node waits for others to contact it.
 	Join []string
 
-	// Key must be the same on all nodes. AcceptKeys are read but not sent with, for
+	// Key must be the same on all nodes. AcceptKeys decrypt received messages only, for
 	// the time in which a key is changed.
 	Key        Key
 	AcceptKeys []Key
-	// Label separates fleets: nodes with another one are refused. Empty is "rath";
+	// Label separates fleets: nodes with another label are rejected. Empty is "rath";
 	// at most 255 bytes.
 	Label string
-	// Protocol is the version of what nodes say to each other that this program
-	// speaks, from 1; OldestProtocol the oldest that it understands, 0 for only its
-	// own. Nodes that do not understand each other do not see each other.
+	// Protocol is the version of the gossip protocol that this program speaks, from 1;
+	// OldestProtocol is the oldest that it understands, 0 for only its own. Nodes
+	// without a common version do not see each other.
 	Protocol, OldestProtocol int
 
-	// About describes this node now: Version, Isolation, Pools, Slots, FreeSlots,
-	// Draining; the other fields are filled in. It is called about once a second
-	// and by [Members.Update], from several goroutines, and must not block. nil:
-	// the node offers nothing.
+	// About describes this node now: Version, Isolation, Pools, Slots, FreeSlots and
+	// Draining; the package sets the other fields. It is called about once a second and
+	// by [Members.Update], from several goroutines, and must not block. nil: the node
+	// offers nothing.
 	About func() Node
 
-	// Logger gets what happens: nodes that come and go and refusals. nil: nothing.
+	// Logger gets joins, departures and rejections of nodes; nil discards them.
 	Logger *slog.Logger
 
 	// For tests.
@@ -92,21 +92,21 @@ const (
 	suspicionMaxMult = 2
 	gossipInterval   = 50 * time.Millisecond
 	// pushPullEvery is how often full lists are compared with a random node, which
-	// repairs what gossip lost.
+	// repairs losses of gossip.
 	pushPullEvery = 15 * time.Second
 	// streamTimeout bounds one exchange over TCP.
 	streamTimeout = 3 * time.Second
-	// gossipToDead is how long gossip of its death still goes to a dead node, so that
-	// one that wakes up can refute it at once. Later only joining brings it back.
+	// gossipToDead is how long gossip of its death still goes to a dead node, so that a
+	// node that wakes up can refute it at once. Later only joining brings it back.
 	gossipToDead = 30 * time.Second
 )
 
-var id = regexp.MustCompile(`^[A-Za-z0-9_-]+$`) // with a count it is compiled to 64 times as much
+var id = regexp.MustCompile(`^[A-Za-z0-9_-]+$`) // a bounded repetition compiles to 64 times the size
 
 // isID reports whether s may name a node or an incarnation.
 func isID(s string) bool { return len(s) <= 64 && id.MatchString(s) }
 
-// prepare checks a configuration and fills in what was left out.
+// prepare checks a configuration and fills in its defaults.
 func (c *Config) prepare() (bind, advertise netip.AddrPort, seeds []seed, err error) {
 	fail := func(err error) (netip.AddrPort, netip.AddrPort, []seed, error) {
 		return netip.AddrPort{}, netip.AddrPort{}, nil, err
@@ -166,8 +166,8 @@ func (c *Config) prepare() (bind, advertise netip.AddrPort, seeds []seed, err er
 	return bind, advertise, seeds, nil
 }
 
-// address parses "IP" or "IP:port". A host name is refused: memberlist would
-// listen on all interfaces for one that it cannot parse.
+// address parses "IP" or "IP:port". It rejects a host name: memberlist would listen on
+// all interfaces for a name that it cannot parse.
 func address(what, s string, port uint16) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.AddrPortFrom(a.Unmap(), port), nil

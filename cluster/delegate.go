@@ -6,12 +6,12 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// delegate is what the library calls, under its lock and on the path of its
-// packets: it copies what it gets into the view and returns.
+// delegate implements the library's callbacks, which run under its lock and on the path
+// of its packets: they copy their arguments into the view and return.
 type delegate struct {
 	cfg  *Config
 	view *view
-	meta atomic.Pointer[[]byte] // how this node describes itself
+	meta atomic.Pointer[[]byte] // the encoded description of this node
 }
 
 var (
@@ -21,8 +21,7 @@ var (
 	_ memberlist.MergeDelegate = (*delegate)(nil)
 )
 
-// NotifyAlive keeps nodes out of the list that this one does not understand, from any
-// source.
+// NotifyAlive rejects nodes that this one does not understand, from any source.
 func (d *delegate) NotifyAlive(peer *memberlist.Node) error {
 	if peer.Name == d.cfg.Incarnation {
 		return nil
@@ -34,9 +33,9 @@ func (d *delegate) NotifyAlive(peer *memberlist.Node) error {
 	return d.cfg.fits(n, oldest)
 }
 
-// NotifyMerge is asked on both sides of a join. It fails if not one node of the
-// other side is understood, so that the one that joins learns why it is refused;
-// where some are, NotifyAlive picks them.
+// NotifyMerge is called on both sides of a join. It fails if this node understands no
+// node of the other side, so that the joining node gets the reason; otherwise
+// NotifyAlive selects the nodes.
 func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
 	var refused error
 	for _, peer := range peers {
@@ -68,7 +67,7 @@ func (d *delegate) NotifyLeave(peer *memberlist.Node) { d.view.remove(peer.Name)
 
 func (d *delegate) NodeMeta(int) []byte { return *d.meta.Load() }
 
-// Nodes exchange nothing but what they are.
+// Nodes exchange only their metadata.
 
 func (*delegate) NotifyMsg([]byte)                {}
 func (*delegate) GetBroadcasts(int, int) [][]byte { return nil }

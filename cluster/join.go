@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// ErrRefused says that other nodes were reached and refuse this one, because its key,
-// label or protocol differs.
+// ErrRefused reports that other nodes were reached and reject this one, because its
+// key, label or protocol differs.
 var ErrRefused = errors.New("refused by the other nodes")
 
-// RejoinEvery is how often the addresses to join are resolved again and those
-// that are not in the list are contacted.
+// RejoinEvery is how often the addresses to join are resolved again and addresses that
+// are not in the list are contacted.
 const RejoinEvery = 30 * time.Second
 
 const (
@@ -24,18 +24,18 @@ const (
 	// and so on up to lastRetry.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 5 * time.Second
-	// refusals is how often in a row a node that just started must be refused until
-	// it gives up: a node that stops looks like a refusal.
+	// refusals is the number of successive rejections after which a node that just
+	// started gives up: a stopping node looks like a rejection.
 	refusals = 3
-	// startTimeout bounds how long Start waits to learn whether it is refused.
+	// startTimeout bounds how long Start waits for a rejection.
 	startTimeout = 5 * time.Second
-	// resolveTimeout bounds one look at all names.
+	// resolveTimeout bounds one resolution of all names.
 	resolveTimeout = 5 * time.Second
 	// atOnce is how many nodes are contacted at the same time.
 	atOnce = 8
 )
 
-// round is what came of contacting the others once.
+// round is the outcome of contacting the others once.
 type round struct {
 	refused, unreached []error
 	alone              bool // every name was resolved and leads only to this node
@@ -79,7 +79,7 @@ func (m *Members) keepJoined(ctx context.Context, first chan<- error) {
 				retry = min(2*retry, lastRetry)
 			}
 		} else if len(m.view.others()) == 0 && due.Sub(now) > lastRetry {
-			due = now // the last other node is gone
+			due = now // the last other node has ended
 		}
 		select {
 		case <-tick.C:
@@ -106,7 +106,7 @@ func (m *Members) join(ctx context.Context) round {
 
 func byText(a, b error) int { return strings.Compare(a.Error(), b.Error()) }
 
-// missing resolves what is to be joined, without this node and those in the list.
+// missing resolves the addresses to join, without this node and the nodes in the list.
 func (m *Members) missing(ctx context.Context) ([]netip.AddrPort, round) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
 	defer cancel()
@@ -147,7 +147,7 @@ func (m *Members) lookup(ctx context.Context, host string) ([]netip.Addr, error)
 	return m.cfg.resolve(ctx, host)
 }
 
-// meet exchanges lists with the nodes at some addresses and returns what failed.
+// meet exchanges lists with the nodes at some addresses and returns the failures.
 func (m *Members) meet(ctx context.Context, addrs []netip.AddrPort) map[netip.AddrPort]error {
 	var (
 		mu     sync.Mutex
@@ -173,7 +173,7 @@ func (m *Members) meet(ctx context.Context, addrs []netip.AddrPort) map[netip.Ad
 	return failed
 }
 
-// refusal says why a join failed if the other side answered and did not want it.
+// refusal returns why a join failed if the other side answered and rejected it.
 func refusal(err error) (string, bool) {
 	text := cause(err)
 	if i := strings.Index(text, protocolDiffers); i >= 0 {
@@ -200,7 +200,7 @@ func (m *Members) remedy(why string) string {
 	return why
 }
 
-// cause takes the library's packing off an error of Join.
+// cause removes the library's wrapping from an error of Join.
 func cause(err error) string {
 	text := err.Error()
 	if _, rest, ok := strings.Cut(text, "* "); ok {

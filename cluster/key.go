@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Key encrypts and authenticates what nodes say to each other, with AES-GCM: 16,
-// 24 or 32 bytes. It prints as "[key]" in logs and messages; [Key.Text] is the
-// way to store it.
+// Key encrypts and authenticates the traffic between nodes, with AES-GCM: 16, 24 or 32
+// bytes. It prints as "[key]" in logs and messages; [Key.Text] is the way to store it.
 type Key []byte
 
 // NewKey draws a key of 32 bytes.
@@ -20,7 +19,8 @@ func NewKey() Key {
 	return k
 }
 
-// ParseKey reads the text of a key: base64, as [Key.Text] writes it, with or without space around it.
+// ParseKey reads the text of a key: base64, as [Key.Text] writes it, with or without
+// space around it.
 func ParseKey(text string) (Key, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// repeatLog is how long the same line of the library is not logged again: what
-// is refused comes back with every packet.
+// repeatLog is how long an identical line of the library is not logged again: a
+// rejected node causes one with every packet.
 const repeatLog = time.Minute
 
-// libraryLog takes the library's lines, "[LEVEL] memberlist: text from=address",
-// and logs them as they matter to us: its errors are mostly other nodes' troubles.
-// log.Logger serializes the calls.
+// libraryLog takes the library's lines, "[LEVEL] memberlist: text from=address", and
+// logs them at a level of ours: its errors are mostly other nodes' troubles. log.Logger
+// serializes the calls.
 type libraryLog struct {
 	to   *slog.Logger
 	last map[string]time.Time
@@ -47,7 +47,7 @@ func (l *libraryLog) Write(line []byte) (int, error) {
 	key := text
 	if level == slog.LevelWarn && len(from) > 0 {
 		host, _, _ := strings.Cut(from[1].(string), ":")
-		key += host // each node that is refused is named once
+		key += host // each rejected node is named once
 	}
 	now := time.Now()
 	if level > slog.LevelDebug {
@@ -68,9 +68,9 @@ const (
 	labelDiffers = "the cluster label differs"
 )
 
-// explain says in our words why another node was refused, if that is what a
-// line of the library or an error of a join means. Its errors are texts, no
-// values; the tests of refusals fail when it words them differently.
+// explain returns, in our words, why another node was rejected, if a line of the
+// library or an error of a join means that. The library's errors are texts, not values;
+// the tests of rejections fail when it words them differently.
 func explain(text string) (string, bool) {
 	switch {
 	case strings.Contains(text, "could decrypt"), strings.Contains(text, "Decrypt packet failed"),

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The library's lines become ours: their level by what they mean to an operator,
-// refusals explained once per node and minute.
+// The library's lines are logged as ours: at the level that fits an operator, with
+// rejections explained once per node and minute.
 func TestLibraryLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tc := range []struct{ line, want string }{

@@ -39,10 +39,10 @@ type Members struct {
 	closed bool
 }
 
-// Start listens, begins to look for the other nodes and returns when the first
-// look is over, after 5 s at the latest; it goes on looking until [Members.Close].
-// That no other node was reached is no error: the others may start later, or names
-// resolve later. A refusal by them is one: [ErrRefused]. ctx bounds the start.
+// Start listens, looks for the other nodes, and returns after the first attempt, or
+// after 5 s at the latest; attempts continue until [Members.Close]. Reaching no other
+// node is no error: the others may start later, or names resolve later. A rejection by
+// them is an error: [ErrRefused]. ctx bounds the start.
 func Start(ctx context.Context, cfg Config) (*Members, error) {
 	bind, advertise, seeds, err := cfg.prepare()
 	if err != nil {
@@ -99,25 +99,24 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 // Addr is where others reach this node, "host:port".
 func (m *Members) Addr() string { return m.addr.String() }
 
-// Alive reports whether an incarnation lives as far as this node knows. It is
-// also true where [Members.Known] says that it cannot know.
+// Alive reports whether an incarnation lives, as far as this node can determine. It
+// also returns true if [Members.Known] cannot determine it.
 func (m *Members) Alive(incarnation string) bool {
 	alive, known := m.view.known(incarnation)
 	return alive || !known
 }
 
-// Known says whether an incarnation lives, and whether this node can tell at all.
-// It never blocks.
+// Known reports whether an incarnation lives, and whether this node can determine that
+// at all. It never blocks.
 //
-// A node that this one saw and that left or was called dead is known to be dead.
-// One that it never saw is known to be dead too, but not before this node has
-// been among others, or known to be alone, for 5 s: until then the rest of the
-// fleet may be about to appear. So a node that reaches no other knows of no
-// death.
+// A node that this one saw and that left or was called dead is known to be dead. A node
+// that this one never saw is known to be dead too, but not before this node has been
+// among others, or known to be alone, for 5 s: until then the rest of the fleet may be
+// about to appear. So a node that reaches no other reports no deaths.
 //
-// A node that lost two or more others within 10 s and has none left cannot tell
-// either, until it sees one again: it is probably itself that is cut off. This
-// does not hold for those that announced that they were draining.
+// A node that lost two or more others within 10 s and has none left cannot determine
+// deaths either, until it sees another node: it is probably itself cut off. Nodes that
+// announced that they were draining do not count as lost.
 func (m *Members) Known(incarnation string) (alive, known bool) { return m.view.known(incarnation) }
 
 // List returns the nodes that live, this one among them, sorted by name. Suspects
@@ -125,24 +124,24 @@ func (m *Members) Known(incarnation string) (alive, known bool) { return m.view.
 func (m *Members) List() []Node { return m.view.list() }
 
 // Changed returns a channel that is closed at the next change of the list: a node
-// came, went, or changed its description. Ask for it before looking at the list.
-// Any number of goroutines may wait.
+// joins, leaves, or changes its description. Call it before List. Any number of
+// goroutines may wait.
 func (m *Members) Changed() <-chan struct{} { return m.view.next() }
 
-// Err says what is wrong with joining: nil while other nodes are in the list and
-// none refuses this one, and nil if there is no other node to join. errors.Is with
-// [ErrRefused] tells a refusal, which an operator has to repair, from nodes that were
-// not reached yet.
+// Err returns the latest error of joining: nil while other nodes are in the list and
+// none rejects this one, and nil if there is no other node to join. An error that wraps
+// [ErrRefused] is a rejection, which an operator has to repair; otherwise the nodes
+// have not been reached yet.
 func (m *Members) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil && !errors.Is(m.err, ErrRefused) && len(m.view.others()) > 0 {
-		return nil // a node came since
+		return nil // a node has joined since
 	}
 	return m.err
 }
 
-// setErr keeps and logs what came of a round.
+// setErr stores and logs the outcome of a round.
 func (m *Members) setErr(r round) {
 	var err error
 	switch {
@@ -172,9 +171,9 @@ func some(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// Update sends the others how this node is now, without waiting for the next
-// second; it does not wait until they know. The error is [ErrTooLarge]: then they
-// keep what they knew.
+// Update sends the node's current description to the others, without waiting for the
+// next second; it does not wait until they have it. The error is [ErrTooLarge]: then
+// the others keep the previous description.
 func (m *Members) Update() error {
 	if _, _, err := m.describe(); err != nil {
 		return err
@@ -186,7 +185,7 @@ func (m *Members) Update() error {
 	return nil
 }
 
-// describe asks how this node is now.
+// describe returns the current description of this node.
 func (m *Members) describe() (Node, []byte, error) {
 	n := m.cfg.About()
 	n.Name, n.Incarnation, n.Protocol = m.cfg.Name, m.cfg.Incarnation, m.cfg.Protocol
@@ -208,7 +207,8 @@ const (
 	describeTimeout = time.Second
 )
 
-// keepDescribed sends the others how this node is, and logs which nodes come and go.
+// keepDescribed sends this node's description to the others, and logs joins and
+// departures.
 func (m *Members) keepDescribed(ctx context.Context) {
 	tick := time.NewTicker(describeEvery)
 	defer tick.Stop()
@@ -255,7 +255,7 @@ func (m *Members) keepDescribed(ctx context.Context) {
 	}
 }
 
-// report logs which nodes came and went since it was last called.
+// report logs the joins and departures since the last call.
 func (m *Members) report(seen map[string]Node) map[string]Node {
 	now := m.view.others()
 	for inc, n := range now {
@@ -284,9 +284,9 @@ func (m *Members) report(seen map[string]Node) map[string]Node {
 // leaveTimeout bounds how long Leave waits.
 const leaveTimeout = 2 * time.Second
 
-// Leave announces to the others that this node goes, and returns when they know it, at
-// ctx's deadline, or after 2 s. They then call it dead at once. The list goes on
-// to be kept until [Members.Close]. An error says that they will notice by
+// Leave announces to the others that this node leaves, and returns when they have
+// received it, at ctx's deadline, or after 2 s. They then call it dead at once. The
+// list is updated until [Members.Close]. After an error the others notice by
 // themselves, about a second after Close.
 func (m *Members) Leave(ctx context.Context) error {
 	m.ending.Lock()
@@ -304,7 +304,8 @@ func (m *Members) leave(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok && d.Before(end) {
 		end = d
 	}
-	// For the others the library makes no difference between a node that left and one that died.
+	// For the others the library does not distinguish a node that left from one that
+	// died.
 	m.leaving.Store(true)
 	if n, meta, err := m.describe(); err == nil {
 		m.delegate.meta.Store(&meta)
@@ -318,8 +319,7 @@ func (m *Members) leave(ctx context.Context) error {
 }
 
 // Close leaves, if [Members.Leave] was not called, and ends everything that Start
-// began. List and Alive go on to answer from what was known last. Closing twice
-// is allowed.
+// began. List and Alive then answer from the last state. Closing twice is allowed.
 func (m *Members) Close() error {
 	m.ending.Lock()
 	defer m.ending.Unlock()

@@ -19,7 +19,7 @@ import (
 
 var testKey = Key("0123456789abcdef0123456789abcdef")
 
-// fleet is the nodes of one test, in one bubble.
+// fleet holds the nodes of one test, in one bubble.
 type fleet struct {
 	t     *testing.T
 	net   *network
@@ -27,7 +27,7 @@ type fleet struct {
 	logs  *logged
 }
 
-// member is a node, where it is and what it says of itself.
+// member is a node with its address and its description.
 type member struct {
 	*Members
 	addr  string
@@ -40,8 +40,8 @@ func newFleet(t *testing.T) *fleet {
 		for _, m := range f.nodes {
 			must.Report(t, m.Close())
 		}
-		// The library's goroutines end within its timeouts; time stands still once
-		// the bubble's first goroutine is gone.
+		// The library's goroutines end within its timeouts; time stops once the
+		// bubble's first goroutine has ended.
 		time.Sleep(10 * time.Second)
 	})
 	return f
@@ -49,7 +49,8 @@ func newFleet(t *testing.T) *fleet {
 
 func addrOf(n int) string { return fmt.Sprintf("10.0.%d.%d:7946", n/250, n%250+1) }
 
-// config is a node that finds the others through the name "fleet".
+// config returns the configuration of a node that finds the others through the name
+// "fleet".
 func (f *fleet) config(n int) Config {
 	addr := addrOf(n)
 	return Config{
@@ -59,7 +60,7 @@ func (f *fleet) config(n int) Config {
 	}
 }
 
-// resolve finds the addresses that are in use, as a headless service does.
+// resolve returns the addresses in use, as a headless service does.
 func (f *fleet) resolve(_ context.Context, host string) ([]netip.Addr, error) {
 	if host != "fleet" {
 		return nil, fmt.Errorf("lookup %s: no such host", host)
@@ -96,7 +97,8 @@ func (f *fleet) start(cfg Config) *member {
 	return m
 }
 
-// upTo starts nodes 0 to n-1 at the same time and waits until all see all.
+// upTo starts nodes 0 to n-1 at the same time and waits until all of them see each
+// other.
 func (f *fleet) upTo(n int) []*member {
 	f.t.Helper()
 	out := make([]*member, n)
@@ -107,15 +109,15 @@ func (f *fleet) upTo(n int) []*member {
 	return out
 }
 
-// crash kills a node: it does nothing any more and announces nothing.
+// crash kills a node without an announcement.
 func (f *fleet) crash(m *member) {
 	f.net.crash(m.addr)
 	delete(f.nodes, m.cfg.Incarnation)
 	m.shut()
 }
 
-// see waits until each of some nodes has just the given ones in its list and
-// returns how long it took.
+// see waits until each of some nodes has exactly the given ones in its list and returns
+// how long it took.
 func (f *fleet) see(within time.Duration, who, whom []*member) time.Duration {
 	f.t.Helper()
 	var want []string
@@ -146,11 +148,11 @@ func (f *fleet) see(within time.Duration, who, whom []*member) time.Duration {
 		}
 	}
 	took := time.Since(began)
-	synctest.Wait() // for what is logged of it
+	synctest.Wait() // for the log lines about it
 	return took
 }
 
-// logged keeps what was logged.
+// logged collects log lines.
 type logged struct {
 	mu    sync.Mutex
 	lines []string
@@ -200,7 +202,7 @@ func TestJoinDescribeLeave(t *testing.T) {
 			t.Errorf("seen as %+v, want %+v", got, want)
 		}
 
-		// What a node says of itself reaches the others, asked or not.
+		// A node's description reaches the others, with or without Update.
 		b.about.Store(&Node{Pools: []string{"gpu", "default"}, Slots: 4, FreeSlots: 1, Isolation: "kernel", Version: "v1.2.3"})
 		must.Do(t, b.Update())
 		f.until(time.Second, a, func() bool { n := a.List()[1]; return n.FreeSlots == 1 && n.Isolation == "kernel" })
@@ -213,7 +215,7 @@ func TestJoinDescribeLeave(t *testing.T) {
 		b.Update()
 		f.until(time.Second, c, func() bool { return c.List()[1].Draining })
 
-		// A node that leaves is dead at once, and known as one that left.
+		// A node that leaves is dead at once, and marked as having left.
 		must.Report(t, c.Leave(t.Context()))
 		if took := f.see(time.Second, nodes[:2], nodes[:2]); took > 500*time.Millisecond {
 			t.Errorf("a node that left was in the list for %v more", took)
@@ -262,7 +264,7 @@ func TestCrash(t *testing.T) {
 			t.Errorf("logged:\n%s", f.logs)
 		}
 
-		// The pod comes back as another incarnation, at another address.
+		// The pod is back as another incarnation, at another address.
 		cfg := f.config(7)
 		cfg.Name, cfg.Incarnation = "node-2", "node-2-b"
 		again := f.start(cfg)
@@ -297,7 +299,7 @@ func TestPartitionHeals(t *testing.T) {
 	})
 }
 
-// A node that is cut off from all others does not know which nodes are dead.
+// A node that is cut off from all others cannot determine deaths.
 func TestCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -326,8 +328,8 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// Two nodes: the one that is left calls the other dead; and a fleet that drains
-// down to one node is not cut off.
+// Of two nodes, the remaining one calls the other dead; and a fleet that drains down to
+// one node is not cut off.
 func TestLastOneKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -346,7 +348,7 @@ func TestLastOneKnows(t *testing.T) {
 	})
 }
 
-// Until a node has met others it knows of no death.
+// Until a node has met others it reports no deaths.
 func TestKnowsNothingAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -359,7 +361,7 @@ func TestKnowsNothingAtFirst(t *testing.T) {
 			}
 			return f.resolve(ctx, host)
 		}
-		a := f.start(cfg) // that a name does not resolve is no error
+		a := f.start(cfg) // an unresolved name is no error
 		time.Sleep(2 * time.Minute)
 		if alive, known := a.Known("stranger"); known || alive || !a.Alive("stranger") {
 			t.Errorf("alone and lost: alive %v, known %v", alive, known)
@@ -370,7 +372,7 @@ func TestKnowsNothingAtFirst(t *testing.T) {
 		if a.Err() == nil || !strings.Contains(a.Err().Error(), "no such host") || errors.Is(a.Err(), ErrRefused) {
 			t.Errorf("the error is %v", a.Err())
 		}
-		// Another one finds this one.
+		// Another node finds this one.
 		other := f.start(f.config(1))
 		both := []*member{a, other}
 		f.see(10*time.Second, both, both)
@@ -380,7 +382,7 @@ func TestKnowsNothingAtFirst(t *testing.T) {
 			t.Error("among others, a stranger is said to live")
 		}
 
-		// One that is the only one to find is alone, after a while.
+		// A node that finds only itself is alone, after a while.
 		g := newFleet(t)
 		b := g.start(g.config(9))
 		if alive, known := b.Known("stranger"); alive || known {
@@ -419,8 +421,8 @@ func TestResolvesLater(t *testing.T) {
 	})
 }
 
-// Nodes that come and go every two seconds, under packet loss: those that stay
-// always see each other, and in the end the lists are right.
+// Nodes join and leave every two seconds, under packet loss: the permanent nodes always
+// see each other, and in the end the lists are right.
 func TestFlapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -479,15 +481,15 @@ func TestTwentyNodes(t *testing.T) {
 		t.Logf("five of twenty seen dead by all after %v", took)
 		nodes[3].about.Store(&Node{Pools: []string{"default"}, Slots: 4, FreeSlots: 2})
 		nodes[3].Update()
-		// Gossip brings it in a second to nearly all; whom every packet of it missed is
-		// told when two nodes exchange all that they know.
+		// Gossip brings it to nearly all within a second; a node that missed every
+		// packet of it gets it when two nodes exchange their full lists.
 		f.until(2*pushPullEvery, nodes[9], func() bool {
 			return slices.ContainsFunc(nodes[9].List(), func(n Node) bool { return n.Name == "node-3" && n.FreeSlots == 2 })
 		})
 	})
 }
 
-// A node that was cut off for less than the others tell the dead is back at once.
+// A node that was cut off for less than gossipToDead is back at once.
 func TestShortPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)

@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// network is what nodes of a test talk over: packets are delayed, lost, or cut
-// off, connections are refused or hang, like on a real one. It has no goroutine
-// of its own, so it can live in a synctest bubble.
+// network connects the nodes of a test: it delays, loses or blocks packets, and refuses
+// or stalls connections, as a real network does. It has no goroutine of its own, so it
+// can live in a synctest bubble.
 type network struct {
 	mu      sync.Mutex
 	ports   map[string]*port
@@ -28,7 +28,7 @@ func newNetwork(seed uint64) *network {
 	return &network{ports: map[string]*port{}, rng: rand.New(rand.NewPCG(seed, 1)), latency: time.Millisecond}
 }
 
-// attach makes an address known; a former user of it is gone.
+// attach registers an address, and replaces a former user of it.
 func (n *network) attach(addr string) *port {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -40,8 +40,8 @@ func (n *network) attach(addr string) *port {
 	return p
 }
 
-// crash lets an address vanish: nothing is sent from it, and what is sent to it
-// is refused.
+// crash removes an address: it sends nothing any more, and packets and connections to
+// it are refused.
 func (n *network) crash(addr string) {
 	n.mu.Lock()
 	p := n.ports[addr]
@@ -50,7 +50,7 @@ func (n *network) crash(addr string) {
 	p.Shutdown()
 }
 
-// set changes what the network does.
+// set changes the behavior of the network.
 func (n *network) set(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -68,7 +68,8 @@ func (n *network) partition(addrs ...string) {
 
 func (n *network) heal() { n.set(func() { n.cut = nil }) }
 
-// way says how something sent now fares. to is nil if no node is there.
+// way returns the fate of a packet or connection that is sent now. to is nil if no node
+// is there.
 func (n *network) way(from *port, addr string) (to *port, cut, lost bool, delay time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,7 +145,7 @@ func (p *port) Shutdown() error {
 	return nil
 }
 
-// conn is a pipe that knows which node is at its other end.
+// conn is a pipe with the node at its other end.
 type conn struct {
 	net.Conn
 	remote netip.AddrPort

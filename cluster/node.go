@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Node is one start of a node, as it described itself last.
+// Node is one start of a node, by its last description.
 type Node struct {
 	// Name is stable over restarts: the pod's name. Incarnation names this start.
 	Name, Incarnation string
@@ -28,20 +28,19 @@ type Node struct {
 	// Slots is how many runs it takes at a time, FreeSlots how many more it would
 	// take now. Both lag by up to a second, more in a fleet of dozens.
 	Slots, FreeSlots int
-	// Draining: it takes nothing new and will leave.
+	// Draining reports that it accepts no new runs and will leave.
 	Draining bool
 }
 
-// MaxMetadata is how many bytes a node may use to describe itself; see
-// [ErrTooLarge].
+// MaxMetadata is the largest size of a node's description in bytes; see [ErrTooLarge].
 const MaxMetadata = memberlist.MetaMaxSize
 
-// ErrTooLarge says that a node's description has more than [MaxMetadata] bytes:
-// its pools are too many, or their names too long.
+// ErrTooLarge reports that a node's description has more than [MaxMetadata] bytes: its
+// pools are too many, or their names too long.
 var ErrTooLarge = errors.New("the node's description is too large")
 
-// metadata is a Node as it travels with each message about it. Names are short
-// because of the limit. Readers ignore what they do not know.
+// metadata is the encoding of a Node in each message about it. Names are short because
+// of the limit. Readers ignore unknown fields.
 type metadata struct {
 	Name      string   `json:"n"`
 	Protocol  int      `json:"p"`
@@ -70,8 +69,8 @@ func encode(n Node, oldest int) ([]byte, error) {
 	return data, nil
 }
 
-// decode reads how another node describes itself, and the oldest protocol that
-// it accepts.
+// decode reads the description of another node, and the oldest protocol that it
+// accepts.
 func decode(peer *memberlist.Node) (Node, int, error) {
 	var d metadata
 	if err := json.Unmarshal(peer.Meta, &d); err != nil || !isID(d.Name) || !isID(peer.Name) || d.Protocol <= 0 {
@@ -86,8 +85,8 @@ func decode(peer *memberlist.Node) (Node, int, error) {
 // protocolDiffers begins the reason in errors and logs of both sides.
 const protocolDiffers = "the protocol differs"
 
-// fits says whether two nodes understand each other: each accepts what the other
-// speaks.
+// fits returns an error unless two nodes understand each other: each accepts the
+// other's protocol.
 func (c *Config) fits(peer Node, oldest int) error {
 	if peer.Protocol >= c.OldestProtocol && c.Protocol >= oldest {
 		return nil

@@ -27,7 +27,7 @@ func TestDescription(t *testing.T) {
 	if err != nil || oldest != 2 || fmt.Sprint(got) != fmt.Sprint(n) {
 		t.Errorf("%+v %d %v\nwant %+v", got, oldest, err, n)
 	}
-	// A newer release may say more.
+	// A newer release may send more fields.
 	if got, _, err := decode(peer(`{"n":"x","p":1,"o":1,"new":{"a":1}}`)); err != nil || got.Name != "x" {
 		t.Errorf("%+v %v", got, err)
 	}

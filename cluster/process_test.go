@@ -52,8 +52,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve is a node until its parent closes its input. It prints who comes and
-// goes, as "here" or "gone", the incarnation, and when.
+// serve is a node until its parent closes its input. It prints joins and departures, as
+// "here" or "gone", the incarnation, and the time.
 func serve(join string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -89,7 +89,7 @@ var tunings = map[string]func(*memberlist.Config){
 	},
 }
 
-// watch reports which nodes come and go until ctx ends.
+// watch reports joins and departures until ctx ends.
 func watch(ctx context.Context, m *Members, tell func(line string)) {
 	seen := map[string]bool{}
 	for {
@@ -115,7 +115,7 @@ func watch(ctx context.Context, m *Members, tell func(line string)) {
 	}
 }
 
-// processes is this process's node and others in processes of their own.
+// processes holds this process's node and others in processes of their own.
 type processes struct {
 	tb   testing.TB
 	tune string
@@ -127,7 +127,7 @@ type processes struct {
 	nodes   map[string]*exec.Cmd
 }
 
-// event is what one node saw of another.
+// event is one node's observation of another.
 type event struct {
 	by, what, whom string
 	at             time.Time
@@ -189,7 +189,7 @@ func (p *processes) tell(by, line string) {
 	p.changed = make(chan struct{})
 }
 
-// signal kills, stops or continues a node; a killed one is waited for.
+// signal kills, stops or continues a node; it waits for the end of a killed one.
 func (p *processes) signal(name string, s syscall.Signal) time.Time {
 	p.mu.Lock()
 	cmd := p.nodes[name]
@@ -207,8 +207,8 @@ func (p *processes) signal(name string, s syscall.Signal) time.Time {
 	return now
 }
 
-// all waits until each of some nodes saw what became of whom after a time, and
-// returns how long after it the last one did.
+// all waits until every node in by has observed an event of whom later than after, and
+// returns the time from after to the last observation.
 func (p *processes) all(within time.Duration, what, whom string, after time.Time, by ...string) time.Duration {
 	p.tb.Helper()
 	end := time.After(within)
@@ -248,9 +248,9 @@ func (p *processes) gone() int {
 	return n
 }
 
-// A killed node and a frozen one are called dead, by all, and a frozen one that
-// wakes up lives again under the same incarnation, for all and in its own eyes.
-// The bound is generous, for busy machines; BenchmarkDetect measures.
+// All nodes call a killed node and a frozen one dead, and a frozen one that wakes up
+// lives again under the same incarnation, in all views and in its own. The bound is
+// generous, for busy machines; BenchmarkDetect measures.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	const soon = 8 * time.Second
@@ -271,10 +271,9 @@ func TestProcesses(t *testing.T) {
 	await(t, p.seed, soon, func(ns []Node) bool { return len(ns) == 3 })
 }
 
-// BenchmarkDetect measures with four real processes how long it takes until all
-// others call one dead that was killed or frozen, and, while all CPUs are kept
-// busy by twice as many others, how often one is called dead that lives. Run it
-// with -benchtime=20x.
+// BenchmarkDetect measures with four real processes the time until all others call a
+// killed or frozen node dead, and, while twice as many processes keep all CPUs busy,
+// how often a live node is called dead. Run it with -benchtime=20x.
 func BenchmarkDetect(b *testing.B) {
 	for _, tune := range []string{"", "patient", "slow", "hasty"} {
 		name := tune

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A node that does not fit is refused, learns why and what to do, and those that
-// refuse it say so too.
+// A node that does not fit is rejected and gets the reason and the remedy; the nodes
+// that reject it log that too.
 func TestRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Config)
-		says   []string // by the one that is refused
-		logged []string // by the others
+		says   []string // parts of the rejected node's error
+		logged []string // parts of the others' log lines
 	}{
 		"key":      {func(c *Config) { c.Key = Key("another key 0123") }, []string{keyDiffers, "give this node the key"}, []string{"WARN", keyDiffers, "from=10.0.0."}},
 		"label":    {func(c *Config) { c.Label = "other" }, []string{labelDiffers, `"other"`}, []string{"WARN", labelDiffers, "from=10.0.0."}},
@@ -55,8 +55,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A node that is first is not refused; when the others come, both sides log it, and
-// neither takes the other in.
+// The first node is not rejected; when the others start, both sides log it, and neither
+// adds the other to its list.
 func TestRefusedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
@@ -66,7 +66,7 @@ func TestRefusedLater(t *testing.T) {
 		if _, err := f.try(f.config(0)); !errors.Is(err, ErrRefused) {
 			t.Fatalf("the second started with %v", err)
 		}
-		// Two that find each other do not mind the third.
+		// Two that find each other ignore the third.
 		plain := f.config(0)
 		plain.Join = []string{addrOf(1)}
 		a, b := f.start(plain), f.start(f.config(1))

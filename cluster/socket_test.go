@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// Real sockets on loopback: nodes meet, refuse what does not fit, leave, and end
-// all that they began.
+// Real sockets on loopback: nodes meet, reject misfits, leave, and end everything that
+// they began.
 func TestSockets(t *testing.T) {
 	before := runtime.NumGoroutine()
 	logs := &logged{}
@@ -61,7 +61,7 @@ func TestSockets(t *testing.T) {
 	}
 	odd.Wait()
 
-	// The port of another program, and one that is in use.
+	// The port of another program, and a port in use.
 	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
 	cfg := config("d")
@@ -92,7 +92,7 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// A node on loopback cannot be reached by others, and says so.
+// A node on loopback cannot be reached by others, and Err names the remedy.
 func TestLoopbackElsewhere(t *testing.T) {
 	cfg := Config{Name: "a", Incarnation: "a-1", Bind: "127.0.0.1:0", Join: []string{"192.0.2.1:7946"}, Key: testKey, Protocol: 1}
 	m := open(t, cfg)
@@ -113,7 +113,7 @@ func portOf(addr string) string {
 	return port
 }
 
-// await waits until a node's list is as wanted, and says when it was.
+// await waits until a node's list is as wanted, and returns the time.
 func await(t testing.TB, m *Members, within time.Duration, ok func([]Node) bool) time.Time {
 	t.Helper()
 	end := time.After(within)

@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// grace is how long after it first met others (or found that it is alone) a node
-// still takes incarnations that it never saw for alive: the rest of the fleet may
-// be about to join.
+// grace is how long after it first met others (or found that it is alone) a node counts
+// incarnations that it never saw as alive: the rest of the fleet may be about to join.
 const grace = 5 * time.Second
 
 const (
-	// lossWindow and lossAlone: a node that loses its last lossAlone peers within
-	// this time, without one of them having announced it, takes itself for cut off.
+	// lossWindow and lossAlone: a node that loses its last lossAlone peers within this
+	// time, without an announcement by one of them, considers itself cut off.
 	lossWindow = 10 * time.Second
 	lossAlone  = 2
 	// maxGone bounds how many ended incarnations are remembered.
 	maxGone = 1024
 )
 
-// view is what this node knows. The library's callbacks write it while they hold
-// the library's lock, so nothing here blocks or calls back.
+// view is this node's view of the fleet. The library's callbacks write it while they
+// hold the library's lock, so its methods neither block nor call back.
 type view struct {
 	mu       sync.RWMutex
 	self     Node
@@ -33,7 +32,7 @@ type view struct {
 	changed  chan struct{}
 }
 
-// end is how an incarnation went.
+// end is the end of an incarnation.
 type end struct {
 	at        time.Time
 	announced bool // it was draining
@@ -43,7 +42,7 @@ func newView() *view {
 	return &view{live: map[string]Node{}, gone: map[string]end{}, changed: make(chan struct{})}
 }
 
-// put records that a node lives and what it says of itself.
+// put records that a node lives, and its description.
 func (v *view) put(n Node) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -92,7 +91,7 @@ func (v *view) alone() {
 	}
 }
 
-// setSelf records how this node describes itself.
+// setSelf records this node's description.
 func (v *view) setSelf(n Node) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -100,7 +99,7 @@ func (v *view) setSelf(n Node) {
 	v.notify()
 }
 
-// notify wakes all that wait for a change. The lock is held.
+// notify wakes all waiters for a change. The lock is held.
 func (v *view) notify() {
 	close(v.changed)
 	v.changed = make(chan struct{})
@@ -127,7 +126,7 @@ func (v *view) known(incarnation string) (alive, known bool) {
 	return false, !v.isolated && !v.since.IsZero() && time.Since(v.since) >= grace
 }
 
-// others are the nodes that live but this one.
+// others returns the live nodes except this one.
 func (v *view) others() map[string]Node {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What ended is remembered within a bound, the newest for longest, and what was
-// forgotten is still dead.
+// Ended incarnations are remembered within a bound, the newest for longest, and
+// forgotten ones still count as dead.
 func TestForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newView()

@@ -43,7 +43,7 @@ func (j *job) stop() {
 	}
 }
 
-// outcomeOf submits a task and returns what the run's result says.
+// outcomeOf submits a task and returns the run's result.
 func outcomeOf(t *testing.T, nc *nats.Conn, workflow, id, body string) (state, code, text string) {
 	t.Helper()
 	results, err := nc.SubscribeSync("rath.run.default." + id + ".result")
@@ -65,8 +65,8 @@ func outcomeOf(t *testing.T, nc *nats.Conn, workflow, id, body string) (state, c
 	return r.State, r.Code, r.Error + " " + string(m.Data)
 }
 
-// TestBadTasks sends tasks that cannot run to a node, as any NATS client may.
-// Each is told with a code and a reason, is kept with it, and harms no other.
+// TestBadTasks sends invalid tasks to a node, as any NATS client may. Each gets a code and
+// a reason, is stored with it, and affects no other task.
 func TestBadTasks(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -94,7 +94,7 @@ func TestBadTasks(t *testing.T) {
 		d.rath("show", c.id) // with any answer, it must end
 	}
 
-	// Without an id there is no run to publish on: the letter alone is kept.
+	// Without an id there is no run to publish on: only the dead letter is kept.
 	request(t, nc, "rath.task.default.anonymous.agent", `{"id":"w7", "input"`)
 	letters++
 
@@ -112,7 +112,7 @@ func TestBadTasks(t *testing.T) {
 	}
 	d.rath("submit", "agent", "-m", "third", "--id", "good").want(t, 4, "used for another task") // it is not sent
 
-	// What is over NATS's own limit is refused where it is sent.
+	// The client rejects a message over NATS's own limit.
 	if _, err := nc.Request("rath.task.default.anonymous.agent", make([]byte, 9<<20), time.Second); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("9 MiB: %v", err)
 	}
@@ -160,8 +160,8 @@ func sessionOf(t *testing.T, nc *nats.Conn, id string) string {
 	return r.Session
 }
 
-// deadLetters waits until so many refused tasks are kept, each with a reason,
-// and returns how many there are. It logs in as the tools of the same user do.
+// deadLetters waits until want dead letters are stored, each with a reason, and returns their
+// number. It logs in as the same user's tools do.
 func deadLetters(t *testing.T, d *desk, want int) int {
 	t.Helper()
 	data := must.Get(os.ReadFile(filepath.Join(d.dir, ".rath", "node.json")))(t)
@@ -191,7 +191,7 @@ func deadLetters(t *testing.T, d *desk, want int) int {
 	}
 }
 
-// TestReusedKey: the command line, too, tells a reused id from an answer.
+// TestReusedKey: the command line distinguishes a reused id from an answer.
 func TestReusedKey(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -221,7 +221,7 @@ func TestStoreInUse(t *testing.T) {
 	d.rath("show", "@last").want(t, 0, "echo: hello")
 }
 
-// TestStoreReadOnly mounts a store read-only: what is in it stays.
+// TestStoreReadOnly mounts a store read-only; its contents stay.
 func TestStoreReadOnly(t *testing.T) {
 	d := newDesk(t)
 	d.rath("run", "-m", "kept").want(t, 0)
@@ -249,9 +249,8 @@ func TestStoreReadOnly(t *testing.T) {
 	d.rath("show", "@last").want(t, 0, "echo: kept")
 }
 
-// TestStoreFull fills the disk under a running node: nothing that was
-// acknowledged is lost, nothing that was not is acknowledged, and with space
-// it goes on.
+// TestStoreFull fills the disk under a running node: no acknowledged data is lost, no
+// unstored data is acknowledged, and with free space the node resumes.
 func TestStoreFull(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -265,7 +264,7 @@ func TestStoreFull(t *testing.T) {
 		t.Helper()
 		f := must.Get(os.Create(filepath.Join(disk, "fill")))(t)
 		defer f.Close()
-		// A node that runs may take some of what is free in the meantime.
+		// A running node may use some of the free space in the meantime.
 		for range 100 {
 			var st unix.Statfs_t
 			must.Do(t, unix.Fstatfs(int(f.Fd()), &st))
@@ -303,7 +302,7 @@ func TestStoreFull(t *testing.T) {
 		t.Errorf("a task that cannot be stored: %v; want exit 5, and why", o)
 	}
 	free()
-	node.signal(syscall.SIGTERM) // it may have seen errors of its disk: only what it keeps counts
+	node.signal(syscall.SIGTERM) // it may have seen errors of its disk: only its stored data counts
 	if o := node.wait(); o.code == -1 {
 		t.Errorf("the node did not end: %v", o)
 	}
@@ -311,9 +310,9 @@ func TestStoreFull(t *testing.T) {
 	d.rath(at("show", "before")...).want(t, 0, "echo: before")
 }
 
-// TestStoreOnSmallDisk: a new store on a disk with too little free is refused,
-// and the message tells how much is missing; with more free the same directory
-// is taken. A store that is there needs only what it writes.
+// TestStoreOnSmallDisk rejects a new store on a disk with too little free space, and the
+// message gives the missing amount; with enough space the same directory is accepted. An
+// existing store needs only the space that it writes.
 func TestStoreOnSmallDisk(t *testing.T) {
 	d := newDesk(t)
 	disk := filepath.Join(d.dir, "disk")
@@ -336,8 +335,8 @@ func TestStoreOnSmallDisk(t *testing.T) {
 	run().want(t, 0, "echo: x")
 }
 
-// TestNATSNotReachable: commands name the address and what to do; a node says what it
-// waits for, and ends well when it is told to.
+// TestNATSNotReachable: commands name the address and the remedy. A node reports that it
+// waits for NATS, and stops cleanly on request.
 func TestNATSNotReachable(t *testing.T) {
 	d := newDesk(t)
 	url := fmt.Sprintf("nats://127.0.0.1:%d", natstest.FreePort(t))
@@ -385,8 +384,8 @@ func modelFault(t *testing.T, script string) string {
 	return modelServer(t, "fault.txtar", []byte(script)).URL + "/v1"
 }
 
-// TestBadModels runs against model servers with problems, over real sockets:
-// the run fails with the reason, and the same session goes on with a good one.
+// TestBadModels uses model servers with problems, over real sockets: the run fails with the
+// reason, and the same session continues with a good one.
 func TestBadModels(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -424,7 +423,7 @@ func TestBadModels(t *testing.T) {
 	hang.rath("submit", "agent", "-m", "question", "--wait", "--deadline", "2s").want(t, 1, "timed out")
 	node.stop()
 
-	// Without the name of a model the error lists what the server has.
+	// Without the name of a model, the error lists the server's models.
 	named := newDesk(t, "OPENAI_BASE_URL="+modelFault(t, "\n-- a --\n\nhello\n")).at(d)
 	named.rath("run", "-m", "x").want(t, 1, "no model is named", "scripted")
 
@@ -437,8 +436,8 @@ func (d *desk) at(other *desk) *desk {
 	return d
 }
 
-// TestBadImport: files that are damaged, or from a later release, are named
-// and left alone; the others come in.
+// TestBadImport names and skips damaged files and files of a later release; it imports the
+// others.
 func TestBadImport(t *testing.T) {
 	d := newDesk(t)
 	data := must.Get(os.ReadFile(filepath.Join("..", "internal", "evidence", "openrath", "testdata", "v1.2.jsonl")))(t)
@@ -460,6 +459,6 @@ func TestBadImport(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(d.dir, "sessions", "corrupt.jsonl")); err != nil || string(got) != strings.ReplaceAll(corrupt, "5f6c1c52", "7f6c1c52") {
 		t.Errorf("the damaged file was changed: %v", err)
 	}
-	// Again it changes nothing.
+	// A repetition has no effect.
 	d.rath("cluster", "import", "sessions/good.jsonl").want(t, 0, "was there already")
 }

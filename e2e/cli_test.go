@@ -68,7 +68,7 @@ func newDesk(t *testing.T, env ...string) *desk {
 	return d
 }
 
-// outcome is how a command ended.
+// outcome is the result of a command.
 type outcome struct {
 	command        string
 	stdout, stderr string
@@ -142,7 +142,7 @@ func (j *job) signal(s syscall.Signal) {
 	}
 }
 
-// until waits until what a stream of the command has is found.
+// until waits for a condition on a stream of the command.
 func (j *job) until(what string, found func() bool) {
 	j.t.Helper()
 	deadline := time.Now().Add(cliPatience)
@@ -189,15 +189,15 @@ func (d *desk) rath(args ...string) outcome {
 	return d.start(args...).wait()
 }
 
-// typed runs a command line as it was printed.
+// typed runs a printed command line.
 func (d *desk) typed(line string) outcome {
 	d.t.Helper()
 	// exec: a signal that ends rath is seen, and not the shell's report of it.
 	return d.begin(exec.Command("sh", "-c", "exec "+line)).wait()
 }
 
-// want fails the test unless the command ended with a code and said all of
-// what is asked, on whichever stream.
+// want fails the test unless the command ended with the code and printed all the texts, on
+// either stream.
 func (o outcome) want(t *testing.T, code int, said ...string) {
 	t.Helper()
 	missing := slices.DeleteFunc(said, func(s string) bool { return strings.Contains(o.stdout+o.stderr, s) })
@@ -213,8 +213,7 @@ func (d *desk) file(name, text string) string {
 	return name
 }
 
-// command runs another program to its end and returns what it printed; it
-// must succeed.
+// command runs another program to its end and returns its output; it must succeed.
 func command(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

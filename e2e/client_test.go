@@ -17,9 +17,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// site is what the operator of a fleet has set up on this machine as the documents
-// say: a NATS server with the printed accounts, three nodes of examples/change, which
-// are processes of their own, and a model.
+// site is an operator's fleet on this machine, set up by the documents: a NATS server with
+// the printed accounts, three nodes of examples/change in their own processes, and a model.
 type site struct {
 	t       *testing.T
 	server  string // address of the NATS server
@@ -27,7 +26,7 @@ type site struct {
 	commits string // where the workflow commits to
 	signers string // file with the key of the nodes
 	nodes   []*job
-	// passwords are those of the server's users.
+	// passwords of the server's users.
 	passwords map[string]string
 }
 
@@ -97,7 +96,7 @@ func (s *site) url(user string) string {
 	return fmt.Sprintf("nats://%s:%s@%s", user, s.passwords[user], s.server)
 }
 
-// client is a directory of a user who has a login of the server and nothing else.
+// client is the directory of a user who has only a login of the server.
 func (s *site) client(user string) *desk {
 	return newDesk(s.t, "NATS_URL="+s.url(user), "RATH_TENANT="+siteTenant)
 }
@@ -132,10 +131,10 @@ const (
 	secondPatch  = "-Hello.\n+Hello, world!\n"
 )
 
-// TestClientOfFleet: people who have a login of a fleet with one role each, and no store,
-// do the whole way of a change. Ana hands over a repository and watches; Bob sees the diff
-// in the question, turns it down, and approves the next one while the node that held the
-// run is killed; Ana applies it, and checks the evidence with rath and with ssh-keygen.
+// TestClientOfFleet: users with a login of a fleet, one role each, and no store, go through
+// a whole change. Ana submits a repository and watches. Bob sees the diff in the question,
+// rejects it, and approves the next one while the node of the run is killed. Ana applies
+// it, and verifies the evidence with rath and with ssh-keygen.
 func TestClientOfFleet(t *testing.T) {
 	t.Parallel()
 	script := must.Get(filepath.Abs(changeScript))(t)
@@ -216,8 +215,8 @@ func TestClientOfFleet(t *testing.T) {
 	say(ana.rath("ps", "--tenant", "globex")).want(t, 7, "no permission to publish to rath.query.globex.runs", "these credentials belong to tenant acme: act for it (--tenant acme)")
 }
 
-// TestClientOfFleetJavaScript: the same with a client in JavaScript, testdata/client.mjs,
-// which knows messages/FORMAT.md and none of our code.
+// TestClientOfFleetJavaScript does the same with a JavaScript client, testdata/client.mjs,
+// which follows messages/FORMAT.md and uses none of our code.
 func TestClientOfFleetJavaScript(t *testing.T) {
 	t.Parallel()
 	script := must.Get(filepath.Abs(changeScript))(t)

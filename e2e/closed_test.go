@@ -13,9 +13,9 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// closingScript has commands close directories, and says at each call that those before
-// did not harm: the second one finds the file, the third one reads in a directory that
-// was closed.
+// closingScript closes directories by commands, and verifies at each call that the earlier
+// ones did no harm: the second one finds the file, the third one reads in a closed
+// directory.
 const closingScript = `
 -- close one --
 round: 1
@@ -39,9 +39,9 @@ round: 5
 Done.
 `
 
-// TestClosedDirectories runs as a user to whom a directory can be closed, as the image
-// does, commands that close directories, and one that writes more than a workspace may
-// hold: the session's sandbox goes on, and nothing stays behind.
+// TestClosedDirectories runs commands that close directories, and one that writes more than
+// a workspace can hold, as an unprivileged user, like the image. The session's sandbox
+// stays usable, and no file remains.
 func TestClosedDirectories(t *testing.T) {
 	d := newDesk(t)
 	d.file("closing.txtar", closingScript)

@@ -35,8 +35,8 @@ func lastLine(s string) string {
 
 var runName = regexp.MustCompile(`\b[a-z2-7]{20}\b`)
 
-// working starts a run in the process itself and waits until its first turn is
-// told: the model is asked for the second one.
+// working starts a run in the process itself and waits until its first turn is printed and
+// the model is asked for the second one.
 func (d *desk) working(script string) *job {
 	d.t.Helper()
 	d.file("slow.txtar", script)
@@ -46,7 +46,7 @@ func (d *desk) working(script string) *job {
 	return j
 }
 
-// TestInterrupt parks a run with Ctrl-C, and types what it prints.
+// TestInterrupt parks a run with Ctrl-C, and types the printed command.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -75,11 +75,11 @@ func TestInterrupt(t *testing.T) {
 	if o := d.rath("show", "@last"); strings.Count(o.stdout, "All is listed.") != 1 || !strings.Contains(o.stdout, "notes.txt") {
 		t.Errorf("the session is not that of an undisturbed run: %v", o)
 	}
-	// Typed again it changes nothing.
+	// Repeating it has no effect.
 	d.typed(line).want(t, 0, "All is listed.")
 }
 
-// TestInterruptTwice exits at once, and the run goes on later nevertheless.
+// TestInterruptTwice exits at once, and the run still resumes later.
 func TestInterruptTwice(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -96,9 +96,8 @@ func TestInterruptTwice(t *testing.T) {
 	d.rath("resume", "@last", "--script", "slow.txtar").want(t, 0, "All is listed.")
 }
 
-// TestInterruptLastCall interrupts a run whose only call ends while the
-// process waits for it: it has succeeded, and the command that was printed
-// says so.
+// TestInterruptLastCall interrupts a run whose only call ends while the process waits for
+// it: the run has succeeded, and the printed command reports it.
 func TestInterruptLastCall(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -120,7 +119,7 @@ func TestInterruptLastCall(t *testing.T) {
 	d.rath("ps", "--format", "jsonl").want(t, 0, `"succeeded"`)
 }
 
-// TestTerminated is what a service manager does: SIGTERM parks as well.
+// TestTerminated sends SIGTERM, as a service manager does, which parks the run as well.
 func TestTerminated(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

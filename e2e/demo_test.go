@@ -54,8 +54,8 @@ func proof(t *testing.T, out string) (name, head string) {
 	return m[1], m[2]
 }
 
-// TestDemo does what a newcomer does: the demo in an empty directory, each of its hints typed as printed, the crash, the
-// start after it, and the demo once more.
+// TestDemo follows a newcomer: the demo in an empty directory, each of its hints typed as
+// printed, the crash, the start after it, and the demo once more.
 func TestDemo(t *testing.T) {
 	d := newDesk(t)
 	first := d.rath("demo")
@@ -97,17 +97,17 @@ func TestDemo(t *testing.T) {
 	name, head := proof(t, resumed.stdout)
 	d.typed("rath verify "+name).want(t, 0, head)
 
-	// Without the note the first story is told again.
+	// Without the note, the first story is repeated.
 	d.rath("demo", "--fresh").want(t, 0, "recalls 0 notes", "REJECTED", "ADOPTED into s1")
 
-	// Nothing of all that is left open.
+	// No run is left open.
 	if ps := d.rath("ps", "--format", "jsonl"); ps.code != 0 || strings.Count(ps.stdout, `"succeeded"`) != 4 || strings.Count(ps.stdout, "\n") != 4 {
 		t.Errorf("want four runs that succeeded: %v", ps)
 	}
 }
 
-// TestDemoTwiceCrashed crashes the demo, crashes what resumes it, and still
-// the third start ends it.
+// TestDemoTwiceCrashed crashes the demo and then its resumption; the third start completes
+// it.
 func TestDemoTwiceCrashed(t *testing.T) {
 	d := newDesk(t)
 	for range 2 {
@@ -149,7 +149,7 @@ func TestVerify(t *testing.T) {
 		t.Errorf("the first bad commit has no number: %v", o)
 	}
 
-	// One byte of what is rendered.
+	// One byte of the rendered text.
 	at = bytes.Index(page, []byte(said))
 	flipped = bytes.Clone(page)
 	flipped[at] ^= 1

@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestEvidenceIsSigned checks a run's evidence with rath and with ssh-keygen, by the
-// command that rath prints, before and after a byte of what was signed is changed; then
-// with the operator's own key, which is revoked.
+// TestEvidenceIsSigned verifies a run's evidence with rath and, by the command that rath
+// prints, with ssh-keygen, before and after a change of one signed byte; then with the
+// operator's own key, which is revoked.
 func TestEvidenceIsSigned(t *testing.T) {
 	d := newDesk(t)
 	d.rath("run", "-m", "hello", "--id", "one").want(t, 0)

@@ -14,19 +14,19 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// question is a request of a client, and what the client knows about its answer.
+// question is a request of a client, with the client's knowledge about a correct answer.
 type question struct {
 	kind string
 	run  string // that it is about, "" for none
-	// ends is set if the run's end is a reason to refuse it.
+	// ends is set if the end of the run is a reason for a rejection.
 	ends bool
-	// moot, if set, says why a refusal is right, "" if it is not. It is called
-	// with the lock held.
+	// moot, if set, returns the reason why a rejection is correct, or "". It is called with
+	// the lock held.
 	moot func() string
 	send func(ctx context.Context) error
 }
 
-// tally counts what became of the requests of one kind.
+// tally counts the outcomes of the requests of one kind.
 type tally struct {
 	sent, done, failed int
 	early              int            // sent before the client knew that the run had begun, and again
@@ -35,14 +35,14 @@ type tally struct {
 }
 
 const (
-	// untilBegun bounds how long a client asks again for something that has to wait
-	// until a run begins, and untilTold how long what has happened may take to be told.
+	// untilBegun bounds how long a client retries a request that has to wait until a run
+	// begins. untilTold bounds the delay between an event and its report.
 	untilBegun = 20 * time.Second
 	untilTold  = 10 * time.Second
 )
 
-// ask asks, and judges the answer by what the client knows. A patient client
-// asks again while it only knows that the task was submitted.
+// ask sends a request and judges the answer by the client's knowledge. A patient client
+// retries while it knows only that the task was submitted.
 func (l *clients) ask(ctx context.Context, q question) error {
 	if l.patient {
 		ctx = context.WithoutCancel(ctx) // every request is answered
@@ -68,7 +68,7 @@ func (l *clients) ask(ctx context.Context, q question) error {
 				t.done++
 			case why != "":
 				t.refused[why]++
-			case ctx.Err() == nil: // else the client has gone
+			case ctx.Err() == nil: // else the client has ended
 				t.failed++
 				t.last = fmt.Errorf("run %q: %w", q.run, err)
 			}
@@ -77,9 +77,9 @@ func (l *clients) ask(ctx context.Context, q question) error {
 	}
 }
 
-// right says why a client takes a refusal, "" if it does not: the request had to
-// be done. Where faults are at work it knows too little, and takes each that says
-// that it cannot be done any more, or not yet.
+// right returns the reason to accept a rejection, or "" if the request had to be done.
+// During faults the client knows too little, and accepts each rejection that means too
+// late, or not yet.
 func (l *clients) right(ctx context.Context, q question, known bool, answered time.Time, err error) string {
 	if !l.patient {
 		if proper(err) {
@@ -109,8 +109,8 @@ func (l *clients) right(ctx context.Context, q question, known bool, answered ti
 	return ""
 }
 
-// endedBy reports whether a run had ended at a time, as its result says, which
-// may be told later than that.
+// endedBy reports whether a run had ended at a time, according to its result, which may
+// arrive later.
 func (l *clients) endedBy(ctx context.Context, run string, at time.Time) bool {
 	l.mu.Lock()
 	arrived := l.arrived[run]
@@ -143,7 +143,7 @@ func (l *clients) count(kind string, add func(t *tally)) {
 	add(t)
 }
 
-// code is that of an answer which is an error, "" if there was none.
+// code returns the code of an error response, or "".
 func code(err error) string {
 	if err == nil {
 		return ""
@@ -177,14 +177,14 @@ func (l *clients) hear(m *nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events++
-	if e.Kind == "refused" { // nothing came of it
+	if e.Kind == "refused" { // it had no effect
 		return
 	}
 	l.begins(e.Run)
 	l.over[e.Run] = l.over[e.Run] || e.Kind == "ended"
 }
 
-// begins notes that a run is known to be in a log. It is called with the lock held.
+// begins records that a run is in a log. It is called with the lock held.
 func (l *clients) begins(run string) {
 	l.begun[run] = true
 	if t := l.tasks[run]; t != nil && t.Session != "" {
@@ -192,8 +192,8 @@ func (l *clients) begins(run string) {
 	}
 }
 
-// unused returns why a session with a name may be unknown: when this was called
-// no run was known to have worked on it.
+// unused returns the reason why a named session may not exist: at the time of this call, no
+// run was known to have worked on it.
 func (l *clients) unused(name string) func() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,8 +203,8 @@ func (l *clients) unused(name string) func() string {
 	return func() string { return "nobody had worked there" }
 }
 
-// unheard waits until the ends of all runs had come over the subscriptions to
-// their events, and returns the runs of which they had not.
+// unheard waits until the ends of all runs have arrived over the subscriptions to their
+// events, and returns the runs whose end has not.
 func (l *clients) unheard(ctx context.Context) (ids []string) {
 	for end := time.Now().Add(untilTold); ; {
 		l.mu.Lock()
@@ -250,7 +250,7 @@ func (w *world) asked() {
 	}
 }
 
-// sums says what became of the requests. It is called with the lock held.
+// sums returns the outcomes of the requests. It is called with the lock held.
 func (l *clients) sums() string {
 	all := tally{refused: map[string]int{}}
 	var out strings.Builder

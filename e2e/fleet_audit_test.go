@@ -29,9 +29,9 @@ import (
 	"github.com/rathcluster/rath/llm/scripted"
 )
 
-// audit dumps the streams and checks what they hold against what tools, the
-// model server and the clients have noted. Lineage follows the commits, so that
-// the dump is made again as long as some of it is missing.
+// audit dumps the streams and compares their contents with the records of tools, the model
+// server and the clients. Lineage lags behind commits, so the dump is repeated while some
+// of it is missing.
 func (w *world) audit(ctx context.Context) {
 	w.t.Helper()
 	began := time.Now()
@@ -57,7 +57,7 @@ func (w *world) audit(ctx context.Context) {
 	}
 }
 
-// relayed bounds how long lineage may follow the last commit.
+// relayed bounds the lag of lineage behind the last commit.
 const relayed = 15 * time.Second
 
 func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
@@ -105,16 +105,15 @@ func (w *world) auditOnce(ctx context.Context) (*audit.Report, error) {
 	return audit.Run(ctx, audit.ReadDump(dump), o)
 }
 
-// secrets are the credentials of the world, by what they are.
+// secrets returns the credentials of the world, by name.
 func (w *world) secrets() map[string]string {
 	all := w.f.Secrets()
 	all["key of the model"] = w.model.key
 	return all
 }
 
-// kept looks for credentials in what all processes logged, the clients heard
-// and the model was asked, and whether anybody lacked a right. What is in the
-// streams, the audit says.
+// kept searches for credentials in the logs of all processes, the clients' messages and the
+// model's requests, and for missing permissions. The audit covers the streams.
 func (w *world) kept() {
 	w.t.Helper()
 	for _, p := range append(w.f.Nodes(), w.f.Routers()...) {
@@ -158,7 +157,7 @@ func operatorOf(tb testing.TB, f *fleet.Fleet) (*nats.Conn, jetstream.JetStream)
 	return nc, js
 }
 
-// stream looks at a stream. The servers may be about to elect its leader.
+// stream returns a stream. It retries while the servers elect the stream's leader.
 func stream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.Stream, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -212,8 +211,8 @@ func (w *world) requests() (io.Reader, error) {
 	return &out, nil
 }
 
-// left tells what is known of the first message of a queue: what it says, how
-// many the consumers count, and what the processes logged of its session.
+// left describes the first message of a queue: its contents, the consumers' counts, and the
+// processes' log lines of its session.
 func (w *world) left(ctx context.Context, s jetstream.Stream) string {
 	var b strings.Builder
 	m, err := s.GetMsg(ctx, s.CachedInfo().State.FirstSeq)
@@ -249,7 +248,7 @@ func (w *world) left(ctx context.Context, s jetstream.Stream) string {
 	return b.String()
 }
 
-// empty waits until the queues are: nothing is left that comes again and again.
+// empty waits until the queues are empty: no message is redelivered forever.
 func (w *world) empty(ctx context.Context) {
 	w.t.Helper()
 	_, js := operatorOf(w.t, w.f)

@@ -144,8 +144,8 @@ func (a *arena) eventStreams(generation uint32) []jetstream.Stream {
 	return out
 }
 
-// together lets so many writers write n logs, each by one writer, and returns
-// how long that took.
+// together writes n logs, each by one of a number of concurrent writers, and returns the
+// duration.
 func together(n, writers int, write func(i int)) time.Duration {
 	next := make(chan int)
 	var wg sync.WaitGroup
@@ -165,7 +165,7 @@ func together(n, writers int, write func(i int)) time.Duration {
 	return time.Since(began)
 }
 
-// cpu tells the shares of processors by kind of process.
+// cpu formats the CPU shares by kind of process.
 func cpu(uses []load.Use) string {
 	sum := map[string]float64{}
 	for _, u := range uses {

@@ -38,11 +38,11 @@ const (
 	benchGroups, benchRounds = 3, 7
 )
 
-// benchCommits compares the commits of 64 writers of the log, and of 64 sessions
-// at work, with bare publishes by 64 writers: of the same bytes with the same
-// compare-and-set to the same streams, see pair. One round tells little on a machine
-// that does other work too, so there are many short ones of both in turns, and the
-// figure is the median of their ratios, of all but the first, which warms up.
+// benchCommits compares the commits of 64 writers of the log, and of 64 sessions at work,
+// with bare publishes by 64 writers: the same bytes with the same compare-and-set to the
+// same streams, see pair. A single round is unreliable on a machine with other work, so
+// there are many short ones of both in turns. The figure is the median of their ratios,
+// except for the first round, which warms up.
 func benchCommits(b *testing.B, t *table) {
 	a := newArena(b, 3, 3, benchSessions, 0)
 	o := load.Options{Workflow: "steps", Tasks: benchSessions, InFlight: benchSessions, Task: number(benchSteps)}
@@ -103,10 +103,10 @@ func sizeOf(logs map[string][][]byte) int {
 	return size / max(n, 1)
 }
 
-// effort is what the logs of one side of a round took.
+// effort is the time of the logs of one side of a round.
 type effort struct{ span, cpu time.Duration }
 
-// round is one round: the log's writers and those of a bare program.
+// round is one round of the log's writers and of the bare program's.
 type round struct{ own, bare effort }
 
 const commitsOfRound = benchSessions * benchSteps
@@ -131,12 +131,12 @@ func middle(rounds []round, figure func(round) float64) float64 {
 	return each(rounds, figure)[len(rounds)/2]
 }
 
-// pair are the two that write, in turns, each first in every other round: the log as
-// nodes have it, and a bare program that publishes with the NATS client's
-// JetStream. Both have a connection with a node's rights to the same server. They
-// write to the same streams, as many logs to each, under subjects of the same form
-// and length, the same events. The bare program has its bytes encoded before it
-// begins, since to encode and to hash are part of a commit's price.
+// pair holds the two writers, which alternate and go first in every other round: the log
+// of a node, and a bare program that publishes with the NATS client's JetStream. Both
+// have a connection with a node's permissions to the same server. They write the same
+// events to the same streams, equally many logs to each, under subjects of the same form
+// and length. The bare program's bytes are encoded in advance, since encoding and hashing
+// are part of the cost of a commit.
 type pair struct {
 	a     *arena
 	own   *api.Conn
@@ -147,7 +147,8 @@ type pair struct {
 	turn  int
 }
 
-// pair connects the two. Their commits have about so many bytes.
+// pair connects both sides of a comparison. Their commits have about the given number of
+// bytes.
 func (a *arena) pair(bytes int) *pair {
 	a.b.Helper()
 	url, _, _ := strings.Cut(a.f.URLs(0), ",")
@@ -174,7 +175,7 @@ func (a *arena) pair(bytes int) *pair {
 	a.b.Cleanup(nc.Close)
 	p.bare, err = jetstream.New(nc)
 	a.must(err)
-	const envelope = 330 // what a commit of one short chunk takes
+	const envelope = 330 // the size of a commit of one short chunk
 	p.event = session.ChunkEvent(session.UserText(strings.Repeat("x", max(bytes-envelope, 1))))
 	p.event.Time = time.Now()
 	return p
@@ -241,7 +242,7 @@ func (p *pair) writers(write func(i int) error) effort {
 	return e
 }
 
-// cpuTime is what this process has used of the processors so far.
+// cpuTime returns the CPU time used so far by this process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var r syscall.Rusage
@@ -272,8 +273,7 @@ func (p *pair) publish(k session.Key, log [][]byte) error {
 	for _, raw := range log {
 		m := &nats.Msg{Subject: subject, Data: raw}
 		ack, err := p.bare.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(last))
-		// Replicated streams refuse some publishes without a reason; nothing
-		// was stored then.
+		// Replicated streams reject some publishes without a reason and without storing them.
 		for tries := 0; err != nil && falseConflict(err) && tries < 100; tries++ {
 			ack, err = p.bare.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(last))
 		}
@@ -302,14 +302,14 @@ func (p *pair) check(logs map[string][][]byte, rounds int) {
 	}
 }
 
-// falseConflict reports whether a stream refuses a publish because another one
-// to its subject is in flight, or was.
+// falseConflict reports whether a stream rejected a publish because another one to its
+// subject is, or was, in flight.
 func falseConflict(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && api.ErrorCode == 10164
 }
 
-// rest waits until the nodes have told the lineage of everything.
+// rest waits until the nodes have published all lineage.
 func (a *arena) rest() {
 	a.b.Helper()
 	var last uint64
@@ -336,7 +336,7 @@ func (a *arena) ends(generation uint32) []uint64 {
 	return out
 }
 
-// since reads what was committed after that, by session.
+// since reads the later commits, by session.
 func (a *arena) since(generation uint32, after []uint64) map[string][][]byte {
 	a.b.Helper()
 	out := map[string][][]byte{}

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// continueBar is how soon the open runs of a node that died or froze go on.
+	// continueBar bounds the time until the open runs of a dead or frozen node resume.
 	continueBar = 2500 * time.Millisecond
 	// continueMost is when the benchmark gives up.
 	continueMost = 60 * time.Second
@@ -50,8 +50,8 @@ func benchFreeze(b *testing.B, t *table) {
 	continuation(b, t, "freeze", (*fleet.Process).Freeze, (*fleet.Process).Thaw)
 }
 
-// continuation harms one of three nodes again and again while all of them are
-// at work, and measures when the runs that it held go on elsewhere.
+// continuation repeatedly harms one of three nodes while all are at work, and measures when
+// its runs resume elsewhere.
 func continuation(b *testing.B, t *table, what string, harm, mend func(*fleet.Process) error) {
 	const latency, turns, atOnce = 100 * time.Millisecond, 30, 12
 	a := newArena(b, 3, 3, 8, latency)
@@ -82,7 +82,7 @@ func continuation(b *testing.B, t *table, what string, harm, mend func(*fleet.Pr
 		}
 		began := time.Now()
 		a.must(harm(p))
-		// What was stored before may still be on its way to the observer.
+		// Earlier messages may still be on their way to the observer.
 		a.must(a.operator.Flush())
 		asked := time.Now()
 		if _, err := a.client.Session(ctx, held[0]); err != nil {
@@ -133,8 +133,8 @@ func spread(d load.Distribution) string {
 	return fmt.Sprintf("p50 %s p90 %s max %s", load.Short(d.P50), load.Short(d.P90), load.Short(d.Max))
 }
 
-// incarnation is that of the node that runs as a process now: of several under
-// its name the one that started last.
+// incarnation returns the incarnation of the node's current process: of several with its
+// name, the latest start.
 func (a *arena) incarnation(p *fleet.Process) string {
 	a.b.Helper()
 	bucket, err := a.js.KeyValue(a.b.Context(), "NODE")
@@ -146,7 +146,7 @@ func (a *arena) incarnation(p *fleet.Process) string {
 		for _, key := range keys {
 			e, err := bucket.Get(a.b.Context(), key)
 			if err != nil {
-				continue // it has just gone
+				continue // it has just ended
 			}
 			var n messages.Node
 			a.must(json.Unmarshal(e.Value(), &n))

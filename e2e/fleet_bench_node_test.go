@@ -23,10 +23,10 @@ import (
 
 func init() { children["bench-node"] = benchNode }
 
-// statsPort is where a node of a benchmark tells about itself, also as pprof.
+// statsPort is the port at which a node of a benchmark serves its statistics and pprof.
 const statsPort = "6060"
 
-// stats is what it tells.
+// stats are these statistics.
 type stats struct {
 	Goroutines int    `json:"goroutines"`
 	Heap       uint64 `json:"heap"`
@@ -98,7 +98,7 @@ func benchNode() error {
 			}
 			return flow.Merge(ctx, j, flow.SinceAncestor())
 		}),
-		// n durable steps that do nothing.
+		// n durable steps without work.
 		counted("steps", func(ctx context.Context, s session.Session, n int) (session.Session, error) {
 			for i := range n {
 				if _, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return i, nil }, tool.Idempotent); err != nil {
@@ -107,7 +107,7 @@ func benchNode() error {
 			}
 			return s, nil
 		}),
-		// A question to a person.
+		// A question to the user.
 		counted("question", func(ctx context.Context, s session.Session, _ int) (session.Session, error) {
 			a, err := flow.Approve(ctx, "May it go on?", nil)
 			return s.With(session.UserText(fmt.Sprint(a.Approved))), err

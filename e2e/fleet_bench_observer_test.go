@@ -16,7 +16,7 @@ import (
 type observer struct {
 	mu       sync.Mutex
 	sessions map[string]*observed
-	kinds    map[string]int // how many events there were
+	kinds    map[string]int // number of events by kind
 }
 
 // observed is a session with a run.
@@ -94,14 +94,14 @@ func (o *observer) held(incarnation string) []string {
 	return out
 }
 
-// on returns what is known of a session.
+// on returns the observations of a session.
 func (o *observer) on(session string) observed {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return *o.sessions[session]
 }
 
-// count is how many events of a kind there were.
+// count returns the number of events of a kind.
 func (o *observer) count(kind string) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -82,12 +82,12 @@ func benchFanOut(b *testing.B, t *table) {
 	}
 }
 
-// firstStepP50 and firstStepP99 are how soon a task's first step begins on a fleet
-// that has nothing else to do.
+// firstStepP50 and firstStepP99 bound the time until a task's first step begins on an idle
+// fleet.
 const firstStepP50, firstStepP99 = 4 * time.Millisecond, 15 * time.Millisecond
 
-// benchDispatch measures the time from the publication of a task to the arrival
-// of its first model call, on a fleet that has nothing else to do.
+// benchDispatch measures the time from the publication of a task to the arrival of its
+// first model call, on an idle fleet.
 func benchDispatch(b *testing.B, t *table) {
 	const tasks = 200
 	a := newArena(b, 3, 3, 8, 0)
@@ -104,9 +104,8 @@ func benchDispatch(b *testing.B, t *table) {
 	b.ReportMetric(r.FirstStep.P99.Seconds()*1e3, "ms-p99")
 }
 
-// benchPools measures how soon the tasks of a pool that is at work get to their
-// first step, alone and beside a pool without nodes for which 20,000 tasks of 20
-// tenants wait.
+// benchPools measures the time until the tasks of a busy pool reach their first step, with
+// and without another pool that has no nodes and 20,000 waiting tasks of 20 tenants.
 func benchPools(b *testing.B, t *table) {
 	const (
 		tenants, each = 20, 1000
@@ -118,8 +117,8 @@ func benchPools(b *testing.B, t *table) {
 	a.must(err)
 	defer func() { a.check(node.Conn.Close()) }()
 	a.must(node.Dispatch.Registry.Register(b.Context(), "absent", []messages.Workflow{{Name: "absent", Revision: "1", Description: "No node runs it."}}))
-	// What neighbours do on this machine makes some rounds slow: the best of some
-	// is what the fleet does.
+	// Other work on this machine slows some rounds: the best of several is the fleet's
+	// performance.
 	best := func() load.Distribution {
 		var of load.Distribution
 		for range rounds {

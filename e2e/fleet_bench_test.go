@@ -18,7 +18,7 @@ var flagTries = flag.Int("bench-tries", 20, "how often BenchmarkFleet kills and 
 //
 //	go test -tags=e2e -run '^$' -bench Fleet -benchtime 1x -timeout 30m ./e2e
 //
-// The documentation of package internal/testkit/load tells the rows.
+// The documentation of package internal/testkit/load describes the rows.
 func BenchmarkFleet(b *testing.B) {
 	t := &table{}
 	for _, row := range []struct {
@@ -39,13 +39,13 @@ func BenchmarkFleet(b *testing.B) {
 			for b.Loop() {
 				row.measure(b, t)
 			}
-			b.ReportMetric(0, "ns/op") // says nothing
+			b.ReportMetric(0, "ns/op") // prints nothing
 		})
 	}
 	fmt.Print(t.text())
 }
 
-// table gathers the figures beside their limits.
+// table collects the figures with their limits.
 type table struct {
 	mu   sync.Mutex
 	rows [][4]string
@@ -71,7 +71,7 @@ func (t *table) bar(b *testing.B, ok bool, what, figure, bar string) {
 	}
 }
 
-// note adds what stands beside a figure.
+// note adds a remark to a figure.
 func (t *table) note(what, text string) { t.row(what, text, "", true) }
 
 func (t *table) text() string {

@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// benchWaiting lets 1,000 runs ask a person, looks at what they hold meanwhile,
-// and says yes to all.
+// benchWaiting lets 1,000 runs wait for an approval, measures their resources, and approves
+// all.
 func benchWaiting(b *testing.B, t *table) {
 	const (
 		runs      = 1000
@@ -43,7 +43,7 @@ func benchWaiting(b *testing.B, t *table) {
 		})
 		a.until(fmt.Sprint(n, " runs wait"), 2*time.Minute, func() bool { return o.count("run.waiting") >= before+n })
 	}
-	// say answers n questions, as a person with the list does.
+	// say answers n questions, like a user with the list.
 	say := func(n int) (committed, resumed time.Duration) {
 		var open []client.Question
 		a.until("the questions are on the list", time.Minute, func() bool {
@@ -68,8 +68,8 @@ func benchWaiting(b *testing.B, t *table) {
 	began := time.Now()
 	ask(runs, "asked")
 	asked := time.Since(began)
-	// What is held may not grow with the number of runs: a few goroutines of
-	// something else may be under way.
+	// The resources must not grow with the number of runs: a few unrelated goroutines may
+	// exist.
 	held, more := a.atRest()
 	held, more = held-idle, more-consumers
 	if held > runs/100 {
@@ -96,15 +96,14 @@ func benchWaiting(b *testing.B, t *table) {
 	b.ReportMetric(float64(size)/runs, "B/run")
 }
 
-// restAfter is when nothing is left of what was done before: sessions were
-// passivated, goroutines that were kept for more of them have ended, and so have
-// the consumers of relays that are gone.
+// restAfter is the time until no resources of earlier work remain: sessions are passivated,
+// goroutines kept for more of them have ended, and the consumers of ended relays are
+// removed.
 const restAfter = actors.DefaultPassivate + 30*time.Second
 
-// atRest waits until nothing is left of what was done, and returns how many
-// goroutines the nodes have in all and how many consumers there are. With what
-// is measured before and after something, both times at rest, nothing of the
-// first can hide what the second left.
+// atRest waits until no resources of earlier work remain, and returns the numbers of
+// goroutines of all nodes and of consumers. If both measurements before and after a load
+// are at rest, earlier work cannot hide resources of the load.
 func (a *arena) atRest() (goroutines, consumers int) {
 	a.b.Helper()
 	time.Sleep(restAfter)
@@ -121,7 +120,7 @@ func (a *arena) atRest() (goroutines, consumers int) {
 	return goroutines, a.consumers()
 }
 
-// logGoroutines tells what most of the goroutines of the nodes are.
+// logGoroutines logs the most frequent goroutines of the nodes.
 func (a *arena) logGoroutines() {
 	a.b.Helper()
 	for _, p := range a.f.Nodes() {
@@ -134,7 +133,7 @@ func (a *arena) logGoroutines() {
 	}
 }
 
-// consumers is how many there are on all streams.
+// consumers returns the number of consumers on all streams.
 func (a *arena) consumers() int {
 	a.b.Helper()
 	n := 0

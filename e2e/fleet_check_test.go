@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// check compares what clients, tools and logs say.
+// check compares the records of clients, tools and logs.
 func (w *world) check() {
 	w.t.Helper()
 	l := w.load
@@ -73,14 +73,14 @@ func (w *world) check() {
 	}
 }
 
-// outcome says what is wrong with how a run ended, "" if nothing is. It is
-// called with the lock of the load held.
+// outcome describes the error in a run's outcome, "" if there is none. It is called with
+// the lock of the load held.
 func (w *world) outcome(t *task) string {
 	o := t.outcome
 	if t.Deed == deedCancel && t.done && o.State != "" && o.State != "cancelled" {
 		return "was cancelled, which was acknowledged, and ended otherwise"
 	}
-	if t.Workflow == poisonous { // it ends when a person gives its review up
+	if t.Workflow == poisonous { // it ends when an operator abandons its review
 		if o.State != "failed" && o.State != "" {
 			return "ends its nodes, and ended otherwise than by its review"
 		}
@@ -110,8 +110,8 @@ func (w *world) outcome(t *task) string {
 	return ""
 }
 
-// heeded checks that a call which a person decided about was made as decided.
-// It is called with the lock of the load held.
+// heeded checks that a call with an operator's decision was made as decided. It is called
+// with the lock of the load held.
 func (w *world) heeded(t *task, s sighting) {
 	if s.Tool != "sound" || !strings.HasPrefix(t.Prompt, "gate") {
 		return
@@ -135,10 +135,10 @@ func (w *world) heeded(t *task, s sighting) {
 	}
 }
 
-// storing is how long a result that was told may take to be stored.
+// storing bounds the time until a reported result is stored.
 const storing = 30 * time.Second
 
-// stored compares the results that are kept with those that were told.
+// stored compares the stored results with the reported ones.
 func (w *world) stored(ctx context.Context) {
 	w.t.Helper()
 	_, js := operatorOf(w.t, w.f)
@@ -165,8 +165,8 @@ func (w *world) stored(ctx context.Context) {
 	}
 }
 
-// last is the last message of a subject, asked for again while there is none:
-// the replica that answers may not hold yet what others do.
+// last returns the last message of a subject. It retries while there is none: the answering
+// replica may lag behind.
 func last(ctx context.Context, s jetstream.Stream, subject string, patience time.Duration) (*jetstream.RawStreamMsg, error) {
 	for end := time.Now().Add(patience); ; sleep(ctx, 200*time.Millisecond) {
 		m, err := s.GetLastMsgForSubject(ctx, subject)
@@ -192,8 +192,8 @@ func (w *world) crashes() {
 	}
 }
 
-// transcripts compares what each run left in its session with what an
-// undisturbed one leaves, and what clients said with what is there.
+// transcripts compares each run's chunks in its session with those of an undisturbed run,
+// and the clients' messages with the stored ones.
 func (w *world) transcripts(ctx context.Context) {
 	w.t.Helper()
 	l := w.load
@@ -253,7 +253,7 @@ func (w *world) transcript(t *task, read func(id string) []row) {
 	w.t.Helper()
 	rows := read(t.outcome.Session)
 	if t.Deed == deedHint || t.Deed == deedCutIn {
-		// When it comes is open; that it comes once is not.
+		// Its time is undetermined, but it must arrive exactly once.
 		if n := count(rows, hintFor(t.ID)); n > 1 || n == 0 && t.done {
 			w.fail("the message to run %s, which %s (acknowledged: %v), is in its session %d times", t.ID, t.outcome.State, t.done, n)
 		}
@@ -267,8 +267,8 @@ func (w *world) transcript(t *task, read func(id string) []row) {
 	}
 	var kinds []string
 	for _, r := range rows {
-		// Of a session that others work on or worked on, only what is the run's.
-		// What the author said before the first step has no run.
+		// In a shared session, only the run's own chunks count. The author's messages before
+		// the first step have no run.
 		if t.Session == "" && t.ForkOf == "" || r.Run == t.ID || r.Kind == "user" && (r.Text == t.Prompt || strings.HasSuffix(r.Text, " of "+t.Prompt)) {
 			kinds = append(kinds, r.Kind)
 		}
@@ -286,8 +286,8 @@ func (w *world) transcript(t *task, read func(id string) []row) {
 	}
 }
 
-// rewound checks that the session of a rewind begins as the one that it was
-// forked from.
+// rewound checks that the session of a rewind begins like the session that it was forked
+// from.
 func (w *world) rewound(t *task, rows []row, read func(id string) []row) {
 	w.t.Helper()
 	id, text, _ := strings.Cut(t.ForkOf, ":")
@@ -335,8 +335,8 @@ func (w *world) answered(t *task, step string, rows []row) {
 	}
 }
 
-// letters checks that each body that came under the id of another task was
-// refused, and that clients can see it.
+// letters checks that each body under the id of another task was rejected, and that clients
+// can see it.
 func (w *world) letters(ctx context.Context) {
 	w.t.Helper()
 	refused := map[string]bool{}

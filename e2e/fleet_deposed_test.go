@@ -24,11 +24,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestDeposedLeader cuts the NATS server that leads the stream of a session off
-// from the others, and reads the session there while the others elect a leader and
-// store a commit. Until it knows of that the server takes itself for the leader:
-// a read there gets no answer after a while, but never one that is older than an
-// answer that another client has.
+// TestDeposedLeader cuts off the NATS server that leads the stream of a session, and reads
+// the session there while the others elect a leader and store a commit. Until the server
+// detects the election, it considers itself the leader: a read there may time out, but
+// never returns a version older than an answer to another client.
 func TestDeposedLeader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, drawSeed(), shape{servers: 3})
@@ -187,13 +186,13 @@ func (r *reader) read(ctx context.Context) (version int) {
 	return s.Version
 }
 
-// told notes a version that a client has got.
+// told records a version that a client has received.
 func (r *reader) told(id session.ID, version int) {
 	at := time.Since(r.began)
 	r.heads = append(r.heads, head{Session: string(id), Start: at, End: at, Version: version})
 }
 
-// until reads until it is told of a version.
+// until reads until the reader receives a version.
 func (r *reader) until(ctx context.Context, version int) error {
 	for r.read(ctx) < version {
 		if ctx.Err() != nil {

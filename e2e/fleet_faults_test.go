@@ -71,7 +71,7 @@ func (n *nemesis) killLeader(ctx context.Context, random *rand.Rand) error {
 	return n.kill(ctx, between(random, 0, 5*time.Second), victim)
 }
 
-// leader is the server that leads a stream, nil if no server says.
+// leader returns the server that leads a stream, nil if no server reports one.
 func (n *nemesis) leader(ctx context.Context, stream string) *fleet.Process {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -189,7 +189,7 @@ func (n *nemesis) losePackets(ctx context.Context, random *rand.Rand) error {
 	return errors.Join(errs...)
 }
 
-// flap lets a node come and go for the others.
+// flap repeatedly freezes and thaws a node.
 func (n *nemesis) flap(ctx context.Context, random *rand.Rand) error {
 	p := one(random, n.workers())
 	for range 3 + random.IntN(4) {
@@ -254,7 +254,7 @@ func (n *nemesis) rollServers(ctx context.Context, _ *rand.Rand) error {
 			return err
 		}
 		ready, cancel := context.WithTimeout(ctx, 20*time.Second)
-		_ = n.w.f.ServersUp(ready) // with an error too: the next one goes
+		_ = n.w.f.ServersUp(ready) // after an error, too, the next server is stopped
 		cancel()
 	}
 	return nil
@@ -308,10 +308,9 @@ func (n *nemesis) sicken(ctx context.Context, random *rand.Rand) error {
 	return nil
 }
 
-// stallRuns stops the goroutines of the runs of a node that come to the end of a
-// call, past every timeout, while the node and the actors of their sessions live
-// on: those runs do not know what is decided about them in the meantime when they
-// go on.
+// stallRuns stops the goroutines of a node's runs at the end of a call, past every timeout,
+// while the node and the actors of their sessions live on. When these runs resume, they do
+// not know the decisions made about them in the meantime.
 func (n *nemesis) stallRuns(ctx context.Context, random *rand.Rand) error {
 	name := n.w.path("stalls", one(random, n.w.f.Nodes()).Name)
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
@@ -325,8 +324,8 @@ func (n *nemesis) killTool(ctx context.Context, random *rand.Rand) error {
 	return n.kill(ctx, between(random, 0, 3*time.Second), one(random, n.w.f.Others()))
 }
 
-// purgeSnap removes the snapshots of sessions and what the relays have stored of
-// their open sets: all of it follows from the logs.
+// purgeSnap removes the snapshots of sessions and the stored open sets of the relays: both
+// are derived from the logs.
 func (n *nemesis) purgeSnap(ctx context.Context, _ *rand.Rand) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -340,7 +339,7 @@ func (n *nemesis) purgeSnap(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// away reports whether an error only says that NATS is not there at the moment.
+// away reports whether an error only means that NATS is unavailable at the moment.
 func (n *nemesis) away(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) ||
@@ -364,7 +363,7 @@ func (n *nemesis) see(m *nats.Msg) {
 	}
 }
 
-// again marks what the nemesis publishes.
+// again marks the messages that the nemesis publishes.
 const again = "Again"
 
 // repeatDispatches sends old dispatches again, some of them to other nodes.

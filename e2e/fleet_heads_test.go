@@ -32,7 +32,7 @@ var headModel = porcupine.Model{
 	Step: func(state, _, output any) (bool, any) {
 		h, was := output.(head), state.(int)
 		if !h.Asked {
-			return true, max(was, h.Version) // what is told late may be old
+			return true, max(was, h.Version) // a late report may be old
 		}
 		return h.Version >= was, h.Version
 	},
@@ -44,8 +44,7 @@ var headModel = porcupine.Model{
 // headsPatience bounds the checking of a history.
 const headsPatience = time.Minute
 
-// staleHead returns what is wrong with the heads that were read, nil if
-// nothing is.
+// staleHead returns an error if a read of a head is stale.
 func staleHead(heads []head) error {
 	var ops []porcupine.Operation
 	for i, h := range heads {
@@ -65,7 +64,7 @@ func staleHead(heads []head) error {
 	return fmt.Errorf("%d reads of heads are not linearizable", len(heads))
 }
 
-// older tells of the reads of one session that are older than one before.
+// older describes the reads of one session that are older than an earlier one.
 func older(ops []porcupine.Operation) string {
 	var all []string
 	for _, op := range ops {

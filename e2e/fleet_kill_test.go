@@ -87,19 +87,19 @@ func TestRollingUpgrade(t *testing.T) {
 	w.check()
 }
 
-// orderlyMost bounds how long what is done in the orderly way may take.
+// orderlyMost bounds the time of orderly operations.
 const orderlyMost = 4 * time.Minute
 
-// orderly lets the load run, for 20 seconds at least, while something is done that
-// clients must not notice: every request is done, unless the client knows why it
-// cannot be, and results and events are waited for.
+// orderly lets the load run for at least 20 seconds during an operation that clients must
+// not notice: every request succeeds, unless the client knows why it cannot, and the test
+// waits for results and events.
 func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
 	w.t.Helper()
 	n := newNemesis(w)
 	w.load.patient = true
 	w.lacks = w.load.undone
 	w.work(20*time.Second, 6, func(context.Context) {
-		// However slow the machine, it is done to its end: the load waits for that.
+		// The operation is completed, however slow the machine: the load waits for it.
 		ctx, cancel := context.WithTimeout(w.t.Context(), orderlyMost)
 		defer cancel()
 		began := time.Now()
@@ -116,10 +116,9 @@ func (w *world) orderly(do func(ctx context.Context, n *nemesis) error) {
 	w.asked()
 }
 
-// versions counts the nodes that live by the release that they say they are, once
-// so many are listed, and so many of them at the next release: a node that is ready makes
-// its entry a moment later, and a server may hear of it, and that the entry of the start
-// before is gone, after that.
+// versions returns the number of live nodes by release, once a number of them is listed,
+// and a number of them at the next release. A ready node writes its entry a moment later,
+// and a server may see it, and the removal of the previous entry, even later.
 func (w *world) versions(ctx context.Context, nodes, next int) map[string]int {
 	for until := time.Now().Add(15 * time.Second); ; sleep(ctx, 50*time.Millisecond) {
 		data, err := w.load.request(ctx, "rath.query.default.nodes", map[string]any{})

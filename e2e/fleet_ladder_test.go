@@ -47,12 +47,12 @@ func init() {
 	}
 }
 
-// ladderMost bounds how long all examples may take together.
+// ladderMost bounds the total time of all examples.
 const ladderMost = 4 * time.Minute
 
-// TestFleetLadder runs all examples on a fleet of three nodes at the same time. Each is held
-// in the middle, at a model call; then the nodes are killed with -9 one after the other, and
-// what they held goes on elsewhere. Every example comes to what it comes to in one process.
+// TestFleetLadder runs all examples on a fleet of three nodes concurrently. Each is held in
+// the middle, at a model call. Then the nodes are killed with -9 one after the other, and
+// their runs resume elsewhere. Every example has the same outcome as in one process.
 func TestFleetLadder(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), ladderMost)
@@ -120,7 +120,7 @@ func TestFleetLadder(t *testing.T) {
 	}
 }
 
-// ladderGolden is what an example comes to in one process.
+// ladderGolden returns the outcome of an example in one process.
 func ladderGolden(t *testing.T, r ladder.Rung) string {
 	t.Helper()
 	data := must.Get(os.ReadFile(filepath.Join("..", "examples", "testdata", r.Dir+".txt")))(t)

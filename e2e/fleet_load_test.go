@@ -29,32 +29,32 @@ type clients struct {
 	mu       sync.Mutex
 	random   *rand.Rand
 	log      *os.File
-	heard    *os.File // what clients were told, for the audit
+	heard    *os.File // the messages to clients, for the audit
 	next     int
 	kinds    deck // of the tasks
 	fates    deck // of those with sessions of their own
-	ends     deck // what is done with the ids of those that have ended
+	ends     deck // the actions on ids of ended runs
 	tasks    map[string]*task
 	order    []string // of the tasks
 	arrived  map[string]chan struct{}
 	heads    []head
-	rows     map[string]map[int]string // of each session: what was seen at an index
+	rows     map[string]map[int]string // of each session: the row seen at each index
 	length   map[string]int            // of each session, as last seen
 	asked    int                       // questions that were answered
 	patient  bool                      // results are waited for, not asked for
 	tallies  map[string]*tally
-	begun    map[string]bool // runs that are known to be in a log
-	over     map[string]bool // runs of which an event told the end
-	used     map[string]bool // sessions with a name on which a run is known to have begun
-	resolved map[string]bool // calls about which a person decided
+	begun    map[string]bool // runs that are in a log
+	over     map[string]bool // runs whose end an event reported
+	used     map[string]bool // named sessions on which a run is known to have begun
+	resolved map[string]bool // calls with an operator's decision
 	events   int             // that were heard
-	deeds    map[string]int  // what was acknowledged
+	deeds    map[string]int  // the acknowledged deeds
 	words    []*word
-	broken   []string // what must not be
+	broken   []string // the violations
 }
 
-// head is an answer about the newest version of a session, or, if it was told
-// unasked, that the session has at least that version.
+// head is an answer with the newest version of a session or, in an unsolicited message, a
+// lower bound of it.
 type head struct {
 	Session string        `json:"session"`
 	Start   time.Duration `json:"start_ns"`
@@ -104,8 +104,7 @@ func (l *clients) close() error {
 	return errors.Join(l.log.Close(), l.heard.Close())
 }
 
-// tell notes what a client was told, for the audit. It is called with the lock
-// held.
+// tell records a message to a client, for the audit. It is called with the lock held.
 func (l *clients) tell(t audit.Told) {
 	t.Time = time.Now()
 	data, _ := json.Marshal(t)
@@ -130,8 +129,8 @@ func (l *clients) wrong(format string, args ...any) {
 	l.broken = append(l.broken, fmt.Sprintf(format, args...))
 }
 
-// follows reports whether a result is the same as one before it, or counts branches that
-// were settled after that: then its spending is another one, and nothing else.
+// follows reports whether a result equals an earlier one, or differs only in its spending,
+// because it counts branches that were settled later.
 func follows(now, before string) bool {
 	type spending struct {
 		settled, usage json.RawMessage
@@ -152,8 +151,8 @@ func follows(now, before string) bool {
 	return a != nil && same && (settledNow > settledBefore || settledNow == settledBefore && string(spentNow.usage) == string(spentBefore.usage))
 }
 
-// told takes a result. All that arrive for one run must be the same but for the spending of
-// branches that are settled later.
+// told records a result. All results of one run must be the same, except for the spending
+// of branches that are settled later.
 func (l *clients) told(data []byte) {
 	var r taskResult
 	if err := json.Unmarshal(data, &r); err != nil || r.Run == "" {
@@ -191,8 +190,8 @@ func (l *clients) told(data []byte) {
 	l.write("result", time.Now(), r, nil)
 }
 
-// request asks once. What is not answered in time counts as not answered: soon where
-// answers may get lost, and late where each has to come.
+// request sends a request once. A request without an answer in time counts as unanswered:
+// soon if answers may get lost, and late if each must arrive.
 func (l *clients) request(ctx context.Context, subject string, body any) ([]byte, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -215,7 +214,7 @@ func (l *clients) request(ctx context.Context, subject string, body any) ([]byte
 	if err := json.Unmarshal(m.Data, &e); err != nil {
 		return nil, fmt.Errorf("answer %q: %w", m.Data, err)
 	}
-	// The result of a run that failed or was cancelled says why, too.
+	// The result of a failed or cancelled run contains the reason.
 	if e.Error != "" && e.State == "" {
 		return m.Data, fmt.Errorf("answer: %s", m.Data)
 	}
@@ -242,7 +241,7 @@ func (l *clients) linger(ctx context.Context, d time.Duration) {
 	}
 }
 
-// submit sends a task once and says whether it was acknowledged.
+// submit sends a task once and reports whether it was acknowledged.
 func (l *clients) submit(ctx context.Context, t *task) bool {
 	start := time.Now()
 	err := l.ask(ctx, question{kind: "submit", send: func(ctx context.Context) error { return l.publish(ctx, t.Workflow, t.body()) }})
@@ -272,7 +271,7 @@ func (l *clients) publish(ctx context.Context, workflow string, body map[string]
 	return err
 }
 
-// run works until ctx ends, with so many tasks at once.
+// run works until ctx ends, with a number of concurrent tasks.
 func (l *clients) run(ctx context.Context, atOnce int) {
 	var wg sync.WaitGroup
 	for range atOnce {

@@ -30,7 +30,7 @@ type modelHost struct {
 	ill    atomic.Bool  // it was sick at some time
 }
 
-// sickness is what a model server has.
+// sickness is a fault of a model server.
 type sickness struct {
 	name  string
 	delay time.Duration
@@ -91,11 +91,11 @@ func (m *modelHost) close() error {
 	return errors.Join(m.server.Close(), m.log.Close())
 }
 
-// What model servers suffer from.
+// The faults of model servers.
 var sicknesses = []sickness{
 	{name: "slow", delay: 700 * time.Millisecond},
 	{name: "errors", oneOf: 3, bad: func(m *modelHost, w http.ResponseWriter, _ *http.Request) {
-		// Servers say the key in an error. It must end up in nothing that is kept.
+		// Servers return the key in an error. It must not be stored anywhere.
 		m.echoed.Add(1)
 		http.Error(w, `{"error":{"message":"broken for `+m.key+` today"}}`, http.StatusInternalServerError)
 	}},

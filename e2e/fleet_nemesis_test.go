@@ -29,7 +29,7 @@ type nemesis struct {
 	js jetstream.JetStream
 
 	mu      sync.Mutex
-	down    map[*fleet.Process]bool // stays down, because a fault says so
+	down    map[*fleet.Process]bool // stays down until its fault ends
 	poisons int                     // tasks that end their nodes
 	done    map[string]int          // faults
 	ended   map[string]int          // processes that ended by themselves
@@ -40,16 +40,16 @@ type nemesis struct {
 	next     string // program file of the next release
 }
 
-// fault does one kind of harm and ends it before it returns, or when ctx ends.
-// What it does is decided by random alone.
+// fault does one kind of harm and ends it before it returns, or when ctx ends. Only random
+// decides its actions.
 type fault struct {
 	name   string
 	weight int
 	do     func(n *nemesis, ctx context.Context, random *rand.Rand) error
 }
 
-// The faults of processes and networks, and those of what surrounds them. One
-// of each kind is at work at a time.
+// The faults of processes and networks, and those of their surroundings. One of each kind
+// is active at a time.
 var (
 	hardFaults = []fault{
 		{"kill -9 of nodes", 4, (*nemesis).killNodes},
@@ -136,8 +136,8 @@ func pick(faults []fault, random *rand.Rand) fault {
 
 func (n *nemesis) one(ctx context.Context, f fault, random *rand.Rand) {
 	start := time.Now()
-	// Each fault draws from numbers of its own, so that how many it needs does
-	// not change the ones after it.
+	// Each fault has its own source of random numbers, so that the amount it uses does not
+	// affect later faults.
 	err := f.do(n, ctx, rand.New(rand.NewPCG(random.Uint64(), random.Uint64())))
 	n.w.load.write("fault", start, f.name, err)
 	if err != nil { // it did not do its harm, or not all of it
@@ -151,7 +151,7 @@ func (n *nemesis) one(ctx context.Context, f fault, random *rand.Rand) {
 	n.done[f.name]++
 }
 
-// supervise starts again what has ended by itself, as a service manager does.
+// supervise restarts processes that ended by themselves, as a service manager does.
 func (n *nemesis) supervise() {
 	for _, p := range n.w.f.All() {
 		n.mu.Lock()
@@ -169,13 +169,13 @@ func (n *nemesis) supervise() {
 // maxPoisons bounds the tasks of a seed that end their nodes: each takes seven.
 const maxPoisons = 2
 
-// poison submits a task that ends each process which executes it. What becomes of it, and
-// of the runs beside it, the checks say.
+// poison submits a task that ends each process which executes it. The checks verify its
+// outcome and that of concurrent runs.
 func (n *nemesis) poison(ctx context.Context, _ *rand.Rand) error {
 	if n.poisons == maxPoisons {
 		return fleet.ErrNotRunning
 	}
-	n.poisons++ // faults of its kind come one after the other
+	n.poisons++ // faults of its kind run sequentially
 	t := &task{ID: fmt.Sprint("poison", n.poisons), Workflow: poisonous, Prompt: "end"}
 	n.w.load.mu.Lock()
 	n.w.load.add(t)
@@ -205,19 +205,18 @@ func (n *nemesis) hold(ps ...*fleet.Process) (release func() error) {
 	}
 }
 
-// TestNemesis plays seeds: a fleet under load with everything going wrong that
-// can. Each acknowledged task ends with one result, no call is executed twice
-// in one attempt, no read of a head is older than one before. Seeds of half an
-// hour together have to show every kind of fault.
+// TestNemesis plays seeds: a fleet under load with every kind of fault. Each
+// acknowledged task ends with one result, no call is executed twice in one attempt,
+// and no read of a head is older than an earlier one. Seeds of half an hour together
+// must show every kind of fault.
 //
 //	go test -tags=e2e -count=1 -timeout=2h -run '^TestNemesis$' ./e2e -seeds 20 -length 3m
 //
-// With -off it leaves a protection out and fails if nothing of what that
-// protects is broken. A seed of a minute found append_cas, persist_before_reply
-// and wake_numbers. It missed attempt_fence and intent_expiry, which guard against
-// moments that are too rare for that, and was not played without
-// claim_before_read: TestFound of internal/core/protection plays each of the six on
-// purpose.
+// With -off it disables a protection and fails if no guarded invariant breaks. A seed
+// of a minute found append_cas, persist_before_reply and wake_numbers. It missed
+// attempt_fence and intent_expiry, which guard against moments that are too rare, and
+// was not played without claim_before_read: TestFound of internal/core/protection
+// plays each of the six on purpose.
 //
 //	go test -tags=e2e -count=1 -v -run '^TestNemesis$' ./e2e -off append_cas -seeds 1 -length 60s
 func TestNemesis(t *testing.T) {
@@ -267,7 +266,7 @@ func (n *nemesis) mix() {
 	}
 }
 
-// TestGuards: each protection that can be left out is one that TestNemesis knows.
+// TestGuards: TestNemesis handles each protection that can be disabled.
 func TestGuards(t *testing.T) {
 	names := protection.Names()
 	if len(names) != len(guards) {
@@ -280,7 +279,7 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// guards says which invariant breaks without a protection.
+// guards maps a protection to the invariant that breaks without it.
 var guards = map[string]string{
 	"append_cas":           audit.OneWriter,
 	"attempt_fence":        audit.OneWriter,
@@ -326,13 +325,13 @@ func playWithout(t *testing.T, seed uint64, length time.Duration, off string) {
 	t.Logf("found: %s", broken)
 }
 
-// playground is what TestNemesis plays on.
+// playground is the world of TestNemesis.
 func playground(t *testing.T, seed uint64, off string) *world {
 	t.Helper()
 	return newWorld(t, seed, shape{servers: 3, nodes: 3, routers: 2, slots: 8, disks: slices.Repeat([]fleet.Disk{{Size: 1 << 30}}, 3), off: off})
 }
 
-// play plays a seed and returns how often it did what harm.
+// play plays a seed and returns how often each fault occurred.
 func play(t *testing.T, seed uint64, length time.Duration) map[string]int {
 	w := playground(t, seed, "")
 	w.again = fmt.Sprintf("go test -tags=e2e -count=1 -run '^TestNemesis$' ./e2e -seed %d -length %v", seed, length)

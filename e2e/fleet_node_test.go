@@ -45,8 +45,8 @@ const (
 	envStall    = "RATH_E2E_STALL"    // directory; a file with a node's name in it stops the node's runs
 )
 
-// sighting is one line of the witness file: an execution of a tool that took
-// place, written before its effect could be known to anybody.
+// sighting is one line of the witness file: an actual execution of a tool, written before
+// its effect is visible to anyone.
 type sighting struct {
 	Tool    string    `json:"tool"`
 	Call    string    `json:"call"`
@@ -61,7 +61,7 @@ type sighting struct {
 // witnessing is a tool that leaves a line outside of the workspace.
 func witnessing(name string, effect tool.Effect) tool.Tool {
 	return tool.Func(name, "Writes a line outside of the workspace.", func(ctx context.Context, in struct {
-		MS   int  `json:"ms,omitempty"`   // how long it takes
+		MS   int  `json:"ms,omitempty"`   // its duration
 		Deaf bool `json:"deaf,omitempty"` // it takes that long even if it is cancelled
 		Loud int  `json:"loud,omitempty"` // only noted
 	},
@@ -135,8 +135,8 @@ func fleetTool() error {
 	}
 }
 
-// fleetNode is a node with the workflows that the load generator submits. What
-// a run does depends on its input alone.
+// fleetNode is a node with the workflows that the load generator submits. A run's actions
+// depend only on its input.
 func fleetNode() error {
 	provider := llm.Provider{Kind: "openai", Model: "m", BaseURL: os.Getenv(envModel), KeyRef: openai.EnvKey}
 	agent := func(name string, tools ...tool.Tool) *flow.Agent {
@@ -179,7 +179,7 @@ func fleetNode() error {
 			return respond(ctx, worker, s, prompt)
 		}),
 		prompted(poisonous, func(context.Context, session.Session, string) (session.Session, error) {
-			time.Sleep(100 * time.Millisecond) // the claim of each run beside it is stored
+			time.Sleep(100 * time.Millisecond) // until the claims of the concurrent runs are stored
 			fmt.Fprintln(os.Stderr, poisonWords)
 			os.Exit(poisonExit)
 			panic("not reached")
@@ -251,8 +251,8 @@ func fan(ctx context.Context, worker *flow.Agent, s session.Session, prompt stri
 	return branchOut(ctx, s, ways, way, &o)
 }
 
-// branchOut makes branches and merges those that succeed: one of them if not all
-// are needed.
+// branchOut opens branches and merges those that succeed: one of them if not all are
+// needed.
 func branchOut(ctx context.Context, s session.Session, ways []string, way func(name string) flow.Workflow, o *flow.FanOutOptions) (session.Session, error) {
 	branches := make([]flow.Branch, len(ways))
 	for i, name := range ways {
@@ -291,7 +291,7 @@ func respond(ctx context.Context, worker *flow.Agent, s session.Session, prompt 
 	return worker.Forward(ctx, s.With(session.UserText("The number is "+v)).With(session.UserText("branch of "+prompt)))
 }
 
-// ask waits for a person, for a while, and for a person again.
+// ask waits for an approval twice and sleeps for a while after each.
 func ask(ctx context.Context, worker *flow.Agent, s session.Session, prompt string) (session.Session, error) {
 	s, err := worker.Forward(ctx, s.With(session.UserText("branch of "+prompt)))
 	if err != nil {

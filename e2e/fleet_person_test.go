@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// runInfo is what a query tells of a run.
+// runInfo is the status of a run in a query.
 type runInfo struct {
 	Run      string `json:"run"`
 	State    string `json:"state"`
 	Workflow string `json:"workflow"`
-	// Quarantine says why the session is quarantined.
+	// Quarantine is the reason for the session's quarantine.
 	Quarantine string `json:"quarantine"`
 	Waits      []struct {
 		Kind string `json:"kind"`
@@ -32,8 +32,8 @@ type runInfo struct {
 	} `json:"review"`
 }
 
-// decide resolves the runs that wait for a person, by the witness: what it
-// has seen has happened.
+// decide resolves the runs that wait for an operator, by the witness: a call that it has
+// seen has happened.
 func (l *clients) decide(ctx context.Context) {
 	data, err := l.query(ctx, "runs", map[string]any{"states": []string{"needs_review"}, "limit": 1000})
 	var all struct {
@@ -158,8 +158,8 @@ func (l *clients) open() (ids []string) {
 	return ids
 }
 
-// finish waits until every acknowledged task has a result, asking for those
-// that were told while the connection was away.
+// finish waits until every acknowledged task has a result, and queries those that were
+// published while the connection was down.
 func (l *clients) finish(ctx context.Context) error {
 	for {
 		l.decide(ctx)
@@ -169,7 +169,7 @@ func (l *clients) finish(ctx context.Context) error {
 			l.mu.Lock()
 			t := l.tasks[id]
 			l.mu.Unlock()
-			if t.Deed == deedApart && !l.patient { // its release may have got lost, or come too early
+			if t.Deed == deedApart && !l.patient { // its release may have been lost, or too early
 				l.lift(ctx, t, "everything was looked at")
 			}
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// committers append to sessions of their own as fast as they can, as nodes do,
-// and remember what was acknowledged.
+// committers append to their own sessions as fast as possible, as nodes do, and record the
+// acknowledged commits.
 type committers struct {
 	c      *api.Conn
 	mu     sync.Mutex
@@ -55,7 +55,7 @@ func (w *world) connect(ctx context.Context, url string, level streams.Level) (*
 	})
 }
 
-// run appends until ctx ends. A writer that has to stop goes on with another session.
+// run appends until ctx ends. A writer that has to stop continues with another session.
 func (m *committers) run(ctx context.Context, writers int) {
 	mint := commitlog.IDGenerator{Generation: m.c.Streams.Generation(), Partitions: m.c.Streams.Partitions()}
 	var wg sync.WaitGroup
@@ -63,7 +63,7 @@ func (m *committers) run(ctx context.Context, writers int) {
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				err := m.write(ctx, session.Key{Tenant: "power", ID: mint.ID(fmt.Sprint("s", i, "-", n))})
-				if ctx.Err() == nil { // what was acknowledged is gone, or no answer came for too long
+				if ctx.Err() == nil { // an acknowledged commit is lost, or no answer came for too long
 					m.mu.Lock()
 					m.halted = append(m.halted, err)
 					m.mu.Unlock()
@@ -98,7 +98,7 @@ func (m *committers) write(ctx context.Context, k session.Key) error {
 	}
 }
 
-// more waits until so many more commits were acknowledged.
+// more waits until n more commits are acknowledged.
 func (m *committers) more(ctx context.Context, n int) error {
 	have := func() int {
 		m.mu.Lock()
@@ -135,8 +135,7 @@ func (m *committers) lost(ctx context.Context) (lost int, err error) {
 	return lost, nil
 }
 
-// cutAll cuts the power of all NATS servers, brings it back, and returns whether they
-// come up.
+// cutAll cuts the power of all NATS servers, restores it, and reports whether they come up.
 func (w *world) cutAll(ctx context.Context) error {
 	w.t.Helper()
 	if err := w.f.CutPower(w.f.Servers()...); err != nil {

@@ -97,8 +97,8 @@ func (l *clients) chunks(ctx context.Context, id string) ([]row, error) {
 	}
 }
 
-// row notes what was read at an index of a session: it never changes. It is
-// called with the lock held.
+// row records a row at an index of a session: it never changes. It is called with the lock
+// held.
 func (l *clients) row(id string, r row) {
 	if l.rows[id] == nil {
 		l.rows[id] = map[int]string{}

@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestFleetRights: the nodes of these tests may remove what they may in production,
-// the streams in memory, and nothing that is truth.
+// TestFleetRights: the nodes of these tests may remove the same as in production: the
+// streams in memory, and no durable data.
 func TestFleetRights(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -42,7 +42,7 @@ func TestFleetRights(t *testing.T) {
 		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"x." + name}, Storage: jetstream.MemoryStorage}); err != nil {
 			t.Fatalf("stream %s: %v", name, err)
 		}
-		// What is refused gets no answer.
+		// A rejected request gets no answer.
 		try, cancel := context.WithTimeout(ctx, 20*time.Second)
 		deleted := make(chan error, 1)
 		go func() { deleted <- js.DeleteStream(try, name) }()

@@ -59,21 +59,20 @@ func followLineage(ctx context.Context, url string) (*tailer, error) {
 	return o, nil
 }
 
-// close ends the tailer and returns what ended it before.
+// close ends the tailer and returns the error that ended it earlier, if any.
 func (o *tailer) close() error {
 	o.stop()
 	<-o.done
 	return o.err
 }
 
-// recordName is what a record has in common with its repetitions.
+// recordName returns the name that a record shares with its repetitions.
 func recordName(r *messages.Record) string {
 	return fmt.Sprintf("%s commit %d, %d: %s", r.Session, r.Commit, r.K, r.Kind)
 }
 
-// observed compares what the tailer was told with what LINEAGE holds in the dump
-// of the audit: it was told everything, at the latest a moment after the fleet was
-// healed.
+// observed compares the tailer's messages with the contents of LINEAGE in the dump of the
+// audit: it received everything, at the latest a moment after the fleet was healed.
 func (w *world) observed(ctx context.Context) {
 	w.t.Helper()
 	dump, err := os.Open(w.path("dump.jsonl"))

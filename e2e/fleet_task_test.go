@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// task is what the client knows of a run.
+// task is the client's view of a run.
 type task struct {
 	ID        string         `json:"run"`
 	Workflow  string         `json:"workflow"`
@@ -21,12 +21,12 @@ type task struct {
 	NotBefore time.Time      `json:"not_before,omitzero"`
 	Deadline  time.Time      `json:"deadline,omitzero"`
 	ForkOf    string         `json:"fork_of,omitempty"` // session:version of a run before: a rewind
-	Deed      string         `json:"deed,omitempty"`    // what is done to the run while it is open
+	Deed      string         `json:"deed,omitempty"`    // the action on the run while it is open
 	Acked     bool           `json:"acked"`
 	Sent      int            `json:"sent"` // how often it was submitted
 	Result    string         `json:"result,omitempty"`
 	outcome   taskResult
-	twice     bool // another result was told
+	twice     bool // another result was reported
 	// done is set when the deed was acknowledged, inTime if that was before the
 	// run could begin.
 	done, inTime bool
@@ -35,7 +35,7 @@ type task struct {
 	reused       bool                // another body under the same id was acknowledged
 }
 
-// answer is what was said to a question, and whether that was acknowledged.
+// answer is the answer to a question, and whether it was acknowledged.
 type answer struct {
 	verb, value string
 	acked       bool
@@ -56,7 +56,7 @@ type taskResult struct {
 	} `json:"chain"`
 }
 
-// What is done to runs while they are open.
+// The actions on open runs.
 const (
 	deedCancel   = "cancel"
 	deedHint     = "hint"     // a message, twice under one id
@@ -72,8 +72,8 @@ const (
 	talks = 2
 )
 
-// kinds of work are drawn by their weights, and fates for those of plain runs
-// with sessions of their own; "" is nothing.
+// kinds of work are drawn by their weights, and so are fates for plain runs with new
+// sessions; "" means none.
 var (
 	fates = []string{"", "", "", "", deedCancel, deedHint, deedCutIn, deedApart, deedRebudget, "later", "rewind", "rewind"}
 	kinds = []struct {
@@ -98,8 +98,8 @@ var (
 	}
 )
 
-// deck holds numbers in the order in which they are drawn. Each comes as often as
-// its weight before any comes again, so that a short history has everything too.
+// deck holds numbers in the order in which they are drawn. Each is drawn as often as its
+// weight before any repeats, so that even a short history has all of them.
 type deck struct {
 	weights []int
 	left    []int
@@ -167,7 +167,7 @@ func (l *clients) task() *task {
 
 // add is called with the lock held.
 func (l *clients) add(t *task) {
-	if was := l.tasks[t.ID]; was != nil { // its result came first
+	if was := l.tasks[t.ID]; was != nil { // its result arrived first
 		t.Result, t.outcome = was.Result, was.outcome
 	} else {
 		l.arrived[t.ID] = make(chan struct{})
@@ -176,8 +176,8 @@ func (l *clients) add(t *task) {
 	l.order = append(l.order, t.ID)
 }
 
-// past names a version of the session of a plain run that succeeded, "" if
-// there is none yet. It is called with the lock held.
+// past returns a version of the session of a plain run that succeeded, or "" if there is
+// none yet. It is called with the lock held.
 func (l *clients) past() string {
 	var all []*task
 	for _, id := range l.order {
@@ -192,13 +192,12 @@ func (l *clients) past() string {
 	return fmt.Sprintf("%s:%d", o.Session, 1+l.random.IntN(o.Version))
 }
 
-// plain reports whether the run had a session of its own and nothing was done
-// to it.
+// plain reports whether the run had its own session and no action.
 func (t *task) plain() bool {
 	return t.Workflow == "work" && strings.HasPrefix(t.Prompt, "plain ") && t.Session == "" && t.Deed == "" && t.ForkOf == ""
 }
 
-// input is what a workflow is given: the prompt, or what routers take.
+// input returns the input of a workflow: the prompt, or the input of a router.
 func (t *task) input() any {
 	switch t.Workflow {
 	case "auto":
@@ -218,7 +217,7 @@ func (t *task) input() any {
 	return t.Prompt
 }
 
-// body is the task as it is submitted.
+// body returns the submitted form of the task.
 func (t *task) body() map[string]any {
 	body := map[string]any{"id": t.ID, "input": t.input()}
 	for field, v := range map[string]string{"session": t.Session, "fork_of": t.ForkOf} {
@@ -240,8 +239,7 @@ func (t *task) body() map[string]any {
 	return body
 }
 
-// chunksOf says what an undisturbed run of a workflow leaves in its session,
-// by the kinds of its chunks.
+// chunksOf returns the kinds of the chunks of an undisturbed run of a workflow.
 func chunksOf(workflow, prompt string) string {
 	long, short := "user assistant tool_result tool_result assistant tool_result assistant", "user assistant tool_result assistant"
 	word, _, _ := strings.Cut(prompt, " ")

@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/audit"
 )
 
-// one submits a task until that is acknowledged, sometimes again, does to the
-// run what is to be done, and waits for the result for a while.
+// one submits a task until it is acknowledged, sometimes again, performs the run's action,
+// and waits a while for the result.
 func (l *clients) one(ctx context.Context, t *task) {
 	for !l.submit(ctx, t) {
 		select {
@@ -23,7 +23,7 @@ func (l *clients) one(ctx context.Context, t *task) {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	if l.chance(10) && l.submit(ctx, t) { // duplicates change nothing
+	if l.chance(10) && l.submit(ctx, t) { // duplicates have no effect
 		l.did("same body again")
 	}
 	switch t.Deed {
@@ -48,15 +48,15 @@ func (l *clients) one(ctx context.Context, t *task) {
 	}
 }
 
-// did counts what was acknowledged.
+// did counts an acknowledged action.
 func (l *clients) did(what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deeds[what]++
 }
 
-// do sends a verb to a run. moot says why it may be refused though the run is
-// open, nil if it may not.
+// do sends a verb to a run. moot returns the reason why it may be rejected although the run
+// is open; nil if it may not.
 func (l *clients) do(ctx context.Context, t *task, verb string, body map[string]any, moot func() string) error {
 	// A session can be put into quarantine at any state of the run.
 	ends := verb != "quarantine" && verb != "release"
@@ -74,7 +74,7 @@ func (l *clients) do(ctx context.Context, t *task, verb string, body map[string]
 	}})
 }
 
-// hint says something to a run that is at work, twice under one id.
+// hint sends a message to a run at work, twice with one id.
 func (l *clients) hint(ctx context.Context, t *task) {
 	l.linger(ctx, 300*time.Millisecond)
 	body := map[string]any{"id": "h" + t.ID, "text": hintFor(t.ID)}
@@ -90,7 +90,7 @@ func (l *clients) hint(ctx context.Context, t *task) {
 
 func hintFor(id string) string { return "hint for " + id }
 
-// apart quarantines the session of a run, and lets it go on after a while.
+// apart quarantines the session of a run, and releases it after a while.
 func (l *clients) apart(ctx context.Context, t *task) {
 	l.linger(ctx, 300*time.Millisecond)
 	if l.do(ctx, t, "quarantine", map[string]any{"reason": "it looks odd"}, nil) == nil {
@@ -103,9 +103,8 @@ func (l *clients) apart(ctx context.Context, t *task) {
 	l.release(ctx, t)
 }
 
-// release ends the quarantine of a session, whether its request was acknowledged
-// or not; what cannot be done now is done when
-// everything is healed.
+// release ends the quarantine of a session, whether or not its request was acknowledged. If
+// that fails now, it is done after everything is healed.
 func (l *clients) release(ctx context.Context, t *task) {
 	for l.lift(ctx, t, "it was looked at") != nil && ctx.Err() == nil {
 		r, err := l.info(ctx, t.ID)
@@ -117,7 +116,7 @@ func (l *clients) release(ctx context.Context, t *task) {
 	l.shows(ctx, t, false)
 }
 
-// lift asks once that a session goes on.
+// lift requests the release of a session once.
 func (l *clients) lift(ctx context.Context, t *task, reason string) error {
 	err := l.do(ctx, t, "release", map[string]any{"reason": reason}, func() string {
 		if t.apart {
@@ -133,7 +132,7 @@ func (l *clients) lift(ctx context.Context, t *task, reason string) error {
 	return err
 }
 
-// info asks how a run stands.
+// info queries the status of a run.
 func (l *clients) info(ctx context.Context, id string) (r runInfo, err error) {
 	data, err := l.query(ctx, "run", map[string]any{"run": id})
 	if err == nil {
@@ -142,7 +141,7 @@ func (l *clients) info(ctx context.Context, id string) (r runInfo, err error) {
 	return r, err
 }
 
-// query asks about what there is, which needs no run that has begun.
+// query sends a query, which does not require a run that has begun.
 func (l *clients) query(ctx context.Context, name string, body map[string]any) (data []byte, err error) {
 	err = l.ask(ctx, question{kind: "query", send: func(ctx context.Context) (err error) {
 		data, err = l.request(ctx, "rath.query.default."+name, body)
@@ -191,8 +190,8 @@ func (l *clients) rebudget(ctx context.Context, t *task) {
 	}
 }
 
-// after is what users do with a run that has ended: some use its id for
-// something else, which is refused, and some let it run again.
+// after performs the actions of users on an ended run: some use its id for another task,
+// which is rejected, and some run it again.
 func (l *clients) after(ctx context.Context, t *task) {
 	if !t.plain() {
 		return
@@ -241,8 +240,7 @@ func (l *clients) after(ctx context.Context, t *task) {
 	}
 }
 
-// known reports whether a run was submitted here. It is called with the lock
-// held.
+// known reports whether this client submitted a run. It is called with the lock held.
 func (l *clients) known(id string) bool { return l.tasks[id] != nil && l.tasks[id].Workflow != "" }
 
 // word is a message to a session, sent at any state of it.
@@ -251,8 +249,8 @@ type word struct {
 	acked      bool
 }
 
-// talk says something to a session that has a name. Each word is said once: one
-// to a session without an open run is a chunk at once, and has no id there.
+// talk sends a message to a named session. Each message is sent once: in a session without
+// an open run it becomes a chunk at once, without an id.
 func (l *clients) talk(ctx context.Context) {
 	l.mu.Lock()
 	w := &word{name: fmt.Sprintf("talk%d", l.random.IntN(talks)), text: fmt.Sprintf("word %d", len(l.words))}

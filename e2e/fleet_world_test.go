@@ -40,29 +40,29 @@ type world struct {
 	load   *clients
 	tail   *tailer
 	random *rand.Rand
-	// again is the command that repeats what happens here.
+	// again is the command that repeats this test.
 	again string
-	// lacks, if set, says what has to be asked for that was not: the load goes on
-	// for it, for a minute at most.
+	// lacks, if set, returns the requests that have not been sent: the load continues for
+	// them, for a minute at most.
 	lacks func() []string
-	// off is the protection that the fleet does without: what goes wrong is
-	// gathered in found, and no failure of the test.
+	// off is the protection that the fleet lacks: violations are collected in found and do
+	// not fail the test.
 	off   string
 	mu    sync.Mutex
 	found []string
 }
 
-// shape is what a world consists of.
+// shape is the composition of a world.
 type shape struct {
 	servers, nodes, routers int
 	disks                   []fleet.Disk
 	slots                   int
 	lazy                    bool   // the servers acknowledge before they sync
-	steady                  bool   // nothing happens to the servers, and no connection is given up
-	off                     string // the protection that nodes and routers leave out
+	steady                  bool   // no faults of servers, and no connection is closed
+	off                     string // the protection that nodes and routers lack
 }
 
-// newWorld starts a fleet for a test. Everything random in it comes from seed.
+// newWorld starts a fleet for a test. All its randomness derives from seed.
 func newWorld(t *testing.T, seed uint64, s shape) *world {
 	t.Helper()
 	w := &world{t: t, seed: seed, off: s.off, random: rand.New(rand.NewPCG(seed, 1))}
@@ -174,7 +174,7 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 	unload()
 	<-busy
 	w.heal()
-	// What the clients did not get to while everything went wrong, they do now.
+	// The clients now send the requests that they missed during the faults.
 	for end := time.Now().Add(time.Minute); w.lacks != nil && len(w.lacks()) > 0 && time.Now().Before(end); {
 		more, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
 		w.busy(more, atOnce)
@@ -193,7 +193,7 @@ func (w *world) work(length time.Duration, atOnce int, f func(ctx context.Contex
 		return
 	}
 	w.t.Logf("all tasks have a result %v after everything was healed", time.Since(began).Round(time.Millisecond))
-	// What is left in a queue leaves the other checks their time.
+	// A remaining message in a queue must leave time for the other checks.
 	emptying, cancel := context.WithTimeout(w.t.Context(), settle)
 	defer cancel()
 	w.empty(emptying)
@@ -227,7 +227,7 @@ func (w *world) finish(ctx context.Context) error {
 	return w.load.finish(ctx)
 }
 
-// busy lets clients work until ctx ends, and people answer them.
+// busy runs the clients, and the operators who answer them, until ctx ends.
 func (w *world) busy(ctx context.Context, atOnce int) {
 	var people sync.WaitGroup
 	people.Go(func() {
@@ -240,8 +240,8 @@ func (w *world) busy(ctx context.Context, atOnce int) {
 	people.Wait()
 }
 
-// wreck looks at what is left of a fleet without one of its protections. It may
-// be stuck for good.
+// wreck examines the remains of a fleet without one of its protections. The fleet may be
+// stuck for good.
 func (w *world) wreck() {
 	w.t.Helper()
 	const wait = 30 * time.Second
@@ -256,12 +256,12 @@ func (w *world) wreck() {
 	w.audit(ctx)
 }
 
-// settle bounds how long the last runs may take when nothing disturbs them but tasks that
-// end their nodes: each is run again alone until it has ended three, and a node begins
-// again, is missed and is given runs once more each time.
+// settle bounds the time of the last runs without disturbance except by tasks that end
+// their nodes. Each of those is repeated alone until it has ended three nodes. Each time a
+// node restarts, is detected as missing and gets runs again.
 const settle = 6 * time.Minute
 
-// heal ends all faults and starts what does not run.
+// heal ends all faults and starts all stopped processes.
 func (w *world) heal() {
 	w.t.Helper()
 	w.model.sick.Store(nil)
@@ -283,8 +283,8 @@ func (w *world) heal() {
 	if err := w.f.ServersUp(ctx); err != nil {
 		w.fatal(err)
 	}
-	// What cannot reach NATS ends, a node as well as the program of a tool; a service manager
-	// starts it again.
+	// A process that cannot reach NATS ends, be it a node or the program of a tool; a service
+	// manager restarts it.
 	for _, p := range slices.Concat(w.f.Nodes(), w.f.Routers(), w.f.Others()) {
 		for err := p.Up(ctx); err != nil; err = p.Up(ctx) {
 			if ctx.Err() != nil || !errors.Is(err, fleet.ErrNotRunning) {

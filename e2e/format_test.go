@@ -42,8 +42,8 @@ func TestFORMATTool(t *testing.T) {
 	o.want(t, 0, "The sky over Rome is clear.")
 }
 
-// TestFORMATFiles runs the program in JavaScript that uploads a folder, runs an agent on
-// it, and prints what it changed.
+// TestFORMATFiles runs the JavaScript program that uploads a folder, runs an agent on it,
+// and prints the changes.
 func TestFORMATFiles(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "messages", "FORMAT.md"))
 	must.Do(t, err)

@@ -21,9 +21,9 @@ import (
 
 var flagFull = flag.Int("full", 3, "how often TestFullDiskLineage fills the disk")
 
-// TestFullDiskLineage fills the disk of "rath dev" at work again and again, so that
-// its server starts in place: right after each the list of runs shows every end that a
-// result tells of, and in the end the audit finds all lineage there.
+// TestFullDiskLineage repeatedly fills the disk of "rath dev" at work, so that its server
+// restarts in place. After each time the list of runs shows every reported end, and finally
+// the audit finds all lineage.
 func TestFullDiskLineage(t *testing.T) {
 	t.Parallel()
 	at := newDiskOf(t, 700<<20)
@@ -35,7 +35,7 @@ func TestFullDiskLineage(t *testing.T) {
 	for round := range *flagFull {
 		ctx, stop := context.WithCancel(t.Context())
 		var load sync.WaitGroup
-		// Small ones: the stream of results has room for those of all rounds.
+		// Small ones: the stream of results must hold those of all rounds.
 		s := &submitter{nc: nc, input: "small", refused: map[string]int{}}
 		for i := range 4 {
 			load.Go(func() { s.run(ctx, fmt.Sprintf("r%d-s%d", round, i)) })

@@ -49,7 +49,7 @@ func (d *disk) fill() {
 		if err = errors.Join(err, seekErr); err == nil {
 			err = unix.Fallocate(int(f.Fd()), 0, at, int64(st.Bavail)*st.Bsize)
 		}
-		if errors.Is(err, unix.ENOSPC) { // what is left is for the file system's own
+		if errors.Is(err, unix.ENOSPC) { // the rest is reserved for the file system
 			_, err = f.WriteAt(make([]byte, st.Bsize), at)
 			if errors.Is(err, unix.ENOSPC) {
 				return
@@ -101,7 +101,7 @@ func (s *submitter) run(ctx context.Context, name string) {
 	}
 }
 
-// waitingScript answers quickly, but for a while where it is told to wait.
+// waitingScript answers quickly, or after a while on request.
 const waitingScript = `
 -- wait --
 last: wait
@@ -114,10 +114,10 @@ call: list_workspace_files {}
 said
 `
 
-// TestFullDisk fills the disk under a node at work, faster than it can look. A
-// submitting command says so soon, what is stored can be read, doctor, terminal and health
-// say it; with room again everything goes on without a hand, and nothing that was
-// acknowledged is lost.
+// TestFullDisk fills the disk under a node at work, faster than the node checks it. A
+// submitting command reports it soon, stored data stays readable, and doctor, terminal and
+// health report it. With free space everything resumes automatically, and no acknowledged
+// data is lost.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	for round := range 3 {
@@ -191,7 +191,7 @@ func fullDisk(t *testing.T, after time.Duration) {
 	}
 	t.Logf("with room again a run ends after %v; %d tasks were acknowledged, others: %v", time.Since(began).Round(time.Millisecond), len(s.acked), s.refused)
 	dev.until("room", func() bool { return strings.Contains(dev.stderr.String(), "store       disk: has room again") })
-	dev.until("doctor that finds nothing", func() bool { return rath("doctor").code == 0 }) // the node's card follows what its log says
+	dev.until("doctor that finds nothing", func() bool { return rath("doctor").code == 0 }) // the node's card lags behind its log
 	for _, id := range append(append(waiting, "before", "after"), s.acked...) {
 		succeeds(t, nc, id)
 	}
@@ -292,9 +292,9 @@ func TestFullDiskHealth(t *testing.T) {
 }
 
 // TestFullDiskOfOneServer fills the disk of one of three NATS servers under load, for
-// longer than an election: the fleet goes on with the others, and nothing that was
-// acknowledged is lost. A server that met a write error stops its JetStream; once
-// there is room its supervisor restarts it, as here, and it catches up.
+// longer than an election. The fleet continues with the others, and no acknowledged data is
+// lost. A server that met a write error stops its JetStream; once there is free space its
+// supervisor restarts it, as here, and it catches up.
 func TestFullDiskOfOneServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, drawSeed(), shape{servers: 3, nodes: 2, slots: 8, disks: []fleet.Disk{{}, {}, {Size: 512 << 20}}})
@@ -307,7 +307,7 @@ func TestFullDiskOfOneServer(t *testing.T) {
 		}
 		sleep(ctx, 20*time.Second)
 		before, began := w.load.acked(), time.Now()
-		// A client that waits for results submits nothing meanwhile.
+		// A client that waits for results submits no tasks.
 		for w.load.acked() == before && time.Since(began) < time.Minute {
 			sleep(t.Context(), 50*time.Millisecond)
 		}
@@ -322,7 +322,7 @@ func TestFullDiskOfOneServer(t *testing.T) {
 	w.check()
 }
 
-// acked is how many tasks were acknowledged.
+// acked returns the number of acknowledged tasks.
 func (l *clients) acked() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -334,9 +334,9 @@ func (l *clients) acked() (n int) {
 	return n
 }
 
-// TestSlowDisk lets the disk of a node at work write twenty times a second, and then
-// once: what is submitted takes its time, and nothing is lost, refused or taken for
-// dead. The kernel holds the writes of the node back (blkio of cgroups).
+// TestSlowDisk limits the disk of a node at work to twenty writes a second, and then to
+// one: submissions take longer, and none is lost, rejected or considered dead. The kernel
+// delays the node's writes (blkio of cgroups).
 func TestSlowDisk(t *testing.T) {
 	t.Parallel()
 	at := newDiskOf(t, 700<<20)
@@ -369,8 +369,8 @@ func TestSlowDisk(t *testing.T) {
 	dev.stop()
 }
 
-// throttle returns what bounds the writes of a process to the disk, in a second; 0
-// lifts the bound.
+// throttle returns a function that limits the writes of a process to the disk per second; 0
+// removes the limit.
 func (d *disk) throttle(pid int) func(writes int) {
 	d.t.Helper()
 	var st unix.Stat_t

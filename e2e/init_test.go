@@ -33,7 +33,7 @@ func modelServer(t *testing.T, name string, script []byte) *httptest.Server {
 	return srv
 }
 
-// without returns an environment without what names a model or a server.
+// without returns an environment without variables that name a model or a server.
 func without(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		return strings.HasPrefix(v, "OPENAI_") || strings.HasPrefix(v, "RATH_") || strings.HasPrefix(v, "NATS_")
@@ -97,9 +97,8 @@ func TestInit(t *testing.T) {
 	}
 }
 
-// TestInitTidy: go.mod and go.sum are what go mod tidy makes of them. It reads
-// what tests of dependencies need as well, which the module proxy of this
-// environment has.
+// TestInitTidy: go.mod and go.sum equal the result of go mod tidy. It also reads the tests
+// of dependencies, which this environment's module proxy has.
 func TestInitTidy(t *testing.T) {
 	repo := must.Get(filepath.Abs(".."))(t)
 	d := newDesk(t)
@@ -114,7 +113,7 @@ func TestInitTidy(t *testing.T) {
 	command(t, dir, env, "go", "build", "./...")
 }
 
-// TestInitRefuses: nothing that is there is written over.
+// TestInitRefuses overwrites no existing file.
 func TestInitRefuses(t *testing.T) {
 	d := newDesk(t)
 	d.rath("init", "mine", "--replace", "..").want(t, 3, "no go.mod", "--replace")

@@ -39,8 +39,8 @@ import (
 
 func init() { children["node"] = nodeChild }
 
-// nodeChild is a node with a workflow of twenty tool calls. It prints where it
-// listens and runs until it is told to stop or killed.
+// nodeChild is a node with a workflow of twenty tool calls. It prints its address and runs
+// until it is stopped or killed.
 func nodeChild() error {
 	count := func(effect tool.Effect) tool.Tool {
 		name := "count"
@@ -99,7 +99,7 @@ func nodeChild() error {
 	}
 }
 
-// installation is what outlives the killed processes.
+// installation is the state that survives the killed processes.
 type installation struct {
 	t       *testing.T
 	store   string
@@ -243,7 +243,7 @@ func (p *process) wait(t *testing.T, id, state string) result {
 
 var elapsedMS = regexp.MustCompile(`"elapsed_ms":[0-9]+`)
 
-// read opens the store and says what a run left: chunks and heads.
+// read opens the store and returns the traces of runs: chunks and heads.
 func (i *installation) read(runs []string) (stories map[string][]string, attempts map[string]uint64, recorded map[string]uint64) {
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), time.Minute)
@@ -306,8 +306,8 @@ func TestKill(t *testing.T) {
 		runs = append(runs, id)
 		before := i.asked()
 		p.submit(t, id, "go")
-		// The random moment lies in the span of a round: how long a run takes
-		// depends on what else the machine does.
+		// The random moment is within the span of a round, because the duration of a run
+		// depends on other work of the machine.
 		i.until(before + random.IntN(rounds+1))
 		time.Sleep(time.Duration(random.Int64N(int64(span) / int64(rounds))))
 		p.kill(t)
@@ -335,8 +335,8 @@ func TestKill(t *testing.T) {
 	i.checkCount(attempts, recorded, seed)
 }
 
-// checkModel compares the model server's own log: one request per step and
-// attempt, but for the client's retries.
+// checkModel checks the model server's own log: one request per step and attempt, except
+// for retries of the client.
 func (i *installation) checkModel(seed uint64) {
 	i.t.Helper()
 	i.mu.Lock()
@@ -353,9 +353,9 @@ func (i *installation) checkModel(seed uint64) {
 	i.t.Logf("%d model requests, none twice in one attempt", len(seen))
 }
 
-// checkCount compares the counting tool's file: at most one execution per call
-// and attempt, none in an attempt that the log does not know, and the recorded
-// outcome is that of an execution which took place.
+// checkCount checks the counting tool's file: at most one execution per call and attempt,
+// none in an attempt that is not in the log, and the recorded outcome is that of an actual
+// execution.
 func (i *installation) checkCount(attempts, recorded map[string]uint64, seed uint64) {
 	i.t.Helper()
 	data := must.Get(os.ReadFile(i.count))(i.t)
@@ -382,8 +382,8 @@ func (i *installation) checkCount(attempts, recorded map[string]uint64, seed uin
 	i.t.Logf("%d executions of the counting tool, %d recorded outcomes", len(seen), len(recorded))
 }
 
-// TestKillInsideEffect kills the node inside a call that must not happen twice:
-// the run waits for a person, and the decision gets it going.
+// TestKillInsideEffect kills the node inside a call that must not happen twice: the run
+// waits for an operator and resumes after the decision.
 func TestKillInsideEffect(t *testing.T) {
 	t.Parallel()
 	i := install(t)

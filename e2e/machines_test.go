@@ -13,9 +13,9 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestOperationsMachines types the lines of docs/operations.md about machines of
-// one's own, as far as one machine goes: the programs are made where the lines
-// after it look for them, and take the flags that they are given.
+// TestOperationsMachines runs the lines of docs/operations.md about one's own machines, as
+// far as a single machine allows: the programs are built at the paths that later lines use,
+// and accept the given flags.
 func TestOperationsMachines(t *testing.T) {
 	t.Parallel()
 	_, section, _ := strings.Cut(document(t, operationsPage), "\n## On machines of your own\n")

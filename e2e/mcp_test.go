@@ -48,8 +48,8 @@ call: everything__trigger-long-running-operation {"duration":10,"steps":2}
 done
 `
 
-// TestMCPServers calls tools of three servers of others, and kills one of them during a
-// call that it says is read-only: that is made again, by a fresh process.
+// TestMCPServers calls tools of three third-party servers, and kills one of them during a
+// call that it marks as read-only: a fresh process repeats the call.
 func TestMCPServers(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, "RATH_MCP=mcp.yaml")

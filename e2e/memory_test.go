@@ -44,7 +44,7 @@ func keeper() flow.Registration {
 	}}
 }
 
-// keeperScript answers for the agent, which knows the place from its note alone.
+// keeperScript answers for the agent, which has the place only from its note.
 const keeperScript = `
 -- note --
 contains: Mind the key

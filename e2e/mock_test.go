@@ -79,7 +79,7 @@ func record(t *testing.T, target string) *recorder {
 	return r
 }
 
-// bodies returns those of the requests at a path so far.
+// bodies returns the bodies of the requests at a path so far.
 func (r *recorder) bodies(path string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

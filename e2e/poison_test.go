@@ -56,9 +56,9 @@ func poisonChild() error {
 	return nil
 }
 
-// TestPoison: three tasks that end their process beside 40 healthy ones on three nodes
-// leave 40 successes and three reviews, which have the exit and the last words of their
-// node. The fleet goes on and names the runs.
+// TestPoison runs three tasks that end their process beside 40 healthy ones on three nodes:
+// 40 succeed, and three wait for review with the exit and the last output of their node.
+// The fleet continues and names the runs.
 func TestPoison(t *testing.T) {
 	const poisoned, others = 3, 40
 	program := must.Get(os.Executable())(t)

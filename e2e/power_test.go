@@ -106,7 +106,7 @@ func newDisk(t *testing.T) *disk {
 	return newDiskOf(t, 2<<30)
 }
 
-// newDiskOf makes one of a size, of which nothing is reserved for root.
+// newDiskOf makes a disk of a size, with no space reserved for root.
 func newDiskOf(t *testing.T, size int64) *disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -134,8 +134,8 @@ func (d *disk) run(name string, args ...string) {
 
 func (d *disk) up() { d.t.Helper(); d.run("mount", "-o", "loop", d.image, d.mount) }
 
-// ext4Shutdown is EXT4_IOC_SHUTDOWN; without flushing, what the file system
-// has not synced is gone, as at a power cut.
+// ext4Shutdown is EXT4_IOC_SHUTDOWN; without flushing, unsynced data is lost, as at a power
+// cut.
 const (
 	ext4Shutdown        = 0x8004587d
 	shutdownWithoutSync = 2
@@ -165,8 +165,8 @@ func (d *disk) again() {
 		}
 		time.Sleep(20 * time.Millisecond) // the killed process is still letting go of its files
 	}
-	// A process with mounts of its own, as a fleet that started meanwhile, keeps the
-	// file system without power, and its image would be mounted as that one again.
+	// A process with its own mounts, such as a concurrently started fleet, keeps the
+	// powerless file system alive; mounting its image would return the same file system.
 	left := d.image
 	d.image += "+"
 	d.run("cp", "--sparse=always", left, d.image)
@@ -179,8 +179,8 @@ type acked struct {
 	hash session.Hash
 }
 
-// cutDuringCommits lets a process commit, cuts the power after some
-// acknowledgements and returns how many of them the log still holds.
+// cutDuringCommits lets a process commit, cuts the power after some acknowledgements and
+// returns how many of them the log still has.
 func cutDuringCommits(t *testing.T, level streams.Level, after int) (total, lost int) {
 	t.Helper()
 	d := newDisk(t)
@@ -205,9 +205,9 @@ func cutDuringCommits(t *testing.T, level streams.Level, after int) (total, lost
 		if _, err := hex.Decode(a.hash[:], []byte(f[2])); err != nil {
 			t.Fatalf("line %q: %v", lines.Text(), err)
 		}
-		// Without power nothing runs on: a server that outlives its disk for a
-		// moment has acknowledged what it could not write. So the process is
-		// stopped first; what it has printed till then counts as well.
+		// No process runs without power: a server that outlives its disk for a moment could
+		// acknowledge data that it did not write. So the test stops the process first; its
+		// earlier output counts.
 		if acks = append(acks, a); len(acks) == after {
 			halt(t, cmd.Process)
 			d.cut()
@@ -233,8 +233,7 @@ func halt(t *testing.T, p *os.Process) {
 			t.Fatalf("threads of process %d: %v", p.Pid, err)
 		}
 		for _, thread := range threads {
-			// "tid (name) state …"; one that waits for the disk stops when it
-			// comes back from there, before it does anything else.
+			// "tid (name) state …"; a thread that waits for the disk stops right after the wait.
 			stat, err := os.ReadFile(thread)
 			if err == nil && !strings.Contains(string(stat), ") T ") && !strings.Contains(string(stat), ") D ") {
 				running++

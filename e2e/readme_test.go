@@ -92,8 +92,8 @@ func startDev(t *testing.T, args ...string) *desk {
 // jsPages are the documents with a JavaScript program each.
 var jsPages = map[string]string{"hello.mjs": readmePage, "cancel.mjs": clientsPage}
 
-// installJS installs what the README says to install, and writes the programs of
-// that names to the same directory.
+// installJS installs the packages that the README names, and writes its programs with these
+// names to the same directory.
 func installJS(t *testing.T, files ...string) (dir string) {
 	t.Helper()
 	install := regexp.MustCompile("`npm (install [^`]+)`").FindStringSubmatch(document(t, readmePage))
@@ -101,7 +101,7 @@ func installJS(t *testing.T, files ...string) (dir string) {
 		t.Fatal("README.md does not say what to install with npm")
 	}
 	dir = t.TempDir()
-	// The programs that read the files of a head also need what FORMAT.md names for it.
+	// The programs that read the files of a head also need the package that FORMAT.md names.
 	installModules(t, dir, os.Environ(), append(strings.Fields(install[1])[1:], "fzstd")...)
 	for _, name := range files {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(firstBlock(t, jsPages[name], "js")), 0o644))
@@ -131,7 +131,7 @@ func installModules(t *testing.T, dir string, env []string, modules ...string) {
 	}
 }
 
-// program runs a program to its end and returns what it printed; it must succeed.
+// program runs a program to its end and returns its output; it must succeed.
 func (d *desk) program(name string, args ...string) string {
 	d.t.Helper()
 	o := d.begin(exec.Command(name, args...)).wait()
@@ -187,14 +187,14 @@ func TestREADMECancel(t *testing.T) {
 	if strings.Contains(o.stdout, "word199") {
 		t.Error("the answer was streamed to its end")
 	}
-	// What was cancelled stays so.
+	// A cancelled run stays cancelled.
 	if out := d.program("node", "cancel.mjs", id, "again"); !strings.Contains(out, "wrong_state") {
 		t.Errorf("a second cancel is answered with %s", out)
 	}
 }
 
-// TestClientsPython runs the lines of docs/clients.md in Python with a stand-in for
-// nats-py, which comes from a registry that is not there everywhere.
+// TestClientsPython runs the Python lines of docs/clients.md with a stand-in for nats-py,
+// whose registry is not available everywhere.
 func TestClientsPython(t *testing.T) {
 	need(t, "python3", "python3")
 	d := startDev(t)
@@ -232,8 +232,7 @@ func TestREADMELines(t *testing.T) {
 	}
 }
 
-// TestREADMEDemo compares the demo with what the README shows, but for ids,
-// times and numbers.
+// TestREADMEDemo compares the demo with the README, except for ids, times and numbers.
 func TestREADMEDemo(t *testing.T) {
 	d := newDesk(t)
 	d.env[0] = "PATH=" + os.Getenv("PATH") // without rath in it, the hints take a line each
@@ -250,7 +249,8 @@ var (
 	blanks    = regexp.MustCompile(`[ \t]+`)
 )
 
-// plain replaces what differs from run to run, and how rath was called.
+// plain replaces the parts that differ between runs, and the name under which rath was
+// called.
 func plain(s string) string {
 	s = howCalled.ReplaceAllString(s, "$1 rath $2 ")
 	s = changing.ReplaceAllString(s, "#")

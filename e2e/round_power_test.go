@@ -40,8 +40,8 @@ var flagCuts = flag.Int("cuts", 5, "how often TestRoundPowerCut cuts the power")
 
 func init() { children["power-node"] = powerNode }
 
-// noiseBytes is how long the noise of a commit or a task is, which compression leaves
-// long: blocks of 8 MiB are begun, compressed, rewritten and removed all the time.
+// noiseBytes is the length of the incompressible noise in a commit or a task: it causes
+// blocks of 8 MiB to be started, compressed, rewritten and removed all the time.
 const noiseBytes = 24 << 10
 
 func noise() string {
@@ -52,8 +52,8 @@ func noise() string {
 	return hex.EncodeToString(b)
 }
 
-// powerNode is a node with a workflow of one step. If it is asked to, it commits to
-// sessions of its own beside, and prints each commit once it is acknowledged.
+// powerNode is a node with a workflow of one step. On request it also commits to its own
+// sessions, and prints each commit once it is acknowledged.
 func powerNode() error {
 	n, err := node.Start(context.Background(), &node.Options{
 		Store: os.Getenv("RATH_E2E_STORE"), Port: -1, Slots: 64, Env: func(string) string { return "" },
@@ -131,7 +131,7 @@ type submitted struct {
 	ids []run.ID
 }
 
-// submit sends tasks until the node is gone, from outside of its process.
+// submit sends tasks until the node has ended, from another process.
 func (s *submitted) submit(ctx context.Context, t *testing.T, url string, play int) {
 	c, err := client.Connect(ctx, url, nil)
 	if err != nil {
@@ -149,13 +149,13 @@ func (s *submitted) submit(ctx context.Context, t *testing.T, url string, play i
 					task.Input, _ = json.Marshal(noise())
 				}
 				if _, err := c.Submit(ctx, "step", task); err != nil {
-					sleep(ctx, 10*time.Millisecond) // too many wait, or it is gone
+					sleep(ctx, 10*time.Millisecond) // too many wait, or the node has ended
 					continue
 				}
 				s.mu.Lock()
 				s.ids = append(s.ids, id)
 				s.mu.Unlock()
-				// Each runs after the cut: a few at any moment are what a cut can lose.
+				// Each runs after the cut: a cut can lose only the last few.
 				sleep(ctx, 20*time.Millisecond)
 			}
 		})
@@ -170,7 +170,8 @@ func (s *submitted) some() bool {
 	return len(s.ids) > 0
 }
 
-// cut plays until so many commits, and some task, were acknowledged, and cuts the power.
+// cut runs until a number of commits, and some task, are acknowledged, and then cuts the
+// power.
 func (p *poweredNode) cut(play, after int) (commits []acked, tasks []run.ID) {
 	p.t.Helper()
 	cmd, url, lines := p.start(play)
@@ -209,8 +210,8 @@ func (p *poweredNode) cut(play, after int) (commits []acked, tasks []run.ID) {
 	return commits, s.ids
 }
 
-// lost starts the node again and counts what it does not have: commits by what their
-// sessions hold, tasks by whether their runs end under the session that was named.
+// lost restarts the node and counts its missing data: commits by the contents of their
+// sessions, tasks by whether their runs end in the reported session.
 func (p *poweredNode) lost(commits []acked, tasks []run.ID) (lostCommits, lostTasks int) {
 	p.t.Helper()
 	cmd, url, lines := p.start(0)
@@ -263,9 +264,9 @@ func waits(ctx context.Context, c *client.Client, id run.ID) bool {
 	return w || err != nil
 }
 
-// TestRoundPowerCut cuts the power of a node over its own store again and again, each time
-// over what the last cut left, under commits, tasks and the names of their sessions:
-// nothing that was acknowledged is lost. A build without rounds loses some.
+// TestRoundPowerCut repeatedly cuts the power of a node over its own store, each time over
+// the remains of the last cut, under commits, tasks and the names of their sessions. No
+// acknowledged data is lost. A build without rounds loses some.
 func TestRoundPowerCut(t *testing.T) {
 	t.Parallel()
 	d := newDiskOf(t, 8<<30)
@@ -293,8 +294,8 @@ func TestRoundPowerCut(t *testing.T) {
 	}
 }
 
-// TestDiskDies: a node whose writes cannot be synced acknowledges nothing more and
-// ends by itself, with the cause and what to do.
+// TestDiskDies: a node whose writes cannot be synced acknowledges no further data and ends
+// by itself, with the cause and the remedy.
 func TestDiskDies(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)

@@ -1,10 +1,10 @@
-// Package examples lists the examples of the ladder, in their order: each uses what those
-// before it showed. docs/tutorial.md goes along them.
+// Package examples lists the examples of the ladder, in order: each builds on the previous
+// ones. docs/tutorial.md explains them.
 //
 //	go run ./examples/01-hello
 //
-// The tests run all of them in one process, at an embedded node, and on a fleet of three
-// nodes of which each is killed in the middle, and demand the same of each: see testdata.
+// The tests run all of them in one process, on an embedded node, and on a fleet of three
+// nodes of which each is killed in the middle, and require the same outcome: see testdata.
 package examples
 
 import (

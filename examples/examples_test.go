@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	flowtest.Main(m)
 }
 
-// golden compares what an example came to with its file, and writes that first if write is
-// set and the test was asked to.
+// golden compares the outcome of an example with its golden file. With -update, it writes
+// the file instead if write is set.
 func golden(t *testing.T, file, got string, write bool) {
 	t.Helper()
 	if write && *update {
@@ -77,8 +77,8 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestStreams: what a client of a node gets while the model speaks is the answer, piece by
-// piece.
+// TestStreams: the pieces that a node's client gets while the model speaks add up to the
+// answer.
 func TestStreams(t *testing.T) {
 	t.Setenv("OPENAI_DEFAULT_MODEL", "")
 	for _, r := range examples.Ladder() {
@@ -93,8 +93,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestRealModel: a model that the environment names takes the place of the script, and the
-// program says so.
+// TestRealModel: a model in the environment replaces the script, and the program reports
+// it.
 func TestRealModel(t *testing.T) {
 	script := must.Get(scripted.Parse("model", []byte("-- any --\n\nI am another model.\n")))(t)
 	m := must.Get(scripted.New(script, nil))(t)
@@ -130,7 +130,7 @@ func TestPictures(t *testing.T) {
 // tutorial is the page that goes along the ladder.
 const tutorial = "../docs/tutorial.md"
 
-// excerpt is a block of a page whose first line says which file it is a part of.
+// excerpt matches a block of a page whose first line names the file that it is a part of.
 var excerpt = regexp.MustCompile("(?ms)^```(?:go|text) (\\S+)\n(.*?)^```$")
 
 // TestTutorial: each block of the tutorial is a part of a file that the tests compile or

@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestAccounts holds what the chart of accounts renders to, and says, for each of its
-// cases. Package node reads the same files, has them say what the accounts of
-// internal/nats/permission say, and starts servers with them.
+// TestAccounts compares the rendered chart of accounts, and its notes, with the golden file
+// of each case. Package node reads the same files, compares them with the accounts of
+// internal/nats/permission, and starts servers with them.
 func TestAccounts(t *testing.T) {
 	for name, v := range casesOf(t, accountsDir) {
 		all := renderOf(t, accountsDir, v)
@@ -34,7 +34,7 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// TestAccountsRefuse lists mistakes and what is said of them.
+// TestAccountsRefuse lists mistakes and their error messages.
 func TestAccountsRefuse(t *testing.T) {
 	user := func(pairs ...string) values {
 		u := values{"name": "ana", "role": "submit", "passwordKey": "ANA"}

@@ -23,11 +23,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestServer installs what the cases render to on the API server that KUBECONFIG
-// names, in a namespace that enforces Pod Security "restricted", with strict
-// validation of fields, and creates a pod of each template. Any cluster will do;
-// no machine is needed, since nothing has to run. Without KEDA the server knows no
-// ScaledObject, so that autoscaling is off.
+// TestServer installs the rendered cases on the API server of KUBECONFIG, in a
+// namespace that enforces Pod Security "restricted", with strict validation of
+// fields, and creates a pod of each template. Any cluster works; it needs no machine,
+// since no pod has to run. Without KEDA the server has no ScaledObject, so
+// autoscaling is off.
 //
 //	.ci/cluster -run TestServer
 func TestServer(t *testing.T) {
@@ -59,7 +59,7 @@ func TestServer(t *testing.T) {
 				pod.Name, pod.Namespace = w.name+"-trial", namespace
 				for _, s := range w.spec.Containers[0].VolumeMounts {
 					if s.Name == "store" && !slices.ContainsFunc(w.spec.Volumes, func(v corev1.Volume) bool { return v.Name == "store" }) {
-						claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "store"} // what the StatefulSet's controller adds
+						claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "store"} // the fields that the StatefulSet's controller adds
 						pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "store", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
 					}
 				}
@@ -73,7 +73,7 @@ func TestServer(t *testing.T) {
 			}
 		})
 	}
-	// The namespace does refuse what is not restricted.
+	// The namespace rejects pods that are not restricted.
 	w := members(render(t, minimal(t)))[0]
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "loose", Namespace: namespace}, Spec: w.spec}
 	pod.Spec.SecurityContext.RunAsNonRoot, pod.Spec.SecurityContext.SeccompProfile = nil, nil
@@ -82,7 +82,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// restrict makes the namespace, and what the cases take for granted.
+// restrict creates the namespace and the objects that the cases require.
 func restrict(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: map[string]string{
@@ -90,13 +90,13 @@ func restrict(t *testing.T, client kubernetes.Interface) {
 	}}}
 	_, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
 	for end := time.Now().Add(patience); apierrors.IsAlreadyExists(err) && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		// That of the test before goes away in the background.
+		// The previous test's namespace is deleted in the background.
 		_, err = client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
 	}
 	if err != nil {
 		t.Fatalf("the namespace must be this test's own: %v", err)
 	}
-	// What a release leaves there goes with it.
+	// The objects of a release in the sandboxes' namespace are deleted with it.
 	sandboxes := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sandboxesOf(render(t, cases(t)["full"])), Labels: ns.Labels}}
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), sandboxes, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ var resources = map[string]struct{ client, path string }{
 	"Role": {"rbac", "roles"}, "RoleBinding": {"rbac", "rolebindings"},
 }
 
-// apply is what Helm does with an object: a server-side apply.
+// apply is Helm's action on an object: a server-side apply.
 func apply(t *testing.T, client kubernetes.Interface, o object) {
 	t.Helper()
 	r, ok := resources[o.kind]
@@ -157,7 +157,7 @@ func apply(t *testing.T, client kubernetes.Interface, o object) {
 	}
 }
 
-// remove deletes a pod that nothing runs.
+// remove deletes a pod that runs nowhere.
 func remove(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	if err := client.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
@@ -165,7 +165,7 @@ func remove(t *testing.T, client kubernetes.Interface, name string) {
 	}
 }
 
-// warnings collects what a server says beside its answers.
+// warnings collects the warnings of a server.
 type warnings struct {
 	mu   sync.Mutex
 	text []string

@@ -20,13 +20,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// patience bounds what controllers may take.
+// patience bounds the time that controllers may take.
 const patience = 2 * time.Minute
 
-// TestControllers has Kubernetes' controllers work on the chart: install, evict,
-// scale and roll. The test plays the machines: it says which pods are ready. So
-// the cluster must have none, only an API server and controllers; with machines
-// it fails at once.
+// TestControllers tests the chart with Kubernetes' controllers: install, evict,
+// scale and roll. The test plays the machines and sets which pods are ready. The
+// cluster must therefore have no machines, only an API server and controllers; with
+// machines the test fails at once.
 //
 //	.ci/cluster -run TestControllers
 func TestControllers(t *testing.T) {
@@ -75,7 +75,7 @@ func TestControllers(t *testing.T) {
 	f.until(t, "the node comes again", func(pods []corev1.Pod) bool { return slices.Equal(names(pods, "node"), want) })
 	f.readiness(t, true, "node")
 
-	// While NATS is away nothing is ready, nothing restarts, and all may go.
+	// While NATS is unavailable no pod is ready, none restarts, and all may be evicted.
 	f.readiness(t, false, "node", "router")
 	f.until(t, "no pod is ready", func([]corev1.Pod) bool { return f.allowed(t, "prod-rath-node") == 0 })
 	for _, name := range want[:2] {
@@ -147,7 +147,7 @@ func (f *kubelet) until(t *testing.T, what string, done func([]corev1.Pod) bool)
 	}
 }
 
-// readiness says of all pods of the roles that they are ready, or not.
+// readiness sets whether all pods of the roles are ready.
 func (f *kubelet) readiness(t *testing.T, is bool, roles ...string) {
 	t.Helper()
 	state := corev1.ConditionFalse
@@ -171,7 +171,7 @@ func (f *kubelet) evict(t *testing.T, name string) error {
 	return f.client.PolicyV1().Evictions(namespace).Evict(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}})
 }
 
-// allowed is how many pods a budget lets go now.
+// allowed returns the number of pods that a budget allows to evict now.
 func (f *kubelet) allowed(t *testing.T, budget string) int32 {
 	t.Helper()
 	b, err := f.client.PolicyV1().PodDisruptionBudgets(namespace).Get(t.Context(), budget, metav1.GetOptions{})
@@ -189,7 +189,7 @@ func ready(p corev1.Pod) bool {
 	})
 }
 
-// names are those of the pods of a role that are there to stay.
+// names returns the names of a role's pods that are not being deleted.
 func names(pods []corev1.Pod, of string) []string {
 	var out []string
 	for _, p := range pods {

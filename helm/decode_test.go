@@ -19,7 +19,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// ScaledObject is what the chart uses of KEDA's object, keda.sh/v1alpha1.
+// ScaledObject has the fields of KEDA's object, keda.sh/v1alpha1, that the chart uses.
 type ScaledObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -127,7 +127,7 @@ func one[T runtime.Object](t testing.TB, all []object) T {
 	return found[0]
 }
 
-// workload is what makes pods, or is one.
+// workload is a pod, or an object that creates pods.
 type workload struct {
 	name     string
 	role     string // node, router, or empty for a test, a job or a toolbox

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestTwoReleases holds that one value joins two releases: the same label and key, and
-// services and policies that take in the pods of both; without it none of that.
+// TestTwoReleases: one value joins two releases with the same label and key, and services
+// and policies that include the pods of both. Without it they share none of these.
 func TestTwoReleases(t *testing.T) {
 	first := render(t, minimal(t))
 	joined := render(t, with(t, with(t, minimal(t), "fullnameOverride", "canary"), "gossip.fleet", "prod-rath"))
@@ -50,7 +50,7 @@ func TestTwoReleases(t *testing.T) {
 	}
 }
 
-// TestLongNamesDiffer holds that what is cut from a name does not make two releases one.
+// TestLongNamesDiffer: shortening names does not make two releases equal.
 func TestLongNamesDiffer(t *testing.T) {
 	long := strings.Repeat("a", 40)
 	a, b := render(t, with(t, minimal(t), "fullnameOverride", long+"-one")), render(t, with(t, minimal(t), "fullnameOverride", long+"-two"))
@@ -61,8 +61,8 @@ func TestLongNamesDiffer(t *testing.T) {
 	}
 }
 
-// TestPools holds that each of the list is a StatefulSet of its own, with a budget and
-// what scales it, and has what it says and for the rest what node says.
+// TestPools: each pool of the list is a separate StatefulSet, with a budget and a scaler.
+// It has its own settings, and node's for the rest.
 func TestPools(t *testing.T) {
 	v := with(t, cases(t)["full"], "pools", []any{
 		values{"name": "light", "replicas": 5, "slots": 128, "unsafe": false, "image": values{"tag": "8"}, "env": []any{}, "autoscaling": values{"maxReplicas": 99}},

@@ -12,8 +12,8 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 )
 
-// TestGolden holds what the cases render to, so that each change of a template
-// shows what it changes. Package node reads the same files.
+// TestGolden compares the rendered cases with golden files, so that a change of a template
+// shows its effects. Package node reads the same files.
 func TestGolden(t *testing.T) {
 	each(t, func(t *testing.T, all []object) {
 		var b strings.Builder
@@ -24,7 +24,7 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// TestNotes holds what people read after an installation.
+// TestNotes compares the notes that users read after an installation.
 func TestNotes(t *testing.T) {
 	for name, v := range cases(t) {
 		t.Run(name, func(t *testing.T) {
@@ -66,8 +66,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestImage holds that the image has what the pods start, and the user that they
-// run under.
+// TestImage: the image has the programs that the pods start, and the user of the pods.
 func TestImage(t *testing.T) {
 	dockerfile, err := os.ReadFile(filepath.Join("..", "Dockerfile"))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// inCluster answers the chart's questions about what is there already.
+// inCluster answers the chart's lookups of existing objects.
 type inCluster struct{ client dynamic.Interface }
 
 // GetClientFor implements engine.ClientProvider.
@@ -40,8 +40,8 @@ func nodesBeside(t *testing.T, v values, there ...runtime.Object) *appsv1.Statef
 	return decode(t, "node.yaml", doc).it.(*appsv1.StatefulSet)
 }
 
-// TestAutoscalingKeepsNodes holds that an upgrade, the one that switches autoscaling on
-// among them, leaves as many nodes as there are: left out, replicas would be 1.
+// TestAutoscalingKeepsNodes: an upgrade, including one that enables autoscaling, keeps the
+// current number of nodes. An omitted replicas would mean 1.
 func TestAutoscalingKeepsNodes(t *testing.T) {
 	v := with(t, minimal(t), "autoscaling.enabled", true)
 	for live, want := range map[int32]int32{0: 2, 1: 2, 7: 7} {

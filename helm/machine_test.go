@@ -22,10 +22,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// machine is the one machine of a cluster: it runs the first container of each pod as
-// a process with the pod's command, arguments, environment and secrets, asks its
-// readiness probe, and stops it as a kubelet does. What a container adds, a root file
-// system and isolation, is what .ci/image tries. Pods have addresses of 127.1.0.0/16.
+// machine is the only machine of a cluster. It runs the first container of each pod as a
+// process with the pod's command, arguments, environment and secrets, checks its readiness
+// probe, and stops it like a kubelet. It provides no root file system and no isolation;
+// .ci/image tests those. Pods have addresses of 127.1.0.0/16.
 type machine struct {
 	client kubernetes.Interface
 	dir    string // a directory for each pod
@@ -98,7 +98,7 @@ func (m *machine) sync(ctx context.Context, t *testing.T) {
 	for i := range all.Items {
 		pod := &all.Items[i]
 		if err := m.syncPod(ctx, pod); err != nil && ctx.Err() == nil {
-			t.Logf("pod %s: %v", pod.Name, err) // such as one that changed meanwhile
+			t.Logf("pod %s: %v", pod.Name, err) // such as a pod that changed in the meantime
 		}
 	}
 }
@@ -222,14 +222,14 @@ func (m *machine) start(ctx context.Context, pod *corev1.Pod) error {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // the exit code says it
+		_ = p.cmd.Wait() // the exit code reports the outcome
 	}()
 	m.pods[pod.UID] = p
 	return m.report(ctx, pod, p)
 }
 
-// resolve is what the names of services stand for, for a headless one the addresses of
-// its pods, or for the first of them its own.
+// resolve returns the names of services with their addresses: for a headless service those
+// of its pods, or its own address for the first pod.
 func (m *machine) resolve(ctx context.Context) ([]string, error) {
 	services, err := m.client.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -251,7 +251,7 @@ func (m *machine) resolve(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// addresses are those of the pods of a service, all or the ready ones.
+// addresses returns the addresses of a service's pods, all or only the ready ones.
 func addresses(ctx context.Context, client kubernetes.Interface, service string, readyOnly bool) ([]string, error) {
 	s, err := client.CoreV1().Services(namespace).Get(ctx, service, metav1.GetOptions{})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// PodMonitor and PrometheusRule are what the chart uses of the objects of
-// monitoring.coreos.com/v1.
+// PodMonitor and PrometheusRule have the fields of the objects of monitoring.coreos.com/v1
+// that the chart uses.
 type (
 	PodMonitor struct {
 		metav1.TypeMeta   `json:",inline"`
@@ -74,8 +74,8 @@ func documented(t *testing.T) map[string]string {
 	return all
 }
 
-// TestAlerts: each rule can be parsed, asks for series that the program has and of this
-// release alone, and says what to do.
+// TestAlerts: each rule parses, uses series that the program exports and only those of this
+// release, and describes the remedy.
 func TestAlerts(t *testing.T) {
 	known := documented(t)
 	if n := len(of[*PrometheusRule](render(t, minimal(t)))); n != 0 {

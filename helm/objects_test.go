@@ -52,7 +52,7 @@ func TestNamesAndLabels(t *testing.T) {
 	})
 }
 
-// sandboxesOf is the namespace in which nodes are told to make pods of sandboxes.
+// sandboxesOf returns the namespace in which nodes create pods of sandboxes.
 func sandboxesOf(all []object) string {
 	for _, w := range workloads(all) {
 		if w.role != "node" {
@@ -115,7 +115,7 @@ func selectorOf(t testing.TB, s *metav1.LabelSelector) labels.Selector {
 	return sel
 }
 
-// roles are those that the values have.
+// roles are the roles in the values.
 func roles(all []object) []string {
 	var r []string
 	for _, w := range members(all) {
@@ -125,7 +125,7 @@ func roles(all []object) []string {
 	return r
 }
 
-// others are the roles with those of pods that are not of the fleet.
+// others are the roles and those of pods outside the fleet.
 func others(all []object) []string {
 	r := roles(all)
 	for range len(workloads(all)) - len(r) {
@@ -191,7 +191,7 @@ func TestSelectors(t *testing.T) {
 			switch p.Labels["app.kubernetes.io/component"] {
 			case "router":
 				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), "router")
-			case "provision": // before the installation, when the one below is not there yet
+			case "provision": // applies before the installation, when the release's own policy does not exist yet
 				expect("policy "+p.Name, selectorOf(t, &p.Spec.PodSelector), "test")
 				if job := one[*batchv1.Job](t, all); !selectorOf(t, &p.Spec.PodSelector).Matches(labels.Set(job.Spec.Template.Labels)) {
 					t.Errorf("policy %s does not select the job's pod", p.Name)
@@ -232,8 +232,7 @@ func protocol(p corev1.Protocol) corev1.Protocol {
 	return p
 }
 
-// TestGossipService holds what nodes need to find each other before any of them
-// is ready.
+// TestGossipService: nodes find each other before any of them is ready.
 func TestGossipService(t *testing.T) {
 	each(t, func(t *testing.T, all []object) {
 		var gossip *corev1.Service
@@ -321,8 +320,8 @@ func TestNATSPorts(t *testing.T) {
 	}
 }
 
-// TestAutoscaling holds what KEDA needs; that a node answers what it asks is shown
-// by package node, from the golden files.
+// TestAutoscaling checks the objects that KEDA needs. Package node tests a node's answer to
+// KEDA, with the golden files.
 func TestAutoscaling(t *testing.T) {
 	if n := len(of[*ScaledObject](render(t, minimal(t)))); n != 0 {
 		t.Errorf("%d scaled objects though autoscaling is off", n)
@@ -351,8 +350,8 @@ func TestAutoscaling(t *testing.T) {
 	if m := trigger.Metadata; trigger.Type != "metrics-api" || m["valueLocation"] == "" || m["targetValue"] != "8" {
 		t.Errorf("trigger %+v", trigger)
 	}
-	// KEDA's operator reaches what it asks: a service of the release, whose pods let
-	// it in.
+	// KEDA's operator can reach its endpoint: a service of the release, whose pods accept the
+	// connection.
 	url, err := url.Parse(trigger.Metadata["url"])
 	if err != nil || url.Scheme != "http" || url.Query().Get("pool") != "review" {
 		t.Fatalf("it asks %s, %v", trigger.Metadata["url"], err)
@@ -401,7 +400,7 @@ func TestAutoscaling(t *testing.T) {
 	}
 }
 
-// policies are those that say where pods may connect.
+// policies returns the policies that restrict the connections of pods.
 func policies(all []object) []*networkingv1.NetworkPolicy {
 	return slices.DeleteFunc(of[*networkingv1.NetworkPolicy](all), func(p *networkingv1.NetworkPolicy) bool {
 		return len(p.Spec.Egress) == 0 || p.Labels["app.kubernetes.io/component"] == "provision"

@@ -51,8 +51,8 @@ func TestServerInPods(t *testing.T) {
 	})
 }
 
-// TestFailedJob holds that the job is tried again only while servers do not answer, and
-// that what it said stays for a while.
+// TestFailedJob: the job is retried only while servers do not answer, and its output is
+// kept for a while.
 func TestFailedJob(t *testing.T) {
 	job := one[*batchv1.Job](t, render(t, cases(t)["full"]))
 	if ttl := job.Spec.TTLSecondsAfterFinished; ttl == nil || *ttl < 3600 {
@@ -76,15 +76,14 @@ func TestFailedJob(t *testing.T) {
 	}
 }
 
-// TestNoTestPod holds that what is applied without Helm starts no test.
+// TestNoTestPod: applying the objects without Helm starts no test.
 func TestNoTestPod(t *testing.T) {
 	if n := len(of[*corev1.Pod](render(t, with(t, minimal(t), "test.enabled", false)))); n != 0 {
 		t.Errorf("%d pods", n)
 	}
 }
 
-// TestBounds holds that each container says what it may take, and each directory how
-// large it gets.
+// TestBounds: each container has limits on its resources, and each directory a size limit.
 func TestBounds(t *testing.T) {
 	each(t, func(t *testing.T, all []object) {
 		for _, w := range workloads(all) {
@@ -140,8 +139,8 @@ func TestCommonMetadata(t *testing.T) {
 	}
 }
 
-// TestEgress holds that nothing but public model servers, the name servers of the
-// cluster, NATS and the fleet is reached.
+// TestEgress: pods can reach only public model servers, the cluster's name servers, NATS
+// and the fleet.
 func TestEgress(t *testing.T) {
 	v := with(t, minimal(t), "networkPolicy.natsTo", []any{values{"namespaceSelector": values{"matchLabels": values{"a": "nats"}}}})
 	for _, p := range policies(render(t, v)) {

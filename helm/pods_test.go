@@ -15,8 +15,8 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// TestPodSecurity asks Kubernetes' own evaluator, and what "restricted" leaves
-// open besides.
+// TestPodSecurity runs Kubernetes' own evaluator, and checks settings that "restricted"
+// leaves open.
 func TestPodSecurity(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -68,8 +68,8 @@ func TestEvaluatorRefuses(t *testing.T) {
 	}
 }
 
-// TestProbes holds that nothing but a stuck process makes Kubernetes restart a
-// pod: liveness and start ask /livez, readiness alone asks about NATS.
+// TestProbes: Kubernetes restarts a pod only if its process is stuck. Liveness and startup
+// probes use /livez; only the readiness probe depends on NATS.
 func TestProbes(t *testing.T) {
 	each(t, func(t *testing.T, all []object) {
 		for _, w := range members(all) {
@@ -163,8 +163,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestVolumes holds that each mount has its volume, that what is written lies on
-// one, and that secrets are mounted where the flags say.
+// TestVolumes: each mount has its volume, written files are on a volume, and secrets are
+// mounted where the flags expect them.
 func TestVolumes(t *testing.T) {
 	each(t, func(t *testing.T, all []object) {
 		for _, w := range workloads(all) {

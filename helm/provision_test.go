@@ -9,10 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestProvision holds that the job runs before anything else, with the
-// operator's secret and nothing of the release, which is not there yet. That
-// the command knows its flags is shown by package cmd/rath, from the golden
-// files.
+// TestProvision: the job runs before all other objects, with the operator's secret and no
+// object of the release, which does not exist yet. Package cmd/rath tests the flags of its
+// command with the golden files.
 func TestProvision(t *testing.T) {
 	if n := len(of[*batchv1.Job](render(t, minimal(t)))); n != 0 {
 		t.Errorf("%d jobs though provisioning is off", n)

@@ -12,7 +12,7 @@ import (
 
 const tableBegins = "by go test -update. -->\n"
 
-// TestReadme holds that the tables of values are those of the schemas.
+// TestReadme: the tables of values match the schemas.
 func TestReadme(t *testing.T) {
 	data, err := os.ReadFile("README.md")
 	if err != nil {

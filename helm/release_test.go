@@ -30,8 +30,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// releaseValues are those of the README's third step, for one server on loopback and
-// small.
+// releaseValues are the values of the README's third step, reduced to one small server on
+// loopback.
 const releaseValues = `
 nats:
   url: tls://127.0.0.1:%[1]d
@@ -53,14 +53,14 @@ router: {replicas: 1, drainSeconds: 5, preStopSeconds: 0}
 stopMarginSeconds: 20
 `
 
-// tenant is what tenants.yaml says of one.
+// tenant is the entry of a tenant in tenants.yaml.
 const tenant = `  - name: %s
     users:
       - {name: %s, role: submit, passwordKey: %s}
 `
 
 // TestRelease follows helm/README.md with Helm, rath, nats-server and the processes
-// of the pods, and holds what was typed and answered in testdata/release.txt.
+// of the pods, and compares the commands and their output with testdata/release.txt.
 //
 //	.ci/cluster -run TestRelease
 func TestRelease(t *testing.T) {
@@ -161,7 +161,7 @@ func TestRelease(t *testing.T) {
 	compare(t, filepath.Join("testdata", "release.txt"), r.b.String())
 }
 
-// story is a terminal outside of the cluster, and what was typed there.
+// story is a terminal outside the cluster, with its commands and their output.
 type story struct {
 	t      *testing.T
 	client kubernetes.Interface
@@ -215,7 +215,7 @@ include accounts.conf
 	return r
 }
 
-// passwords are those of the servers' users, as their environment has them.
+// passwords returns the passwords of the servers' users from their environment.
 var passwords = []string{"NODE_PASSWORD=node-word", "OPERATOR_PASSWORD=operator-word", "ANA_PASSWORD=ana-word", "MAX_PASSWORD=max-word"}
 
 // serve starts the NATS server with the config map of its accounts, again if it runs.
@@ -265,7 +265,7 @@ func (r *story) stop() {
 
 func (r *story) say(text string) { r.b.WriteString("# " + text + "\n\n") }
 
-// types runs a command, which must succeed, and holds what it says.
+// types runs a command, which must succeed, and compares its output.
 func (r *story) types(line string, edit ...func(string) string) {
 	r.t.Helper()
 	r.t.Log(line)
@@ -367,7 +367,7 @@ func (r *story) gone(release string) {
 	})
 }
 
-// left writes what is still in the namespace.
+// left writes the objects that remain in the namespace.
 func (r *story) left() {
 	r.t.Helper()
 	var all []string
@@ -448,7 +448,7 @@ func (r *story) submit(n int) {
 	fmt.Fprintf(&r.b, "%d tasks on rath.task.acme.ana.agent\n", n)
 }
 
-// silentModel takes requests and answers none until it is told to.
+// silentModel accepts requests and answers none until it is released.
 type silentModel struct {
 	*httptest.Server
 	open chan struct{}
@@ -478,8 +478,8 @@ func (m *silentModel) answer() {
 	}
 }
 
-// columns keeps of a table of nodes what is the same each time: names, pools, and
-// whether the gossip of the node that answers sees them.
+// columns keeps the reproducible columns of a table of nodes: names, pools, and whether the
+// gossip of the answering node sees them.
 func columns(table string) string {
 	var b strings.Builder
 	for line := range strings.Lines(table) {

@@ -35,7 +35,7 @@ const (
 	namespace   = "agents"
 )
 
-// values are what a user sets.
+// values are the settings of a user.
 type values = map[string]any
 
 // object is one rendered Kubernetes object, decoded strictly.
@@ -56,7 +56,7 @@ func load(t testing.TB, dir string) *chart.Chart {
 	return c
 }
 
-// toRender checks values against the schema and adds what Helm knows.
+// toRender validates values against the schema and adds Helm's own values.
 func toRender(t testing.TB, c *chart.Chart, v values) (common.Values, error) {
 	t.Helper()
 	release := common.ReleaseOptions{Name: releaseName, Namespace: namespace, Revision: 1, IsInstall: true}
@@ -88,8 +88,7 @@ func files(t testing.TB, v values) (map[string]string, error) {
 	return filesOf(t, chartDir, v)
 }
 
-// filesOf renders a chart: template files by name, and those that came out empty
-// left out.
+// filesOf renders a chart and returns its non-empty template files by name.
 func filesOf(t testing.TB, dir string, v values) (map[string]string, error) {
 	t.Helper()
 	c := load(t, dir)
@@ -165,7 +164,7 @@ func casesOf(t testing.TB, dir string) map[string]values {
 	return all
 }
 
-// each runs a test on what each of the cases renders to.
+// each runs a test on the rendered objects of each case.
 func each(t *testing.T, test func(t *testing.T, all []object)) {
 	for name, v := range cases(t) {
 		t.Run(name, func(t *testing.T) { test(t, render(t, v)) })

@@ -23,17 +23,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// scaler plays KEDA: for a ScaledObject it makes a HorizontalPodAutoscaler as KEDA
-// does, and it serves the metric of that, which it asks of the address that the
-// ScaledObject names. What follows from the number is up to Kubernetes' own
-// autoscaler.
+// scaler plays KEDA: for a ScaledObject it creates a HorizontalPodAutoscaler as KEDA does,
+// and serves its metric, which it queries from the address in the ScaledObject. Kubernetes'
+// own autoscaler acts on the number.
 type scaler struct {
 	client kubernetes.Interface
 	url    string // of the trigger
 	at     string // where in the answer
 }
 
-// scaledObjects is the kind that KEDA defines, as far as the server must know it.
+// scaledObjects is the part of KEDA's definition of the kind that the server needs.
 const scaledObjects = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

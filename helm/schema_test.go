@@ -35,8 +35,8 @@ func readSchema(t testing.TB, dir string) property {
 	return p
 }
 
-// leaves are the properties that are set, by their path: those below which the
-// schema describes nothing more.
+// leaves returns the properties that are set, by their path, without those that have
+// properties in the schema.
 func leaves(p property, at string, out map[string]property) map[string]property {
 	if len(p.Properties) == 0 || strings.HasSuffix(at, ".resources") {
 		out[at] = p
@@ -72,8 +72,8 @@ func at(v values, path string) (any, bool) {
 	return it, true
 }
 
-// TestSchemaIsClosed holds that a misspelt key is refused wherever it stands,
-// and that each value says what it is for and has a default.
+// TestSchemaIsClosed: a misspelt key is an error at any level, and each value has a
+// description and a default.
 func TestSchemaIsClosed(t *testing.T) {
 	var walk func(path string, p property)
 	walk = func(path string, p property) {
@@ -196,7 +196,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// TestTemplatesRefuse lists what no schema can say.
+// TestTemplatesRefuse lists mistakes that no schema can detect.
 func TestTemplatesRefuse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		v    values
@@ -223,8 +223,7 @@ func TestTemplatesRefuse(t *testing.T) {
 	}
 }
 
-// samples are values for properties of which the schema alone does not say what
-// another valid one is.
+// samples are further valid values of properties whose schema alone does not determine one.
 var samples = map[string]any{
 	"image.digest":              "sha256:" + strings.Repeat("a", 64),
 	"image.pullSecrets":         []any{values{"name": "other"}},
@@ -254,7 +253,7 @@ var samples = map[string]any{
 	"networkPolicy.egress":      []any{values{"ports": []any{values{"port": 9999}}}},
 }
 
-// sample is another valid value than the one that is set.
+// sample returns another valid value than the current one.
 func sample(path string, p property, old any) any {
 	if v, ok := samples[path]; ok {
 		return v
@@ -300,8 +299,7 @@ func sample(path string, p property, old any) any {
 	return "other"
 }
 
-// TestEachValueDoesSomething changes each value that the schema knows and
-// expects another output: a value without effect is not offered.
+// TestEachValueDoesSomething changes each value in the schema and expects another output.
 func TestEachValueDoesSomething(t *testing.T) {
 	render := func(v values) string {
 		out, err := files(t, v)

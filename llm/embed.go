@@ -21,10 +21,10 @@ type Embedder interface {
 	// Embed sends one request and returns a vector for each text, in the order of
 	// the texts. It never sends it again: the caller decides that, by Retryable.
 	//
-	// It returns Embeddings only if there is a vector for each text, all of them
-	// have the same number of dimensions and each of their numbers is finite. The
-	// caller owns them. Texts that are too many, too long, empty or not UTF-8 are
-	// CodeInvalidRequest, and nothing is sent.
+	// It returns Embeddings only if there is a vector for each text, all of them have
+	// the same number of dimensions and each of their numbers is finite. The caller
+	// owns them. Texts that are too many, too long, empty or not UTF-8 are
+	// CodeInvalidRequest, without a request.
 	//
 	// The error is an *Error; or, if ctx ended, an error that wraps
 	// context.Cause(ctx). As with a Client the time is bounded without a deadline in
@@ -32,14 +32,14 @@ type Embedder interface {
 	Embed(ctx context.Context, texts []string) (*Embeddings, error)
 }
 
-// Embeddings are the vectors of texts. Those of different models, or of one model with
-// different dimensions, cannot be compared.
+// Embeddings are the vectors of texts. Vectors of different models, or of one model
+// with different dimensions, cannot be compared.
 type Embeddings struct {
 	Vectors [][]float32
 	Usage   session.Usage // has no output
 	// Uncounted reports that the server states no tokens. Usage has none then.
 	Uncounted bool
-	// Model is the model that answered, in the server's words.
+	// Model is the server's name of the answering model.
 	Model string
 }
 
@@ -48,9 +48,10 @@ type embedders interface {
 	Embedder(ctx context.Context, p Provider) (Embedder, error)
 }
 
-// EmbedderOf returns what makes vectors with the model of p, as [Models.Client] does. It
-// asks all for a method Embedder of its own form but without all; Models without one,
-// and kinds whose protocol has no vectors, are CodeInvalidRequest.
+// EmbedderOf returns an embedder with the model of p, as [Models.Client] returns a
+// client. all must have a method Embedder of the form of EmbedderOf without the
+// parameter all. Models without that method, and kinds whose protocol has no vectors,
+// are CodeInvalidRequest.
 func EmbedderOf(ctx context.Context, all Models, p Provider) (Embedder, error) {
 	if e, ok := all.(embedders); ok {
 		return e.Embedder(ctx, p)

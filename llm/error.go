@@ -13,11 +13,11 @@ import (
 //
 //	if errors.Is(err, llm.CodeRateLimited) { ... }
 //
-// The list is closed and append-only: codes are stored in journals and cross
-// the wire, so none is ever renamed or given another meaning.
+// The list is closed and append-only: codes are stored in journals and sent on the
+// wire, so their names and meanings never change.
 type Code string
 
-// The codes. The first group is worth another attempt, the second is not.
+// The codes. Failures of the first group may be retried, those of the second may not.
 const (
 	// CodeRateLimited: too many requests or tokens per time.
 	CodeRateLimited Code = "rate_limited"
@@ -25,27 +25,27 @@ const (
 	CodeOverloaded Code = "overloaded"
 	// CodeUnavailable: the server cannot be reached or failed.
 	CodeUnavailable Code = "unavailable"
-	// CodeTimeout: the total time, or the time to the first token, ran out, or
-	// a gateway gave up waiting. The server may charge such a call.
+	// CodeTimeout: the total time, or the time to the first token, ran out, or a
+	// gateway timed out. The server may charge such a call.
 	CodeTimeout Code = "timeout"
-	// CodeIdleTimeout: a stream that had begun went silent.
+	// CodeIdleTimeout: a stream went silent after its start.
 	CodeIdleTimeout Code = "idle_timeout"
-	// CodeTruncated: the answer stopped without proof of being whole.
+	// CodeTruncated: the answer stopped without proof that it is complete.
 	CodeTruncated Code = "truncated"
-	// CodeMalformed: the answer is not what the protocol says, too large, or a flood that
-	// says nothing.
+	// CodeMalformed: the answer violates the protocol, is too large, or is a flood of
+	// empty data.
 	CodeMalformed Code = "malformed"
 
-	// CodeAuth: the key is missing, wrong, or may not do this.
+	// CodeAuth: the key is missing, wrong, or lacks the permission.
 	CodeAuth Code = "auth"
 	// CodeModelNotFound: the server does not have the model.
 	CodeModelNotFound Code = "model_not_found"
 	// CodeInvalidRequest: the request is wrong and will stay wrong.
 	CodeInvalidRequest Code = "invalid_request"
-	// CodeContextLength: the transcript is too long for the model, or alone has more than
-	// may be sent in a minute.
+	// CodeContextLength: the transcript is too long for the model, or alone exceeds the
+	// limit per minute.
 	CodeContextLength Code = "context_length"
-	// CodeRefused: the provider refuses the content.
+	// CodeRefused: the provider rejects the content.
 	CodeRefused Code = "refused"
 	// CodeQuota: the account has no credit left.
 	CodeQuota Code = "quota"
@@ -66,8 +66,8 @@ func Codes() []Code { return append([]Code(nil), codes...) }
 // Error makes the code usable as a target of errors.Is.
 func (c Code) Error() string { return "llm: " + string(c) }
 
-// Retryable reports whether the same request may succeed later. It is false
-// for a code that this release does not know.
+// Retryable reports whether the same request may succeed later. It is false for a code
+// unknown to this release.
 func (c Code) Retryable() bool {
 	switch c {
 	case CodeRateLimited, CodeOverloaded, CodeUnavailable, CodeTimeout, CodeIdleTimeout, CodeTruncated, CodeMalformed:
@@ -77,21 +77,22 @@ func (c Code) Retryable() bool {
 	}
 }
 
-// Error is a failed model call. Its text is meant for people and journals: it
-// names the model or server, the cause and, where there is one, the remedy;
-// it holds no key and at most a few hundred bytes of what a server said.
+// Error is a failed model call. Its text is meant for users and journals: it names the
+// model or server, the cause and, where there is one, the remedy. It holds no key and
+// at most a few hundred bytes of the server's text.
 type Error struct {
 	Code Code
 	// Status is the HTTP status, or 0.
 	Status int
-	// RetryAfter is how long the server asked to wait, or 0.
+	// RetryAfter is the wait that the server requested, or 0.
 	RetryAfter time.Duration
-	// Final: the server said that another try is no use, although the code is worth one.
+	// Final: the server reported that another try is useless, although the code is
+	// retryable.
 	Final bool
-	// Thoughts: the server refused a request with thoughts of former answers, and may accept
-	// it without them, by [Request.ThoughtsFrom]. It is not kept in a journal.
+	// Thoughts: the server rejected a request with thoughts of earlier answers, and may
+	// accept it without them, by [Request.ThoughtsFrom]. It is not kept in a journal.
 	Thoughts bool
-	// Used is what the server said, before the call failed, that it used. It is not kept
+	// Used is the usage that the server reported before the call failed. It is not kept
 	// in a journal.
 	Used    session.Usage
 	Message string
@@ -130,16 +131,16 @@ func Retryable(err error) bool {
 	return CodeOf(err).Retryable()
 }
 
-// Rebuild makes the error again that had the given code and text, where text
-// is what its Error method returned. The other fields are not restored.
-// An unknown code, as a newer release may have written, is kept.
+// Rebuild restores an error from its code and the text that its Error method returned.
+// The other fields are not restored. An unknown code, which a newer release may have
+// written, is kept.
 func Rebuild(code Code, text string) *Error {
 	m := strings.TrimPrefix(text, code.Error())
 	return &Error{Code: code, Message: strings.TrimPrefix(m, ": ")}
 }
 
-// CodeForStatus classifies an HTTP status that comes without a better
-// explanation. It returns "" for 2xx.
+// CodeForStatus classifies an HTTP status without a better explanation. It returns ""
+// for 2xx.
 func CodeForStatus(status int) Code {
 	switch {
 	case status >= 200 && status < 300:

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// The bounds of rules: how many a provider has, and how many signs of each kind a rule has.
+// The maximum number of a provider's rules, and of signs of each kind in a rule.
 const (
 	MaxFailures = 64
 	MaxSigns    = 64
 )
 
-// FailureRule is a sign by which an answer of a server that failed belongs to a class. Of
-// Codes, Words and Regex at least one has to be found, if there are any; Status has to be
-// among those given, if there are any.
+// FailureRule assigns failed answers of a server to a class. If there are Codes, Words
+// or Regex, at least one of them must match; if there is a Status, the answer's status
+// must be in it.
 type FailureRule struct {
 	Code Code `json:"class"`
 	// Status are HTTP statuses of the answer, 400 to 599.
@@ -70,8 +70,8 @@ func FailureClasses() []string {
 	return all
 }
 
-// Matches reports whether an answer has the signs of r, which is valid: its status (0 of an
-// error in a stream), its codes and its text.
+// Matches reports whether an answer has the signs of r, which must be valid: its status
+// (0 for an error in a stream), its codes and its text.
 func (r FailureRule) Matches(status int, codes []string, text string) bool {
 	if len(r.Status) > 0 && !slices.Contains(r.Status, status) {
 		return false

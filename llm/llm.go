@@ -1,12 +1,11 @@
-// Package llm is the vocabulary of model calls: what is asked of a language
-// model, what comes back, and how it fails.
+// Package llm defines the requests, the answers and the errors of calls of language
+// models.
 //
-// A [Provider] is pure data that names a model and its settings; it holds no
-// key, only the name of one, and no connection. [Models] turns it into a
-// [Client], whose one method completes one [Request], and [EmbedderOf] to an
-// [Embedder], which makes vectors of texts. The subpackages are the
-// ways to do that: openai and anthropic speak the protocols of real servers, scripted
-// answers from a file.
+// A [Provider] is pure data that names a model and its settings; it holds no key, only
+// the name of one, and no connection. [Models] turns it into a [Client], whose one
+// method completes one [Request], and [EmbedderOf] into an [Embedder], which makes
+// vectors of texts. The subpackages implement clients: openai and anthropic speak the
+// protocols of real servers, and scripted answers from a file.
 //
 //	client, err := models.Client(ctx, llm.Provider{Model: "gpt-5.5"})
 //	...
@@ -18,8 +17,8 @@
 // Errors are a closed list of codes, so that an outcome which was written to
 // a journal reads back as the same outcome: see [Code], [Error] and [Rebuild].
 //
-// The package does not keep transcripts, run tools, count budgets or decide
-// whether a failed call is made again; sessions and flows do.
+// The package does not keep transcripts, run tools, count budgets or retry failed
+// calls; sessions and flows do.
 package llm
 
 import (
@@ -34,7 +33,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Role says who speaks a [Message].
+// Role is the author of a [Message].
 type Role string
 
 // The roles.
@@ -45,7 +44,7 @@ const (
 	Tool      Role = "tool"
 )
 
-// Message is one entry of the transcript that a model is shown.
+// Message is one entry of the transcript for a model.
 type Message struct {
 	Role Role   `json:"role"`
 	Text string `json:"text,omitempty"`
@@ -55,19 +54,19 @@ type Message struct {
 	Calls []session.ToolCall `json:"calls,omitempty"`
 	// CallID names the call that a tool message answers.
 	CallID string `json:"call_id,omitempty"`
-	// Name is the tool's name in a tool message, and elsewhere the author's
-	// where the protocol has a place for it.
+	// Name is the tool's name in a tool message, and elsewhere the author's name if the
+	// protocol supports it.
 	Name string `json:"name,omitempty"`
-	// Failed reports that the call which a tool message answers ended in an error. A wire
-	// that has a flag for it sends the flag; elsewhere the text reports the error.
+	// Failed reports that the call of a tool message ended in an error. A wire with a
+	// flag for it sends the flag; elsewhere the text reports the error.
 	Failed bool `json:"failed,omitempty"`
-	// Opaque is what a client returned in [Response.Opaque] for this
-	// assistant message: signatures and the like that a provider wants back
-	// unchanged. A client ignores what it did not write itself.
+	// Opaque is the [Response.Opaque] that a client returned for this assistant
+	// message: signatures and the like that a provider needs back unchanged. A client
+	// ignores values that it did not write itself.
 	Opaque string `json:"opaque,omitempty"`
 }
 
-// Image is a picture of a message. As JSON it is its name alone.
+// Image is a picture of a message. Its JSON form is only its name.
 type Image struct {
 	Type   string `json:"type"` // its media type, such as "image/png"
 	Size   int64  `json:"size"` // bytes
@@ -75,12 +74,12 @@ type Image struct {
 	Data   []byte `json:"-"`
 }
 
-// DataURL returns the image as a URL that holds it.
+// DataURL returns a data URL with the image.
 func (i *Image) DataURL() string {
 	return "data:" + i.Type + ";base64," + base64.StdEncoding.EncodeToString(i.Data)
 }
 
-// ToolSpec tells a model about a tool.
+// ToolSpec describes a tool to a model.
 type ToolSpec struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
@@ -103,50 +102,53 @@ type Request struct {
 	// ToolChoice is "" (the provider's default), "auto", "none", "required",
 	// or the name of the tool that must be called.
 	ToolChoice string `json:"tool_choice,omitempty"`
-	// N is how many answers are asked for, at most MaxAnswers; 0 is one. Agents ask for
-	// one: which of many a session goes on with is their author's to say.
+	// N is the number of requested answers, at most MaxAnswers; 0 is one. Agents
+	// request one, because only their author can decide which of several answers a
+	// session continues with.
 	N int `json:"n,omitempty"`
-	// Logprobs asks how probable each token of the answer was, with so many others
-	// that could have stood there, 0 to MaxLogprobs; nil does not ask.
+	// Logprobs requests the probability of each token of the answer, with this number
+	// of alternatives, 0 to MaxLogprobs; nil requests none.
 	Logprobs *int `json:"logprobs,omitempty"`
 	// CacheKey is a hint: requests with the same key share a long prefix.
 	CacheKey string `json:"cache_key,omitempty"`
-	// Shared is a hint, too: other sessions, which forked there, have so many of the
-	// first messages.
+	// Shared is a hint, too: other sessions, which forked there, share this number of
+	// leading messages.
 	Shared int `json:"shared,omitempty"`
-	// ThoughtsFrom is the first message whose thoughts go back to their server. Those of
-	// the messages before stay away: a server refused them, see [Error.Thoughts].
+	// ThoughtsFrom is the first message whose thoughts are sent back to their server.
+	// The thoughts of earlier messages are left out: a server rejected them, see
+	// [Error.Thoughts].
 	ThoughtsFrom int `json:"thoughts_from,omitempty"`
 	// StepKey names the durable step on whose behalf the call is made, as
-	// run/path/attempt, with ".2", ".3" and so on after it when an attempt asks
-	// again. It travels as the header [StepHeader] and changes
-	// nothing about the answer.
+	// run/path/attempt, with ".2", ".3" and so on after it when an attempt asks again.
+	// It is sent as the header [StepHeader] and does not affect the answer.
 	StepKey string `json:"step_key,omitempty"`
 	// Try counts the requests for one answer, from 1; 0 is 1. It travels as the header
 	// [TryHeader].
 	Try int `json:"try,omitempty"`
-	// Waits, if it is not nil, is told until when a client waits at the most for the
-	// first piece of the answer, from the goroutine of Complete.
+	// Waits, if it is not nil, is called with the latest time until which a client
+	// waits for the first piece of the answer. It is called from the goroutine of
+	// Complete.
 	Waits func(until time.Time) `json:"-"`
 }
 
-// The limits of what a request may ask for.
+// The limits of a request's parameters.
 const (
 	MaxAnswers  = 16
 	MaxLogprobs = 20
 	MaxBiased   = 1024
 )
 
-// The HTTP headers that say which step a request belongs to, and which try of its
-// answer it is (from 2 on).
+// The HTTP headers with the step of a request, and with the number of its try (from 2
+// on).
 const (
 	StepHeader = "Rath-Step"
 	TryHeader  = "Rath-Try"
 )
 
-// Finish is the reason why a completion ended. A client maps the words of a closed list, those of
-// the protocols and their imitators, to these. Another word becomes stop where the protocol's
-// own end proves the answer whole, and proves nothing by itself: see [Response.Word].
+// Finish is the reason why a completion ended. A client maps the words of a closed
+// list, those of the protocols and their imitators, to these values. It maps any other
+// word to stop if the protocol's own end proves that the answer is complete. The word
+// alone proves nothing: see [Response.Word].
 type Finish string
 
 // The ends of a completion.
@@ -158,10 +160,10 @@ const (
 	FinishTools Finish = "tool_calls"
 	// FinishFilter: a filter of the server withheld the answer or its rest.
 	FinishFilter Finish = "content_filter"
-	// FinishRefused: the model refused; the text, if any, has its reason.
+	// FinishRefused: the model refused to answer; the text, if any, has its reason.
 	FinishRefused Finish = "refusal"
-	// FinishPause: the server paused a long answer; the client asks again with the
-	// answer so far as the last message.
+	// FinishPause: the server paused a long answer; the client sends another request
+	// with the answer so far as the last message.
 	FinishPause Finish = "pause"
 )
 
@@ -171,57 +173,58 @@ type Response struct {
 	Reasoning string             `json:"reasoning,omitempty"`
 	Calls     []session.ToolCall `json:"calls,omitempty"`
 	Finish    Finish             `json:"finish"`
-	// Word is the server's own finish word, verbatim and at most 64 bytes, where it is
-	// none of the list. Finish is then FinishStop (or FinishTools), and the protocol's own
-	// clean end has proved that the answer is whole; or FinishLength, for an answer of the
-	// Responses protocol that is incomplete for that reason.
+	// Word is the server's own finish word, verbatim and at most 64 bytes, if the list
+	// does not have it. Finish is then FinishStop (or FinishTools), because the
+	// protocol's own clean end has proved that the answer is complete; or FinishLength,
+	// for an answer of the Responses protocol that is incomplete for that reason.
 	Word  string        `json:"finish_word,omitempty"`
 	Usage session.Usage `json:"usage"`
-	// Uncounted reports that the server states no tokens, or a number that cannot be.
-	// Usage has none then.
+	// Uncounted reports that the server states no tokens, or an impossible number.
+	// Usage then has none.
 	Uncounted bool `json:"uncounted,omitempty"`
-	// Model is the model that answered, in the server's words.
+	// Model is the server's name of the answering model.
 	Model string `json:"model,omitempty"`
-	// Opaque belongs into the [Message] that replays this response.
+	// Opaque must be copied to the [Message] that replays this response.
 	Opaque string `json:"opaque,omitempty"`
-	// Logprobs are of the tokens of Text, if the request asked for them and the server
-	// has them.
+	// Logprobs are the probabilities of the tokens of Text, if the request asked for
+	// them and the server supports them.
 	Logprobs []Logprob `json:"logprobs,omitempty"`
 	// Others are the answers after the first, one less than Request.N. The usage of all
 	// is in the first.
 	Others []Response `json:"others,omitempty"`
 }
 
-// Logprob is how probable a token was, as the natural logarithm.
+// Logprob is the natural logarithm of a token's probability.
 type Logprob struct {
 	Token   string  `json:"token"`
 	Logprob float64 `json:"logprob"`
-	// Top are the most probable tokens at that place, the token among them or not.
+	// Top are the most probable tokens at that place; they may include the token
+	// itself.
 	Top []Logprob `json:"top,omitempty"`
 }
 
-// Message returns the assistant message that stands for r in a transcript.
-// It shares r's calls.
+// Message returns the assistant message for r in a transcript. It shares r's calls.
 func (r *Response) Message() Message {
 	return Message{Role: Assistant, Text: r.Text, Calls: r.Calls, Opaque: r.Opaque}
 }
 
-// Delta is a piece of a completion on its way. Deltas are provisional: if Complete
-// fails, what they said never happened. Joined in order they are the response's text,
-// reasoning and calls. Of many answers only the first comes in pieces.
+// Delta is a piece of a completion in progress. Deltas are provisional: if Complete
+// fails, they are void. Joined in order they are the response's text, reasoning and
+// calls. Of several answers only the first is sent in pieces.
 type Delta struct {
 	Text      string `json:"text,omitempty"`
 	Reasoning string `json:"reasoning,omitempty"`
-	// Call is a piece of the tool call Index: its ID and Name come once, its Args are
-	// appended to those before. Index is not the call's place in [Response.Calls].
+	// Call is a piece of the tool call Index: its ID and Name are sent once, and its
+	// Args are appended to the earlier ones. Index is not the call's place in
+	// [Response.Calls].
 	Call  *session.ToolCall `json:"call,omitempty"`
 	Index int               `json:"index,omitempty"`
 }
 
 // Client completes requests. Its method may be called concurrently.
 type Client interface {
-	// Complete sends one request and returns when it ended. It never sends it again:
-	// the caller decides that, by Retryable, and is the only one who does.
+	// Complete sends one request and returns when it has ended. It never retries: only
+	// the caller does, as Retryable decides.
 	//
 	// It returns a Response only if the provider proved that the completion is
 	// whole: a stream that merely stops is CodeTruncated. The caller owns the
@@ -248,7 +251,7 @@ type Models interface {
 	Client(ctx context.Context, p Provider) (Client, error)
 }
 
-// ByKind returns the Models that sends a provider to the entry of its Kind. The
+// ByKind returns the Models that forwards a provider to the entry of its Kind. The
 // entry "" serves providers without a kind. The map must not change afterwards.
 func ByKind(kinds map[string]Models) Models { return byKind(kinds) }
 

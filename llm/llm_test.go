@@ -256,7 +256,7 @@ func ExampleByKind() {
 
 func ExampleRebuild() {
 	err := error(&llm.Error{Code: llm.CodeContextLength, Message: `model "m": 9000 tokens, at most 8192`})
-	code, text := llm.CodeOf(err), err.Error() // what a journal keeps
+	code, text := llm.CodeOf(err), err.Error() // the values in a journal
 
 	err = llm.Rebuild(code, text)
 	fmt.Println(errors.Is(err, llm.CodeContextLength), llm.Retryable(err))

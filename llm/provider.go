@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on provider data: bytes, and keywords that a schema is sent without.
+// Limits on provider data: bytes, and keywords to omit from schemas.
 const (
 	MaxNameLen  = 256
 	MaxExtraLen = 64 << 10
@@ -23,7 +23,7 @@ const (
 // is written by the author of a workflow, so it may name keys but never holds
 // one. The zero Provider is the default of the process.
 //
-// Only what is set is sent. Pointers tell "0" from "not set":
+// Only set fields are sent. Pointers distinguish "0" from "not set":
 //
 //	llm.Provider{Model: "gpt-5.5", Temperature: new(0.0)}
 type Provider struct {
@@ -45,7 +45,7 @@ type Provider struct {
 	PresencePenalty  *float64 `json:"presence_penalty,omitempty"`
 	Seed             *int64   `json:"seed,omitempty"`
 	// LogitBias makes tokens, by their number in the model's vocabulary, more or less
-	// likely: from -100, which forbids one, to 100.
+	// likely: from -100, which forbids a token, to 100.
 	LogitBias map[string]int `json:"logit_bias,omitempty"`
 	// MaxTokens limits the completion; 0 is the server's default.
 	MaxTokens int      `json:"max_tokens,omitempty"`
@@ -53,31 +53,31 @@ type Provider struct {
 	// ReasoningEffort is the server's word, such as "low" or "high".
 	ReasoningEffort   string `json:"reasoning_effort,omitempty"`
 	ParallelToolCalls *bool  `json:"parallel_tool_calls,omitempty"`
-	// SystemRole is what the server calls the role of instructions: "developer", or ""
+	// SystemRole is the server's name of the role of instructions: "developer", or ""
 	// for system.
 	SystemRole string `json:"system_role,omitempty"`
-	// SchemaOmit are keywords of JSON Schema that the server refuses, such as
-	// additionalProperties: they are left out of the schemas of tools and answers that
-	// it is sent. What comes is checked by the whole schemas.
+	// SchemaOmit are keywords of JSON Schema that the server rejects, such as
+	// additionalProperties. They are left out of the schemas of tools and answers that
+	// are sent to it. Answers are checked against the complete schemas.
 	SchemaOmit []string `json:"schema_omit,omitempty"`
-	// Failures are signs of classes of failures that the server has words of its own for.
-	// They go before those that the clients have.
+	// Failures are signs of classes of failures for the server's own words. They take
+	// precedence over those of the clients.
 	Failures []FailureRule `json:"failures,omitempty"`
 	// Timeouts bound its calls; one of 0 has the default of the process.
 	Timeouts Timeouts `json:"timeouts,omitzero"`
 	// ResponseFormat is the JSON of the protocol's response_format.
 	ResponseFormat json.RawMessage `json:"response_format,omitempty"`
-	// Extra is a JSON object whose members are put into the request's body
-	// last: they win over the fields above, and null removes a member.
+	// Extra is a JSON object whose members are added to the request's body last: they
+	// take precedence over the fields above, and null removes a member.
 	Extra json.RawMessage `json:"extra,omitempty"`
 }
 
-// reserved are the members of a request that carry its meaning; Extra may not
-// touch them.
+// reserved are the members of a request that determine its meaning; Extra must not
+// contain them.
 var reserved = []string{"input", "messages", "model", "n", "stream", "system", "tools", "tool_choice"}
 
-// Validate checks what can be checked without asking the server. It returns
-// an *Error with CodeInvalidRequest that names the field.
+// Validate checks p without contacting the server. It returns an *Error with
+// CodeInvalidRequest that names the field.
 func (p Provider) Validate() error {
 	for _, f := range []struct{ name, value string }{
 		{"kind", p.Kind},
@@ -112,7 +112,7 @@ func (p Provider) Validate() error {
 		{"frequency_penalty", p.FrequencyPenalty, -2, 2},
 		{"presence_penalty", p.PresencePenalty, -2, 2},
 	} {
-		// Written so that NaN fails too.
+		// This form of the condition makes NaN fail too.
 		if f.value != nil && !(*f.value >= f.min && *f.value <= f.max) {
 			return invalid("provider: %s %v: want %v to %v", f.name, *f.value, f.min, f.max)
 		}
@@ -165,8 +165,8 @@ func (p Provider) Validate() error {
 	return nil
 }
 
-// Equal reports whether p and q ask for the same thing. JSON members are
-// compared without regard to white space.
+// Equal reports whether p and q are equivalent. JSON members are compared without
+// regard to white space.
 func (p Provider) Equal(q Provider) bool {
 	return p.Kind == q.Kind && p.Model == q.Model && p.BaseURL == q.BaseURL && p.KeyRef == q.KeyRef &&
 		same(p.Temperature, q.Temperature) && same(p.TopP, q.TopP) &&
@@ -176,9 +176,8 @@ func (p Provider) Equal(q Provider) bool {
 		sameJSON(p.ResponseFormat, q.ResponseFormat) && sameJSON(p.Extra, q.Extra)
 }
 
-// Validate checks r as far as that is possible without the server: the
-// provider, roles, tool names and schemas. It returns an *Error with
-// CodeInvalidRequest that names what is wrong.
+// Validate checks r without contacting the server: the provider, roles, tool names and
+// schemas. It returns an *Error with CodeInvalidRequest that names the problem.
 func (r *Request) Validate() error {
 	if err := r.Provider.Validate(); err != nil {
 		return err
@@ -236,9 +235,9 @@ func (r *Request) Validate() error {
 	return nil
 }
 
-// Unsupported is the error for the first of n, logprobs and logit_bias that r asks for and
-// can has not; nil if there is none. Clients of protocols that lack some call it, so that
-// nothing is asked that would be passed over in silence.
+// Unsupported returns an error for the first of n, logprobs and logit_bias that r
+// requests and can does not include; nil if there is none. Clients of protocols that
+// lack some of them call it, so that no parameter is silently ignored.
 func (r *Request) Unsupported(protocol string, can ...string) error {
 	for _, f := range []struct {
 		name  string

@@ -9,14 +9,14 @@ import (
 
 // Timeouts bound a model call. 0 is the default.
 type Timeouts struct {
-	// Connect bounds the way to the server, up to the end of its handshake.
+	// Connect bounds the connection to the server, up to the end of its handshake.
 	Connect time.Duration `json:"connect,omitempty"`
-	// FirstToken is how long a server may be silent before the first piece of the answer,
-	// or before the whole of it if it does not stream; Silence, how long after that. Each
+	// FirstToken bounds the server's silence before the first piece of the answer, or
+	// before the whole answer if it does not stream. Silence bounds it after that. Each
 	// byte of an answer ends a silence: a comment, a ping, a piece without text.
 	FirstToken time.Duration `json:"first_token,omitempty"`
 	Silence    time.Duration `json:"silence,omitempty"`
-	// Whole bounds the whole call, whatever comes.
+	// Whole bounds the whole call.
 	Whole time.Duration `json:"whole,omitempty"`
 }
 
@@ -47,33 +47,33 @@ func (t Timeouts) Validate() error {
 	return nil
 }
 
-// ServerOptions are the settings of a wire that reaches model servers over HTTP, such as
-// those of the packages openai and anthropic, which name their environment variables and
-// their server. In the zero value nothing is configured but the limits: durations and
-// counts of zero take the defaults that package openai names after them.
+// ServerOptions are the settings of a wire that reaches model servers over HTTP, such
+// as those of the packages openai and anthropic. The wires name their environment
+// variables and their server. The zero value has only limits: durations and counts of
+// zero take the defaults of package openai.
 type ServerOptions struct {
 	// Env looks up an environment variable, usually os.Getenv; nil is an
 	// empty environment. Values are trimmed, blank is unset.
 	Env func(name string) string
-	// Key looks up the key that a provider refers to, before Env; "" is that it
-	// has none, and an error says why it should have. nil finds none.
+	// Key looks up the key that a provider refers to, before Env. It returns "" for an
+	// unknown reference, and an error if the reference should have a key. If Key is
+	// nil, only Env is used.
 	Key func(ref string) (key string, err error)
-	// BaseURL is the server of providers that name none; "" is that of the wire's
+	// BaseURL is the server of providers without one; "" means that of the wire's
 	// environment variable and then the wire's own.
 	BaseURL string
-	// DefaultModel is the model of providers that name none; "" is that of the wire's
+	// DefaultModel is the model of providers without one; "" means that of the wire's
 	// environment variable.
 	DefaultModel string
 
-	// Timeouts are those of providers that have none of their own.
+	// Timeouts are the timeouts of providers without their own.
 	Timeouts Timeouts
-	// Tail is how long to wait for what follows the reason of the end, such as the usage.
+	// Tail is how long to wait for data after the finish reason, such as the usage.
 	Tail time.Duration
 	// MaxFrame and MaxResponse bound an event and an answer, in bytes.
 	MaxFrame, MaxResponse int
 
-	// Transport makes the connections; nil is one with a pool that fits many
-	// parallel calls to few hosts, which honours the proxy variables of the
-	// process.
+	// Transport makes the connections; nil is a transport with a pool for many parallel
+	// calls to few hosts, which honours the proxy variables of the process.
 	Transport http.RoundTripper
 }

@@ -11,8 +11,8 @@ import (
 // that encoding/json would silently change.
 func CleanText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// Clip returns at most n bytes of s, cut between characters, with an ellipsis
-// (not counted) where something was cut.
+// Clip returns at most n bytes of s, cut between characters, with an ellipsis (not
+// counted) at a cut.
 func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -24,11 +24,10 @@ func Clip(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// Redacted stands where a secret was.
+// Redacted replaces a secret.
 const Redacted = "[redacted]"
 
-// secrets are the shapes in which keys turn up in what servers say. The first
-// group of each is kept.
+// secrets are the forms of keys in servers' texts. The first group of each is kept.
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\b(bearer\s+)[^\s"',;<>]{6,}`),
 	regexp.MustCompile(`(?i)\b((?:x-)?api[-_ ]?key["']?\s*(?:provided)?\s*[:=]\s*["']?)[^\s"',;<>&]{6,}`),
@@ -37,9 +36,8 @@ var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`()\b(?:sk|pk|gsk|xai|rk)[-_][A-Za-z0-9_*.-]{6,}`),
 }
 
-// Redact removes from s the given secrets (those of six bytes and more: a
-// shorter one would blank ordinary words) and everything that has the shape
-// of a key.
+// Redact removes from s the given secrets (those of six bytes and more: a shorter one
+// would blank ordinary words) and all texts with the form of a key.
 func Redact(s string, known ...string) string {
 	for _, k := range known {
 		if len(k) >= 6 {

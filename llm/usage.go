@@ -1,6 +1,6 @@
 package llm
 
-// Estimate guesses the tokens of n bytes of text, rounded up. It is within a
-// third of the truth for English, code, JSON and Chinese; book the server's
-// usage wherever there is one. Where it matters nodes count the tokens instead.
+// Estimate estimates the tokens of n bytes of text, rounded up. Its error is at most a
+// third for English, code, JSON and Chinese; record the server's usage if there is one.
+// Where precision matters nodes count the tokens instead.
 func Estimate(n int) int64 { return (int64(n) + 3) / 4 }

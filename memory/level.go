@@ -12,8 +12,8 @@ import (
 
 // The levels at which ReadLevel reads.
 const (
-	LevelAbstract = "abstract" // what a text is about, in at most 400 bytes
-	LevelOverview = "overview" // its headings and how its paragraphs begin, in at most 4 KiB
+	LevelAbstract = "abstract" // the subject of a text, in at most 400 bytes
+	LevelOverview = "overview" // its headings and the beginnings of its paragraphs, in at most 4 KiB
 	LevelFull     = "full"
 )
 
@@ -23,13 +23,13 @@ const (
 	maxBelow    = MaxResource // bytes of all notes below a name
 )
 
-// ReadLevel reads a note at a level, or, where a name has none, all notes below it, in their
-// order, as one text: a resource, for example. The abstract is the first paragraph with the
-// heading before it, the overview the headings and the first sentence of each paragraph. No
-// model is asked. More than MaxResource bytes below a name is ErrTooLarge.
+// ReadLevel reads a note at a level. If the name has no note, it reads all notes below it,
+// in order, as one text: a resource, for example. The abstract is the first paragraph with
+// its preceding heading. The overview is the headings and the first sentence of each
+// paragraph. ReadLevel calls no model. More than MaxResource bytes below a name is
+// ErrTooLarge.
 //
-// A Store that has levels of its own has a method ReadLevel(ctx, uri, level), which then
-// answers.
+// If the Store has a method ReadLevel(ctx, uri, level), ReadLevel calls it instead.
 func ReadLevel(ctx context.Context, s Store, uri, level string) (string, error) {
 	switch level {
 	case LevelAbstract, LevelOverview, LevelFull:
@@ -71,7 +71,7 @@ func readBelow(ctx context.Context, s Store, uri string, none error) (string, er
 	for _, name := range uris {
 		text, err := s.Read(ctx, name)
 		if errors.Is(err, ErrNotFound) {
-			continue // it was removed meanwhile
+			continue // it was removed in the meantime
 		}
 		if err != nil {
 			return "", err
@@ -88,15 +88,15 @@ func readBelow(ctx context.Context, s Store, uri string, none error) (string, er
 	return b.String(), nil
 }
 
-// continues reports whether a note is the passage of a resource after another.
+// continues reports whether a note is the next passage of a resource after another.
 func continues(before, name string) bool {
 	at := strings.LastIndexByte(before, '/')
 	n, err := strconv.Atoi(before[at+1:])
 	return err == nil && before == passage(before[:max(at, 0)], n) && name == passage(before[:max(at, 0)], n+1)
 }
 
-// paragraphs are the parts of a text between blank lines, and its headings as Markdown
-// writes them, each on one line.
+// paragraphs returns the parts of a text between blank lines, and its Markdown headings,
+// each on one line.
 func paragraphs(text string) (all []string) {
 	var open []string
 	end := func() {
@@ -156,7 +156,7 @@ func overview(text string) string {
 	return b.String()
 }
 
-// sentence is the first one of a paragraph.
+// sentence returns the first sentence of a paragraph.
 func sentence(p string) string {
 	for i, r := range p {
 		end := i + utf8.RuneLen(r)

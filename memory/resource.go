@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrNotText is wrapped by AddResource for bytes that are no text.
+// ErrNotText is wrapped by AddResource for bytes that are not text.
 var ErrNotText = errors.New("memory: not text")
 
 // Limits of a resource.
@@ -19,17 +19,17 @@ const (
 	MaxPassage  = 2000    // bytes of each note that it is cut into
 )
 
-// resources is what the names of resources begin with.
+// resources is the prefix of the names of resources.
 const resources = "memory://resources/"
 
-// AddResource keeps a text, such as that of a file, under a name memory://resources/...: cut
-// into passages, so that a search finds the place, as the notes <uri>/000000, <uri>/000001
-// and so on, each with its origin. It returns how many there are. The same text from the same
-// origin again changes nothing, and another text takes the place of the one before, passage
-// by passage: what was begun and broke off is completed by doing it again.
+// AddResource stores a text, such as a file, under a name memory://resources/... It splits
+// the text into passages, so that a search finds the location, and stores them as the notes
+// <uri>/000000, <uri>/000001 and so on, each with its origin. It returns the number of
+// passages. Adding the same text with the same origin again has no effect. Another text
+// replaces the previous one passage by passage; repeat an interrupted call to complete it.
 //
-// A text that is not UTF-8, or has zero bytes, is ErrNotText, and one of more than MaxResource
-// bytes ErrTooLarge; nothing is stored then.
+// A text that is not UTF-8 or contains zero bytes is ErrNotText, and a text of more than
+// MaxResource bytes is ErrTooLarge. AddResource then stores nothing.
 func AddResource(ctx context.Context, s Store, uri string, text []byte, from Origin) (passages int, err error) {
 	name, ok := strings.CutPrefix(uri, resources)
 	switch {
@@ -62,9 +62,9 @@ func AddResource(ctx context.Context, s Store, uri string, text []byte, from Ori
 
 func passage(uri string, i int) string { return fmt.Sprintf("%s/%06d", uri, i) }
 
-// split cuts a text into passages, which together are the text: of whole paragraphs where
-// these are short enough, else at the end of a line, a sentence or a word. Passages that are
-// blank go with the one before.
+// split cuts a text into passages whose concatenation is the text. It cuts between
+// paragraphs if they are short enough, else at the end of a line, a sentence or a word. It
+// appends blank passages to the previous one.
 func split(text string) (parts []string) {
 	for text != "" {
 		n := len(text)
@@ -90,7 +90,7 @@ func split(text string) (parts []string) {
 	return parts
 }
 
-// cutAt is where a passage ends best, in its second half if there is a place.
+// cutAt returns the best end of a passage, in the second half of the text if possible.
 func cutAt(text string) int {
 	for _, end := range []string{"\n\n", "\n", ". ", "。", " "} {
 		if at := strings.LastIndex(text, end); at >= len(text)/2 {

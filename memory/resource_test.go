@@ -34,9 +34,9 @@ func (c *counted) Delete(ctx context.Context, uri string) error {
 	return c.Store.Delete(ctx, uri)
 }
 
-// TestAddResource: a text becomes passages of bounded size that are the text again, each
-// with its origin; another text takes its place, also after one that broke off; and what lies
-// beside it stays.
+// TestAddResource splits a text into passages of bounded size whose concatenation is the
+// text, each with its origin; another text replaces it, even after an interrupted call;
+// other notes stay.
 func TestAddResource(t *testing.T) {
 	const uri = "memory://resources/docs/guide.md"
 	from := memory.Origin{Run: "r1", Session: "s1"}

@@ -7,13 +7,13 @@ type Commits struct {
 	Next    *CommitPosition `json:"next,omitempty"`
 }
 
-// StoredCommit is a commit as a log holds it: its hash is that of the bytes of Commit.
+// StoredCommit is a stored commit: its hash is that of the bytes of Commit.
 type StoredCommit struct {
 	Token  uint64 `json:"token"`
 	Commit string `json:"commit"`
 }
 
-// CommitPosition is where a reader of a log has come to.
+// CommitPosition is the position of a reader in a log.
 type CommitPosition struct {
 	Seq   uint64 `json:"seq"`
 	Token uint64 `json:"token"`

@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The verbs of control. The list grows by release.
+// The verbs of control. Later releases add verbs.
 const (
 	VerbCancel         = "cancel"
 	VerbResolve        = "resolve"
@@ -31,56 +31,56 @@ const (
 	// VerbBlobPut stores a message of the tenant's blobs; the subject has its digest,
 	// and the body is a [Blob].
 	VerbBlobPut = "blob.put"
-	// VerbImport has a node take over a file that was put as a blob; the subject has its
+	// VerbImport makes a node import a file that was put as a blob. The subject has its
 	// digest, and the body is empty.
 	VerbImport = "archive.import"
-	// VerbRepair has the relay of a partition derive again what LINEAGE has lost; the subject
-	// has the number of the partition, and the body is empty.
+	// VerbRepair makes the relay of a partition derive lost records of LINEAGE again.
+	// The subject has the number of the partition, and the body is empty.
 	VerbRepair = "lineage.repair"
-	// VerbMemoryWrite writes a note and VerbMemoryForget removes what is at and below a
-	// name; the subject has the memory, and the body is uri and, of a note, text.
+	// VerbMemoryWrite writes a note. VerbMemoryForget removes the notes at and below a
+	// name. The subject has the memory, and the body is uri and, for a note, text.
 	VerbMemoryWrite  = "memory.write"
 	VerbMemoryForget = "memory.forget"
-	// VerbNodeDrain has a node drain that runs no other tenant's work; the subject has
-	// its incarnation, and the body is empty.
+	// VerbNodeDrain drains a node that runs no other tenant's work; the subject has its
+	// incarnation, and the body is empty.
 	VerbNodeDrain = "node.drain"
 )
 
-// Control is the body of a control request. All fields are optional but those
-// that the verb needs: cancel none, resolve the decision and the reason.
+// Control is the body of a control request. All fields are optional except those of the
+// verb: cancel needs none, resolve needs the decision and the reason.
 type Control struct {
-	// Reason is kept as evidence.
+	// Reason is recorded as evidence.
 	Reason string `json:"reason,omitempty"`
-	// By is who the author says to be. It is recorded as said, beside the user that
-	// the subject proves.
+	// By is the author's own claim of identity. It is recorded verbatim, beside the
+	// user that the subject proves.
 	By string `json:"by,omitempty"`
-	// Decision of resolve: run.Happened, run.Again, run.Pin or run.Fail.
+	// Decision is for resolve: run.Happened, run.Again, run.Pin or run.Fail.
 	Decision string `json:"decision,omitempty"`
-	// Value is JSON: the result of a call that happened, the answer of respond, or
-	// what approve changes, such as the arguments of a tool call.
+	// Value is JSON: the result of a call that happened, the answer of respond, or an
+	// approve's changes, such as the arguments of a tool call.
 	Value json.RawMessage `json:"value,omitempty"`
-	// Step is the path of the question that approve, reject and respond answer.
-	// Package client fills it in for a run that asks one question.
+	// Step is the path of the question that approve, reject and respond answer. Package
+	// client sets it for a run with exactly one open question.
 	Step run.Path `json:"step,omitempty"`
-	// Text is the text of message, or of the note that memory.write writes.
+	// Text is the text of message, or of the note for memory.write.
 	Text string `json:"text,omitempty"`
-	// URI is the name of the note, or what memory.forget removes: all at and below it.
+	// URI is the name of the note; memory.forget removes all notes at and below it.
 	URI string `json:"uri,omitempty"`
-	// ID makes sending the request again harmless, with every verb.
+	// ID makes any request idempotent.
 	ID string `json:"id,omitempty"`
-	// Interrupt cuts off the model call that is under way, so that it is made
-	// again with the message.
+	// Interrupt cuts off the current model call, so that it is repeated with the
+	// message.
 	Interrupt bool `json:"interrupt,omitempty"`
-	// Budget is what rebudget gives the run in place of what it had.
+	// Budget replaces the run's budget in rebudget.
 	Budget *Budget `json:"budget,omitempty"`
 	// Submitted restricts cancel to submitted tasks: an id that no log holds and no
-	// waiting task has is run.ErrUnknownRun. Without it a task that comes under the id
-	// later is cancelled too: the request may have overtaken it.
+	// waiting task has is run.ErrUnknownRun. Without it a task that arrives under the
+	// id later is cancelled too, because the request may have overtaken it.
 	Submitted bool `json:"submitted,omitempty"`
 }
 
 // DecodeControl reads the body of a control request; an empty one is allowed.
-// [Control.Check] says whether it has what its verb needs.
+// [Control.Check] checks the fields that a verb needs.
 func DecodeControl(data []byte) (Control, error) {
 	var c Control
 	if len(data) == 0 {
@@ -112,8 +112,7 @@ func DecodeControl(data []byte) (Control, error) {
 	return c, nil
 }
 
-// foreign returns a field that is set and that other verbs than this one take, "" if
-// there is none.
+// foreign returns a set field that belongs only to other verbs, "" if there is none.
 func (c *Control) foreign(verb string) (field string, verbs []string) {
 	for _, f := range []struct {
 		field string
@@ -136,8 +135,8 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 	return "", nil
 }
 
-// Check returns what keeps a control request from its verb. run.ErrMalformed marks a verb
-// that there is not, or a body without what it needs or with what another verb takes.
+// Check returns the reason why a request does not fit its verb. run.ErrMalformed marks
+// an unknown verb, a missing field, and a field of another verb.
 func (c Control) Check(verb string) error {
 	bad := func(field, problem, remedy string) error {
 		return &strict.Error{Message: verb, Field: field, Problem: problem, Remedy: remedy}
@@ -195,7 +194,7 @@ func (c Control) Check(verb string) error {
 	return nil
 }
 
-// Note returns what a request to write or forget notes says, after it is checked.
+// Note checks a request to write or forget notes and returns its fields.
 func (c Control) Note(verb string) (uri, text string, err error) {
 	if field, verbs := c.foreign(verb); field != "" {
 		return "", "", &strict.Error{Message: verb, Field: field, Problem: "it is no part of this request", Remedy: "leave it out, or send it to the verb " + strings.Join(verbs, ", ")}
@@ -209,8 +208,8 @@ func (c Control) Note(verb string) (uri, text string, err error) {
 	return c.URI, c.Text, nil
 }
 
-// Refusal reports whether err says that the request itself was wrong, so that
-// sending it again is useless.
+// Refusal reports whether err means that the request itself was wrong, so that sending
+// it again is useless.
 func Refusal(err error) bool {
 	for _, target := range []error{
 		run.ErrMalformed, run.ErrKeyReused, run.ErrNotSupported, run.ErrUnknownRun, run.ErrState, session.ErrNotFound,

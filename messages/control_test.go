@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestUnknownVerb is told of every verb that FORMAT.md has.
+// TestUnknownVerb: the error lists every verb of FORMAT.md.
 func TestUnknownVerb(t *testing.T) {
 	_, err := translate.Signal(messages.Control{}, session.Key{Tenant: "acme", ID: "s1"}, "ana", run.ID("r1"), "fly")
 	if err == nil {

@@ -10,35 +10,36 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// DeadLetter keeps a task that was refused, with the reason. What was sent is
-// kept as text if it is valid UTF-8, in base64 otherwise.
+// DeadLetter keeps a rejected task with the reason. The message is kept as text if it
+// is valid UTF-8, in base64 otherwise.
 type DeadLetter struct {
 	Schema  int      `json:"schema"`
 	Code    run.Code `json:"code"`
 	Reason  string   `json:"reason"`
-	Subject string   `json:"subject"` // that it came on
+	Subject string   `json:"subject"` // that it arrived on
 	Run     run.ID   `json:"run,omitempty"`
 	Text    string   `json:"text,omitempty"`
 	Base64  []byte   `json:"base64,omitempty"`
-	// Bytes is how many were sent; Truncated that not all of them are here.
+	// Bytes is the size of the message; Truncated reports that only a part of it is
+	// here.
 	Bytes     int   `json:"bytes"`
 	Truncated bool  `json:"truncated,omitempty"`
 	TimeMS    int64 `json:"time_ms"`
 }
 
-// NewDeadLetter returns the letter for a message that was refused with err.
-// id is the run's, if the message had a readable one.
+// NewDeadLetter returns the letter for a message that was rejected with err. id is the
+// run's, if the message had a readable one.
 func NewDeadLetter(subject string, id run.ID, data []byte, err error, now time.Time) DeadLetter {
 	l := DeadLetter{Schema: Schema, Subject: excerpt.Start(subject, 400), Run: id, Bytes: len(data), TimeMS: now.UnixMilli()}
 	if err != nil {
 		l.Code, l.Reason = run.CodeOf(err), excerpt.Start(Text(err), 4<<10)
 	}
-	// JSON may write a byte as six, base64 three as four.
+	// JSON may expand a byte to six, base64 three bytes to four.
 	const most = MaxReply / 8
 	if len(data) > most {
 		data, l.Truncated = data[:most], true
 		for i := 0; i < utf8.UTFMax && !utf8.Valid(data); i++ {
-			data = data[:len(data)-1] // a character that was cut
+			data = data[:len(data)-1] // a cut character
 		}
 	}
 	if utf8.Valid(data) {
@@ -49,7 +50,7 @@ func NewDeadLetter(subject string, id run.ID, data []byte, err error, now time.T
 	return l
 }
 
-// Payload returns what was sent, as much of it as was kept.
+// Payload returns the kept part of the message.
 func (l *DeadLetter) Payload() []byte {
 	if l.Base64 != nil {
 		return l.Base64
@@ -73,13 +74,13 @@ func DecodeDeadLetter(data []byte) (DeadLetter, error) {
 const (
 	LetterRetried = "retried" // its task was submitted again
 	LetterDropped = "dropped"
-	// LetterRetrying is no end yet: the task is being submitted again. The letter is
-	// listed until that is done, and cannot be dropped any more.
+	// LetterRetrying is not final: the task is being resubmitted. The letter is listed
+	// until that is done, and cannot be dropped.
 	LetterRetrying = "retrying"
 )
 
-// The verbs of dead letters, as subjects end with and as ParseControlSubject
-// returns them.
+// The verbs of dead letters, at the end of subjects and in the results of
+// ParseControlSubject.
 const (
 	VerbRetry       = "retry"
 	VerbDrop        = "drop"
@@ -87,8 +88,8 @@ const (
 	VerbLetterDrop  = "dlq.drop"
 )
 
-// Retry returns the body to submit the letter's task again with, under the run
-// id given. run.ErrState marks one that would be refused for the same reason.
+// Retry returns the body for resubmitting the letter's task under the given run id. It
+// returns run.ErrState for a letter whose task would be rejected for the same reason.
 func (l *DeadLetter) Retry(id run.ID) ([]byte, error) {
 	switch {
 	case l.Truncated:

@@ -241,7 +241,7 @@ func TestResults(t *testing.T) {
 			t.Errorf("%s with version %d: the result is %s:%d with files %q", ended.State, ended.Version, r.Session, r.Version, r.Workspace)
 		}
 	}
-	// A branch that lets go of the run.
+	// A branch that releases the run.
 	away := must.Get(journal.NewEvent(journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled, Code: run.CodeCancelled, Attempt: 2}))(t)
 	e.Commit.Events = []session.Event{away}
 	if rs := translate.Results(e, journal.Facts(e.Commit)); len(rs) > 0 {
@@ -386,8 +386,8 @@ func TestRefusedEvent(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsAreCheap: only the first wrong field is told, so that only for
-// that one a name is looked for that it may have meant.
+// TestUnknownFieldsAreCheap: only the first wrong field is reported, so that the search
+// for the intended name runs once.
 func TestUnknownFieldsAreCheap(t *testing.T) {
 	const fields = 1000
 	var b strings.Builder

@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestDigest: the digest of a task is what FORMAT.md says, so that a client can compute
-// that of the body it sent.
+// TestDigest: the digest of a task follows FORMAT.md, so that a client can compute it
+// from its body.
 func TestDigest(t *testing.T) {
 	half := func(text string) string {
 		sum := sha256.Sum256([]byte(text))
@@ -37,7 +37,7 @@ func TestDigest(t *testing.T) {
 			t.Errorf("%s: digest %s, want %s", tc.body, got, want)
 		}
 		task := must.Get(translate.Task(&m, "acme", "agent"))(t)
-		if got := half(task.Digest() + "\x00" + m.Session); got != want { // an import makes it of what run.submitted has
+		if got := half(task.Digest() + "\x00" + m.Session); got != want { // an import computes it from run.submitted
 			t.Errorf("%s: digest of the recorded task %s, want %s", tc.body, got, want)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// What a client publishes, and where it listens, before anybody has answered.
+// A client publishes a task and knows its subjects before any node has answered.
 func ExampleTask() {
 	t := messages.Task{ID: "run-1", Input: []byte(`"why is the build red?"`), Budget: messages.Budget{Tokens: 20_000}}
 	body, err := t.Encode()
@@ -29,7 +29,7 @@ func ExampleDecodeTask() {
 	// task: field budget."token": unknown: did you mean "tokens"? the known ones are micro_usd, steps, time_ms, tokens
 }
 
-// What keeps a control request from its verb.
+// Check names the problem of a control request.
 func ExampleControl_Check() {
 	c, err := messages.DecodeControl([]byte(`{"decision":"again","by":"ann"}`))
 	if err != nil {
@@ -49,7 +49,7 @@ func ExampleSchemaOf() {
 	// true <nil>
 }
 
-// The subject of a lineage record says what it is about.
+// The subject of a lineage record identifies its session, tree and kind.
 func ExampleParseTailSubject() {
 	fmt.Println("listen on", messages.TailSubject("default", "", messages.KindEnded, ""))
 	k, root, kind, ok := messages.ParseTailSubject("rath.tail.default.s1.ended.s2")

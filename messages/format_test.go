@@ -21,7 +21,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// section returns what stands below a heading, up to the next one of its kind.
+// section returns the text below a heading, up to the next one of its kind.
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	text := messages.Format()
@@ -58,7 +58,7 @@ func TestFormatNamesEveryEvent(t *testing.T) {
 		}
 		text := section(t, "### `"+name+"`")
 		if name == journal.KindLate {
-			continue // says that it is like step.done
+			continue // it is described as like step.done
 		}
 		for field := range def.Properties {
 			demand(t, name, text, field)
@@ -165,7 +165,7 @@ func TestFormatExampleIsACommit(t *testing.T) {
 	}
 }
 
-// TestFormatEscapes checks what FORMAT.md says of strings.
+// TestFormatEscapes checks the rules of FORMAT.md about strings.
 func TestFormatEscapes(t *testing.T) {
 	var all []rune
 	for r := range rune(0x100) {
@@ -204,7 +204,7 @@ func TestFormatEscapes(t *testing.T) {
 	}
 }
 
-// TestFormatStatement: the example of a statement is what a result says.
+// TestFormatStatement: the example of a statement is the result's statement.
 func TestFormatStatement(t *testing.T) {
 	r := messages.Result{
 		Run: "r7", State: run.Succeeded, Session: "r7", Version: 9, Output: "hello", EndedMS: 1795541400123,

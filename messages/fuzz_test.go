@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// FuzzDecodeTask demands that what is taken validates, says the same when it
-// is sent again, and that what is refused is told with a code.
+// FuzzDecodeTask checks that an accepted task validates and is unchanged after
+// encoding, and that a rejection has a code.
 func FuzzDecodeTask(f *testing.F) {
 	r := resolved(f, "task.v1")
 	full := fullTask()

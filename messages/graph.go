@@ -23,9 +23,8 @@ type GraphSession struct {
 	Runs        []run.ID        `json:"runs,omitempty"`
 }
 
-// Graph is a tree of sessions, parents before children; without a session
-// Roots lists the trees, the newest first. Picture is in the format that was
-// asked for.
+// Graph is a tree of sessions, parents before children; without a session Roots lists
+// the trees, the newest first. Picture is in the requested format.
 type Graph struct {
 	Root    session.ID     `json:"root,omitempty"`
 	Roots   []session.ID   `json:"roots,omitempty"`

@@ -2,7 +2,7 @@ package messages
 
 import "github.com/rathcluster/rath/session"
 
-// Imported is one session that came in from a file.
+// Imported is one session that was imported from a file.
 type Imported struct {
 	Session session.ID `json:"session,omitempty"`
 	Rows    int        `json:"rows"`

@@ -1,6 +1,6 @@
 package messages
 
-// Kind is what a record is about. The list grows by release only.
+// Kind is the subject matter of a record. Later releases add kinds and remove none.
 type Kind string
 
 // The kinds of records.
@@ -120,8 +120,8 @@ func Kinds() []Kind {
 	return all
 }
 
-// Doc describes records of the kind in one line; it is empty for a kind that this
-// release does not know.
+// Doc describes records of the kind in one line; it is empty for a kind unknown to this
+// release.
 func (k Kind) Doc() string {
 	for _, e := range kinds {
 		if e.kind == k {

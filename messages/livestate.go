@@ -5,9 +5,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Live is how a run stands at this moment, told by the relay of its partition and by
-// the node that executes it, without a commit. Nothing of it is recorded. Times are
-// Unix milliseconds, zero for what is not known.
+// Live is the current state of a run, reported by the relay of its partition and by the
+// node that executes it, without a commit. It is not recorded. Times are Unix
+// milliseconds, zero if unknown.
 type Live struct {
 	Run     run.ID     `json:"run"`
 	State   run.State  `json:"state"`
@@ -16,32 +16,32 @@ type Live struct {
 	Node    string `json:"node,omitempty"`
 	Attempt uint64 `json:"attempt,omitempty"`
 	At      int64  `json:"at_ms"` // of the answer
-	// Steps are under way at that node, the oldest first, at most MaxLiveSteps. More is
-	// how many others there are.
+	// Steps are the steps in flight at that node, the oldest first, at most
+	// MaxLiveSteps. More is the number of others.
 	Steps []LiveStep `json:"steps,omitempty"`
 	More  int        `json:"more,omitempty"`
-	// Since is when the last step ended, or the attempt began: while no step is under
-	// way, the workflow's own code has run since then.
+	// Since is the end of the last step, or the start of the attempt: while no step is
+	// in flight, the workflow's own code has been running since then.
 	Since int64 `json:"since_ms,omitempty"`
-	// Silent says that the node did not answer. If it has died, another one takes the
-	// run within seconds.
+	// Silent reports that the node did not answer. If the node has died, another one
+	// takes over the run within seconds.
 	Silent bool `json:"silent,omitempty"`
-	// Queue is where a run waits for a slot, Behind the run of its session that it
-	// waits for, and Untaken is set while no log holds its task.
+	// Queue is set while a run waits for a slot, Behind is the run of its session that
+	// it waits for, and Untaken is set while no log holds its task.
 	Queue   *LiveQueue `json:"queue,omitempty"`
 	Behind  run.ID     `json:"behind,omitempty"`
 	Untaken bool       `json:"untaken,omitempty"`
-	// Unbegun is how many branches of the run wait for a slot.
+	// Unbegun is the number of the run's branches that wait for a slot.
 	Unbegun int `json:"unbegun,omitempty"`
-	// Unoffered are those of them whose workflow no node that lives offers.
+	// Unoffered are those of them whose workflow no live node offers.
 	Unoffered []LiveUnoffered `json:"unoffered,omitempty"`
-	// Waits is what the run waits for, and Review what a person has to decide.
+	// Waits is the run's waits, and Review the decision that an operator must make.
 	Waits  []Wait  `json:"waits,omitempty"`
 	Review *Review `json:"review,omitempty"`
 	// Quarantine is the reason of the quarantine of its session, "" without one.
 	Quarantine string `json:"quarantine,omitempty"`
-	// Due is when the run may begin, a wait times out, a review expires or the run must
-	// have ended, whichever comes first.
+	// Due is the earliest time at which the run may start, a wait times out, a review
+	// expires or the run must end.
 	Due int64 `json:"due_ms,omitempty"`
 }
 
@@ -55,51 +55,54 @@ type LiveUnoffered struct {
 // MaxLiveSteps bounds the steps of a Live.
 const MaxLiveSteps = 64
 
-// LiveStep is a step under way.
+// LiveStep is a step in flight.
 type LiveStep struct {
 	Step  run.Path `json:"step"`
 	Kind  string   `json:"kind"`            // as in the records of steps: model, tool, do, ...
 	Name  string   `json:"name,omitempty"`  // of the agent, the tool or the function
-	Did   string   `json:"did,omitempty"`   // what a tool call does, such as its command
-	Model string   `json:"model,omitempty"` // that is asked, or whose limit is waited for
-	// Doing is waits (for a limit of the model), asks (nothing of the model's answer has
-	// come), answers, pauses (before the next try), works (a tool or a function runs), queues
-	// (a tool call waits for others of its round), opens (the sandbox) or records (the
-	// outcome).
+	Did   string   `json:"did,omitempty"`   // the action of a tool call, such as its command
+	Model string   `json:"model,omitempty"` // the called model, or the one whose limit is awaited
+	// Doing is waits (for a limit of the model), asks (no piece of the model's answer
+	// has arrived), answers, pauses (before the next try), works (a tool or a function
+	// runs), queues (a tool call waits for others of its round), opens (the sandbox) or
+	// records (the outcome).
 	Doing string `json:"doing"`
-	// Began is when the step began, At when Doing did or the last piece of an answer
-	// came, and Until when it ends by itself at the latest.
+	// Began is the start of the step, At the start of Doing or the time of the last
+	// piece of an answer, and Until the latest time at which it ends by itself.
 	Began int64 `json:"began_ms"`
 	At    int64 `json:"at_ms"`
 	Until int64 `json:"until_ms,omitempty"`
-	// Try counts the requests for the answer in this attempt, and Error is why the one
-	// before failed.
+	// Try counts the requests for the answer in this attempt, and Error is the reason
+	// why the previous one failed.
 	Try   int    `json:"try,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Text is the end of what the model has written in this try, or how far the call of
-	// a tool says that it is. Bytes is how much has come of it, with reasoning and arguments, and Tokens an estimate of that.
+	// Text is the end of the model's output in this try, or the progress that the
+	// tool's call reports. Bytes is the size of the output so far, with reasoning and
+	// arguments, and Tokens an estimate of it.
 	Text   string   `json:"text,omitempty"`
 	Bytes  int      `json:"bytes,omitempty"`
 	Tokens int64    `json:"tokens,omitempty"`
-	Calls  []string `json:"calls,omitempty"` // tools that the answer calls so far
+	Calls  []string `json:"calls,omitempty"` // tools that the answer has called so far
 }
 
-// LiveQueue is where a run waits for a slot. A pool has a queue in each partition.
+// LiveQueue is the queue in which a run waits for a slot. A pool has a queue in each
+// partition.
 type LiveQueue struct {
-	// Pool is "" while no node that lives offers the workflow, and Revision the one that
+	// Pool is "" while no live node offers the workflow. Revision is the revision that
 	// the run needs.
 	Pool     string `json:"pool,omitempty"`
 	Revision string `json:"revision,omitempty"`
 	Class    string `json:"class,omitempty"`
-	// Ahead is how many runs of its partition get a slot first, if none comes, and
-	// Waiting how many runs of the pool wait there.
+	// Ahead is the number of runs of its partition that get a slot first, provided that
+	// no others arrive, and Waiting the number of waiting runs of the pool.
 	Ahead   int `json:"ahead"`
 	Waiting int `json:"waiting"`
-	// Nodes is how many nodes of the pool live, and Free how many slots they have.
+	// Nodes is the number of live nodes of the pool, and Free the number of their free
+	// slots.
 	Nodes int `json:"nodes"`
 	Free  int `json:"free"`
-	// Sent is the incarnation that was sent the run and has not answered.
+	// Sent is the incarnation to which the run was sent and that has not answered.
 	Sent string `json:"sent,omitempty"`
-	// Again is when the run is offered again, after a node did not take it.
+	// Again is the time of the next offer, after a node did not accept the run.
 	Again int64 `json:"again_ms,omitempty"`
 }

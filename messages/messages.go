@@ -1,5 +1,5 @@
-// Package messages is the wire: the subjects that Rath and its clients talk
-// on, and the JSON that travels there.
+// Package messages defines the wire: the subjects of Rath and its clients, and their
+// JSON messages.
 //
 // Any NATS client can use it. A task is a request on
 // rath.task.<tenant>.<user>.<workflow> with a body like
@@ -10,16 +10,15 @@
 // publishes: rath.run.<tenant>.run-1.delta for pieces of model output,
 // .event for what happens, .result for the end.
 //
-// What comes from clients is decoded strictly: an unknown field, a field that
-// is there twice or a value out of its range is an error that names the
-// field and the remedy, and wraps run.ErrMalformed. What this module sends is decoded leniently, because
-// a later release may add fields. Tenant and workflow are what the subject
-// says, never what a body says.
+// Messages of clients are decoded strictly: an unknown field, a duplicate field or a
+// value out of its range is an error that names the field and the remedy, and wraps
+// run.ErrMalformed. Messages of this module are decoded leniently, because a later
+// release may add fields. The subject alone determines tenant and workflow, never the
+// body.
 //
-// FORMAT.md beside this file documents everything, with the commits in the
-// event streams, for readers without our code; the schema folder holds JSON
-// Schemas, see [Schemas]. Nothing in here connects to anything: package
-// internal/nats does.
+// FORMAT.md beside this file documents the formats, including the commits in the event
+// streams, for readers without this code. The schema folder holds JSON Schemas, see
+// [Schemas]. This package opens no connections.
 package messages
 
 import (
@@ -32,11 +31,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Limits of what is taken, in bytes unless said otherwise.
+// Size limits, in bytes unless stated otherwise.
 const (
-	MaxMessage = 512 << 10 // of what clients send
-	MaxReply   = 1 << 20   // of what is sent to clients
-	MaxTask    = 320 << 10 // of a task, with its headers: what is larger is not stored
+	MaxMessage = 512 << 10 // of messages of clients
+	MaxReply   = 1 << 20   // of messages to clients
+	MaxTask    = 320 << 10 // of a task, with its headers: a larger one is not stored
 	MaxInput   = run.MaxInput
 	MaxModel   = 256
 	MaxTools   = 128 // entries
@@ -47,9 +46,9 @@ const (
 	MaxNote    = 256 << 10
 )
 
-// Encode writes any message of this package. It fails for one that no reader
-// would take. Unlike json.Marshal it leaves < > and & as they are, which may
-// otherwise make a message several times as long.
+// Encode writes any message of this package. It fails for a message that no reader
+// would accept. Unlike json.Marshal it does not escape < > and &, because that may make
+// a message several times as long.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -64,8 +63,8 @@ func Encode(v any) ([]byte, error) {
 	return data, nil
 }
 
-// Decode reads a message that this module wrote, of at most MaxReply bytes. Fields of
-// later releases are skipped. what names the message in an error.
+// Decode reads a message of this module, of at most MaxReply bytes. It skips fields of
+// later releases. what names the message in an error.
 func Decode[T any](what string, data []byte) (T, error) {
 	var v T
 	if err := strict.Size(what, data, MaxReply); err != nil {

@@ -65,10 +65,10 @@ func TestWorkKeepsDigest(t *testing.T) {
 
 var objects = regexp.MustCompile(`(^|[:,\[])\{`)
 
-// TestLaterReleases: in a fleet that is upgraded node by node, nodes send each
-// other what the other release does not know. A field more is skipped; a signal
-// of a kind that is unknown is not taken for another one, and not for a mistake:
-// a node that knows it takes it.
+// TestLaterReleases: in a fleet that is upgraded node by node, nodes send each other
+// messages that the other release does not support. Unknown fields are skipped. A
+// signal of an unknown kind is neither misread nor treated as malformed: a node that
+// supports it processes it.
 func TestLaterReleases(t *testing.T) {
 	later := func(v any) string {
 		data := must.Get(messages.Encode(v))(t)

@@ -10,13 +10,13 @@ import (
 
 // The verbs of a node's own subjects, which only nodes and operators may use.
 const (
-	NodeDrain  = "drain"  // take no more work, give runs back, and end
-	NodeReplay = "replay" // what the code of a workflow that the node offers does against a run
-	NodeLive   = "live"   // what the execution of a run is at
+	NodeDrain  = "drain"  // accept no more work, hand runs back, and exit
+	NodeReplay = "replay" // replays a run with the code of a workflow that the node offers
+	NodeLive   = "live"   // the current step of a run's execution
 )
 
-// NodeSubject is where an incarnation takes a verb of its own. Of a node that is bound to
-// a tenant the subject names the tenant, to whose account it belongs.
+// NodeSubject is the subject of a verb of an incarnation. For a node that is bound to a
+// tenant it names the tenant, to whose account it belongs.
 func NodeSubject(incarnation, verb string) string {
 	if t, bound := BoundTo(incarnation); bound {
 		return HostPrefix + string(t) + "." + incarnation + "." + verb
@@ -24,15 +24,15 @@ func NodeSubject(incarnation, verb string) string {
 	return NodePrefix + incarnation + "." + verb
 }
 
-// What the names of bound nodes and of their pools begin with.
+// The prefix of the names of bound nodes and of their pools.
 const boundPrefix = "tenant_"
 
-// boundRandom is the length of the part of an incarnation that tells it from others.
+// boundRandom is the length of the random part of an incarnation.
 const boundRandom = 12
 
-// BoundIncarnation names the incarnation of a node that is bound to a tenant; random is
-// of 12 letters and digits. The name says the tenant, so that who hears of the node
-// knows whose runs it may have: nodes for all tenants pass on no other name.
+// BoundIncarnation names the incarnation of a node that is bound to a tenant; random
+// has 12 letters and digits. The name contains the tenant, so that other nodes can tell
+// whose runs the node may execute: nodes for all tenants pass on no other name.
 func BoundIncarnation(t session.Tenant, random string) (string, error) {
 	name := boundPrefix + string(t) + "_" + random
 	if of, bound := BoundTo(name); !bound || of != t {
@@ -42,7 +42,7 @@ func BoundIncarnation(t session.Tenant, random string) (string, error) {
 	return name, nil
 }
 
-// BoundTo returns the tenant that the node of an incarnation is bound to, if it is.
+// BoundTo returns the tenant to which the node of an incarnation is bound, if any.
 func BoundTo(incarnation string) (t session.Tenant, bound bool) {
 	rest, ok := strings.CutPrefix(incarnation, boundPrefix)
 	i := strings.LastIndexByte(rest, '_')
@@ -55,8 +55,8 @@ func BoundTo(incarnation string) (t session.Tenant, bound bool) {
 // BoundPool is the pool of the nodes that are bound to a tenant.
 func BoundPool(t session.Tenant) string { return boundPrefix + string(t) }
 
-// PoolOf returns the tenant whose nodes a pool is of, if it is one of bound nodes. No
-// other node may name its pool so.
+// PoolOf returns the tenant of a pool, if it is a pool of bound nodes. No other node
+// may use such a name for its pool.
 func PoolOf(pool string) (t session.Tenant, bound bool) {
 	rest, ok := strings.CutPrefix(pool, boundPrefix)
 	return session.Tenant(rest), ok && rest != ""

@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/strict"
 )
 
-// Workflow is a workflow on offer.
+// Workflow is an offered workflow.
 type Workflow struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
@@ -17,26 +17,27 @@ type Workflow struct {
 	Pool        string          `json:"pool,omitempty"`
 	Class       string          `json:"class,omitempty"` // messages.ClassInteractive (also if empty) or messages.ClassBatch
 	Input       json.RawMessage `json:"input,omitempty"` // JSON Schema
-	// Type is what it is in Go; "" if only the input of a task says what it is made of.
+	// Type is its Go type; "" if the parts depend on the input of a task.
 	Type  string         `json:"type,omitempty"`
-	Parts []WorkflowPart `json:"parts,omitempty"` // sorted as the code has them
+	Parts []WorkflowPart `json:"parts,omitempty"` // in the order of the code
 	Left  int            `json:"left,omitempty"`  // parts beyond those
 }
 
-// WorkflowPart is an agent or a workflow that a workflow on offer is made of, without a task that
-// says otherwise.
+// WorkflowPart is an agent or a workflow within an offered workflow, unless a task
+// overrides it.
 type WorkflowPart struct {
-	// Path leads to it: fields, indexes, keys and names of branches, between points.
+	// Path is the path to it: fields, indexes, keys and names of branches, separated by
+	// points.
 	Path string `json:"path"`
 	Kind string `json:"kind"` // agent, workflow, remote, selector or compressor
-	// Branch says that it runs on a branch of the session.
+	// Branch reports that it runs on a branch of the session.
 	Branch bool `json:"branch,omitempty"`
-	// Name is that of an agent, of a remote workflow, or of the type in Go.
+	// Name is the name of an agent, of a remote workflow, or of the Go type.
 	Name        string `json:"name,omitempty"`
-	Description string `json:"description,omitempty"` // of an agent how its prompt begins
+	Description string `json:"description,omitempty"` // for an agent, the beginning of its prompt
 	Revision    string `json:"revision,omitempty"`    // of a remote workflow
-	// Model is what it asks; of an agent, a selector and a compressor without one it is that
-	// of the task.
+	// Model is its model. An agent, a selector and a compressor without one use the
+	// task's model.
 	Model      string   `json:"model,omitempty"`
 	Memory     string   `json:"memory,omitempty"`
 	Tools      []string `json:"tools,omitempty"`
@@ -56,8 +57,8 @@ type Tool struct {
 	TimeoutMS   int64           `json:"timeout_ms,omitempty"`
 }
 
-// Check says what is wrong with a tool that is announced under a name. What
-// its schema means is not looked at.
+// Check validates a tool that is announced under a name. It does not interpret the
+// schema.
 func (t *Tool) Check(name string) error {
 	bad := func(field, problem, remedy string) error {
 		return &strict.Error{Message: "tool", Field: field, Problem: problem, Remedy: remedy}
@@ -81,8 +82,8 @@ func (t *Tool) Check(name string) error {
 
 // ToolCall is a request on a ToolSubject.
 type ToolCall struct {
-	// ID is the same on every attempt: a program that has done the call before
-	// answers as it did then.
+	// ID is the same on every attempt: a program that has executed the call before
+	// repeats its answer.
 	ID      string `json:"id"`
 	Attempt uint64 `json:"attempt"` // 1 for the first
 	// Args is a JSON object that matches the announced schema.
@@ -93,6 +94,6 @@ type ToolCall struct {
 type ToolAnswer struct {
 	// Body is any JSON; the model reads it. An absent one is null.
 	Body json.RawMessage `json:"body,omitempty"`
-	// IsError says that Body describes a failure.
+	// IsError reports that Body describes a failure.
 	IsError bool `json:"is_error,omitempty"`
 }

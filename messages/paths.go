@@ -11,8 +11,8 @@ import (
 // maxPaths bounds the text of the paths that a task allows, in bytes.
 const maxPaths = 8 << 10
 
-// parsePaths returns the one text of some paths that are separated by commas: each is
-// slash separated, relative and clean, in order, and there once.
+// parsePaths normalizes paths that are separated by commas: each is slash separated,
+// relative and clean, and they are sorted without duplicates.
 func parsePaths(text string) (string, error) {
 	if len(text) > maxPaths {
 		return "", fmt.Errorf("paths of %d bytes: at most %d", len(text), maxPaths)

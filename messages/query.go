@@ -16,27 +16,27 @@ const (
 	QuerySession   = "session"   // [Session], a page of chunks
 	QueryGraph     = "graph"     // a tree of sessions
 	QueryLineage   = "lineage"   // a page of records
-	QueryWorkflows = "workflows" // what is on offer
-	QueryNodes     = "nodes"     // the nodes that live
-	QueryReplay    = "replay"    // of a run: what its code does now against what is recorded
+	QueryWorkflows = "workflows" // the offered workflows
+	QueryNodes     = "nodes"     // the live nodes
+	QueryReplay    = "replay"    // of a run: its code's steps compared with the recorded ones
 	QueryLetters   = "dlq"       // a page of letters, each a [DeadLetter]
 	QueryTools     = "tools"     // of other processes
-	QueryLive      = "live"      // how a run stands at this moment
+	QueryLive      = "live"      // the current state of a run
 	QueryBlob      = "blob"      // a message of the tenant's blobs
 	QueryMissing   = "missing"   // which of some blobs are not stored
 	QueryCommits   = "commits"   // a page of a session's log
-	QueryTasks     = "tasks"     // what is known of tasks by their ids
-	QueryMemory    = "memory"    // the tenant's memories, or a page of the notes of one
+	QueryTasks     = "tasks"     // the status of tasks by their ids
+	QueryMemory    = "memory"    // the tenant's memories, or a page of one memory's notes
 	QueryNote      = "note"      // the text of a note
 	QueryRecall    = "recall"    // the notes that match a text best
 )
 
-// Last stands for the run that was submitted last.
+// Last is the id of the most recently submitted run.
 const Last = "@last"
 
-// RunInfo is a run as lineage has it: of one that lineage has not got yet, only its id,
-// state and session are known. Times are Unix milliseconds, zero for what
-// has not happened.
+// RunInfo is a run in the lineage. If the lineage does not have the run yet, only id,
+// state and session are set. Times are Unix milliseconds, zero for events that have not
+// happened.
 type RunInfo struct {
 	Run      run.ID     `json:"run"`
 	State    run.State  `json:"state"`
@@ -45,12 +45,11 @@ type RunInfo struct {
 	Session  session.ID `json:"session,omitempty"`
 	Root     session.ID `json:"root,omitempty"`
 	Attempt  uint64     `json:"attempt,omitempty"`
-	// Node is the incarnation of the node that runs it, or made its last attempt if
-	// it does not run.
+	// Node is the incarnation of the node that runs it, or that made its last attempt.
 	Node   string `json:"node,omitempty"`
 	Behind run.ID `json:"behind,omitempty"`
-	// By is the user who submitted it, and Via the user who had it submitted again or, of a
-	// branch, the run around it.
+	// By is the user who submitted it. Via is the user who resubmitted it or, for a
+	// branch, the enclosing run.
 	By  string `json:"by,omitempty"`
 	Via string `json:"via,omitempty"`
 	// Branch is the name of a branch of a fan-out, and BranchOf the step that
@@ -68,33 +67,33 @@ type RunInfo struct {
 	Sessions   []session.ID  `json:"sessions,omitempty"`
 	Usage      session.Usage `json:"usage,omitzero"`
 	Warnings   []string      `json:"warnings,omitempty"`
-	// Waits is what the run waits for; Due when that times out, a review expires or
-	// a queued run may start.
+	// Waits is the waits of the run. Due is the time at which they time out, a review
+	// expires or a queued run may start.
 	Waits []Wait `json:"waits,omitempty"`
-	// Details say more of the questions among Waits, such as a diff that is to be
-	// approved, by their steps. QueryRun alone has them.
+	// Details are the details of the questions among Waits, such as a diff to approve,
+	// by their steps. Only QueryRun has them.
 	Details map[run.Path]string `json:"details,omitempty"`
-	// Schemas are the JSON Schemas of the values that answer the questions among Waits, by
-	// their steps; one without takes any. QueryRun alone has them.
+	// Schemas are the JSON Schemas of the values that answer the questions among Waits,
+	// by their steps; a question without one accepts any value. Only QueryRun has them.
 	Schemas   map[run.Path]json.RawMessage `json:"schemas,omitempty"`
 	Due       int64                        `json:"due_ms,omitempty"`
 	Submitted int64                        `json:"submitted_ms,omitempty"`
-	// Queued is since when it is queued: since it was submitted, went on after a wait or
-	// was released.
+	// Queued is the time at which the run was queued: at its submission, its wakeup or
+	// its release.
 	Queued  int64 `json:"queued_ms,omitempty"`
 	Started int64 `json:"started_ms,omitempty"`
 	Ended   int64 `json:"ended_ms,omitempty"`
 }
 
-// Review is what a person has to decide about.
+// Review is a decision that an operator must make.
 type Review struct {
 	Step   run.Path `json:"step,omitempty"`
 	Call   string   `json:"call,omitempty"`
 	Tool   string   `json:"tool,omitempty"`
 	Code   run.Code `json:"code,omitempty"`
 	Reason string   `json:"reason,omitempty"`
-	// Revision is the one that the run was recorded under, if the code that is on
-	// offer does not match it.
+	// Revision is the revision under which the run was recorded, if the offered code
+	// does not match it.
 	Revision string `json:"revision,omitempty"`
 }
 
@@ -103,7 +102,7 @@ type Chunk struct {
 	Index     int                `json:"index"`
 	Kind      session.Kind       `json:"kind"`
 	Text      string             `json:"text"`
-	Truncated bool               `json:"truncated,omitempty"` // the text goes on
+	Truncated bool               `json:"truncated,omitempty"` // the text is longer
 	Calls     []session.ToolCall `json:"calls,omitempty"`
 	CallID    string             `json:"call_id,omitempty"`
 	Name      string             `json:"name,omitempty"`
@@ -141,8 +140,8 @@ type Session struct {
 	Next      uint64            `json:"next,omitempty"`
 }
 
-// MaxChunkText is how many bytes of a chunk's text travel in a page; the rest
-// is in the log.
+// MaxChunkText is the maximum size of a chunk's text in a page, in bytes; the rest is
+// in the log.
 const MaxChunkText = 64 << 10
 
 // ChunkOf returns row i of a session.

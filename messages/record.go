@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// String says what is waited for: "for approval: Publish?", "until 2026-11-20 09:00
-// UTC", "for 2 of 3 branches".
+// String describes the wait: "for approval: Publish?", "until 2026-11-20 09:00 UTC",
+// "for 2 of 3 branches".
 func (w Wait) String() string {
 	until := ""
 	if w.Due > 0 {
@@ -44,8 +44,8 @@ func (w Wait) String() string {
 	return text
 }
 
-// Ref names a session at a version within the record's tenant. Commit and
-// Hash name the commit that made it, where the log said so.
+// Ref names a session at a version within the record's tenant. Commit and Hash name the
+// commit that made it, if the log has them.
 type Ref struct {
 	Commit  uint64          `json:"commit,omitempty"`
 	Hash    string          `json:"hash,omitempty"`
@@ -53,35 +53,35 @@ type Ref struct {
 	Version session.Version `json:"version"`
 }
 
-// String returns "session:version", the form that the command line takes.
+// String returns "session:version", the form that the command line accepts.
 func (r Ref) String() string {
 	return session.Ref{Key: session.Key{ID: r.Session}, Version: r.Version}.String()
 }
 
-// Place names a step of a run and the session whose log decides about the run.
+// Place names a step of a run and the run's home session.
 type Place struct {
 	Run     run.ID     `json:"run"`
 	Session session.ID `json:"session"`
 	Step    run.Path   `json:"step,omitempty"`
 }
 
-// Wait is one thing that a run waits for.
+// Wait is one condition that a run waits for.
 type Wait struct {
 	Branches []session.ID `json:"branches,omitempty"`
-	Due      int64        `json:"due,omitempty"` // Unix milliseconds at which the wait ends in any case
+	Due      int64        `json:"due,omitempty"` // latest end of the wait, in Unix milliseconds
 	Kind     string       `json:"kind"`          // approval, response, message, timer or branches
 	Name     string       `json:"name,omitempty"`
-	Need     int          `json:"need,omitempty"` // so many branches must succeed; 0 waits for all to end
+	Need     int          `json:"need,omitempty"` // number of branches that must succeed; 0 waits for all to end
 	Step     run.Path     `json:"step"`           // answers name it
 	Title    string       `json:"title,omitempty"`
-	// Wants names the answer, in a few words: "a whole number".
+	// Wants describes the answer in a few words: "a whole number".
 	Wants string `json:"wants,omitempty"`
 }
 
-// Record is one fact of a commit, small enough for people and plain subscribers.
-// Fields are zero where they do not apply.
+// Record is one fact of a commit, small enough for users and plain subscribers. Fields
+// are zero where they do not apply.
 type Record struct {
-	Again   string `json:"again,omitempty"` // why a model is asked on, as journal.StepCompleted has it
+	Again   string `json:"again,omitempty"` // why a model is called again, as in journal.StepCompleted
 	Agent   string `json:"agent,omitempty"`
 	Attempt uint64 `json:"attempt,omitempty"` // of the run
 	Behind  run.ID `json:"behind,omitempty"`  // the run that a queued one waits for
@@ -90,24 +90,24 @@ type Record struct {
 	// Branches are the sessions that a branched, fanned_out, gathered, reported
 	// or rejected record names.
 	Branches []Ref  `json:"branches,omitempty"`
-	By       string `json:"by,omitempty"`    // the session, the run or the user that decided, see journal.Named; of a task the user who submitted it
+	By       string `json:"by,omitempty"`    // the session, the run or the user that decided, see journal.Named; for a task the user who submitted it
 	Call     string `json:"call,omitempty"`  // id of the tool call
-	Calls    int    `json:"calls,omitempty"` // tool calls that the model asked for
-	// Candidates are what a selection chose from, at most MaxCandidates; the
-	// model's answer is the Reason.
+	Calls    int    `json:"calls,omitempty"` // tool calls of the model
+	// Candidates are the options of a selection, at most MaxCandidates; the model's
+	// answer is the Reason.
 	Candidates []string `json:"candidates,omitempty"`
 	Code       run.Code `json:"code,omitempty"` // of an error
 	Commit     uint64   `json:"commit"`         // number of the commit in its log, from one
-	Cost       string   `json:"cost,omitempty"` // how the money in Usage is known, as journal.StepCompleted.CostSource says
+	Cost       string   `json:"cost,omitempty"` // the source of the money in Usage, see journal.StepCompleted.CostSource
 	Due        int64    `json:"due,omitempty"`  // Unix milliseconds: a review expires, a run may start
-	// Durability is what the commit survives if it is less than
-	// journal.DefaultDurability. The commits that follow in the same Epoch, whose
-	// records do not say it, survive the same.
+	// Durability is the commit's durability if it is less than
+	// journal.DefaultDurability. It also holds for the following commits of the same
+	// Epoch, whose records do not have it.
 	Durability string `json:"durability,omitempty"`
 	Effect     string `json:"effect,omitempty"`  // effect class of the tool
 	Elapsed    int64  `json:"elapsed,omitempty"` // milliseconds
-	// Ends say how branches ended: in the words of the run that opened them or, in a
-	// Reported record, in their own.
+	// Ends are the outcomes of branches: according to the run that opened them or, in a
+	// Reported record, to the branches themselves.
 	Ends     []run.BranchOutcome `json:"ends,omitempty"`
 	Epoch    uint64              `json:"epoch"`            // of the writer
 	Failure  bool                `json:"failed,omitempty"` // a tool ran and reported a failure
@@ -122,48 +122,48 @@ type Record struct {
 	Model    string              `json:"model,omitempty"`
 	Name     string              `json:"name,omitempty"` // of the branch, the step or the backend
 	Node     string              `json:"node,omitempty"` // node or incarnation
-	// Parents are the sessions that the record's session came from or took
-	// chunks of: the edges of the graph.
+	// Parents are the sessions from which the record's session came or took chunks: the
+	// edges of the graph.
 	Parents []Ref `json:"parents,omitempty"`
-	// Partition and Seq are where the event stream holds the commit; the relay
-	// fills them in. Readers of a stream of records drop what is not above the last
-	// (Partition, Seq, K).
+	// Partition and Seq are the position of the commit in the event stream; the relay
+	// sets them. Readers of a stream of records drop records that are not above the
+	// last (Partition, Seq, K).
 	Partition uint32 `json:"partition"`
 	Policy    string `json:"policy,omitempty"` // of a merge
 	Reason    string `json:"reason,omitempty"` // at most MaxReason characters
-	Result    *Ref   `json:"result,omitempty"` // what a run ended with
+	Result    *Ref   `json:"result,omitempty"` // the result of a run
 	Revision  string `json:"revision,omitempty"`
 	Role      string `json:"role,omitempty"` // of a chunk: system, user, assistant or tool_result
 	// Root is the oldest ancestor.
 	Root session.ID `json:"root"`
-	// Rows counts the content events of the commit up to this record's own:
-	// the version is that of the commit before plus Rows.
+	// Rows counts the content events of the commit up to this record's own: the version
+	// is that of the previous commit plus Rows.
 	Rows    int            `json:"rows,omitempty"`
 	Run     run.ID         `json:"run,omitempty"`
-	Says    string         `json:"says,omitempty"` // who the request of a user claims to be from
+	Says    string         `json:"says,omitempty"` // the user's own claim of identity
 	Schema  int            `json:"schema"`
 	Seq     uint64         `json:"seq,omitempty"`
 	Session session.ID     `json:"session"`
 	Source  string         `json:"source,omitempty"` // file:line of an implicit fork
-	State   string         `json:"state,omitempty"`  // of the run, or how the branch ended
+	State   string         `json:"state,omitempty"`  // of the run, or the outcome of the branch
 	Step    run.Path       `json:"step,omitempty"`
 	Summary string         `json:"summary"` // one line, at most MaxSummary characters
 	Tenant  session.Tenant `json:"tenant"`
 	Time    int64          `json:"time"` // Unix milliseconds
 	Tool    string         `json:"tool,omitempty"`
-	// Unrecorded is the part of the Usage of a run that ended of model calls whose steps
-	// were not recorded, because the end came before.
+	// Unrecorded is, for a run that ended, the part of Usage of model calls whose steps
+	// were not recorded before the end.
 	Unrecorded session.Usage `json:"unrecorded,omitzero"`
 	Usage      session.Usage `json:"usage,omitzero"`
 	// Version of the session right after the record's event, if the commit alone
-	// says it: only the one that opens a session does. A Graph that holds the
-	// session's records from the first on knows it for all.
+	// determines it: only the commit that opens a session does. A Graph with all
+	// records of the session computes it for the others.
 	Version session.Version `json:"version,omitempty"`
-	Via     string          `json:"via,omitempty"` // how the session was opened; of a task see journal.Submitted
-	// Waits is what a run waits for.
+	Via     string          `json:"via,omitempty"` // the way in which the session was opened; for a task see journal.Submitted
+	// Waits is the waits of a run.
 	Waits []Wait `json:"waits,omitempty"`
-	// Wake is set where nothing is left to wait for and the run goes on: it counts
-	// how often the run was woken.
+	// Wake is set when no wait is left and the run resumes: it counts the run's
+	// wakeups.
 	Wake     uint64 `json:"wake,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
 }
@@ -182,7 +182,7 @@ func (r *Record) When() time.Time { return time.UnixMilli(r.Time).UTC() }
 // Failed reports whether the record is about an error or a failure.
 func (r *Record) Failed() bool { return r.Code != "" || r.Failure }
 
-// Actor returns what acts in the record: an agent, a tool, "user", "memory", "run" and
+// Actor returns the actor of the record: an agent, a tool, "user", "memory", "run" and
 // the like. Most summaries begin with it.
 func (r *Record) Actor() string {
 	switch r.Kind {
@@ -225,7 +225,7 @@ func (r *Record) Actor() string {
 	return r.Agent
 }
 
-// Action returns the summary without the actor at its beginning.
+// Action returns the summary without the actor at its start.
 func (r *Record) Action() string {
 	if a := r.Actor(); a != "" {
 		return strings.TrimPrefix(r.Summary, a+" ")
@@ -233,8 +233,8 @@ func (r *Record) Action() string {
 	return r.Summary
 }
 
-// Asks is the kind of the first wait that only a person or a program outside can end;
-// "" if there is none.
+// Asks is the kind of the first wait that only an operator or an outside program can
+// end; "" if there is none.
 func (r *Record) Asks() string {
 	for _, w := range r.Waits {
 		if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage {

@@ -12,44 +12,43 @@ import (
 // Schema is the schema number of the stored messages that this release writes.
 const Schema = 1
 
-// Result says how a run ended. One is stored per run; QueryResult returns it.
+// Result is the outcome of a run. One is stored per run; QueryResult returns it.
 type Result struct {
 	Schema   int       `json:"schema"`
 	Run      run.ID    `json:"run"`
 	State    run.State `json:"state"`
 	Workflow string    `json:"workflow,omitempty"`
-	// Session and Version are what the run ended with; Session alone is its
-	// home, if it ended with nothing.
+	// Session and Version are the session at the end of the run. Session alone is the
+	// run's home, if it ended without a session.
 	Session session.ID      `json:"session,omitempty"`
 	Version session.Version `json:"version,omitempty"`
 	// Output is the last assistant text, at most journal.MaxOutput bytes of it.
 	Output string `json:"output,omitempty"`
-	// Finish is why the last answer of a model to an agent of the run ended, as llm.Finish,
-	// and Word the server's own word for it where that is none of its protocol's. Both are
-	// empty of a run without an agent, or that ended without its execution.
+	// Finish is the reason why the last answer of a model to an agent of the run ended,
+	// as llm.Finish, and Word the server's own word for it if its protocol lacks that
+	// word. Both are empty for a run without an agent, or that ended without its
+	// execution.
 	Finish string `json:"finish,omitempty"`
 	Word   string `json:"finish_word,omitempty"`
-	// Code and Error say why a run did not succeed.
+	// Code and Error are the reason why a run did not succeed.
 	Code    run.Code      `json:"code,omitempty"`
 	Error   string        `json:"error,omitempty"`
 	Attempt uint64        `json:"attempt,omitempty"`
 	Usage   session.Usage `json:"usage,omitzero"`
-	// Lost is the part of Usage that is estimated: of model calls that were cut
-	// off, of which no server says what they used, and of branches that had not
-	// reported.
+	// Lost is the part of Usage that is estimated: for model calls that were cut off,
+	// whose usage no server reports, and for branches that had not reported.
 	Lost session.Usage `json:"lost,omitzero"`
-	// Settled counts how often forks and branches reported more usage after the end: Usage
-	// and Lost are as of the last time. The result is then stored again.
+	// Settled counts how often forks and branches reported more usage after the end:
+	// Usage and Lost include the last report. The result is then stored again.
 	Settled uint64 `json:"settled,omitempty"`
-	// Workspace is the head of the files that the session ended with.
+	// Workspace is the head of the session's files at the end.
 	Workspace string `json:"workspace,omitempty"`
-	// Chain is the commit that ended the run: its hash stands for everything
-	// before it in the log of the home session.
+	// Chain is the commit that ended the run: its hash covers all earlier commits in
+	// the log of the home session.
 	Chain   *Chain `json:"chain,omitempty"`
 	EndedMS int64  `json:"ended_ms"`
-	// Statement is what Say says of the result, and Signature the signature of a node
-	// over it, as ssh-keygen -Y sign writes it; both are empty of a result that no
-	// node signed.
+	// Statement is the result of Say, and Signature a node's signature over it, in the
+	// format of ssh-keygen -Y sign. Both are empty if no node signed the result.
 	Statement string `json:"statement,omitempty"`
 	Signature string `json:"signature,omitempty"`
 }
@@ -61,7 +60,7 @@ type Chain struct {
 	Session session.ID `json:"session"`
 }
 
-// Err returns why the run did not succeed, nil if it did.
+// Err returns the reason why the run did not succeed, nil if it did.
 func (r *Result) Err() error {
 	if r.State == run.Succeeded {
 		return nil
@@ -78,8 +77,8 @@ func (r *Result) Err() error {
 }
 
 // Say returns the statement about the result that is signed: lines of a name, a space
-// and a value, each with its line feed, which any language makes of the result's JSON
-// and the tenant. It is "" of a task that was refused, of which no log tells.
+// and a value, each with a line feed. Any language can build it from the result's JSON
+// and the tenant. It is "" for a rejected task, which has no log.
 func (r *Result) Say(t session.Tenant) string {
 	if r.Chain == nil {
 		return ""
@@ -111,7 +110,7 @@ func DecodeResult(data []byte) (Result, error) {
 	return r, nil
 }
 
-// CheckSchema refuses a message of a later schema as session.ErrTooOld.
+// CheckSchema returns session.ErrTooOld for a message of a later schema.
 func CheckSchema(what string, n int) error {
 	if n < 1 || n > Schema {
 		return fmt.Errorf("messages: %s has schema %d, this release reads 1 to %d: %w", what, n, Schema, session.ErrTooOld)

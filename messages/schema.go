@@ -14,13 +14,13 @@ var schemas embed.FS
 //go:embed FORMAT.md
 var format string
 
-// Format returns FORMAT.md: what is stored and sent, for readers without our
-// code.
+// Format returns FORMAT.md, which documents the stored and sent formats for readers
+// without this code.
 func Format() string { return format }
 
-// Schemas returns the names of the JSON Schemas (draft 2020-12) of this
-// release, sorted: "task.v1", "result.v1" and so on. A schema never changes
-// but for fields that are added; another meaning gets another number.
+// Schemas returns the names of the JSON Schemas (draft 2020-12) of this release,
+// sorted: "task.v1", "result.v1" and so on. A schema changes only by added fields; a
+// change of meaning gets another number.
 func Schemas() []string {
 	entries, err := fs.ReadDir(schemas, "schema")
 	if err != nil {

@@ -226,8 +226,8 @@ func full() map[string]any {
 	}
 }
 
-// TestSchemasDescribeTheTypes compares both sides field by field, and sends a
-// full and, by leaving out what may be absent, an empty value through them.
+// TestSchemasDescribeTheTypes compares both sides field by field. It validates a full
+// value, and an empty one that leaves out all optional fields.
 func TestSchemasDescribeTheTypes(t *testing.T) {
 	samples := full()
 	for _, name := range messages.Schemas() {
@@ -255,8 +255,8 @@ func TestSchemasDescribeTheTypes(t *testing.T) {
 	}
 }
 
-// takes demands that a schema takes data, and not without a field that it requires:
-// each of them is always written.
+// takes checks that a schema accepts data, and rejects it without any of its required
+// fields: each of them is always written.
 func takes(t *testing.T, s *jsonschema.Schema, r *jsonschema.Resolved, data []byte) {
 	t.Helper()
 	if err := validate(r, data); err != nil {
@@ -332,9 +332,9 @@ func deref(root, s *jsonschema.Schema) *jsonschema.Schema {
 	return s
 }
 
-// TestDecodersAndSchemasAgree sends bodies that clients might send through
-// both: what the schema refuses the decoder refuses as well, and the other way
-// round, but for what a schema cannot say.
+// TestDecodersAndSchemasAgree checks possible bodies of clients against both: the
+// decoder and the schema reject the same bodies, except for the rules that a schema
+// cannot express.
 func TestDecodersAndSchemasAgree(t *testing.T) {
 	task := func(data []byte) error { _, err := messages.DecodeTask(data); return err }
 	control := func(data []byte) error { _, err := messages.DecodeControl(data); return err }

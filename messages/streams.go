@@ -2,8 +2,8 @@ package messages
 
 import "strconv"
 
-// The streams and buckets of an installation, apart from the event streams,
-// see EventStream. A bucket is the stream of its name after "KV_".
+// The streams and buckets of an installation, besides the event streams, see
+// EventStream. The stream of a bucket is "KV_" and its name.
 const (
 	StreamSnap     = "SNAP"
 	StreamTasks    = "TASKS"

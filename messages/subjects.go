@@ -24,30 +24,30 @@ const (
 	DeadLetterPrefix = "rath.dlq."
 )
 
-// What a run publishes, the last token of its subjects.
+// The last token of the subjects on which a run publishes.
 const (
 	OnDelta  = "delta"
 	OnEvent  = "event"
 	OnResult = "result"
 )
 
-// TaskSubject is where a user submits tasks for a workflow. user is what Submitter.Token
-// returns, or the name of a user.
+// TaskSubject is the subject on which a user submits tasks for a workflow. user is the
+// return value of Submitter.Token, or the name of a user.
 func TaskSubject(t session.Tenant, user, workflow string) string {
 	return TaskPrefix + string(t) + "." + user + "." + workflow
 }
 
-// Submitter is who a task is from: the user that submitted it first and, of a task that a
-// node submits again for a user, that user.
+// Submitter is the sender of a task: the user that submitted it first and, if a node
+// resubmits it for a user, that user.
 type Submitter struct {
 	By, Via string
 }
 
-// viaMark separates both users in a subject. No name of a user has it, so that no
-// permission of a client matches a subject that has it.
+// viaMark separates both users in a subject. No user name contains it, so no permission
+// of a client matches a subject with it.
 const viaMark = "~"
 
-// Token is the submitter as the subject of a task names it.
+// Token is the submitter in the form of a task's subject.
 func (s Submitter) Token() string {
 	if s.Via == "" {
 		return s.By
@@ -55,8 +55,8 @@ func (s Submitter) Token() string {
 	return s.By + viaMark + s.Via
 }
 
-// ParseTaskSubject reads tenant, submitter and workflow from a subject, which decides
-// them. ok is false if it is none, or if one of them is not valid.
+// ParseTaskSubject reads tenant, submitter and workflow from a subject, which is
+// authoritative. ok is false if it is another subject, or if one of them is not valid.
 func ParseTaskSubject(subject string) (t session.Tenant, from Submitter, workflow string, ok bool) {
 	p := strings.Split(strings.TrimPrefix(subject, TaskPrefix), ".")
 	if !strings.HasPrefix(subject, TaskPrefix) || len(p) != 3 || session.ValidID("tenant", p[0]) != nil || session.ValidID("workflow", p[2]) != nil {
@@ -69,8 +69,8 @@ func ParseTaskSubject(subject string) (t session.Tenant, from Submitter, workflo
 	return session.Tenant(p[0]), Submitter{By: by, Via: via}, p[2], true
 }
 
-// RunSubject is where a run publishes: OnDelta, OnEvent or OnResult; "*" is
-// all of them.
+// RunSubject is the subject on which a run publishes: OnDelta, OnEvent or OnResult; "*"
+// is all of them.
 func RunSubject(t session.Tenant, id run.ID, on string) string {
 	return RunPrefix + string(t) + "." + string(id) + "." + on
 }
@@ -79,11 +79,12 @@ func RunSubject(t session.Tenant, id run.ID, on string) string {
 const (
 	// UserAnonymous is a client without credentials.
 	UserAnonymous = "anonymous"
-	// UserOperator is who works on the store itself. No user of a tenant has its name.
+	// UserOperator is the user that maintains the store itself. No user of a tenant has
+	// its name.
 	UserOperator = "operator"
 )
 
-// ValidUser refuses a name that NATS users who control runs cannot have: it is one
+// ValidUser rejects a name that is invalid for NATS users who control runs: it is one
 // token of their subjects.
 func ValidUser(name string) error {
 	if err := session.ValidID("user", name); err != nil {
@@ -95,48 +96,51 @@ func ValidUser(name string) error {
 	return nil
 }
 
-// ControlSubject is where a run takes a verb from a user.
+// ControlSubject is the subject on which a user sends a verb to a run.
 func ControlSubject(t session.Tenant, user string, id run.ID, verb string) string {
 	return ControlPrefix + string(t) + "." + user + "." + string(id) + "." + verb
 }
 
-// LetterSubject is where a dead letter takes a verb: VerbRetry or VerbDrop.
+// LetterSubject is the subject of a verb for a dead letter: VerbRetry or VerbDrop.
 func LetterSubject(t session.Tenant, user string, at uint64, verb string) string {
 	return ControlPrefix + string(t) + "." + user + ".dlq." + strconv.FormatUint(at, 10) + "." + verb
 }
 
-// BlobSubject is where a blob of a tenant is stored.
+// BlobSubject is the subject for storing a blob of a tenant.
 func BlobSubject(t session.Tenant, user string, d blob.Digest) string {
 	return ControlPrefix + string(t) + "." + user + ".blob." + d.String() + ".put"
 }
 
-// ImportSubject is where a node is asked to take over a file that is stored as a blob.
+// ImportSubject is the subject of the request to import a file that is stored as a
+// blob.
 func ImportSubject(t session.Tenant, user string, d blob.Digest) string {
 	return ControlPrefix + string(t) + "." + user + ".archive." + d.String() + ".import"
 }
 
-// DrainSubject is where a user of a tenant asks a node of an incarnation to drain.
+// DrainSubject is the subject on which a user of a tenant asks a node of an incarnation
+// to drain.
 func DrainSubject(t session.Tenant, user, incarnation string) string {
 	return ControlPrefix + string(t) + "." + user + ".node." + incarnation + ".drain"
 }
 
-// RepairSubject is where the lineage of a partition is repaired.
+// RepairSubject is the subject for repairing the lineage of a partition.
 func RepairSubject(t session.Tenant, user string, partition uint32) string {
 	return ControlPrefix + string(t) + "." + user + ".lineage." + strconv.FormatUint(uint64(partition), 10) + ".repair"
 }
 
-// MemorySubject is where a memory takes a verb: VerbMemoryWrite or VerbMemoryForget.
+// MemorySubject is the subject of a verb for a memory: VerbMemoryWrite or
+// VerbMemoryForget.
 func MemorySubject(t session.Tenant, user, memory, verb string) string {
 	thing, verb, _ := strings.Cut(verb, ".")
 	return ControlPrefix + string(t) + "." + user + "." + thing + "." + memory + "." + verb
 }
 
-// SessionMessageSubject is where a session takes a message.
+// SessionMessageSubject is the subject of messages to a session.
 func SessionMessageSubject(k session.Key, user string) string {
 	return ControlPrefix + string(k.Tenant) + "." + user + ".session." + string(k.ID) + ".message"
 }
 
-// ParseRunSubject reads tenant, run and what is published.
+// ParseRunSubject splits a run's subject into its tenant, its run and its last token.
 func ParseRunSubject(subject string) (t session.Tenant, id run.ID, on string, ok bool) {
 	p := tokens(subject, RunPrefix, 3)
 	if p == nil || p[2] != OnDelta && p[2] != OnEvent && p[2] != OnResult {
@@ -163,13 +167,12 @@ func tokens(subject, prefix string, n int) []string {
 	return p
 }
 
-// QuerySubject is where a tenant asks.
+// QuerySubject is the subject of a tenant's queries.
 func QuerySubject(t session.Tenant, verb string) string {
 	return QueryPrefix + string(t) + "." + verb
 }
 
-// DeliverSubject is where an incarnation takes work for sessions that it
-// holds.
+// DeliverSubject is the subject of work for sessions that an incarnation holds.
 func DeliverSubject(incarnation string) string { return NodeSubject(incarnation, "deliver") }
 
 // ParseQuerySubject reads tenant and verb.
@@ -181,8 +184,8 @@ func ParseQuerySubject(subject string) (t session.Tenant, verb string, ok bool) 
 	return session.Tenant(p[0]), p[1], true
 }
 
-// StoreSubject is where a node that is bound to a tenant asks for what it stores and
-// reads.
+// StoreSubject is the subject on which a node that is bound to a tenant requests
+// storage operations.
 func StoreSubject(t session.Tenant, verb string) string { return StorePrefix + string(t) + "." + verb }
 
 // ParseStoreSubject reads tenant and verb.
@@ -194,16 +197,16 @@ func ParseStoreSubject(subject string) (t session.Tenant, verb string, ok bool) 
 	return session.Tenant(p[0]), p[1], true
 }
 
-// ToolSubject is where a tool of another process is called.
+// ToolSubject is the subject of calls of a tool of another process.
 func ToolSubject(t session.Tenant, name string) string { return ToolPrefix + string(t) + "." + name }
 
-// letterOf stands before the part of a dead letter's subject that names the task.
+// letterOf precedes the part of a dead letter's subject that names the task.
 const letterOf = "task"
 
-// DeadLetterSubject is where a refused task is kept, by what its own subject said,
-// and by its sequence in the stream of tasks and when it was stored there: however
-// often it is refused, there is one letter. A token that is no id, which may be why
-// it was refused, becomes "_".
+// DeadLetterSubject is the subject of a rejected task, by tenant and workflow of the
+// task's own subject, by its sequence in the stream of tasks and the time of its
+// storage there. A task that is rejected repeatedly thus has one dead letter. A token
+// that is no valid id, which may be the reason for the rejection, becomes "_".
 func DeadLetterSubject(t session.Tenant, workflow string, seq uint64, stored time.Time) string {
 	p := [...]string{string(t), workflow}
 	for i := range p {
@@ -215,8 +218,8 @@ func DeadLetterSubject(t session.Tenant, workflow string, seq uint64, stored tim
 		strconv.FormatUint(seq, 10) + "-" + strconv.FormatInt(stored.UnixNano(), 10)
 }
 
-// ParseDeadLetterSubject reads tenant and workflow from the subject of a dead
-// letter, which ends there in the letters of older stores.
+// ParseDeadLetterSubject reads tenant and workflow from the subject of a dead letter.
+// In older stores a letter's subject ends there.
 func ParseDeadLetterSubject(subject string) (t session.Tenant, workflow string, ok bool) {
 	p := tokens(subject, DeadLetterPrefix, 4)
 	if p == nil {
@@ -228,14 +231,14 @@ func ParseDeadLetterSubject(subject string) (t session.Tenant, workflow string, 
 	return session.Tenant(p[0]), p[1], true
 }
 
-// LetterEndSubject is where the end of a dead letter is kept, by tenant and workflow
+// LetterEndSubject is the subject of the end of a dead letter, by tenant and workflow
 // of its subject and its sequence.
 func LetterEndSubject(t session.Tenant, workflow string, at uint64) string {
 	return DeadLetterPrefix + string(t) + "." + workflow + "." + strconv.FormatUint(at, 10)
 }
 
-// TailSubject is a subscription to lineage as soon as it is stored: of a
-// tenant, a tree, a kind, a session. What is empty matches everything.
+// TailSubject is a subscription to lineage as soon as it is stored, by tenant, tree,
+// kind and session. An empty argument matches everything.
 func TailSubject(t session.Tenant, root session.ID, kind Kind, id session.ID) string {
 	p := [...]string{string(t), string(root), string(kind), string(id)}
 	for i := range p {
@@ -246,7 +249,7 @@ func TailSubject(t session.Tenant, root session.ID, kind Kind, id session.ID) st
 	return TailPrefix + strings.Join(p[:], ".")
 }
 
-// ParseTailSubject reads the subject that a lineage record is published on.
+// ParseTailSubject reads the subject of a published lineage record.
 func ParseTailSubject(subject string) (k session.Key, root session.ID, kind Kind, ok bool) {
 	p := tokens(subject, TailPrefix, 4)
 	if p == nil || Kind(p[2]).Doc() == "" {

@@ -21,14 +21,14 @@ import (
 // Task is the body of a submission. The subject names tenant, user and workflow. All
 // fields are optional but ID.
 type Task struct {
-	// ID of the run and key of the submission: chosen by the sender, unique
-	// per tenant. The same body again changes nothing, another one under the
-	// same id is refused as key_reused.
+	// ID of the run and key of the submission: chosen by the sender, unique per tenant.
+	// Submitting the same body again has no effect; another body under the same id is
+	// rejected as key_reused.
 	ID run.ID `json:"id"`
-	// Session is the one to work on: an id or a name that a task gave to one. Empty
-	// asks for a new one.
+	// Session is the session to work on: an id, or a name that a task assigned. Empty
+	// requests a new session.
 	Session string `json:"session,omitempty"`
-	// Input is any JSON value; what it means is the workflow's.
+	// Input is any JSON value; the workflow defines its meaning.
 	Input json.RawMessage `json:"input,omitempty"`
 	Model string          `json:"model,omitempty"`
 	Tools []string        `json:"tools,omitempty"`
@@ -36,8 +36,8 @@ type Task struct {
 	MCP []string `json:"mcp,omitempty"`
 	// Workspace is the head of the files to work on: 64 hexadecimal digits.
 	Workspace string `json:"workspace,omitempty"`
-	// Sandbox says where the commands of the run are to run. What it leaves out stays as
-	// the session has it, or else as the node.
+	// Sandbox is where the run's commands run. An empty field keeps the session's
+	// value, or else takes the node's default.
 	Sandbox   Sandbox   `json:"sandbox,omitzero"`
 	Budget    Budget    `json:"budget,omitzero"`
 	Deadline  time.Time `json:"deadline,omitzero"`   // RFC 3339
@@ -45,34 +45,35 @@ type Task struct {
 	// ForkOf is "session:version", or "session" for its newest version: the
 	// new session starts as a branch of it.
 	ForkOf   string `json:"fork_of,omitempty"`
-	Revision string `json:"revision,omitempty"` // of the workflow; empty takes what is offered
+	Revision string `json:"revision,omitempty"` // of the workflow; empty accepts the offered one
 }
 
-// Sandbox is what a task asks of the sandbox of its session. A node that cannot hold
-// commands to it refuses the calls that need a sandbox.
+// Sandbox is a task's requirements on the sandbox of its session. A node that cannot
+// enforce them rejects the calls that need a sandbox.
 type Sandbox struct {
-	// Allow are protected paths, such as ".github/workflows", that the calls of this run may
-	// change, and those below them: separated by commas, relative to the workspace. A change
-	// of any other one is undone when its call ends.
+	// Allow are protected paths, such as ".github/workflows", that the calls of this
+	// run may change, including the paths below them: separated by commas, relative to
+	// the workspace. A change of any other protected path is undone when its call ends.
 	Allow string `json:"allow,omitempty"`
-	// Backend is the kind of sandbox that the node is to use, such as "local" or "docker".
+	// Backend is the kind of sandbox for the node to use, such as "local" or "docker".
 	Backend string `json:"backend,omitempty"`
-	// Image is what commands find around the workspace, as the backend names it.
+	// Image is the file system around the workspace, in the backend's notation.
 	Image string `json:"image,omitempty"`
 	// Limits bound the sandbox: "memory=512m,cpus=1.5,disk=2g,pids=200", each at most once.
 	Limits string `json:"limits,omitempty"`
-	// Network is what commands reach: "none", "open", the hosts of "list:github.com,*.golang.org",
-	// or those of "read_only:proxy.golang.org" by GET and HEAD alone.
+	// Network is the reachable network: "none", "open", the hosts of
+	// "list:github.com,*.golang.org", or those of "read_only:proxy.golang.org" by GET
+	// and HEAD only.
 	Network string `json:"network,omitempty"`
-	// Services run beside the commands for as long as the sandbox is open. They take the
-	// place of those that the session has.
+	// Services run beside the commands for as long as the sandbox is open. They replace
+	// those of the session.
 	Services []sandbox.Service `json:"services,omitempty"`
 }
 
-// maxImage is the most bytes of an image's name.
+// maxImage is the maximum size of an image's name, in bytes.
 const maxImage = 512
 
-// Normal returns what is asked for in the one way of writing it.
+// Normal returns the normalized form of the requirements.
 func (b Sandbox) Normal() (Sandbox, error) {
 	bad := func(field, problem, remedy string) (Sandbox, error) {
 		return Sandbox{}, &strict.Error{Message: "task", Field: "sandbox." + field, Problem: problem, Remedy: remedy}
@@ -103,7 +104,7 @@ func (b Sandbox) Normal() (Sandbox, error) {
 	return b, nil
 }
 
-// Budget bounds what a run may consume; zero fields are unlimited.
+// Budget bounds the consumption of a run; zero fields are unlimited.
 type Budget struct {
 	MicroUSD int64 `json:"micro_usd,omitempty"` // millionths of a US dollar
 	Steps    int64 `json:"steps,omitempty"`
@@ -111,11 +112,11 @@ type Budget struct {
 	Tokens   int64 `json:"tokens,omitempty"`
 }
 
-// maxTimeMS is the longest time budget; a longer one is a slip of the unit.
+// maxTimeMS is the longest time budget; a longer one is probably in a wrong unit.
 const maxTimeMS = 366 * 24 * 60 * 60 * 1000
 
-// DecodeTask reads the body of a submission. With an error it returns as much
-// as could be read: the ID is set if it is one, so that the sender can be told.
+// DecodeTask reads the body of a submission. With an error it returns the fields that
+// could be read. A valid ID is set, so that the sender can be notified.
 func DecodeTask(data []byte) (Task, error) {
 	var t Task
 	err := strict.Decode(MaxMessage, "task", data, &t)
@@ -131,8 +132,8 @@ func DecodeTask(data []byte) (Task, error) {
 	return t, nil
 }
 
-// Check validates what the types leave open. Names of sessions are checked as
-// ids, because that is what ids and names have in common.
+// Check validates the constraints that the types do not express. The name of a session
+// is checked as an id, because ids and names have the same syntax.
 func (t *Task) Check() error {
 	bad := func(field, problem, remedy string) error {
 		return &strict.Error{Message: "task", Field: field, Problem: problem, Remedy: remedy}
@@ -225,8 +226,9 @@ func parseFork(t session.Tenant, text string) (session.Ref, error) {
 	return r, err
 }
 
-// Digest tells two submissions under one id apart: it is the same for the same task of a
-// tenant and workflow, however its body is written. FORMAT.md says of which bytes it is.
+// Digest distinguishes two submissions under one id: it is the same for the same task
+// of a tenant and workflow, however its body is written. FORMAT.md specifies the hashed
+// bytes.
 func (t *Task) Digest(tenant session.Tenant, workflow string) (string, error) {
 	if err := t.Check(); err != nil {
 		return "", err
@@ -258,7 +260,7 @@ func (t *Task) Digest(tenant session.Tenant, workflow string) (string, error) {
 	return half(half(string(tenant)+"\x00"+text) + "\x00" + t.Session), nil
 }
 
-// digested is a task as its Digest has it, which is as run.submitted records it.
+// digested is a task in the form of its Digest, which is that of run.submitted.
 type digested struct {
 	Budget    run.Budget      `json:"budget,omitzero"`
 	Deadline  int64           `json:"deadline,omitempty"`
@@ -302,8 +304,7 @@ func half(text string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Encode returns the body that DecodeTask reads; it fails with the error that
-// DecodeTask would.
+// Encode returns a body for DecodeTask; it fails with the error of DecodeTask.
 func (t *Task) Encode() ([]byte, error) {
 	data, err := Encode(t)
 	if err != nil {

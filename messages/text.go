@@ -7,14 +7,14 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// packages matches the names of packages that our errors begin with, where one
-// wraps another; after llm comes the code. Words that people say after a colon are
-// not among them.
+// packages matches the names of packages at the start of this module's errors, where
+// one wraps another; after llm the code follows. It does not match ordinary words
+// before a colon.
 var packages = regexp.MustCompile(`(^|: )(?:blob|dossier|flow|journal|lineage|llm(?:: [a-z_]+)?|nats/[a-z]+|natsserver|node|openrath|run|session|workspace): `)
 
-// Text returns what err says to people: without the names of packages, and
-// without the sentinels that only repeat what the text before them explains.
-// Programs branch on its code. It is "" for nil.
+// Text returns the text of err for users: without the names of packages, and without
+// the sentinels that only repeat the text before them. Programs branch on its code. It
+// is "" for nil.
 func Text(err error) string {
 	if err == nil {
 		return ""

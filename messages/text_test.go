@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestText reads errors as people do, and asks for the code that stays.
+// TestText checks the text of errors for users, and that the code is kept.
 func TestText(t *testing.T) {
 	for _, c := range []struct {
 		err  error

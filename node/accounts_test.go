@@ -26,7 +26,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// accountValues are those of the chart helm/accounts.
+// accountValues are the values of the chart helm/accounts.
 type accountValues struct {
 	Generation, Partitions uint32
 	Users                  []accountUser
@@ -51,7 +51,7 @@ func readYAML(t *testing.T, into any, path ...string) {
 	must.Do(t, err)
 }
 
-// accounts are those that the values of a case of the chart ask for.
+// accounts returns the accounts of a chart test case's values.
 func (v *accountValues) accounts() *permission.Accounts {
 	a := &permission.Accounts{Place: permission.Place{Generation: v.Generation, Partitions: v.Partitions}}
 	add := func(tenant session.Tenant, users []accountUser) {
@@ -73,8 +73,8 @@ func (v *accountValues) accounts() *permission.Accounts {
 	return a
 }
 
-// rendered is the configuration that the chart made of a case; its own tests hold that
-// it still does.
+// rendered returns the rendered configuration of a case of the chart; the chart's own
+// tests check that it is up to date.
 func rendered(t *testing.T, name string) string {
 	t.Helper()
 	var m struct{ Data map[string]string }
@@ -82,8 +82,8 @@ func rendered(t *testing.T, name string) string {
 	return m.Data["accounts.conf"]
 }
 
-// TestChartAccounts holds that the chart writes what package permission does, byte for
-// byte, and that a server takes it.
+// TestChartAccounts checks that the chart writes the same accounts as package
+// permission, byte for byte, and that a server accepts them.
 func TestChartAccounts(t *testing.T) {
 	cases, err := filepath.Glob(filepath.Join("..", "helm", "accounts", "ci", "*-values.yaml"))
 	if err != nil || len(cases) < 2 {
@@ -128,8 +128,8 @@ func atServer(t *testing.T, url string, operator, node *Options, partitions uint
 }
 
 // TestChartRoles plays the install of the chart's README: a server with the accounts of
-// its values, an operator, a node, and users of two tenants who may do what their roles
-// say. Then a tenant is added while all of them are connected.
+// its values, an operator, a node, and users of two tenants with the permissions of
+// their roles. Then a tenant is added while all of them are connected.
 func TestChartRoles(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
@@ -160,8 +160,8 @@ func TestChartRoles(t *testing.T) {
 		t.Errorf("the approval is by %q, %v", r.Output, err)
 	}
 
-	// An upgrade of the chart: a user whose password the server does not have is refused, and
-	// all goes on; one with a hash, or a key, is there at once.
+	// An upgrade of the chart: a user whose password is not on the server is rejected,
+	// and everything else continues; a user with a hash, or a key, can log in at once.
 	var v accountValues
 	readYAML(t, &v, "accounts", "values.yaml")
 	readYAML(t, &v, "accounts", "ci", "fleet-values.yaml")
@@ -180,7 +180,7 @@ func TestChartRoles(t *testing.T) {
 	if err := waiting(ctx, ana, "two"); err != nil {
 		t.Errorf("ana, whose connection the reload left alone: %v", err)
 	}
-	// A tenant is there after a restart: a server that only loads a new account does not
+	// A tenant works after a restart: a server that only loads a new account does not
 	// import services into it (nats-server 2.15).
 	a.Tenants = append(a.Tenants, "globex")
 	a.Users = append(a.Users, permission.User{Role: permission.RoleClient, Tenant: "globex", Name: "max", Secret: `password: "$2a$04$mbJCMGtkW.Pz73MzgJg3tul2rjtrNSbs58G.f.nHY1xJdwEx4A8nq"`})
@@ -225,5 +225,5 @@ func TestChartRoles(t *testing.T) {
 	}
 }
 
-// chartPassword is that of the hash in the cases of the chart.
+// chartPassword is the password of the hash in the chart's test cases.
 const chartPassword = "secret of the chart"

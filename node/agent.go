@@ -22,11 +22,11 @@ import (
 // agentInput is the input of the built-in workflow "agent". A task may send
 // plain JSON text instead, which is the prompt.
 type agentInput struct {
-	Prompt string `json:"prompt,omitempty"` // what the user says; without it the session says what to do
+	Prompt string `json:"prompt,omitempty"` // of the user; without it the session supplies the task
 	System string `json:"system,omitempty"` // instructs the model
 	Name   string `json:"name,omitempty"`   // of the agent; "agent" without it
 	Memory string `json:"memory,omitempty"` // the memory to recall from
-	// Commit has notes of what was said written into that memory.
+	// Commit makes the run write notes of the conversation into that memory.
 	Commit bool `json:"commit,omitempty"`
 	Rounds int  `json:"rounds,omitempty"` // model calls at most
 	// Approve names the tools whose calls a person has to approve; "*" is all.
@@ -35,14 +35,14 @@ type agentInput struct {
 	// without it journal.DefaultExpiry. A call that is not approved in time does not
 	// run, and the model gets that as its result.
 	ApproveTimeoutMS int64 `json:"approve_timeout_ms,omitempty"`
-	// ToolChoice is what the first model call has to do: required, none, auto, or the name
-	// of the tool that it calls; see flow.Agent.ToolChoice.
+	// ToolChoice directs the first model call: required, none, auto, or the name of the
+	// tool to call; see flow.Agent.ToolChoice.
 	ToolChoice string `json:"tool_choice,omitempty"`
-	// Images go with the prompt, at most session.MaxImages: each the 64 hexadecimal digits of
-	// a blob of the tenant, or a URL that holds it, "data:image/png;base64,...". What each
-	// may be says session.NewImage.
+	// Images are sent with the prompt, at most session.MaxImages. Each is a blob of the
+	// tenant by its digest of 64 hexadecimal digits, or a URL with the data itself,
+	// "data:image/png;base64,...". See session.NewImage for the accepted formats.
 	Images []string `json:"images,omitempty"`
-	// Guide says whether the prompt has AGENTS.md and the skills of the workspace; nil is yes.
+	// Guide adds AGENTS.md and the skills of the workspace to the prompt; nil is true.
 	Guide *bool `json:"guide,omitempty"`
 }
 
@@ -56,9 +56,9 @@ const agentSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object
 	`"prompt":{"type":"string"},"system":{"type":"string"},"name":{"type":"string"},"memory":{"type":"string"},"commit":{"type":"boolean"},"rounds":{"type":"integer","minimum":1},` +
 	`"tool_choice":{"type":"string"},"images":{"type":"array","maxItems":16,"items":{"type":"string"}},"guide":{"type":"boolean"},"approve":{"type":"array","items":{"type":"string"}},"approve_timeout_ms":{"type":"integer","minimum":1,"maximum":31622400000}}}]}`
 
-// agentRegistration offers one agent whose prompt, model, tools, workspace and
-// budget come from the task. tools are those of this node that a task may name;
-// elsewhere finds those of other processes, and blobs has a tenant's.
+// agentRegistration offers one agent whose prompt, model, tools, workspace and budget
+// come from the task. tools are the tools of this node that a task may name; elsewhere
+// finds tools of other processes, and blobs returns a tenant's blobs.
 func agentRegistration(tools []tool.Tool, elsewhere func(ctx context.Context, names []string) ([]tool.Tool, error), blobs func(session.Tenant) blob.Store) flow.Registration {
 	return flow.Registration{
 		Name: agentWorkflow, Revision: "1", Input: json.RawMessage(agentSchema),
@@ -118,7 +118,7 @@ func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Sess
 				return s, err
 			}
 			s = guided
-			if len(w.task.Tools) == 0 { // else the task names it, if it is to be there
+			if len(w.task.Tools) == 0 { // otherwise the task names it if it wants it
 				equipped.Tools = append(equipped.Tools, more...)
 			}
 		}
@@ -136,8 +136,8 @@ func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Sess
 	return equipped.Forward(ctx, s)
 }
 
-// checkChoice refuses a choice that no call can make. Servers of the task have tools that are
-// found later.
+// checkChoice rejects a choice that no call can make. The tools of the task's servers
+// are found later.
 func (w *oneAgent) checkChoice(tools []tool.Tool) error {
 	choice := w.in.ToolChoice
 	switch {
@@ -151,8 +151,9 @@ func (w *oneAgent) checkChoice(tools []tool.Tool) error {
 	return &strict.Error{Message: "agent input", Field: "tool_choice", Problem: fmt.Sprintf("there is no tool %q", choice), Remedy: "say required, none, auto, or the name of a tool that the task has"}
 }
 
-// checkApprove refuses a name that neither the task nor this node has a tool of: the tool that
-// was meant would run without approval. Servers of the task have tools that are found later.
+// checkApprove rejects a name without a tool of the task or of this node: the tool that
+// was meant would run without approval. The tools of the task's servers are found
+// later.
 func (w *oneAgent) checkApprove(tools []tool.Tool) error {
 	if len(w.task.MCP) > 0 {
 		return nil
@@ -169,9 +170,10 @@ func (w *oneAgent) checkApprove(tools []tool.Tool) error {
 	return nil
 }
 
-// usualTools are those of an agent with a workspace whose task names none. Each costs
-// tokens in every request, so they are few: what they leave to be named changes files in a
-// second way, is of use to long tasks alone, or shows what not every model sees.
+// usualTools are the tools of an agent with a workspace whose task names none. Each
+// tool costs tokens in every request, so the list is short. Tools that must be named
+// change files in a second way, help only with long tasks, or show content that not
+// every model can read.
 func usualTools() []tool.Tool {
 	return slices.DeleteFunc(tool.Builtins(), func(t tool.Tool) bool {
 		name := t.Spec().Name
@@ -209,8 +211,7 @@ func readAgent(raw json.RawMessage) (agentInput, error) {
 	return in, in.checkImages()
 }
 
-// pickTools returns the tools of the given names, and the names of those that
-// are not there.
+// pickTools returns the tools of the given names, and the names without a tool.
 func pickTools(all []tool.Tool, names []string) (picked []tool.Tool, others []string) {
 	for _, name := range names {
 		if i := slices.IndexFunc(all, func(t tool.Tool) bool { return t.Spec().Name == name }); i >= 0 {

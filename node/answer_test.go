@@ -17,9 +17,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestWrongAnswer: an answer of the wrong type is refused by package client and by a plain
-// request on NATS alike, the run waits on, and the query of the run has the question's
-// schema, of which a client makes a form.
+// TestWrongAnswer: package client rejects an answer of the wrong type, and so does the
+// node for a plain request on NATS. The run continues to wait, and its query has the
+// question's schema, of which a client makes a form.
 func TestWrongAnswer(t *testing.T) {
 	t.Parallel()
 	type choice struct {

@@ -17,13 +17,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Drained is closed when an operator asked this node to drain: `rath cluster nodes drain`.
-// The program should then close the node, which gives its runs to others. A node
-// with Options.Idle refuses, because there is nothing to give.
+// Drained is closed when an operator asks this node to drain: `rath cluster nodes
+// drain`. The program should then close the node, which gives its runs to others. A
+// node with Options.Idle rejects the request, because it has no runs.
 func (n *Instance) Drained() <-chan struct{} { return n.drained }
 
-// serveNode answers what is asked of this incarnation itself, also while it
-// drains: a client that waits for its end asks until it gets no answer.
+// serveNode answers requests for this incarnation itself, also while it drains: a
+// client that waits for the node's end asks until it gets no answer.
 func (n *Instance) serveNode(ctx context.Context) error {
 	drain, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeDrain, func(context.Context, []byte) (any, error) {
 		if n.o.Idle {
@@ -72,8 +72,8 @@ type askedReplay struct {
 // maxReplayQuery bounds askedReplay, in bytes: three ids and their names.
 const maxReplayQuery = 4 << 10
 
-// readReplay reads the body of the verb messages.NodeReplay and checks its ids. It is
-// session.ErrTooLarge or run.ErrMalformed.
+// readReplay reads the body of the verb messages.NodeReplay and checks its ids. Its
+// errors are session.ErrTooLarge and run.ErrMalformed.
 func readReplay(body []byte) (home session.Key, id run.ID, err error) {
 	if len(body) > maxReplayQuery {
 		return home, "", fmt.Errorf("node: the name of a run to replay has %d bytes, at most %d are read: %w", len(body), maxReplayQuery, session.ErrTooLarge)
@@ -86,8 +86,8 @@ func readReplay(body []byte) (home session.Key, id run.ID, err error) {
 	return home, r.Run, errors.Join(home.Valid(), session.ValidID("run", string(r.Run)))
 }
 
-// workflowOf returns the registration of a run's workflow, or an error that
-// says run.ErrNotSupported and names it.
+// workflowOf returns the registration of a run's workflow, or an error that wraps
+// run.ErrNotSupported and names the workflow.
 func (n *Instance) workflowOf(ctx context.Context, home session.Key, id run.ID) (flow.Registration, error) {
 	granted, err := n.values.Recorded(ctx, home, id)
 	if err != nil {
@@ -119,7 +119,7 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (mes
 		var out messages.Replay
 		data, err := n.conn.Requests.AskNode(ctx, other, messages.NodeReplay, askedReplay{Tenant: home.Tenant, Session: home.ID, Run: id})
 		if errors.Is(err, conn.ErrNoAnswer) {
-			continue // it has gone meanwhile
+			continue // it has ended meanwhile
 		}
 		if err == nil {
 			if err = json.Unmarshal(data, &out); err != nil {
@@ -155,7 +155,7 @@ func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow stri
 	return out, nil
 }
 
-// maxReplaySteps is how many steps an answer holds.
+// maxReplaySteps is the largest number of steps in an answer.
 const maxReplaySteps = 3000
 
 // rehearse replays a run with the code of this node.

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// counts is a workflow with one step, whose name is its code's.
+// counts is a workflow with one step, named after its code.
 func counts(step string) flow.Registration {
 	return flow.Registration{Name: "counts", Revision: step, New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -34,8 +34,8 @@ func counts(step string) flow.Registration {
 	}}
 }
 
-// TestAskOtherNodes: a node that offers nothing has a run replayed by one that
-// offers its workflow, reruns it and drains that node.
+// TestAskOtherNodes: a node without workflows has a run replayed by a node that offers
+// its workflow, reruns it and drains that node.
 func TestAskOtherNodes(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
@@ -67,7 +67,7 @@ func TestAskOtherNodes(t *testing.T) {
 		t.Fatalf("%+v, %v", replay, err)
 	}
 
-	// A rerun starts from what the run started from, not from what it left.
+	// A rerun starts from the run's input, not from its results.
 	if r, err = c.Do(t.Context(), "counts", messages.Task{ID: "two", Session: "talk"}, nil); err != nil || r.State != run.Succeeded {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -102,7 +102,7 @@ func TestAskOtherNodes(t *testing.T) {
 		t.Errorf("after the rewind: version %d, %d chunks, %v", v.Version, len(v.Chunks), err)
 	}
 
-	// What takes no work has none to give away.
+	// A node that takes no work has none to give away.
 	if err := c.DrainNode(t.Context(), host.Incarnation()); !errors.Is(err, run.ErrState) {
 		t.Errorf("drain of an idle node: %v", err)
 	}
@@ -127,7 +127,7 @@ func TestAskOtherNodes(t *testing.T) {
 		t.Errorf("replay without a node that has the code: %v", err)
 	}
 
-	// Other code does not do what is recorded.
+	// Other code does not repeat the recorded steps.
 	n = other(counts("sum"))
 	defer func() { must.Report(t, n.Close()) }()
 	listed(t, c, n)
@@ -137,7 +137,7 @@ func TestAskOtherNodes(t *testing.T) {
 	}
 }
 
-// listed waits until others know of a node, and returns what they know.
+// listed waits until others have a node's entry, and returns it.
 func listed(t *testing.T, c *client.Client, n *Instance) messages.Node {
 	t.Helper()
 	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
@@ -151,7 +151,7 @@ func listed(t *testing.T, c *client.Client, n *Instance) messages.Node {
 	}
 }
 
-// TestMergeInput: what cannot be merged is refused with what to do.
+// TestMergeInput: invalid merge inputs are rejected with a remedy.
 func TestMergeInput(t *testing.T) {
 	for _, names := range [][]string{nil, {"a"}, {"a", "a"}, {"a:1", "a:2"}, {"a", "b/c"}, {"a", ""}} {
 		if err := (wire.MergeInput{Sessions: names}).Check(); !errors.Is(err, run.ErrMalformed) {
@@ -161,7 +161,7 @@ func TestMergeInput(t *testing.T) {
 	must.Report(t, (wire.MergeInput{Sessions: []string{"a:1", "b"}}).Check())
 }
 
-// TestReadReplay: what names a run to replay is bounded and has valid ids.
+// TestReadReplay: the names of a run to replay are bounded, and its ids are checked.
 func TestReadReplay(t *testing.T) {
 	home, id, err := readReplay([]byte(`{"tenant": "acme", "session": "s", "run": "r", "later": true}`))
 	if err != nil || home != (session.Key{Tenant: "acme", ID: "s"}) || id != "r" {

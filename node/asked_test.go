@@ -17,9 +17,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestAsked: the question of an approval leads to the call that it is about, also
-// on a fork, behind more rows than one answer holds, and beside calls that need no
-// approval. A question of the workflow itself is about no call, and says what it is about.
+// TestAsked: the question of an approval leads to its call, also on a fork, behind more
+// rows than one answer holds, and beside calls that need no approval. A question of the
+// workflow itself concerns no call, and has its own subject.
 func TestAsked(t *testing.T) {
 	t.Parallel()
 	const patch = "--- a/one\n+++ b/one\n-two\n+2\n"

@@ -18,8 +18,9 @@ func (n *Instance) Client(ctx context.Context) (*client.Client, error) {
 	return n.ClientOf(ctx, session.DefaultTenant)
 }
 
-// ClientOf connects a client of a tenant to the servers of this node, with its
-// rights, as the operator. The caller closes it, before this node if its server is in this process.
+// ClientOf connects a client of a tenant to the servers of this node, with its rights,
+// as the operator. The caller closes it, before this node if its server is in this
+// process.
 func (n *Instance) ClientOf(ctx context.Context, t session.Tenant) (*client.Client, error) {
 	o := &n.link
 	return client.Connect(ctx, o.URL, &client.Options{
@@ -28,11 +29,11 @@ func (n *Instance) ClientOf(ctx context.Context, t session.Tenant) (*client.Clie
 	})
 }
 
-// Attach connects, with all rights, to the node that runs over
-// Options.Store: to read its logs and blobs, and to ask it. The Instance that
-// it returns takes no tasks and answers nothing; Close only ends the
-// connection, which is made again when a node is back under the address of this
-// one. It fails with client.ErrUnreachable when no node runs there.
+// Attach connects, with all rights, to the node that runs over Options.Store: to read
+// its logs and blobs, and to ask it. The returned Instance takes no tasks and answers
+// no requests; Close only ends the connection, which is restored when a node is back
+// under the address of this one. Attach fails with client.ErrUnreachable if no node
+// runs there.
 func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	n := &Instance{failed: make(chan error, 1)}
 	if opts != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/supervise"
 )
 
-// announce writes how to reach this node into its store.
+// announce writes this node's address and credentials into its store.
 func (n *Instance) announce() error {
 	if n.server == nil || n.server.URL() == "" {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// installation is what a node works on: the streams or, of a node that is bound to a
-// tenant, what nodes for all tenants do for it.
+// installation is a node's access to storage and to the fleet: the streams or, for a
+// node that is bound to a tenant, the services of the nodes for all tenants.
 type installation struct {
 	log       commitlog.Log
 	blobs     func(session.Tenant) blob.Store
@@ -86,7 +86,7 @@ func (n *Instance) bind(ctx context.Context, t session.Tenant, o *streams.Option
 	return nil
 }
 
-// foreignPool refuses a pool that only nodes of a tenant may be of.
+// foreignPool rejects a pool that is reserved for the nodes of a tenant.
 func foreignPool(pool string, of session.Tenant) error {
 	return fmt.Errorf("node: pool %s is of the nodes that are bound to tenant %s: %w; name another one with -pool (RATH_POOL)", pool, of, run.ErrNotSupported)
 }
@@ -98,7 +98,7 @@ func visible(incarnation string, t session.Tenant) bool {
 }
 
 // offerBound puts the workflows of a bound node on offer. In a pool of nodes for all
-// tenants, those say what is on offer.
+// tenants, those nodes publish the offer.
 func (n *Instance) offerBound(ctx context.Context) error {
 	if n.o.Pool != messages.BoundPool(n.bound.Tenant()) {
 		return nil

@@ -19,9 +19,10 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestBoundNodeInCluster has a node for all tenants, one that is bound to acme and its
-// client at three servers of a cluster, so that all goes from account to account between
-// servers: the run ends on the bound node, and one that has gone is missed at once.
+// TestBoundNodeInCluster has a node for all tenants, a node that is bound to acme and
+// its client at three servers of a cluster, so that all messages cross accounts and
+// servers: the run ends on the bound node, and the end of a bound node is noticed at
+// once.
 func TestBoundNodeInCluster(t *testing.T) {
 	t.Parallel()
 	var options []*natsserver.Options
@@ -56,7 +57,7 @@ func TestBoundNodeInCluster(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond) // the servers may not have heard of each other
+		time.Sleep(50 * time.Millisecond) // the servers may not have gossiped yet
 	}
 	member(t, servers[0], Options{Pool: "shared", Replicas: 3})
 	host := boundMember(t, servers[1], Options{Workflows: []flow.Registration{named("own", "acme-1")}})

@@ -25,7 +25,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// intruder holds the credentials of a node that is bound to acme, and no program of ours.
+// intruder holds the credentials of a node that is bound to acme, and runs a foreign
+// program.
 type intruder struct {
 	*login
 	t *testing.T
@@ -43,7 +44,7 @@ func intrude(t *testing.T, srv *natsserver.Server) *intruder {
 	return &intruder{l, t}
 }
 
-// denied reports whether the server refused what was just sent to a subject.
+// denied reports whether the server rejected the message just sent to a subject.
 func (i *intruder) denied(subject string) bool {
 	i.t.Helper()
 	for end := time.After(soon); ; {
@@ -61,7 +62,7 @@ func (i *intruder) denied(subject string) bool {
 	}
 }
 
-// asks sends a request that it may send, and returns the error of the answer.
+// asks sends a permitted request, and returns the error of the answer.
 func (i *intruder) asks(verb string, header nats.Header, body []byte) error {
 	i.t.Helper()
 	m, err := i.nc.RequestMsg(&nats.Msg{Subject: messages.StoreSubject("acme", verb), Header: header, Data: body}, soon)
@@ -77,9 +78,10 @@ func (i *intruder) asks(verb string, header nats.Header, body []byte) error {
 	return nil
 }
 
-// TestHostileBoundNode has the holder of the credentials of a node that is bound to acme
-// try, by hand, what would reach another tenant: the server refuses it, or the node that
-// is asked. Nothing of bolt has changed then, and what it may do for acme it still may.
+// TestHostileBoundNode has the holder of the credentials of a node that is bound to
+// acme try, by hand, to reach another tenant: the server or the node that it asks
+// rejects every attempt. bolt's data is unchanged afterwards, and the holder can still
+// work for acme.
 func TestHostileBoundNode(t *testing.T) {
 	t.Parallel()
 	srv, _ := tenants(t)
@@ -97,7 +99,7 @@ func TestHostileBoundNode(t *testing.T) {
 	before := stored(t, srv)
 	i := intrude(t, srv)
 
-	// What the server refuses.
+	// The attempts that the server rejects.
 	stream, subject, err := eventlog.EventSubject(theirs)
 	must.Do(t, err)
 	forged, err := commitlog.Encode(sessiontest.Commit(theirs, end.At, "forged"))
@@ -166,8 +168,8 @@ func TestHostileBoundNode(t *testing.T) {
 		_ = sub.Unsubscribe() // there is none
 	}
 
-	// A request whose answer would be a commit of bolt, a result, or the word of a node: it is
-	// refused, or the answer arrives in its own account, where nothing stores it.
+	// A request whose answer would be a commit of bolt, a result, or a node's message:
+	// it is rejected, or the answer arrives in its own account, where it is not stored.
 	for _, reply := range []string{subject, "rath.run.bolt.victim.result", "rath.node.slots", "$KV.NODE." + shared.Incarnation()} {
 		for _, to := range []string{messages.StoreSubject("acme", "about"), messages.StoreSubject("acme", "last"), "rath.query.acme.nodes"} {
 			m := &nats.Msg{Subject: to, Reply: reply, Header: nats.Header{"Rath-Session": {string(theirs.ID)}}}
@@ -175,7 +177,7 @@ func TestHostileBoundNode(t *testing.T) {
 		}
 	}
 
-	// What the node refuses that is asked.
+	// The attempts that the asked node rejects.
 	positioned := func(k session.Key) nats.Header {
 		h := eventlog.HeaderOf(end.At)
 		h["Rath-Session"] = []string{string(k.ID)}
@@ -237,8 +239,8 @@ func TestHostileBoundNode(t *testing.T) {
 		}
 	}
 
-	// Of what is not answered nothing is passed on. Its own word is, and with the most
-	// slots of its pool it would be the first to get a run.
+	// Messages without an answer: relays get no entry under another name. They get its
+	// own entry, and with the most slots of its pool it would be the first to get a run.
 	sent, err := i.nc.SubscribeSync("rath.host.acme.>")
 	must.Do(t, err)
 	heard := operatorHears(t, srv, "rath.node.slots")
@@ -261,7 +263,7 @@ func TestHostileBoundNode(t *testing.T) {
 		own = st.Incarnation == "tenant_acme_AAAAAAAAAAAA"
 	}
 
-	// An offer is one to acme alone, also under the name of another workflow.
+	// An offer is visible to acme only, also under the name of another workflow.
 	if err := i.asks("offer", nil, encode(map[string]any{"workflows": []messages.Workflow{{Name: "both", Revision: "9", Pool: "shared"}}})); err != nil {
 		t.Errorf("an offer to its tenant: %v", err)
 	}
@@ -288,7 +290,7 @@ func TestHostileBoundNode(t *testing.T) {
 	}
 }
 
-// operatorHears subscribes to what nodes say.
+// operatorHears subscribes to messages of nodes.
 func operatorHears(t *testing.T, srv *natsserver.Server, subject string) *nats.Subscription {
 	t.Helper()
 	user, password := srv.Node()
@@ -303,7 +305,7 @@ func operatorHears(t *testing.T, srv *natsserver.Server, subject string) *nats.S
 	return sub
 }
 
-// stored is what the streams hold of the victim by then, by their subjects.
+// stored returns the victim's data in the streams, by subject.
 func stored(t *testing.T, srv *natsserver.Server) map[string]string {
 	t.Helper()
 	op := operator(t, srv)

@@ -29,7 +29,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// tenants is a server with two tenants, each with a client, and acme with the
+// tenants starts a server with two tenants, each with a client; acme also has the
 // credentials of nodes that are bound to it. All have exactly the permissions that are
 // listed for them.
 func tenants(t *testing.T) (srv *natsserver.Server, refused *refusedLog) {
@@ -95,8 +95,8 @@ func named(workflow, name string) flow.Registration {
 // heldBy names the environment variable of the file that keeps runs of interrupted waiting.
 const heldBy = "RATH_TEST_HELD_BY"
 
-// interrupted is a workflow that says which processes executed its first and its last step. It
-// waits between them while a file is there.
+// interrupted is a workflow whose answer names the processes that executed its first
+// and its last step. It waits between them while a file exists.
 func interrupted() flow.Registration {
 	pid := func(context.Context) (string, error) { return fmt.Sprint(os.Getpid()), nil }
 	o := tool.ReadOnly
@@ -126,9 +126,9 @@ func interrupted() flow.Registration {
 	}}
 }
 
-// TestBoundNode has nodes for all tenants and one that is bound to acme: the runs of its
-// workflow go to it, of acme alone, and all that it does goes through the others with
-// exactly the permissions that are listed.
+// TestBoundNode has nodes for all tenants and a node that is bound to acme: it gets the
+// runs of its workflow, of acme only, and all its requests go through the others with
+// exactly the listed permissions.
 func TestBoundNode(t *testing.T) {
 	t.Parallel()
 	srv, refused := tenants(t)
@@ -198,7 +198,7 @@ func TestBoundNode(t *testing.T) {
 	}
 }
 
-// hears is a log whose lines a function gets.
+// hears is a log that passes its lines to a function.
 type hears func(line []byte)
 
 func (h hears) Write(line []byte) (int, error) {
@@ -206,9 +206,10 @@ func (h hears) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestBoundNodeHasEntry starts a node that is bound to acme while its entry among the nodes is
-// refused, because there are as many as a tenant may have. It is up once it has the entry:
-// until then it counts as gone, and a node for all tenants that offers the same gets the runs.
+// TestBoundNodeHasEntry starts a node that is bound to acme while its entry among the
+// nodes is rejected, because acme has as many entries as it may have. The node is up
+// once it has the entry: until then it counts as dead, and a node for all tenants with
+// the same offer gets the runs.
 func TestBoundNodeHasEntry(t *testing.T) {
 	t.Parallel()
 	srv, _ := tenants(t)

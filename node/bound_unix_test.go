@@ -18,9 +18,10 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestBoundNodeIsKilled kills the process of a bound node, with kill -9, in the middle of a
-// run of its tenant: another one that is bound to the tenant goes on at the step that is
-// not recorded, and a node for all tenants with room is not given the run.
+// TestBoundNodeIsKilled kills the process of a bound node, with kill -9, in the middle
+// of a run of its tenant: another node that is bound to the tenant continues at the
+// first step that is not recorded, and a node for all tenants with free slots does not
+// get the run.
 func TestBoundNodeIsKilled(t *testing.T) {
 	t.Parallel()
 	srv, _ := tenants(t)

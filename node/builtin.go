@@ -12,14 +12,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The built-in workflows that do something with sessions.
+// The built-in workflows on sessions.
 const (
 	WorkflowFork  = "fork"
 	WorkflowMerge = "merge"
 )
 
-// forkRegistration offers the workflow that does nothing: with fork_of it makes
-// a branch.
+// forkRegistration offers the workflow that returns its session unchanged: with fork_of
+// it makes a branch.
 func forkRegistration() flow.Registration {
 	return flow.Registration{
 		Name: WorkflowFork, Revision: "1", Description: "Does nothing: with fork_of it makes a branch of a session.",

@@ -31,7 +31,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// manifest is what these tests read of the objects that the chart renders.
+// manifest holds the fields that these tests read of the chart's objects.
 type manifest struct {
 	Kind string
 	Spec struct {
@@ -52,8 +52,8 @@ type manifest struct {
 	}
 }
 
-// manifests reads what the chart renders to for one of its test cases; the
-// chart's own tests hold that it still does.
+// manifests reads the rendered chart of one of its test cases; the chart's own tests
+// check that it is up to date.
 func manifests(t *testing.T, name string) []manifest {
 	t.Helper()
 	data := must.Get(os.ReadFile(filepath.Join("..", "helm", "testdata", name+".yaml")))(t)
@@ -69,8 +69,8 @@ func manifests(t *testing.T, name string) []manifest {
 	}
 }
 
-// charted reads the flags that the chart gives a node, as the node does; files
-// and variables of the pod are replaced by some of this test.
+// charted parses the flags that the chart gives a node, as the node does; files and
+// variables of the pod are replaced by the test's.
 func charted(t *testing.T, m manifest) *Options {
 	t.Helper()
 	etc := t.TempDir()
@@ -94,8 +94,8 @@ func charted(t *testing.T, m manifest) *Options {
 	return o
 }
 
-// TestChartFlags holds that nodes and routers know the flags of their pods, and
-// that they are given the time to stop that they take.
+// TestChartFlags checks that nodes and routers accept the flags of their pods, and that
+// their pods get enough time to stop.
 func TestChartFlags(t *testing.T) {
 	for _, name := range []string{"minimal", "full", "user"} {
 		all := manifests(t, name)
@@ -132,8 +132,8 @@ func TestChartFlags(t *testing.T) {
 	}
 }
 
-// TestChartScaling starts a node as the chart does, has 1,000 runs wait for its
-// slots, and finds that number where KEDA is told to look, and none when they have
+// TestChartScaling starts a node as the chart does, has 1,000 runs wait for its slots,
+// and finds that number at the path that the chart gives to KEDA, and 0 after they have
 // run: another path or value would scale nothing.
 func TestChartScaling(t *testing.T) {
 	const waiting = 1000
@@ -169,7 +169,7 @@ func TestChartScaling(t *testing.T) {
 	}}}
 	n := begin(t, o).started(t)
 
-	// As KEDA does, but for the name of the service.
+	// As KEDA does, except for the name of the service.
 	at := must.Get(url.Parse(triggers[0]["url"]))(t)
 	at.Host = strings.TrimPrefix(n.HealthURL(), "http://")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)

@@ -21,8 +21,8 @@ func (n *Instance) containers(ctx context.Context, store string) (sandbox.Backen
 	return b, nil
 }
 
-// usable tries a backend of the node. What former processes left goes first: it may take
-// all that the node's sandboxes may have.
+// usable probes a backend of the node. It removes the sandboxes of former processes
+// first: they may use up all resources of the node's sandboxes.
 func (n *Instance) usable(ctx context.Context, b sandbox.Backend) error {
 	if err := n.sweep(ctx, b); err != nil {
 		return err
@@ -31,8 +31,8 @@ func (n *Instance) usable(ctx context.Context, b sandbox.Backend) error {
 	return err
 }
 
-// sweep has what former processes left of a backend's sandboxes removed, now and while the
-// node serves.
+// sweep removes the sandboxes that former processes left in a backend, now and while
+// the node serves.
 func (n *Instance) sweep(ctx context.Context, b sandbox.Backend) error {
 	s, ok := b.(sandbox.Sweeper)
 	if !ok {

@@ -28,7 +28,7 @@ func containersLeft(t *testing.T) []string {
 	return strings.Fields(string(out))
 }
 
-// noContainers waits until the engine has none: it may be at the removal of one whose
+// noContainers waits until the engine has none: it may still remove a container whose
 // daemon ended with its node.
 func noContainers(t *testing.T) {
 	t.Helper()
@@ -43,10 +43,10 @@ func noContainers(t *testing.T) {
 	}
 }
 
-// TestKilledDuringCommand kills the process of a node, with kill -9, while a command of a
-// run changes files in a container. The next node goes on from the files before the
-// command: its effect is there once. The container of the dead node goes, and in the end
-// all of them. The tests of this tag run under .ci/engine.
+// TestKilledDuringCommand kills the process of a node, with kill -9, while a command of
+// a run changes files in a container. The next node continues from the files before the
+// command: its effect is there once. The container of the dead node is removed, and in
+// the end all of them. The tests of this tag run under .ci/engine.
 func TestKilledDuringCommand(t *testing.T) {
 	tar := os.Getenv("RATH_SANDBOX_IMAGE_TAR")
 	if tar == "" {
@@ -117,7 +117,8 @@ func TestKilledDuringCommand(t *testing.T) {
 	noContainers(t)
 }
 
-// TestSecondRunHasContainer is TestSecondRunHasSandbox with containers, none of which waits.
+// TestSecondRunHasContainer is TestSecondRunHasSandbox with containers, none
+// pre-created.
 func TestSecondRunHasContainer(t *testing.T) {
 	const image = "rath-sandbox:node-test"
 	if out, err := exec.Command("docker", "import", os.Getenv("RATH_SANDBOX_IMAGE_TAR"), image).CombinedOutput(); err != nil {

@@ -20,21 +20,20 @@ import (
 // devLabel keeps the nodes of `rath dev` apart from other fleets.
 const devLabel = "rath-dev"
 
-// errDevAgain ends a node whose `rath dev` was started again: gossip has another key
-// then.
+// errDevAgain ends a node whose `rath dev` was restarted: gossip then has another key.
 var errDevAgain = errors.New(`node: "rath dev" was started again`)
 
-// DevGossip makes a node with a server of its own one that others can join with
-// Options.Dev: it listens for them on this machine, and its attachment has the key.
+// DevGossip returns the gossip of a node that others can join with Options.Dev: it
+// listens for them on this machine, and its attachment has the key.
 func DevGossip() *Gossip {
 	return &Gossip{Bind: loopback, Key: cluster.NewKey().Text(), Label: devLabel}
 }
 
 const loopback = "127.0.0.1:0"
 
-// joinDev takes from the attachment of `rath dev` how to be a node there. The user
-// that may read that file may do so: it drew the passwords and the key, and its level
-// is what it has verified of its own server.
+// joinDev takes the options of a node from the attachment of `rath dev`. A user who may
+// read that file may join: `rath dev` generated the passwords and the key, and the
+// level is the one that it has verified of its own server.
 func (n *Instance) joinDev() error {
 	dir, err := filepath.Abs(n.o.Dev)
 	if err != nil {
@@ -62,7 +61,7 @@ func (n *Instance) joinDev() error {
 	return n.holdDev(dir, cmp.Or(n.o.Name, program))
 }
 
-// holdDev takes a directory below that of `rath dev` for this node, and its name.
+// holdDev locks a directory below that of `rath dev` for this node, and its name.
 func (n *Instance) holdDev(dir, name string) error {
 	for i := 1; ; i++ {
 		own := name
@@ -89,8 +88,8 @@ func (n *Instance) holdDev(dir, name string) error {
 // themselves.
 const maxDevNodes = 64
 
-// devLogin logs in at each connect, where `rath dev` may have been started again: it
-// draws other passwords then, and another key for gossip.
+// devLogin returns the credentials for each connect: a restarted `rath dev` has
+// generated other passwords, and another key for gossip.
 func (n *Instance) devLogin() (user, password string) {
 	now, err := supervise.ReadAttachment(n.o.Dev)
 	if err != nil {
@@ -105,8 +104,8 @@ func (n *Instance) devLogin() (user, password string) {
 	return now.User, now.Password
 }
 
-// devProbe says how `rath dev` stores: what it verified and wrote next to the
-// password that its server accepted.
+// devProbe reports the durability of `rath dev`, which verified it and wrote it next to
+// the password that its server accepted.
 func (n *Instance) devProbe(context.Context) ([]streams.SyncState, error) {
 	a, err := supervise.ReadAttachment(n.o.Dev)
 	if err != nil {
@@ -121,7 +120,7 @@ func (n *Instance) addsOnly() bool {
 	return n.o.Dev != "" && n.o.Pool != dispatch.DefaultPool && n.o.Routing != RouteOnly && len(n.o.Workflows) > 0
 }
 
-// programName is the name of a program as names of nodes and pools may be.
+// programName turns the path of a program into a valid name of nodes and pools.
 func programName(path string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {

@@ -97,7 +97,7 @@ func TestOperateDrains(t *testing.T) {
 	}
 }
 
-// TestAnonymousDrains holds that a client without credentials ends no node.
+// TestAnonymousDrains checks that a client without credentials cannot end a node.
 func TestAnonymousDrains(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})

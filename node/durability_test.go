@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestDurabilityInRecords: the log of a session and its lineage tell what the
-// commits of a node survive, unless that is the most.
+// TestDurabilityInRecords: the log of a session and its lineage hold the durability of
+// a node's commits, unless it is the highest.
 func TestDurabilityInRecords(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ level, want string }{{"lazy", "lazy"}, {"", ""}} {
@@ -36,8 +36,8 @@ func TestDurabilityInRecords(t *testing.T) {
 	}
 }
 
-// durabilityOf holds that each epoch of a session begins with a level, in the
-// log and in the records of the same commit.
+// durabilityOf checks that each epoch of a session begins with a level, in the log and
+// in the records of the same commit.
 func durabilityOf(t *testing.T, n *Instance, c *client.Client, id session.ID, want string) {
 	t.Helper()
 	opened := 0
@@ -67,8 +67,8 @@ func durabilityOf(t *testing.T, n *Instance, c *client.Client, id session.ID, wa
 	}
 }
 
-// TestFewerMonitorsThanReplicas: that one of three servers syncs every write says
-// nothing of the others, so that a node which may ask only that one does not start.
+// TestFewerMonitorsThanReplicas: one of three servers that syncs every write is no
+// evidence about the others, so a node that may ask only that one does not start.
 func TestFewerMonitorsThanReplicas(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()

@@ -25,7 +25,7 @@ func ParsePrivate(text string) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// egress is what the proxies of sandboxes share.
+// egress returns the options that the proxies of sandboxes share.
 func (n *Instance) egress() (egress.Options, error) {
 	getenv := n.o.Env
 	if getenv == nil {

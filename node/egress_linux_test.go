@@ -31,8 +31,8 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// lines is a log that may be written while it is read: connections say that they are closed
-// after Close of the node.
+// lines is a log that may be written while it is read: connections log their end after
+// Close of the node.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -50,9 +50,9 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// TestSecretStaysOutside: a command of a run uses a secret of the node against a host that
-// its task lists. The server gets the secret, and no file, environment, log, stream or
-// answer holds it; each request is told with its step.
+// TestSecretStaysOutside: a command of a run uses a secret of the node against a host
+// that its task lists. The server gets the secret, and no file, environment, log,
+// stream or answer holds it; each request is listed with its step.
 func TestSecretStaysOutside(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-token-of-the-node"
@@ -113,7 +113,7 @@ func TestSecretStaysOutside(t *testing.T) {
 		t.Fatalf("the server got %v", got)
 	}
 
-	// What the run left, as a person would look for it.
+	// The run's records, searched as a person would.
 	s, err := c.Session(t.Context(), string(result.Session))
 	must.Do(t, err)
 	if want := "list:example.com"; s.Placement.Network != want || s.Placement.Isolation == "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// A program of your own offers a workflow on a node with a server of its own, and
-// any client submits tasks to it. Main does the same with flags and signals.
+// A program of your own offers a workflow on a node with an embedded server, and any
+// client submits tasks to it. Main does the same with flags and signals.
 func ExampleStart() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "rath")

@@ -11,26 +11,27 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// Gossip says how a node finds the others of its fleet, and is found.
+// Gossip configures how a node and the others of its fleet find each other.
 type Gossip struct {
 	// Bind is the address to listen on, "IP" or "IP:port", UDP and TCP. Empty is
 	// 127.0.0.1:7946; port 0 takes a free one.
 	Bind string
-	// Advertise is the address that others reach this node at, "IP" or "IP:port".
-	// Empty is the bound one. It is needed where Bind is 0.0.0.0 or ::, because
-	// nothing is guessed from the interfaces.
+	// Advertise is the address at which others reach this node, "IP" or "IP:port".
+	// Empty is the bound one. It is required if Bind is 0.0.0.0 or ::, because no
+	// address is guessed from the interfaces.
 	Advertise string
-	// Join are addresses of other nodes, "host" or "host:port"; a host may be an IP
-	// or a name with many addresses. This node may be among them. None: the node
-	// waits to be found.
+	// Join are addresses of other nodes, "host" or "host:port"; a host may be an IP or
+	// a name with many addresses. This node may be among them. Without addresses the
+	// node waits for others to contact it.
 	Join []string
-	// Key encrypts and authenticates what nodes say to each other, and must be the same
-	// on all of them: 16, 24 or 32 bytes as base64, as `rath cluster key` writes it.
-	// AcceptKeys are read but not sent with, for the time in which a key is changed.
+	// Key encrypts and authenticates the traffic between nodes, and must be the same on
+	// all of them: 16, 24 or 32 bytes as base64, as `rath cluster key` writes it.
+	// AcceptKeys decrypt received messages only, for the time in which a key is
+	// changed.
 	Key        string
 	AcceptKeys []string
-	// Label separates fleets: nodes with another one are refused. Empty is "rath"; at
-	// most 255 bytes.
+	// Label separates fleets: nodes with another label are rejected. Empty is "rath";
+	// at most 255 bytes.
 	Label string
 }
 
@@ -49,15 +50,15 @@ func (g *Gossip) keys() (key cluster.Key, accepted []cluster.Key, err error) {
 	return key, accepted, nil
 }
 
-// protocol is what nodes of this release say to each other, oldestProtocol what
-// they understand; see cluster.Config.
+// protocol is the gossip protocol of this release, oldestProtocol the oldest one that
+// it understands; see cluster.Config.
 const (
 	protocol       = 1
 	oldestProtocol = 1
 )
 
-// join makes the node a member, if it is to be one. Gossip begins before the
-// node takes anything.
+// join makes the node a member, if gossip is configured. Gossip begins before the node
+// accepts tasks.
 func (n *Instance) join(ctx context.Context) error {
 	g := n.o.Gossip
 	if g == nil {
@@ -89,8 +90,8 @@ func (n *Instance) member() cluster.Node {
 	return m
 }
 
-// alive says which incarnations live, nil without gossip. Gossip knows nothing of nodes
-// that are bound to a tenant: they are asked.
+// alive returns a function that reports whether an incarnation is alive, nil without
+// gossip. Bound nodes do not gossip and count as alive: they are asked directly.
 func (n *Instance) alive() func(string) bool {
 	if n.members == nil {
 		return nil
@@ -101,8 +102,8 @@ func (n *Instance) alive() func(string) bool {
 	}
 }
 
-// known says which incarnations live, and of which that is known; nil without
-// gossip.
+// known returns a function that reports whether an incarnation is alive, and whether
+// gossip has that information; nil without gossip.
 func (n *Instance) known() func(string) (alive, known bool) {
 	if n.members == nil {
 		return nil
@@ -115,7 +116,8 @@ func (n *Instance) known() func(string) (alive, known bool) {
 	}
 }
 
-// changed is closed at the next change of what alive says, nil without gossip.
+// changed returns a channel that is closed at the next change of alive, nil without
+// gossip.
 func (n *Instance) changed() func() <-chan struct{} {
 	if n.members == nil {
 		return nil
@@ -123,7 +125,7 @@ func (n *Instance) changed() func() <-chan struct{} {
 	return n.members.Changed
 }
 
-// changes tells the relay that nodes have come or gone, until ctx ends.
+// changes signals the relay that nodes have joined or left, until ctx ends.
 func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 	if n.members == nil {
 		return nil
@@ -146,12 +148,12 @@ func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 	return out
 }
 
-// relay is what the relay of this node works with.
+// relay returns the options of the node's relay.
 func (n *Instance) relay(ctx context.Context) *dispatch.RelayOptions {
 	return &dispatch.RelayOptions{Incarnation: n.incarnation, Known: n.known(), Changed: n.changes(ctx), Signal: n.system.Signal, Strangers: n.meet}
 }
 
-// meet notes which relays belong to another gossip.
+// meet records which relays belong to another gossip.
 func (n *Instance) meet(strangers []string) {
 	n.strangers.Store(&strangers)
 	if len(strangers) > 0 {
@@ -181,8 +183,8 @@ func gossipFrom(bind, advertise, join, keyFile, label string) (*Gossip, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node: gossip key: %w", err)
 	}
-	// The first key is sent with; the others are older or newer ones, while nodes have
-	// not all read the same file.
+	// The first key encrypts; the others are older or newer ones, while some nodes
+	// still have another version of the file.
 	lines := strings.Fields(string(text))
 	if len(lines) == 0 {
 		lines = []string{""}

@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// TestGossipKeys: a file holds the key to send with, and after it keys that are
-// accepted, so that a fleet changes its key without parting.
+// TestGossipKeys: a file holds the key to send with, followed by accepted keys, so that
+// a fleet changes its key without parting.
 func TestGossipKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	read := func(text string) (*Gossip, error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestForksOfFormerProcess: a node unmounts and removes the directories that a process left
-// which was killed, before it makes its own.
+// TestForksOfFormerProcess: a node unmounts and removes the directories of a killed
+// process before it makes its own.
 func TestForksOfFormerProcess(t *testing.T) {
 	store := t.TempDir()
 	work, forks := filepath.Join(store, "work", "t", "s", "1-1"), filepath.Join(store, "forks")

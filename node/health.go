@@ -19,54 +19,54 @@ import (
 )
 
 const (
-	// answerFor bounds how long an endpoint waits for the answer that it needs,
-	// so probes need a timeout that is longer. KEDA's is 3 s.
+	// answerFor bounds how long an endpoint waits for the answer that it needs, so
+	// probes need a longer timeout. KEDA's is 3 s.
 	answerFor = 2 * time.Second
-	// answerFresh is how long an answer of NATS is given again, so that no
-	// number of questions loads the servers.
+	// answerFresh is how long an answer of NATS is reused, so that no number of
+	// requests loads the servers.
 	answerFresh = 500 * time.Millisecond
-	// healthStop bounds how long requests under way keep the endpoints open.
+	// healthStop bounds how long requests in progress keep the endpoints open.
 	healthStop = 2 * time.Second
 )
 
-// phase is how far a node is.
+// phase is the stage of a node's life.
 type phase string
 
 const (
 	starting phase = "starting" // connecting, or waiting for servers
 	serving  phase = "serving"
-	draining phase = "draining" // takes no work any more
+	draining phase = "draining" // accepts no more work
 )
 
 // healthAnswer is the answer of an endpoint.
 type healthAnswer struct {
-	// OK is the answer, as the status code says it too: 200 or 503.
+	// OK is the answer, in accordance with the status code: 200 or 503.
 	OK bool `json:"ok"`
 	// Phase is starting, serving or draining.
 	Phase string `json:"phase"`
-	// Reason says why the answer is no.
+	// Reason explains a negative answer.
 	Reason string `json:"reason,omitempty"`
 	// Incarnation and Version name the node that answers.
 	Incarnation string `json:"incarnation"`
 	Version     string `json:"version"`
 }
 
-// health answers over HTTP how a node is:
+// health serves the state of a node over HTTP:
 //
 //	/livez    the process can do its work. It asks nothing outside of the
 //	          process, so that absent servers never make an orchestrator restart a
 //	          fleet; it fails when the actors are stuck, which a restart cures.
 //	/readyz   the node takes work now: it is connected, the streams are there
 //	          and their leader answers, and the node is not about to stop.
-//	/waiting  which runs wait for a slot of each pool, for autoscalers.
-//	/metrics  what Prometheus reads, see docs/metrics.md. It asks nothing outside of
-//	          the process either.
+//	/waiting  the runs that wait for a slot of each pool, for autoscalers.
+//	/metrics  the metrics for Prometheus, see docs/metrics.md. It asks nothing
+//	          outside of the process either.
 //
 // They answer while the node starts and until it has ended.
 type health struct {
 	incarnation string
 	listeners   []net.Listener
-	public      []net.Listener // those of them that a service reaches
+	public      []net.Listener // the listeners that a service reaches
 	server      *http.Server
 	work        sync.WaitGroup
 	alive       question // of the process
@@ -80,7 +80,7 @@ type health struct {
 	bus    func(ctx context.Context) error
 }
 
-// publicListener is the key of whether a request came to a public listener.
+// publicListener is the context key that marks requests to a public listener.
 type publicListener struct{}
 
 // startHealth serves the endpoints at the first address, see Options.Health, and /livez and
@@ -91,7 +91,7 @@ func startHealth(ctx context.Context, incarnation string, metrics http.Handler, 
 		if ask := h.known(&h.actors); ask != nil {
 			return ask(ctx)
 		}
-		return nil // there is nothing yet that could be stuck
+		return nil // no part that could be stuck exists yet
 	}}
 	h.nats = question{limit: answerFor, fresh: answerFresh, ask: func(ctx context.Context) error {
 		return h.known(&h.bus)(ctx)
@@ -155,7 +155,8 @@ func (h *health) listen(ctx context.Context, addresses []string) error {
 	return nil
 }
 
-// healthAddress completes an address: without a host it is this machine only.
+// healthAddress completes an address: without a host it is reachable from this machine
+// only.
 func healthAddress(s string) (string, error) {
 	if !strings.Contains(s, ":") {
 		s = ":" + s
@@ -170,17 +171,17 @@ func healthAddress(s string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// URL is where the endpoints are, by the first address.
+// URL returns the URL of the endpoints at the first address.
 func (h *health) URL() string { return "http://" + h.listeners[0].Addr().String() }
 
-// waits notes why the node has not started yet.
+// waits records why the node has not started yet.
 func (h *health) waits(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reason = reason
 }
 
-// serves notes that the node has started, and what answers from now on.
+// serves records that the node has started, and sets the functions behind the answers.
 func (h *health) serves(actors, bus func(ctx context.Context) error, waiting func(ctx context.Context) ([]dispatch.PoolWaiting, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,14 +189,14 @@ func (h *health) serves(actors, bus func(ctx context.Context) error, waiting fun
 	h.phase, h.reason, h.actors, h.bus = serving, "", actors, bus
 }
 
-// named says that the node has another incarnation than it began with.
+// named replaces the incarnation that the node began with.
 func (h *health) named(incarnation string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.incarnation = incarnation
 }
 
-// drains says that the node is about to end.
+// drains records that the node is about to end.
 func (h *health) drains() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -232,7 +233,7 @@ func (h *health) now() (phase, string) {
 func (h *health) livez(w http.ResponseWriter, r *http.Request) {
 	at, _ := h.now()
 	reason := ""
-	if at == serving { // a node that stops has a limit of its own
+	if at == serving { // a stopping node has a limit of its own
 		if err := h.alive.put(r.Context()); err != nil {
 			reason = err.Error()
 		}
@@ -262,12 +263,11 @@ func (h *health) write(w http.ResponseWriter, at phase, reason string) {
 }
 
 const (
-	// reachFirst and reachMost bound the time between attempts to reach servers
-	// that were not there.
+	// reachFirst and reachMost bound the time between attempts to reach absent servers.
 	reachFirst = 250 * time.Millisecond
 	reachMost  = 5 * time.Second
-	// reachSaid is the time between two lines of the log about the same reason to
-	// wait, however many attempts there are.
+	// reachSaid is the time between two lines of the log about the same reason to wait,
+	// however many attempts there are.
 	reachSaid = time.Minute
 )
 
@@ -285,9 +285,9 @@ func (n *Instance) reach(ctx context.Context) error {
 	})
 }
 
-// retry takes a step of the start that asks servers. It takes it again for as long
-// as the absence of external servers may pass: a node may start before they do. The
-// health endpoints and the log say why it waits.
+// retry runs a step of the start that asks servers. It repeats the step as long as
+// external servers may just be absent: a node may start before they do. The health
+// endpoints and the log report the reason.
 func (n *Instance) retry(ctx context.Context, step func(context.Context) error) error {
 	var reason string
 	var said time.Time
@@ -309,7 +309,7 @@ func (n *Instance) retry(ctx context.Context, step func(context.Context) error) 
 	}
 }
 
-// HealthURL is where the health endpoints are; "" without Options.Health.
+// HealthURL returns the URL of the health endpoints; "" without Options.Health.
 func (n *Instance) HealthURL() string {
 	if n.health == nil {
 		return ""

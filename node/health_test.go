@@ -26,8 +26,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// soon bounds what the tests wait for in real time. It is far above what they take: under
-// the race detector, on a part of a processor, some need more than half a minute.
+// soon bounds the waits of tests in real time. It is far above their usual duration:
+// under the race detector, on a part of a processor, some need more than half a minute.
 const soon = 2 * time.Minute
 
 // get asks an endpoint.
@@ -44,8 +44,8 @@ func get(t *testing.T, url string) (int, healthAnswer) {
 	return resp.StatusCode, h
 }
 
-// until asks /readyz until it answers as wanted; meanwhile /livez must say that
-// all is well.
+// until polls /readyz until it answers as wanted; until then /livez must report
+// success.
 func until(t *testing.T, base string, code int, p phase, reason string) healthAnswer {
 	t.Helper()
 	for end := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
@@ -101,7 +101,7 @@ func (s *starter) started(t *testing.T) *Instance {
 	return s.node
 }
 
-// echoed has the node run a task.
+// echoed makes the node run a task.
 func echoed(t *testing.T, n *Instance) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -115,9 +115,9 @@ func echoed(t *testing.T, n *Instance) {
 	}
 }
 
-// TestHealthOverNATSAway holds that no absence of the servers, before the start
-// or after it, is a reason to restart a node, and that a node that was not
-// restarted works again as soon as they are back.
+// TestHealthOverNATSAway checks that no absence of the servers, before the start or
+// after it, is a reason to restart a node, and that a node that was not restarted works
+// again as soon as they are back.
 func TestHealthOverNATSAway(t *testing.T) {
 	t.Parallel()
 	port, dir := natstest.FreePort(t), t.TempDir()
@@ -174,8 +174,8 @@ func TestHealthOverNATSAway(t *testing.T) {
 	}
 }
 
-// TestHealthOverSilence starts a node whose connection breaks when it looks which
-// other nodes are there: it looks again.
+// TestHealthOverSilence starts a node whose connection breaks when it looks for other
+// nodes: it tries again.
 func TestHealthOverSilence(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t, &natsserver.Options{NodePassword: "secret"})
@@ -240,7 +240,7 @@ func listens(t *testing.T, address string) {
 	}
 }
 
-// held is a model that answers when it is told.
+// held is a model that answers when the test releases it.
 type held struct {
 	called sync.Once
 	call   chan struct{} // closed with the first call
@@ -259,8 +259,8 @@ func (h *held) Complete(ctx context.Context, _ *llm.Request, _ func(llm.Delta)) 
 	}
 }
 
-// TestHealthWhileDraining holds that a node that waits for a model before it
-// ends is alive and not ready.
+// TestHealthWhileDraining checks that a node that waits for a model before it ends is
+// alive and not ready.
 func TestHealthWhileDraining(t *testing.T) {
 	t.Parallel()
 	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
@@ -280,9 +280,9 @@ func TestHealthWhileDraining(t *testing.T) {
 	}
 }
 
-// TestHealthOfStuckActors holds that only a fault in the process makes it look
-// dead, that any number of probes waits with one goroutine, and that it looks
-// alive again when the fault has passed.
+// TestHealthOfStuckActors checks that only a fault in the process makes it look dead,
+// that any number of probes waits with one goroutine, and that the process looks alive
+// again after the fault.
 func TestHealthOfStuckActors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -323,7 +323,7 @@ func TestHealthOfStuckActors(t *testing.T) {
 	})
 }
 
-// TestHealthAnswersAreShared holds that questions about NATS do not become load
+// TestHealthAnswersAreShared checks that requests to the endpoints do not become load
 // on NATS.
 func TestHealthAnswersAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -370,7 +370,7 @@ func TestHealthAddress(t *testing.T) {
 	}
 }
 
-// TestHealthAddressTaken holds that a node does not run unwatched.
+// TestHealthAddressTaken checks that a node does not run without its endpoints.
 func TestHealthAddressTaken(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.Do(t, err)

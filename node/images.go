@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// checkImages refuses what can be seen to be wrong before the run begins.
+// checkImages rejects images that are wrong by themselves, before the run begins.
 func (in *agentInput) checkImages() error {
 	bad := func(field, problem, remedy string) error {
 		return &strict.Error{Message: "agent input", Field: field, Problem: problem, Remedy: remedy}
@@ -31,7 +31,7 @@ func (in *agentInput) checkImages() error {
 	for i, image := range in.Images {
 		if _, data, err := imageOf(image); err != nil {
 			remedy := "send the digest of a blob, or data:image/png;base64,..."
-			if len(data) > 0 { // the error says what to do about the image
+			if len(data) > 0 { // the error names the remedy for the image
 				remedy = ""
 			}
 			return bad(fmt.Sprintf("images[%d]", i), messages.Text(err), remedy)
@@ -58,8 +58,8 @@ func imageOf(text string) (d blob.Digest, data []byte, err error) {
 	return d, data, err
 }
 
-// attach returns the images of the input as a message carries them. Those that came within
-// the input are stored.
+// attach returns the images of the input as part of a message. It stores images that
+// the input contains.
 func attach(ctx context.Context, blobs func(session.Tenant) blob.Store, t session.Tenant, images []string) ([]session.Image, error) {
 	if len(images) == 0 {
 		return nil, nil
@@ -88,7 +88,7 @@ func attach(ctx context.Context, blobs func(session.Tenant) blob.Store, t sessio
 	}, tool.Idempotent)
 }
 
-// readImage reads a blob as far as an image may be long.
+// readImage reads a blob up to the largest size of an image.
 func readImage(ctx context.Context, b blob.Store, d blob.Digest) ([]byte, error) {
 	r, err := b.Get(ctx, d)
 	if errors.Is(err, blob.ErrNotFound) {

@@ -21,9 +21,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestTaskImages: a task names images by the digests of blobs, or has them within; the model
-// is shown them with the prompt, and first does what tool_choice says. What is no image, or
-// not stored, is told with the field, and so is a tool to be approved that there is not.
+// TestTaskImages: a task names images by the digests of blobs, or contains them; the
+// model gets them with the prompt, and its first call obeys tool_choice. Data that is
+// no image or not stored is rejected with the field, and so is an unknown tool in
+// approve.
 func TestTaskImages(t *testing.T) {
 	t.Parallel()
 	var picture bytes.Buffer

@@ -48,12 +48,12 @@ type Instance struct {
 	incarnation string
 	started     time.Time
 	server      *natsserver.Server    // nil with external servers
-	link        conn.Options          // how conn reaches the servers
-	dev         *supervise.Attachment // that the node joined with; nil without Options.Dev
+	link        conn.Options          // address and login for conn
+	dev         *supervise.Attachment // the joined `rath dev`; nil without Options.Dev
 	conn        *api.Conn
 	home        installation
-	bound       *api.Bound // what home is, of a node that is bound to a tenant
-	pool        string     // that the options name
+	bound       *api.Bound // access of a node that is bound to a tenant; home is built on it
+	pool        string     // as named by the options
 	events      commitlog.Log
 	values      *journal.Values
 	memories    *memories
@@ -70,17 +70,17 @@ type Instance struct {
 	members       *cluster.Members // nil without gossip
 	draining      atomic.Bool
 	release       func() error                  // gives the store directory up; nil if it was not taken
-	sweepers      []func(context.Context) error // remove containers and pods that are left
-	isolation     sandbox.Isolation             // what its sandboxes offer, "" if it opens none
-	programs      []string                      // that commands find there, see sandbox.Programs
+	sweepers      []func(context.Context) error // removes leftover containers and pods
+	isolation     sandbox.Isolation             // of its sandboxes, "" without a backend
+	programs      []string                      // programs for commands there, see sandbox.Programs
 	model         string                        // the name of the default model
 	modelError    string                        // why it cannot be asked
 	strangers     atomic.Pointer[[]string]      // see dispatch.RelayOptions
 	wired         atomic.Bool                   // system and isolation are set: gossip begins before
 
-	front      *serviceGroup           // what any node answers: others do while this one drains
-	own        *serviceGroup           // what only this one can answer: it ends with it
-	stopIntake context.CancelFunc      // ends what brings in tasks
+	front      *serviceGroup           // services that any node can answer: others do while this one drains
+	own        *serviceGroup           // services that only this node can answer; they end with it
+	stopIntake context.CancelFunc      // stops the intake of tasks
 	stop       context.CancelCauseFunc // ends all other services
 	work       sync.WaitGroup
 	failed     chan error // the first service that ended by itself
@@ -90,9 +90,8 @@ type Instance struct {
 	err        error
 }
 
-// Start starts a node and returns once it takes tasks, or with Options.Idle
-// once it answers questions. It waits for external servers that are not there yet.
-// ctx bounds the start only.
+// Start starts a node and returns once it takes tasks, or with Options.Idle once it
+// answers requests. It waits for absent external servers. ctx bounds the start only.
 func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 	n := &Instance{started: time.Now(), metrics: metrics.New(Version()), failed: make(chan error, 1), drained: make(chan struct{})}
 	if opts != nil {
@@ -174,8 +173,8 @@ func (n *Instance) defaults() {
 	}
 }
 
-// connect starts the embedded server, if it is asked for, and connects to it
-// with all rights of a node.
+// connect starts the embedded server, if one is configured, and connects to it with all
+// rights of a node.
 func (n *Instance) connect(ctx context.Context) error {
 	level, err := streams.ParseLevel(n.o.Level)
 	if err != nil {
@@ -224,7 +223,7 @@ func (n *Instance) connect(ctx context.Context) error {
 		n.server, err = natsserver.Start(ctx, &natsserver.Options{
 			StoreDir: storeDir(n.o.Store), Port: n.o.Port, Lazy: level == streams.Lazy,
 			Space: natsserver.DiskSpace, Logger: n.log,
-			// Of a node that was killed: its passwords are refused by this server.
+			// Of a node that was killed: this server rejects its passwords.
 			Held: func() error { return supervise.ClearAttachment(n.o.Store) },
 		})
 		if err != nil {
@@ -237,7 +236,8 @@ func (n *Instance) connect(ctx context.Context) error {
 			}
 			o.Sign = key.Sign
 		}
-		// A small disk holds small streams; package streams says so if it is too small.
+		// A small disk gets small streams; package streams rejects a disk that is too
+		// small.
 		o.StoreBytes = max(streams.MinStoreBytes, min(streams.DefaultStoreBytes, n.server.MaxStore()))
 		o.Alone, o.NewPartitions = true, streams.EmbeddedPartitions
 		o.Dialer = func() (net.Conn, error) { return n.server.Dial() }
@@ -278,7 +278,7 @@ func (n *Instance) connect(ctx context.Context) error {
 	return err
 }
 
-// disk is how the disk of the streams is, where this process sees it.
+// disk returns the state of the streams' disk, if this process can read it.
 func (n *Instance) disk() streams.Disk {
 	var d natsserver.Disk
 	if n.server != nil {
@@ -287,12 +287,12 @@ func (n *Instance) disk() streams.Disk {
 		d.Space = space
 	}
 	if d.Total == 0 {
-		return streams.Disk{} // it could not be looked at
+		return streams.Disk{} // the disk could not be read
 	}
 	return streams.Disk{Free: d.Free, Total: d.Total, Kept: d.Kept(), FreeFiles: d.FreeFiles, KeptFiles: d.KeptFiles(), Failed: d.Failed}
 }
 
-// role is what the node's credentials are for.
+// role returns the role of the node's credentials.
 func (n *Instance) role() permission.Role {
 	if n.o.Routing == RouteOnly {
 		return permission.RoleRouter
@@ -300,7 +300,7 @@ func (n *Instance) role() permission.Role {
 	return permission.RoleNode
 }
 
-// wire builds what executes runs.
+// wire builds the parts that execute runs.
 func (n *Instance) wire(ctx context.Context) error {
 	n.events = n.home.log
 	n.values = journal.NewValues(n.events)
@@ -341,9 +341,9 @@ func (n *Instance) wire(ctx context.Context) error {
 	return nil
 }
 
-// workspaces prepares the directories of sandboxes and removes what a former
-// process left. It takes the store for this node first, so nothing there is in
-// use: another node of external servers could be given the same by mistake.
+// workspaces prepares the directories of sandboxes and removes the leftovers of former
+// processes. It locks the store for this node first, so that no leftover is in use: two
+// nodes of external servers could be given the same store by mistake.
 func (n *Instance) workspaces(ctx context.Context) (lease.Workspaces, error) {
 	dir, err := filepath.Abs(n.o.Store)
 	if err != nil {
@@ -421,7 +421,8 @@ func (n *Instance) Level() string { return n.o.Level }
 // Incarnation names this start of this node.
 func (n *Instance) Incarnation() string { return n.incarnation }
 
-// URL is where clients reach the embedded server; "" if it does not listen.
+// URL returns the address of the servers for clients; "" if the embedded server does not
+// listen.
 func (n *Instance) URL() string {
 	if n.server == nil {
 		return n.o.NATS
@@ -429,21 +430,21 @@ func (n *Instance) URL() string {
 	return n.server.URL()
 }
 
-// Full returns the streams that do not take everything, and "disk" if the
-// disk of the store does not.
+// Full returns the streams that reject some writes, and "disk" if the disk of the store
+// does.
 func (n *Instance) Full() []messages.StreamFill { return n.conn.Streams.Capacity.Full() }
 
-// Stores returns nil if something can be stored at this moment, and otherwise says
-// what is in the way.
+// Stores returns nil if the servers can store data at this moment, and otherwise an
+// error with the reason.
 func (n *Instance) Stores(ctx context.Context) error { return n.conn.Streams.Capacity.Stores(ctx) }
 
-// WatchDeadLetters calls fn for each task that is refused from now on, by any node,
-// until ctx ends.
+// WatchDeadLetters calls fn for each task that any node rejects from now on, until ctx
+// ends.
 func (n *Instance) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, workflow string, l messages.DeadLetter)) error {
 	return n.conn.WatchDeadLetters(ctx, fn)
 }
 
-// Workflows returns what the node offers.
+// Workflows returns the registrations of the node's workflows.
 func (n *Instance) Workflows() []flow.Registration { return n.registry.All() }
 
 // Failed yields the error of a service that ended by itself; the node should
@@ -454,11 +455,11 @@ func (n *Instance) Failed() <-chan error { return n.failed }
 // the last commits.
 const relayLast = 5 * time.Second
 
-// stuckLast bounds each of these, and the drain, while nothing can be stored: no
-// end could be recorded.
+// stuckLast bounds each of these, and the drain, while no data can be stored: no end
+// could be recorded.
 const stuckLast = 400 * time.Millisecond
 
-// lasts is how long Close waits for something that takes at most a limit.
+// lasts returns how long Close waits for an operation with a limit.
 func (n *Instance) lasts(limit time.Duration) time.Duration {
 	if n.disk().Room() == streams.RoomNone {
 		return min(limit, stuckLast)
@@ -466,18 +467,19 @@ func (n *Instance) lasts(limit time.Duration) time.Duration {
 	return limit
 }
 
-// leaveLast bounds how long Close waits until the other members know that the
-// node leaves.
+// leaveLast bounds how long Close waits until the other members have received the
+// node's departure.
 const leaveLast = 2 * time.Second
 
 // restLast bounds how long Close waits for the services to end.
 const restLast = 10 * time.Second
 
-// rest waits until the services have ended. One that does not is left to what ends
-// after it, the connection above all: a node that stops must not hang.
+// rest waits until the services have ended, but not longer than restLast: a node that
+// stops must not hang. A service that overruns ends with its dependencies, above all
+// the connection.
 func (n *Instance) rest() error {
 	done := make(chan struct{})
-	go func() { // it outlives this call only with what it waits for
+	go func() { // outlives this call only together with an overrunning service
 		n.work.Wait()
 		close(done)
 	}()
@@ -491,9 +493,9 @@ func (n *Instance) rest() error {
 	}
 }
 
-// Close drains the node: it takes no more tasks, lets runs go on for at most
-// Options.Drain, releases those that are left, and ends everything that Start
-// began. Closing twice waits for the same end.
+// Close drains the node: it accepts no more tasks, lets runs continue for at most
+// Options.Drain, releases the remaining ones, and ends everything that Start began. A
+// second call waits for the same end.
 func (n *Instance) Close() error {
 	n.closed.Do(func() { n.err = n.close() })
 	return n.err
@@ -565,5 +567,5 @@ func (n *Instance) close() error {
 	return errors.Join(errs...)
 }
 
-// HomeOf is the session of a run whose task named none.
+// HomeOf returns the session of a run whose task named none.
 func (n *Instance) HomeOf(t session.Tenant, id run.ID) session.ID { return n.conn.Logs.HomeOf(t, id) }

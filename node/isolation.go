@@ -12,8 +12,9 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// enforceable refuses limits that each backend would refuse when it opens a sandbox. Where
-// some would, those are told: a task that asks for one of them is refused there.
+// enforceable rejects limits that no backend can enforce when it opens a sandbox. It
+// logs the backends that cannot enforce some of them: a task that asks for such a
+// backend is rejected there.
 func (n *Instance) enforceable(ctx context.Context, w lease.Workspaces) error {
 	var can, cannot []string
 	for _, name := range slices.Sorted(maps.Keys(w.Backends)) {
@@ -45,7 +46,7 @@ func (n *Instance) offersIsolation(ctx context.Context, w lease.Workspaces) (bes
 		switch {
 		case err != nil:
 			n.log.Warn("what a sandbox enforces here is not known, so none is offered", "backend", name, "error", err)
-		case !c.Isolation.AtLeast(cmp.Or(w.MinIsolation, sandbox.IsolationKernel)): // it is refused
+		case !c.Isolation.AtLeast(cmp.Or(w.MinIsolation, sandbox.IsolationKernel)): // it is rejected
 		case best == "" || c.Isolation.AtLeast(best):
 			best = c.Isolation
 		}

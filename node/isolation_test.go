@@ -24,7 +24,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
 
-// level is a backend that offers one isolation, or fails to say.
+// level is a backend that offers one isolation, or whose probe fails.
 type level sandbox.Isolation
 
 func (l level) Name() string { return string(l) }
@@ -44,8 +44,8 @@ func (l level) Open(context.Context, sandbox.Spec) (sandbox.Sandbox, error) {
 	return nil, sandbox.ErrUnsupported
 }
 
-// TestOffersIsolation: a node tells the strongest level of the sandboxes that it
-// opens, and nothing of those that it refuses.
+// TestOffersIsolation: a node offers the strongest level of the sandboxes that it
+// opens, and ignores those that it rejects.
 func TestOffersIsolation(t *testing.T) {
 	const process, kernel = level(sandbox.IsolationProcess), level(sandbox.IsolationKernel)
 	for _, tt := range []struct {
@@ -78,8 +78,8 @@ func TestOffersIsolation(t *testing.T) {
 	}
 }
 
-// TestSandboxLimits: a node of whose sandboxes none holds the limits does not start, and says
-// which do not. One that holds them suffices; the others are told.
+// TestSandboxLimits: a node without a sandbox that enforces the limits does not start,
+// and names those that do not. One that enforces them suffices; the others are logged.
 func TestSandboxLimits(t *testing.T) {
 	weak := level(sandbox.IsolationKernel)
 	_, err := Start(t.Context(), &Options{
@@ -115,8 +115,8 @@ func TestSandboxLimits(t *testing.T) {
 	}
 }
 
-// TestIsolationIsTold: what a node offers is in its entry, for people, and in
-// what it tells other nodes.
+// TestIsolationIsTold: the isolation that a node offers is in its entry, for people,
+// and in its description for other nodes.
 func TestIsolationIsTold(t *testing.T) {
 	t.Parallel()
 	here := must.Get(local.New(nil).Probe(t.Context()))(t)
@@ -141,7 +141,7 @@ func TestIsolationIsTold(t *testing.T) {
 	}
 }
 
-// left is a backend whose sandboxes outlive their process. It tells what it is asked to do.
+// left is a backend whose sandboxes outlive their process. It reports the calls to it.
 type left struct {
 	level
 	asked chan string
@@ -160,8 +160,9 @@ func (l *left) Run(ctx context.Context) error {
 	return nil
 }
 
-// TestSweepOfOwnBackends: what an author's own backend left is removed before the node serves
-// and beside, until it stops; if that cannot be done the node does not start.
+// TestSweepOfOwnBackends: the leftovers of an author's own backend are removed before
+// the node serves, and repeatedly until it stops; if that fails the node does not
+// start.
 func TestSweepOfOwnBackends(t *testing.T) {
 	b := &left{level: level(sandbox.IsolationKernel), asked: make(chan string, 3)}
 	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Port: -1, Sandboxes: map[string]sandbox.Backend{"mine": b}})
@@ -185,8 +186,8 @@ func TestSweepOfOwnBackends(t *testing.T) {
 	}
 }
 
-// TestSweepBeforeProbe: what is left in an engine goes before the node opens the first
-// container of its own, for which there may be no room otherwise.
+// TestSweepBeforeProbe: leftovers in an engine are removed before the node opens its
+// first container, for which there may be no room otherwise.
 func TestSweepBeforeProbe(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string

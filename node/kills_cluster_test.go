@@ -33,7 +33,7 @@ func TestHundredRunsInPods(t *testing.T) {
 			t.Log(lines.Text())
 		}
 	}()
-	// swept ends the machine, which waits until nothing of sandboxes is left.
+	// swept ends the machine, which waits until no sandbox has leftovers.
 	swept := func() {
 		input.Close()
 		<-drained

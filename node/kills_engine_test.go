@@ -33,12 +33,13 @@ var (
 	killsFlag = flag.Int("kills", 0, "kills of its nodes, in place of their number")
 )
 
-// TestHundredRuns kills the process of a node with kill -9, once in a command and then at
-// random moments, and starts it again over the same store, until each of many runs has
-// ended. Each run has a command that writes files and leaves processes behind, in its
-// session and in others, some of them with a network of their own. What a command wrote is
-// there once, although calls are cut off, and in the end nothing is left of any sandbox: no
-// process, namespace, mount, control group, container, socket or directory.
+// TestHundredRuns kills the process of a node with kill -9, once in a command and then
+// at random moments, and starts it again over the same store, until each of many runs
+// has ended. Each run has a command that writes files and leaves processes behind, in
+// its session and in others, some of them with a network of their own. The files of a
+// command are stored once, although calls are cut off, and in the end no sandbox has
+// leftovers: no process, namespace, mount, control group, container, socket or
+// directory.
 func TestHundredRuns(t *testing.T) {
 	for _, tt := range []struct {
 		backend     string
@@ -57,7 +58,8 @@ func TestHundredRuns(t *testing.T) {
 					t.Fatalf("import the image: %v: %s; run the tests with .ci/engine", err, out)
 				}
 				flags = []string{"-sandbox-image", image, "-sandbox-warm", "0"}
-				// An engine at work takes longer to remove a container than a node has to end.
+				// A busy engine takes longer to remove a container than a node has to
+				// end.
 				swept = func(store string) {
 					folders := []string{store}
 					for end := time.Now().Add(time.Minute); len(folders) > 0 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -76,8 +78,8 @@ func TestHundredRuns(t *testing.T) {
 	}
 }
 
-// killRuns plays it with a backend that the flags of a node offer. What a sweep has to take
-// away is waited for in swept, if that is not nil, while a last node lives.
+// killRuns runs the test with a backend that the flags of a node offer. swept, if not
+// nil, waits for the removals of a sweep while a last node lives.
 func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer []string, swept func(store string)) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(runs)*6*time.Second)
@@ -91,7 +93,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 		w.nodes = append(w.nodes, cmd.Process.Pid)
 		return cmd
 	}
-	node := start() // before a task comes: what it offers has to be known
+	node := start() // before a task is submitted: its offer has to be known
 	front := member(t, srv, Options{Routing: RouteOnly})
 	c := must.Get(front.Client(ctx))(t)
 	defer c.Close()
@@ -141,7 +143,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	// The others come after that: it may take longer to submit them than a command takes.
+	// The others follow later: submitting them may take longer than a command.
 	submit(0)
 	until(func() bool { return w.runs("sleep", long) || done.Load() > 0 })
 	if done.Load() > 0 {
@@ -151,8 +153,8 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	for i := range runs - 1 {
 		submit(1 + i)
 	}
-	// A command that reaches a network may have done something there: where it was cut off,
-	// its run asks a person, who lets it be done again.
+	// A command that reaches a network may have had effects there: where it was cut
+	// off, its run asks a person, who approves a repetition.
 	answering, stop := context.WithCancel(ctx)
 	var answers sync.WaitGroup
 	answers.Go(func() {
@@ -170,7 +172,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 		}
 	})
 	for range kills - 1 {
-		// So that a run is not killed each time it begins: after some have ended.
+		// Let some runs end, so that no run is killed each time it begins.
 		enough := min(done.Load()+1+rand.Int64N(int64(runs/kills)), int64(runs))
 		until(func() bool { return done.Load() >= enough })
 		kill()
@@ -196,12 +198,13 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	w.gone()
 }
 
-// script is a command's, which writes files, leaves processes behind and takes some seconds.
+// script is a command that writes files, leaves processes behind and takes some
+// seconds.
 func script(seconds string) []byte {
 	return fmt.Appendf(nil, `"echo begin >> log; (while :; do echo x >> noise; sleep 0.05; done) & setsid sh -c 'setsid sleep 4711 & sleep 4712' & sleep %s; echo end >> log"`, seconds)
 }
 
-// watched is what sandboxes below a store leave on the host.
+// watched tracks the traces on the host of sandboxes below a store.
 type watched struct {
 	t      *testing.T
 	store  string
@@ -210,12 +213,13 @@ type watched struct {
 	spaces map[string]bool // namespaces that processes of sandboxes were seen in, besides ours
 }
 
-// processes are those that work below the store: by directory, environment or arguments.
+// processes returns the processes that work below the store: by directory, environment
+// or arguments.
 func (w *watched) processes() map[string]string {
 	found := make(map[string]string)
 	names := must.Get(filepath.Glob("/proc/[0-9]*"))(w.t)
 	for _, p := range names {
-		// One that ends meanwhile is gone.
+		// A process may end during the check.
 		cwd, _ := os.Readlink(p + "/cwd")
 		env, _ := os.ReadFile(p + "/environ")
 		line, _ := os.ReadFile(p + "/cmdline")
@@ -230,7 +234,7 @@ func (w *watched) processes() map[string]string {
 func (w *watched) runs(args ...string) bool {
 	names := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(w.t)
 	for _, p := range names {
-		// One that ends meanwhile is gone.
+		// A process may end during the check.
 		if line, _ := os.ReadFile(p); string(line) == strings.Join(args, "\x00")+"\x00" {
 			return true
 		}
@@ -240,7 +244,7 @@ func (w *watched) runs(args ...string) bool {
 
 var kinds = []string{"net", "pid", "mnt", "user", "ipc", "uts"}
 
-// look notes the namespaces of what runs.
+// look records the namespaces of running processes.
 func (w *watched) look() {
 	for p := range w.processes() {
 		for _, kind := range kinds {
@@ -252,7 +256,7 @@ func (w *watched) look() {
 	}
 }
 
-// left says what is there still.
+// left lists the remaining traces.
 func (w *watched) left() (left []string) {
 	for p, line := range w.processes() {
 		left = append(left, "process "+p+" "+line)
@@ -292,7 +296,7 @@ func (w *watched) left() (left []string) {
 	return left
 }
 
-// gone waits until nothing is left, for as long as the kernel may take.
+// gone waits until no traces are left, for as long as the kernel may take.
 func (w *watched) gone() {
 	w.t.Helper()
 	var left []string

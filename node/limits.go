@@ -2,8 +2,9 @@ package node
 
 import "github.com/rathcluster/rath/internal/models/limiter"
 
-// limit makes the limits of the models that this node asks. All nodes share them but those
-// that are bound to a tenant, which store nothing: each of these keeps its own.
+// limit creates the limits of the models that this node asks. All nodes share them,
+// except nodes that are bound to a tenant: these store nothing and keep limits of their
+// own.
 func (n *Instance) limit() {
 	var store limiter.Store = &limiter.Memory{}
 	if n.bound == nil {

@@ -19,9 +19,10 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestLimitsOfTheFleet: three nodes together ask a model, and models of one key, no more
-// often than their list allows, in a minute and at one time. A run that waits for that says so, and ends when it is
-// cancelled; where the list names another model, that one is asked.
+// TestLimitsOfTheFleet: three nodes together ask a model, and models of one key, no
+// more often than their list allows, per minute and concurrently. A run that waits for
+// that reports it, and ends when it is cancelled; if the list names another model, the
+// nodes ask that one.
 func TestLimitsOfTheFleet(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -95,7 +96,7 @@ func TestLimitsOfTheFleet(t *testing.T) {
 		t.Errorf("with another model: %+v, %v; asked %v", r, err, asked)
 	}
 	for _, id := range append(ofA, ofB...) {
-		_ = cl.Cancel(t.Context(), id, "test", "enough") // those that have ended refuse it
+		_ = cl.Cancel(t.Context(), id, "test", "enough") // runs that have ended reject it
 		if r, err := cl.Wait(t.Context(), id); err != nil || r.State != run.Succeeded && r.State != run.Cancelled {
 			t.Errorf("%s: %+v, %v", id, r, err)
 		}

@@ -62,9 +62,9 @@ func (f clientFunc) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta
 
 func (f clientFunc) Client(context.Context, llm.Provider) (llm.Client, error) { return f, nil }
 
-// TestLostDuringCalls: 200 calls run at once, and at one of them the sandbox is lost, so
-// that it is closed under the others. Each call ends, with its result or with an error that
-// says so, those that come later have another sandbox, and nothing stays.
+// TestLostDuringCalls: 200 calls run at once, and one of them loses the sandbox, so
+// that it is closed under the others. Each call ends, with its result or with an error
+// that names the loss; later calls have another sandbox, and no leftovers stay.
 func TestLostDuringCalls(t *testing.T) {
 	const calls = 200
 	dir := t.TempDir()
@@ -138,7 +138,7 @@ func TestLostDuringCalls(t *testing.T) {
 	}
 }
 
-// marked are the processes that have a mark among their arguments.
+// marked returns the processes that have a mark among their arguments.
 func marked(t *testing.T, mark string) (all []string) {
 	t.Helper()
 	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)

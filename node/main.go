@@ -52,11 +52,11 @@ func RouterMain() {
 	os.Exit(Execute(os.Args[1:], &Options{Routing: RouteOnly}))
 }
 
-// Execute is Main or RouterMain for a program with more to it: args are what follows
-// its name, and opts say what flags and the environment do not (Routing, Workflows,
-// Tools, Models, Sandboxes, OnWarning); nil is nothing. It returns the exit code.
-// The program has called docker.Reexec before, or local.Reexec, with which it offers no
-// containers.
+// Execute is Main or RouterMain for a larger program. args are the arguments after the
+// program's name. opts hold the options that have no flag or environment variable
+// (Routing, Workflows, Tools, Models, Sandboxes, OnWarning); nil is none. Execute
+// returns the exit code. The program has called docker.Reexec before, or local.Reexec,
+// with which it offers no containers.
 func Execute(args []string, opts *Options) int {
 	var o Options
 	if opts != nil {
@@ -128,7 +128,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
-		return nil, err // it was told to stderr
+		return nil, err // flags has printed it to stderr
 	}
 	if flags.NArg() > 0 {
 		err := fmt.Errorf("node: unexpected argument %q; see -help", flags.Arg(0))
@@ -159,7 +159,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	return o, err
 }
 
-// program is the name of the program in what it says.
+// program returns the program's name for its messages.
 func program(r Routing) string {
 	if r == RouteOnly {
 		return "router"
@@ -167,14 +167,15 @@ func program(r Routing) string {
 	return "node"
 }
 
-// complain says why the program ends: errors of this package begin with its
-// name, which is not said twice, nor by a router.
+// complain prints the reason why the program ends. Errors of this package begin with
+// its name; complain replaces that prefix with the program's name.
 func complain(stderr io.Writer, r Routing, err error) {
 	fmt.Fprintf(stderr, "%s: %s\n", program(r), strings.TrimPrefix(err.Error(), "node: "))
 }
 
-// devOnly has a node that joins `rath dev` take from there what flags say of servers,
-// and its own directory from -store only: RATH_STORE is that of `rath dev`.
+// devOnly makes a node that joins `rath dev` use the servers and gossip of `rath dev`
+// instead of flags, and take its own directory from -store only: RATH_STORE is the
+// store of `rath dev`.
 func (o *Options) devOnly(flags *flag.FlagSet, stderr io.Writer) error {
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -191,8 +192,8 @@ func (o *Options) devOnly(flags *flag.FlagSet, stderr io.Writer) error {
 	return nil
 }
 
-// runMain runs a node until it is told to stop, again and again while the `rath dev`
-// that it joined is started again.
+// runMain runs a node until it is asked to stop. It starts the node again whenever the
+// `rath dev` that the node joined is restarted.
 func runMain(args []string, env func(string) string, stdin io.Reader, stdout, stderr io.Writer, base *Options) int {
 	o, err := options(args, env, stderr, base)
 	switch {
@@ -230,7 +231,7 @@ func runMain(args []string, env func(string) string, stdin io.Reader, stdout, st
 type process struct {
 	o      *Options
 	stderr io.Writer
-	// Of one that another process started, see package supervise.
+	// Of a node that another process started, see package supervise.
 	stdout   io.Writer
 	ended    <-chan struct{}
 	orphaned *bool
@@ -253,7 +254,7 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 	n, err := Start(starting, o)
 	switch {
 	case err != nil && starting.Err() != nil:
-		return 0, false // told to stop before it had begun
+		return 0, false // asked to stop before the start had ended
 	case errors.Is(err, errDevAgain):
 		return 0, true
 	case err != nil:
@@ -295,9 +296,9 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 	return 0, again
 }
 
-// close ends the node. Once the process that started it has ended without a word, and
-// its server with it, what the node holds cannot be given back: it is taken up when
-// there is a server again, as after a crash.
+// close closes the node. If the process that started it, and its server, have ended
+// without notice, the node cannot give its runs back: they are resumed once there is a
+// server again, as after a crash.
 func (p *process) close(n *Instance) error {
 	closed := make(chan error, 1)
 	go func() { closed <- n.Close() }() // or ends with the process

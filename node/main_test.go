@@ -23,8 +23,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// asNode makes this test binary a node, for tests that need a process, or a
-// router if it says so.
+// asNode makes this test binary a node, for tests that need a process, or a router if
+// its value is "router".
 const asNode = "RATH_TEST_AS_NODE"
 
 func TestMain(m *testing.M) {
@@ -43,15 +43,16 @@ func TestMain(m *testing.M) {
 	default:
 		os.Exit(Execute(os.Args[1:], nil))
 	}
-	// Those that run in parallel wait for periods and deadlines more than they compute: fleets
-	// that compute would keep each other's relays from telling in time that they live.
+	// Parallel tests wait for periods and deadlines more than they compute: too many
+	// fleets would keep each other's relays from reporting in time that they live.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	natstest.Main(m)
 }
 
-// commands is a workflow whose input is what a shell runs in the session's sandbox.
+// commands is a workflow that runs its input as a shell command in the session's
+// sandbox.
 func commands() flow.Registration {
 	return flow.Registration{Name: "commands", Revision: "1", Description: "Runs a command.", NewFor: func(o flow.Info) (flow.Workflow, error) {
 		var cmd string
@@ -69,7 +70,8 @@ func commands() flow.Registration {
 	}}
 }
 
-// TestDefaultModel: RATH_MODEL names the model of the tasks that name none, unless a flag does.
+// TestDefaultModel: RATH_MODEL is the model of tasks that name none, unless a flag is
+// set.
 func TestDefaultModel(t *testing.T) {
 	env := func(name string) string { return map[string]string{"RATH_MODEL": "slow"}[name] }
 	for want, args := range map[string][]string{"slow": nil, "fast": {"-model", "fast"}, "": {"-model", ""}} {
@@ -79,8 +81,8 @@ func TestDefaultModel(t *testing.T) {
 	}
 }
 
-// TestMainComplains holds that a program which ends at once says so under its
-// own name, once.
+// TestMainComplains checks that a program which ends at once prints the reason under
+// its own name, once.
 func TestMainComplains(t *testing.T) {
 	taken := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()

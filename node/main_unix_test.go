@@ -22,8 +22,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// TestMainWaitsForServers starts the program without its servers: it waits, is
-// alive, and ends well when it is told to.
+// TestMainWaitsForServers starts the program without its servers: it waits, is alive,
+// and ends well when it is asked to.
 func TestMainWaitsForServers(t *testing.T) {
 	t.Parallel()
 	exe := must.Get(os.Executable())(t)
@@ -53,8 +53,8 @@ func TestMainWaitsForServers(t *testing.T) {
 	}
 }
 
-// TestMainTellsNoPassword starts the program with the password in the address of
-// its servers: it says where they are, and not the password.
+// TestMainTellsNoPassword starts the program with the password in the address of its
+// servers: it prints their address, and not the password.
 func TestMainTellsNoPassword(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
@@ -87,7 +87,7 @@ func TestMainTellsNoPassword(t *testing.T) {
 }
 
 // TestMainWithAnotherKey starts the program of a node with another key than the
-// fleet has: it ends, and says why and what to do, and no key.
+// fleet's: it ends, and prints the reason and the remedy, and no key.
 func TestMainWithAnotherKey(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})

@@ -20,8 +20,8 @@ import (
 )
 
 // TestMCP: an agent has the tools of a server that its task names. A call during which
-// the server dies is made again if the server calls it read-only; else it is not, and the
-// run waits for a person.
+// the server dies is repeated if the server declares it read-only; otherwise the run
+// waits for a person.
 func TestMCP(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -80,7 +80,7 @@ done
 		}
 	}
 
-	// How far a call is can be watched.
+	// The progress of a call can be watched.
 	must.Get(c.Submit(t.Context(), "agent", messages.Task{ID: "digs", Input: json.RawMessage(`"dig"`), MCP: []string{"s"}}))(t)
 	for end, said := time.Now().Add(soon), ""; said != "2 of 4: digging"; time.Sleep(10 * time.Millisecond) {
 		v, err := c.Live(t.Context(), "digs")
@@ -113,10 +113,10 @@ done
 	}
 }
 
-// TestMCPAsks: a server that asks during a call has the run wait for a person, and gets the
-// answer when the call is made again, also by a node that started later. An answer that is
-// not as asked for is refused. A call that is cut off after the answer is not made
-// again by itself.
+// TestMCPAsks: a server that asks during a call makes the run wait for a person, and
+// gets the answer when the call is repeated, also by a node that started later. An
+// answer of the wrong form is rejected. A call that is cut off after the answer is not
+// repeated automatically.
 func TestMCPAsks(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"good", "former"} {

@@ -19,8 +19,8 @@ import (
 // an open memory costs its notes in memory.
 const maxMemories = 64
 
-// memories opens memories when they are used, and keeps those that were used last open
-// until close.
+// memories opens memories when they are used, and keeps the most recently used ones
+// open until close.
 type memories struct {
 	log    *slog.Logger
 	opener func(t session.Tenant, name string) (openable, error)
@@ -31,7 +31,7 @@ type memories struct {
 	closed bool
 }
 
-// openable is a memory that costs something while it is open.
+// openable is a memory that costs resources while it is open.
 type openable interface {
 	memory.Store
 	memory.Archiver
@@ -50,8 +50,8 @@ type openMemory struct {
 	last  uint64 // of memories.uses
 }
 
-// remember has the node's runs use the memories of the fleet or, of a node that is bound
-// to a tenant, those by way of nodes for all tenants.
+// remember makes the node's runs use the memories of the fleet. A node that is bound to
+// a tenant reaches them through the nodes for all tenants.
 func (n *Instance) remember() {
 	n.memories = &memories{log: n.log, opener: func(t session.Tenant, name string) (openable, error) {
 		if n.bound != nil {
@@ -96,7 +96,7 @@ func (m *memories) get(_ context.Context, t session.Tenant, name string) (memory
 	return &namedMemory{of: m, key: memoryKey{t, name}}, nil
 }
 
-// acquire opens a memory, if it is not open, and keeps it so until release.
+// acquire opens a memory, if it is not open, and keeps it open until release.
 func (m *memories) acquire(k memoryKey) (*openMemory, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,8 +26,8 @@ type keptMemory struct{ *notebook.InMemory }
 // Close implements openable.
 func (keptMemory) Close() error { return nil }
 
-// TestMemoriesAreClosed: tasks name memories freely, and unused ones do not
-// stay open. What was written is there when it is needed.
+// TestMemoriesAreClosed: tasks name memories freely, and unused ones do not stay open.
+// Written notes are there when they are needed.
 func TestMemoriesAreClosed(t *testing.T) {
 	kept := map[string]keptMemory{}
 	m := &memories{log: slog.New(slog.DiscardHandler), opener: func(t session.Tenant, name string) (openable, error) {
@@ -55,7 +55,7 @@ func TestMemoriesAreClosed(t *testing.T) {
 	}
 }
 
-// TestMemoryOfTheFleet: what was written on one node is found on others, also on one that
+// TestMemoryOfTheFleet: a note written on one node is found on others, also on one that
 // is bound to the tenant, and by no other tenant.
 func TestMemoryOfTheFleet(t *testing.T) {
 	t.Parallel()
@@ -88,7 +88,7 @@ func TestMemoryOfTheFleet(t *testing.T) {
 	})
 }
 
-// clientMemory is a memory by a client, which gives the origins back that a store keeps.
+// clientMemory is the memory of a client, which returns the stored origins.
 type clientMemory struct {
 	memory.Store
 	t *testing.T
@@ -117,8 +117,8 @@ func (m *clientMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, 
 	return hits, err
 }
 
-// TestMemoryOfAClient: a client has the memories that agents have, as package memory says,
-// but for origins: a note is of its user.
+// TestMemoryOfAClient: a client has the same memories as agents, by the contract of
+// package memory, except for origins: a note is of its user.
 func TestMemoryOfAClient(t *testing.T) {
 	t.Parallel()
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy"}).started(t)

@@ -15,29 +15,31 @@ const (
 	// memoryShare is the part of a container's memory that the Go heap may take, in
 	// quarters: commands in sandboxes count too.
 	memoryShare = 3
-	// memoryHeap is up to how many bytes the heap grows in any case: garbage of half of what
-	// a small node has in use is so little that collecting it was a quarter of the work.
+	// memoryHeap is the size up to which the heap always grows, in bytes: on a small
+	// node, collecting garbage of only half of the live heap was a quarter of the work.
 	memoryHeap = 48 << 20
-	// memoryGrowth is how much garbage there may be beyond it, in percent of what is in use:
-	// Go's own 100 leaves what is kept for long, the subjects of streams above all, spread
-	// over twice the memory. memoryGrowthMost is of a process that has hardly begun.
+	// memoryGrowth is the garbage that may accumulate beyond memoryHeap, in percent of
+	// the live heap. Go's default of 100 spreads long-lived data, above all the
+	// subjects of streams, over twice the memory. memoryGrowthMost is for a process
+	// that has just begun.
 	memoryGrowth, memoryGrowthMost = 40, 400
-	// memoryMost is what no container is limited to: some say so for "no limit".
+	// memoryMost is above any real limit: some systems report such values for "no
+	// limit".
 	memoryMost = 1 << 50
 )
 
-// memoryUsage is what -help says of it.
+// memoryUsage describes the settings in the output of -help.
 const memoryUsage = `
 GOGC and GOMEMLIMIT say how much memory garbage may take; without them it is
 collected when the heap comes to 48 MiB or to 1.4 times what is in use, and near
 three quarters of the memory of the container.
 `
 
-// TuneMemory sets, for this process, how much memory garbage may take, as Main does:
-// collections come when the heap comes to 48 MiB or to 1.4 times what is in use, and more
-// often near three quarters of the memory of the container. What GOGC or GOMEMLIMIT say in
-// the environment holds instead. Programs that start nodes with Start may call it once,
-// before.
+// TuneMemory sets how much memory garbage may take in this process, as Main does. The
+// garbage collector runs when the heap reaches 48 MiB or 1.4 times the live heap, and
+// more often near three quarters of the container's memory. GOGC and GOMEMLIMIT in the
+// environment take precedence. Programs that start nodes with Start may call TuneMemory
+// once, before.
 func TuneMemory(env func(string) string) {
 	if env("GOGC") == "" {
 		growAfterCollections()
@@ -69,14 +71,14 @@ var growAfterCollections = sync.OnceFunc(func() {
 	runtime.GC()
 })
 
-// growthOver is how much a heap of which so many bytes are in use may grow, in percent.
+// growthOver returns how much a heap with live bytes in use may grow, in percent.
 func growthOver(live uint64) int {
 	room := memoryHeap - int64(min(live, memoryHeap))
 	return int(max(memoryGrowth, min(100*room/int64(max(live, 1)), memoryGrowthMost)))
 }
 
-// containerMemory returns how much memory the control groups of this process leave it,
-// zero if they say nothing.
+// containerMemory returns the memory limit of this process's control groups, zero
+// without one.
 func containerMemory(root string) int64 {
 	groups := filepath.Join(root, "sys/fs/cgroup")
 	files := []string{filepath.Join(groups, "memory/memory.limit_in_bytes"), filepath.Join(groups, "memory.max")}

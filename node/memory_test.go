@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestGrowth: a small heap grows to a size, a large one by a share of what is in use, and
-// each collection sets that.
+// TestGrowth: a small heap grows to a fixed size, a large one by a share of the live
+// heap, and each collection sets that limit.
 func TestGrowth(t *testing.T) {
 	for live, want := range map[uint64]int{0: 400, 4 << 20: 400, 16 << 20: 200, 24 << 20: 100, 40 << 20: 40, 48 << 20: 40, 1 << 30: 40} {
 		if got := growthOver(live); got != want {
@@ -34,11 +34,11 @@ func TestGrowth(t *testing.T) {
 	runtime.KeepAlive(held)
 }
 
-// near is by how many percent what a collection sets may differ from the share of what is
-// in use a moment later.
+// near is the tolerance, in percent, between the limit that a collection sets and the
+// share of the live heap a moment later.
 const near = 5
 
-// growth collects and returns what it has set.
+// growth collects garbage and returns the limit that the collection has set.
 func growth(t *testing.T) int {
 	t.Helper()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
@@ -55,8 +55,8 @@ func growth(t *testing.T) int {
 	}
 }
 
-// TestLimitMemory: a node takes its share of the container's memory, as either version
-// of control groups limits it, and what the operator says holds instead.
+// TestLimitMemory: a node takes its share of the container's memory, under the limits
+// of either version of control groups, and the operator's settings take precedence.
 func TestLimitMemory(t *testing.T) {
 	const own = "sys/fs/cgroup/system.slice/rath.service/memory.max"
 	for name, c := range map[string]struct {

@@ -20,8 +20,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// scrapeMost bounds how long a scrape takes, under the race detector as well, which
-// slows it down several times. One that waited for the servers would take seconds.
+// scrapeMost bounds the duration of a scrape, also under the race detector, which slows
+// it down several times. A scrape that waited for the servers would take seconds.
 const scrapeMost = 100 * time.Millisecond
 
 // scrape asks a node for its metrics as Prometheus does.
@@ -41,8 +41,8 @@ func scrape(t *testing.T, base string) (text string, took time.Duration) {
 	return string(data), took
 }
 
-// fastest is what a scrape takes, at its best of several: the machine's other work slows
-// down single ones, and the servers would slow down all.
+// fastest returns the duration of a scrape, at its best of several: the machine's other
+// work slows down single ones, and requests to the servers would slow down all.
 func fastest(t *testing.T, base string) time.Duration {
 	t.Helper()
 	least := time.Hour
@@ -68,8 +68,8 @@ func scraped(t *testing.T, base string, lines ...string) string {
 	}
 }
 
-// TestMetrics follows what a node tells Prometheus from runs that wait to the absence
-// of the servers.
+// TestMetrics follows a node's metrics for Prometheus from runs that wait to the
+// absence of the servers.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})

@@ -15,14 +15,15 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// catalog is what a node knows of the models that it may ask.
+// catalog holds a node's models and their limits.
 type catalog struct {
 	list   *models.List
 	limits *limiter.Set
 }
 
-// readModels reads the node's list and makes its models. It returns what they stand for,
-// nil for a program's own models, of which nothing is known.
+// readModels reads the node's list and creates its models. It returns a function that
+// resolves a provider to its choices, nil for a program's own models, which have no
+// list.
 func (n *Instance) readModels() (func(llm.Provider) ([]chain.Choice, error), error) {
 	known := catalog{limits: n.limits}
 	var err error
@@ -44,8 +45,8 @@ func (n *Instance) readModels() (func(llm.Provider) ([]chain.Choice, error), err
 	return known.choices, err
 }
 
-// choices returns the models that stand for p, which names one of the list unless it
-// names a server or a kind of its own.
+// choices returns the models for p: a model of the list, unless p names a server or a
+// kind itself.
 func (c catalog) choices(p llm.Provider) ([]chain.Choice, error) {
 	own := chain.Choice{Provider: p}
 	switch {
@@ -95,9 +96,9 @@ func (c catalog) limiter(m *models.Model) limiter.Limiter {
 	return all
 }
 
-// check refuses a task of which this node knows that it cannot keep to what it says: a
-// model that is not in the list, or a budget of money where nothing says what calls cost.
-// An agent's own model is known when its run comes to it.
+// check rejects a task whose demands this node cannot meet: a model that is not in the
+// list, or a budget of money with a model without prices. The run itself checks an
+// agent's own model when it gets there.
 func (n *Instance) check(t journal.Task) error {
 	_, offered := n.registry.Lookup(t.Workflow)
 	for i, name := range t.MCP {
@@ -118,7 +119,7 @@ func (n *Instance) check(t journal.Task) error {
 	case err == nil && all[0].Embeds:
 		return bad("model", "model "+all[0].String()+" makes vectors of texts and answers nothing", "name another model of the list")
 	case err != nil || t.Budget.MicroUSD == 0:
-		return nil // the run says what is wrong with the node's own default
+		return nil // the run reports a wrong default of the node
 	}
 	for i := range all {
 		if all[i].Cost == "" {

@@ -18,10 +18,9 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestModelList: a task names a model of the node's list, its key comes from where the
-// list says, its cost from the prices there, and a budget of money holds. A task whose
-// budget could not be kept is refused before it begins, and so is a name that the list
-// does not have.
+// TestModelList: a task names a model of the node's list, its key and its prices come
+// from the list, and a budget of money holds. A task whose budget could not be kept is
+// rejected before it begins, and so is a name that the list does not have.
 func TestModelList(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -80,7 +79,7 @@ func TestModelList(t *testing.T) {
 	}
 }
 
-// TestModelListRetries: the list says how often a model is asked for one answer.
+// TestModelListRetries: the list sets how often a model is asked for one answer.
 func TestModelListRetries(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64

@@ -23,15 +23,15 @@ const (
 	KindAnthropic = models.KindAnthropic
 )
 
-// EchoModel is the name of the model that repeats what the user said. It is for
-// trying things out without a key, and answers only where it is named.
+// EchoModel is the name of the model that repeats the user's message. It is for trials
+// without a key, and answers only where it is named.
 const EchoModel = "echo"
 
-// DefaultModels returns the models of a node without settings of its own: the
-// OpenAI protocol, and others for what names their kind, with the key or the server
-// that the environment names, the EchoModel for what names it, and the script of the demo. env looks up an
-// environment variable; model is the default model, "" for the environment's.
-// Without a key, a server and a name every call fails with llm.CodeNoKey.
+// DefaultModels returns the models of a node without settings of its own: the OpenAI
+// protocol, and other protocols for models that name their kind, with the key or the
+// server of the environment; the EchoModel; and the script of the demo. env looks up an
+// environment variable; model is the default model, "" for the environment's. Without a
+// key, a server and a name every call fails with llm.CodeNoKey.
 func DefaultModels(env func(string) string, model string) (llm.Models, error) {
 	return modelsOf(env, model, nil)
 }
@@ -55,8 +55,8 @@ func modelsOf(env func(string) string, model string, list *models.List) (llm.Mod
 // maxReason bounds the reason why a model cannot be asked, in bytes.
 const maxReason = 300
 
-// defaultModel returns the name of the default model, and why it cannot be asked. It sends
-// no request.
+// defaultModel returns the name of the default model, and the reason if it cannot be
+// asked. It sends no request.
 func (n *Instance) defaultModel(ctx context.Context) (name, reason string) {
 	name = n.o.Model
 	if name == "" && n.o.Env != nil {

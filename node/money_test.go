@@ -29,10 +29,10 @@ import (
 
 const nodesOfTheFleet = 3
 
-// till is a model's server whose every answer calls a tool, and which counts what its
-// answers cost at the prices of the test's list: 0.25, 0.025 and 2 dollars for a million
-// tokens of input, of cached input and of output. It answers once all nodes have asked: the
-// branches are more than two of them have slots for.
+// till is a model's server whose every answer calls a tool, and which counts the cost
+// of its answers at the prices of the test's list: 0.25, 0.025 and 2 dollars for a
+// million tokens of input, of cached input and of output. It answers once all nodes
+// have asked: the branches are more than two of them have slots for.
 type till struct {
 	all      chan struct{} // closed when they have
 	mu       sync.Mutex
@@ -71,7 +71,7 @@ func (s *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"prompt_tokens_details\":{\"cached_tokens\":%d}}}\n\ndata: [DONE]\n\n", n, input, output, cached)
 }
 
-// counted returns what was counted, and begins again.
+// counted returns the counts and resets them.
 func (s *till) counted() (requests map[string]int, cost, dearest int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,10 +80,10 @@ func (s *till) counted() (requests map[string]int, cost, dearest int64) {
 	return requests, cost, dearest
 }
 
-// TestMoneyOfTheFleet: eight branches on three nodes share one budget of money. With prices
-// each of them stops within one call of its part, and result and dossier have what the
-// model's server counted, to the micro-USD. Where nothing says what calls cost the task is
-// refused, and a branch whose agent names such a model makes no call.
+// TestMoneyOfTheFleet: eight branches on three nodes share one budget of money. With
+// prices each of them stops within one call of its part, and result and dossier agree
+// with the model server's counts, to the micro-USD. Without prices the task is
+// rejected, and a branch whose agent names such a model makes no call.
 func TestMoneyOfTheFleet(t *testing.T) {
 	const branches, budget = 8, 40_000
 	server := &till{all: make(chan struct{}), requests: map[string]int{}, nodes: map[string]int{}}
@@ -118,7 +118,7 @@ func TestMoneyOfTheFleet(t *testing.T) {
 		t.Helper()
 		r := must.Get(c.Do(ctx, workflow, messages.Task{Model: model, Budget: messages.Budget{MicroUSD: budget}}, nil))(t)
 		if r.Code == run.CodeMalformed {
-			return r, nil // no log has it
+			return r, nil // it is in no log
 		}
 		home := must.Get(c.Run(ctx, r.Run))(t)
 		e := must.Get(dossier.Collect(ctx, nodes[1].Log(), nodes[1].Blobs(c.Tenant()), session.Key{Tenant: c.Tenant(), ID: home.Session}, r.Run, nil))(t)

@@ -1,5 +1,5 @@
-// Package node is an embeddable Rath node: what `rath node` runs,
-// with your workflows in it.
+// Package node is an embeddable Rath node: it runs your workflows as `rath node` runs
+// the built-in ones.
 //
 //	func main() {
 //		node.Main(flow.Registration{
@@ -35,14 +35,13 @@ import (
 // DefaultStore is the directory that a node with a server of its own uses.
 const DefaultStore = ".rath"
 
-// Options say what a node works with. The zero Options are a node of its own
-// over DefaultStore.
+// Options configure a node. The zero Options are a node of its own over DefaultStore.
 type Options struct {
 	// Dev is the directory of the store of a running `rath dev` of this user and
-	// machine, which the node joins: its address, how to log in there, the durability,
-	// the disk and gossip are taken from there, and the fields for them are not used.
-	// Without Store the node keeps its own files below Dev. Without Pool, a program with
-	// workflows of its own is a pool of its program's name and offers these alone.
+	// machine, which the node joins. The address, the login, the durability, the disk
+	// and gossip come from there, and the fields for them are not used. Without Store
+	// the node keeps its own files below Dev. Without Pool, a program with workflows of
+	// its own is a pool of its program's name and offers only these.
 	Dev string
 	// NATS names external servers; "" starts one in this process. Start waits for
 	// external servers that cannot be reached yet until its context ends: a node may
@@ -53,9 +52,9 @@ type Options struct {
 	// RootCAs is a PEM file of the certificate authorities of external servers;
 	// with it, or with a URL of scheme tls, the connection is encrypted.
 	RootCAs string
-	// Disk is a directory on the disk where external servers of this machine store:
-	// the node keeps a reserve there, as it does on the disk of a server of its own.
-	// "" is that they are elsewhere, or keep one themselves.
+	// Disk is a directory on the disk where external servers of this machine store: the
+	// node keeps a reserve there, as it does on the disk of a server of its own. ""
+	// means that the servers are elsewhere, or keep a reserve themselves.
 	Disk string
 	// Monitor are the external servers' monitoring addresses, asked whether
 	// they sync every write.
@@ -68,22 +67,21 @@ type Options struct {
 
 	// SigningKey is the file of the private key with which this node signs the results
 	// of ended runs, in a form that ssh-keygen writes. "" is signature.StoreFile in the
-	// store of a node with a server of its own, made at the first start, that of the
-	// `rath dev` that it joins, and with other external servers no signature.
+	// store of a node with a server of its own, generated at the first start; the key
+	// of the `rath dev` that the node joins; and no signature with other external
+	// servers.
 	SigningKey string
 
 	// Name is the node's stable name, such as its pod's; "" is its incarnation.
 	Name string
-	// Pool is the set of workflows that this node belongs to: the nodes of one
-	// pool offer the same ones. "" is dispatch.DefaultPool, or RouterPool for a
-	// router.
+	// Pool is the set of workflows that this node belongs to: the nodes of one pool
+	// offer the same workflows. "" is dispatch.DefaultPool, or RouterPool for a router.
 	Pool string
-	// Routing says which nodes run the workflows "auto" and "fanout".
+	// Routing selects the nodes that run the workflows "auto" and "fanout".
 	Routing Routing
-	// Gossip makes the node a member of a fleet: the nodes tell each other which of
-	// them live, so that the runs of one that dies go on elsewhere within seconds;
-	// otherwise that takes until a relay asks the dead node in vain. nil is a node by
-	// itself.
+	// Gossip makes the node a member of a fleet: the nodes detect each other's death,
+	// so that the runs of a dead node resume elsewhere within seconds. Otherwise that
+	// takes until a relay asks the dead node in vain. nil is a node without gossip.
 	Gossip *Gossip
 
 	// Store is the directory of this node: the embedded server's files,
@@ -93,47 +91,49 @@ type Options struct {
 	// socket, -1 picks a free port.
 	Port int
 
-	// Idle keeps the node from taking tasks: it only answers questions and
-	// control requests about what the store holds.
+	// Idle keeps the node from taking tasks: it only answers questions and control
+	// requests about stored sessions.
 	Idle bool
-	// Workflows are offered besides the built-in "agent", "fork" and "merge",
-	// and "auto" and "fanout" as Routing says.
+	// Workflows are offered besides the built-in "agent", "fork" and "merge", and
+	// besides "auto" and "fanout", which Routing places.
 	Workflows []flow.Registration
-	// Tools may be named by tasks for the workflow "agent", besides the
-	// built-in ones.
+	// Tools are offered to tasks of the workflow "agent", in addition to the built-in
+	// ones.
 	Tools []tool.Tool
 	// Models answers model calls; nil is DefaultModels of the environment.
 	Models llm.Models
 	// Model is the default model.
 	Model string
 	// ModelList is a file with the models that agents and tasks name: servers, keys by
-	// reference, prices, fallbacks; docs/models.md says how it is written. With a list a
-	// name that it does not have is an error. "" is none: names are those of the server
-	// that the environment names.
+	// reference, prices, fallbacks. See docs/models.md for the format. With a list, a
+	// name that is missing from it is an error. "" is no list: names are those of the
+	// server that the environment names.
 	ModelList string
-	// MCPList is a file with the MCP servers that tasks and agents name; docs/mcp.md says how
-	// it is written. "" is none.
+	// MCPList is a file with the MCP servers that tasks and agents name; see
+	// docs/mcp.md for the format. "" is none.
 	MCPList string
-	// Memory opens the memory of a name for the runs of a tenant, each time that a step
-	// uses one; nil is one for all nodes of the fleet, in its streams.
+	// Memory opens a named memory for the runs of a tenant, each time that a step uses
+	// one; nil uses one for all nodes of the fleet, in its streams.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
-	// Slots bounds the runs that execute at once; 0 is 64.
+	// Slots bounds the runs that execute concurrently; 0 is 64.
 	Slots int
 	// Unsafe accepts sandboxes that only separate processes, for commands that
 	// a model chooses.
 	Unsafe bool
-	// SandboxLimits bound what each sandbox may use. A node of whose backends none can
-	// enforce all of them does not start; one that cannot opens none. Without a limit of disk, where that can be
-	// enforced, it is four times the bytes of the largest workspace.
+	// SandboxLimits bound the resources of each sandbox. A node does not start if none
+	// of its backends can enforce all of them; a backend that cannot enforce them opens
+	// no sandboxes. Without a limit of disk, the limit is four times the bytes of the
+	// largest workspace, where the backend can enforce it.
 	SandboxLimits sandbox.Limits
 	// SandboxImage makes the node offer the backend "docker": containers of the Docker
-	// engine of this machine (DOCKER_HOST), of this image where a task names no other.
+	// engine of this machine (DOCKER_HOST), of this image unless a task names another.
 	// The engine must have the image. "" offers none. The program is linked statically.
 	SandboxImage string
 	// SandboxRuntime is the engine's runtime for them, such as runsc; "" is its default.
 	SandboxRuntime string
-	// SandboxWarm is how many containers wait for sandboxes of each image and limits that
-	// were opened; 0 is none. One that waits spares a session a tenth of a second and more.
+	// SandboxWarm is the number of pre-created containers to keep per image and limits
+	// in use; 0 keeps none. A pre-created container saves a session a tenth of a second
+	// or more.
 	SandboxWarm int
 	// SandboxKubernetes makes the node offer the backend "kubernetes", if it names an
 	// image: pods of a cluster, by default of the one that the node runs in.
@@ -141,39 +141,40 @@ type Options struct {
 	// OpenSandbox makes the node offer the backend "opensandbox": sandboxes of the server
 	// that it names. nil offers none. The program is linked statically.
 	OpenSandbox *opensandbox.Options
-	// SandboxNetwork is the most that a task can ask for of the network: "none",
-	// "open", or the hosts of "list:" and "read_only:"; "" is any list of hosts.
+	// SandboxNetwork is the widest network that a task can request: "none", "open", or
+	// the hosts of "list:" and "read_only:"; "" is any list of hosts.
 	SandboxNetwork sandbox.Network
 	// SandboxSecrets are headers that the proxy of a sandbox puts into requests, one of
 	// each line: [TENANT@]HOST HEADER: VALUE, where ${NAME} in the value is the variable
 	// NAME of the environment. Commands never see them.
 	SandboxSecrets string
-	// SandboxPrivate are ranges of private addresses that the hosts of a list may be at,
-	// such as 10.1.0.0/16; without them hosts are on the Internet alone.
+	// SandboxPrivate are the ranges of private addresses that the hosts of a list may
+	// have, such as 10.1.0.0/16; without them hosts are on the Internet only.
 	SandboxPrivate []netip.Prefix
 	world          egress.Options // of tests: where hosts are
-	// Sandboxes are backends besides "local", "docker", "kubernetes" and "opensandbox". One
-	// that is a sandbox.Sweeper is swept before the node serves, and beside.
+	// Sandboxes are backends besides "local", "docker", "kubernetes" and "opensandbox".
+	// A backend that is a sandbox.Sweeper is swept before the node serves, and
+	// repeatedly while it does.
 	Sandboxes map[string]sandbox.Backend
-	// Drain bounds how long a stopping node waits for the steps under way, such
-	// as a model call; 0 is 20 s. Its runs go on elsewhere, or at the next start.
+	// Drain bounds how long a stopping node waits for the steps in progress, such as a
+	// model call; 0 is 20 s. Its runs resume elsewhere, or at the next start.
 	Drain time.Duration
-	// Health is the address of the HTTP endpoints /livez, /readyz, /waiting, which
-	// tells autoscalers what waits, and /metrics, which Prometheus reads; without a host it is this machine only, ""
-	// is none. A node that waits for its servers is alive and not
-	// ready.
+	// Health is the address of the HTTP endpoints: /livez; /readyz; /waiting, the
+	// waiting runs for autoscalers; and /metrics, for Prometheus. Without a host the
+	// endpoints are reachable from this machine only; "" is no endpoint. A node that
+	// waits for its servers is alive and not ready.
 	Health string
-	// HTTP is a second address, written like Health, that answers /livez and /readyz
-	// alone: routers have one that a service reaches. "" is none.
+	// HTTP is a second address, written like Health, that answers only /livez and
+	// /readyz: a service can reach it, as in the case of routers. "" is none.
 	HTTP string
-	// Deaths returns how a node of this fleet ended that this process started, by its
-	// incarnation: its exit and the last that it wrote, "" for one that lives or that this
-	// process does not know. The runs that such a node executed record it if it ended with
-	// them again and again. It may be called at the same time.
+	// Deaths returns how a node of this fleet ended, by its incarnation: its exit and
+	// its last output. It returns "" for a live node and for a node that this process
+	// did not start. A run that ended its nodes repeatedly records the text. Deaths may
+	// be called concurrently.
 	Deaths func(incarnation string) string
-	// OnWarning gets what authors of workflows should know.
+	// OnWarning receives warnings for the authors of workflows.
 	OnWarning func(run.ID, string)
-	// Logger receives what happens in the background; nil discards it.
+	// Logger logs background events; nil discards them.
 	Logger *slog.Logger
 	// Env looks up environment variables; nil is an empty environment.
 	Env func(string) string

@@ -13,9 +13,9 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestRoutersPool: a node beside routers may not work for their pool, whose offer it would
-// take away. Where the pool has another name, the node leaves the routers' offer alone, and
-// an offer that was withdrawn all the same comes back.
+// TestRoutersPool: a node beside routers may not join their pool, whose offer it would
+// withdraw. If the pool has another name, the node leaves the routers' offer alone, and
+// an offer that was withdrawn nevertheless is restored.
 func TestRoutersPool(t *testing.T) {
 	t.Parallel()
 	srv, _ := tenants(t)
@@ -55,8 +55,8 @@ func TestRoutersPool(t *testing.T) {
 	}
 }
 
-// TestEntry: the entry of a node names its default model, or why it cannot be asked, and the
-// programs that commands find.
+// TestEntry: the entry of a node has its default model, or the reason why it cannot be
+// asked, and the programs that commands find.
 func TestEntry(t *testing.T) {
 	t.Parallel()
 	_, err := os.Stat("/bin/sh")
@@ -82,8 +82,8 @@ func TestEntry(t *testing.T) {
 	}
 }
 
-// TestPublicAddress: the address that a service reaches answers whether the node is there,
-// and nothing about its work.
+// TestPublicAddress: the address that a service reaches answers whether the node is
+// alive and ready, and reveals nothing about its work.
 func TestPublicAddress(t *testing.T) {
 	t.Parallel()
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Health: "127.0.0.1:0", HTTP: "127.0.0.1:0"}).started(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/sandbox/opensandbox"
 )
 
-// openSandboxFlags are those of the server of the backend "opensandbox".
+// openSandboxFlags adds the flags of the server of the backend "opensandbox".
 func openSandboxFlags(flags *flag.FlagSet, env func(string) string) *opensandbox.Options {
 	o := new(opensandbox.Options)
 	flags.StringVar(&o.URL, "sandbox-opensandbox-url", env("RATH_SANDBOX_OPENSANDBOX_URL"), "offer the sandbox \"opensandbox\": sandboxes of the OpenSandbox server at this `URL`, such as https://HOST/v1 (RATH_SANDBOX_OPENSANDBOX_URL)")

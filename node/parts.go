@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Limits of what is told of a workflow: it travels with each answer of what is on offer.
+// Limits of the description of a workflow: it is part of each answer about the offer.
 const (
 	maxParts     = 100
 	maxPartBytes = 8 << 10 // of all parts as JSON
@@ -30,7 +30,7 @@ var (
 	workflowToolType = reflect.TypeOf(flow.WorkflowTool("tool", "", flow.EmptyWorkflow{}))
 )
 
-// parts lists what a workflow is made of: what its fields hold, in order.
+// parts lists the parts of a workflow, the contents of its fields in order.
 type parts struct {
 	all   []messages.WorkflowPart
 	bytes int
@@ -39,12 +39,12 @@ type parts struct {
 	above []any // the pointers that led here
 }
 
-// inputs are what a constructor is tried with that reads the input of a task: none, a text,
+// inputs are tried in turn on a constructor that reads a task's input: no input, a text
 // and an object.
 var inputs = []json.RawMessage{nil, json.RawMessage(`"-"`), json.RawMessage(`{}`)}
 
-// describe says what a workflow is without a task: its type, and its parts. If its
-// constructor makes it of nothing that is no task's, both are empty.
+// describe sets the type and the parts of a workflow, as it is built without a task.
+// Both are empty if the constructor fails on all inputs or panics.
 func describe(w *messages.Workflow, g flow.Registration) {
 	defer func() {
 		if recover() != nil { // of the author's constructor
@@ -70,7 +70,8 @@ func describe(w *messages.Workflow, g flow.Registration) {
 	w.Type, w.Parts, w.Left = clipped(reflect.TypeOf(v).String()), m.all, m.left
 }
 
-// add takes a part in, if there is room. The workflow itself is none, unless it is an agent.
+// add adds a part, if there is room. The workflow itself is no part, unless it is an
+// agent.
 func (m *parts) add(p messages.WorkflowPart) {
 	if p.Path == "" {
 		if p.Kind == "workflow" {
@@ -88,7 +89,7 @@ func (m *parts) add(p messages.WorkflowPart) {
 	m.all, m.bytes = append(m.all, p), m.bytes+len(data)
 }
 
-// workflow adds what v is and what it holds. of has what is known of it already.
+// workflow adds v and its parts. of holds the facts about v that the caller has found.
 func (m *parts) workflow(path string, v reflect.Value, of messages.WorkflowPart) {
 	if m.depth == maxPartDepth {
 		return
@@ -140,8 +141,9 @@ func (m *parts) workflow(path string, v reflect.Value, of messages.WorkflowPart)
 	}
 }
 
-// held adds what the fields or elements of v hold. Of a workflow all fields count, of
-// another struct those that are exported, and what is behind its pointers does not.
+// held adds the contents of the fields or elements of v. It reads all fields of a
+// workflow. Of another struct it reads the exported fields and does not follow pointers
+// from there.
 func (m *parts) held(path string, v reflect.Value, all bool) {
 	switch t := v.Type(); t.Kind() {
 	case reflect.Struct:
@@ -163,7 +165,7 @@ func (m *parts) held(path string, v reflect.Value, all bool) {
 		for i := range v.Len() {
 			at := below(path, strconv.Itoa(i))
 			if t.Elem() == reflect.TypeFor[flow.Branch]() {
-				at = path // it has a name
+				at = path // branches have names
 			}
 			if len(m.all) == maxParts {
 				m.left += v.Len() - i
@@ -214,7 +216,7 @@ func (m *parts) agent(of messages.WorkflowPart, a *flow.Agent) {
 	}
 }
 
-// asks adds what asks a model once.
+// asks adds v as a part that calls a model once.
 func (m *parts) asks(of messages.WorkflowPart, kind, name, prompt string, p llm.Provider) {
 	of.Kind, of.Name, of.Model, of.Description = kind, name, p.Model, cmp.Or(of.Description, excerpt.FirstLine(prompt))
 	m.add(of)
@@ -245,7 +247,7 @@ func below(path, name string) string {
 	return path + "." + name
 }
 
-// clipped returns the beginning of a text, which says that it is no more.
+// clipped returns at most maxPartText bytes of text; a shortened text ends with "…".
 func clipped(text string) string {
 	if len(text) <= maxPartText {
 		return text
@@ -253,7 +255,7 @@ func clipped(text string) string {
 	return excerpt.Clip(text, maxPartText-len("…")) + "…"
 }
 
-// namesOf returns what is told of names.
+// namesOf returns up to 32 clipped names, then the number of the others.
 func namesOf(names []string) []string {
 	const most = 32
 	var told []string

@@ -29,7 +29,7 @@ type crew struct {
 	Shortens *flow.Compressor
 	Itself   flow.Workflow
 	Group    struct{ A, b *flow.Agent }
-	Any      any // says nothing of workflows
+	Any      any // unrelated to workflows
 	Provider llm.Provider
 }
 
@@ -113,7 +113,7 @@ func TestDescribe(t *testing.T) {
 			t.Parallel()
 			var got messages.Workflow
 			describe(&got, tt.g)
-			if tt.name == "deep" { // only that it comes to an end
+			if tt.name == "deep" { // only that it terminates
 				if len(got.Parts) != maxPartDepth-1 {
 					t.Errorf("%d parts", len(got.Parts))
 				}

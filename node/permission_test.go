@@ -29,8 +29,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// granted are users with what permission.GrantOf lists and nothing else, but for
-// what take takes away.
+// granted grants users exactly the permissions of permission.GrantOf, except those that
+// take removes.
 func granted(take func(r permission.Role, g *permission.Grant)) func(permission.Role, permission.Place) *permission.Grant {
 	return func(r permission.Role, at permission.Place) *permission.Grant {
 		at.Partitions = streams.DefaultPartitions
@@ -42,7 +42,7 @@ func granted(take func(r permission.Role, g *permission.Grant)) func(permission.
 	}
 }
 
-// without takes one permission away from a role.
+// without removes one permission of a role.
 func without(role permission.Role, p permission.Permission) func(permission.Role, permission.Place) *permission.Grant {
 	return granted(func(r permission.Role, g *permission.Grant) {
 		if r == role {
@@ -51,7 +51,7 @@ func without(role permission.Role, p permission.Permission) func(permission.Role
 	})
 }
 
-// refusedLog keeps what a server refuses.
+// refusedLog collects a server's rejections.
 type refusedLog struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -110,9 +110,9 @@ func (m *byTools) Complete(ctx context.Context, r *llm.Request, sink func(llm.De
 	return m.without.Complete(ctx, r, sink)
 }
 
-// TestExactPermissions has nodes, a router, a client, a program with tools and
-// an operator do their work with exactly the permissions that are listed for
-// them: the server refuses nothing.
+// TestExactPermissions has nodes, a router, a client, a program with tools and an
+// operator do their work with exactly the permissions that are listed for them: the
+// server rejects no request.
 func TestExactPermissions(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
@@ -186,7 +186,7 @@ func TestExactPermissions(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What an operator does.
+	// The operations of an operator.
 	if _, err := op.Streams.Lag(ctx); err != nil {
 		t.Error(err)
 	}
@@ -207,9 +207,9 @@ func TestExactPermissions(t *testing.T) {
 	}
 }
 
-// TestMissingPermission takes away each permission that a node and a router
-// need: they do not start, and say which it is. One for a repair is not asked
-// for: what stops them is that nothing is provisioned.
+// TestMissingPermission takes away each permission that a node and a router need: they
+// do not start, and name the permission. They do not need the permissions for repairs:
+// without these they stop because nothing is provisioned.
 func TestMissingPermission(t *testing.T) {
 	t.Parallel()
 	at := permission.Place{Partitions: streams.DefaultPartitions}
@@ -238,8 +238,8 @@ func TestMissingPermission(t *testing.T) {
 	}
 }
 
-// TestNotProvisioned starts a node that may not make streams: it says what is
-// missing, why it does not make it, and what to do.
+// TestNotProvisioned starts a node that may not make streams: its error names the
+// missing streams, the reason and the remedy.
 func TestNotProvisioned(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: granted(nil)})
@@ -267,13 +267,13 @@ func TestNotProvisioned(t *testing.T) {
 		err = op.Streams.Apply(t.Context(), plan)
 	}
 	must.Do(t, err)
-	for _, pool := range []string{dispatch.DefaultPool, "review"} { // pools need nothing of their own
+	for _, pool := range []string{dispatch.DefaultPool, "review"} { // pools need no permissions of their own
 		must.Report(t, start(pool))
 	}
 }
 
-// TestMissingPermissionOfPrograms takes away each permission of a client, a
-// program with tools and an operator: what needs it fails, and says which it is.
+// TestMissingPermissionOfPrograms takes away each permission of a client, a program
+// with tools and an operator: the call that needs it fails, and names it.
 func TestMissingPermissionOfPrograms(t *testing.T) {
 	t.Parallel()
 	type allowed struct {

@@ -28,8 +28,8 @@ func podFlags(flags *flag.FlagSet, env func(string) string, o *kubernetes.Option
 	flags.Func("sandbox-kubernetes-pull-secrets", "`names` of secrets with which images of pods are pulled, with commas between (RATH_SANDBOX_KUBERNETES_PULL_SECRETS)", secrets)
 }
 
-// PodOptions are those of the backend "kubernetes" that variables of the environment name,
-// RATH_SANDBOX_KUBERNETES_IMAGE and so on.
+// PodOptions returns the options of the backend "kubernetes" from variables of the
+// environment: RATH_SANDBOX_KUBERNETES_IMAGE and so on.
 func PodOptions(env func(string) string) (o kubernetes.Options) {
 	podFlags(flag.NewFlagSet("", flag.ContinueOnError), env, &o)
 	return o

@@ -10,8 +10,9 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestPoolWithoutNodes has two pools offer a workflow and ends the only node of the first:
-// what is offered outlives it. A run that a relay places goes to the pool that has a node.
+// TestPoolWithoutNodes has two pools offer a workflow and ends the only node of the
+// first: its offer outlives it. A run that a relay places goes to the pool that has a
+// node.
 func TestPoolWithoutNodes(t *testing.T) {
 	t.Parallel()
 	srv, _ := tenants(t)

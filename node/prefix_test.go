@@ -23,8 +23,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// branchBodies are the requests of branches as they came over the wire. None is
-// answered before all are there, so that no node works on one after the other.
+// branchBodies collects the requests of branches. None is answered before all have
+// arrived, so that no node runs one branch after the other.
 type branchBodies struct {
 	mu   sync.Mutex
 	all  []string
@@ -43,7 +43,7 @@ func (b *branchBodies) add(node, body string, want int) {
 	}
 }
 
-// keyed are models whose requests' keys of the cache are noted.
+// keyed records the cache keys of requests to models.
 type keyed struct {
 	llm.Models
 	to *branchBodies
@@ -66,8 +66,8 @@ func (k keyedClient) Complete(ctx context.Context, r *llm.Request, sink func(llm
 	return k.Client.Complete(ctx, r, sink)
 }
 
-// TestPrefixAcrossNodes: what branches on different nodes send to a model server
-// has the same bytes but for each branch's own words, so that the provider's cache
+// TestPrefixAcrossNodes: the requests of branches on different nodes to a model server
+// have the same bytes except for each branch's own text, so that the provider's cache
 // serves all of them.
 func TestPrefixAcrossNodes(t *testing.T) {
 	const branches, slots = 6, 4 // more than one node has room for

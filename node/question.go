@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// question is asked by one goroutine at a time, for all callers: an answer that
-// never comes costs one goroutine and not one for each caller. It is safe for
-// concurrent use.
+// question is asked by one goroutine at a time, for all callers: a missing answer costs
+// one goroutine in total. It is safe for concurrent use.
 type question struct {
 	ask   func(ctx context.Context) error
 	limit time.Duration // for an answer
-	fresh time.Duration // an answer is given again for so long
+	fresh time.Duration // how long an answer is reused
 
 	mu   sync.Mutex
 	last *answer
 	work sync.WaitGroup
 }
 
-// answer is one that was given, or is awaited.
+// answer is an answer that was received, or is awaited.
 type answer struct {
 	asked time.Time
 	done  chan struct{} // closed when err is set
@@ -29,11 +28,11 @@ type answer struct {
 	ended time.Time
 }
 
-// errSilent says that there is no answer yet.
+// errSilent reports that there is no answer yet.
 var errSilent = errors.New("node: no answer")
 
-// put returns the answer, or errSilent when there is none within the limit. A
-// question that is not answered yet is not asked again.
+// put returns the answer, or errSilent if there is none within the limit. It does not
+// repeat a question that is not answered yet.
 func (q *question) put(ctx context.Context) error {
 	a := q.current()
 	limit := time.NewTimer(q.limit)
@@ -73,8 +72,8 @@ func (q *question) current() *answer {
 	return a
 }
 
-// wait returns when no answer is awaited any more, or after the limit: a
-// question that hangs must not keep a node from ending.
+// wait returns when no answer is awaited, or after the limit: a question that hangs
+// must not keep a node from ending.
 func (q *question) wait() {
 	done := make(chan struct{})
 	go func() {

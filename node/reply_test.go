@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestReplyIsNoRequest has a user who may submit name, as the subject of the answer to
-// each request that it may make, what it may not publish: the approval of another user. If
+// TestReplyIsNoRequest has a user with the role submit name a forbidden subject, the
+// approval of another user, as the reply subject of each request that it may make. If
 // the server or a node published an answer there, it would be one in that user's name.
 func TestReplyIsNoRequest(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -43,13 +43,13 @@ func TestReplyIsNoRequest(t *testing.T) {
 	for _, subject := range requests {
 		for _, h := range []nats.Header{nil, {"Nats-Expected-Stream": {"x"}}} {
 			must.Do(t, ana.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: approval, Header: h, Data: []byte("{}")}))
-			// The same with an inbox of its own is answered after it, or about then.
+			// The same with an inbox of its own is answered afterwards, or about then.
 			if subject != cancelling && subject != unheard && !ana.asks(t, subject) {
 				t.Errorf("%s is refused", subject)
 			}
 		}
 	}
-	// What ana does last is seen after all that came of it.
+	// ana's last request is seen after all effects of the others.
 	last := messages.ControlSubject(session.DefaultTenant, "ana", "last", messages.VerbCancel)
 	must.Do(t, ana.nc.PublishRequest(last, ana.inbox.Subject, []byte("{}")))
 	for cancels := 0; ; {

@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestCloseWithStuckService: a service that does not heed its end does not keep
-// the node from ending, and is told of.
+// TestCloseWithStuckService: a service that ignores its end does not keep the node from
+// ending, and the error reports it.
 func TestCloseWithStuckService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &Instance{failed: make(chan error, 1)}
@@ -33,7 +33,7 @@ func TestCloseWithStuckService(t *testing.T) {
 	})
 }
 
-// TestNegativeOptions: what cannot be is refused with what to do.
+// TestNegativeOptions: negative options are rejected with a remedy.
 func TestNegativeOptions(t *testing.T) {
 	for _, o := range []*Options{{Slots: -1}, {Drain: -time.Second}} {
 		o.Store, o.Level = t.TempDir(), string(streams.Lazy)
@@ -43,8 +43,8 @@ func TestNegativeOptions(t *testing.T) {
 	}
 }
 
-// TestServeToolEndsWithItsClient: closing a client does not wait for what serves
-// a tool on it for ever.
+// TestServeToolEndsWithItsClient: closing a client does not wait forever for the
+// function that serves a tool on it.
 func TestServeToolEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	n := must.Get(Start(t.Context(), &Options{Store: t.TempDir(), Level: string(streams.Lazy), Port: -1}))(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// login is a user with what a server says to it.
+// login is a connected user with the server's errors and its inbox.
 type login struct {
 	nc      *nats.Conn
 	inbox   *nats.Subscription
@@ -44,7 +44,7 @@ func logIn(t *testing.T, url string, with nats.Option) *login {
 	return l
 }
 
-// asks reports whether a request is answered, rather than refused by the server.
+// asks reports whether a request is answered, rather than rejected by the server.
 func (l *login) asks(t *testing.T, subject string) bool {
 	t.Helper()
 	must.Do(t, l.nc.PublishRequest(subject, l.inbox.Subject, []byte(`{}`)))
@@ -77,16 +77,16 @@ func section(name string) string {
 	return text
 }
 
-// site is a server with a node, and what its users log in with.
+// site is a server with a node, and the logins of its users.
 type site struct {
 	url    string
 	option func(t *testing.T, user string) nats.Option
 	client func(user string) client.Options
 }
 
-// sites start a server with users of the default tenant, for each way to log in: the
-// configuration of passwords, that of keys, and JWTs, which are made by the commands that
-// are printed for nsc.
+// sites start a server with users of the default tenant, for each way to log in: a
+// configuration of passwords, one of keys, and JWTs, made by the commands printed for
+// nsc.
 var sites = map[string]func(t *testing.T, users []permission.User) site{
 	"password": func(t *testing.T, users []permission.User) site {
 		users = slices.Clone(users)
@@ -134,8 +134,8 @@ var sites = map[string]func(t *testing.T, users []permission.User) site{
 }
 
 // TestRoles has a user of each role use every verb of control and every query, and
-// submit, with each way to log in: the server lets through what the table of the verbs
-// says, and nothing else. What a bound node may not do, TestHostileBoundNode tries.
+// submit, with each way to log in: the server allows exactly the requests of the table
+// of the verbs. TestHostileBoundNode covers bound nodes.
 func TestRoles(t *testing.T) {
 	const tenant = session.DefaultTenant
 	var users []permission.User
@@ -191,7 +191,7 @@ func TestRoles(t *testing.T) {
 				for _, subject := range []string{"rath.run.default.>", "rath.tail.default.>"} {
 					must.Get(l.nc.SubscribeSync(subject))(t)
 				}
-				if !l.asks(t, messages.QuerySubject(tenant, messages.QueryNodes)) { // after what the server says of the two
+				if !l.asks(t, messages.QuerySubject(tenant, messages.QueryNodes)) { // after the server's answers about the two
 					t.Errorf("%s may not watch", u.Role)
 				}
 			}
@@ -200,8 +200,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestUserOfEachLogin has a run approved by a user who claims to be another, with each way
-// to log in: what is recorded is the user that the server checked.
+// TestUserOfEachLogin has a run approved by a user who claims to be another, with each
+// way to log in: the record names the user that the server checked.
 func TestUserOfEachLogin(t *testing.T) {
 	for way, start := range sites {
 		t.Run(way, func(t *testing.T) {
@@ -236,8 +236,8 @@ func TestUserOfEachLogin(t *testing.T) {
 	}
 }
 
-// submitters has carl submit the task of ana's run "one", and have that run again: the run
-// is ana's, and so is the rerun, by way of carl.
+// submitters has carl submit the task of ana's run "one", and rerun it: the run is
+// ana's, and so is the rerun, by way of carl.
 func submitters(ctx context.Context, t *testing.T, ana, carl *client.Client) {
 	t.Helper()
 	if _, err := carl.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}); err != nil {
@@ -262,7 +262,7 @@ func submitters(ctx context.Context, t *testing.T, ana, carl *client.Client) {
 	}
 }
 
-// TestRoleNeeded has the command that a role may not use say which one may.
+// TestRoleNeeded: a command that a role may not use names the role that may.
 func TestRoleNeeded(t *testing.T) {
 	var users []permission.User
 	for _, r := range []permission.Role{permission.RoleObserve, permission.RoleSubmit, permission.RoleApprove} {
@@ -290,7 +290,8 @@ func TestRoleNeeded(t *testing.T) {
 	}
 }
 
-// TestTenantNeeded has what is of another tenant refused for that reason, not for a role.
+// TestTenantNeeded has requests about another tenant rejected for that reason, not for
+// a role.
 func TestTenantNeeded(t *testing.T) {
 	users := []permission.User{{Role: permission.RoleClient, Tenant: session.DefaultTenant, Name: "ana", Secret: "secret"}}
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: users})

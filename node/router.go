@@ -17,31 +17,29 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RouterPool is the pool of routers without one of their own. No other nodes may name their
-// pool so.
+// RouterPool is the default pool of routers. Other nodes may not use this name.
 const RouterPool = streams.RouterPool
 
-// Routing says what a node has to do with the workflows "auto" and "fanout",
-// which put the workflows of others to work.
+// Routing selects the node's part in running the workflows "auto" and "fanout", which
+// start the workflows of others.
 //
-// By itself every node offers them, so that one process is all there is to
-// start. In a fleet routers may take them over: then choosing and waiting do
-// not compete with the work itself, and the two scale by themselves. A workflow
-// that several pools offer goes to the first of them by name, so the nodes must
-// leave both to the routers.
+// By default every node offers them, so that one process suffices. In a fleet routers
+// may take them over: then choosing and waiting do not compete with the work itself,
+// and the two scale independently. A workflow that several pools offer goes to the
+// first of them by name, so the nodes must leave both to the routers.
 type Routing string
 
 const (
 	// RouteHere offers both beside the node's other workflows.
 	RouteHere Routing = ""
-	// RouteElsewhere leaves both to routers, and takes them off the node's pool.
+	// RouteElsewhere leaves both to routers, and withdraws them from the node's pool.
 	RouteElsewhere Routing = "elsewhere"
-	// RouteOnly makes the node a router, which offers nothing else. Routers run
-	// side by side like any nodes of a pool.
+	// RouteOnly makes the node a router, which offers no other built-in workflows.
+	// Routers run side by side like any nodes of a pool.
 	RouteOnly Routing = "only"
 )
 
-// set reads whether routers run beside a node.
+// set parses whether routers run beside a node.
 func (r *Routing) set(text string) error {
 	elsewhere, err := strconv.ParseBool(text)
 	if err != nil {
@@ -54,8 +52,8 @@ func (r *Routing) set(text string) error {
 	return nil
 }
 
-// routed returns what the node offers: the built-in workflows, those of its
-// author, and the two that route.
+// routed returns the offer of the node: the built-in workflows, those of its author,
+// and the two that route.
 func (n *Instance) routed(builtin []flow.Registration) []flow.Registration {
 	if n.addsOnly() {
 		return n.o.Workflows
@@ -70,8 +68,8 @@ func (n *Instance) routed(builtin []flow.Registration) []flow.Registration {
 	return append(append(builtin, routing...), n.o.Workflows...)
 }
 
-// onOffer returns what all pools offer the tenant of the run. A registry that cannot be read ends
-// this attempt of a run, and not the run.
+// onOffer returns the workflows that all pools offer to the run's tenant. If the
+// registry cannot be read, this attempt of the run ends, and not the run.
 func (n *Instance) onOffer(ctx context.Context, named ...string) ([]messages.Workflow, error) {
 	var t session.Tenant
 	if info, ok := flow.RunInfo(ctx); ok {
@@ -141,7 +139,7 @@ func (n *Instance) keepOffer(ctx context.Context) error {
 	}
 }
 
-// repairOffer registers those of the node's workflows that its pool does not offer at all.
+// repairOffer registers the workflows of the node that its pool does not offer at all.
 // Other revisions of them stay: nodes that started later have registered these.
 func (n *Instance) repairOffer(ctx context.Context) error {
 	if err := n.withdrawStale(ctx, false); err != nil {
@@ -160,10 +158,10 @@ func (n *Instance) repairOffer(ctx context.Context) error {
 	return n.conn.Dispatch.Registry.Register(ctx, n.o.Pool, missing)
 }
 
-// withdrawStale takes workflows off the node's pool that none of its living nodes has: "auto"
-// would choose them in vain, and a workflow that several pools offer goes to the first of
-// them. These are the ones that the node leaves to routers and, with all, each that it
-// lacks if no other node of the pool is there.
+// withdrawStale withdraws workflows from the node's pool that no live node of the pool
+// has: "auto" would choose them in vain, and a workflow that several pools offer goes
+// to the first of them. They are the workflows that the node leaves to routers and,
+// with all, each that it lacks if no other node of the pool is there.
 func (n *Instance) withdrawStale(ctx context.Context, all bool) error {
 	if !all && n.o.Routing != RouteElsewhere {
 		return nil

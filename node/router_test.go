@@ -33,7 +33,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// witnessed is a scripted model with a log of what it was asked.
+// witnessed is a scripted model with a log of its requests.
 type witnessed struct {
 	*scripted.Model
 	mu      sync.Mutex
@@ -91,7 +91,7 @@ func writers() []flow.Registration {
 	}
 }
 
-// autoInput leaves out what is not part of these tests.
+// autoInput excludes the workflow "agent", which is not part of these tests.
 const autoInput = `{"prompt":"write a note","exclude":["agent"]}`
 
 // member starts a node of a fleet on external servers.
@@ -103,7 +103,7 @@ func member(t *testing.T, srv *natsserver.Server, o Options) *Instance {
 	return begin(t, &o).started(t)
 }
 
-// records are the lineage of a tree until so many runs in it have ended.
+// records returns the lineage of a tree until as many runs in it have ended.
 func records(t *testing.T, c *client.Client, name string, runs int) []messages.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -123,7 +123,7 @@ func records(t *testing.T, c *client.Client, name string, runs int) []messages.R
 	return all
 }
 
-// events are those in a session's log.
+// events returns the events in a session's log.
 func events(t *testing.T, n *Instance, id session.ID) iter.Seq[session.Event] {
 	t.Helper()
 	return func(yield func(session.Event) bool) {
@@ -138,8 +138,8 @@ func events(t *testing.T, n *Instance, id session.ID) iter.Seq[session.Event] {
 	}
 }
 
-// TestRouters has two routers and a node of another pool work side by side:
-// each choice is made once, by a router, and what is chosen runs elsewhere.
+// TestRouters has two routers and a node of another pool work side by side: each choice
+// is made once, by a router, and the chosen workflow runs elsewhere.
 func TestRouters(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	model := newWitnessed(t, "auto.txtar")
@@ -203,7 +203,7 @@ func TestRouters(t *testing.T) {
 		t.Errorf("%d choices and %d runs of what was chosen", selected, elsewhere)
 	}
 
-	// What the journal keeps of the first choice.
+	// The journal's record of the first choice.
 	var decided []string
 	for e := range events(t, worker, results[0].Session) {
 		if d, err := journal.Decode[journal.StepCompleted](e); e.Kind == journal.KindStepCompleted && err == nil && d.Kind == journal.StepSelection {
@@ -215,7 +215,7 @@ func TestRouters(t *testing.T) {
 	}
 }
 
-// TestOneNodeRoutes holds that a single process needs nothing else to route.
+// TestOneNodeRoutes checks that a single process suffices to route.
 func TestOneNodeRoutes(t *testing.T) {
 	model := newWitnessed(t, "auto.txtar")
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
@@ -267,8 +267,8 @@ func TestServedBefore(t *testing.T) {
 	}
 }
 
-// TestPoolForgets holds that a node which starts alone in its pool takes off
-// what the pool no longer has, and one among others does not.
+// TestPoolForgets checks that a node which starts alone in its pool withdraws workflows
+// that the pool no longer has, and that a node among others does not.
 func TestPoolForgets(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
@@ -307,9 +307,8 @@ func TestPoolForgets(t *testing.T) {
 	}
 }
 
-// TestManyWorkflowsOnOffer holds that a workflow on offer that no task names
-// is an entry in the registry and nothing else, and that a choice among many
-// stays small.
+// TestManyWorkflowsOnOffer checks that a workflow on offer that no task names is only
+// an entry in the registry, and that the menu of a choice among many stays small.
 func TestManyWorkflowsOnOffer(t *testing.T) {
 	model := newWitnessed(t, "auto.txtar")
 	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
@@ -324,7 +323,7 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 		info := must.Get(nc.AccountInfo())(t)
 		return info.Consumers
 	}
-	// A run has every service of the node at work.
+	// A run puts every service of the node to work.
 	if r, err := c.Do(ctx, "auto", messages.Task{Input: json.RawMessage(autoInput)}, nil); err != nil || r.State != run.Succeeded {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -336,7 +335,8 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 	began := time.Now()
 	must.Do(t, n.conn.Dispatch.Registry.Register(ctx, "sorting", many))
 	t.Logf("1000 workflows were registered in %v", time.Since(began).Round(time.Millisecond))
-	// What reads the catalog or follows a stream again has another one for a moment.
+	// Readers of the catalog and restarted followers of a stream have a second consumer
+	// for a moment.
 	for until := time.Now().Add(soon); consumers() > before; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("%d consumers with 1000 more workflows, %d before", consumers(), before)
@@ -351,8 +351,8 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	t.Logf("a run of 3 choices took %v", time.Since(began).Round(time.Millisecond))
-	// The number that the script chooses is another one here; what matters is
-	// what it was asked.
+	// The number that the script chooses is another one here; only the size of the
+	// requests matters.
 	if r, err := c.Do(ctx, "auto", messages.Task{Input: json.RawMessage(`{"prompt":"write a draft","rounds":1}`), Deadline: time.Now().Add(soon)}, nil); err != nil || !r.State.Terminal() {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -361,7 +361,7 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 	}
 }
 
-// settled is the number of goroutines once it does not fall any more.
+// settled returns the number of goroutines once it stops falling.
 func settled() int {
 	least := runtime.NumGoroutine()
 	for range 20 {

@@ -28,8 +28,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestRouterKilled kills a router while it asks for the second choice of a run.
-// Another one goes on: what was chosen and done before is not asked again.
+// TestRouterKilled kills a router while it asks for the second choice of a run. Another
+// one continues: earlier choices and results are not requested again.
 func TestRouterKilled(t *testing.T) {
 	t.Parallel()
 	model := newWitnessed(t, "auto.txtar")
@@ -49,7 +49,7 @@ func TestRouterKilled(t *testing.T) {
 				case <-free:
 				case <-r.Context().Done():
 				}
-				return // the caller has gone
+				return // the caller has ended
 			}
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))

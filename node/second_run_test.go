@@ -20,12 +20,12 @@ import (
 // TestSecondRunHasSandbox compares the first commands of two runs of a session.
 func TestSecondRunHasSandbox(t *testing.T) { secondRun(t, "local", Options{}) }
 
-// secondRun has sessions run twice on a node, each run with one command, and compares the
-// fastest command of the first runs, which open the sandbox, with that of the second ones,
-// which find it open. Each includes its step's records and snapshot.
+// secondRun has sessions run twice on a node, each run with one command, and compares
+// the fastest command of the first runs, which open the sandbox, with the fastest of
+// the second runs, which find it open. Each includes its step's records and snapshot.
 func secondRun(t *testing.T, backend string, o Options) {
 	const (
-		sessions, most = 5, 40 // more where the machine has other work, which tells in single ones
+		sessions, most = 5, 40 // up to most on a machine with other work, which slows down single ones
 		least          = 2     // times faster
 	)
 	took := make(chan time.Duration, 1)
@@ -60,7 +60,7 @@ func secondRun(t *testing.T, backend string, o Options) {
 		}
 		return <-took
 	}
-	first("before", "before") // what a node does once is not counted
+	first("before", "before") // warm up: the node's one-time work is not measured
 	cold, warm := time.Hour, time.Hour
 	for i := 0; i < sessions || i < most && cold < least*warm; i++ {
 		home := fmt.Sprintf("s%d", i)

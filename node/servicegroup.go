@@ -9,13 +9,13 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// answerLast bounds how long a service group that closes goes on answering what was
-// asked before. The rest is refused: another node can answer most of it.
+// answerLast bounds how long a closing service group keeps answering earlier requests.
+// Later ones are rejected: another node can answer most of them.
 const answerLast = 2 * time.Second
 
 // serviceGroup is a set of services that close together. Requests that they have
-// taken are answered although the services of the node end: close stops those of the
-// group and waits.
+// accepted are answered although the services of the node end: close stops the services
+// of the group and waits.
 type serviceGroup struct {
 	ctx      context.Context // of the services
 	refuse   context.CancelFunc
@@ -30,8 +30,8 @@ func newServiceGroup(ctx context.Context) *serviceGroup {
 
 func (d *serviceGroup) add(s *conn.Service) { d.services = append(d.services, s) }
 
-// close takes no more requests and returns when those that were taken are answered
-// or refused. A nil group has none.
+// close accepts no more requests and returns when the accepted ones are answered or
+// rejected. A nil group has none.
 func (d *serviceGroup) close() error {
 	if d == nil {
 		return nil

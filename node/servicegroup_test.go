@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestCloseWithQuery: a query that takes long, such as one that has a workflow's
-// code run again, does not keep a node from ending. It is answered with an error.
+// TestCloseWithQuery: a long query, such as the replay of a workflow's code, does not
+// keep a node from ending. It is answered with an error.
 func TestCloseWithQuery(t *testing.T) {
 	t.Parallel()
 	var again atomic.Bool

@@ -54,7 +54,8 @@ func (n *Instance) serve(ctx context.Context) error {
 		return n.home.announce(ctx, n.incarnation, n.about, func() { close(entered) })
 	})
 	if n.bound != nil {
-		// Without an entry it counts as gone, and others get the runs of what they offer as well.
+		// Without an entry it counts as dead, and others also get the runs of its
+		// workflows.
 		select {
 		case <-entered:
 		case <-ctx.Done():
@@ -85,8 +86,8 @@ func (n *Instance) serve(ctx context.Context) error {
 	return nil
 }
 
-// serveAll starts what only a node for all tenants does: it relays, and answers clients
-// and the nodes that are bound to tenants.
+// serveAll starts the services of a node for all tenants: the relay, and the answers to
+// clients and to nodes that are bound to tenants.
 func (n *Instance) serveAll(services context.Context) error {
 	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal, n.takeOver, n.Memory)
 	if err != nil {
@@ -109,7 +110,8 @@ func (n *Instance) serveAll(services context.Context) error {
 	return nil
 }
 
-// waits tells what waits for slots. A node that is bound to a tenant hears no relay.
+// waits returns the runs that wait for slots, per pool. A node that is bound to a
+// tenant receives no relay's messages and returns none.
 func (n *Instance) waits(ctx context.Context) ([]dispatch.PoolWaiting, error) {
 	if n.bound != nil {
 		return nil, nil
@@ -117,7 +119,7 @@ func (n *Instance) waits(ctx context.Context) ([]dispatch.PoolWaiting, error) {
 	return n.conn.Dispatch.Waiting(ctx)
 }
 
-// background runs a service until the node closes. One that ends before is a
+// background runs a service until the node closes. A service that ends earlier is a
 // failure of the node.
 func (n *Instance) background(ctx context.Context, name string, service func(context.Context) error) {
 	n.work.Go(func() {
@@ -132,7 +134,7 @@ func (n *Instance) background(ctx context.Context, name string, service func(con
 	})
 }
 
-// takeOver imports a file that a client has put.
+// takeOver imports a file that a client has uploaded.
 func (n *Instance) takeOver(ctx context.Context, t session.Tenant, user string, file []byte) ([]messages.Imported, error) {
 	return takeover.File(ctx, n.conn, t, user, file)
 }
@@ -164,7 +166,7 @@ func (n *Instance) about() messages.Node {
 	if n.members != nil {
 		a.Gossip = n.members.Addr()
 	}
-	if !n.o.Idle { // one that is idle answers, and takes nothing
+	if !n.o.Idle { // an idle node answers, and takes no tasks
 		a.Pools, a.Offers, a.Isolation = []string{n.o.Pool}, n.revisions(), string(n.isolation)
 		a.Slots, a.Free = n.o.Slots, n.system.Free()
 		a.Programs, a.Model, a.ModelError = n.programs, n.model, n.modelError
@@ -175,7 +177,7 @@ func (n *Instance) about() messages.Node {
 	return a
 }
 
-// standing is how the node stands at a scrape. It asks no server.
+// standing returns the node's state for a scrape. It asks no server.
 func (n *Instance) standing() metrics.State {
 	return metrics.State{
 		Connected: n.conn.Conn.Connected(), Pool: n.o.Pool, Slots: n.o.Slots, Free: n.system.Free(),
@@ -183,7 +185,7 @@ func (n *Instance) standing() metrics.State {
 	}
 }
 
-// revisions are the workflows of this node with their revisions.
+// revisions returns the workflows of this node with their revisions.
 func (n *Instance) revisions() []string {
 	var all []string
 	for _, g := range n.registry.All() {
@@ -192,8 +194,8 @@ func (n *Instance) revisions() []string {
 	return all
 }
 
-// offeredBy reports whether a node that lives offers a workflow in a revision. What nodes
-// of a tenant offer is told to its own nodes alone.
+// offeredBy reports whether a live node offers a workflow in a revision. The offers of
+// a tenant's nodes are visible to its own nodes only.
 func (n *Instance) offeredBy(ctx context.Context, workflow, revision string) bool {
 	var own session.Tenant
 	if n.bound != nil {
@@ -212,8 +214,8 @@ func (n *Instance) offeredBy(ctx context.Context, workflow, revision string) boo
 // version is set by the linker in releases.
 var version string
 
-// Version is the release of this module in the running program, or the
-// revision that it was built from; "devel" if neither is known.
+// Version returns the release of this module in the running program, or the revision
+// that it was built from; "devel" if neither is known.
 func Version() string {
 	if version != "" {
 		return version

@@ -2,9 +2,9 @@ package node
 
 import "testing"
 
-// TestSlack: memory is given back after a node was busy, at each look of the minutes in
-// which the server and sessions let go of it, however much a resting node allocates then,
-// and then no more.
+// TestSlack: memory is returned after a node was busy, at each check in the minutes in
+// which the server and sessions release it, however much a resting node allocates then,
+// and not afterwards.
 func TestSlack(t *testing.T) {
 	const mib = 1 << 20
 	var s slack

@@ -7,11 +7,12 @@ import (
 	"path/filepath"
 )
 
-// storeDir is where the server of a node stores.
+// storeDir returns the directory of a node's server.
 func storeDir(store string) string { return filepath.Join(store, "nats") }
 
-// makeStore makes the directory of a store, with a file by which git ignores all of it: it
-// often lies in a repository, and holds keys and transcripts. A file of that name stays.
+// makeStore creates the directory of a store, with a file that makes git ignore all of
+// it: the store often lies in a repository, and holds keys and transcripts. An existing
+// file of that name stays.
 func makeStore(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

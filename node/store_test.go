@@ -23,8 +23,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestStoreWithoutSnapshots starts a node over a store in which a run is open, and that has
-// lost all snapshots, checkpoints and open sets: the run goes on, from its log.
+// TestStoreWithoutSnapshots starts a node over a store with an open run that has lost
+// all snapshots, checkpoints and open sets: the run continues, from its log.
 func TestStoreWithoutSnapshots(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
@@ -68,9 +68,9 @@ func TestStoreWithoutSnapshots(t *testing.T) {
 	echoed(t, n)
 }
 
-// TestStoreOfAnotherNode gives the store of a node that lives to a second one, as
-// two that are started in one directory have it: the second does not start, and
-// the files of the first one's runs stay.
+// TestStoreOfAnotherNode gives the store of a live node to a second one, as if both
+// were started in one directory: the second does not start, and the files of the first
+// one's runs stay.
 func TestStoreOfAnotherNode(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir()}
@@ -95,8 +95,8 @@ func TestStoreOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestStoreIsIgnored: git takes nothing of a store that lies in a repository, and a file of
-// the user's own stays.
+// TestStoreIsIgnored: git ignores a store that lies in a repository, and a file of the
+// user's own stays.
 func TestStoreIsIgnored(t *testing.T) {
 	t.Parallel()
 	store := filepath.Join(t.TempDir(), ".rath")

@@ -14,9 +14,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// announced returns tools of other processes by their names, for the run that
-// ctx belongs to. Their descriptions are recorded when the run starts, and stay
-// so when they are announced again.
+// announced returns tools of other processes by their names, for the run of ctx. Their
+// descriptions are recorded when the run starts, and do not change with later
+// announcements.
 func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, error) {
 	info, ok := flow.RunInfo(ctx)
 	if !ok {
@@ -35,7 +35,7 @@ func (n *Instance) announced(ctx context.Context, names []string) ([]tool.Tool, 
 	return all, nil
 }
 
-// toolsNamed reads what the registry says of tools.
+// toolsNamed reads the registry's entries for tools.
 func (n *Instance) toolsNamed(ctx context.Context, t session.Tenant, names []string) ([]messages.Tool, error) {
 	all, err := n.home.tools(ctx, t, names...)
 	if err != nil {

@@ -47,7 +47,7 @@ func toolProgram(t *testing.T, n *Instance) (*client.Client, *api.Conn) {
 	return c, conn
 }
 
-// toolTexts are the results that a session's tools gave.
+// toolTexts returns the results of a session's tools.
 func toolTexts(t *testing.T, c *client.Client, id session.ID) []string {
 	t.Helper()
 	s := must.Get(c.Session(t.Context(), string(id)))(t)
@@ -121,13 +121,13 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Errorf("the program ended with %v", err)
 	}
-	// No program answers any more: the model gets an error, the run goes on.
+	// No program answers any more: the model gets an error, the run continues.
 	r = ask("weather", "weather")
 	if got := toolTexts(t, mine, r.Session); r.State != run.Succeeded || len(got) != 1 || !strings.Contains(got[0], "tool_unavailable") {
 		t.Errorf("nobody answers: %+v %q", r, got)
 	}
 
-	// A program that speaks nothing but NATS.
+	// A program that speaks only NATS.
 	for _, tt := range []struct{ name, answer, want string }{
 		{"plain", `{"body":{"sky":"grey"}}`, `{"sky":"grey"}`},
 		{"failed", `{"body":"no such city","is_error":true}`, `no such city`},
@@ -148,7 +148,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 		})
 	}
 
-	// One that takes a call and never answers.
+	// A program that accepts a call and never answers.
 	must.Do(t, conn.Requests.AnnounceTool(ctx, session.DefaultTenant, messages.Tool{Name: "weather", Description: "Slow.", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 300}))
 	raw := rawResponder(t, n, messages.ToolSubject(session.DefaultTenant, "weather"), "")
 	defer raw()
@@ -210,8 +210,8 @@ func TestToolsThatAreRefused(t *testing.T) {
 	}
 }
 
-// rawResponder answers a subject with fixed bytes, as a program in any language
-// would; without bytes it takes requests and says nothing.
+// rawResponder answers a subject with fixed bytes, as a program in any language would;
+// without bytes it receives requests and never answers.
 func rawResponder(t *testing.T, n *Instance, subject, answer string) (stop func()) {
 	t.Helper()
 	user, password := n.server.Tool()
@@ -224,8 +224,8 @@ func rawResponder(t *testing.T, n *Instance, subject, answer string) (stop func(
 	must.Do(t, nc.Flush())
 	return func() {
 		t.Helper()
-		// The server hears of a closed connection a moment later, and gives it calls
-		// meanwhile.
+		// The server notices a closed connection a moment later, and sends it calls
+		// until then.
 		must.Report(t, errors.Join(sub.Unsubscribe(), nc.Flush()))
 		nc.Close()
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestRemoteThatNoNodeOffers: a branch whose workflow no node offers waits for one. How its
-// run stands says so, and the deadline of the run ends both.
+// TestRemoteThatNoNodeOffers: a branch whose workflow no node offers waits for one. The
+// run's live state shows it, and the deadline of the run ends both.
 func TestRemoteThatNoNodeOffers(t *testing.T) {
 	t.Parallel()
 	n := must.Get(Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Gossip: DevGossip(), Workflows: []flow.Registration{

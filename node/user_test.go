@@ -22,7 +22,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// asks waits for an approval and says whose it was.
+// asks waits for an approval and returns its author.
 func asks() flow.Registration {
 	return flow.Registration{Name: "ask", Description: "Asks.", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -35,9 +35,9 @@ func asks() flow.Registration {
 	}}
 }
 
-// TestUserIsProved has two users and one without credentials decide, each in the name of
-// somebody else: what is recorded is the user that the server checked, and what the body
-// says stands beside it.
+// TestUserIsProved has two users and one without credentials decide, each in the name
+// of somebody else: the record names the user that the server checked, and beside it
+// the name that the body claims.
 func TestUserIsProved(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
@@ -78,7 +78,8 @@ func TestUserIsProved(t *testing.T) {
 		}
 	}
 
-	// The server refuses the subject of another user, also to the client that asks for it.
+	// The server rejects the subject of another user, also from a client that asks for
+	// it.
 	refused := make(chan error, 1)
 	nc := must.Get(nats.Connect(srv.URL(), nats.UserInfo("ana", "secret-of-ana"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		refused <- err
@@ -117,8 +118,8 @@ func waiting(ctx context.Context, c *client.Client, id run.ID) error {
 	}
 }
 
-// TestUserOfOperator has a client with the node's rights be the operator, and one whose
-// name is none told what to do.
+// TestUserOfOperator has a client with the node's rights act as the operator, and one
+// with an invalid name rejected with a remedy.
 func TestUserOfOperator(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// poolWaiting is how many runs wait for a slot of a pool.
+// poolWaiting is the number of runs that wait for a slot of a pool.
 type poolWaiting struct {
 	Pool string `json:"pool"`
 	// Runs is the sum of the classes.
@@ -20,14 +20,14 @@ type poolWaiting struct {
 	Batch       int `json:"batch"`
 }
 
-// waitingRuns is the question which runs wait. All that ask share one question to
-// the relays, so that no number of them loads the servers.
+// waitingRuns asks the relays for the waiting runs. All callers share one request, so
+// that no number of them loads the servers.
 type waitingRuns struct {
 	question
 	last atomic.Pointer[[]poolWaiting]
 }
 
-// askWith has the question answered by ask, which is bounded in time by itself.
+// askWith sets the function that asks, which bounds its time itself.
 func (q *waitingRuns) askWith(ask func(ctx context.Context) ([]dispatch.PoolWaiting, error)) {
 	q.limit, q.fresh = answerFor, answerFresh
 	q.ask = func(ctx context.Context) error {
@@ -35,7 +35,7 @@ func (q *waitingRuns) askWith(ask func(ctx context.Context) ([]dispatch.PoolWait
 		if err != nil {
 			return err
 		}
-		var pools []poolWaiting // in the order of their names, as all is
+		var pools []poolWaiting // in the order of their names, like all
 		for _, w := range all {
 			if len(pools) == 0 || pools[len(pools)-1].Pool != w.Pool {
 				pools = append(pools, poolWaiting{Pool: w.Pool})
@@ -53,9 +53,9 @@ func (q *waitingRuns) askWith(ask func(ctx context.Context) ([]dispatch.PoolWait
 	}
 }
 
-// waiting answers GET /waiting: {"pools": […]}, or with ?pool=NAME the object of
-// that pool, in which everything is zero where nothing waits. Without an answer of
-// the relays it is 503 with a healthAnswer that says why.
+// waiting answers GET /waiting with {"pools": […]}, or with ?pool=NAME the object of
+// that pool, whose numbers are zero if no run waits. If the relays do not answer, the
+// response is 503 with a healthAnswer that holds the reason.
 func (h *health) waiting(w http.ResponseWriter, r *http.Request) {
 	pool := r.URL.Query().Get("pool")
 	if pool != "" {

@@ -152,8 +152,8 @@ func TestWaitingRuns(t *testing.T) {
 	})
 }
 
-// TestWaitingRunsWithoutRelay asks a node whose servers are away: it says so, in
-// less time than an autoscaler waits.
+// TestWaitingRunsWithoutRelay asks a node whose servers are away: its answer reports
+// that, in less time than an autoscaler waits.
 func TestWaitingRunsWithoutRelay(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
@@ -179,7 +179,7 @@ func TestWaitingRunsWithoutRelay(t *testing.T) {
 	for {
 		code, took, body := ask()
 		if code == http.StatusOK && ctx.Err() == nil {
-			continue // the last answer is given again for a moment
+			continue // the last answer is reused for a moment
 		}
 		if code != http.StatusServiceUnavailable || !strings.Contains(body, `"reason":"`) || took > 3*time.Second {
 			t.Errorf("without servers: %d after %v: %s", code, took, body)

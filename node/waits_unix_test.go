@@ -19,9 +19,9 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// TestMainBeforeServers starts a node and a router, without health endpoints,
-// before their NATS server listens, as after a power cut of all machines: each says
-// what it waits for, in few lines, and is up once the server is there.
+// TestMainBeforeServers starts a node and a router, without health endpoints, before
+// their NATS server listens, as after a power cut of all machines: each logs the reason
+// of its wait, in few lines, and is up once the server is there.
 func TestMainBeforeServers(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"node", "router"} {
@@ -80,8 +80,8 @@ func TestMainBeforeServers(t *testing.T) {
 	}
 }
 
-// TestMainWithWrongPassword holds that waiting for servers is not for what does not
-// pass: credentials that they refuse end the program at once.
+// TestMainWithWrongPassword checks that the program waits only for errors that can
+// pass: credentials that the servers reject end it at once.
 func TestMainWithWrongPassword(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, NodePassword: "secret"})

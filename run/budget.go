@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Budget bounds what a run may consume; zero fields are unlimited. Time is
-// wall-clock time from the first claim.
+// Budget bounds the consumption of a run; zero fields are unlimited. Time is wall-clock
+// time from the first claim.
 type Budget struct {
 	MicroUSD int64         `json:"micro_usd,omitempty"`
 	Steps    int64         `json:"steps,omitempty"`
@@ -13,5 +13,5 @@ type Budget struct {
 	Tokens   int64         `json:"tokens,omitempty"`
 }
 
-// IsZero reports whether nothing is limited.
+// IsZero reports whether the budget is unlimited.
 func (b Budget) IsZero() bool { return b == Budget{} }

@@ -8,71 +8,70 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// IsControl errors say that this execution of a run must stop; they are never
-// recorded as a step's outcome. A workflow returns them as it returns any
-// error, and its other results are ignored then.
+// IsControl errors mean that this execution of a run must stop; they are never recorded
+// as a step's outcome. A workflow returns them like any error, and its other results
+// are then ignored.
 var (
 	// ErrSuperseded means that a newer attempt owns the run.
 	ErrSuperseded = errors.New("run: a newer attempt owns this run")
-	// ErrSuspended means that the run waits and holds nothing; it resumes by
-	// itself.
+	// ErrSuspended means that the run waits without resources; it resumes by itself.
 	ErrSuspended = errors.New("run: suspended; it resumes by itself")
 	// ErrCancelled means that the run was cancelled.
 	ErrCancelled = errors.New("run: cancelled")
-	// ErrReview means that the run cannot go on before a person decides.
+	// ErrReview means that the run cannot continue before an operator decides.
 	ErrReview = errors.New("run: needs review")
-	// ErrShutdown means that the node is stopping; another one, or the next
-	// start, takes the run over.
+	// ErrShutdown means that the node is stopping; another node takes over the run, or
+	// this one resumes it after its next start.
 	ErrShutdown = errors.New("run: node is shutting down")
 )
 
-// Errors that a task or a request is answered with.
+// Errors in answers to a task or a request.
 var (
-	// ErrBusy means that a bound was reached; nothing accepted was lost and
-	// the caller may try again.
+	// ErrBusy means that a bound was reached. Accepted work is kept, and the caller may
+	// try again.
 	ErrBusy = errors.New("run: busy")
-	// ErrKeyReused means that the id names another task already.
+	// ErrKeyReused means that the id already names another task.
 	ErrKeyReused = errors.New("run: this id was used for another task")
-	// ErrNotSupported marks a field or verb that this release does not serve.
+	// ErrNotSupported marks a field or verb that this release does not support.
 	ErrNotSupported = errors.New("run: not supported by this release")
 	// ErrPruned is returned for the result of a run that ended, was archived and pruned:
 	// it is in the archive.
 	ErrPruned = errors.New("run: pruned")
-	// ErrUnknownRun is returned for a run that the session's log does not hold.
+	// ErrUnknownRun is returned for a run that is not in the session's log.
 	ErrUnknownRun = errors.New("run: unknown run")
 	// ErrState is returned for a request that the run's state does not allow.
 	ErrState = errors.New("run: not possible in this state")
 	// ErrBudget is a step's outcome: it would exceed the run's budget.
 	ErrBudget = errors.New("run: budget exceeded")
-	// ErrMismatch means that the workflow's code no longer asks for the steps
-	// that its journal holds.
+	// ErrMismatch means that the workflow's code no longer requests the steps in its
+	// journal.
 	ErrMismatch = errors.New("run: the code does not match its journal")
-	// ErrNestedStep refuses a step that the function of another step makes: replay
-	// does not call that function, so nothing that it did could be found again.
+	// ErrNestedStep rejects a step within the function of another step: replay does not
+	// call that function, so the nested step could not be found again.
 	ErrNestedStep = errors.New("run: a step inside of another step")
-	// ErrTooDeep refuses a fan-out that lies within too many others, see MaxDepth.
+	// ErrTooDeep rejects a fan-out within too many others, see MaxDepth.
 	ErrTooDeep = errors.New("run: too many fan-outs within each other")
 	// ErrDeadline is the outcome of a run that ended at its deadline.
 	ErrDeadline = errors.New("run: deadline exceeded")
 	// ErrExpired is the outcome of a question without an answer in time.
 	ErrExpired = errors.New("run: nobody answered in time")
-	// ErrTruncated is the outcome of an agent whose model's answer was cut at the limit of
-	// its length, and stayed so when the model was asked to continue.
+	// ErrTruncated is the outcome of an agent whose model's answer was cut at its
+	// length limit, and remained cut after the model was asked to continue.
 	ErrTruncated = errors.New("run: the model's answer is cut")
-	// ErrRefused is the outcome of an agent whose model refused.
+	// ErrRefused is the outcome of an agent whose model refused to answer.
 	ErrRefused = errors.New("run: the model refused")
-	// ErrFiltered is the outcome of an agent whose model's answer a filter of the server
-	// withheld.
+	// ErrFiltered is the outcome of an agent whose model's answer was withheld by a
+	// filter of the server.
 	ErrFiltered = errors.New("run: the model's answer was withheld by a filter")
-	// ErrEmpty is the outcome of an agent whose model gave no answer: nothing, calls that
-	// it announced and did not send, or a call written as text.
+	// ErrEmpty is the outcome of an agent whose model gave no answer: an empty one,
+	// calls that it announced and did not send, or a call written as text.
 	ErrEmpty = errors.New("run: the model gave no answer")
 	// ErrPoison ends a run that was claimed too often without progress.
 	ErrPoison = errors.New("run: claimed too often without a new step")
 )
 
-// ErrQuarantined is returned for what a quarantine forbids: no node claims a
-// run on the session, merges it or recalls what it said, until it is released.
+// ErrQuarantined is returned for the operations that a quarantine forbids: until its
+// release, no node claims a run on the session, merges it or recalls its contents.
 var ErrQuarantined = errors.New("run: the session is quarantined")
 
 // IsControl reports whether err stops an execution without being recorded.
@@ -82,13 +81,12 @@ func IsControl(err error) bool {
 		errors.Is(err, session.ErrUnavailable)
 }
 
-// Code is how an error travels: in journals and on the wire. Codes are only
-// ever added.
+// Code is the form of an error in journals and on the wire. Codes are only ever added.
 type Code string
 
 // The codes.
 const (
-	CodeError        Code = "error" // anything without a code of its own
+	CodeError        Code = "error" // any error without a code of its own
 	CodeBusy         Code = "busy"
 	CodeKeyReused    Code = "key_reused"
 	CodeNotSupported Code = "not_supported"
@@ -120,8 +118,8 @@ const (
 	CodeFiltered     Code = "filtered"
 	CodeEmpty        Code = "empty"
 
-	// CodeModelUnavailable ends a run whose model's server cannot be reached or fails. Under
-	// CodeUnavailable the error would stop an execution without being recorded.
+	// CodeModelUnavailable ends a run whose model's server cannot be reached or fails.
+	// With CodeUnavailable the error would stop an execution without being recorded.
 	CodeModelUnavailable Code = "model_unavailable"
 )
 
@@ -164,14 +162,15 @@ var codes = []struct {
 	{CodeTimeout, context.DeadlineExceeded},
 }
 
-// coded is implemented by errors that bring a code of their own.
+// coded is implemented by errors with a code of their own.
 type coded interface {
 	error
 	ErrorCode() string
 }
 
-// CodeOf returns the code that err travels under; "" for nil. An error with a method
-// ErrorCode() string, such as one of a model, brings its own, which survives the journal.
+// CodeOf returns the code of err on the wire; "" for nil. An error with a method
+// ErrorCode() string, such as one of a model, has its own code, which the journal
+// preserves.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -187,9 +186,8 @@ func CodeOf(err error) Code {
 	return CodeError
 }
 
-// recorded is an error that came out of a journal or off the wire. errors.Is
-// finds the sentinel of its code, so that code which branches on an error does
-// the same on replay.
+// recorded is an error from a journal or from the wire. errors.Is finds the sentinel of
+// its code, so that code that branches on an error does the same on replay.
 type recorded struct {
 	code Code
 	text string

@@ -49,8 +49,8 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// TestErrorsSurvive: an error that went through a journal is still the same to
-// code that branches on it.
+// TestErrorsSurvive: an error from a journal matches the same sentinels as the
+// original.
 func TestErrorsSurvive(t *testing.T) {
 	for code, sentinel := range sentinels {
 		err := fmt.Errorf("step 3: %w: details", sentinel)

@@ -27,12 +27,12 @@ func (p Path) Parent() Path { return p[:max(strings.LastIndexByte(string(p), '.'
 // Within reports whether p is o or below it.
 func (p Path) Within(o Path) bool { return p == o || strings.HasPrefix(string(p), string(o)+".") }
 
-// Ends reports whether a step at p only brings its run to an end: the workflow
-// has returned.
+// Ends reports whether a step at p belongs to the end of its run: the workflow has
+// returned.
 func (p Path) Ends() bool { return strings.HasPrefix(string(p), "end") }
 
-// ComparePaths orders paths the way a workflow takes them: numbers by value,
-// names by letter, parents before children.
+// ComparePaths orders paths in the order of a workflow: numbers by value, names by
+// letter, parents before children.
 func ComparePaths(a, b Path) int {
 	as, bs := strings.Split(string(a), "."), strings.Split(string(b), ".")
 	for i := range min(len(as), len(bs)) {

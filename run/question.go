@@ -6,22 +6,22 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Question is what a run waits for from outside: a person, or a program.
+// Question is a question of a run to an operator or to a program.
 type Question struct {
 	Session session.Key // the home of the run
 	Run     ID
 	Step    Path
 	// Kind is WaitApproval, WaitResponse or WaitMessage.
 	Kind string
-	// Name is that of the step, or of the tool whose call a person has to approve.
+	// Name is the name of the step, or of the tool whose call needs approval.
 	Name string
-	// Title and Detail are what people read. Detail holds the arguments of a call that
-	// has to be approved.
+	// Title and Detail are the text for the operator. Detail holds the arguments of a
+	// call that needs approval.
 	Title, Detail string
 	// Schema is the JSON Schema of the value of a response, or of the values of an
-	// approval; "" takes any.
+	// approval; "" accepts any.
 	Schema string
-	// Refused is why the answer before was not taken, "" for the first one.
+	// Refused is the reason why the previous answer was rejected, "" for the first one.
 	Refused string
 }
 

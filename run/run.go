@@ -1,18 +1,17 @@
-// Package run names what authors and clients see of runs: their ids, states and
-// paths, what they may consume, and the errors and codes that they end with.
+// Package run defines the public view of runs for authors and clients: ids, states,
+// paths, budgets, errors and codes.
 //
-// A run is one execution of a workflow on a session. What the log of a session says
-// of it, and how that decides what executes, is in internal/core/journal.
+// A run is one execution of a workflow on a session.
 package run
 
 // ID names a run and is its idempotency key, unique per tenant.
 type ID string
 
-// State is where a run stands.
+// State is the state of a run.
 type State string
 
-// The states of a run. The last five are final but NeedsReview, which a
-// resolution ends.
+// The states of a run. The last five are final except NeedsReview, which a resolution
+// ends.
 const (
 	Queued      State = "queued"
 	Running     State = "running"
@@ -24,13 +23,13 @@ const (
 	TimedOut    State = "timed_out"
 )
 
-// Terminal reports whether nothing can follow s.
+// Terminal reports whether s is final.
 func (s State) Terminal() bool {
 	return s == Succeeded || s == Failed || s == Cancelled || s == TimedOut
 }
 
-// Past says in words how a run in a final state ended, such as "has failed" or
-// "was cancelled".
+// Past describes the end of a run in a final state, such as "has failed" or "was
+// cancelled".
 func (s State) Past() string {
 	switch s {
 	case Cancelled:
@@ -41,30 +40,30 @@ func (s State) Past() string {
 	return "has " + string(s)
 }
 
-// What a run can wait for.
+// The kinds of waits of a run.
 const (
-	WaitApproval = "approval" // a person's yes or no
+	WaitApproval = "approval" // an operator's approval
 	WaitResponse = "response" // a value from outside
-	WaitMessage  = "message"  // words of the user
+	WaitMessage  = "message"  // a user's message
 	WaitTimer    = "timer"    // a point in time
 	WaitBranches = "branches" // the ends of a fan-out's branches
 )
 
 // The decisions that end a review.
 const (
-	Happened = "happened" // the call did take place: go on with Value as its result
+	Happened = "happened" // the call did take place: continue with Value as its result
 	Again    = "again"    // it did not: run it again
 	Fail     = "fail"     // end the run as failed
-	Pin      = "pin"      // the run waits for a node that offers the revision it was recorded under
+	Pin      = "pin"      // the run waits for a node that offers the revision under which it was recorded
 )
 
-// MaxInput is the most bytes that a task's input may have.
+// MaxInput is the maximum size of a task's input, in bytes.
 const MaxInput = 256 << 10
 
-// MaxBranches is how many branches a fan-out may have.
+// MaxBranches is the maximum number of branches of a fan-out.
 const MaxBranches = 1024
 
-// MaxDepth is how many fan-outs may lie around a branch, those of the workflows
-// that submitted each other included: without a bound a workflow that submits
-// itself would never end.
+// MaxDepth is the maximum number of fan-outs around a branch, including those of
+// workflows that submitted each other: without a bound a workflow that submits itself
+// would never end.
 const MaxDepth = 32

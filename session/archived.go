@@ -8,29 +8,28 @@ import (
 
 // The events around an archive. They change no content.
 const (
-	// KindArchived fences a log: nothing but KindRestored follows it. Of a log
-	// that was purged it is the only commit left, the tombstone, whose number
-	// and hash stand for all the commits before it.
+	// KindArchived fences a log: only KindRestored can follow it. In a purged log it is
+	// the only commit left, the tombstone, whose number and hash stand for all the
+	// commits before it.
 	KindArchived = "session.archived"
-	// KindRestored says that the session goes on: its commits were brought
-	// back, or never purged.
+	// KindRestored ends the archival: the session's commits were restored, or never
+	// purged.
 	KindRestored = "session.restored"
 )
 
-// ErrArchived is returned for a session that was archived. It is an
-// *ArchivedError.
+// ErrArchived is returned for an archived session. It is an *ArchivedError.
 var ErrArchived = errors.New("session: archived")
 
-// ArchivedError says when a session was archived and how it comes back.
+// ArchivedError reports when a session was archived and how to restore it.
 // errors.Is(err, ErrArchived) holds.
 type ArchivedError struct {
 	Key  Key
 	File string    // name of the archive
 	Time time.Time // when
-	// Partial is set while the session is being brought back.
+	// Partial is set during the restoration of the session.
 	Partial bool
-	// Fenced is set while all commits are in the log: it is not purged yet, and
-	// the archive need not be there yet.
+	// Fenced is set while all commits are in the log: it is not purged yet, and the
+	// archive may not exist yet.
 	Fenced bool
 }
 
@@ -52,5 +51,5 @@ func (e *ArchivedError) Error() string {
 // Is reports whether target is ErrArchived.
 func (e *ArchivedError) Is(target error) bool { return target == ErrArchived }
 
-// Archived returns nil, or why nothing can be written to the session.
+// Archived returns nil, or the reason why the session is read-only.
 func (s Session) Archived() *ArchivedError { return s.val().archived }

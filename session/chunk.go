@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/blob"
 )
 
-// Kind is what a chunk is to the model.
+// Kind is the role of a chunk for the model.
 type Kind string
 
 // The kinds of chunks, OpenRath's four.
@@ -20,33 +20,35 @@ const (
 	ToolResult Kind = "tool_result"
 )
 
-// ToolCall is a model's wish to call a tool. ID is unique within its message. Args is the
-// JSON text as the model wrote it, valid or not; the empty string means no arguments.
+// ToolCall is a model's request to call a tool. ID is unique within its message. Args
+// is the JSON text as the model wrote it, valid or not; the empty string means no
+// arguments.
 type ToolCall struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Args string `json:"args"`
 }
 
-// Placement says where a session works: the sandbox backend it was sent to,
-// the lease's epoch and the head of its workspace. The zero Placement means
-// that the session was sent nowhere yet. While Isolation is "" no sandbox was
-// opened there, and Image, Limits and Network are what is asked for, "" being
-// the default of the node; then they are what holds.
+// Placement is the place where a session works: the sandbox backend, the lease's epoch
+// and the head of its workspace. The zero Placement means that the session has no place
+// yet. While Isolation is "", no sandbox was opened there, and Image, Limits and
+// Network are the requested values, with "" for the node's default. After that they are
+// the actual values.
 type Placement struct {
 	Backend   string      `json:"backend,omitempty"`
 	Epoch     uint64      `json:"epoch,omitempty"`
 	Head      blob.Digest `json:"head,omitzero"`
-	Image     string      `json:"image,omitempty"` // as asked for; then its digest
+	Image     string      `json:"image,omitempty"` // as requested; then its digest
 	Isolation string      `json:"isolation,omitempty"`
-	Limits    string      `json:"limits,omitempty"`  // as sandbox.ParseLimits reads them
-	Network   string      `json:"network,omitempty"` // as sandbox.ParseNetwork reads it
-	// Services run beside the commands, as sandbox.ParseServices reads them; "" is none.
+	Limits    string      `json:"limits,omitempty"`  // in the form of sandbox.ParseLimits
+	Network   string      `json:"network,omitempty"` // in the form of sandbox.ParseNetwork
+	// Services run beside the commands, in the form of sandbox.ParseServices; "" is
+	// none.
 	Services string `json:"services,omitempty"`
 	Spec     string `json:"spec,omitempty"`
 }
 
-// clean returns p with texts that JSON can hold.
+// clean returns p with its texts cleaned for JSON.
 func (p Placement) clean() Placement {
 	if p == (Placement{}) {
 		return p
@@ -57,20 +59,20 @@ func (p Placement) clean() Placement {
 	return p
 }
 
-// Usage is what model calls consumed. It has no floats, so that it can be summed, hashed
-// and compared exactly.
+// Usage is the consumption of model calls. It has no floats, so that it can be summed,
+// hashed and compared exactly.
 type Usage struct {
 	// CacheRead and CacheWrite are the tokens of Input that were read from and written to
 	// the provider's cache.
 	CacheRead  int64 `json:"cache_read,omitempty"`
 	CacheWrite int64 `json:"cache_write,omitempty"`
-	// Calls counts the calls. A wire leaves it 0: whose call it was counts it.
+	// Calls counts the calls. A wire leaves it 0: the caller counts its calls.
 	Calls int64 `json:"calls,omitempty"`
 	// Input counts all tokens of the prompts.
 	Input int64 `json:"input,omitempty"`
 	// MicroUSD is the price in millionths of a US dollar, where it is known.
 	MicroUSD int64 `json:"micro_usd,omitempty"`
-	// Output counts all generated tokens, also those of the reasoning.
+	// Output counts all generated tokens, including those of the reasoning.
 	Output int64 `json:"output,omitempty"`
 }
 
@@ -90,8 +92,8 @@ func (u Usage) Sub(o Usage) Usage {
 // Tokens returns input plus output.
 func (u Usage) Tokens() int64 { return u.Input + u.Output }
 
-// Origin says who made a chunk, when and where. Fields are empty where they
-// do not apply (a chunk that a person typed has no agent).
+// Origin is the author, time and place of a chunk. A field is empty where it does not
+// apply; a chunk that the user typed has no agent.
 type Origin struct {
 	Agent     string
 	Workflow  string
@@ -99,7 +101,7 @@ type Origin struct {
 	Run       string
 	Step      string
 	Time      time.Time // millisecond precision, UTC; set when the chunk is committed
-	Placement Placement // where the session worked when the chunk was made
+	Placement Placement // where the session worked at that time
 	Usage     Usage     // of the model call that made it
 }
 
@@ -110,7 +112,7 @@ type Chunk struct{ c *row }
 type row struct {
 	kind   Kind
 	text   string
-	calls  []ToolCall // of a tool result: the call as a person approved it, if changed
+	calls  []ToolCall // of a tool result: the call as the operator approved it, if changed
 	callID string
 	name   string
 	failed bool
@@ -123,7 +125,7 @@ type row struct {
 	placement *Placement // of the origin; nil if it is zero
 }
 
-// origin is an Origin but for its placement, which most rows have none of.
+// origin is an Origin without its placement, which most rows lack.
 type origin struct {
 	Agent    string
 	Workflow string
@@ -151,13 +153,13 @@ func (c Chunk) row() *row {
 
 func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// UserText returns a chunk that the user said.
+// UserText returns a chunk of the user's text.
 func UserText(text string) Chunk { return Chunk{&row{kind: User, text: clean(text)}} }
 
 // SystemText returns a chunk that instructs the model.
 func SystemText(text string) Chunk { return Chunk{&row{kind: System, text: clean(text)}} }
 
-// AssistantText returns a chunk that a model said, with the tools it called.
+// AssistantText returns a chunk of a model's text, with the tools it called.
 func AssistantText(text string, calls ...ToolCall) Chunk {
 	own := make([]ToolCall, len(calls))
 	for i, call := range calls {
@@ -172,7 +174,7 @@ func Result(callID, name, body string, failed bool) Chunk {
 	return Chunk{&row{kind: ToolResult, callID: clean(callID), name: clean(name), text: clean(body), failed: failed}}
 }
 
-// Of returns a copy of c that says who made it.
+// Of returns a copy of c with the given origin.
 func (c Chunk) Of(o Origin) Chunk {
 	r := *c.row()
 	r.origin = origin{
@@ -182,15 +184,15 @@ func (c Chunk) Of(o Origin) Chunk {
 	return Chunk{&r}
 }
 
-// WithBody returns a copy of c whose whole content is kept as a blob, of which
-// the text is an extract.
+// WithBody returns a copy of c whose whole content is kept as a blob; its text is an
+// extract of the blob.
 func (c Chunk) WithBody(b blob.Ref) Chunk {
 	r := *c.row()
 	r.body = b
 	return Chunk{&r}
 }
 
-// WithImages returns a copy of c that carries images, at most MaxImages of them.
+// WithImages returns a copy of c with images, at most MaxImages of them.
 func (c Chunk) WithImages(images ...Image) Chunk {
 	r := *c.row()
 	r.images = slices.Clone(images[:min(len(images), MaxImages)])
@@ -200,23 +202,23 @@ func (c Chunk) WithImages(images ...Image) Chunk {
 	return Chunk{&r}
 }
 
-// WithOpaque returns a copy of c that carries a provider's own data, such as
-// a reasoning signature, which must be sent back verbatim.
+// WithOpaque returns a copy of c with a provider's own data, such as a reasoning
+// signature, which must be sent back verbatim.
 func (c Chunk) WithOpaque(s string) Chunk {
 	r := *c.row()
 	r.opaque = clean(s)
 	return Chunk{&r}
 }
 
-// WithArgs returns a copy of c, a tool result, of a call whose arguments a person
-// changed to these.
+// WithArgs returns a copy of c, a tool result, with the arguments to which an operator
+// changed those of its call.
 func (c Chunk) WithArgs(args string) Chunk {
 	r := *c.row()
 	r.calls = []ToolCall{{ID: r.callID, Name: r.name, Args: clean(args)}}
 	return Chunk{&r}
 }
 
-// Kind returns what the chunk is to the model.
+// Kind returns the role of the chunk for the model.
 func (c Chunk) Kind() Kind { return c.row().kind }
 
 // Text returns the chunk's text; for a tool result it is a JSON text.
@@ -228,8 +230,8 @@ func (c Chunk) CallID() string { return c.row().callID }
 // Name returns the name of the tool that made a tool result.
 func (c Chunk) Name() string { return c.row().name }
 
-// Args returns what a person made of the arguments of the call that a tool result
-// answers; "" if they are the model's.
+// Args returns the operator's edit of the arguments of the call that a tool result
+// answers; "" if the arguments are the model's.
 func (c Chunk) Args() string {
 	if r := c.row(); r.kind == ToolResult && len(r.calls) > 0 {
 		return r.calls[0].Args
@@ -240,25 +242,24 @@ func (c Chunk) Args() string {
 // Failed reports whether a tool result is an error body.
 func (c Chunk) Failed() bool { return c.row().failed }
 
-// Body names the whole content where the text is an extract.
+// Body names the whole content if the text is an extract.
 func (c Chunk) Body() (blob.Ref, bool) { b := c.row().body; return b, !b.Digest.IsZero() }
 
-// Images returns the images that the chunk carries. The caller must not change them.
+// Images returns the images of the chunk. The caller must not change them.
 func (c Chunk) Images() []Image { return c.row().images }
 
 // Opaque returns the provider's own data.
 func (c Chunk) Opaque() string { return c.row().opaque }
 
-// Origin says who made the chunk.
+// Origin returns the author, time and place of the chunk.
 func (c Chunk) Origin() Origin {
 	r := c.row()
 	o := &r.origin
 	return Origin{o.Agent, o.Workflow, o.Node, o.Run, o.Step, o.Time, r.placed(), o.Usage}
 }
 
-// Ref names the session and version in which the chunk was first committed,
-// also when a fork or a merge shows it elsewhere. It is zero while the chunk
-// is pending.
+// Ref names the session and version in which the chunk was first committed, even if a
+// fork or a merge shows it elsewhere. It is zero while the chunk is pending.
 func (c Chunk) Ref() Ref { return c.row().ref }
 
 // Calls yields the tool calls of an assistant chunk in their order.
@@ -272,7 +273,7 @@ func (c Chunk) Calls() iter.Seq2[int, ToolCall] {
 	}
 }
 
-// CallCount returns how many tool calls an assistant chunk holds.
+// CallCount returns the number of tool calls of an assistant chunk.
 func (c Chunk) CallCount() int {
 	if c.Kind() == ToolResult {
 		return 0
@@ -280,8 +281,8 @@ func (c Chunk) CallCount() int {
 	return len(c.row().calls)
 }
 
-// Equal reports whether both chunks say the same to a model: everything but
-// who made them, when and where.
+// Equal reports whether both chunks are the same to a model: it ignores their author,
+// time and place.
 func (c Chunk) Equal(o Chunk) bool {
 	a, b := c.row(), o.row()
 	if a.kind != b.kind || a.text != b.text || a.callID != b.callID || a.name != b.name ||

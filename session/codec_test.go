@@ -139,7 +139,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// TestTimes: what a commit cannot say is brought into range, so that encoding
+// TestTimes: a time outside of a commit's range is brought into range, so that encoding
 // and decoding agree.
 func TestTimes(t *testing.T) {
 	for _, when := range []time.Time{{}, time.Unix(-5, 0), time.UnixMilli(math.MaxInt64), at(1)} {
@@ -189,8 +189,7 @@ func FuzzDecode(f *testing.F) {
 		if !json.Valid(raw) {
 			t.Fatalf("accepted invalid JSON: %q", raw)
 		}
-		// The values are independent of how they are cut into commits and
-		// never panic.
+		// The values are independent of the batching into commits and never panic.
 		s := session.Open(c.Key, c.Root)
 		for _, e := range c.Events {
 			if next, err := session.Apply(s, e, nil); err == nil {

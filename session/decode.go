@@ -8,14 +8,14 @@ import (
 	"github.com/rathcluster/rath/internal/core/canonical"
 )
 
-// Chunks are most of what a log holds, and folding one is mostly decoding
-// them. The methods of this file read the canonical encoding of a chunk that
-// this release writes; anything else they leave to encoding/json.
+// Most of a log is chunks, and most of the cost of folding it is decoding them. The
+// methods of this file read the canonical encoding of a chunk as this release writes
+// it; other encodings are left to encoding/json.
 
-// reader reads what [canonical.Marshal] wrote.
+// reader reads the output of [canonical.Marshal].
 type reader struct {
 	canonical.Reader
-	own bool // texts that are kept do not share S, see Unmarshal
+	own bool // kept texts do not share S, see Unmarshal
 }
 
 // unmarshalChunk reads the data of a KindChunk event.

@@ -20,7 +20,7 @@ func fullChunk() Chunk {
 	}).WithBody(blob.Ref{Digest: blob.Digest{2}, Size: 9}).WithOpaque("o").WithImages(Image{blob.Digest{3}, 7, "image/png"}, Image{blob.Digest{4}, 8, "image/gif"})
 }
 
-// FuzzUnmarshalChunk: the quick way and encoding/json read the same.
+// FuzzUnmarshalChunk: the fast decoder and encoding/json agree.
 func FuzzUnmarshalChunk(f *testing.F) {
 	f.Add(ChunkEvent(fullChunk()).Data)
 	f.Add(ChunkEvent(Result("1", "n", `{}`, true)).Data)
@@ -39,8 +39,7 @@ func FuzzUnmarshalChunk(f *testing.F) {
 	})
 }
 
-// TestUnmarshalChunkIsQuick: what this release writes is never left to
-// encoding/json.
+// TestUnmarshalChunkIsQuick: the output of this release is never left to encoding/json.
 func TestUnmarshalChunkIsQuick(t *testing.T) {
 	for _, c := range []Chunk{fullChunk(), {}, UserText("x"), UserText("x").WithImages(Image{Digest: blob.Digest{1}}), SystemText(""), Result("1", "n", "{}", true), Result("1", "n", "{}", false).WithArgs(`{"n":"\u2028 é"}`), AssistantText("y")} {
 		var d chunkData
@@ -73,7 +72,7 @@ func FuzzDecodeChunks(f *testing.F) {
 	})
 }
 
-// TestPages: chunks come back from pages as they were, with all that they say.
+// TestPages: chunks are unchanged after a round trip through pages.
 func TestPages(t *testing.T) {
 	var chunks []Chunk
 	for i := range 300 {

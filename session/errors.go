@@ -3,11 +3,11 @@ package session
 import "errors"
 
 var (
-	// ErrConflict is returned by Append when another writer extended the log.
-	// The writer that gets it has lost the session and must stop.
+	// ErrConflict is returned by Append when another writer has extended the log. The
+	// writer has lost the session and must stop.
 	ErrConflict = errors.New("session: another writer extended the log")
-	// ErrStale is returned for a write that extends a version which is no
-	// longer the newest.
+	// ErrStale is returned for a write that extends a version that is no longer the
+	// newest.
 	ErrStale = errors.New("session: not the newest version")
 	// ErrNotFound is returned for a session without commits, or a version
 	// that it does not have.
@@ -21,7 +21,7 @@ var (
 	ErrTooLarge = errors.New("session: commit too large")
 	// ErrForeign marks bytes that are not a valid commit where one should be.
 	ErrForeign = errors.New("session: not a commit of this log")
-	// ErrTenant is returned when something would cross tenants.
+	// ErrTenant is returned for an operation across tenants.
 	ErrTenant = errors.New("session: crosses tenants")
 	// ErrClosed is returned for a write to a session that ended.
 	ErrClosed = errors.New("session: closed")

@@ -11,40 +11,40 @@ import (
 	"github.com/rathcluster/rath/internal/core/canonical"
 )
 
-// Event is one recorded fact. Kind is namespaced; this package folds
-// "session.*", package run folds "run.*", "step.*" and "writer.*", and a fold
-// skips what is not its own. Data is canonical JSON: no white space, keys
-// sorted, no floats, valid UTF-8.
+// Event is one recorded fact. Kind is namespaced: this package folds "session.*", and
+// package run folds "run.*", "step.*" and "writer.*". A fold skips the other
+// namespaces. Data is canonical JSON: no white space, keys sorted, no floats, valid
+// UTF-8.
 type Event struct {
 	Kind   string
 	Schema int
-	// Batch is "run/step" of what recorded the event: a batch that is in the
+	// Batch is "run/step" of the step that recorded the event. A batch that is in the
 	// log already is not recorded again. It is empty outside of steps.
 	Batch string
 	Time  time.Time // millisecond precision
 	Data  string
-	// Blob names where Data is kept when it is too large for a commit. A log
-	// that offloads data sets it; readers of such a log find both.
+	// Blob names the stored Data if Data is too large for a commit. A log that offloads
+	// data sets it; readers of such a log get both.
 	Blob blob.Ref
 
 	made *made
 }
 
-// made is the value that an event's data were encoded from.
+// made is the value from which an event's data were encoded.
 type made struct {
-	data string // as encoded: what is put in its place later counts instead
+	data string // as encoded: data that replace it later take precedence
 	what any
 }
 
-// Of returns e with the value that its data were encoded from, which readers in this
-// process take instead of decoding the data. The data have to read back as exactly that
-// value, and from the call on the value does not change. A stored event has none.
+// Of returns e with the value from which its data were encoded. Readers in this process
+// use the value instead of decoding the data. The data must decode to exactly that
+// value, and the value must not change after the call. A stored event has none.
 func (e Event) Of(what any) Event {
 	e.made = &made{e.Data, what}
 	return e
 }
 
-// Made returns the value that the data of e were encoded from, nil if it is not known.
+// Made returns the value from which the data of e were encoded, nil if it is unknown.
 func (e Event) Made() any {
 	if e.made == nil || e.made.data != e.Data {
 		return nil
@@ -52,7 +52,7 @@ func (e Event) Made() any {
 	return e.made.what
 }
 
-// Equal reports whether both record the same.
+// Equal reports whether both events are the same.
 func (e Event) Equal(o Event) bool {
 	sameTime := e.Time.Equal(o.Time)
 	e.made, o.made, e.Time, o.Time = nil, nil, time.Time{}, time.Time{}
@@ -70,7 +70,7 @@ const (
 const (
 	KindOpened   = "session.opened"
 	KindRejected = "session.rejected" // of the parent: a branch's disposition
-	KindClosed   = "session.closed"   // of the branch: nothing follows it
+	KindClosed   = "session.closed"   // of the branch: no event follows it
 )
 
 // Schema is the schema number that this release writes for session events.
@@ -117,7 +117,7 @@ func (l Link) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (l *Link) UnmarshalJSON(b []byte) error {
 	var w wireLink
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -131,16 +131,16 @@ func (w *wireLink) link() Link {
 	return Link{Ref{Key{w.Tenant, w.Session}, w.Version}, w.Seq, w.Hash, w.Token}
 }
 
-// The ways a session comes to be.
+// The origins of sessions.
 const (
-	OpenLeaf     = "leaf"        // from nothing
+	OpenLeaf     = "leaf"        // a new session
 	OpenFork     = "fork"        // a branch of a parent
 	OpenImplicit = "implicit"    // a branch, because an older value was extended
 	OpenDetach   = "detach"      // a copy of another session that is not its branch
 	OpenMerge    = "concatenate" // of two sessions that need not be related
 	OpenCompress = "compress"    // a summary that starts over
 	OpenImport   = "import"      // from another system's file
-	OpenCall     = "call"        // for the work of a tool call of a parent, of which it has no rows
+	OpenCall     = "call"        // for the work of a tool call of a parent, without the parent's rows
 )
 
 // Opening is the first event of a session.
@@ -149,13 +149,13 @@ type Opening struct {
 	Name    string `json:"name,omitempty"` // of the branch, or of the import
 	Parents []Link `json:"parents,omitempty"`
 	Run     string `json:"run,omitempty"`
-	// Source is what the file of an import says beside its chunks. Package
+	// Source is the data of an import's file besides its chunks. Package
 	// internal/evidence/openrath writes and reads it.
 	Source string `json:"source,omitempty"`
 	Step   string `json:"step,omitempty"`
 }
 
-// The ways a branch ends.
+// The outcomes of a branch.
 const (
 	ClosedAdopted   = "adopted"
 	ClosedMerged    = "merged"
@@ -176,22 +176,22 @@ const (
 	JoinAdopt         = "adopt"
 	JoinSinceAncestor = "since_ancestor"
 	JoinConcatenate   = "concatenate"
-	JoinReplace       = "replace"   // the parent stands for everything before it
-	JoinSummarise     = "summarise" // refers to the parents; a chunk beside it says what they came to
+	JoinReplace       = "replace"   // the parent replaces all earlier chunks
+	JoinSummarise     = "summarise" // refers to the parents; a chunk beside it has the summary
 )
 
 // Join adds chunks of other sessions to this one, by reference: of each
 // parent the chunks [From, To).
 type Join struct {
 	Parents   []Part    `json:"parents"`
-	Placement Placement `json:"placement,omitzero"` // where the work goes on; zero leaves it
+	Placement Placement `json:"placement,omitzero"` // where the session works after the join; zero keeps its place
 	Policy    string    `json:"policy"`
 	Reason    string    `json:"reason,omitempty"`
-	Usage     Usage     `json:"usage,omitzero"` // what the parents consumed since the ancestor
+	Usage     Usage     `json:"usage,omitzero"` // consumption of the parents since the ancestor
 }
 
-// Closes returns how the join ends the branches that it takes chunks of:
-// ClosedAdopted or ClosedMerged; "" if they stay as they are.
+// Closes returns the state in which the join closes its branches: ClosedAdopted or
+// ClosedMerged; "" if they stay open.
 func (j Join) Closes() string {
 	switch j.Policy {
 	case JoinAdopt, JoinReplace:
@@ -202,7 +202,7 @@ func (j Join) Closes() string {
 	return ClosedMerged
 }
 
-// Part is what a join takes of one parent.
+// Part is the chunks of one parent that a join adds.
 type Part struct {
 	From int  `json:"from"`
 	Link Link `json:"link"`
@@ -228,7 +228,7 @@ type chunkData struct {
 	Workflow  string    `json:"workflow,omitempty"`
 }
 
-// calls are tool calls as events have them: with their keys sorted.
+// calls are tool calls in the form of events: with sorted keys.
 type calls []ToolCall
 
 // MarshalJSON writes the canonical form.
@@ -253,7 +253,7 @@ func (cs calls) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// ChunkEvent records that a chunk was added.
+// ChunkEvent records the addition of a chunk.
 func ChunkEvent(c Chunk) Event {
 	r := c.row()
 	d := chunkData{
@@ -267,7 +267,7 @@ func ChunkEvent(c Chunk) Event {
 	return Event{Kind: KindChunk, Schema: Schema, Time: r.origin.Time, Data: canonical.MustMarshal(&d)}.Of(r)
 }
 
-// PlacedEvent records where a session was sent.
+// PlacedEvent records a session's placement.
 func PlacedEvent(p Placement) Event {
 	return Event{Kind: KindPlaced, Schema: Schema, Data: canonical.MustMarshal(p)}
 }
@@ -278,7 +278,7 @@ func JoinedEvent(j Join) Event {
 	return Event{Kind: KindJoined, Schema: Schema, Data: canonical.MustMarshal(j)}
 }
 
-// OpenedEvent records how a session came to be.
+// OpenedEvent records the origin of a session.
 func OpenedEvent(o Opening) Event {
 	o.Name, o.Run, o.Source, o.Step = clean(o.Name), clean(o.Run), clean(o.Source), clean(o.Step)
 	return Event{Kind: KindOpened, Schema: Schema, Data: canonical.MustMarshal(o)}.Of(o)
@@ -343,9 +343,9 @@ func decodeRow(e Event) (*row, error) {
 	return r, nil
 }
 
-// Decode reads the data of an event of a kind of this package into what into points to,
-// which has to be zero. It fails on an event of another kind, and with ErrTooOld on one of a
-// later schema.
+// Decode reads the data of an event of this package into the value that into points to,
+// which must be zero. It fails on an event of another kind, and with ErrTooOld on an
+// event of a later schema.
 func Decode(e Event, kind string, into any) error {
 	if err := readable(e, kind); err != nil {
 		return err

@@ -20,7 +20,7 @@ func ExampleNew() {
 	// 2 true
 }
 
-// Values never change: what grows from one is another one.
+// Values never change: a value that grows from another one is a new value.
 func ExampleSession_With() {
 	question := session.New(session.UserText("Which colour?"))
 	red := question.With(session.AssistantText("Red."))
@@ -29,7 +29,7 @@ func ExampleSession_With() {
 	// Output: 1 Red. Blue.
 }
 
-// To says where the following work happens; nothing is opened by it.
+// To sets the place of the following work; it opens no sandbox.
 func ExampleSession_To() {
 	s := session.New(session.UserText("List the files.")).To("local", "./project")
 	fmt.Println(s.Placement().Backend, s.Placement().Spec)

@@ -8,19 +8,19 @@ import (
 // Open returns the value of a session before its first event.
 func Open(k Key, root ID) Session { return Session{&value{key: k, root: root}} }
 
-// MadeBy returns s as made by a commit, which its number, its hash and the backend's token
-// name as in a [Link]. Writers call it once the commit is acknowledged.
+// MadeBy returns s linked to a commit, which is named by its number, its hash and the
+// backend's token as in a [Link]. Writers call it once the commit is acknowledged.
 func (s Session) MadeBy(seq uint64, hash Hash, token uint64) Session {
 	v := *s.val()
 	v.at = position{hash, seq, token}
 	return Session{&v}
 }
 
-// Apply folds one event into s. Events of other namespaces leave s as it is.
-// It fails, and leaves s alone, on an event of its own namespace that this
-// release does not know (ErrTooOld), that does not decode, or that refers to
-// something that resolve, which finds the values that forks and joins refer to and may
-// be nil where none are, does not find.
+// Apply folds one event into s. It ignores events of other namespaces. resolve returns
+// the values that forks and joins refer to; it may be nil if there are none. Apply
+// fails, and leaves s unchanged, on an event of its own namespace that this release
+// does not support (ErrTooOld), that does not decode, or whose references resolve does
+// not find.
 func Apply(s Session, e Event, resolve func(Link) (Session, error)) (Session, error) {
 	if !strings.HasPrefix(e.Kind, "session.") {
 		return s, nil
@@ -64,7 +64,7 @@ func Apply(s Session, e Event, resolve func(Link) (Session, error)) (Session, er
 			return s, err
 		}
 		v.closed = &c
-	case KindRejected: // evidence for other readers, which has to read and changes nothing
+	case KindRejected: // evidence for other readers: it must be readable and changes nothing
 		var r struct {
 			Branch Link   `json:"branch"`
 			Reason string `json:"reason"`
@@ -97,8 +97,8 @@ func Apply(s Session, e Event, resolve func(Link) (Session, error)) (Session, er
 	return Session{&v}, nil
 }
 
-// add takes over what a chunk says of the session, and returns the chunk, which the
-// caller may change until it appends it.
+// add applies a chunk's changes to the session, and returns the chunk, which the caller
+// may change until it appends it.
 func (v *value) add(e Event) (Chunk, error) {
 	r, err := decodeRow(e)
 	if err != nil {
@@ -205,15 +205,14 @@ func resolved(resolve func(Link) (Session, error), l Link) (Session, error) {
 	return s, nil
 }
 
-// JoinOf builds the join that brings branches into trunk under a policy:
-// their chunks since the ancestor they share with trunk or with a branch
-// before them (JoinAdopt, JoinSinceAncestor), or all of them
-// (JoinConcatenate, JoinReplace). Where a branch or trunk was replaced since, as by a
-// summary, that is all that the branch holds, and one that is adopted then stands for
-// what trunk holds (JoinReplace), as does one that shares no ancestor. Every branch must be
-// committed. The
-// placement is that of the branch at index place, or trunk's own when place
-// is out of range.
+// JoinOf builds the join that merges branches into trunk under a policy: their chunks
+// since the ancestor that they share with trunk or with an earlier branch (JoinAdopt,
+// JoinSinceAncestor), or all of them (JoinConcatenate, JoinReplace). If the contents of
+// a branch or of trunk were replaced since, for example by a summary, the join takes
+// all chunks of the branch. An adopted branch then replaces the contents of trunk
+// (JoinReplace), as does one that shares no ancestor. Every branch must be committed.
+// The placement is that of the branch at index place, or trunk's own if place is out of
+// range.
 func JoinOf(trunk Session, policy, reason string, place int, branches ...Session) (Join, error) {
 	j := Join{Policy: policy, Reason: clean(reason)}
 	seen := map[Key]bool{}

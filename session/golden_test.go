@@ -34,8 +34,7 @@ func golden(t *testing.T, name string, got []byte) []byte {
 	return want
 }
 
-// TestGolden: the bytes that schema 1 stores, and what they fold to, stay the
-// same for ever.
+// TestGolden: the stored bytes of schema 1, and their fold, never change.
 func TestGolden(t *testing.T) {
 	w := newWorld(t)
 	origin := session.Origin{
@@ -75,7 +74,7 @@ func TestGolden(t *testing.T) {
 	}
 	file := golden(t, "schema1.commits.jsonl", stored.Bytes())
 
-	// Fold what the file holds.
+	// Fold the contents of the file.
 	old := newWorld(t)
 	old.fresh = true
 	for line := range bytes.Lines(file) {

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// allocated returns how many bytes f allocates.
+// allocated returns the number of bytes that f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -19,8 +19,8 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestGrowthIsLinear: what a row costs does not depend on how many there are, all
-// of them at once or one after the other.
+// TestGrowthIsLinear: the cost of a row does not depend on the number of rows, whether
+// they are added together or one by one.
 func TestGrowthIsLinear(t *testing.T) {
 	const bar = 4 << 10 // bytes for a short row
 	ways := map[string]func(rows []session.Chunk) session.Session{
@@ -64,8 +64,8 @@ func TestGrowthIsLinear(t *testing.T) {
 	}
 }
 
-// TestEditsAreValues: values that grow from the same one do not see each other's
-// edits, however they came to be.
+// TestEditsAreValues: values that grow from the same one do not see each other's edits,
+// whatever their origin.
 func TestEditsAreValues(t *testing.T) {
 	texts := func(s session.Session) (all []string) {
 		for e := range s.Pending() {

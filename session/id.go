@@ -9,7 +9,7 @@ import (
 // MaxID is the longest id, in bytes.
 const MaxID = 64
 
-// Tenant separates customers: no reference ever crosses it.
+// Tenant separates customers: no reference crosses tenants.
 type Tenant string
 
 // DefaultTenant is the tenant of a client without credentials.
@@ -19,7 +19,7 @@ const DefaultTenant Tenant = "default"
 // [A-Za-z0-9_-]{1,64}, so that it is always one token of a NATS subject.
 type ID string
 
-// Key names a session everywhere.
+// Key names a session globally.
 type Key struct {
 	Tenant Tenant `json:"tenant"`
 	ID     ID     `json:"session"`
@@ -28,21 +28,21 @@ type Key struct {
 // String returns "tenant/session".
 func (k Key) String() string { return string(k.Tenant) + "/" + string(k.ID) }
 
-// Version counts content events: what a [Session] shows. It is not a position
-// in the log, and how events were batched into commits does not change it.
+// Version counts the content events of a [Session]. It is not a position in the log,
+// and is independent of the batching of events into commits.
 type Version uint64
 
-// Ref names one value: a session as it was at a version.
+// Ref names one value: a session at a version.
 type Ref struct {
 	Key
 	Version Version `json:"version"`
 }
 
-// String returns "session:version", the form that the command line takes.
+// String returns "session:version", the form that the command line accepts.
 func (r Ref) String() string { return string(r.ID) + ":" + strconv.FormatUint(uint64(r.Version), 10) }
 
-// ParseRef reads "session:version" for a tenant. Without a colon the version
-// is zero, which callers read as "the newest".
+// ParseRef reads "session:version" for a tenant. Without a colon the version is zero,
+// which callers interpret as "the newest".
 func ParseRef(t Tenant, s string) (Ref, error) {
 	name, tail, found := strings.Cut(s, ":")
 	r := Ref{Key: Key{t, ID(name)}}
@@ -60,8 +60,8 @@ func ParseRef(t Tenant, s string) (Ref, error) {
 	return r, nil
 }
 
-// ValidID reports whether s may be an id; what names the kind of id in the
-// error ("tenant", "session", "run", "workflow", "node").
+// ValidID reports whether s is a valid id. what names the kind of id in the error
+// ("tenant", "session", "run", "workflow", "node").
 func ValidID(what, s string) error {
 	if s == "" {
 		return fmt.Errorf("session: empty %s id: want 1 to %d of A-Z a-z 0-9 _ -", what, MaxID)

@@ -21,7 +21,7 @@ const (
 	MaxImageSide = 8000            // pixels, in width and in height
 )
 
-// ErrImage is wrapped by NewImage for bytes that are no image that models see.
+// ErrImage is wrapped by NewImage for bytes that are no supported image.
 var ErrImage = errors.New("session: no image that models see")
 
 // Image is a picture that belongs to a chunk. Its bytes are a blob of the tenant.
@@ -31,13 +31,13 @@ type Image struct {
 	Type   string      `json:"type"` // its media type, such as "image/png"
 }
 
-// String names the image for people and for models that do not see it.
+// String describes the image for users and for models that do not see it.
 func (i Image) String() string {
 	return fmt.Sprintf("%s, %d bytes, sha256 %s", i.Type, i.Size, i.Digest)
 }
 
-// NewImage returns the image that data is: a PNG, JPEG, GIF or WebP by what it holds,
-// and not by its name. The error wraps ErrImage. The caller stores the bytes.
+// NewImage returns the image of data: a PNG, JPEG, GIF or WebP, by its contents and not
+// by its name. The error wraps ErrImage. The caller stores the bytes.
 func NewImage(data []byte) (Image, error) {
 	if len(data) > MaxImage {
 		return Image{}, fmt.Errorf("%w: it has %d bytes, at most %d are taken: make it smaller", ErrImage, len(data), MaxImage)
@@ -54,7 +54,8 @@ func NewImage(data []byte) (Image, error) {
 	return Image{blob.Sum(data), int64(len(data)), "image/" + format}, nil
 }
 
-// measure returns the format and the size of an image as its first bytes say; "" of none.
+// measure returns the format and the size of an image according to its first bytes; ""
+// if it is none.
 func measure(data []byte) (format string, width, height int) {
 	if c, format, err := image.DecodeConfig(bytes.NewReader(data)); err == nil {
 		return format, c.Width, c.Height
@@ -78,8 +79,8 @@ func measure(data []byte) (format string, width, height int) {
 	return "", 0, 0
 }
 
-// whole reports whether an image has its end, and a PNG the checksums of its parts. What
-// its pixels are is not looked at: a small file may have gigabytes of them.
+// whole reports whether an image has its end, and a PNG the checksums of its parts. It
+// does not decode the pixels: a small file may have gigabytes of them.
 func whole(data []byte, format string) bool {
 	switch format {
 	case "png":

@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestNewImage: what an image is follows from its bytes alone.
+// TestNewImage: the type of an image follows from its bytes alone.
 func TestNewImage(t *testing.T) {
 	pixels := image.NewPaletted(image.Rect(0, 0, 3, 2), color.Palette{color.Black, color.White})
 	encoded := func(write func(b *bytes.Buffer) error) []byte {

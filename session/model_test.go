@@ -21,8 +21,7 @@ type world struct {
 	log    commitlog.Memory
 	newest map[session.Key]session.Session
 	known  map[session.Link]session.Session
-	// fresh makes resolve fold the log again, so that nothing is shared by
-	// pointer.
+	// fresh makes resolve fold the log again, so that no pointers are shared.
 	fresh bool
 }
 
@@ -113,10 +112,11 @@ func (w *world) fork(k session.Key, kind string, parent session.Session) session
 	return w.open(k, session.Opening{Kind: kind, Parents: []session.Link{l}})
 }
 
-// naive is what a session should be: slices that are copied at each step.
+// naive is a reference implementation of a session: slices that are copied at each
+// step.
 type naive struct {
 	texts []string
-	calls map[int]int64 // model calls that it comes from, with their tokens
+	calls map[int]int64 // model calls of its sources, with their tokens
 	line  []mark        // the values it passed through by forking, nearest first
 	place string
 	root  session.ID
@@ -313,7 +313,7 @@ func history(t *testing.T, seed uint64) {
 		}
 	}
 	for _, p := range old {
-		w.check(p) // nothing that came later changed it
+		w.check(p) // later changes did not affect it
 	}
 	for i, p := range trunks {
 		w.same(p.s, w.fold(p.s.Key(), 0))
@@ -394,7 +394,7 @@ func (w *world) join(r *rand.Rand, i int, p pair, branches []pair, keep func(int
 	keep(i, pair{w.commit(p.s.Key(), session.JoinedEvent(join)), m, p.replaced})
 }
 
-// same demands that two values show the same in every way.
+// same checks that two values are the same in every respect.
 func (w *world) same(want, got session.Session) {
 	w.t.Helper()
 	if diff := cmp.Diff(describe(want), describe(got)); diff != "" {
@@ -409,7 +409,7 @@ func (w *world) same(want, got session.Session) {
 	}
 }
 
-// shown is everything that a session shows.
+// shown is the complete visible state of a session.
 type shown struct {
 	Ref       session.Ref
 	Root      session.ID

@@ -13,19 +13,19 @@ import (
 	"github.com/rathcluster/rath/blob"
 )
 
-// MaxPagePart is the most bytes that a snapshot stores under one digest; a
+// MaxPagePart is the maximum number of bytes that a snapshot stores under one digest; a
 // larger page is stored in parts.
 const MaxPagePart = 512 << 10
 
-// PageRef names a page: how many items it holds, and the digests of its bytes
-// in parts of at most MaxPagePart.
+// PageRef names a page: the number of its items, and the digests of its bytes in parts
+// of at most MaxPagePart.
 type PageRef struct {
 	Items int      `json:"items"`
 	Parts []string `json:"parts"`
 }
 
-// Page is an immutable part of snapshots: items that are stored once and that
-// later snapshots only name. It is safe for concurrent use.
+// Page is an immutable part of snapshots: items that are stored once and that later
+// snapshots only refer to. It is safe for concurrent use.
 type Page struct {
 	ref PageRef
 
@@ -50,7 +50,7 @@ func NewPage(items int, data string) *Page {
 // Ref names the page.
 func (p *Page) Ref() PageRef { return p.ref }
 
-// Save stores the page, part by part, unless that was done before.
+// Save stores the page, part by part, unless it is stored already.
 func (p *Page) Save(save func(digest string, part []byte) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *Page) Save(save func(digest string, part []byte) error) error {
 			return fmt.Errorf("session: save page: %w", err)
 		}
 	}
-	p.stored, p.data = true, "" // a page that was made here has its items elsewhere
+	p.stored, p.data = true, "" // the items of a new page are held elsewhere
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (p *packer) bool(b bool) bool {
 	return b
 }
 
-// How much of a chunk's placement a page has.
+// The encodings of a chunk's placement in a page.
 const (
 	noPlacement uint64 = iota
 	placement
@@ -176,7 +176,7 @@ func (p *packer) chunk(r *row) {
 	p.str(r.callID)
 	p.name(r.name)
 	p.bool(r.failed)
-	// What has no images is written as before there were any.
+	// A chunk without images is encoded as in releases without images.
 	var has uint64
 	if (r.body != blob.Ref{}) {
 		has |= hasBody
@@ -204,7 +204,7 @@ func (p *packer) chunk(r *row) {
 	}
 	p.str(o.Step)
 	p.int(o.Time.UnixMilli())
-	// What has no services is written as before there were any.
+	// A placement without services is encoded as in releases without services.
 	kind, at := noPlacement, r.placed()
 	if (at != Placement{}) {
 		kind = placement
@@ -243,7 +243,7 @@ func encodeChunks(chunks []Chunk) string {
 	return string(p.b)
 }
 
-// unpacker reads what a packer wrote. The first mistake ends the reading.
+// unpacker reads the output of a packer. The first mistake ends the reading.
 type unpacker struct {
 	s     string
 	known []string

@@ -8,8 +8,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestPagesOfChunksAlone: a session that goes on with the chunks of one with
-// many ancestors shares its pages of chunks, and has ancestors of its own.
+// TestPagesOfChunksAlone: a session that takes over the chunks of one with many
+// ancestors shares its pages of chunks, and has ancestors of its own.
 func TestPagesOfChunksAlone(t *testing.T) {
 	w := newWorld(t)
 	save := func(s session.Session) session.Session {

@@ -6,8 +6,8 @@ import (
 	"iter"
 )
 
-// edits are the pending events of a value: those of the value that it was made of,
-// then its own. So a value that grows row by row costs the same for each row.
+// edits are the pending events of a value: those of the value from which it was made,
+// then its own. A value that grows row by row therefore costs the same for each row.
 type edits struct {
 	before *edits
 	events []Event
@@ -28,9 +28,8 @@ func (p *edits) each(yield func(Event) bool) {
 	}
 }
 
-// Edited returns s with more pending edits: events as [ChunkEvent] and
-// [PlacedEvent] make them and as another value's [Session.Pending] yields them.
-// Others are left out.
+// Edited returns s with more pending edits: events of [ChunkEvent] and [PlacedEvent],
+// and those that another value's [Session.Pending] yields. It ignores other events.
 func (s Session) Edited(events ...Event) Session {
 	old := s.val()
 	v := *old
@@ -66,7 +65,7 @@ func (s Session) Edited(events ...Event) Session {
 	return Session{&v}
 }
 
-// Pending yields the events of edits that no commit holds yet.
+// Pending yields the events of edits that are not committed yet.
 func (s Session) Pending() iter.Seq[Event] { return s.val().pending.each }
 
 // PendingDigest identifies the pending edits; it is empty when there are none.

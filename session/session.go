@@ -2,10 +2,10 @@ package session
 
 import "iter"
 
-// Session is an immutable value, one pointer wide and safe to share. The zero
-// Session is empty, unborn and legal: its id is given by the run that first
-// commits it. Two values are the same when their [Session.Ref] are; comparing
-// with == means nothing.
+// Session is an immutable value, one pointer wide and safe to share. The zero Session
+// is empty, unborn and legal: its id is given by the run that first commits it. Two
+// values are the same if their [Session.Ref] are equal; comparing with == is
+// meaningless.
 type Session struct{ v *value }
 
 type value struct {
@@ -28,7 +28,7 @@ type value struct {
 	committed *value // the value without its pending events; nil when there are none
 }
 
-// line is where a session left its parent; the parent's own line goes on.
+// line is the place where a session left its parent; the parent has a line of its own.
 type line struct {
 	from   Ref
 	len    int
@@ -39,7 +39,7 @@ type line struct {
 
 type joint struct {
 	links  []Link
-	shares []share // of the links and of what they come from
+	shares []share // of the links and of their sources
 	prev   *joint
 }
 
@@ -55,8 +55,8 @@ func (s Session) val() *value {
 // New returns an unborn session of the given chunks.
 func New(chunks ...Chunk) Session { return Session{}.With(chunks...) }
 
-// With returns s with chunks at its end. They are pending: the next step of
-// the run, or its end, commits them.
+// With returns s with chunks added at its end. They are pending: the next step of the
+// run, or its end, commits them.
 func (s Session) With(chunks ...Chunk) Session {
 	events := make([]Event, len(chunks))
 	for i, c := range chunks {
@@ -65,38 +65,37 @@ func (s Session) With(chunks ...Chunk) Session {
 	return s.Edited(events...)
 }
 
-// To returns s sent to a sandbox backend. Like a tensor's to, it says where
-// the following work happens; the sandbox is opened by the first tool that
-// needs it. spec is a directory to copy; "" is none, and the session begins there
-// without files. [Session.Placed] moves a session with its files.
+// To returns s sent to a sandbox backend. Like a tensor's to, it determines where the
+// following work happens; the first tool that needs the sandbox opens it. spec is a
+// directory to copy. If spec is "", the session starts there without files.
+// [Session.Placed] moves a session with its files.
 func (s Session) To(backend, spec string) Session {
 	return s.Placed(Placement{Backend: backend, Spec: spec})
 }
 
-// Placed returns s sent to where p says, to a backend with the image, limits,
-// network and services that p asks for and the files of p.Head or of the directory p.Spec:
+// Placed returns s sent to the place p: to a backend with the image, limits, network
+// and services of p, and the files of p.Head or of the directory p.Spec:
 //
 //	p := s.Placement() // keeps the files
 //	p.Backend, p.Image, p.Limits = "docker", "debian", "memory=512m,cpus=1"
 //	s = s.Placed(p)
 //
-// Isolation and Epoch are what the node finds when it opens the sandbox.
+// The node sets Isolation and Epoch when it opens the sandbox.
 func (s Session) Placed(p Placement) Session {
 	p.Epoch, p.Isolation = 0, ""
 	return s.Edited(PlacedEvent(p.clean()))
 }
 
-// Ref names the newest committed version that s is made of. For an unborn
-// session it is zero.
+// Ref names the newest committed version of s. For an unborn session it is zero.
 func (s Session) Ref() Ref { v := s.val(); return Ref{v.key, v.version} }
 
 // Key names the session.
 func (s Session) Key() Key { return s.val().key }
 
-// Root is the oldest ancestor: the session a tree of forks grew from.
+// Root is the oldest ancestor: the root of the session's tree.
 func (s Session) Root() ID { return s.val().root }
 
-// Unborn reports whether no commit holds s yet.
+// Unborn reports whether s was never committed.
 func (s Session) Unborn() bool { return s.val().key == Key{} }
 
 // Link is Ref with the commit that made the version; ok is false for a value
@@ -137,8 +136,8 @@ func (s Session) Range(from, to int) iter.Seq2[int, Chunk] {
 // LastN yields the last n chunks.
 func (s Session) LastN(n int) iter.Seq2[int, Chunk] { return s.Range(s.Len()-n, s.Len()) }
 
-// SinceFork yields the chunks that came after s left its parent; for a
-// session without a parent, all of them.
+// SinceFork yields the chunks that were added after s left its parent; for a session
+// without a parent, all of them.
 func (s Session) SinceFork() iter.Seq2[int, Chunk] {
 	from := 0
 	if l := s.val().line; l != nil {
@@ -161,7 +160,7 @@ func (s Session) Last(k Kind) (Chunk, bool) {
 // Text returns the text of the newest assistant chunk.
 func (s Session) Text() string { c, _ := s.Last(Assistant); return c.Text() }
 
-// Placement says where the session works.
+// Placement returns the place where the session works.
 func (s Session) Placement() (p Placement) {
 	if v := s.val(); v.placement != nil {
 		p = *v.placement
@@ -169,11 +168,11 @@ func (s Session) Placement() (p Placement) {
 	return p
 }
 
-// Usage is what all model calls of this session and of what it was forked
-// from and merged with consumed, each counted once.
+// Usage is the consumption of all model calls of this session and of the sessions that
+// it was forked from or merged with, each counted once.
 func (s Session) Usage() Usage { return s.val().usage }
 
-// Opening says how the session came to be.
+// Opening returns the session's origin.
 func (s Session) Opening() (o Opening) {
 	if v := s.val(); v.opened != nil {
 		o = *v.opened
@@ -181,7 +180,7 @@ func (s Session) Opening() (o Opening) {
 	return o
 }
 
-// Closing says how the session ended; its State is empty while it is open.
+// Closing returns the session's end; its State is empty while the session is open.
 func (s Session) Closing() (c Closing) {
 	if v := s.val(); v.closed != nil {
 		c = *v.closed
@@ -189,8 +188,8 @@ func (s Session) Closing() (c Closing) {
 	return c
 }
 
-// Parents yields the sessions this one came from: those it was opened from,
-// then those that were merged in, oldest first.
+// Parents yields the sources of this session: those from which it was opened, then
+// those that were merged in, oldest first.
 func (s Session) Parents() iter.Seq[Link] {
 	return func(yield func(Link) bool) {
 		v := s.val()
@@ -213,7 +212,7 @@ func (s Session) Parents() iter.Seq[Link] {
 	}
 }
 
-// Line yields the values that s grew from by forking, nearest first.
+// Line yields the values from which s was forked, nearest first.
 func (s Session) Line() iter.Seq[Ref] {
 	return func(yield func(Ref) bool) {
 		for l := s.val().line; l != nil; l = l.up {
@@ -224,10 +223,10 @@ func (s Session) Line() iter.Seq[Ref] {
 	}
 }
 
-// CommonLen returns how many leading chunks a and b share because they come
-// from one ancestor, and that ancestor. ok is false when they are unrelated.
-// A pending chunk is no session's ancestor. Related sessions share no chunks
-// when one of them was replaced after the ancestor.
+// CommonLen returns the number of leading chunks that a and b share because they come
+// from one ancestor, and that ancestor. ok is false if they are unrelated. A pending
+// chunk is no session's ancestor. Related sessions share no chunks if one of them was
+// replaced after the ancestor.
 func CommonLen(a, b Session) (n int, at Ref, ok bool) {
 	p, ok := common(b, a)
 	if !ok {
@@ -239,7 +238,7 @@ func CommonLen(a, b Session) (n int, at Ref, ok bool) {
 	return p.len, p.Ref, true
 }
 
-// point is a value that a session passed through on its way.
+// point is a former value of a session.
 type point struct {
 	Ref
 	len int
@@ -257,7 +256,7 @@ func (s Session) points(yield func(point) bool) {
 	}
 }
 
-// common returns the nearest value that b and one of the others come from.
+// common returns the nearest common source of b and one of the others.
 func common(b Session, others ...Session) (at point, ok bool) {
 	seen := map[Key]point{}
 	for _, o := range others {

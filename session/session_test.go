@@ -76,7 +76,7 @@ func TestPending(t *testing.T) {
 	if c, _ := committed.At(1); c.Ref() != (session.Ref{Key: key("s"), Version: 2}) {
 		t.Errorf("the chunk was committed in %s", c.Ref())
 	}
-	// What only one of two values has is nothing that they share.
+	// Two values do not share chunks that only one of them has.
 	if n, at, ok := session.CommonLen(two, committed); n != 1 || at != base.Ref() || !ok {
 		t.Errorf("CommonLen = %d, %s, %v; want the base", n, at, ok)
 	}
@@ -178,7 +178,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestFold: what a fold refuses leaves the value alone.
+// TestFold: a rejected event leaves the value unchanged.
 func TestFold(t *testing.T) {
 	w := newWorld(t)
 	base := w.open(key("s"), session.Opening{Kind: session.OpenLeaf}, session.ChunkEvent(session.UserText("x")))
@@ -388,7 +388,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// TestUsage: usage adds up field by field, and what is taken off again leaves nothing.
+// TestUsage: usage adds up field by field, and subtracting it again leaves zero.
 func TestUsage(t *testing.T) {
 	u := session.Usage{CacheRead: 3, CacheWrite: 4, Calls: 6, Input: 1, MicroUSD: 5, Output: 2}
 	twice := session.Usage{CacheRead: 6, CacheWrite: 8, Calls: 12, Input: 2, MicroUSD: 10, Output: 4}

@@ -7,16 +7,15 @@ import (
 	"github.com/rathcluster/rath/internal/core/canonical"
 )
 
-// Chunks are kept in pages of at most this many, and of less when they are
-// long.
+// Chunks are stored in pages of at most this many, and of fewer if they are long.
 const (
 	pageChunks = 128
 	pageBytes  = 64 << 10
 )
 
-// paged names the pages that hold the first n chunks of a table, and the page
-// of the session's ancestors. Values that grow from one another share it, so
-// that a fork's first snapshot names its ancestors' pages.
+// paged names the pages of the first n chunks of a table, and the page of the session's
+// ancestors. Values that grow from one another share it, so that a fork's first
+// snapshot names its ancestors' pages.
 type paged struct {
 	n     int
 	pages []*Page
@@ -49,8 +48,8 @@ type position struct {
 	Token uint64 `json:"token"`
 }
 
-// wirePast holds ancestors and joins when they are few; otherwise each has a
-// page of its own.
+// wirePast holds a small number of ancestors and joins; larger numbers have a page of
+// their own.
 type wirePast struct {
 	Joined []wireJoint `json:"joined,omitempty"` // oldest first
 	Line   []wireLine  `json:"line,omitempty"`   // nearest first
@@ -74,14 +73,14 @@ type wireLine struct {
 	Shares []wireShare `json:"shares,omitempty"` // of all joins before the fork
 }
 
-// maxPast is how many ancestors or joins a snapshot holds without a page.
+// maxPast is the maximum number of ancestors or joins in a snapshot without a page.
 const maxPast = 32
 
-// MarshalPaged returns s without its pending edits as a snapshot holds it: a text
-// that names pages, and these pages, which must be saved before it. Its cost
-// follows what was added since an earlier MarshalPaged of the same session or of
-// an ancestor. The returned session is s with its pages remembered: the
-// next value should grow from it.
+// MarshalPaged returns s without its pending edits in its snapshot form: a text that
+// names pages, and these pages, which must be saved before the text. Its cost is
+// proportional to the additions since an earlier MarshalPaged of the same session or of
+// an ancestor. The returned session is s with its pages remembered: the next value
+// should grow from it.
 func (s Session) MarshalPaged() (kept Session, state string, pages []*Page, err error) {
 	v := *s.Committed().val()
 	v.paginate()
@@ -154,8 +153,8 @@ func (v *value) paginate() {
 	v.paged = &own
 }
 
-// under returns the pages of chunks for a session that takes over the chunks and
-// not the ancestors: those are what own says.
+// under returns the pages for a session that takes over the chunks, but not the
+// ancestors, of s. The ancestors are those of own.
 func (s *paged) under(own *paged) *paged {
 	if s == nil {
 		return nil
@@ -212,8 +211,8 @@ func (l *line) wire() (all []wireLine) {
 	return all
 }
 
-// UnmarshalPaged is the inverse of MarshalPaged. load returns the page that a
-// reference names. It fails on anything that MarshalPaged did not write.
+// UnmarshalPaged is the inverse of MarshalPaged. load returns the page of a reference.
+// It fails on any input that MarshalPaged did not write.
 func UnmarshalPaged(state string, load func(PageRef) (*Page, error)) (Session, error) {
 	var w wireValue
 	if err := json.Unmarshal([]byte(state), &w); err != nil {
@@ -285,8 +284,8 @@ func fromPage(r *PageRef, load func(PageRef) (*Page, error), into any) error {
 	return nil
 }
 
-// Mark is what tells an older value of a session from a newer one that grew
-// from it: the way in which snapshots keep the values of recorded steps.
+// Mark distinguishes an older value of a session from a newer one that grew from it.
+// Snapshots use marks to store the values of recorded steps.
 type Mark struct {
 	at        position
 	closed    bool
@@ -316,7 +315,7 @@ func (m Mark) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wireMark{m.at, m.closed, m.joined, m.len, m.own, m.placement, m.replaced, m.usage, m.version})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (m *Mark) UnmarshalJSON(b []byte) error {
 	var w wireMark
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -326,8 +325,9 @@ func (m *Mark) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Table tells tables of one session apart: a join that replaces the chunks
-// begins a new one. A mark can only be rebuilt from a value with its table.
+// Table identifies the table of a value within a session: a join that replaces the
+// chunks begins a new table. A mark can be rebuilt only from a value with the mark's
+// table.
 func (m Mark) Table() int { return m.replaced }
 
 // Mark returns the mark of s without its pending edits.
@@ -340,17 +340,17 @@ func (s Session) Mark() Mark {
 	return Mark{v.at, v.closed != nil, joined, v.table.n, v.own, s.Placement(), v.replaced, v.usage, v.version}
 }
 
-// placed is a placement as a value holds it.
+// placed is the form of a placement in a value.
 func placed(p Placement) *Placement {
 	if p == (Placement{}) {
 		return nil
 	}
-	own := p // else p is made on the heap although it is zero
+	own := p // a copy: else p would be allocated even if it is zero
 	return &own
 }
 
-// Rebuild returns the value that m marks. s must be a value of the same
-// session and table that came after it.
+// Rebuild returns the value that m marks. s must be a later value of the same session
+// and table.
 func (s Session) Rebuild(m Mark) (Session, error) {
 	v := *s.Committed().val()
 	joined := s.Mark().joined

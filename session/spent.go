@@ -1,18 +1,16 @@
 package session
 
-// share is what one session consumed itself, without what it took over from
-// others. A value's usage is the sum of the shares of all sessions that it
-// comes from, which is how each model call is counted once however often
-// branches of one tree are joined.
+// share is the consumption of one session itself, without that of its sources. A
+// value's usage is the sum of the shares of all its source sessions. Each model call is
+// thus counted once however often branches of one tree are joined.
 type share struct {
 	key     Key
 	version Version
 	own     Usage
 }
 
-// shares yields the share of v and of every session that it comes from. It
-// goes up the line of ancestors until it comes to one of covered, which may
-// be nil.
+// shares yields the share of v and of each of its source sessions. It follows the
+// ancestors up to the first one in covered, which may be nil.
 func (v *value) shares(covered map[Key]Version, yield func(share)) {
 	c := v
 	if v.committed != nil {
@@ -22,7 +20,7 @@ func (v *value) shares(covered map[Key]Version, yield func(share)) {
 	c.joined.each(yield)
 	for l := c.line; l != nil; l = l.up {
 		if at, ok := covered[l.from.Key]; ok && at >= l.from.Version {
-			return // a cover of the ancestor covers what is above it
+			return // a cover of the ancestor covers its ancestors too
 		}
 		yield(share{l.from.Key, l.from.Version, l.own})
 		l.joined.each(yield)
@@ -49,7 +47,7 @@ func (v *value) lineage() map[Key]Version {
 // cover is a set of shares.
 type cover map[Key]share
 
-// add puts s into the set and returns what that adds to the sum.
+// add adds s to the set and returns the resulting increase of the sum.
 func (c cover) add(s share) Usage {
 	old, ok := c[s.key]
 	if ok && s.version <= old.version {
@@ -59,14 +57,14 @@ func (c cover) add(s share) Usage {
 	return s.own.Sub(old.own)
 }
 
-// addAll puts all shares of v into the set.
+// addAll adds all shares of v to the set.
 func (c cover) addAll(v *value) (more Usage) {
 	v.shares(nil, func(s share) { more = more.Add(c.add(s)) })
 	return more
 }
 
-// past returns what a join of p adds to the shares of v, so that v's own
-// ancestors are not repeated in it.
+// past returns the shares that a join of p adds to those of v, without those of v's own
+// ancestors.
 func (v *value) past(p *value) []share {
 	var own []share
 	p.shares(v.lineage(), func(s share) {

@@ -109,8 +109,8 @@ func (nd *node) with(i int, level uint, leaf *node) *node {
 	return &cp
 }
 
-// prefix returns the first n chunks as a table. Everything but one page and
-// one path is shared.
+// prefix returns the first n chunks as a table. It shares all but one page and one
+// path.
 func (t table) prefix(n int) table {
 	switch {
 	case n >= t.n:
@@ -128,8 +128,8 @@ func (t table) prefix(n int) table {
 	if start == 0 {
 		return table{n: n, tail: tail}
 	}
-	// Chunks above start stay reachable in the shared tree but are never
-	// read; append overwrites their slots in a copied path.
+	// Chunks beyond start remain reachable in the shared tree but are never read;
+	// append overwrites their slots in a copied path.
 	root, shift := t.root, t.shift
 	for shift > 0 && start <= 1<<shift {
 		root, shift = root.kids[0], shift-pageBits
@@ -164,9 +164,9 @@ func (t table) each(from, to int, yield func(int, Chunk) bool) {
 	}
 }
 
-// shares reports whether the first n chunks of both are the same, which it
-// tells from the last one of them: a table grows at its end only, and a
-// committed chunk is made once.
+// shares reports whether the first n chunks of both tables are the same. It compares
+// only the last of them: a table grows only at its end, and a committed chunk is made
+// once.
 func (t table) shares(o table, n int) bool {
 	if n > t.n || n > o.n {
 		return false

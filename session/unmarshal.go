@@ -13,14 +13,13 @@ import (
 	"github.com/rathcluster/rath/internal/core/canonical"
 )
 
-// Events and records are read far more often than they are written: by the fold
-// of who writes, by relays, by the derivation of lineage and by its index. What is
-// read was written by Marshal nearly always, so that a walk over it which knows
-// the type is enough. All else is left to encoding/json.
+// Events and records are read far more often than they are written: by the fold of the
+// writer, by relays, by the derivation of lineage and by its index. Nearly all of them
+// were written by Marshal, so a walk that is specific to the type suffices. Other input
+// is left to encoding/json.
 
-// Unmarshal reads JSON into what into points to, which has to be zero, and does
-// with any text what encoding/json does. What [Marshal] wrote is read several times
-// faster.
+// Unmarshal reads JSON into the value that into points to, which must be zero, with the
+// results of encoding/json. It reads the output of [Marshal] several times faster.
 func Unmarshal(data string, into any) error {
 	v := reflect.ValueOf(into).Elem()
 	if scan := scanOf(v.Type()); scan != nil {
@@ -36,16 +35,15 @@ func Unmarshal(data string, into any) error {
 	return json.Unmarshal([]byte(data), into)
 }
 
-// sharedText bounds the data whose texts share one copy of it: a caller that
-// keeps one of them keeps no more than this alive.
+// sharedText bounds the data whose texts share one copy of it: a caller that keeps one
+// of the texts keeps at most that much memory alive.
 const sharedText = 2 << 10
 
-// scan reads a value of one type, which is zero, at the reader's position. False
-// is something that Marshal does not write for the type.
+// scan reads a value of one type, which is zero, at the reader's position. It returns
+// false for input that Marshal does not write for the type.
 type scan func(r *reader, v reflect.Value) bool
 
-// scans are the ways to read the types that were met; nil for those that are left
-// to encoding/json.
+// scans caches the scans of types; nil for types that are left to encoding/json.
 var scans sync.Map // of reflect.Type to scan
 
 func scanOf(t reflect.Type) scan {
@@ -62,8 +60,8 @@ var (
 	textReader = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// newScan makes the way to read a type within others; nil for one that reads
-// itself in a way of its own, or that says what it holds only when it is read.
+// newScan returns the scan of a type within others. It returns nil for a type with its
+// own decoder, and for one whose contents are known only at run time.
 func newScan(t reflect.Type, within []reflect.Type) scan {
 	switch t {
 	case reflect.TypeFor[Link]():
@@ -180,7 +178,7 @@ func newListScan(t reflect.Type, within []reflect.Type) scan {
 	}
 }
 
-// field is one of a struct, by its key.
+// field is a field of a struct, with its key.
 type field struct {
 	key string
 	at  int
@@ -215,7 +213,7 @@ func newObjectScan(t reflect.Type, within []reflect.Type) scan {
 		if r.Lit("}") {
 			return true
 		}
-		// Keys are sorted, so that none comes twice.
+		// Keys are sorted, so that duplicates are detected.
 		last := ""
 		for rest := fields; ; {
 			key, ok := r.Str()
@@ -228,11 +226,11 @@ func newObjectScan(t reflect.Type, within []reflect.Type) scan {
 			switch {
 			case len(rest) > 0 && rest[0].key == key:
 				if !rest[0].of(r, v.Field(rest[0].at)) {
-					return false // written in another way
+					return false // written in another form
 				}
 				rest = rest[1:]
 			case !r.Value(0), slices.ContainsFunc(fields, func(f field) bool { return strings.EqualFold(f.key, key) }):
-				return false // encoding/json would take it for the field
+				return false // encoding/json would match it with the field
 			}
 			if !r.Lit(",") {
 				return r.Lit("}")

@@ -47,7 +47,7 @@ func full() *every {
 	return v
 }
 
-// scanned reads a value in the quick way only.
+// scanned uses the fast decoder only.
 func scanned(data string, into any) bool {
 	r := reader{Reader: canonical.Reader{S: data}}
 	v := reflect.ValueOf(into).Elem()
@@ -55,8 +55,8 @@ func scanned(data string, into any) bool {
 	return s != nil && s(&r, v) && r.I == len(data)
 }
 
-// TestUnmarshalIsQuick: what Marshal writes is not left to encoding/json, also
-// where it is so long that texts are copied one by one.
+// TestUnmarshalIsQuick: the output of Marshal is not left to encoding/json, even if it
+// is so long that texts are copied one by one.
 func TestUnmarshalIsQuick(t *testing.T) {
 	long := full()
 	long.Plain = strings.Repeat("x", sharedText)

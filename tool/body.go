@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/internal/core/schema"
 )
 
-// MaxBody is the longest body, in bytes, that enters a transcript. What is
-// longer is kept whole in the blob store and shown by its head and tail.
+// MaxBody is the maximum length of a body in a transcript, in bytes. A longer body is
+// stored in the blob store; the transcript has its head and tail.
 const MaxBody = 64 << 10
 
 // folded stands for a body over MaxBody.

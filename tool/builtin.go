@@ -33,10 +33,10 @@ const (
 	ViewImage           = "view_image"
 )
 
-// Builtins returns the tools that every node has, sorted by name. All but Todo and Skill
-// need a session's sandbox: Fetch its way to the network by Call.HTTP, the others its
-// workspace by Call.Sandbox. Commands, code, writes, edits and fetches are Sandboxed and
-// share the lane "workspace"; reads are ReadOnly and share none.
+// Builtins returns the tools of every node, sorted by name. All but Todo and Skill need a
+// session's sandbox: Fetch uses its network through Call.HTTP, the others its workspace
+// through Call.Sandbox. Commands, code, writes, edits and fetches are Sandboxed and share
+// the lane "workspace". Reads are ReadOnly and have no lane.
 func Builtins() []Tool { return slices.Clone(builtins()) }
 
 // builtins are made once: they do not change, and their schemas take long.
@@ -56,7 +56,7 @@ func ByName(name string) (Tool, bool) {
 	return nil, false
 }
 
-// builtin makes a tool of a function that gets the session's sandbox.
+// builtin returns a tool whose function receives the session's sandbox.
 func builtin[In any](name, description string, e Effect, tune func(map[string]*jsonschema.Schema),
 	fn func(context.Context, Call, sandbox.Sandbox, In) (any, error),
 ) Tool {
@@ -77,8 +77,8 @@ func builtin[In any](name, description string, e Effect, tune func(map[string]*j
 // named are arguments with names of files and directories.
 type named interface{ names() []*string }
 
-// within returns a name relative to the workspace, which commands have at dir: models give
-// back the absolute names that commands print. Any other name stays as it is.
+// within returns name relative to the workspace, whose path for commands is dir: models
+// return the absolute names that commands print. Any other name is unchanged.
 func within(dir, name string) string {
 	if dir == "" || !path.IsAbs(name) {
 		return name
@@ -126,8 +126,8 @@ func unopened(err error) *Failure {
 	return &Failure{Kind: SandboxUnavailable, Message: "the session's sandbox cannot be opened: " + reasonOf(err), Err: err}
 }
 
-// pathFailure turns an error about a name in the workspace into what the model
-// reads. The sandbox's own texts may hold paths of the host and are left out.
+// pathFailure converts an error about a name in the workspace to a failure for the model.
+// It omits the sandbox's own texts, which may contain paths of the host.
 func pathFailure(name string, err error) error {
 	f := &Failure{Detail: name, Err: err}
 	switch {
@@ -144,7 +144,7 @@ func pathFailure(name string, err error) error {
 	return f
 }
 
-// sandboxFailure is for errors that mean that the sandbox did not do its part.
+// sandboxFailure converts an error of the sandbox itself to a failure for the model.
 func sandboxFailure(what string, err error) *Failure {
 	f := &Failure{Err: err}
 	switch {

@@ -29,7 +29,7 @@ func table(t testing.TB, tools ...Tool) *Table {
 	return tb
 }
 
-// TestBuiltinSpecs holds what models and prompt caches see to a golden file.
+// TestBuiltinSpecs compares the specs that models and prompt caches see with a golden file.
 func TestBuiltinSpecs(t *testing.T) {
 	t.Parallel()
 	type spec struct {
@@ -257,7 +257,7 @@ func TestCommandOutput(t *testing.T) {
 	for _, name := range []string{"TMPDIR", "TMP"} { // Unix, Windows
 		t.Setenv(name, tmp)
 	}
-	whole := strings.Repeat("é深", 200_000) // over what is held in memory
+	whole := strings.Repeat("é深", 200_000) // more than the limit held in memory
 	f := &fake{exec: func(_ context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 		if c.Offload != nil {
 			for part := range strings.SplitAfterSeq(whole, "深") {

@@ -17,7 +17,7 @@ import (
 // Limits of the tools that run commands.
 const (
 	MaxCommand = 32 << 10         // bytes of a shell command
-	MaxCode    = 64 << 10         // bytes of a program; kernels take 128 KiB in one argument
+	MaxCode    = 64 << 10         // bytes of a program; kernels accept 128 KiB in one argument
 	MaxTimeout = 10 * time.Minute // the longest timeout_ms; without it sandbox.DefaultTimeout
 	MaxOutput  = 12_000           // bytes shown of stdout and of stderr, half head, half tail
 )
@@ -41,11 +41,11 @@ type shellBody struct {
 	Truncated *cutOut `json:"truncated,omitempty"`
 }
 
-// cutOut says that an output was shortened, how long it was and where it is.
+// cutOut describes a shortened output: its full length and the blob that stores it.
 type cutOut struct {
 	StdoutBytes int64  `json:"stdout_bytes"`
 	StderrBytes int64  `json:"stderr_bytes"`
-	Blob        string `json:"blob,omitempty"` // digest of both as they came, interleaved
+	Blob        string `json:"blob,omitempty"` // digest of both streams, interleaved in the order written
 	BlobBytes   int64  `json:"blob_bytes,omitempty"`
 }
 
@@ -81,7 +81,7 @@ func shell(ctx context.Context, c Call, sb sandbox.Sandbox, in shellArgs) (any, 
 	return out.shellBody, nil
 }
 
-// checkProgram refuses what a process cannot be given as one argument.
+// checkProgram rejects a text that cannot be one argument of a process.
 func checkProgram(name, text string, limit int) error {
 	switch {
 	case len(text) > limit:
@@ -95,7 +95,7 @@ func checkProgram(name, text string, limit int) error {
 	return nil
 }
 
-// executed is a command that was run or refused.
+// executed is a command that ran or could not be started.
 type executed struct {
 	shellBody
 	refused bool
@@ -111,7 +111,7 @@ func execute(ctx context.Context, c Call, sb sandbox.Sandbox, cmd sandbox.Cmd) (
 	}
 	exit, err := sb.Exec(ctx, cmd)
 	if err != nil {
-		// Programs are found or refused; the only name that can fail is Dir.
+		// A missing program ends as Refused, not as an error, so the failing name is Dir.
 		if errors.Is(err, sandbox.ErrPath) || cmd.Dir != "" && errors.Is(err, fs.ErrNotExist) {
 			return nil, pathFailure(cmd.Dir, err)
 		}
@@ -155,14 +155,14 @@ func execute(ctx context.Context, c Call, sb sandbox.Sandbox, cmd sandbox.Cmd) (
 	return out, nil
 }
 
-// show makes text of what was kept of an output and reports whether some was
-// not.
+// show returns the kept parts of an output as text and reports whether the output was
+// shortened.
 func show(o sandbox.Output) (text string, cut bool) {
 	left := o.Total - int64(len(o.Head)) - int64(len(o.Tail))
 	if left <= 0 {
 		return strings.ToValidUTF8(string(o.Head)+string(o.Tail), "\ufffd"), false
 	}
-	// The cuts may go through a character: its bytes are left out with the rest.
+	// A cut may split a character, whose remaining bytes are dropped, too.
 	head := trimLast(o.Head)
 	tail := o.Tail
 	for n := 0; n < utf8.UTFMax-1 && len(tail) > 0 && !utf8.RuneStart(tail[0]); n++ {
@@ -203,8 +203,8 @@ type codeBody struct {
 	Truncated *cutOut `json:"truncated,omitempty"`
 }
 
-// interpreters are the programs that run a language from an argument, the
-// first of them that can be started.
+// interpreters maps a language to the programs that run it from an argument, in order of
+// preference.
 var interpreters = map[string][]string{
 	"python": {"python3", "python"},
 	"sh":     {"sh"},
@@ -238,7 +238,7 @@ func code(ctx context.Context, c Call, sb sandbox.Sandbox, in codeArgs) (any, er
 	for _, program := range programs {
 		out, err := execute(ctx, c, sb, sandbox.Cmd{
 			Argv: []string{program, "-c", in.Code}, Timeout: time.Duration(in.TimeoutMS) * time.Millisecond,
-			// Byte code in the workspace would make its state depend on what was run.
+			// Byte code would make the state of the workspace depend on the programs that ran.
 			Env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"},
 		})
 		if err != nil {
@@ -259,7 +259,7 @@ func code(ctx context.Context, c Call, sb sandbox.Sandbox, in codeArgs) (any, er
 	}
 }
 
-// problem says why a program did not succeed; it is never empty.
+// problem describes why a program failed. It is never empty.
 func problem(out *executed) string {
 	status := fmt.Sprintf("exit status %d", out.ExitCode)
 	switch {

@@ -29,7 +29,7 @@ func TestWriteOverLossyRead(t *testing.T) {
 				}
 			}
 		}
-		// What stands for a byte is not written in its place by the others either.
+		// The other tools also write no replacement character for a byte.
 		for _, c := range [][2]string{
 			{Edit, quote(t, editArgs{Path: "f", Old: "price = 5", New: "caf\ufffd = 5"})},
 			{ApplyPatch, quote(t, patchArgs{"*** Begin Patch\n*** Update File: f\n@@\n-# caf\ufffd\n+# caf\ufffd!\n*** End Patch"})},
@@ -39,7 +39,7 @@ func TestWriteOverLossyRead(t *testing.T) {
 			}
 		}
 		holds(t, dir, map[string]string{"f": before, "ok": "caf\u00e9", "utf16": "\xff\xfea\x00"})
-		// A line of context is found as it was shown, and keeps its bytes.
+		// A context line matches as shown to the model, and keeps its bytes.
 		if out := call(ApplyPatch, quote(t, patchArgs{"*** Begin Patch\n*** Update File: f\n@@\n # caf\ufffd\n-price = 5\n+price = 7\n*** End Patch"})); out.IsError {
 			t.Errorf("%s", out.Body)
 		}
@@ -104,8 +104,8 @@ func TestAbsoluteNames(t *testing.T) {
 	holds(t, dir, map[string]string{"a.txt": "z\n", "sub/b.go": "x\n", "new/c.txt": "c"})
 }
 
-// TestPatchWrapped: a patch in what models put around one applies, and no other text around
-// it is passed over.
+// TestPatchWrapped applies a patch inside the lines that models put around it, and rejects
+// any other text around it.
 func TestPatchWrapped(t *testing.T) {
 	t.Parallel()
 	const patch = "*** Begin Patch\n*** Update File: f\n@@\n-a\n+b\n*** End Patch"

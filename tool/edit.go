@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// MaxEdited is how many bytes a file may have that Edit, ApplyPatch and Grep take.
+// MaxEdited is the maximum size of a file for Edit, ApplyPatch and Grep, in bytes.
 const MaxEdited = 4 << 20
 
 type editArgs struct {
@@ -81,11 +81,11 @@ func replace(ctx context.Context, _ Call, sb sandbox.Sandbox, in editArgs) (any,
 	return editBody{n, in.lines(text, n)}, nil
 }
 
-// byteOrderMark begins files that some editors write. Models do not see it: it stays, and no
-// line is compared with it.
+// byteOrderMark begins the files of some editors. It is hidden from models, kept in the
+// file, and ignored when lines are compared.
 const byteOrderMark = "\ufeff"
 
-// replacement stands for a byte that is not UTF-8 where models read it.
+// replacement is the character that models see for a byte that is not UTF-8.
 const replacement = "\ufffd"
 
 // shown returns a text as models see it.
@@ -96,8 +96,8 @@ func shown(text string) string {
 	return string([]rune(text))
 }
 
-// keepsBytes refuses a change that writes what was shown for bytes of a file that is not
-// UTF-8 in place of them.
+// keepsBytes rejects a change that writes replacement characters over the bytes that they
+// stand for.
 func keepsBytes(name, before, after string) error {
 	if utf8.ValidString(before) || strings.Count(after, replacement) <= strings.Count(before, replacement) {
 		return nil
@@ -106,7 +106,8 @@ func keepsBytes(name, before, after string) error {
 		"%q is not UTF-8, and the new text has U+FFFD, which stands for bytes of the file that were not shown: change a part of the line without them, or use %s, such as sed; no file was changed", name, RunShellCommand)}
 }
 
-// fit gives the texts the ends of lines that the file has: models write \n.
+// fit converts the line endings of the texts, which models write as \n, to those of the
+// file.
 func (in *editArgs) fit(text string) {
 	windows := strings.Count(text, "\r\n")
 	if windows == 0 || windows < strings.Count(text, "\n") && strings.Contains(text, in.Old) {
@@ -119,7 +120,7 @@ func windowsLines(text string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\n", "\r\n")
 }
 
-// maxShownLines is how many numbers of lines are told.
+// maxShownLines is the maximum number of line numbers in a result.
 const maxShownLines = 20
 
 // lines returns where the first of n replacements begin in the new text.
@@ -136,10 +137,10 @@ func (in *editArgs) lines(text string, n int) []int {
 	return lines
 }
 
-// maxPlaces is how many places of a text are looked for.
+// maxPlaces is the maximum number of occurrences of a text that are searched.
 const maxPlaces = 1000
 
-// places returns where a text is in another one, also where that overlaps.
+// places returns the offsets of part in text, including overlapping occurrences.
 func places(text, part string) (at []int) {
 	for from := 0; len(at) < maxPlaces; {
 		i := strings.Index(text[from:], part)
@@ -159,7 +160,7 @@ func atMost(n int) string {
 	return fmt.Sprint(n)
 }
 
-// linesOf returns the numbers of the first lines at which the places are.
+// linesOf returns the line numbers of the first offsets.
 func linesOf(text string, at []int) (lines []int) {
 	line, from := 1, 0
 	for _, i := range at[:min(len(at), maxShownLines)] {
@@ -184,10 +185,11 @@ func listed(lines []int) string {
 	return b.String()
 }
 
-// maxNearly is how many lines are looked for without their white space.
+// maxNearly is the maximum number of lines for a search that ignores white space.
 const maxNearly = 100
 
-// nearly says where a text would be but for white space, or what else to do.
+// nearly returns a hint: the lines that match if white space is ignored, or else advice to
+// read the file again.
 func nearly(text, part string) string {
 	all, want := trimmed(text), trimmed(part)
 	for len(want) > 0 && want[0] == "" {
@@ -212,7 +214,7 @@ func trimmed(text string) []string {
 	return lines
 }
 
-// readText reads a file that is to be edited, whole.
+// readText reads a whole text file for an edit.
 func readText(ctx context.Context, sb sandbox.Sandbox, name string) (string, error) {
 	text, err := readWhole(ctx, sb, name)
 	if err == nil && strings.IndexByte(text, 0) >= 0 {

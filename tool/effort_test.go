@@ -11,9 +11,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestCostlyChecks: a program may announce any schema, and a model may be made
-// to call it with any arguments. What their check would take is refused before it
-// is begun.
+// TestCostlyChecks: a program may announce any schema, and a model may call it with any
+// arguments. A check that would be too expensive is rejected before it begins.
 func TestCostlyChecks(t *testing.T) {
 	t.Parallel()
 	nested := func(n int, open, inner, end string) string {
@@ -119,7 +118,7 @@ func TestCostlySchemas(t *testing.T) {
 	}
 }
 
-// TestLargeArguments: what is only large is checked.
+// TestLargeArguments: arguments that are merely large are checked.
 func TestLargeArguments(t *testing.T) {
 	t.Parallel()
 	tree := `{"type":"object","properties":{"op":{"type":"string"},"args":{"type":"array","items":{"oneOf":[{"$ref":"#"},{"type":"number"}]}}},"required":["op"]}`

@@ -35,7 +35,7 @@ func (f *fake) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	return f.exec(ctx, c)
 }
 
-// check refuses as a real sandbox does, with the host's path in its errors.
+// check rejects a name like a real sandbox, with the host's path in its errors.
 func (f *fake) check(op, name string) error {
 	var err error
 	switch _, ok := f.files[name]; {

@@ -42,9 +42,9 @@ type fetchBody struct {
 	Type      string   `json:"type,omitempty"`
 	Data      string   `json:"data"`
 	Truncated *cutFile `json:"truncated,omitempty"`
-	// Cut says that the answer has more than MaxFetched bytes: the rest was not taken.
+	// Cut reports whether the response was cut at MaxFetched bytes.
 	Cut bool `json:"cut,omitempty"`
-	// Lossy says that bytes which are no text were replaced.
+	// Lossy reports whether bytes that are not text were replaced.
 	Lossy bool `json:"lossy,omitempty"`
 }
 
@@ -100,12 +100,12 @@ func get(ctx context.Context, c Call, in fetchArgs) (any, error) {
 		return nil, f
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err // without the address, which may be long
+		err = e.Err // drops the URL, which may be long
 	}
 	return nil, &Failure{Kind: Unreachable, Message: err.Error(), Detail: u.Hostname(), Err: err}
 }
 
-// ask makes the request, and those that it is redirected to.
+// ask sends the request and follows its redirects.
 func ask(ctx context.Context, way http.RoundTripper, u *url.URL, in fetchArgs) (*fetchBody, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -154,11 +154,11 @@ func ask(ctx context.Context, way http.RoundTripper, u *url.URL, in fetchArgs) (
 	return body, nil
 }
 
-// sniffed is how much of an answer tells what it is.
+// sniffed is the length of the prefix of a response that determines its type, in bytes.
 const sniffed = 1024
 
-// readable is an answer as UTF-8, a page of HTML reduced to what a person reads of it. An
-// answer that is no text is a Failure.
+// readable returns a response as UTF-8, with HTML reduced to its visible text. A response
+// that is not text is a Failure.
 func readable(data []byte, contentType string, at *url.URL) (io.Reader, error) {
 	head := data[:min(len(data), sniffed)]
 	seems, _, _ := mime.ParseMediaType(http.DetectContentType(head))

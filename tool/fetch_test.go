@@ -52,7 +52,7 @@ func (unending) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// silent is a body that does not come until its request ends.
+// silent is a body that never arrives before its request ends.
 type silent struct{ ctx context.Context }
 
 func (s silent) Read([]byte) (int, error) {
@@ -82,7 +82,7 @@ func fetched(t *testing.T, s servers, args map[string]any) (fetchBody, *Failure)
 	return body, f
 }
 
-// TestFetchRefuses: what cannot be fetched is told with its cause and what to do.
+// TestFetchRefuses: the error of a failed fetch has the cause and the remedy.
 func TestFetchRefuses(t *testing.T) {
 	const u = "http://a.example/x"
 	var packed bytes.Buffer
@@ -187,7 +187,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestFetchBounds: an answer without end is taken up to a bound, at once.
+// TestFetchBounds reads an endless response up to a limit, without delay.
 func TestFetchBounds(t *testing.T) {
 	const u = "http://a.example/x"
 	began := time.Now()
@@ -201,7 +201,7 @@ func TestFetchBounds(t *testing.T) {
 	if took := time.Since(began); took > MaxFetchTime/2 {
 		t.Errorf("it took %v", took)
 	}
-	// Elements that are never closed cost what their bytes do.
+	// Unclosed elements cost no more than their bytes.
 	deep := strings.Repeat("<div><a href=/x><b><svg>", MaxFetched/24)
 	if got, f = fetched(t, servers{u: answers(200, "<h1>top</h1>"+deep, "Content-Type", "text/html")}, map[string]any{"url": u, "timeout_ms": MaxFetchTime.Milliseconds()}); f != nil || got.Data != "# top\n" {
 		t.Errorf("%v, %.100q", f, got.Data)
@@ -226,7 +226,7 @@ func TestPageGrows(t *testing.T) {
 	}
 }
 
-// TestPage reduces a page to what is read of it.
+// TestPage reduces a page to its visible text.
 func TestPage(t *testing.T) {
 	const u = "https://a.example/docs/x"
 	got, f := fetched(t, servers{u: answers(200, `<!doctype html><html><head><title>The  page</title><style>p{}</style><script>if (a < b) { "<p>no" }</script></head>

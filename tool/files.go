@@ -27,7 +27,7 @@ type readArgs struct {
 	// CharOffset and CharLimit lead into a long line.
 	CharOffset int64 `json:"char_offset,omitempty" jsonschema:"character of the first of these lines to start at, the first is 1"`
 	CharLimit  int64 `json:"char_limit,omitempty" jsonschema:"number of characters to read"`
-	// Numbered is for models that talk about lines.
+	// Numbered is for models that refer to lines by number.
 	Numbered bool `json:"numbered,omitempty" jsonschema:"begin each line with its number and a tab"`
 }
 
@@ -36,11 +36,11 @@ func (in *readArgs) names() []*string { return []*string{&in.Path} }
 type readBody struct {
 	Data      string   `json:"data"`
 	Truncated *cutFile `json:"truncated,omitempty"`
-	// Lossy says that the file is not UTF-8: bytes of it were replaced.
+	// Lossy reports whether invalid UTF-8 in the file was replaced.
 	Lossy bool `json:"lossy,omitempty"`
 }
 
-// cutFile says how much there was of what was shown in part.
+// cutFile is the full length of a text that is shown in part.
 type cutFile struct {
 	Chars int64 `json:"chars"`
 	Lines int64 `json:"lines"`
@@ -95,12 +95,12 @@ type excerpt struct {
 	lossy bool
 
 	numbered bool
-	skip     int64 // characters of the first line that are passed over
+	skip     int64 // characters of the first line to skip
 	most     int64 // characters to take, 0 for all
 }
 
-// read takes the lines from offset on, at most limit of them; 0 means from the
-// first, and all.
+// read reads at most limit lines, beginning at line offset. An offset of 0 is the first
+// line; a limit of 0 means all lines.
 func (e *excerpt) read(r io.Reader, offset, limit int64) error {
 	b := bufio.NewReaderSize(r, 64<<10)
 	line, begun, taken, scanned := int64(1), int64(0), int64(0), 0 // begun: the last line that has a character
@@ -198,12 +198,12 @@ func write(ctx context.Context, _ Call, sb sandbox.Sandbox, in writeArgs) (any, 
 	return writeBody{len(in.Content)}, nil
 }
 
-// readLossy refuses to replace a file that is not UTF-8: a model saw other characters in the
-// place of bytes of it, and would write those.
+// readLossy rejects replacing a file that is not UTF-8: the model saw replacement
+// characters for some of its bytes and would write those.
 func readLossy(ctx context.Context, sb sandbox.Sandbox, name string) error {
 	f, err := sb.Files().Open(ctx, name)
 	if err != nil {
-		return nil // there is no such file, or Create says why it cannot be replaced
+		return nil // the file does not exist, or Create reports why it cannot be replaced
 	}
 	var e excerpt
 	err = e.read(f, 0, 0)
@@ -287,7 +287,7 @@ func exists(ctx context.Context, _ Call, sb sandbox.Sandbox, in existsArgs) (any
 	case err == nil:
 		return existsBody{true}, nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-		return existsBody{false}, nil // what cannot be reached is not there for the tools
+		return existsBody{false}, nil // to the tools, an unreachable file does not exist
 	}
 	return nil, pathFailure(in.Path, err)
 }

@@ -45,7 +45,7 @@ func boxes(t *testing.T, files map[string]string, each func(t *testing.T, dir st
 	}
 }
 
-// holds compares all files below a directory with those that are wanted.
+// holds compares all files below a directory with the expected ones.
 func holds(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	got := map[string]string{}
@@ -156,8 +156,8 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-// TestEditKeepsModes: a script can be run after an edit, and what may not be written by
-// commands is written all the same and stays so.
+// TestEditKeepsModes: a script stays executable after an edit, and an edit writes a file
+// that is read-only for commands and keeps it read-only.
 func TestEditKeepsModes(t *testing.T) {
 	t.Parallel()
 	boxes(t, map[string]string{"run": "a", "fixed": "a"}, func(t *testing.T, dir string, call func(name, args string) Outcome) {
@@ -175,7 +175,7 @@ func TestEditKeepsModes(t *testing.T) {
 	})
 }
 
-// TestEditOfLinks: neither a link nor what it leads to is changed.
+// TestEditOfLinks changes neither a link nor its target.
 func TestEditOfLinks(t *testing.T) {
 	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "secret")

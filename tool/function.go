@@ -18,20 +18,20 @@ import (
 	"github.com/rathcluster/rath/internal/core/schema"
 )
 
-// FuncOptions configure Func. The zero FuncOptions are the careful defaults.
+// FuncOptions configure Func. The zero FuncOptions are the conservative defaults.
 type FuncOptions struct {
 	Effect Effect
 	Lane   func(args json.RawMessage) string // see Spec.Lane
 }
 
-// Func makes a tool of a function. The schema of its arguments is inferred
-// from In, a struct or a map with string keys: JSON names, a field with
-// omitempty or omitzero is optional, and the text of a jsonschema tag is the
-// description of its field. The result is Out as JSON, or Out itself if that is a Result.
-// Inside fn, Current gives the call itself.
+// Func returns a tool that calls fn. It infers the schema of the arguments from In, a
+// struct or a map with string keys: names are JSON names, a field with omitempty or
+// omitzero is optional, and the text of a jsonschema tag is the field's description. The
+// result is Out as JSON, or Out itself if it is a Result. Inside fn, Current returns the
+// call.
 //
-// Func panics when In has no schema or the name cannot be used: errors of the
-// program, found at its start. Nil FuncOptions are the defaults.
+// Func panics if In has no schema or the name is invalid, because both are programming
+// errors. Nil FuncOptions mean the defaults.
 func Func[In, Out any](name, description string, fn func(context.Context, In) (Out, error), o *FuncOptions) Tool {
 	if o == nil {
 		o = &FuncOptions{}
@@ -63,8 +63,8 @@ type function[In any] struct {
 	spec Spec
 	from string
 	fn   func(context.Context, Call, In) (any, error)
-	// checker is shared by all tables that hold the tool: it takes several times
-	// the memory of a waiting run.
+	// checker is shared by all tables that hold the tool, because it uses several times the
+	// memory of a waiting run.
 	checker func() (*schema.Checker, error)
 }
 
@@ -95,8 +95,8 @@ func (f *function[In]) Call(ctx context.Context, c Call) (Result, error) {
 	return Result{Body: out}, err
 }
 
-// wholeNumbers writes 2.0 and 2e3 as 2 and 2000: to a schema they are integers,
-// to encoding/json they are not.
+// wholeNumbers writes 2.0 and 2e3 as 2 and 2000: a schema treats them as integers,
+// encoding/json does not.
 func wholeNumbers(args json.RawMessage) json.RawMessage {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(args))
@@ -130,7 +130,8 @@ func wholeNumbers(args json.RawMessage) json.RawMessage {
 	return whole
 }
 
-// schemaOf infers the schema of In and lets tune add what types cannot say.
+// schemaOf infers the schema of In and lets tune add constraints that Go types cannot
+// express.
 func schemaOf[In any](tune func(properties map[string]*jsonschema.Schema)) (json.RawMessage, error) {
 	s, err := jsonschema.For[In](nil)
 	if err != nil {

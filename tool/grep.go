@@ -24,8 +24,8 @@ import (
 // Limits of Grep.
 const (
 	MaxPattern = 1000 // bytes of a regular expression
-	MaxMatches = 1000 // lines that match, of which 100 are shown unless the call asks for more
-	MaxContext = 20   // lines shown before and after one that matches
+	MaxMatches = 1000 // matching lines, of which 100 are shown by default
+	MaxContext = 20   // lines shown before and after a match
 
 	shownMatches = 100
 	maxShownLine = 300 // bytes
@@ -47,9 +47,9 @@ func (in *grepArgs) names() []*string { return []*string{&in.Path} }
 
 type grepBody struct {
 	Text    string `json:"text"`    // name:line:text; name-line-text around a match
-	Matches int    `json:"matches"` // lines that match, of those looked at
+	Matches int    `json:"matches"` // the number of matching lines among those searched
 	Files   int    `json:"files"`   // with such lines
-	// Skipped are files that were not searched: binary, too long or not to be read.
+	// Skipped is the number of files that were not searched: binary, too long or unreadable.
 	Skipped   int    `json:"skipped,omitempty"`
 	Truncated string `json:"truncated,omitempty"` // why there may be more
 }
@@ -107,7 +107,7 @@ func search(ctx context.Context, _ Call, sb sandbox.Sandbox, in grepArgs) (any, 
 	return s.body, nil
 }
 
-// lineExpression compiles an expression that is matched with lines.
+// lineExpression compiles an expression for matching lines.
 func lineExpression(pattern string, ignoreCase bool) (*regexp.Regexp, error) {
 	n, err := schema.States(pattern)
 	if err == nil && n > grepStates {
@@ -249,8 +249,8 @@ func (s *grepSearch) line(name string, n int, sep byte, line []byte) {
 	fmt.Fprintf(&s.text, "%s%c%d%c%s\n", name, sep, n, sep, s.part(string(line)))
 }
 
-// part returns a line as it is shown: of a long one the part around its first match, with
-// how many characters are before and after.
+// part returns the shown form of a line. A long line is reduced to the part around its
+// first match, with the numbers of characters before and after.
 func (s *grepSearch) part(line string) string {
 	if len(line) <= maxShownLine {
 		return shown(line)
@@ -277,7 +277,7 @@ func (s *grepSearch) part(line string) string {
 	return text
 }
 
-// stop ends the search and says why there may be more.
+// stop ends the search and records why there may be more matches.
 func (s *grepSearch) stop(format string, args ...any) error {
 	s.body.Truncated = fmt.Sprintf(format, args...)
 	return errWalked

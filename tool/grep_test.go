@@ -61,7 +61,7 @@ func TestGrep(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tt.args, diff)
 			}
 		}
-		// What cannot be read is passed over.
+		// Unreadable files are skipped.
 		if err := os.Symlink("nowhere", filepath.Join(dir, "dangling")); err == nil {
 			if out := call(Grep, `{"pattern":"package"}`); !strings.Contains(string(out.Body), `"text":"a.go:1:package a\n","matches":1,"files":1,"skipped":2`) {
 				t.Errorf("beside a link that leads nowhere: %s", out.Body)

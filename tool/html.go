@@ -10,13 +10,13 @@ import (
 	"golang.org/x/net/html/atom"
 )
 
-// left are elements of a page that a person does not read.
+// left are elements that a browser does not show as text.
 var left = map[atom.Atom]bool{
 	atom.Script: true, atom.Style: true, atom.Noscript: true, atom.Template: true, atom.Svg: true, atom.Math: true, atom.Iframe: true,
 	atom.Object: true, atom.Select: true, atom.Textarea: true, atom.Nav: true,
 }
 
-// blocks begin and end a line; those with true are set off by an empty one.
+// blocks begin and end a line; those with true are separated by an empty line.
 var blocks = map[atom.Atom]bool{
 	atom.Title: true, atom.P: true, atom.H1: true, atom.H2: true, atom.H3: true, atom.H4: true, atom.H5: true, atom.H6: true, atom.Ul: true, atom.Ol: true,
 	atom.Table: true, atom.Pre: true, atom.Blockquote: true, atom.Section: true, atom.Article: true, atom.Header: true, atom.Footer: true, atom.Main: true, atom.Hr: true,
@@ -28,9 +28,9 @@ var prefixes = map[atom.Atom]string{
 	atom.H1: "# ", atom.H2: "## ", atom.H3: "### ", atom.H4: "#### ", atom.H5: "##### ", atom.H6: "###### ", atom.Li: "- ", atom.Title: "# ",
 }
 
-// page reduces HTML to text: lines as a browser would break them, headings and lists as in
-// Markdown, links as [text](address). The elements are read one by one, so that no depth and
-// no missing end costs more than the bytes of it.
+// page reduces HTML to text: lines break as in a browser, headings and lists are Markdown,
+// and links are [text](address). It reads the elements one by one, so neither nesting nor
+// unclosed elements cost more than the page's bytes.
 func page(r io.Reader, at *url.URL) (io.Reader, error) {
 	z := html.NewTokenizer(r)
 	w := &pageText{base: at}
@@ -59,18 +59,18 @@ type pageText struct {
 	out  strings.Builder
 	base *url.URL
 
-	based  bool // the page named the base; only its first one counts
+	based  bool // the page set the base; only the first base counts
 	linked int  // bytes of addresses, of which MaxFetched are shown: a short link may stand for a long one
 
-	hidden atom.Atom // the element that is left out, if one is open
-	depth  int       // how many of its kind are open
+	hidden atom.Atom // the excluded element that is open, if any
+	depth  int       // the number of open elements of that kind
 	pre    int       // of pre
 	link   string    // the address of the link that is open
 	opened int       // where its text begins
 
 	breaks int    // newlines before the next text
 	space  bool   // a space before it
-	before string // what stands before it
+	before string // its prefix
 	col    bool   // the line has text
 }
 
@@ -110,7 +110,7 @@ func (w *pageText) start(t html.Token, closed bool) {
 	}
 }
 
-// refer takes the address of a link, or that which links are relative to.
+// refer stores the address of a link, or the page's base address.
 func (w *pageText) refer(a atom.Atom, href string) {
 	if len(href) > maxLink {
 		return
@@ -194,7 +194,7 @@ func (w *pageText) text(s string) {
 	w.space = ends
 }
 
-// put writes a text behind what is due before it.
+// put writes a text after its pending line breaks and prefix.
 func (w *pageText) put(s string) {
 	if s == "" {
 		return

@@ -53,8 +53,8 @@ func view(ctx context.Context, c Call, sb sandbox.Sandbox, in viewArgs) (_ any, 
 	return Result{Body: viewBody{in.Path, img.Type, img.Size}, Images: []session.Image{img}}, nil
 }
 
-// KeepImage stores an image for the Images of a call's Result. What is no PNG, JPEG, GIF
-// or WebP by what it holds, or is too large, is a Failure of kind NotImage.
+// KeepImage stores an image for the Images of a call's Result. Data that is too large, or
+// whose contents are not PNG, JPEG, GIF or WebP, is a Failure of kind NotImage.
 func KeepImage(ctx context.Context, c Call, data []byte) (session.Image, error) {
 	img, err := session.NewImage(data)
 	switch {
@@ -69,7 +69,7 @@ func KeepImage(ctx context.Context, c Call, data []byte) (session.Image, error) 
 	return img, nil
 }
 
-// imageProblem is what a model reads of an error of session.NewImage.
+// imageProblem returns the text of an error of session.NewImage for the model.
 func imageProblem(err error) string {
 	const prefix = "session: "
 	text := err.Error()

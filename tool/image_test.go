@@ -16,7 +16,7 @@ import (
 // pixel is a GIF of one pixel.
 var pixel, _ = base64.StdEncoding.DecodeString("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 
-// TestViewImage: what a file is follows from its bytes, not from its name.
+// TestViewImage: the bytes of a file determine its type, not its name.
 func TestViewImage(t *testing.T) {
 	t.Parallel()
 	f := &fake{files: map[string]string{

@@ -12,13 +12,13 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// offloadMemory is how much of an output is held in memory before it goes to a
+// offloadMemory is the number of bytes of an output held in memory before it moves to a
 // temporary file.
 const offloadMemory = 256 << 10
 
-// offload keeps an output whole in case it has to be cut. It never fails the
-// command that writes: what it cannot keep makes it worthless, no more. It is
-// safe for concurrent use.
+// offload stores a whole output in case it has to be shortened. It never fails the command
+// that writes: if it cannot store a part, it discards the output. It is safe for concurrent
+// use.
 type offload struct {
 	mu   sync.Mutex
 	mem  bytes.Buffer
@@ -60,7 +60,8 @@ func (s *offload) write(p []byte) (err error) {
 	return err
 }
 
-// keep stores what was written, as far as it could be kept.
+// keep stores the output in the blob store, up to sandbox.MaxOffload bytes. It reports
+// false if the output could not be stored.
 func (s *offload) keep(ctx context.Context, blobs blob.Store) (blob.Ref, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,11 +14,11 @@ import (
 const (
 	MaxPatch      = 1 << 20 // bytes
 	MaxPatchFiles = 100
-	maxHunks      = 1000 // and lines that they are behind
+	maxHunks      = 1000 // hunks and their header lines
 	maxCompared   = 50e6 // lines, to find where the hunks apply
 )
 
-// The lines of a patch that are no text of a file.
+// The control lines of a patch.
 const (
 	patchBegin  = "*** Begin Patch"
 	patchEnd    = "*** End Patch"
@@ -29,12 +29,12 @@ const (
 	patchLast   = "*** End of File"
 )
 
-// filePatch is what a patch does to one file.
+// filePatch is the part of a patch that changes one file.
 type filePatch struct {
 	verb  string // patchAdd, patchDelete or patchUpdate
 	path  string
 	to    string // its new name; "" keeps it
-	text  string // of a file that is added
+	text  string // the contents of an added file
 	hunks []hunk
 	again bool // the next hunk is of a section of its own
 }
@@ -42,29 +42,30 @@ type filePatch struct {
 // hunk is a change within a file.
 type hunk struct {
 	at      int      // its first line in the patch
-	headers []string // lines of the file that it is behind
+	headers []string // lines of the file that precede it
 	lines   []string // with ' ', '-' or '+' before each
 	last    bool     // it is at the end of the file
-	first   bool     // it is looked for from the beginning of the file
+	first   bool     // the search for it starts at the beginning of the file
 }
 
-// unifiedHeader is the header of a hunk of diff, whose numbers models make up.
+// unifiedHeader matches the header of a unified diff's hunk. Models invent its numbers.
 var unifiedHeader = regexp.MustCompile(`^-\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?(.*)$`)
 
-// patchError is a patch that cannot be read.
+// patchError returns the error of a malformed patch.
 func patchError(line int, format string, args ...any) error {
 	return &Failure{Kind: InvalidArguments, Message: fmt.Sprintf("line %d of the patch: ", line) + fmt.Sprintf(format, args...)}
 }
 
-// The lines around a patch that models copy from shells and documents: a fence, and the
-// command with its here-document, whose word ends it.
+// The lines around a patch that models copy from shells and documents: a code fence, and a
+// command with a here-document.
 var (
 	patchFence   = regexp.MustCompile("^(?:```|~~~)[\\w-]*$")
 	patchHeredoc = regexp.MustCompile(`^(?:(?:apply_patch|applypatch)\s*)?<<-?\s*['"]?(\w+)['"]?$`)
 )
 
-// unwrapped returns the lines of a patch without such lines around it. Any other text there
-// stays, and is an error: a command before it, such as cd, would change what the patch means.
+// unwrapped returns the lines of a patch without such lines around it. It keeps any other
+// text, which is an error: a command before the patch, such as cd, would change its
+// meaning.
 func unwrapped(lines []string) []string {
 	words := map[string]bool{}
 	for ; len(lines) > 0; lines = lines[1:] {
@@ -83,8 +84,8 @@ func unwrapped(lines []string) []string {
 	return lines
 }
 
-// parsePatch reads the format that begins with "*** Begin Patch". Commands have the
-// workspace at dir, which names may begin with.
+// parsePatch parses the format that begins with "*** Begin Patch". dir is the path of the
+// workspace for commands; file names may begin with it.
 func parsePatch(dir, text string) ([]*filePatch, error) {
 	if len(text) > MaxPatch {
 		return nil, &Failure{Kind: TooLarge, Message: fmt.Sprintf("the patch has %d bytes, at most %d are taken: send it in parts", len(text), MaxPatch)}
@@ -112,7 +113,7 @@ type patchReader struct {
 	lines []string
 	n     int // the next
 	all   []*filePatch
-	hunks int // with the lines that they are behind
+	hunks int // number of hunks and header lines
 }
 
 // name returns the name of a file as the workspace has it.
@@ -120,7 +121,7 @@ func (p *patchReader) name(text string) string {
 	return within(p.dir, path.Clean(strings.TrimSpace(text)))
 }
 
-// section reads what the patch does to one file.
+// section parses the section of one file.
 func (p *patchReader) section() error {
 	line := p.lines[p.n]
 	at := p.n + 1
@@ -152,7 +153,7 @@ func (p *patchReader) section() error {
 	return patchError(at, "%q: want %q, %q or %q and a name", clip(line, 80), strings.TrimSpace(patchUpdate), strings.TrimSpace(patchAdd), strings.TrimSpace(patchDelete))
 }
 
-// file returns the patch of a file, which several sections may update.
+// file returns the filePatch of a file, which several update sections may share.
 func (p *patchReader) file(at int, verb, name string) (*filePatch, error) {
 	for _, f := range p.all {
 		if f.path != name && f.to != name {
@@ -261,7 +262,7 @@ func (p *patchReader) hunksOf(f *filePatch, had, at int) error {
 	return nil
 }
 
-// lineText is a line of a file and how it ends.
+// lineText is a line of a file and its line ending.
 type lineText struct{ text, end string }
 
 // linesAs splits a text into its lines.
@@ -277,8 +278,7 @@ func linesAs(text string) (lines []lineText) {
 	return lines
 }
 
-// patched returns a text with the hunks of its file applied, and how many lines came and
-// went.
+// patched returns text with the hunks applied, and the numbers of lines added and removed.
 func (f *filePatch) patched(text string, by *finder) (after string, added, removed int, err error) {
 	text, marked := strings.CutPrefix(text, byteOrderMark)
 	lines := linesAs(text)
@@ -335,7 +335,7 @@ func (f *filePatch) patched(text string, by *finder) (after string, added, remov
 	return b.String(), added, removed, nil
 }
 
-// find returns the index of the line at which the hunk applies, from a line on.
+// find returns the index of the first line at or after from where the hunk applies.
 func (h *hunk) find(name string, n int, lines []lineText, from int, by *finder) (int, error) {
 	miss := func(format string, args ...any) error {
 		return &Failure{Kind: Mismatch, Detail: name, Message: fmt.Sprintf("hunk %d of %q (line %d of the patch) ", n, name, h.at) + fmt.Sprintf(format, args...) + "; no file was changed"}
@@ -386,11 +386,12 @@ func (h *hunk) find(name string, n int, lines []lineText, from int, by *finder) 
 	return at[0], nil
 }
 
-// plain makes the characters that models write for others alike.
+// plain replaces typographic characters, which models substitute, by ASCII ones.
 var plain = strings.NewReplacer("\u2010", "-", "\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "-", "\u2212", "-",
 	"\u2018", "'", "\u2019", "'", "\u201a", "'", "\u201b", "'", "\u201c", `"`, "\u201d", `"`, "\u201e", `"`, "\u201f", `"`, "\u00a0", " ", "\u202f", " ", "\u3000", " ")
 
-// finder finds lines of files, and ends with its context or after so many comparisons.
+// finder finds lines in files. It stops when its context is done or after a number of
+// comparisons.
 type finder struct {
 	ctx  context.Context
 	left int // comparisons
@@ -399,7 +400,7 @@ type finder struct {
 // newFinder returns the finder of a patch.
 func newFinder(ctx context.Context) *finder { return &finder{ctx, maxCompared} }
 
-// spend takes one comparison.
+// spend counts one comparison and returns an error at the limit.
 func (f *finder) spend(name string) error {
 	f.left--
 	switch {
@@ -411,9 +412,9 @@ func (f *finder) spend(name string) error {
 	return nil
 }
 
-// seek returns where lines stand in a file, from a line on and at most so many: as they
-// are, or without the white space at their ends, or without any around them and with plain
-// characters for others, or as they are shown of a file that is not UTF-8.
+// seek returns at most most positions at or after from where the lines old occur. It
+// compares the lines exactly, then without trailing white space, then without surrounding
+// white space and with plain characters, then as models see a file that is not UTF-8.
 func (f *finder) seek(name string, lines []lineText, old []string, from, most int) (at []int, err error) {
 	if err := f.ctx.Err(); err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ func TestApplyPatch(t *testing.T) {
 			map[string]string{"open": "A\nb", "empty": "gone"},
 			`{"files":[{"path":"open","change":"updated","added":1,"removed":1},{"path":"empty","change":"deleted","added":0,"removed":0}]}`,
 		},
-		// What is refused changes nothing, also behind what is not.
+		// An invalid patch changes no file, even after valid sections.
 		{
 			"does not fit", "*** Add File: n\n+x\n*** Update File: a.go\n@@\n-package b\n+package c\n", nil,
 			`{"ok":false,"error_kind":"mismatch","message":"hunk 1 of \"a.go\" (line 6 of the patch) does not fit: from line 1 on these lines are not there, read the file again: \"package b\"; no file was changed","detail":"a.go"}`,
@@ -175,7 +175,7 @@ func TestApplyPatch(t *testing.T) {
 	}
 }
 
-// TestPatchForms: as a shell has it the patch is taken, a unified diff is not.
+// TestPatchForms accepts a patch in the form of a shell, but not a unified diff.
 func TestPatchForms(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -282,8 +282,8 @@ func TestPatchIsUndone(t *testing.T) {
 	}
 }
 
-// TestPatchIsBounded: where hunks apply is found in few comparisons, and at most so many,
-// and finding ends with its context.
+// TestPatchIsBounded: locating hunks takes few comparisons, is limited, and ends with its
+// context.
 func TestPatchIsBounded(t *testing.T) {
 	t.Parallel()
 	call := func(ctx context.Context, file, patch string) Outcome {

@@ -53,13 +53,13 @@ func applyInput(ctx context.Context, _ Call, sb sandbox.Sandbox, in patchArgs) (
 	return body, nil
 }
 
-// change is what a patch does, planned before any of it is done.
+// change is the plan of a patch, complete before its first step is taken.
 type change struct {
 	sb    sandbox.Sandbox
 	by    *finder
-	bytes int // of the files as they are, which are kept until all is done
+	bytes int // total size of the original files, held in memory until the end
 	steps []changeStep
-	last  []changeStep // after all others: the files that are deleted go
+	last  []changeStep // taken after all others: they remove the deleted files
 }
 
 // changeStep is one call of the sandbox's files.
@@ -69,7 +69,7 @@ type changeStep struct {
 	back func(context.Context) error
 }
 
-// plan finds out what a patch makes of one file.
+// plan adds the steps that apply the patch to one file.
 func (c *change) plan(ctx context.Context, f *filePatch) (told patchedFile, err error) {
 	told = patchedFile{Path: f.path, Change: "updated", To: f.to}
 	files := c.sb.Files()
@@ -98,7 +98,7 @@ func (c *change) plan(ctx context.Context, f *filePatch) (told patchedFile, err 
 	}
 	if f.verb == patchDelete {
 		told.Change, told.Removed = "deleted", len(linesAs(before))
-		// It is set aside first, so that it comes back with its mode.
+		// The file is renamed first, so that an undo restores its mode.
 		aside, err := c.aside(ctx, f.path)
 		if err != nil {
 			return told, err
@@ -136,7 +136,7 @@ func (c *change) plan(ctx context.Context, f *filePatch) (told patchedFile, err 
 	return told, nil
 }
 
-// aside returns a name beside a file that no file has.
+// aside returns an unused name in the directory of a file.
 func (c *change) aside(ctx context.Context, name string) (string, error) {
 	for n := len(c.last); n < len(c.last)+2*MaxPatchFiles; n++ {
 		to := path.Join(path.Dir(name), fmt.Sprintf(".deleted-%d", n))
@@ -150,7 +150,7 @@ func (c *change) aside(ctx context.Context, name string) (string, error) {
 	return "", &Failure{Kind: Mismatch, Detail: name, Message: fmt.Sprintf("beside %q lie too many files .deleted-0, .deleted-1, ...: remove them; no file was changed", name)}
 }
 
-// free refuses a name that is taken.
+// free returns an error if the name is in use.
 func (c *change) free(ctx context.Context, name string) error {
 	switch _, err := c.sb.Files().Stat(ctx, name); {
 	case err == nil:
@@ -165,7 +165,7 @@ func (c *change) then(name string, do, back func(context.Context) error) {
 	c.steps = append(c.steps, changeStep{name, do, back})
 }
 
-// carryOut takes all steps, or puts back what it did if one of them fails.
+// carryOut takes all steps. If one fails, it undoes the earlier ones.
 func (c *change) carryOut(ctx context.Context) error {
 	c.steps = append(c.steps, c.last...)
 	for i, s := range c.steps {

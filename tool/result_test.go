@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestResultText: a body reads as a model reads it, in whichever form it comes.
+// TestResultText: Text returns a body as a model reads it, in any form.
 func TestResultText(t *testing.T) {
 	for want, body := range map[string]any{
 		"plain":       "plain",

@@ -49,8 +49,7 @@ func TestUnboundedSchemas(t *testing.T) {
 	}
 }
 
-// TestRecursiveSchemas: those that refer to themselves for the values within a
-// value are what trees are described with.
+// TestRecursiveSchemas: schemas that refer to themselves describe trees.
 func TestRecursiveSchemas(t *testing.T) {
 	t.Parallel()
 	for _, schema := range []string{
@@ -74,8 +73,8 @@ func TestRecursiveSchemas(t *testing.T) {
 	}
 }
 
-// TestWideSchema: a table is made at every start of an agent, so what it costs
-// must not grow with the square of a schema.
+// TestWideSchema: each start of an agent builds a table, so its cost must not grow with the
+// square of a schema.
 func TestWideSchema(t *testing.T) {
 	t.Parallel()
 	properties := make(map[string]any, 5000)
@@ -98,8 +97,8 @@ func TestWideSchema(t *testing.T) {
 	}
 }
 
-// FuzzSchema: any schema that a program announces for its tool is taken or
-// refused, and so are arguments for it.
+// FuzzSchema: any schema of a program's tool is accepted or rejected, and so are arguments
+// for it.
 func FuzzSchema(f *testing.F) {
 	for _, schema := range []string{
 		`{"type":"object","properties":{"a":{"enum":[1,null]},"b":{"const":{}}},"required":["a"]}`,

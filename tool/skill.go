@@ -21,10 +21,10 @@ type skillBody struct {
 	More   int      `json:"more,omitempty"`  // of them
 }
 
-const maxSkillFiles = 100 // that are told
+const maxSkillFiles = 100 // in a result
 
-// skill reads the files that the session had when the model made the call, where links and
-// files can be told apart, so that it needs no sandbox.
+// skill reads the files that the session had when the model made the call. It reads the
+// stored head, which distinguishes links from files, and needs no sandbox.
 func skill() Tool {
 	return own(Skill,
 		"Reads a skill of the workspace: instructions for one kind of work, and the names of its files. Scripts among them are run with "+RunShellCommand+".",

@@ -22,8 +22,7 @@ var (
 	ErrSpec = errors.New("tool: unusable spec")
 )
 
-// Table holds the tools of one agent. It does not change and is safe for
-// concurrent use.
+// Table holds the tools of one agent. It is immutable and safe for concurrent use.
 type Table struct {
 	rows []row // sorted by name
 }
@@ -34,8 +33,8 @@ type row struct {
 	checker *schema.Checker
 }
 
-// NewTable checks the tools and their schemas. The error wraps ErrNameConflict
-// and names both tools, or ErrSpec and says what is wrong.
+// NewTable checks the tools and their schemas. The error wraps ErrNameConflict and names
+// both tools, or wraps ErrSpec and describes the defect.
 func NewTable(tools ...Tool) (*Table, error) {
 	t := &Table{rows: make([]row, 0, len(tools))}
 	for i, tl := range tools {
@@ -59,7 +58,8 @@ func NewTable(tools ...Tool) (*Table, error) {
 	return t, nil
 }
 
-// Check says what keeps a tool with this spec out of a table: its name or its schema.
+// Check returns an error if no table accepts a tool with this spec, because of its name or
+// its schema.
 func (s Spec) Check() error {
 	_, err := s.check(nil)
 	return err
@@ -76,7 +76,7 @@ func (s Spec) check(t Tool) (*schema.Checker, error) {
 	return c, nil
 }
 
-// checkerOf compiles the schema of a tool, unless the tool keeps that itself.
+// checkerOf compiles the schema of a tool, or returns the tool's own checker.
 func checkerOf(t Tool, spec Spec) (*schema.Checker, error) {
 	if c, ok := t.(interface {
 		compiled() (*schema.Checker, error)
@@ -86,7 +86,7 @@ func checkerOf(t Tool, spec Spec) (*schema.Checker, error) {
 	return schema.Compile(spec.Name, spec.Schema)
 }
 
-// checkName allows what every model server takes.
+// checkName accepts the names that every model server accepts.
 func checkName(name string) error {
 	if len(name) < 1 || len(name) > 64 {
 		return fmt.Errorf("name %q has %d characters, want 1 to 64", clip(name, 64), len(name))
@@ -99,7 +99,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// origin says where a tool comes from, for people.
+// origin describes the origin of a tool for error messages.
 func origin(t Tool) string {
 	if o, ok := t.(interface{ origin() string }); ok {
 		return o.origin()
@@ -107,7 +107,7 @@ func origin(t Tool) string {
 	return "a " + reflect.TypeOf(t).String()
 }
 
-// Specs returns what the tools say about themselves, sorted by name.
+// Specs returns the tools' specs, sorted by name.
 func (t *Table) Specs() []Spec {
 	specs := make([]Spec, len(t.rows))
 	for i, r := range t.rows {
@@ -132,8 +132,8 @@ func (t *Table) find(name string) (int, bool) {
 // MaxArguments is the longest text of arguments, in bytes.
 const MaxArguments = 1 << 20
 
-// check returns the arguments of a call from their text. The empty text, which models send
-// for a tool without arguments, is the empty object.
+// check parses and validates the arguments of a call. An empty text, which models send for
+// a tool without arguments, is an empty object.
 func check(c *schema.Checker, text string) (json.RawMessage, error) {
 	if len(text) > MaxArguments {
 		return nil, &Failure{
@@ -149,9 +149,9 @@ func check(c *schema.Checker, text string) (json.RawMessage, error) {
 	return args, nil
 }
 
-// Bind finds a tool and checks the text of its arguments without running anything. It
-// returns them as the tool gets them, compact, for Run. The error is a *Failure of kind
-// UnknownTool or InvalidArguments; ErrorOutcome makes it what the model reads.
+// Bind finds a tool and checks the text of its arguments; it does not run the tool. It
+// returns the arguments as compact JSON, for Run. The error is a *Failure of kind
+// UnknownTool or InvalidArguments, which ErrorOutcome turns into the body for the model.
 func (t *Table) Bind(name, args string) (Spec, json.RawMessage, error) {
 	i, ok := t.find(name)
 	if !ok {
@@ -175,8 +175,8 @@ func (t *Table) Bind(name, args string) (Spec, json.RawMessage, error) {
 	return r.spec, checked, nil
 }
 
-// Run runs a tool of the table with c, whose Args are what Bind returned for it, and
-// returns how that ended. It starts nothing when ctx has ended.
+// Run runs a tool of the table with c, whose Args must be from Bind, and returns the
+// outcome. It does not start the tool if ctx is done.
 func (t *Table) Run(ctx context.Context, name string, c Call) Outcome {
 	tl, ok := t.Lookup(name)
 	if !ok {
@@ -195,7 +195,8 @@ func (t *Table) Run(ctx context.Context, name string, c Call) Outcome {
 	return ErrorOutcome(err)
 }
 
-// run makes panics errors, also those of a result's own encoder.
+// run calls the tool and encodes its result. It converts panics, including those of the
+// result's encoder, to errors.
 func run(ctx context.Context, t Tool, c Call) (body json.RawMessage, r Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -74,7 +74,7 @@ func TestNewTable(t *testing.T) {
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
 		}
-		// A spec says the same for itself, without the Go type of its tool.
+		// Spec.Check returns the same error, without the Go type of the tool.
 		if errors.Is(err, ErrSpec) && tt.tools[0] != nil {
 			if alone := tt.tools[0].Spec().Check(); alone == nil || !strings.HasSuffix(err.Error(), ": "+alone.Error()) || strings.Contains(alone.Error(), "tool.raw") {
 				t.Errorf("%s: the spec says %v, the table %v", tt.name, alone, err)
@@ -98,7 +98,7 @@ func TestNewTable(t *testing.T) {
 	}
 }
 
-// TestArguments holds what a tool gets, or what the model reads instead.
+// TestArguments compares the tool's arguments, or the body that the model reads instead.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type":"object","required":["a"],"additionalProperties":false,"properties":{
@@ -393,7 +393,7 @@ func TestEffect(t *testing.T) {
 	}{
 		{Sandboxed, confined, Sandboxed},
 		{Sandboxed, networked, NonIdempotent},
-		{Sandboxed, sandbox.Info{Isolation: kernel}, Sandboxed}, // of logs that say nothing of it
+		{Sandboxed, sandbox.Info{Isolation: kernel}, Sandboxed}, // of logs without this property
 		{Sandboxed, sandbox.Info{Isolation: kernel, Network: "read_only:example.org"}, Sandboxed},
 		{Sandboxed, sandbox.Info{Isolation: kernel, Services: true}, Sandboxed},
 		{Sandboxed, sandbox.Info{Isolation: kernel, Services: true, Outside: true}, NonIdempotent},
@@ -432,8 +432,8 @@ func TestFuncPanics(t *testing.T) {
 	}
 }
 
-// FuzzArguments gives the text that a model may send to strict and open
-// schemas: nothing fails, and every body is valid.
+// FuzzArguments passes any text of a model to strict and open schemas: no call fails, and
+// every body is valid.
 func FuzzArguments(f *testing.F) {
 	for _, s := range []string{"", "{}", `{"a":"x"}`, "[1]", "{", `{"a":null}`, `{"a":"x","b":null,"c":null}`, "\xff", `{"a":1e999}`, `{"a":"x","a":2}`} {
 		f.Add(s)

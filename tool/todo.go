@@ -27,8 +27,8 @@ type todoBody struct {
 	Open int `json:"open"`
 }
 
-// todo is a tool that changes nothing: the list is in the session, as the arguments of
-// its newest call, and so is every fork's.
+// todo returns a tool that changes no state: the list is the arguments of its newest call
+// in the session, and in each fork.
 func todo() Tool {
 	return own(Todo,
 		"Writes down what is to be done, for a task of several steps. Send the whole list with each change; at most one item is in_progress.",

@@ -12,17 +12,17 @@
 //
 // A [Table] holds the tools of one agent. It checks names once and each call's
 // arguments against the schema before the tool runs, and it turns every
-// outcome (a result, an error, a panic, a call of a tool that does not exist)
-// into the JSON body that the model reads. Nothing a model sends makes it fail.
+// outcome (a result, an error, a panic, a call of an unknown tool) into the
+// JSON body that the model reads. No input of a model makes it fail.
 //
 // [Builtins] are the tools that work on a session's workspace: commands, code
-// and files. They run in the session's sandbox alone, never in this process.
+// and files. They run in the session's sandbox, never in this process.
 //
-// The package executes one call at a time and decides nothing about order,
-// retries or recording: package flow runs the calls of a turn by their [Lane]
-// and journals each outcome according to its Effect. What a tool returns need
-// not be reproducible (the built-ins report elapsed time); the recorded
-// outcome is what counts.
+// The package executes one call at a time. Order, retries and recording belong
+// to package flow, which runs the calls of a turn by their [Lane] and journals
+// each outcome according to its Effect. The result of a tool need not be
+// reproducible (the built-ins report elapsed time): a replay uses the recorded
+// outcome.
 package tool
 
 import (
@@ -38,29 +38,29 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Effect says what may happen when a call is made again after a crash cut it
-// off. The zero value is the careful one.
+// Effect determines whether a call that a crash interrupted may be repeated. The zero value
+// is the most conservative.
 type Effect uint8
 
 // The effects.
 const (
-	// NonIdempotent calls are never made again by themselves: one that was cut
-	// off waits for a person.
+	// NonIdempotent calls are never repeated automatically: an interrupted call waits for an
+	// operator.
 	NonIdempotent Effect = iota
-	// Idempotent calls are made again under the same Call.ID, by which the
-	// target recognises them.
+	// Idempotent calls are repeated with the same Call.ID, which the target uses to detect
+	// duplicates.
 	Idempotent
-	// ReadOnly calls change nothing and are made again freely.
+	// ReadOnly calls have no side effects and may be repeated at any time.
 	ReadOnly
-	// Sandboxed calls change nothing but the workspace; they are made again
-	// after it was put back. See Effect.In.
+	// Sandboxed calls change only the workspace. They are repeated after the workspace is
+	// restored. See Effect.In.
 	Sandboxed
 )
 
 var effects = [...]string{"non_idempotent", "idempotent", "read_only", "sandboxed"}
 
-// String returns the word that is recorded: "non_idempotent", "idempotent",
-// "read_only" or "sandboxed".
+// String returns the recorded form: "non_idempotent", "idempotent", "read_only" or
+// "sandboxed".
 func (e Effect) String() string {
 	if int(e) < len(effects) {
 		return effects[e]
@@ -68,7 +68,7 @@ func (e Effect) String() string {
 	return fmt.Sprintf("effect(%d)", uint8(e))
 }
 
-// MarshalText writes what String returns.
+// MarshalText returns the text of String, or an error for an undefined effect.
 func (e Effect) MarshalText() ([]byte, error) {
 	if int(e) >= len(effects) {
 		return nil, fmt.Errorf("tool: no effect has number %d", uint8(e))
@@ -76,7 +76,7 @@ func (e Effect) MarshalText() ([]byte, error) {
 	return []byte(effects[e]), nil
 }
 
-// UnmarshalText reads what MarshalText writes.
+// UnmarshalText parses the text of MarshalText.
 func (e *Effect) UnmarshalText(text []byte) error {
 	for i, word := range effects {
 		if word == string(text) {
@@ -87,10 +87,10 @@ func (e *Effect) UnmarshalText(text []byte) error {
 	return fmt.Errorf("tool: unknown effect %q, want one of %q", text, effects)
 }
 
-// In returns the effect of a tool in a sandbox of which i holds: a Sandboxed tool
-// is NonIdempotent where commands can change something over a network, or in a service
-// that keeps it outside of the workspace, or are not confined, because putting the
-// workspace back then does not undo them.
+// In returns the effect of a tool in a sandbox with the properties i. A Sandboxed tool is
+// NonIdempotent in a sandbox whose commands are not confined, or can change state over a
+// network or in a service outside the workspace: restoring the workspace does not undo such
+// changes.
 func (e Effect) In(i sandbox.Info) Effect {
 	if e == Sandboxed && (i.Outside || !i.Network.Repeatable() || !i.Isolation.AtLeast(sandbox.IsolationKernel)) {
 		return NonIdempotent
@@ -98,31 +98,31 @@ func (e Effect) In(i sandbox.Info) Effect {
 	return e
 }
 
-// Spec is what a tool says about itself. It does not change.
+// Spec describes a tool. A tool's Spec is constant.
 type Spec struct {
 	Name        string          // [A-Za-z0-9_-]{1,64}
 	Description string          // for the model
 	Schema      json.RawMessage // JSON schema of the arguments, an object; empty: any object
 	Effect      Effect
-	// Outside says that calls of a Sandboxed tool change something outside of the workspace,
-	// too: its files are kept, and putting them back does not undo a call.
+	// Outside reports whether calls of a Sandboxed tool also change state outside the
+	// workspace. The workspace's files are kept, but restoring them does not undo a call.
 	Outside bool
-	// Lane names what the call needs alone: calls of one turn in the same
-	// lane run one after the other in call order, calls in different lanes or
-	// in lane "" at the same time. Nil means: one lane for all NonIdempotent
-	// tools ("global"), one for all Sandboxed ones ("workspace"), one for
-	// each Idempotent tool (its name), "" for ReadOnly tools.
+	// Lane returns the name of the resource that the call needs exclusively. Calls of one
+	// turn in the same lane run sequentially in call order; calls in different lanes, or in
+	// lane "", run concurrently. Nil means one lane for all NonIdempotent tools ("global"),
+	// one for all Sandboxed tools ("workspace"), one for each Idempotent tool (its name), and
+	// "" for ReadOnly tools.
 	Lane func(args json.RawMessage) string
 }
 
-// The lanes of tools that name none.
+// The default lanes.
 const (
 	LaneGlobal    = "global"
 	LaneWorkspace = "workspace"
 )
 
-// LaneOf is the lane of one call, with arguments as Table.Bind returns them. A Lane that
-// panics gives the careful answer.
+// LaneOf returns the lane of one call, whose arguments must be from Table.Bind. If Lane
+// panics, LaneOf returns LaneGlobal.
 func (s Spec) LaneOf(args json.RawMessage) (lane string) {
 	switch {
 	case s.Lane != nil:
@@ -142,45 +142,44 @@ func (s Spec) LaneOf(args json.RawMessage) (lane string) {
 	return LaneGlobal
 }
 
-// Call is one call of a tool and what it may use.
+// Call is one call of a tool, with the resources that the tool may use.
 type Call struct {
 	// ID is the same on every attempt: pass it on as idempotency key.
 	ID      string
 	Attempt uint64          // 1 for the first
 	Args    json.RawMessage // a JSON object that matches the schema; not to be altered
-	Session session.Session // as the model saw it when it made the call
-	// Sandbox gives the session's sandbox, opened on first use. Nil or an
-	// error means that there is none.
+	Session session.Session // the session as the model saw it when it made the call
+	// Sandbox returns the session's sandbox and opens it on first use. A nil Sandbox or an
+	// error means that the session has none.
 	Sandbox func(context.Context) (sandbox.Sandbox, error)
-	// HTTP carries requests to the hosts that the session's sandbox may reach, as those of
-	// its commands, and opens it on first use. Nil, or a nil transport, means that there are
-	// none. Redirects are not followed.
+	// HTTP returns a transport to the hosts that the commands of the session's sandbox may
+	// reach, and opens the sandbox on first use. A nil HTTP or a nil transport means that no
+	// host is reachable. Redirects are not followed.
 	HTTP  func(context.Context) (http.RoundTripper, error)
-	Blobs blob.Store // takes outputs that are too long for a transcript; may be nil
-	// Ask asks a person, for a yes and for values that match a JSON Schema. While there is no
-	// answer it fails: the call returns that error, ends with it, and is made again from its
-	// beginning when the answer is there, in a run that waited as for an approval. What the
-	// call did before it asked it does again. action is "accept", "decline", or "cancel" if
-	// the time was up; content are the values. Nil means that there is no person to ask.
+	Blobs blob.Store // stores outputs that are too long for a transcript; may be nil
+	// Ask asks the user to confirm a message and to enter values that match a JSON Schema.
+	// Until the answer arrives, Ask returns an error, which the tool must return from Call.
+	// The run then waits, as for an approval, and repeats the whole call when the answer
+	// arrives, including any work before Ask. The action is "accept", "decline", or "cancel"
+	// after a timeout; content holds the values. A nil Ask means that no user can answer.
 	Ask func(ctx context.Context, message string, schema json.RawMessage) (action string, content json.RawMessage, err error)
-	// Progress says how far the call is, to people who look at its run meanwhile. Only the
-	// last text is kept, as long as the call runs. It may be called from several goroutines,
-	// and be nil.
+	// Progress publishes the call's progress to observers of its run. Only the last text is
+	// kept, until the call ends. It is safe for concurrent use and may be nil.
 	Progress func(text string)
 }
 
 // Result is the result of a tool. Body is any value that encodes to JSON, or a
-// json.RawMessage; in a result that the engine returns, as flow.CallTool does, it is a [JSON].
-// IsError marks a body that reports a failure in the tool's own words; most tools return
-// an error instead.
+// json.RawMessage. In results of the engine, such as those of flow.CallTool, it is a
+// [JSON]. IsError marks a body that reports a failure in the tool's own format; most tools
+// return an error instead.
 type Result struct {
 	Body    any
 	IsError bool
-	// Images are shown to models that see images, see [KeepImage].
+	// Images are shown to models with image input; see [KeepImage].
 	Images []session.Image
 }
 
-// Text returns the body as a model reads it: a string as it is, anything else as JSON.
+// Text returns the body as the model reads it: a string unchanged, any other value as JSON.
 func (r Result) Text() string {
 	raw, err := schema.Marshal(r.Body)
 	if err != nil {
@@ -201,7 +200,7 @@ func (r Result) Decode(into any) error {
 	return nil
 }
 
-// JSON is a body that is JSON text already. It prints as [Result.Text] returns it.
+// JSON is a body that is already JSON text. It prints like [Result.Text].
 type JSON string
 
 // MarshalJSON implements json.Marshaler.
@@ -217,11 +216,11 @@ func (j JSON) String() string {
 
 // Tool is one tool. It is safe for concurrent use.
 //
-// Call gets arguments that were checked against the schema and returns when
-// all its work has ended, soon after ctx has. An error becomes the body that
-// the model reads: a *Failure with its own kind, context.DeadlineExceeded as
-// timeout, any other as tool_execution_exception with its type and text, so
-// errors must not hold secrets.
+// The arguments of Call match the schema. Call returns when all its work has ended, and
+// soon after ctx is done. The model reads an error as the body: a *Failure with its own
+// kind, context.DeadlineExceeded as timeout, and any other error as
+// tool_execution_exception with its type and text. Errors must therefore not contain
+// secrets.
 type Tool interface {
 	Spec() Spec
 	Call(ctx context.Context, c Call) (Result, error)
@@ -229,8 +228,8 @@ type Tool interface {
 
 type callKey struct{}
 
-// Current returns the call that runs under ctx, for functions given to Func
-// that need more than their arguments.
+// Current returns the call of ctx, for functions passed to Func that need more than their
+// arguments.
 func Current(ctx context.Context) (Call, bool) {
 	c, ok := ctx.Value(callKey{}).(Call)
 	return c, ok

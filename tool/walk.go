@@ -12,17 +12,17 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// MaxWalked is how many files and directories Grep and Glob look at.
+// MaxWalked is the maximum number of files and directories that Grep and Glob visit.
 const MaxWalked = 20_000
 
-// maxIgnoreFile is how much of a .gitignore is read, in bytes.
+// maxIgnoreFile is the maximum number of bytes read of a .gitignore.
 const maxIgnoreFile = 256 << 10
 
-// errWalked ends a walk that has seen enough.
+// errWalked ends a walk early.
 var errWalked = errors.New("tool: walked far enough")
 
-// walk visits files of a workspace in the order of their names, without those that
-// .gitignore leaves out and without .git.
+// walk visits the files of a workspace in the order of their names, except .git and files
+// that .gitignore excludes.
 type walk struct {
 	files  sandbox.Files
 	rules  ignore.Rules
@@ -32,8 +32,7 @@ type walk struct {
 	more   bool // there are more than MaxWalked
 }
 
-// from visits the files below a directory. What is below one that is named is visited,
-// also if .gitignore leaves that directory out.
+// from visits the files below dir, even if .gitignore excludes dir itself.
 func (w *walk) from(ctx context.Context, dir string) error {
 	dir = path.Clean(dir)
 	for i := range len(dir) {
@@ -68,10 +67,10 @@ func (w *walk) ignored(ctx context.Context, dir string) {
 	if dir == "." {
 		dir = ""
 	}
-	_ = w.rules.Add(dir, data) // lines beyond its bound leave nothing out
+	_ = w.rules.Add(dir, data) // lines beyond the limit exclude no file
 }
 
-// in visits what is in a directory.
+// in visits the entries of a directory.
 func (w *walk) in(ctx context.Context, dir string, list []sandbox.Entry) error {
 	for _, e := range list {
 		if e.Name == ".gitignore" && !e.Dir {
@@ -113,7 +112,8 @@ func (w *walk) in(ctx context.Context, dir string, list []sandbox.Entry) error {
 	return nil
 }
 
-// globRules makes a pattern for names of files: as in .gitignore, and {a,b} is a or b.
+// globRules compiles a pattern for names of files: it has the syntax of .gitignore, and
+// {a,b} means a or b.
 func globRules(pattern string) (*ignore.Rules, error) {
 	refuse := func(why string) (*ignore.Rules, error) {
 		return nil, &Failure{Kind: InvalidArguments, Detail: clip(pattern, 200), Message: fmt.Sprintf("pattern %q %s", clip(pattern, 200), why)}
@@ -144,10 +144,10 @@ func globRules(pattern string) (*ignore.Rules, error) {
 	return rules, nil
 }
 
-// maxBraces is how many patterns one with braces may stand for.
+// maxBraces is the maximum number of patterns that one pattern with braces expands to.
 const maxBraces = 64
 
-// braces returns the patterns that one with {a,b} stands for.
+// braces expands a pattern with {a,b}.
 func braces(pattern string) (all []string, ok bool) {
 	open := strings.IndexByte(pattern, '{')
 	if open < 0 || len(pattern) > 1000 {
@@ -176,5 +176,5 @@ func braces(pattern string) (all []string, ok bool) {
 			return all, true
 		}
 	}
-	return []string{pattern}, true // a brace that is not closed stands for itself
+	return []string{pattern}, true // an unclosed brace is literal
 }

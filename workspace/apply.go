@@ -19,15 +19,15 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// Apply carries the changes of the plan into a directory that was a copy of the plan's
-// first head and that the user owns: "--apply". Paths that did not change between the
-// heads, or that the plan withholds, are not looked at.
+// Apply applies the plan's changes to dir, which the user owns and whose files were
+// imported as the plan's first head: "--apply". It does not read paths that are unchanged
+// between the heads or that the plan withholds.
 //
-// A path that in dir is neither as it was nor as it is to be stops all of it: the
-// *ConflictError names every such path, and nothing was changed. Applying twice is fine.
-// New content is put beside its file first and then renamed, so a reader sees old or
-// new; if the system fails in between, some paths are done and the error says where it
-// stopped. A directory that should go but holds other files stays.
+// If a path in dir matches neither its old nor its new state, Apply changes no file and
+// returns a *ConflictError with all such paths. Applying a plan twice is safe. Apply writes
+// new contents to a temporary file beside the target and renames it, so a reader sees
+// either version. After a system failure, some paths may be applied, and the error names
+// the path that failed. A directory that the plan removes stays if it holds other files.
 func (p *Plan) Apply(ctx context.Context, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -49,10 +49,11 @@ type apply struct {
 	blobs  blob.Store
 	root   *os.Root
 	todo   []manifest.Change
-	staged []string // files that were written and may still be there
+	staged []string // temporary files that may still exist
 }
 
-// check keeps what is still to be done and refuses what it would destroy.
+// check collects the remaining changes and returns an error for a change that would destroy
+// the user's work.
 func (ap *apply) check(changes []manifest.Change) error {
 	var conflicts []string
 	for _, c := range changes {
@@ -74,9 +75,8 @@ func (ap *apply) check(changes []manifest.Change) error {
 			conflicts = append(conflicts, c.Path)
 		}
 	}
-	// A directory that becomes something else must be empty by then, and what
-	// comes needs directories to be in: a link that the user put in the place of one
-	// leads elsewhere, maybe into what the plan withholds.
+	// A directory that is replaced must be empty by then, and new files need real directories
+	// as parents: a link that the user put there instead may lead to a withheld path.
 	gone, made := make(map[string]bool), make(map[string]bool)
 	for _, c := range ap.todo {
 		gone[c.Path] = c.Kind != manifest.Added
@@ -107,8 +107,8 @@ func (ap *apply) check(changes []manifest.Change) error {
 	return nil
 }
 
-// noDirectory returns the first of a path and its parents that is no directory, nor
-// becomes one; "" if all are. made has the answers that are known, and gets more.
+// noDirectory returns the first of a path and its parents that neither is nor becomes a
+// directory, or "". made caches the results.
 func (ap *apply) noDirectory(dir string, made map[string]bool) string {
 	if dir == "." || made[dir] {
 		return ""
@@ -123,8 +123,8 @@ func (ap *apply) noDirectory(dir string, made map[string]bool) string {
 	return ""
 }
 
-// look describes what is at a path as a tree would; absent is the zero Entry.
-// What no tree can hold is unlike any entry.
+// look returns the tree entry of a path, or the zero Entry if it does not exist. A file
+// that no tree can hold differs from every entry.
 func (ap *apply) look(p string) (manifest.Entry, error) {
 	name := filename.FromSlash(p)
 	fi, err := ap.root.Lstat(name)
@@ -171,7 +171,7 @@ func (ap *apply) names(p string) ([]string, error) {
 	return names, nil
 }
 
-// run makes the changes, and leaves no file that was written on the way.
+// run makes the changes and removes its temporary files.
 func (ap *apply) run() error {
 	err := ap.carry()
 	for _, tmp := range ap.staged {
@@ -182,9 +182,9 @@ func (ap *apply) run() error {
 	return err
 }
 
-// carry makes the changes: new files are written first, beside their places,
-// as that is what may fail; then what goes is removed from the bottom up, and
-// what comes is put in place from the top down.
+// carry makes the changes. It writes new files first, beside their targets, because writing
+// is the likeliest step to fail. It then removes old paths bottom-up and moves new ones
+// into place top-down.
 func (ap *apply) carry() error {
 	place := make(map[string]string)
 	for _, c := range ap.todo {
@@ -199,11 +199,11 @@ func (ap *apply) carry() error {
 	}
 	for _, c := range slices.Backward(ap.todo) {
 		if c.Before.Kind == "" || c.Before.Kind == manifest.File && c.After.Kind == manifest.File {
-			continue // nothing there, or replaced by renaming
+			continue // absent, or replaced by the rename
 		}
 		err := ap.root.Remove(filename.FromSlash(c.Path))
 		if errors.Is(err, fs.ErrExist) && c.Kind == manifest.Removed {
-			continue // a directory that holds other files
+			continue // the directory holds other files
 		}
 		if err != nil {
 			return err
@@ -227,7 +227,7 @@ func (ap *apply) carry() error {
 	return nil
 }
 
-// stage writes a new file to the nearest directory that will stay.
+// stage writes a new file to the nearest parent directory that this run keeps.
 func (ap *apply) stage(c manifest.Change) (tmp string, err error) {
 	dir := path.Dir(c.Path)
 	for dir != "." {

@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// change makes two heads: what dir held, and what it holds after f.
+// change returns two heads: the files of dir before and after f.
 func change(t *testing.T, b blob.Store, files map[string]string, f func(dir string)) (from, to blob.Digest) {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestApplyConflicts(t *testing.T) {
 	}
 }
 
-// TestApplyIsDoneAlready carries over what the owner did too.
+// TestApplyIsDoneAlready applies changes that the owner has made, too.
 func TestApplyIsDoneAlready(t *testing.T) {
 	b := blob.NewMemory()
 	from, to := change(t, b, map[string]string{"a": "1", "b": "2"}, func(dir string) {
@@ -121,7 +121,7 @@ func TestApplyIsDoneAlready(t *testing.T) {
 	}
 }
 
-// TestApplyWithoutBlobs changes nothing if new content cannot be had.
+// TestApplyWithoutBlobs changes no file if the new contents are missing.
 func TestApplyWithoutBlobs(t *testing.T) {
 	b := blob.NewMemory()
 	dir := t.TempDir()

@@ -60,8 +60,8 @@ func Example() {
 	// <nil>
 }
 
-// What an agent did to its copy is carried into the directory it came from,
-// unless the same files were changed there.
+// An agent's changes to its copy are applied to the original directory, unless the same
+// files were changed there.
 func ExamplePlan() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")

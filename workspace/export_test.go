@@ -7,10 +7,10 @@ import (
 	"github.com/rathcluster/rath/blob"
 )
 
-// Index is what tests make of an index.
+// Index gives tests access to index.
 type Index = index
 
-// Snapshot, Restore, Import and Save are what Checkout and Import are made of.
+// Snapshot, Restore, Import and Save are the steps of Checkout and Import.
 func (x *index) Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits) (blob.Digest, error) {
 	return x.snapshot(ctx, b, dir, base, l, nil)
 }
@@ -22,11 +22,10 @@ func (x *index) Restore(ctx context.Context, b blob.Store, head blob.Digest, dir
 // LoadIndex reads the index of a directory.
 func LoadIndex(folder, dir string) *Index { return loadIndex(folder, dir) }
 
-// Known is how many files need not be read while nothing touches them.
+// Known is the number of files that are not read again while they are unchanged.
 func (x *index) Known() int { return len(x.files) }
 
-// Forge makes the index say something else of a file that it knows, to tell whether the
-// file is read.
+// Forge sets another digest for a known file, to detect whether the file is read.
 func (x *index) Forge(path string, d blob.Digest) {
 	e := x.files[path]
 	e.digest = d
@@ -42,7 +41,7 @@ func Decode(dir string, data []byte) *Index {
 	return x
 }
 
-// Settled reports whether a walk that began then knows a file of these times.
+// Settled reports whether a walk that began at that time records a file with these times.
 func Settled(mtime, ctime, began time.Time) bool {
 	return stamp{mtime: mtime.UnixNano(), ctime: ctime.UnixNano()}.settled(began)
 }

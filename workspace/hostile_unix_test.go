@@ -27,7 +27,7 @@ func TestRefused(t *testing.T) {
 	outside := t.TempDir()
 	write(t, outside, map[string]string{"canary": "secret"})
 	for name, tt := range map[string]struct {
-		path   string // of what is refused
+		path   string // of the rejected entry
 		reason string
 		make   func(p string) error
 	}{
@@ -52,7 +52,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestHardLinks: each name of a file that a person chose is a file.
+// TestHardLinks: in a user's directory each name of a file is stored as a file.
 func TestHardLinks(t *testing.T) {
 	b, dir := blob.NewMemory(), t.TempDir()
 	write(t, dir, map[string]string{"d/f": "1"})
@@ -64,7 +64,7 @@ func TestHardLinks(t *testing.T) {
 	}
 }
 
-// TestLinksOut keeps links as what they are, follows none, and restores them so.
+// TestLinksOut stores and restores links as links and follows none.
 func TestLinksOut(t *testing.T) {
 	outside := t.TempDir()
 	write(t, outside, map[string]string{"canary": "secret"})
@@ -147,7 +147,7 @@ func TestRefusedSocketAndName(t *testing.T) {
 		sandboxtest.End(t, "leave to a snapshot: a socket", "refused: "+refused.Reason)
 	}
 	if runtime.GOOS == "darwin" {
-		return // its file systems refuse such names themselves
+		return // its file systems reject such names themselves
 	}
 	dir = t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(dir, "bad\xffname"), nil, 0o644))

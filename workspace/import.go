@@ -19,65 +19,64 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// The ignore files that Import reads, in the order in which they count: a line of
-// the later one decides.
+// The ignore files that Import reads, in order of increasing precedence.
 const (
 	GitIgnore  = ".gitignore"
 	RathIgnore = ".rathignore"
 )
 
-// maxIgnoreFile bounds the bytes of one of them.
+// maxIgnoreFile is the maximum size of an ignore file, in bytes.
 const maxIgnoreFile = 256 << 10
 
-// ImportOptions say how a directory comes in; nil means the defaults.
+// ImportOptions configure Import; nil means the defaults.
 type ImportOptions struct {
 	Limits Limits
-	// Exclude are more lines of patterns, as an ignore file at the top has them.
+	// Exclude are further patterns, in the form of an ignore file at the top.
 	Exclude []string
-	// Tracked are files of the directory that git tracks, slash separated: a .gitignore does
-	// not leave them out, as with git. A .rathignore and Exclude do.
+	// Tracked are the files of the directory that git tracks, slash separated. As in git, a
+	// .gitignore does not exclude them. A .rathignore and Exclude do.
 	Tracked []string
-	// Cache is a folder of this user, which is made if it is absent, for what is known of
-	// the files of a directory: one that nothing has touched since the last Import is not
-	// read again. What cannot be kept there is read. "" for none.
+	// Cache is a private directory of the user for an index of imported files, created if it
+	// is absent. Import does not read files again that are unchanged since the last Import.
+	// If Cache is "" or cannot be used, Import reads every file.
 	Cache string
-	// Store names the store of the blobs to the cache, such as the address of a server
-	// and a tenant: what it still has of the last Import is not stored again.
+	// Store identifies the blob store in the cache, for example by a server's address and a
+	// tenant. Blobs of the last Import that it still holds are not stored again.
 	Store string
 }
 
-// Imported is what became of a directory.
+// Imported is the result of an Import.
 type Imported struct {
 	Head blob.Digest
-	// LeftOut are the first MaxLeftOut paths that did not come in, in the order of the
-	// walk, a directory as one; More is how many there were besides.
+	// LeftOut are the first MaxLeftOut excluded paths in the order of the walk, a directory
+	// as one path. More is the number of further ones.
 	LeftOut []LeftOut
 	More    int
 }
 
-// LeftOut is a path that did not come in, or that does not go out.
+// LeftOut is a path that was excluded from an import, or withheld from a plan.
 type LeftOut struct {
-	Path string `json:"path"` // a directory that did not come in ends with a slash
-	Why  string `json:"why"`  // the line of an ignore file, or what the path is
-	// Refused, on the way out: the path is no leftover of the work such as a build, but
-	// one that could do harm. A Plan carries it if PlanOptions.Allow names it.
+	Path string `json:"path"` // an excluded directory ends with a slash
+	Why  string `json:"why"`  // the matching line of an ignore file, or the kind of the path
+	// Refused marks a withheld path that could do harm, as opposed to a leftover such as a
+	// build. A Plan carries it if PlanOptions.Allow names it.
 	Refused bool `json:"refused,omitempty"`
-	// Never: it is git's own or a store of Rath, which no workspace exchanges.
+	// Never marks git's own directory or a store of Rath, which are never exchanged with a
+	// workspace.
 	Never bool `json:"never,omitempty"`
 }
 
 // MaxLeftOut bounds Imported.LeftOut.
 const MaxLeftOut = 1000
 
-// Import stores the files of a directory that a person owns, but for git's own
-// directory and the store of Rath at any depth, and what .gitignore and .rathignore say,
-// there, in the directories below, and in those above up to the top of the repository. A name
-// that no head can keep is left out too.
-// These rules are kept with the head and with every head that follows from it, so that
-// a Plan leaves out the same, also when the ignore files have changed since.
+// Import stores the files of the user's directory dir. It excludes git's own directory and
+// the store of Rath at any depth, names that no head can hold, and paths that .gitignore
+// and .rathignore exclude: in dir, in the directories below, and in those above up to the
+// top of the repository. The rules are stored with the head and its successors, so that a
+// Plan excludes the same paths even if the ignore files have changed.
 //
-// Errors are those of Snapshot; more lines of patterns than a head can keep are
-// an error too.
+// Import returns the errors of Snapshot, and an error if the patterns have more lines than
+// a head can hold.
 func Import(ctx context.Context, b blob.Store, dir string, opts *ImportOptions) (Imported, error) {
 	var o ImportOptions
 	if opts != nil {
@@ -114,9 +113,10 @@ func Import(ctx context.Context, b blob.Store, dir string, opts *ImportOptions) 
 	return Imported{Head: head, LeftOut: f.out, More: f.more}, err
 }
 
-// ImportMade stores a directory that produce makes for one that came in by Import, with the
-// same options, and returns its head. What the store has, since the last time for the same
-// directory and key, is not made again: the key says all that it depends on.
+// ImportMade stores a directory that produce generates from an imported one, with the same
+// options, and returns its head. If the store still holds the head of the last call for the
+// same directory and key, produce is not called: the key must identify all inputs of
+// produce.
 func ImportMade(ctx context.Context, b blob.Store, dir string, o *ImportOptions, key string, produce func() (string, error)) (blob.Digest, error) {
 	x := loadIndex(o.Cache, dir)
 	store := blob.Sum([]byte(o.Store + "\x00" + key))
@@ -130,7 +130,7 @@ func ImportMade(ctx context.Context, b blob.Store, dir string, o *ImportOptions,
 	}
 	if head, err = Snapshot(ctx, b, made, blob.Digest{}, o.Limits); err == nil {
 		x.keep(store, head)
-		_ = x.save() // it is made again
+		_ = x.save() // a failed save only costs the next call its cache
 	}
 	return head, err
 }
@@ -143,10 +143,10 @@ func lines(t *manifest.Tree) []string {
 	return t.Excluded().Lines()
 }
 
-// filter is what an Import leaves out.
+// filter decides which paths an Import excludes.
 type filter struct {
 	rules   *ignore.Rules
-	own     *ignore.Rules // those of no .gitignore
+	own     *ignore.Rules // rules outside any .gitignore
 	tracked []string      // sorted
 	out     []LeftOut
 	more    int
@@ -161,8 +161,8 @@ func (f *filter) add(name, dir string, lines []byte) error {
 	return f.own.Add(dir, lines)
 }
 
-// include lets the tracked files below a directory in that a .gitignore left out. Where those
-// are too many for the rules of a head the rest stays out, and is named as such.
+// include re-includes tracked files below dir that a .gitignore excluded. If they are more
+// than the rules of a head can hold, the rest stays excluded and is reported.
 func (f *filter) include(dir string) error {
 	below := f.tracked
 	if dir != "." {
@@ -184,8 +184,8 @@ func (f *filter) include(dir string) error {
 	return nil
 }
 
-// above adds the rules of the directories above, up to the top of the repository. A
-// directory that lies in none has no rules above it.
+// above adds the rules of the parent directories, up to the top of the repository. A
+// directory outside any repository has none.
 func (f *filter) above(dir string) error {
 	top, err := filepath.Abs(dir)
 	if err == nil {
@@ -244,7 +244,7 @@ func (f *filter) parent(root *os.Root, dir, top string) error {
 	return nil
 }
 
-// enter adds the rules of a directory before its names are looked at.
+// enter adds the rules of a directory before its names are checked.
 func (f *filter) enter(root *os.Root, dir string, names []string) error {
 	added := dir == "." // those above it count for it
 	for _, name := range []string{GitIgnore, RathIgnore} {
@@ -309,7 +309,7 @@ func (f *filter) leavesOut(p string, dir bool) bool {
 	return true
 }
 
-// note adds a path to those that stay outside.
+// note records an excluded path.
 func (f *filter) note(p string, dir bool, why string, own bool) {
 	if len(f.out) >= MaxLeftOut {
 		f.more++

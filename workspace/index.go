@@ -12,34 +12,32 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// index remembers what the files of one directory held, so that a file that nothing has
-// touched since is not read again. The zero index remembers nothing, and one call uses an
-// index at a time.
+// index records the contents of a directory's files, so that unchanged files are not read
+// again. The zero index is empty. An index is not safe for concurrent use.
 //
-// A file counts as untouched while its size, mode, inode and both its times are as they
-// were. A program can set the time of modification back, but not the time of change, nor
-// can it put another file under a path without another inode or time. Where a system
-// keeps no such time, each file is read. As with the index of git, a file that was touched
-// right before it was read is read again, because it can have been touched once more
-// within the same tick of the file system's clock.
+// A file counts as unchanged while its size, mode, inode, modification time and change time
+// are the same. A program can reset the modification time but not the change time, and a
+// file that replaces another one has another inode or time. On a system without change
+// times every file is read. As in git's index, a file that changed right before it was read
+// is read again, because a later change may fall into the same tick of the file system's
+// clock.
 //
-// A program that has a file mapped into its memory can write it without any trace, so the
-// caller sees to it that no program that it does not trust runs while the directory is
-// read.
+// A program with a writable memory mapping can change a file without a trace. The caller
+// must therefore ensure that no untrusted program runs while the directory is read.
 type index struct {
 	files  map[string]indexed // by path
 	stores map[blob.Digest]kept
 	dirty  bool // since it was loaded
 
-	// Of the last Snapshot or Restore, so that its manifest is not read again.
+	// The result of the last Snapshot or Restore, so that its manifest is not read again.
 	head blob.Digest
 	tree *manifest.Tree
 
 	name string // of the file that save writes
-	dir  string // that is indexed, absolute and without links
+	dir  string // of the indexed directory, absolute and without links
 }
 
-// stamp is what a file system says of a regular file.
+// stamp is the metadata of a regular file that changes with its contents.
 type stamp struct {
 	size, mtime, ctime int64 // nanoseconds
 	inode              uint64
@@ -51,15 +49,15 @@ type indexed struct {
 	digest blob.Digest
 }
 
-// kept is what is known of a store: the head that it was given last, and when.
+// kept records the last head stored in a blob store, and the time.
 type kept struct {
 	head blob.Digest
 	at   time.Time
 }
 
 const (
-	// tick is more than the clock of a file system takes from one time to the next, and
-	// noFractions that of one that keeps no fractions.
+	// tick is more than the resolution of a file system's clock, and noFractions more than
+	// that of a clock without fractions of a second.
 	tick        = 50 * time.Millisecond
 	noFractions = 2 * time.Second
 
@@ -67,8 +65,8 @@ const (
 	maxKept = 8
 )
 
-// settled reports whether a file cannot have been touched, since a walk began, without a
-// trace in its times.
+// settled reports whether every change to a file since a walk began is visible in its
+// times.
 func (s stamp) settled(began time.Time) bool {
 	slack := tick
 	if s.ctime%int64(time.Second) == 0 {
@@ -77,7 +75,7 @@ func (s stamp) settled(began time.Time) bool {
 	return max(s.mtime, s.ctime) < began.Add(-slack).UnixNano()
 }
 
-// known returns the digest of a file that is as it was.
+// known returns the digest of a file that is unchanged.
 func (x *index) known(p string, fi fs.FileInfo) (blob.Digest, bool) {
 	if x == nil {
 		return blob.Digest{}, false
@@ -90,7 +88,7 @@ func (x *index) known(p string, fi fs.FileInfo) (blob.Digest, bool) {
 	return e.digest, ok && now == e.stamp
 }
 
-// update takes over what a walk found.
+// update replaces the index by the results of a walk.
 func (x *index) update(s *scan) {
 	if x == nil {
 		return
@@ -109,8 +107,8 @@ func (x *index) update(s *scan) {
 	x.files = files
 }
 
-// snapshot is [Snapshot] of a directory that the index is of: files that it knows are not
-// read. A nil index knows none. With u, what it undoes is put back first.
+// snapshot is [Snapshot] of the index's directory. It does not read unchanged files. A nil
+// index is empty. If u is not nil, the changes that it undoes are reverted first.
 func (x *index) snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits, u *undo) (blob.Digest, error) {
 	var old *manifest.Tree
 	if x != nil && x.tree != nil && x.head == base {
@@ -147,8 +145,8 @@ func (x *index) remember(head blob.Digest, t *manifest.Tree) {
 	}
 }
 
-// restore is [Restore] of what the index is of from now on: the files need not be read to
-// be known. A nil index keeps nothing.
+// restore is [Restore], after which the index describes dir without reading the files
+// again. A nil index stores nothing.
 func (x *index) restore(ctx context.Context, b blob.Store, head blob.Digest, dir string) error {
 	t, err := manifest.Load(ctx, b, head)
 	if err != nil {
@@ -172,8 +170,8 @@ func (x *index) restore(ctx context.Context, b blob.Store, head blob.Digest, dir
 	return nil
 }
 
-// last returns the tree that a store was given last, if it has it, and which of its
-// blobs the store lacks by now.
+// last returns the tree that was last stored in a blob store, if it still exists, and the
+// blobs of it that the store lacks.
 func (x *index) last(ctx context.Context, b blob.Store, store blob.Digest) (head blob.Digest, t *manifest.Tree, lacks map[blob.Digest]bool, err error) {
 	none := func(err error) (blob.Digest, *manifest.Tree, map[blob.Digest]bool, error) {
 		return blob.Digest{}, &manifest.Tree{}, nil, err
@@ -200,7 +198,7 @@ func (x *index) last(ctx context.Context, b blob.Store, store blob.Digest) (head
 	return head, t, lacks, nil
 }
 
-// keep notes that a store has all files of a head.
+// keep records that a blob store has all files of a head.
 func (x *index) keep(store, head blob.Digest) {
 	if x == nil {
 		return
@@ -221,7 +219,7 @@ func (x *index) keep(store, head blob.Digest) {
 	}
 }
 
-// lacking returns which of some blobs a store lacks.
+// lacking returns the blobs of ds that a store lacks.
 func lacking(ctx context.Context, b blob.Store, ds []blob.Digest) (missing []blob.Digest, err error) {
 	if far, ok := b.(blob.Prober); ok {
 		return far.Missing(ctx, ds)

@@ -21,8 +21,8 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// settle takes snapshots until the index knows this many files: until the clock of the
-// file system has gone on since they were touched.
+// settle takes snapshots until the index has this many files: until the file system's clock
+// has advanced since their last change.
 func settle(t testing.TB, x *workspace.Index, b blob.Store, dir string, files int) blob.Digest {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -36,7 +36,7 @@ func settle(t testing.TB, x *workspace.Index, b blob.Store, dir string, files in
 	}
 }
 
-// same fails unless the index sees what a reader of all files sees.
+// same fails unless a snapshot with the index equals one that reads all files.
 func same(t *testing.T, x *workspace.Index, b blob.Store, dir string, base blob.Digest) blob.Digest {
 	t.Helper()
 	got := must.Get(x.Snapshot(t.Context(), b, dir, base, workspace.Limits{}))(t)
@@ -45,8 +45,7 @@ func same(t *testing.T, x *workspace.Index, b blob.Store, dir string, base blob.
 	return got
 }
 
-// TestIndexSeesHostileChange has a program change files as if nothing were: what it
-// can set is as before.
+// TestIndexSeesHostileChange changes files and resets all metadata that a program can set.
 func TestIndexSeesHostileChange(t *testing.T) {
 	times := func(t *testing.T, p string) time.Time {
 		fi := must.Get(os.Lstat(p))(t)
@@ -159,8 +158,8 @@ func TestIndexOfRacyFile(t *testing.T) {
 	}
 }
 
-// TestIndexIsUsed: a file that nothing touched is not read, after a snapshot and after it
-// was restored; a file with a second name is refused as ever.
+// TestIndexIsUsed: an unchanged file is not read again, after a snapshot and after a
+// restore; a file with a second name is still an error.
 func TestIndexIsUsed(t *testing.T) {
 	b, dir, x := blob.NewMemory(), t.TempDir(), new(workspace.Index)
 	large := strings.Repeat("2", 2<<20)
@@ -185,7 +184,7 @@ func TestIndexIsUsed(t *testing.T) {
 	same(t, x, b, restored, head)
 }
 
-// slow hands over one blob only after the clock of the file system has gone on.
+// slow returns one blob only after the file system's clock has advanced.
 type slow struct {
 	blob.Store
 	blob blob.Digest
@@ -213,7 +212,7 @@ func TestIndexAgainstNaiveModel(t *testing.T) {
 				mutate(t, r, dir)
 				hide(t, r, dir)
 				if r.IntN(3) == 0 {
-					time.Sleep(60 * time.Millisecond) // so that the index gets to know something
+					time.Sleep(60 * time.Millisecond) // so that the index records a file
 				}
 				if r.IntN(8) == 0 {
 					far.Store = blob.NewMemory() // another store, or this one was emptied
@@ -270,8 +269,8 @@ func importWith(t *testing.T, b blob.Store, cache, dir string) blob.Digest {
 	return in.Head
 }
 
-// TestImportMade: what a store has from the last time is not made again; another key, and a
-// store that lost it, make it.
+// TestImportMade does not produce again a directory that the store has; another key, or a
+// store that lost it, calls produce again.
 func TestImportMade(t *testing.T) {
 	dir, cache, made := t.TempDir(), t.TempDir(), t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(made, "pack"), []byte("objects"), 0o600))
@@ -305,8 +304,8 @@ func TestImportMade(t *testing.T) {
 	}
 }
 
-// TestImportAsksForWhatChanged: a store is asked for the blobs of the last head and for
-// new packs, and not for files; and gets what it lacks again.
+// TestImportAsksForWhatChanged asks a store for the blobs of the last head and for new
+// packs, not for files, and stores missing blobs again.
 func TestImportAsksForWhatChanged(t *testing.T) {
 	const files = 300
 	first := &counting{Store: blob.NewMemory()}
@@ -334,13 +333,13 @@ func TestImportAsksForWhatChanged(t *testing.T) {
 	settle(t, new(workspace.Index), blob.NewMemory(), dir, files)
 	far.Store = blob.NewMemory()
 	asks(1, 0, "another store")
-	far.Store = first // it has not the head that is known
+	far.Store = first // it lacks the recorded head
 	asks(1, 2, "the first store again")
 	far.lost = true
 	asks(2+1, 2, "the packs are gone")
 }
 
-// TestIndexFile: what is damaged, foreign or newer is ignored.
+// TestIndexFile ignores damaged, foreign and newer index files.
 func TestIndexFile(t *testing.T) {
 	b, dir, cache := blob.NewMemory(), t.TempDir(), filepath.Join(t.TempDir(), "rath", "index")
 	write(t, dir, map[string]string{"a": "1", "d/b": "2"})
@@ -389,14 +388,14 @@ func TestIndexFile(t *testing.T) {
 	importWith(t, b, filepath.Join(dir, "a", "below a file"), dir)
 }
 
-// reSum sets the digest at the end to that of the bytes before it.
+// reSum sets the digest at the end to the digest of the preceding bytes.
 func reSum(data []byte) []byte {
 	body := data[:len(data)-sha256.Size]
 	sum := sha256.Sum256(body)
 	return append(bytes.Clone(body), sum[:]...)
 }
 
-// TestIndexesAreBounded: the folder keeps those that were written last.
+// TestIndexesAreBounded: the folder keeps the most recently written indexes.
 func TestIndexesAreBounded(t *testing.T) {
 	b, cache := blob.NewMemory(), t.TempDir()
 	for range 80 {
@@ -419,7 +418,7 @@ func FuzzIndexFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		sum := sha256.Sum256(body)
 		data := append(bytes.Clone(body), sum[:]...)
-		// What is read is written and read again as the same.
+		// Decoding and encoding preserve the index.
 		if x := workspace.Decode("", data); x.Known() > 0 {
 			if again := workspace.Decode("", x.Encode()); !bytes.Equal(again.Encode(), x.Encode()) {
 				t.Error("an index is not what it was")
@@ -428,9 +427,9 @@ func FuzzIndexFile(f *testing.F) {
 	})
 }
 
-// BenchmarkSnapshotUnchanged takes a snapshot of 5,000 files that nothing has touched since
-// the last, beside a bare walk that looks at each. It fails where the snapshot takes more
-// than its part of that, each at its best.
+// BenchmarkSnapshotUnchanged takes a snapshot of 5,000 unchanged files and compares the
+// time with a bare walk that stats each, both at their best. It fails if the ratio exceeds
+// the bar.
 func BenchmarkSnapshotUnchanged(b *testing.B) {
 	const (
 		files = 5000

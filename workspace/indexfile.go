@@ -19,20 +19,19 @@ import (
 )
 
 const (
-	// indexFormat is how a file of an index begins; another format begins otherwise.
+	// indexFormat is the prefix of an index file and identifies its format.
 	indexFormat = "rath index 2\n"
-	// maxIndexFile bounds the bytes of one.
+	// maxIndexFile is the maximum size of an index file, in bytes.
 	maxIndexFile = 64 << 20
-	// maxIndexFiles is how many a folder keeps, those that were written last.
+	// maxIndexFiles is the maximum number of index files in a folder; the oldest are removed.
 	maxIndexFiles = 64
-	// minIndexed is less than a file takes in it.
+	// minIndexed is a lower bound of a file's encoded size.
 	minIndexed = 37
 )
 
 // loadIndex returns the index of a directory that save wrote to a folder, which need not
-// exist. A file that is damaged, of another directory or user, or of a release with
-// another format is taken for none: the index is empty then, and all is read. Without a
-// folder there is no index.
+// exist. It returns an empty index if the file is damaged, has another format, or belongs
+// to another directory or user. It returns nil if folder is "".
 func loadIndex(folder, dir string) *index {
 	if folder == "" {
 		return nil
@@ -42,7 +41,7 @@ func loadIndex(folder, dir string) *index {
 		abs, err = filepath.EvalSymlinks(abs)
 	}
 	if err != nil {
-		return nil // Import tells what is wrong with the directory
+		return nil // Import reports the error of the directory
 	}
 	x := &index{name: filepath.Join(folder, blob.Sum([]byte(abs)).String()), dir: abs}
 	if data, ok := readIndexFile(x.name); ok {
@@ -66,9 +65,9 @@ func readIndexFile(name string) ([]byte, bool) {
 	return data, err == nil && len(data) <= maxIndexFile
 }
 
-// save writes the index to the folder that it was loaded from, in one piece, readable by
-// this user alone, if it knows more than it did. Of the indexes there it keeps a bounded
-// number. An index that would be too large is removed.
+// save writes the index atomically to its folder, readable only by this user, if the index
+// has changed. It removes the oldest indexes of the folder beyond a limit. It removes an
+// index that would be too large.
 func (x *index) save() error {
 	if x == nil || x.name == "" || !x.dirty {
 		return nil
@@ -121,8 +120,8 @@ func prune(folder string) error {
 	return nil
 }
 
-// encode writes the index: the format, the directory, the stores, the files, and the digest of all that. Numbers are varints, texts have their length
-// before them.
+// encode encodes the index: the format, the directory, the stores, the files, and the
+// digest of all of these. Numbers are varints; texts have a length prefix.
 func (x *index) encode() []byte {
 	b := make([]byte, 0, 128*len(x.files)+512)
 	b = append(b, indexFormat...)
@@ -154,7 +153,7 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decode reads what encode writes for the same directory, or leaves the index empty.
+// decode decodes the output of encode for the same directory, or leaves the index empty.
 func (x *index) decode(data []byte) {
 	body, whole := bytes.CutPrefix(data, []byte(indexFormat))
 	n := len(data) - sha256.Size
@@ -185,8 +184,8 @@ func (x *index) decode(data []byte) {
 	}
 }
 
-// indexReader reads one value after the other; after the first that is not there it is
-// bad, and all are zero.
+// indexReader reads consecutive values. After a failed read it is bad and returns zero
+// values.
 type indexReader struct {
 	rest []byte
 	bad  bool

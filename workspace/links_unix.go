@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// linkCount returns how many names an open file has.
+// linkCount returns the number of names of an open file.
 func linkCount(_ *os.File, fi fs.FileInfo) (uint64, error) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -17,8 +17,8 @@ func linkCount(_ *os.File, fi fs.FileInfo) (uint64, error) {
 	return uint64(st.Nlink), nil
 }
 
-// giveTo makes what lies under a name belong to the owner of something else, which is not
-// this process's user where a sandbox has users of its own.
+// giveTo gives a file the owner of like, which differs from this process's user if the
+// sandbox has its own users.
 func giveTo(root *os.Root, name string, like fs.FileInfo) error {
 	st, ok := like.Sys().(*syscall.Stat_t)
 	if !ok || int(st.Uid) == os.Geteuid() {

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// linkCount returns how many names an open file has.
+// linkCount returns the number of names of an open file.
 func linkCount(f *os.File, _ fs.FileInfo) (uint64, error) {
 	var info syscall.ByHandleFileInformation
 	if err := syscall.GetFileInformationByHandle(syscall.Handle(f.Fd()), &info); err != nil {

@@ -78,7 +78,7 @@ func mutate(t *testing.T, r *rand.Rand, dir string) {
 	}
 	for range 1 + r.IntN(8) {
 		p := filepath.Join(dir, filepath.FromSlash(pick()))
-		// What does not fit (a file in the way, say) is simply not done.
+		// Changes that do not fit (a file in the way, say) are skipped.
 		switch r.IntN(8) {
 		case 0:
 			_ = os.RemoveAll(p)
@@ -102,7 +102,7 @@ func mutate(t *testing.T, r *rand.Rand, dir string) {
 	}
 }
 
-// counting counts what is stored.
+// counting counts the stored blobs.
 type counting struct {
 	blob.Store
 	puts atomic.Int64
@@ -113,11 +113,11 @@ func (c *counting) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	return c.Store.Put(ctx, r)
 }
 
-// asking counts which blobs a far store was asked for.
+// asking counts the blobs that a remote store is asked for.
 type asking struct {
 	blob.Store
 	asked int
-	lost  bool // it says that it lacks all
+	lost  bool // it reports that it lacks every blob
 }
 
 func (a *asking) Missing(ctx context.Context, all []blob.Digest) ([]blob.Digest, error) {

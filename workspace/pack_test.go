@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// TestReadsFormerFormats: heads of the formats 1 and 2, as they were written, are restored,
-// and what follows from them leaves the bytes of their files where they are.
+// TestReadsFormerFormats restores heads of the formats 1 and 2; their successors keep the
+// bytes of unchanged files at their location.
 func TestReadsFormerFormats(t *testing.T) {
 	for _, manifest := range []string{
 		`{"format":1,"entries":[{"path":"a","kind":"file","size":5,"digest":"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"},{"path":"d","kind":"dir"},{"path":"d/e","kind":"file","exec":true,"digest":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},{"path":"l","kind":"symlink","target":"d/e"}]}`,
@@ -51,8 +51,8 @@ func TestReadsFormerFormats(t *testing.T) {
 	}
 }
 
-// TestManySnapshots: what a head needs does not grow with the heads before it, and a
-// directory that did not change is not written again.
+// TestManySnapshots: the size of a head does not grow with its predecessors, and an
+// unchanged directory is not written again.
 func TestManySnapshots(t *testing.T) {
 	t.Parallel()
 	b, dir := blob.NewMemory(), t.TempDir()
@@ -78,8 +78,8 @@ func TestManySnapshots(t *testing.T) {
 	}
 }
 
-// TestUnchangedDirectoryIsNotWritten: a head holds the directory of a file that changed and
-// those above, and no other.
+// TestUnchangedDirectoryIsNotWritten: a head contains the directory of a changed file and
+// its parents, and no other.
 func TestUnchangedDirectoryIsNotWritten(t *testing.T) {
 	b, dir := blob.NewMemory(), t.TempDir()
 	write(t, dir, map[string]string{"a/b/c": "1", "x/y/z": "2"})
@@ -135,7 +135,7 @@ func TestLargeFile(t *testing.T) {
 	}
 }
 
-// TestDefaultLimits: what the limits allow is stored and read.
+// TestDefaultLimits stores and reads a workspace at the limits.
 func TestDefaultLimits(t *testing.T) {
 	if workspace.DefaultFiles != 200_000 || workspace.DefaultBytes != 2560<<20 {
 		t.Errorf("%d files and %d bytes", workspace.DefaultFiles, workspace.DefaultBytes)

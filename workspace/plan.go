@@ -12,34 +12,35 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// Plan is what of the difference of two heads goes into the directory that the first
-// one was copied from. Nothing goes out that would not have come in, by the ignore files
-// as they were when the directory came in; and what programs outside of the sandbox run,
-// or take for orders, goes out only if it is allowed by name.
+// Plan is the set of changes between two heads that Apply carries to the directory from
+// which the first head was imported. It excludes paths that the ignore files excluded at
+// the import. It carries a change to a path that outside programs execute, or take
+// configuration from, only if the path is allowed by name.
 type Plan struct {
-	// Paths are those that are carried over, sorted.
+	// Paths are the paths that the plan carries, sorted.
 	Paths []string
-	// Withheld are those that are not, sorted; a directory only if nothing in it is.
-	// What PlanOptions.Only leaves aside is not among them.
+	// Withheld are the changed paths that the plan does not carry, sorted; a directory is
+	// listed only if none of its contents are. Paths that PlanOptions.Only excludes are not
+	// listed.
 	Withheld []LeftOut
 
 	blobs   blob.Store
 	changes []manifest.Change
 }
 
-// PlanOptions say what a Plan carries; nil means everything that is not protected.
+// PlanOptions select the paths of a Plan; nil means all that are not protected.
 type PlanOptions struct {
-	// Only carries these paths and what is below them, and nothing else.
+	// Only restricts the plan to these paths and those below them.
 	Only []string
 	// Allow carries these protected paths, and those below them.
 	Allow []string
 }
 
-// linkOut is why a link that the run made is withheld.
+// linkOut is the reason to withhold a link to the outside.
 const linkOut = "a symbolic link that leads out of the directory"
 
-// linkToNever is why a link is withheld through which a program could write where no plan
-// does.
+// linkToNever is the reason to withhold a link through which a program could write to a
+// path that no plan carries.
 const linkToNever = "a symbolic link into what --apply never carries"
 
 func leadsToNever(p, target string) bool {
@@ -47,13 +48,13 @@ func leadsToNever(p, target string) bool {
 	return is
 }
 
-// bareRepository is why what lies in a directory is withheld: git takes one with HEAD,
-// objects and refs for a repository, whose configuration names programs to run.
+// bareRepository is the reason to withhold files in a directory with HEAD, objects and
+// refs: git treats it as a repository, whose configuration names programs to run.
 const bareRepository = "in what git takes for a repository"
 
-// NewPlan compares two heads. It reads their manifests and no files. A repository that came
-// with the files, as a copy for their commands, stays behind without a word. A path of Only at
-// which nothing changed is an error that wraps fs.ErrNotExist.
+// NewPlan compares two heads. It reads their manifests and no files. It omits, without
+// listing it, the copy of a repository that was imported for the commands. A path of Only
+// without a change is an error that wraps fs.ErrNotExist.
 func NewPlan(ctx context.Context, b blob.Store, from, to blob.Digest, opts *PlanOptions) (*Plan, error) {
 	var o PlanOptions
 	if opts != nil {
@@ -70,7 +71,7 @@ func NewPlan(ctx context.Context, b blob.Store, from, to blob.Digest, opts *Plan
 	protected := newFinder()
 	bare := bareRepositories(after)
 	p := &Plan{blobs: manifest.NewFiles(b, after)}
-	dirs := make(map[string]bool) // of what is withheld
+	dirs := make(map[string]bool) // of the withheld paths
 	met := make([]bool, len(o.Only))
 	for _, c := range manifest.Compare(before, after) {
 		if before.CarriesGit() && manifest.InGit(c.Path) || !chosen(o.Only, met, c) {
@@ -108,7 +109,7 @@ func NewPlan(ctx context.Context, b blob.Store, from, to blob.Digest, opts *Plan
 	return p, nil
 }
 
-// named leaves out the directories of which something below is named.
+// named drops the directories that contain another listed path.
 func named(all []LeftOut, dirs map[string]bool) []LeftOut {
 	holds := make(map[string]bool)
 	for _, w := range all {
@@ -117,7 +118,7 @@ func named(all []LeftOut, dirs map[string]bool) []LeftOut {
 	return slices.DeleteFunc(all, func(w LeftOut) bool { return dirs[w.Path] && holds[w.Path] })
 }
 
-// neverOf returns the kind of a path that no workspace exchanges, or that lies below one.
+// neverOf returns the kind of a path that is never exchanged, or lies below such a path.
 func neverOf(p string) (why string, ok bool) {
 	for name := range strings.SplitSeq(p, "/") {
 		if why := never(name); why != "" {
@@ -127,7 +128,7 @@ func neverOf(p string) (why string, ok bool) {
 	return "", false
 }
 
-// risk says why a change could do harm outside of the sandbox; "" if it could not.
+// risk returns the reason why a change could do harm outside the sandbox, or "".
 func risk(protected finder, bare []string, c manifest.Change) string {
 	switch what := protected.of(c); {
 	case what != "":
@@ -142,7 +143,7 @@ func risk(protected finder, bare []string, c manifest.Change) string {
 	return ""
 }
 
-// of says what the path of a change is, as what it was and what it is.
+// of returns the protected kind of a change's path, as a link if it was or is one.
 func (f finder) of(c manifest.Change) string {
 	if c.After.Kind == manifest.Symlink || c.Before.Kind == manifest.Symlink {
 		return f.whatLink(c.Path)
@@ -150,8 +151,8 @@ func (f finder) of(c manifest.Change) string {
 	return f.what(c.Path)
 }
 
-// allowed reports whether a change is at a path of these, below one, or a directory on the
-// way to one.
+// allowed reports whether a change is at or below one of the names, or is a directory on
+// the way to one.
 func allowed(names []string, c manifest.Change) bool {
 	if under(names, c.Path) {
 		return true
@@ -161,7 +162,7 @@ func allowed(names []string, c manifest.Change) bool {
 	})
 }
 
-// bareRepositories returns the directories of a tree that git takes for repositories.
+// bareRepositories returns the directories of a tree that git treats as repositories.
 func bareRepositories(t *manifest.Tree) []string {
 	parts := make(map[string]int)
 	for e := range t.Entries() {
@@ -183,8 +184,8 @@ func bareRepositories(t *manifest.Tree) []string {
 	return out
 }
 
-// chosen reports whether a change is one of those that are meant, or a directory on the
-// way to one, and notes which names were met.
+// chosen reports whether Only selects a change, or a directory on the way to one, and
+// records the matched names in met.
 func chosen(only []string, met []bool, c manifest.Change) bool {
 	if len(only) == 0 {
 		return true
@@ -202,7 +203,7 @@ func chosen(only []string, met []bool, c manifest.Change) bool {
 	return in
 }
 
-// under reports whether a path is one of these or lies below one.
+// under reports whether p is one of the names or lies below one.
 func under(names []string, p string) bool {
 	for _, n := range names {
 		if n = path.Clean(n); n == p || n == "." || strings.HasPrefix(p, n+"/") {

@@ -27,8 +27,8 @@ func worked(t *testing.T, b blob.Store, dir string, work func(dir string)) (from
 	return in.Head, snapshot(t, b, copied, in.Head)
 }
 
-// TestNothingHarmfulGoesOut is an agent that plants what the next program outside of
-// the sandbox runs.
+// TestNothingHarmfulGoesOut is an agent that plants files for the next program outside the
+// sandbox.
 func TestNothingHarmfulGoesOut(t *testing.T) {
 	b, dir := blob.NewMemory(), t.TempDir()
 	write(t, dir, map[string]string{"main.go": "package main", ".gitignore": "*.log\nbuild/\n.env\n", ".git/config": "[core]", ".env": "SECRET=1", "sub/x": "1"})
@@ -79,7 +79,7 @@ func TestNothingHarmfulGoesOut(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 
-	// The rules are those of the directory as it came in, also for what comes later.
+	// The rules of the import also apply to later files.
 	again := restore(t, b, to)
 	write(t, again, map[string]string{"later.log": "x", "later": "y"})
 	p, err = workspace.NewPlan(t.Context(), b, to, snapshot(t, b, again, to), nil)
@@ -133,7 +133,7 @@ func TestApplyNotThroughLinks(t *testing.T) {
 }
 
 // TestImportSaysWhatStays reads the ignore files of the directory, of those below and
-// above, and tells what they leave out.
+// above, and reports the excluded paths.
 func TestImportSaysWhatStays(t *testing.T) {
 	b, repo := blob.NewMemory(), t.TempDir()
 	write(t, repo, map[string]string{

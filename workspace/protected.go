@@ -9,17 +9,17 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// gitHooks holds the programs that git runs; those that end with .sample it does not.
+// gitHooks holds the programs that git runs, except those that end with .sample.
 const (
 	gitHooks = ".git/hooks"
 	gitHook  = "a git hook"
 )
 
-// never returns the kind of a name that no workspace exchanges with the directory of a
-// person, "" for any other name.
+// never returns the kind of a name that no workspace exchanges with a user's directory, ""
+// for any other name.
 func never(name string) string {
 	name = foldName(name)
-	if !strings.ContainsAny(name, "._~") { // most names, without a look at the table
+	if !strings.ContainsAny(name, "._~") { // most names need no lookup in the table
 		return ""
 	}
 	for _, p := range theGuard().never {
@@ -34,7 +34,7 @@ func never(name string) string {
 type guard struct {
 	never   []protectedPath
 	all     []protectedPath            // of the others
-	literal map[string][]protectedPath // those without * in the last name, by that name
+	literal map[string][]protectedPath // patterns without * in the last name, by that name
 	globs   []protectedPath            // the rest
 }
 
@@ -65,8 +65,8 @@ var theGuard = sync.OnceValue(func() *guard {
 	return g
 })
 
-// matches reports whether the pattern is that of the last of these names, and of those before
-// it. The names are folded.
+// matches reports whether the pattern matches the last of the folded names, with those
+// before it.
 func (p protectedPath) matches(names ...string) bool {
 	before := len(names) - len(p.names)
 	if before < 0 {
@@ -92,7 +92,8 @@ func matchName(pattern, name string) bool {
 // .git.
 var shortName = regexp.MustCompile(`^([^.~]{1,6})~([0-9]{1,6})(?:\.([^.]{0,3}))?$`)
 
-// isShort reports whether Windows could make a name for one that a pattern matches.
+// isShort reports whether name could be a Windows short name of a name that pattern
+// matches.
 func isShort(pattern, name string) bool {
 	if !strings.Contains(name, "~") {
 		return false
@@ -108,8 +109,9 @@ func isShort(pattern, name string) bool {
 	return shortPart(strings.ReplaceAll(base, ".", ""), m[1], 7-len(m[2]), true) && shortPart(ext, m[3], 3, false)
 }
 
-// shortPart reports whether a part of a short name, cut after most characters, could be of
-// this part of a pattern. hashed: it could also be two characters and four digits of a hash.
+// shortPart reports whether a part of a short name, cut after most characters, could derive
+// from this part of a pattern. With hashed, it could also be two characters and four digits
+// of a hash.
 func shortPart(pattern, part string, most int, hashed bool) bool {
 	pattern, _, open := strings.Cut(pattern, "*")
 	if hashed && len(part) == 6 && strings.HasPrefix(pattern, part[:2]) && strings.Trim(part[2:], "0123456789abcdef") == "" {
@@ -121,11 +123,12 @@ func shortPart(pattern, part string, most int, hashed bool) bool {
 	return part == pattern || open && strings.HasPrefix(part, pattern)
 }
 
-// ProtectedAs returns the kind of a path that is Protected, such as "configuration of CI", and
-// of one in git's hooks; "" for any other path and for one that no workspace exchanges.
+// ProtectedAs returns the kind of a path that is Protected, such as "configuration of CI",
+// or lies in git's hooks. It returns "" for any other path, and for a path that no
+// workspace exchanges.
 func ProtectedAs(path string) string { return newFinder().what(path) }
 
-// finder asks the guard about many paths of one tree, and about each directory once.
+// finder classifies many paths of one tree and caches the result of each directory.
 type finder struct {
 	guard *guard
 	dirs  map[string]string
@@ -135,8 +138,8 @@ func newFinder() finder {
 	return finder{theGuard(), map[string]string{".": "", "/": ""}}
 }
 
-// what returns the kind of a path that is protected, or lies below one that is; "" for any
-// other path.
+// what returns the kind of a path that is protected, or lies below a protected path; "" for
+// any other path.
 func (f finder) what(p string) string {
 	dir := path.Dir(p)
 	is, ok := f.dirs[dir]
@@ -150,7 +153,7 @@ func (f finder) what(p string) string {
 	return f.guard.own(p)
 }
 
-// own is what for a path whose parents are not protected.
+// own is finder.what for a path whose parents are not protected.
 func (g *guard) own(p string) string {
 	names := foldNames(p)
 	last := names[len(names)-1]
@@ -180,8 +183,8 @@ func foldNames(p string) []string {
 	return names
 }
 
-// foldName is manifest.Fold without the stream of a file, which Windows takes from what
-// follows a colon.
+// foldName is manifest.Fold of a name without its stream: on Windows, the part after a
+// colon names a stream of the file.
 func foldName(name string) string {
 	if main, _, ok := strings.Cut(name, ":"); ok && main != "" {
 		name = main
@@ -189,8 +192,8 @@ func foldName(name string) string {
 	return manifest.Fold(name)
 }
 
-// whatLink is what for a symbolic link: one in the place of a directory that protected
-// paths lie in, such as .github, gives them to another directory.
+// whatLink is finder.what for a symbolic link. A link in place of a directory that holds
+// protected paths, such as .github, would redirect them to another directory.
 func (f finder) whatLink(p string) string {
 	if is := f.what(p); is != "" {
 		return is

@@ -95,8 +95,8 @@ func plant(t *testing.T, dir string, paths map[string]workspace.Protection, link
 	}
 }
 
-// TestProtectedInEachSpelling plants every path of the table in every spelling, as a file and
-// as a link, in a copy of a directory. None comes out, and each is named.
+// TestProtectedInEachSpelling plants every path of the table in every spelling, as a file
+// and as a link, in a copy of a directory. None is exported, and each is reported.
 func TestProtectedInEachSpelling(t *testing.T) {
 	for name, spell := range spellings {
 		for _, link := range []bool{false, true} {
@@ -130,8 +130,8 @@ func TestProtectedInEachSpelling(t *testing.T) {
 	}
 }
 
-// TestProtectedPutBack: what a call does to a protected path is undone in the session; version
-// control of its own stays there.
+// TestProtectedPutBack reverts a call's changes to protected paths in the session; its own
+// version control stays.
 func TestProtectedPutBack(t *testing.T) {
 	b, dir := blob.NewMemory(), t.TempDir()
 	paths := protectedPaths(spellings["as it is"], true)
@@ -148,7 +148,7 @@ func TestProtectedPutBack(t *testing.T) {
 	}
 }
 
-// TestProtectedStaysOut: the version control of a person's directory does not come in.
+// TestProtectedStaysOut does not import the version control of a user's directory.
 func TestProtectedStaysOut(t *testing.T) {
 	b, dir := blob.NewMemory(), t.TempDir()
 	for _, kind := range workspace.Protected {
@@ -199,7 +199,7 @@ const (
 	tableEnd   = "<!-- The end of the table. -->\n"
 )
 
-// TestPathTable holds the table of the document equal to that of the code.
+// TestPathTable: the table of the document equals that of the code.
 func TestPathTable(t *testing.T) {
 	const name = "../docs/files.md"
 	doc := must.Get(os.ReadFile(name))(t)

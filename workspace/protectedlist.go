@@ -4,29 +4,29 @@ package workspace
 type Protection struct {
 	What string // the kind, such as "configuration of CI"
 	Why  string // who reads the paths, and when
-	// Never: no workspace exchanges the paths with a directory, in either direction. The
-	// others come in, and a Plan carries a change of one that PlanOptions.Allow names.
+	// Never marks paths that no workspace exchanges with a directory, in either direction.
+	// Other paths are imported, and a Plan carries a change of one that PlanOptions.Allow
+	// names.
 	Never bool
-	// Patterns match at any depth, and with a path all that is below it. They are in the
-	// form of manifest.Fold, and * stands for any part of a name.
+	// Patterns match a path at any depth and all paths below it. They are in the form of
+	// manifest.Fold; * stands for any part of a name.
 	Patterns []string
 }
 
-// The kinds of paths that have the same owner as a workspace.
+// The kinds of paths that other code names.
 const (
 	gitsOwn   = "git's own directory"
 	rathStore = "a store of Rath"
 )
 
-// Protected are the paths that programs outside of the sandbox run, or take for orders,
-// because they are in a directory: with the next status, prompt, start or opened file, and
-// without a person who asks for a build. A [Take] puts back a change of such a path, unless
-// it is allowed by name or the kind is Never, since commands may use version control of
-// their own.
+// Protected are the paths that outside programs execute, or take configuration from,
+// because they lie in a directory: at the next status, prompt, start or opened file,
+// without an explicit build. A [Take] reverts a change of such a path, unless it is allowed
+// by name or its kind is Never, since commands may use version control of their own.
 //
-// The border: files that a person runs knowingly as part of the project are not protected.
-// Makefiles, package scripts, tests, the settings of compilers and linters, Dockerfiles and
-// programs are the work itself, and a reader of the diff sees them.
+// Files that a user runs knowingly as part of the project are not protected. Makefiles,
+// package scripts, tests, settings of compilers and linters, Dockerfiles and programs are
+// the work itself, and a reader of the diff sees them.
 var Protected = []Protection{
 	{What: gitsOwn, Why: "its configuration and hooks name programs that the next git command runs", Never: true, Patterns: []string{".git"}},
 	{What: rathStore, Why: "it holds keys, transcripts and notes", Never: true, Patterns: []string{".rath"}},

@@ -16,17 +16,15 @@ import (
 	"github.com/rathcluster/rath/internal/platform/filelock"
 )
 
-// fetchers is how many files are read from the store at one time.
+// fetchers is the maximum number of files that are read from the store concurrently.
 const fetchers = 8
 
-// Restore fills dir with the files of a head; dir must be empty or absent
-// (else ErrNotEmpty). Restoring a head twice makes two independent copies,
-// which is a fork.
+// Restore writes the files of a head to dir, which must be empty or absent (else
+// ErrNotEmpty). Restoring a head twice makes two independent copies: a fork.
 //
-// If it fails, it leaves dir as it found it. A directory that was absent
-// appears whole or, if the process dies, not at all (a sibling whose name ends
-// in ".partial" may stay); one that was there and empty may be left half full
-// by a crash.
+// On failure it leaves dir unchanged. A directory that was absent appears complete or, if
+// the process dies, not at all (a sibling whose name ends in ".partial" may stay). A crash
+// may leave a directory that existed half filled.
 func Restore(ctx context.Context, b blob.Store, head blob.Digest, dir string) error {
 	return (*index)(nil).restore(ctx, b, head, dir)
 }
@@ -64,7 +62,7 @@ func restoreTree(ctx context.Context, b blob.Store, t *manifest.Tree, dir string
 	return nil
 }
 
-// empty removes what is in a directory, not the directory.
+// empty removes the contents of a directory, not the directory.
 func empty(dir string) error {
 	names, err := os.ReadDir(dir)
 	for _, n := range names {
@@ -80,8 +78,8 @@ func fill(ctx context.Context, b blob.Store, t *manifest.Tree, dir string) error
 	}
 	defer root.Close()
 
-	// Parents sort before their children, and links come last, so nothing is
-	// ever written through a link of this tree.
+	// Parents sort before their children, and links are created last, so no file is ever
+	// written through a link of this tree.
 	var files, links []manifest.Entry
 	for e := range t.Entries() {
 		if _, err := filename.Local(e.Path); err != nil {
@@ -150,7 +148,7 @@ func fetch(ctx context.Context, b blob.Store, root *os.Root, name string, e mani
 	if err != nil {
 		return fmt.Errorf("workspace: restore: %w", err)
 	}
-	// A byte more than the manifest says is as wrong as a byte less.
+	// The limit of one more byte detects a blob longer than the manifest's size.
 	n, err := io.Copy(f, io.LimitReader(rc, e.Size+1))
 	closed := f.Close
 	if e.Exec {
@@ -165,10 +163,9 @@ func fetch(ctx context.Context, b blob.Store, root *os.Root, name string, e mani
 	return nil
 }
 
-// Open returns the bytes of one file of a head. A path that is not there is
-// fs.ErrNotExist; one that is no file is an error that says what it is. Links
-// are not followed. The reader fails with blob.ErrCorrupt at its end if the
-// stored bytes are not the right ones.
+// Open returns the contents of one file of a head. An absent path is fs.ErrNotExist; the
+// error for any other kind of entry names the kind. Links are not followed. At its end, the
+// reader fails with blob.ErrCorrupt if the stored bytes do not match their digest.
 func Open(ctx context.Context, b blob.Store, head blob.Digest, path string) (io.ReadCloser, error) {
 	t, err := manifest.Load(ctx, b, head)
 	if err != nil {
@@ -184,8 +181,8 @@ func Open(ctx context.Context, b blob.Store, head blob.Digest, path string) (io.
 	return manifest.NewFiles(b, t).Get(ctx, e.Digest)
 }
 
-// Read returns all bytes of one file of a head, like Open. It holds the whole
-// file in memory.
+// Read returns the contents of one file of a head, like Open. It holds the whole file in
+// memory.
 func Read(ctx context.Context, b blob.Store, head blob.Digest, path string) ([]byte, error) {
 	rc, err := Open(ctx, b, head, path)
 	if err != nil {

@@ -38,8 +38,8 @@ func TestRestoreNeedsAnEmptyDirectory(t *testing.T) {
 	}
 }
 
-// TestFailedRestoreLeavesNothing restores trees whose blobs are missing or
-// not as long as the manifest says.
+// TestFailedRestoreLeavesNothing restores trees whose blobs are missing or differ in length
+// from the manifest.
 func TestFailedRestoreLeavesNothing(t *testing.T) {
 	b := blob.NewMemory()
 	ref := must.Get(b.Put(t.Context(), strings.NewReader("some bytes")))(t)
@@ -90,7 +90,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A file of a terabyte that takes no room is refused without being read.
+	// A sparse file of a terabyte is rejected without being read.
 	f, err := os.Create(filepath.Join(dir, "sparse"))
 	must.Do(t, err)
 	must.Do(t, errors.Join(f.Truncate(1<<40), f.Close()))

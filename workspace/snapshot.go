@@ -20,33 +20,30 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// inMemory is the size up to which a file is read once, into memory, and stored in a pack
-// with others. A larger one is read a second time if it has to be stored.
+// inMemory is the maximum size of a file that is read once, into memory, and stored in a
+// pack with others. A larger file is read a second time if it has to be stored.
 const inMemory = 1 << 20
 
-// partSize is the size of the parts in which a file is stored that is larger.
+// partSize is the size of the parts in which a larger file is stored.
 const partSize = 16 << 20
 
-// Snapshot stores the files of dir and returns the head that names them. A
-// blob that base holds already is not stored again; the zero base holds
-// nothing. The blobs are stored before the head, so a head that was returned
-// can be restored.
+// Snapshot stores the files of dir and returns their head. It does not store blobs again
+// that base holds; the zero base holds none. It stores the blobs before the head, so a
+// returned head can be restored.
 //
-// The rules by which files were left out when the directory came in go on from base: see
-// [Import] and [Plan].
+// The head inherits the exclusion rules of base: see [Import] and [Plan].
 //
-// Files and directories that their owner may not read are made readable: what commands
-// left may be so.
+// Snapshot makes files and directories readable that their owner may not read, because
+// commands may leave such files.
 //
-// A path that a workspace cannot hold is a *RefusedError, too many or too
-// large files are a *LimitError. No program should write below dir meanwhile: a
-// file that grows is stored as it was at some moment, but two files need not
-// be of the same moment.
+// A path that a workspace cannot hold is a *RefusedError; too many or too large files are a
+// *LimitError. No program should write below dir during the call: each file is stored in
+// the state of some moment, but two files may be of different moments.
 func Snapshot(ctx context.Context, b blob.Store, dir string, base blob.Digest, l Limits) (blob.Digest, error) {
 	return (*index)(nil).snapshot(ctx, b, dir, base, l, nil)
 }
 
-// readers is how many files are read and stored at one time.
+// readers is the maximum number of files that are read and stored concurrently.
 const readers = 8
 
 // scan is one walk over a directory.
@@ -60,18 +57,18 @@ type scan struct {
 	files   []found
 	bytes   int64 // of the files as they were listed
 	listing listing
-	filter  *filter // what is left out; nil for nothing
+	filter  *filter // the excluded paths; nil excludes none
 	index   *index  // may be nil
 	base    *manifest.Tree
-	stored  map[blob.Digest]bool // of base's files, those that stay where they are
+	stored  map[blob.Digest]bool // blobs of base's files that keep their location
 	packs   []*manifest.Pack
 
 	mu    sync.Mutex
-	spare int64         // bytes that files may still grow by; guarded by mu
+	spare int64         // bytes by which files may still grow; guarded by mu
 	large manifest.Pack // notes the parts of large files; guarded by mu
 }
 
-// found is a regular file that the walk came by.
+// found is a regular file of the walk.
 type found struct {
 	index int // in entries
 	info  fs.FileInfo
@@ -114,15 +111,14 @@ func (s *scan) list(dir string) (*manifest.Tree, error) {
 	return t.Packed(append(s.packs, &s.large)...), nil
 }
 
-// job is what one goroutine reads and stores: a large file, or small ones that come into a
-// pack together.
+// job is the work of one goroutine: a large file, or several small ones that share a pack.
 type job struct {
 	files []found
 	pack  *manifest.Pack // nil for a large file
 }
 
-// storeFiles stores the files that are not stored, small ones in packs. Which files share
-// a pack follows from the walk alone, so that the same files make the same packs.
+// storeFiles stores the files that the store lacks, small ones in packs. The walk alone
+// determines the files of each pack, so the same files produce the same packs.
 func (s *scan) storeFiles() error {
 	var jobs []job
 	room, packing := int64(0), 0 // of the last pack, and its job
@@ -151,8 +147,8 @@ func (s *scan) storeFiles() error {
 	return s.each(jobs)
 }
 
-// each does the jobs a few at a time; an error stops all. Of several the one of the first
-// file is returned, so that it is the same each time.
+// each runs the jobs with bounded concurrency; an error stops all of them. Of several
+// errors it returns the one of the first file, so that the result is deterministic.
 func (s *scan) each(jobs []job) error {
 	outer := s.ctx
 	ctx, cancel := context.WithCancelCause(outer)
@@ -192,7 +188,7 @@ func (s *scan) each(jobs []job) error {
 	return context.Cause(ctx)
 }
 
-// do does one job. With an error it returns the entry that it is about.
+// do runs one job. With an error it returns the index of the entry that failed.
 func (s *scan) do(j job) (int, error) {
 	for _, f := range j.files {
 		e := &s.entries[f.index]
@@ -208,18 +204,19 @@ func (s *scan) do(j job) (int, error) {
 	return j.files[0].index, j.pack.Store(s.ctx, s.blobs)
 }
 
-// place is a directory as it is reached: by its own handle, or by a path from another's.
+// place is the location of a directory: its own handle, or a path relative to another
+// one's.
 type place struct {
 	root *os.Root
 	path string
 }
 
-// maxHandles is how deep directories have handles of their own while they are walked.
+// maxHandles is the depth up to which directories are walked by handles of their own.
 const maxHandles = 32
 
 func (l place) lstat(name string) (fs.FileInfo, error) { return l.root.Lstat(path.Join(l.path, name)) }
 
-// dir adds what is in the directory at p, "." is the root.
+// dir adds the contents of the directory at p; "." is the root.
 func (s *scan) dir(at place, p string) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
@@ -259,8 +256,8 @@ func (s *scan) dir(at place, p string) error {
 	return nil
 }
 
-// names lists a directory. It reads no further than the limit of entries
-// allows, so a directory of a million files costs no more than the limit.
+// names lists a directory. It reads no further than the limit of entries allows, so even a
+// directory of a million files costs no more than the limit.
 func (s *scan) names(at place, p string) ([]string, error) {
 	f, err := at.root.OpenFile(path.Join(at.path, "."), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -279,7 +276,7 @@ func (s *scan) names(at place, p string) ([]string, error) {
 	return names, nil
 }
 
-// add adds what at has under a name.
+// add adds the entry called name of the directory at.
 func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 	if len(s.entries) >= s.limits.Files {
 		return &LimitError{Path: p, What: "files", Limit: int64(s.limits.Files)}
@@ -331,8 +328,8 @@ func (s *scan) add(at place, name, p string, fi fs.FileInfo) error {
 	}
 }
 
-// openUp makes what a command closed readable: a workspace keeps no such permission. What
-// a person closed stays so.
+// openUp makes a file readable that a command made unreadable: a workspace does not store
+// that permission. It does not change files in a user's directory.
 func (s *scan) openUp(fi fs.FileInfo, chmod func(fs.FileMode) error) error {
 	need := fs.FileMode(0o400)
 	if fi.IsDir() {
@@ -344,8 +341,8 @@ func (s *scan) openUp(fi fs.FileInfo, chmod func(fs.FileMode) error) error {
 	return chmod(fi.Mode().Perm() | need)
 }
 
-// file stores one regular file unless its bytes are stored already: in the pack, or as a
-// blob of its own if it is large.
+// file stores one regular file unless it is stored already: in the pack, or as a separate
+// blob if it is large.
 func (s *scan) file(p string, listed fs.FileInfo, pack *manifest.Pack) (blob.Ref, error) {
 	f, fi, err := openRegular(s.root, p)
 	if err != nil {
@@ -362,7 +359,7 @@ func (s *scan) file(p string, listed fs.FileInfo, pack *manifest.Pack) (blob.Ref
 	most := listed.Size() + s.spare
 	s.mu.Unlock()
 	if pack != nil {
-		// A file that grew past the bounds meanwhile is read like a large one.
+		// A file that grew beyond the limit is read like a large file.
 		data, err := io.ReadAll(io.LimitReader(f, inMemory+1))
 		if err != nil {
 			return blob.Ref{}, &RefusedError{Path: p, Reason: Unreadable, Err: err}
@@ -442,8 +439,7 @@ func (s *scan) putParts(p string, f *os.File, whole blob.Ref, parts []blob.Diges
 	return nil
 }
 
-// hashParts reads a file to its end, and says how its bytes are named, and those of its
-// parts.
+// hashParts reads r to its end and returns the digests of the whole and of each part.
 func hashParts(ctx context.Context, r io.Reader) (whole blob.Ref, parts []blob.Digest, err error) {
 	all := sha256.New()
 	for {
@@ -462,8 +458,8 @@ func hashParts(ctx context.Context, r io.Reader) (whole blob.Ref, parts []blob.D
 	}
 }
 
-// grow takes what a file has grown by since it was listed out of what is to
-// spare.
+// grow deducts the growth of a file since it was listed from the spare bytes, and reports
+// whether any are left.
 func (s *scan) grow(by int64) bool {
 	if by <= 0 {
 		return true
@@ -481,8 +477,9 @@ func hashFile(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	return blob.Ref{Digest: blob.Digest(h.Sum(nil)), Size: n}, err
 }
 
-// severalNames refuses a file with a second name, which may lie outside: a command could
-// have linked what it may not read. Of a directory that a person chose each name is a file.
+// severalNames rejects a file with a second name, which may lie outside: a command could
+// have linked a file that it may not read. In a user's directory each name counts as a
+// file.
 func (s *scan) severalNames(p string, f *os.File, fi fs.FileInfo) error {
 	if s.filter != nil {
 		return nil
@@ -497,8 +494,8 @@ func (s *scan) severalNames(p string, f *os.File, fi fs.FileInfo) error {
 	return nil
 }
 
-// openRegular opens a regular file. It never blocks, with any
-// kind of file at p, and what it returns was checked after it was opened.
+// openRegular opens a regular file. It never blocks, whatever kind of file is at p, and it
+// checks the kind after opening.
 func openRegular(root *os.Root, p string) (*os.File, fs.FileInfo, error) {
 	f, err := root.OpenFile(filename.FromSlash(p), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

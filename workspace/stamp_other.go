@@ -4,8 +4,8 @@ package workspace
 
 import "io/fs"
 
-// stampOf knows nothing here that a program could not set, so that each file is read.
+// stampOf reports false: a program can forge all metadata here, so each file is read.
 func stampOf(fs.FileInfo) (stamp, bool) { return stamp{}, false }
 
-// ownedByUser is never asked for an index that is of use.
+// ownedByUser reports false: without stamps no index is useful.
 func ownedByUser(fs.FileInfo) bool { return false }

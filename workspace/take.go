@@ -13,18 +13,17 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// Take is a [Snapshot] of a directory in which commands ran that are not trusted: what they
-// changed, added or removed at a path that is [Protected] is put back first to what it was
-// at base, in the directory as well. Paths that are allowed, and those below them, stay as
-// the commands left them.
+// Take is a [Snapshot] of a directory in which untrusted commands ran. It first reverts
+// their changes to [Protected] paths to the state of base, in the directory, too. Allowed
+// paths, and those below them, keep the commands' changes.
 //
-// The paths that were put back come sorted, a directory only if nothing in it is named. If
-// they cannot be put back, that is an error, and the directory is of no more use.
+// The returned LeftOut are the reverted paths, sorted; a directory is listed only if none
+// of its contents are. After an error of reverting, the directory must not be used again.
 type Take func(ctx context.Context, base blob.Digest, l Limits, allow []string) (blob.Digest, []LeftOut, error)
 
-// Checkout restores a head as [Restore] does, and returns a Take of the directory that
-// reads only the files that were touched since: one call of it at a time. No program that
-// is not trusted may run while it is called.
+// Checkout restores a head as [Restore] does and returns a Take of the directory, which
+// reads only files that have changed since. The Take is not safe for concurrent use. No
+// untrusted program may run in the directory during a call.
 func Checkout(ctx context.Context, b blob.Store, head blob.Digest, dir string) (Take, error) {
 	x := new(index)
 	if err := x.restore(ctx, b, head, dir); err != nil {
@@ -33,22 +32,22 @@ func Checkout(ctx context.Context, b blob.Store, head blob.Digest, dir string) (
 	return x.taking(b, dir), nil
 }
 
-// CheckoutShared restores a head as [Restore] does, for directories that begin as dir is,
-// with the inodes and times of its files, and returns what makes a Take of each: they may
-// be used at the same time. Nothing may change dir.
+// CheckoutShared restores a head as [Restore] does. The function it returns makes a Take of
+// a directory that is a copy of dir with the same inodes and times. The Takes of different
+// directories may be used concurrently. dir must not change.
 func CheckoutShared(ctx context.Context, b blob.Store, head blob.Digest, dir string) (func(fork string) Take, error) {
 	x := new(index)
 	if err := x.restore(ctx, b, head, dir); err != nil {
 		return nil, err
 	}
-	// An index never changes the files that it has: it gets others.
+	// An index replaces its map of files and never modifies it, so the copies can share it.
 	return func(fork string) Take {
 		return (&index{files: x.files, head: x.head, tree: x.tree}).taking(b, fork)
 	}, nil
 }
 
-// TakeAll returns a Take of a directory that reads all files each time, for one in which
-// programs may still run.
+// TakeAll returns a Take of a directory that reads all files on each call, for a directory
+// in which programs may still run.
 func TakeAll(b blob.Store, dir string) Take { return (*index)(nil).taking(b, dir) }
 
 func (x *index) taking(b blob.Store, dir string) Take {
@@ -59,14 +58,14 @@ func (x *index) taking(b blob.Store, dir string) Take {
 	}
 }
 
-// undo is what of a snapshot's changes is put back.
+// undo reverts a snapshot's changes to protected paths.
 type undo struct {
 	allow []string
 	back  []LeftOut
 }
 
-// run puts back in dir what of the changes from old to now is protected, and returns the
-// tree that the directory holds then, with its changes. A nil undo puts nothing back.
+// run reverts in dir the changes from old to now that are at protected paths. It returns
+// the resulting tree and the remaining changes. A nil undo reverts nothing.
 func (u *undo) run(ctx context.Context, b blob.Store, dir string, old, now *manifest.Tree, changes []manifest.Change) (*manifest.Tree, []manifest.Change, error) {
 	if u == nil {
 		return now, changes, nil
@@ -85,7 +84,8 @@ func (u *undo) run(ctx context.Context, b blob.Store, dir string, old, now *mani
 	return want, manifest.Compare(old, want), nil
 }
 
-// entries returns what is there once the protected changes are undone, which it notes.
+// entries returns the entries without the protected changes and records the reverted paths
+// in u.back.
 func (u *undo) entries(now *manifest.Tree, changes []manifest.Change) []manifest.Entry {
 	protected := newFinder()
 	gone, dirs, made := make(map[string]bool), make(map[string]bool), make(map[string]bool)
@@ -103,7 +103,7 @@ func (u *undo) entries(now *manifest.Tree, changes []manifest.Change) []manifest
 			continue
 		}
 		put[c.Path] = c.Before
-		// What the command put in the place of a directory above goes with it.
+		// A file that the command put in place of a parent directory is removed, too.
 		for up := path.Dir(c.Path); up != "."; up = path.Dir(up) {
 			if e, ok := now.Lookup(up); !ok || e.Kind != manifest.Dir {
 				put[up] = manifest.Entry{Path: up, Kind: manifest.Dir}
@@ -123,8 +123,8 @@ func (u *undo) entries(now *manifest.Tree, changes []manifest.Change) []manifest
 	return withoutEmptied(entries, made, u.back)
 }
 
-// withoutEmptied leaves out the directories that a command made, and that hold nothing once
-// some paths are gone.
+// withoutEmptied drops the directories that a command created and that are empty without
+// the removed paths.
 func withoutEmptied(entries []manifest.Entry, made map[string]bool, gone []LeftOut) []manifest.Entry {
 	names := make(map[string]int) // of each directory
 	for _, e := range entries {
@@ -140,7 +140,7 @@ func withoutEmptied(entries []manifest.Entry, made map[string]bool, gone []LeftO
 	return slices.DeleteFunc(entries, func(e manifest.Entry) bool { return emptied[e.Path] })
 }
 
-// belowFile reports whether a path lies below one that is put back and is no directory.
+// belowFile reports whether p lies below a restored path that is not a directory.
 func belowFile(put map[string]manifest.Entry, p string) bool {
 	for up := path.Dir(p); len(put) > 0 && up != "."; up = path.Dir(up) {
 		if e, ok := put[up]; ok && e.Kind != manifest.Dir {
@@ -150,8 +150,8 @@ func belowFile(put map[string]manifest.Entry, p string) bool {
 	return false
 }
 
-// putBack makes changes in a directory that a command may have left in any state. What
-// comes belongs to the owner of the directory.
+// putBack makes changes in a directory that a command may have left in any state. Restored
+// files belong to the owner of the directory.
 func putBack(ctx context.Context, b blob.Store, dir string, changes []manifest.Change) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -159,7 +159,7 @@ func putBack(ctx context.Context, b blob.Store, dir string, changes []manifest.C
 	}
 	defer root.Close()
 	for _, c := range changes {
-		// In a directory that may not be written nothing is removed or made.
+		// Removing and creating files needs a writable directory.
 		for _, name := range []string{path.Dir(c.Path), c.Path} {
 			fi, err := root.Lstat(filename.FromSlash(name))
 			if err != nil || !fi.IsDir() || fi.Mode()&0o700 == 0o700 {

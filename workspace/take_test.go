@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// shell is what a command does in a directory; the first error counts.
+// shell is the actions of a command in a directory; it keeps the first error.
 type shell struct {
 	dir string
 	err error
@@ -34,8 +34,8 @@ func (s *shell) link(target, name string)     { s.do(os.Symlink(target, s.at(nam
 func (s *shell) mode(m fs.FileMode, n string) { s.do(os.Chmod(s.at(n), m)) }
 func (s *shell) move(from, to string)         { s.do(os.Rename(s.at(from), s.at(to))) }
 
-// TestTakePutsBack: what a command did at a protected path is undone, in the head and in
-// the directory, and all else stays.
+// TestTakePutsBack reverts a command's changes to protected paths, in the head and in the
+// directory; all other changes stay.
 func TestTakePutsBack(t *testing.T) {
 	const ci = ".github/workflows/ci.yml"
 	start := func(s *shell) {
@@ -59,7 +59,7 @@ func TestTakePutsBack(t *testing.T) {
 		allow []string
 		do    func(s *shell)
 		back  []string
-		files []string // that are there afterwards; nil are those of before
+		files []string // the expected paths; nil are the original ones
 		newer []string // that are not as before
 		empty []string // directories
 	}{
@@ -217,7 +217,7 @@ func TestTakePutsBack(t *testing.T) {
 				if !slices.Equal(back, tt.back) {
 					t.Errorf("put back %q, want %q", back, tt.back)
 				}
-				// The directory is what the head says, and a second look finds nothing.
+				// The directory matches the head, and a second Take finds no change.
 				if again := snapshot(t, b, s.dir, head); again != head {
 					t.Errorf("the directory holds %s, the head is %s", again.Short(), head.Short())
 				}
@@ -230,7 +230,7 @@ func TestTakePutsBack(t *testing.T) {
 	}
 }
 
-// shared makes dir share a checkout of a head, or ends the test where nothing can be mounted.
+// shared makes dir share a checkout of a head, or skips the test if mounting is unsupported.
 func shared(t *testing.T, b blob.Store, head blob.Digest, dir string) workspace.Take {
 	t.Helper()
 	lower, changes := filepath.Join(filepath.Dir(dir), "lower"), filepath.Join(filepath.Dir(dir), "changes")
@@ -256,8 +256,8 @@ func cmpOr(a, b []string) []string {
 	return b
 }
 
-// checkFiles compares the files of a directory: all say "old" but for the newer ones. Of the
-// directories some are empty.
+// checkFiles compares the files of a directory: all contain "old" except for the newer
+// ones. Some directories are empty.
 func checkFiles(t *testing.T, dir string, want, newer, empty []string) {
 	t.Helper()
 	want = slices.Clone(want)

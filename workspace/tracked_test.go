@@ -15,8 +15,9 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// TestTrackedComesIn: files that git tracks come in though a .gitignore names them, and go out
-// again. All else that it names stays out, and so does all that a .rathignore names.
+// TestTrackedComesIn: files that git tracks are imported although a .gitignore excludes
+// them, and exported again. All other excluded files stay out, and so do all that a
+// .rathignore excludes.
 func TestTrackedComesIn(t *testing.T) {
 	b, dir := blob.NewMemory(), t.TempDir()
 	write(t, dir, map[string]string{
@@ -48,7 +49,7 @@ func TestTrackedComesIn(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreBytes: a name that is not UTF-8 comes in, is changed and goes out.
+// TestNamesThatAreBytes imports, changes and exports a file whose name is not UTF-8.
 func TestNamesThatAreBytes(t *testing.T) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "darwin" {
 		return // their names are text

@@ -1,31 +1,31 @@
 // Package workspace turns a session's files into a content-addressed head, and back.
 //
 // A head is the digest of a manifest: the paths of a directory, each with its kind, its
-// executable bit and the digest of its bytes, and where these lie. It names the whole state
-// of the files, so a head in a commit is all that has to be recorded to have them back. Two
-// heads can be the same files.
+// executable bit, the digest of its bytes and their location. A head identifies the whole
+// state of the files, so a commit that records the head is enough to restore them. Two
+// heads can have the same files.
 //
 //	head, err := workspace.Snapshot(ctx, blobs, dir, base, workspace.Limits{})
 //	err = workspace.Restore(ctx, blobs, head, freshDir) // twice = a fork
 //	data, err := workspace.Read(ctx, blobs, head, "README.md")
 //
-// Snapshot stores what base does not hold yet; Restore fills a fresh directory. A
-// directory that a person owns comes in by [Import], which leaves out what its ignore
-// files say, and what changed goes back into it by a [Plan], which leaves out the same:
+// Snapshot stores the files that base does not hold; Restore fills a fresh directory.
+// [Import] stores a user's directory without the paths that its ignore files exclude. A
+// [Plan] writes changes back to that directory and excludes the same paths:
 //
 //	in, err := workspace.Import(ctx, blobs, userDir, nil)
 //	plan, err := workspace.NewPlan(ctx, blobs, in.Head, head, nil)
 //	err = plan.Apply(ctx, userDir)
 //
-// Kept are regular files with their executable bit, directories (also empty ones) and
-// symbolic links, as what they are: none is ever followed, so one that leads out gives
-// nothing away. Owners, times, other permission bits and extended attributes are not.
-// Devices, sockets and FIFOs are refused by name, and so are hard links, but for those of
-// a directory that a person chose, of which each name is a file.
+// A workspace stores regular files with their executable bit, directories (including empty
+// ones) and symbolic links. Links are never followed, so a link to the outside discloses
+// nothing. Owners, times, other permission bits and extended attributes are not stored.
+// Devices, sockets, FIFOs and hard links are errors that name the path. In a user's
+// directory, each name of a hard link is stored as a file.
 //
-// Directories are only touched through [os.Root], so a link that another process puts
-// in place meanwhile never leads a call outside. The package knows nothing of
-// sandboxes, sessions or the network, and merges nothing.
+// The package accesses directories through [os.Root], so a link that another process
+// creates concurrently never leads a call outside. The package does not depend on
+// sandboxes, sessions or the network, and it does not merge.
 package workspace
 
 import (
@@ -61,10 +61,10 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// ErrNotEmpty is returned by Restore for a directory that holds something.
+// ErrNotEmpty is returned by Restore for a directory that is not empty.
 var ErrNotEmpty = errors.New("workspace: directory is not empty")
 
-// listing counts the bytes of the paths and link targets that are held of a workspace.
+// listing counts the bytes of a workspace's paths and link targets.
 type listing int
 
 // add counts the path p, or the target of the link there.
@@ -75,9 +75,9 @@ func (l *listing) add(p, text string) error {
 	return nil
 }
 
-// Check returns a *LimitError if the files of a head are more, or larger, than the
-// limits allow, or their names longer than any workspace may have. A manifest may name one blob a thousand times, so that one of another
-// program can be larger than all that is stored.
+// Check returns a *LimitError if the files of a head exceed the limits, or their names
+// exceed the limit of any workspace. A manifest may name one blob a thousand times, so the
+// manifest of another program can be larger than all stored blobs.
 func Check(ctx context.Context, b blob.Store, head blob.Digest, l Limits) error {
 	t, err := manifest.Load(ctx, b, head)
 	if err != nil {
@@ -110,11 +110,11 @@ const (
 	Unstable    = "changed while it was read"
 )
 
-// RefusedError names a path that a workspace cannot hold, and why.
+// RefusedError names a path that a workspace cannot hold, and the reason.
 type RefusedError struct {
 	Path   string // slash separated, relative to the workspace
 	Reason string
-	Err    error // the system's error, if there was one
+	Err    error // the system's error, if any
 }
 
 // Error names the path, the reason and the way out.
@@ -132,9 +132,9 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // namesLimit is the limit that cannot be raised: a manifest holds no more.
 const namesLimit = "bytes of paths and link targets"
 
-// LimitError says which limit a workspace is over.
+// LimitError reports the limit that a workspace exceeds.
 type LimitError struct {
-	Path  string // the path that was too much
+	Path  string // the path that exceeds the limit
 	What  string // "files", "bytes" or "bytes of paths and link targets"
 	Limit int64
 }
@@ -148,7 +148,7 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("workspace: more than %d %s at %q; %s", e.Limit, e.What, e.Path, wayOut)
 }
 
-// ConflictError lists the paths that stop an Apply; nothing was changed.
+// ConflictError lists the paths that conflict with an Apply. No file was changed.
 type ConflictError struct{ Paths []string }
 
 // Error names the first paths.

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	scratch.InMemory()
-	// Those that run in parallel wait for clocks of files more than they compute.
+	// Parallel tests wait for the clocks of files more than they compute.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}

@@ -1,8 +1,7 @@
 // Package blobtest is the suite that every blob.Store must pass.
 //
-// A store's own tests call [TestStore] with a function that makes an empty
-// store; what a store promises beyond the contract (durability, tenants) it
-// tests itself.
+// A store's own tests call [TestStore] with a function that makes an empty store. A
+// store must test its guarantees beyond the contract (durability, tenants) itself.
 package blobtest
 
 import (
@@ -23,9 +22,9 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// corrupter is implemented by stores whose tests can damage stored bytes: it
-// makes the store hold data under d. The suite then also checks that the
-// damage is found.
+// corrupter is implemented by stores whose tests can damage stored bytes: Corrupt makes
+// the store hold data under d. The suite then also checks that the store detects the
+// damage.
 type corrupter interface {
 	Corrupt(d blob.Digest, data []byte) error
 }

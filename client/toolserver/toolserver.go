@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// Serve puts a tool of this program on offer to the agents of a client's tenant, and answers
-// their calls until ctx ends, see [client.Client.ServeTool]. tool.Current has the ID and the
-// attempt of a call. A call may take as long as the timeout; 0 is a minute.
+// Serve offers a tool of this program to the agents of a client's tenant, and answers
+// their calls until ctx ends, see [client.Client.ServeTool]. tool.Current has the ID
+// and the attempt of a call. A call may take as long as the timeout; 0 is a minute.
 //
 //	err := toolserver.Serve(ctx, c, tool.Func("weather", "Current weather of a city.", weather,
 //		&tool.FuncOptions{Effect: tool.ReadOnly}), 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// onTerminal runs the command on a terminal, types a text, and returns what was shown.
+// onTerminal runs the command on a terminal, types a text, and returns the output.
 func onTerminal(t *testing.T, dir, typed string, args ...string) string {
 	t.Helper()
 	ptm := must.Get(os.OpenFile("/dev/ptmx", os.O_RDWR, 0))(t)
@@ -34,7 +34,7 @@ func onTerminal(t *testing.T, dir, typed string, args ...string) string {
 	must.Get(ptm.WriteString(typed))(t)
 	var shown strings.Builder
 	buf := make([]byte, 4096)
-	for { // until nothing has the other end open
+	for { // until no process has the other end open
 		n, err := ptm.Read(buf)
 		shown.Write(buf[:n])
 		if err != nil {
@@ -47,7 +47,8 @@ func onTerminal(t *testing.T, dir, typed string, args ...string) string {
 	return strings.ReplaceAll(shown.String(), "\r", "")
 }
 
-// TestApplyAsks asks on a terminal, after the diff, before anything is carried back.
+// TestApplyAsks: on a terminal the command asks after the diff, before any file is
+// written.
 func TestApplyAsks(t *testing.T) {
 	if isPlayed(t) {
 		return

@@ -13,8 +13,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestAttach: images of the command line are in the first message of the session, also where
-// the store is that of a server. What is none is refused before a task is sent.
+// TestAttach: images of the command line are in the first message of the session, also
+// with the store of a server. Files that are no images are rejected before a task is
+// sent.
 func TestAttach(t *testing.T) {
 	if isPlayed(t) {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// echoes is the environment of command lines whose model repeats what it is told.
+// echoes is the environment of command lines whose model repeats its input.
 var echoes = map[string]string{"RATH_MODEL": "echo"}
 
 // rath runs a command line in the present directory.
@@ -27,8 +27,7 @@ func rath(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// TestAudit audits what the demo leaves behind, its dump, and a dump that
-// was changed.
+// TestAudit audits the store of the demo, its dump, and a dump that was changed.
 func TestAudit(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -121,8 +120,8 @@ func spoil(t *testing.T, from, to, word, old, by string) {
 	must.Do(t, w.Flush())
 }
 
-// TestAuditOfSomeStreams: what is not there is named, nothing is called broken for
-// it, and the exit code tells that apart from a violation; also of a dump.
+// TestAuditOfSomeStreams: missing streams are named and are no violation, and have an
+// exit code of their own; also in a dump.
 func TestAuditOfSomeStreams(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -148,7 +147,7 @@ func TestAuditOfSomeStreams(t *testing.T) {
 			t.Fatalf("%v: %v\n%s%s", args, err, out, errs)
 		}
 		want := missing
-		if len(args) > 5 { // a dump tells of no event stream that is not in it
+		if len(args) > 5 { // the absence of an event stream from a dump goes unnoticed
 			want = missing[1:]
 		}
 		if code != app.ExitPartial || !report.OK() || !slices.Equal(report.Missing, want) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestBench measures a fleet that exists for that alone.
+// TestBench measures a fleet that is started for the purpose.
 func TestBench(t *testing.T) {
 	if isPlayed(t) {
 		return

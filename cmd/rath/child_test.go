@@ -34,7 +34,7 @@ func startCommand(t *testing.T, dir string, args ...string) *child {
 	return startCommandIn(t, dir, nil, args...)
 }
 
-// startCommandIn is startCommand with more of an environment.
+// startCommandIn is startCommand with additional variables of the environment.
 func startCommandIn(t *testing.T, dir string, env []string, args ...string) *child {
 	t.Helper()
 	exe := must.Get(os.Executable())(t)
@@ -61,23 +61,23 @@ func ownEnv(dir string) []string {
 	return append(os.Environ(), asCommand+"=1", "HOME="+dir, "XDG_CONFIG_HOME=", "NATS_URL=", "NATS_CONTEXT=", "OPENAI_API_KEY=", "OPENAI_BASE_URL=", "RATH_MODEL=echo")
 }
 
-// said is what it has printed so far.
+// said returns the output so far.
 func (c *child) said() string {
 	c.t.Helper()
 	data := must.Get(os.ReadFile(c.output))(c.t)
 	return string(data)
 }
 
-// interrupt interrupts it, and returns its exit code when it has ended.
+// interrupt interrupts the command, and returns its exit code when it has ended.
 func (c *child) interrupt() int {
 	c.t.Helper()
 	must.Do(c.t, c.Process.Signal(os.Interrupt))
-	_ = c.Wait() // the exit code tells
+	_ = c.Wait() // the exit code is checked by the caller
 	return c.ProcessState.ExitCode()
 }
 
-// waitFor waits for something that another process does. It looks less often the longer
-// that takes: to look may take a command.
+// waitFor waits for an effect of another process. It checks less often as time passes:
+// a check may take a command.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
 	for began := time.Now(); !ok(); time.Sleep(min(10*time.Millisecond+time.Since(began)/20, 250*time.Millisecond)) {
@@ -87,8 +87,8 @@ func waitFor(t *testing.T, ok func() bool) {
 	}
 }
 
-// startDev starts a node in a directory, where the test goes on, and returns
-// the address of its server.
+// startDev starts a node in a directory, where the test continues, and returns the
+// address of its server.
 func startDev(t *testing.T, dir string, more ...string) (dev *child, url string) {
 	t.Helper()
 	port := natstest.FreePort(t)
@@ -101,8 +101,8 @@ func startDev(t *testing.T, dir string, more ...string) (dev *child, url string)
 	return dev, "nats://127.0.0.1:" + strconv.Itoa(port)
 }
 
-// startOperated is startDev and a run that has ended, with the streams of the node
-// in the hands of an operator.
+// startOperated starts a node and a run, which has ended, and returns the streams of
+// the node with the rights of an operator.
 func startOperated(t *testing.T, dir string) (dev *child, js jetstream.JetStream) {
 	t.Helper()
 	dev, url := startDev(t, dir)

@@ -17,14 +17,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// completeWithin bounds how long a shell waits for what may follow. It is a variable for
-// tests, which wait longer for what comes.
+// completeWithin bounds how long a shell waits for completions. It is a variable
+// because tests wait longer.
 var completeWithin = 300 * time.Millisecond
 
-// completeMost is how many runs are looked at, the newest ones.
+// completeMost bounds the runs that are read, the newest ones.
 const completeMost = 100
 
-// candidates are the words that may follow, each with what it is.
+// candidates returns the words that may follow, each with a description.
 type candidates func(ctx context.Context, s *app.System) ([]cobra.Completion, error)
 
 // completed are the arguments that shells complete, by command.
@@ -41,7 +41,7 @@ var completed = map[string]struct {
 	"memory read": {memoryNames, 1}, "memory forget": {memoryNames, 1}, "memory export": {memoryNames, 1},
 }
 
-// complete lets shells complete what arguments and flags stand for.
+// complete adds completions of arguments and flags for shells.
 func complete(a *app.App, root *cobra.Command) {
 	var kinds, states []string
 	for _, k := range messages.Kinds() {
@@ -59,7 +59,7 @@ func complete(a *app.App, root *cobra.Command) {
 	each = func(c *cobra.Command) {
 		for name, f := range flags {
 			if c.LocalFlags().Lookup(name) != nil {
-				_ = c.RegisterFlagCompletionFunc(name, f) // it is there, and has none
+				_ = c.RegisterFlagCompletionFunc(name, f) // the flag exists, and has no completion yet
 			}
 		}
 		if of, ok := completed[strings.TrimPrefix(c.CommandPath(), root.Name()+" ")]; ok {
@@ -88,8 +88,8 @@ func fixed(words []string) cobra.CompletionFunc {
 	}
 }
 
-// asked completes what a system knows, for as many arguments; zero is for a flag. What it
-// does not say in time is not completed.
+// asked completes words from the system, for up to most arguments; 0 is for a flag. It
+// completes nothing if the system does not answer in time.
 func asked(a *app.App, from candidates, most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most > 0 && len(args) >= most {
@@ -98,7 +98,7 @@ func asked(a *app.App, from candidates, most int) cobra.CompletionFunc {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 		defer cancel()
 		found := make(chan []cobra.Completion, 1)
-		go func() { // which the end of the process ends, where a store takes longer to open
+		go func() { // ends with the process if opening a store takes longer
 			words, err := ask(ctx, a, cmd, from)
 			if err != nil {
 				words = nil
@@ -115,7 +115,7 @@ func asked(a *app.App, from candidates, most int) cobra.CompletionFunc {
 			}
 		case <-ctx.Done():
 		}
-		if len(out) == 0 { // what it may be, too, is a file
+		if len(out) == 0 { // the word may also be a file
 			return nil, cobra.ShellCompDirectiveDefault
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder

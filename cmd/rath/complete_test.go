@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 )
 
-// completions returns what a shell is offered after a line, without what each is.
+// completions returns a shell's completions of a line, without descriptions.
 func completions(t testing.TB, line string) (words []string) {
 	t.Helper()
 	args := append([]string{"rath", "__completeNoDesc"}, strings.Split(line, " ")...)
@@ -27,8 +27,8 @@ func completions(t testing.TB, line string) (words []string) {
 	return words
 }
 
-// TestComplete completes ids, workflows, states and kinds: over a server, with the node
-// of the store, and nothing where there is none.
+// TestComplete completes ids, workflows, states and kinds: over a server and with the
+// node of the store; and completes nothing without a store.
 func TestComplete(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -79,7 +79,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestCompletedCommands holds that there is each command whose arguments are completed.
+// TestCompletedCommands checks that each command with completed arguments exists.
 func TestCompletedCommands(t *testing.T) {
 	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
 	var paths []string

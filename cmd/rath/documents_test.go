@@ -64,8 +64,8 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// shownCommands returns the commands of a page: its indented lines, and what it
-// writes as code in a line of text.
+// shownCommands returns the commands of a page: its indented lines, and the code in its
+// lines of text.
 func shownCommands(text string) (all []string) {
 	text = strings.ReplaceAll(text, "\\\n", " ")
 	for line := range strings.Lines(text) {

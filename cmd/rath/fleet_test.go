@@ -23,12 +23,12 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// devNode matches what "dev --nodes" says of a node that it started.
+// devNode matches the line of "dev --nodes" about a node that it started.
 var devNode = regexp.MustCompile(`(?m)^node (\w) +pid (\d+) +(n\w+)`)
 
-// TestDevFleet runs a fleet whose dead nodes are started again: a run
-// waits for a person, a node is killed and another drained, a refused task is
-// dealt with, and an interrupt ends everything.
+// TestDevFleet runs a fleet whose dead nodes are replaced: a run waits for a person, a
+// node is killed and another drained, a rejected task is handled, and an interrupt ends
+// everything.
 func TestDevFleet(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -68,8 +68,8 @@ func TestDevFleet(t *testing.T) {
 			t.Fatalf("it is still listed as\n%s", rath("cluster nodes ls"))
 		}
 	}
-	// Each node answers by what gossip has told it. The one that takes the place of the
-	// dead one has not seen that, and says for some seconds that it cannot know.
+	// Each node answers from its own gossip. The dead node's successor has not seen the
+	// death, and reports for some seconds that it cannot determine it.
 	for _, c := range []struct{ line, want, exit string }{
 		{"cluster nodes show " + nodes[0][3], "state        dead", ""},
 		{"cluster nodes show " + nodes[0][3], "slots        none", ""},
@@ -88,7 +88,7 @@ func TestDevFleet(t *testing.T) {
 	rath("session replay one --verify", "matches: ")
 	rath("answer one yes", "has ended (succeeded)", "[exit 4]")
 
-	// Once more, as a run of its own.
+	// Repeat it, as a run of its own.
 	if id := strings.TrimSpace(rath("session rerun one -q --format jsonl")); !strings.Contains(id, "one-r1") {
 		t.Errorf("rerun says %q", id)
 	}
@@ -102,7 +102,7 @@ func TestDevFleet(t *testing.T) {
 	rath(`session message talk "and thanks"`, "told session")
 	rath("show talk", "and thanks")
 
-	// A refused task.
+	// A rejected task.
 	rath("submit nosuch -m x --id lost --wait", "unknown workflow", "[exit 3]")
 	var letters []messages.StoredLetter
 	waitFor(t, func() bool {
@@ -123,7 +123,7 @@ func TestDevFleet(t *testing.T) {
 	rath("cluster dlq ls", "no dead letters")
 	rath("submit agent -m another --id one", "this id was used for another task", "[exit 4]")
 
-	// The process of the server has no work to give away.
+	// The process of the server has no runs to give away.
 	if got := rath("cluster nodes drain server", "relays only", "[exit 4]"); !regexp.MustCompile(`these can be drained: a, b, c\b`).MatchString(got) {
 		t.Errorf("it does not say whom to drain:\n%s", got)
 	}
@@ -131,8 +131,7 @@ func TestDevFleet(t *testing.T) {
 	// The processor time of all its processes is measured.
 	rath("cluster bench --tasks 3 --in-flight 1", "node a ", "node b ", "node c ", "node server ", "this process ", "3 succeeded")
 
-	// A node drains because it is asked to. Its entry may have been renewed while it
-	// was at work.
+	// A node drains on request. Its entry may have been renewed while it was at work.
 	waitFor(t, func() bool {
 		return strings.Contains(rath("cluster nodes show b"), "64 of 64 are free")
 	})
@@ -155,8 +154,8 @@ func TestDevFleet(t *testing.T) {
 	}
 }
 
-// TestDemoFleetInterrupted interrupts the demo of a fleet, which says how to go on,
-// and goes on so.
+// TestDemoFleetInterrupted interrupts the demo of a fleet, which prints the command
+// that continues it, and runs that command.
 func TestDemoFleetInterrupted(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -179,8 +178,8 @@ func TestDemoFleetInterrupted(t *testing.T) {
 	}
 }
 
-// TestDevFleetKilled kills the process of a fleet, and its server with it, while a
-// node is within a step. The nodes end by themselves, and so does what they run.
+// TestDevFleetKilled kills the process of a fleet, and its server with it, while a node
+// is within a step. The nodes end by themselves, and so do their commands.
 func TestDevFleetKilled(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -195,14 +194,14 @@ func TestDevFleetKilled(t *testing.T) {
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "try  ") })
 	must.Do(t, os.Mkdir("w", 0o755))
 	command(t, `rath submit agent --id one --tools run_shell_command -C w -m "work"`, dir)
-	size := func() (n int64) { // of what the command writes in its workspace
+	size := func() (n int64) { // of the command's output in its workspace
 		_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 			if err == nil && d.Name() == "beat" {
 				if info, err := d.Info(); err == nil {
 					n += info.Size()
 				}
 			}
-			return nil // what is gone meanwhile does not count
+			return nil // a file that vanished meanwhile does not count
 		})
 		return n
 	}
@@ -226,7 +225,7 @@ func TestDevFleetKilled(t *testing.T) {
 	})
 }
 
-// hasEnded reports whether a process has ended that is no child of this one: it may
+// hasEnded reports whether a process that is no child of this one has ended: it may
 // still be a zombie.
 func hasEnded(pid int) bool {
 	if err := syscall.Kill(pid, 0); err != nil {

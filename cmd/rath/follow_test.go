@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestFollowTellsOfPeople follows a run on a node whose branch asks a person, and
-// then stops for one: a follower prints how the run goes on, once, also one that
+// TestFollowTellsOfPeople follows a run on a node whose branch asks a person, and which
+// then stops for a person: a follower prints once how to continue the run, even if it
 // starts later, and follows to the end.
 func TestFollowTellsOfPeople(t *testing.T) {
 	if isPlayed(t) {
@@ -60,7 +60,7 @@ func TestFollowTellsOfPeople(t *testing.T) {
 		t.Error("nothing is said of the end")
 	}
 
-	// The branch stops, because the code is another one.
+	// The branch stops, because the code differs.
 	command(t, "rath submit releases --id two", dir)
 	id = branch(run.Waiting)
 	node.offer(t, dir, "2")
@@ -69,7 +69,7 @@ func TestFollowTellsOfPeople(t *testing.T) {
 	follower := startCommand(t, dir, "run", "releases", "--id", "two")
 	waitFor(t, func() bool { return strings.Contains(follower.said(), " answer "+id+" fail") })
 	command(t, "rath answer "+id+" fail --reason 'it is another release'", dir)
-	_ = follower.Wait() // the exit code tells
+	_ = follower.Wait() // the exit code is checked below
 	if code := follower.ProcessState.ExitCode(); code != app.ExitFailed {
 		t.Errorf("exit code %d", code)
 	}
@@ -78,8 +78,8 @@ func TestFollowTellsOfPeople(t *testing.T) {
 	}
 }
 
-// TestFollowTellsOfLostServer follows at a node that is killed and started again:
-// the follower prints both, and goes on.
+// TestFollowTellsOfLostServer follows at a node that is killed and restarted: the
+// follower prints both, and continues.
 func TestFollowTellsOfLostServer(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -122,10 +122,9 @@ func TestFollowTellsOfLostServer(t *testing.T) {
 	}
 }
 
-// TestFollowEndsWithItsNode follows at a node that is stopped, and that starts
-// again at another address: the follower prints that it was stopped, and where
-// the node is now. With the store to itself, nothing can come that would be worth
-// waiting for.
+// TestFollowEndsWithItsNode follows at a node that is stopped and then restarted at
+// another address: the follower prints that it was stopped, and the node's new address.
+// A follower that holds the store itself has no more messages to wait for.
 func TestFollowEndsWithItsNode(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -149,7 +148,7 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 	}
 	dev = startCommand(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
 	for next, f := range followers {
-		_ = f.Wait() // the exit code tells
+		_ = f.Wait() // the exit code is checked below
 		if code := f.ProcessState.ExitCode(); code != app.ExitUnavailable {
 			t.Errorf("exit code %d", code)
 		}
@@ -174,8 +173,8 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 	}
 }
 
-// TestFollowSteps follows the steps of a run that waits: the chosen ones that are there,
-// and those that come, each once and with its number.
+// TestFollowSteps follows the steps of a run that waits: the chosen existing steps, and
+// the later ones, each once and with its number.
 func TestFollowSteps(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -208,7 +207,7 @@ func TestFollowSteps(t *testing.T) {
 		t.Errorf("no step failed, and these were told: %s", said)
 	}
 
-	// It has ended: nothing more comes that would be worth waiting for.
+	// It has ended: there are no more steps to wait for.
 	for args, want := range map[string]string{"--last 1": "approved", "": "by revision 1, approved"} {
 		if got := withoutWait(t, "rath show one -f "+args, dir); !strings.Contains(got, want) || !strings.Contains(got, "succeeded") {
 			t.Errorf("show one -f %s says\n%s\nwant %q", args, got, want)
@@ -216,7 +215,7 @@ func TestFollowSteps(t *testing.T) {
 	}
 }
 
-// withoutWait plays a command that must not wait for what has happened, which would take 5 s
+// withoutWait plays a command that must not wait for past events, which would take 5 s
 // each time. The machine's other work slows down single ones.
 func withoutWait(t *testing.T, line, dir string) (got string) {
 	t.Helper()
@@ -232,8 +231,8 @@ func withoutWait(t *testing.T, line, dir string) (got string) {
 	return got
 }
 
-// TestRunAgain: the same task again tells how its run ended, at once, and another one
-// under its id is refused.
+// TestRunAgain: the same task again prints the outcome of its run at once, and another
+// task under its id is rejected.
 func TestRunAgain(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -250,8 +249,8 @@ func TestRunAgain(t *testing.T) {
 	}
 }
 
-// TestFollowTellsOfQuarantine: commands whose task waits for a quarantined session say
-// so, each once, and how it goes on.
+// TestFollowTellsOfQuarantine: commands whose task waits for a quarantined session
+// print that once, and how to continue it.
 func TestFollowTellsOfQuarantine(t *testing.T) {
 	if isPlayed(t) {
 		return

@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestImportOfWhatWentOn imports a file of OpenRath whose session went on there since
-// it was imported. What came in is what the file says, or nothing more comes in.
+// TestImportOfWhatWentOn imports a file of OpenRath whose session continued there since
+// it was imported. The import matches the file, or fails as a whole.
 func TestImportOfWhatWentOn(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -72,7 +72,7 @@ func TestImportOfWhatWentOn(t *testing.T) {
 	if got := take(); got.Error != "" || got.Note != "was there already" {
 		t.Errorf("again: %+v", got)
 	}
-	// It goes on here; the same file is no news, a longer one would go on elsewhere.
+	// It continues here; the same file adds nothing, a longer one would diverge.
 	if code, _, errs := rath(t, "run", "-m", "five", "--session", string(first.Session), "-q"); code != 0 {
 		t.Fatalf("run: exit %d: %s", code, errs)
 	}
@@ -93,8 +93,8 @@ func TestImportOfWhatWentOn(t *testing.T) {
 	}
 }
 
-// TestImportOfManyRows: rows come in over as many commits as they need, however
-// short they are, and what they cost does not depend on how many there are.
+// TestImportOfManyRows: an import uses as many commits as its rows need, however short
+// they are, and the cost of a row does not depend on their number.
 func TestImportOfManyRows(t *testing.T) {
 	if isPlayed(t) {
 		return

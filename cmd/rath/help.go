@@ -61,7 +61,7 @@ func topics() []*cobra.Command {
 	}
 }
 
-// helpCommand prints the help of a command or a topic, and refuses other words.
+// helpCommand prints the help of a command or a topic, and rejects other words.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",

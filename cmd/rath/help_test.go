@@ -54,8 +54,8 @@ func TestEveryCommandHelps(t *testing.T) {
 	}
 }
 
-// TestFirstLevel counts the words of the first level: each stands in a group, and
-// there is room for those that are to come.
+// TestFirstLevel counts the commands of the first level: each belongs to a group, and
+// there is room for more.
 func TestFirstLevel(t *testing.T) {
 	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
 	const most = 27
@@ -92,8 +92,8 @@ func TestHelpTexts(t *testing.T) {
 	}
 }
 
-// TestArgumentsAreUsage gives every command as many arguments as there may be: a
-// number or a word that it does not take is a wrong command line, and says so in
+// TestArgumentsAreUsage gives every command as many arguments as there may be: a number
+// or a word that the command does not take is a wrong command line, with an error in
 // our words.
 func TestArgumentsAreUsage(t *testing.T) {
 	a := app.New("rath", nil, io.Discard, io.Discard, func(string) string { return "" })
@@ -119,7 +119,7 @@ func TestArgumentsAreUsage(t *testing.T) {
 	}
 }
 
-// TestSelectTopic wants a space after the name of every field.
+// TestSelectTopic checks for a space after the name of every field.
 func TestSelectTopic(t *testing.T) {
 	text := selection.Topic()
 	for _, f := range lineage.SelectorFields() {

@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// hint finds the commands that a text tells people to type: in quotes, or on lines of
-// their own, behind a word or none. What stands behind a command is three blanks away.
+// hint finds the commands in a text that people are to type: in quotes, or on lines of
+// their own, behind a word or none. Three blanks separate a command from a remark.
 var hint = regexp.MustCompile(`"(rath [^"]+)"|(?m:^>?\w* {2,}(rath .*)$)`)
 
 // hintsOf returns the commands of a text.
@@ -33,8 +33,8 @@ func hintsOf(text string) (lines []string) {
 	return lines
 }
 
-// TestHintsParse reads each command that the transcripts were told to type as the command
-// line does, up to where it would run.
+// TestHintsParse parses each command that the transcripts suggest as the command line
+// does, up to where it would run.
 func TestHintsParse(t *testing.T) {
 	names := must.Get(filepath.Glob("testdata/*.txtar"))(t)
 	seen := map[string]bool{}
@@ -55,7 +55,7 @@ func TestHintsParse(t *testing.T) {
 	}
 }
 
-// parses reports what is wrong with a command line, short of running it.
+// parses returns the error of a command line, short of running it.
 func parses(args []string) error {
 	a := app.New("rath", strings.NewReader(""), io.Discard, io.Discard, func(string) string { return "" })
 	r := root(a)
@@ -75,8 +75,8 @@ func parses(args []string) error {
 	return c.ValidateArgs(c.Flags().Args())
 }
 
-// TestHintsRun runs the commands that others tell to type, at a store and over --server:
-// they are found, reach the same system, and do something.
+// TestHintsRun runs the commands that other commands suggest, at a store and over
+// --server: they exist, reach the same system, and have an effect.
 func TestHintsRun(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -99,7 +99,8 @@ func TestHintsRun(t *testing.T) {
 			if at.flag != "" {
 				id = "two"
 			}
-			// A run that asks, too: the first answer counts, and the others say so.
+			// Some run may ask, too: the first answer counts, and the others report
+			// that.
 			asks := "asks-" + id
 			command(t, "rath submit agent --id "+asks+" -C "+work+` -m '{"prompt":"edit","approve":["write_workspace_file"]}'`+at.flag, at.dir)
 			waitFor(t, func() bool { return strings.Contains(command(t, "rath answer"+at.flag, at.dir), asks) })
@@ -118,7 +119,7 @@ func TestHintsRun(t *testing.T) {
 				t.Logf("$ %s\n%s", line+at.flag, said)
 				for _, next := range hintsOf(said) {
 					told++
-					next = strings.ReplaceAll(next, "DIR", at.dir) // as transcripts have it
+					next = strings.ReplaceAll(next, "DIR", at.dir) // as in transcripts
 					if at.flag != "" && !strings.Contains(next, "--server "+url) && !strings.HasSuffix(next, "--help") {
 						t.Errorf("%s tells to type %q, which does not reach the server", line, next)
 					}

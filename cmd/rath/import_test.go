@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestImportOverServer brings an archive and a session of OpenRath to a server with a
-// client's rights, and prints what it prints at a store.
+// TestImportOverServer imports an archive and a session of OpenRath to a server with a
+// client's rights, with the same output as at a store.
 func TestImportOverServer(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -61,12 +61,12 @@ func TestImportOverServer(t *testing.T) {
 		if !strings.Contains(at, c.want) {
 			t.Errorf("$ rath %s\n%s\nwant %q", c.line, at, c.want)
 		}
-		// Of what is refused each says why in its own words.
+		// Rejections have different texts at the store and over the server.
 		if c.want != "[exit 6]" && at != over || !strings.Contains(over, c.want) {
 			t.Errorf("$ rath %s\nat the store\n%s\nover the server\n%s", c.line, at, over)
 		}
 	}
-	// Who brought it stands in the lineage and in the evidence.
+	// The importing user is in the lineage and in the evidence.
 	for _, line := range []string{"cluster tail notes", "export one --dossier md"} {
 		got := command(t, "rath --server "+url+" "+line, from)
 		if !strings.Contains(got, "by anonymous") || !strings.Contains(got, "it was not here before") {
@@ -76,9 +76,9 @@ func TestImportOverServer(t *testing.T) {
 	dev.interrupt()
 }
 
-// TestImportedRunWithTheSameID brings a session whose run has the id of a run that is here. The
-// id stays the name of the run that is here, for its transcript, why and dossier; the session
-// names the other one.
+// TestImportedRunWithTheSameID imports a session whose run has the id of an existing
+// run. The id remains the name of the existing run, for its transcript, why and
+// dossier; the session names the imported one.
 func TestImportedRunWithTheSameID(t *testing.T) {
 	if isPlayed(t) {
 		return

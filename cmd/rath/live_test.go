@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/llm/scripted"
 )
 
-// stuckScript is a model that hangs, one that is over its rate, and calls of a tool.
+// stuckScript scripts a model that hangs, one over its rate limit, and calls of a tool.
 const stuckScript = `-- hangs --
 user: hang
 fault: hang
@@ -45,11 +45,11 @@ call: run_shell_command {"cmd":"sleep 300"}
 echo: true
 `
 
-// spans are the times of what is under way.
+// spans matches the durations of activities in progress.
 var spans = regexp.MustCompile(`\d+(\.\d+)? m?s\b|\d+m\d+s|node +[abc],`)
 
 // TestWhyIsItStuck asks with one command, over the server as a client without
-// credentials and at the store, why runs on three nodes do not go on.
+// credentials and at the store, why runs on three nodes are stuck.
 func TestWhyIsItStuck(t *testing.T) {
 	if isPlayed(t) {
 		return

@@ -1,11 +1,10 @@
-// Command rath is the command line of Rath: it shows what the system does
-// (demo), runs a node on this machine (dev), runs and submits tasks, follows
-// them, answers where a line of a file comes from, and verifies the evidence of
-// a run without a server.
+// Command rath is the command line of Rath: it shows the system at work (demo), runs a
+// node on this machine (dev), runs and submits tasks, follows them, finds the origin of
+// each line of a file, and verifies the evidence of a run without a server.
 //
-// Data goes to standard output, everything else to standard error. On a
-// terminal some commands redraw their last line; in a pipe all of them write
-// plain lines. `rath help exit-codes` lists what the exit codes mean.
+// Data goes to standard output, everything else to standard error. On a terminal some
+// commands redraw their last line; in a pipe all of them write plain lines. `rath help
+// exit-codes` explains the exit codes.
 package main
 
 import (
@@ -103,7 +102,7 @@ store itself.`,
 	return root
 }
 
-// noun is a command that only gathers those about one thing.
+// noun is a command that only groups the commands about one subject.
 func noun(name, short, example string, cmds ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name, Short: short, Example: example,

@@ -27,9 +27,8 @@ usage: input=20 output=5
 The tide turns.
 `
 
-// TestModelsServe asks a served script as programs with an ordinary client of OpenAI's
-// protocol do: for a tool call, for the answer to its result, in one piece and as a
-// stream.
+// TestModelsServe queries a served script with an ordinary client of OpenAI's protocol:
+// for a tool call, for the answer to its result, in one piece and as a stream.
 func TestModelsServe(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Log("a process cannot be interrupted from outside here")

@@ -10,9 +10,9 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestNoStore gives every command that asks something of a store a directory
-// that has none. It says so and makes none, also where the directory exists
-// already, or another one was named.
+// TestNoStore gives every command that reads a store a directory without one. The
+// command reports that and makes none, also if the directory exists already, or another
+// one was named.
 func TestNoStore(t *testing.T) {
 	asks := []string{
 		"answer", "answer r yes", "answer --where state=waiting yes", "cancel r", "cancel --where state=failed", "cluster audit", "cluster bench", "cluster dlq drop 1 --reason x",

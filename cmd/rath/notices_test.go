@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestDevTellsOfRefusals sends tasks that are refused, and fills a stream: the
-// terminal of the node says each in a line, and of many only how many they are.
+// TestDevTellsOfRefusals sends tasks that are rejected, and fills a stream: the
+// terminal of the node shows each in a line, and of many only their number.
 func TestDevTellsOfRefusals(t *testing.T) {
 	if isPlayedAtOnce(t) {
 		return
@@ -49,7 +49,7 @@ func TestDevTellsOfRefusals(t *testing.T) {
 	limit(usual)
 	waitFor(t, func() bool { return strings.Contains(dev.said(), "store       KV_ALIAS: has room again") })
 
-	// How many more there were is told some seconds after the first ones.
+	// The number of the others is printed some seconds after the first ones.
 	waitFor(t, func() bool { return strings.Contains(dev.said(), `tasks more; see "`) })
 	lines := 0
 	for line := range strings.Lines(dev.said()) {

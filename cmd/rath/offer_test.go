@@ -20,14 +20,14 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// offering is the node of a transcript. Command lines reach it as they reach
-// that of "rath dev".
+// offering is the node of a transcript. Command lines reach it like the node of "rath
+// dev".
 type offering struct {
 	node *node.Instance
 	ends []func() // the programs that serve tools
 }
 
-// notes writes release notes, and publishes what a person has approved. Revision 2
+// notes writes release notes, and publishes them once a person has approved. Revision 2
 // begins with another step.
 func notes(revision string) flow.Registration {
 	text := "notes"
@@ -64,7 +64,7 @@ var notesApart = flow.Registration{Name: "releases", Description: "Publishes a r
 	return &apart{Branches: []flow.Branch{{Name: "only", Workflow: flow.Remote{Workflow: "release"}}}}
 }}
 
-// deploy asks for a day, and then listens for what there is to say.
+// deploy asks for a day, and then waits for messages.
 var deploy = flow.Registration{Name: "deploy", Description: "Deploys on a day.", Revision: "1", New: func() flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		day, err := flow.Await[string](ctx, "day", &flow.AwaitOptions{Title: "On which day?"})
@@ -78,7 +78,7 @@ var deploy = flow.Registration{Name: "deploy", Description: "Deploys on a day.",
 	})
 }}
 
-// shipment is what survey asks for.
+// shipment is the type of an answer to survey.
 type shipment struct {
 	Copies int    `json:"copies"`
 	Place  string `json:"place"`
@@ -107,9 +107,9 @@ var survey = flow.Registration{Name: "survey", Description: "Asks for a version,
 	})
 }}
 
-// offer ends the node that there is and starts one that offers a revision of
-// the workflow release, and others; "nothing" starts none, and "builtin" one of another
-// pool that offers what every node does.
+// offer ends the current node and starts one that offers a revision of the workflow
+// release, and others; "nothing" starts none, and "builtin" one of another pool that
+// offers the built-in workflows.
 func (o *offering) offer(t *testing.T, dir, revision string) {
 	t.Helper()
 	for _, end := range o.ends {
@@ -158,7 +158,7 @@ func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 	}
 }
 
-// awaits waits until a run asks something at a step.
+// awaits waits until a run asks a question at a step.
 func (o *offering) awaits(t *testing.T, id run.ID, step run.Path) {
 	t.Helper()
 	c := must.Get(o.node.Client(t.Context()))(t)
@@ -193,7 +193,7 @@ func (o *offering) serve(t *testing.T, name string) {
 	})
 }
 
-// command plays a line that is for the node; ok is false for all others.
+// command plays a line for the node; ok is false for all other lines.
 func (o *offering) command(t *testing.T, words []string, dir string) (ok bool) {
 	t.Helper()
 	switch words[0] {

@@ -51,7 +51,7 @@ func TestCrashAndResume(t *testing.T) {
 		t.Fatalf("the next start: %v", err)
 	}
 	for line := range strings.Lines(cmd.said()) {
-		// The commands that it prints are as long as the path of this program.
+		// The length of the printed commands depends on the path of this program.
 		if n := term.Width(strings.TrimRight(line, "\n")); n > 80 && !strings.Contains(line, "go run ") {
 			t.Errorf("%d columns: %s", n, line)
 		}
@@ -102,8 +102,8 @@ func TestInterruptParks(t *testing.T) {
 	}
 }
 
-// TestHungNode: a node holds the store and does not answer. What is told is that, and not
-// to start what runs.
+// TestHungNode: a node holds the store and does not answer. The error reports that, and
+// does not suggest starting a node that runs.
 func TestHungNode(t *testing.T) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, ".rath")
@@ -118,8 +118,8 @@ func TestHungNode(t *testing.T) {
 	}
 }
 
-// TestResumeBeforeLineage resumes a run that its session's log has and lineage has not
-// yet, as one has that was taken an instant ago.
+// TestResumeBeforeLineage resumes a run that is in its session's log and not yet in
+// lineage, as happens right after the task was taken.
 func TestResumeBeforeLineage(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -142,7 +142,7 @@ func TestResumeBeforeLineage(t *testing.T) {
 	rath("submit release --id one")
 	o.await(t, "one", run.Waiting)
 
-	// What the node has passed on, it does not pass on again.
+	// The node does not pass on the same records twice.
 	nc, err := nats.Connect(srv.URL())
 	must.Do(t, err)
 	defer nc.Close()
@@ -167,8 +167,8 @@ func TestResumeBeforeLineage(t *testing.T) {
 	}
 }
 
-// TestNotedRun: a task has its session, and waits for a place in its log. Commands say so at
-// once, without a look through all runs, and cancel it.
+// TestNotedRun: a task has its session, and waits for a place in its log. Commands
+// report that at once, without reading all runs, and can cancel it.
 func TestNotedRun(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -202,8 +202,8 @@ func TestNotedRun(t *testing.T) {
 	dev.interrupt()
 }
 
-// TestDevDrains: the node of "rath dev" ends when it is asked to, and a command
-// that waits for it returns when its store is free.
+// TestDevDrains: the node of "rath dev" ends on request, and a command that waits for
+// that returns when its store is free.
 func TestDevDrains(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -222,8 +222,7 @@ func TestDevDrains(t *testing.T) {
 	}
 }
 
-// TestDev runs a node in a process of its own and reaches it in every way that
-// there is.
+// TestDev runs a node in a process of its own and reaches it in every possible way.
 func TestDev(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -268,8 +267,8 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// TestStoreHeldForAMoment: a command waits for another one that has the store, and so does
-// a node that starts.
+// TestStoreHeldForAMoment: a command waits for another one that holds the store, and so
+// does a node that starts.
 func TestStoreHeldForAMoment(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -279,7 +278,7 @@ func TestStoreHeldForAMoment(t *testing.T) {
 	command(t, "RATH_MODEL=echo rath run --id one -m one", dir)
 	release := must.Get(natsserver.Hold(filepath.Join(dir, ".rath")))(t)
 	list := startCommand(t, dir, "ps")
-	time.Sleep(500 * time.Millisecond) // it may come later, and finds the store free then
+	time.Sleep(500 * time.Millisecond) // ps may start later, and then finds the store free
 	must.Do(t, release())
 	if err := list.Wait(); err != nil || !strings.Contains(list.said(), "one") {
 		t.Errorf("%v, and it says\n%s", err, list.said())
@@ -297,8 +296,9 @@ func TestStoreHeldForAMoment(t *testing.T) {
 	}
 }
 
-// TestStartAfterKill starts a node again over the store of one that was killed. Until it
-// has said how to log in, a command finds no node, and never the credentials of the other one.
+// TestStartAfterKill starts a node over the store of a killed one. Until the node has
+// written its credentials, a command finds no node, and never the other one's
+// credentials.
 func TestStartAfterKill(t *testing.T) {
 	if isPlayed(t) {
 		return

@@ -27,7 +27,7 @@ import (
 // of the workflow that it offers.
 const asProgram = "RATH_TEST_AS_PROGRAM"
 
-// program is such a program. The workflow asks the default model what it is told;
+// program is such a program. The workflow asks the default model with its input;
 // "crash" ends before it is a node.
 func program(name string) {
 	if name == "crash" {
@@ -53,7 +53,8 @@ func writeProgram(t *testing.T, dir, name string) {
 	must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 }
 
-// joined is the name of a node that joined by itself: that of this test binary.
+// joined is the name of a node that joined by itself, from the name of this test
+// binary.
 const joined = "rath-test "
 
 var (
@@ -89,8 +90,8 @@ func join(t *testing.T, dev *child, dir, name string) *exec.Cmd {
 }
 
 // TestDevNode runs a fleet of an author's program, whose model calls a script answers:
-// one node is killed, and another one takes its place. A second program joins by the
-// printed line, and the fleet outlives it.
+// one node is killed and replaced. A second program joins by the printed line, and the
+// fleet outlives it.
 func TestDevNode(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -128,7 +129,7 @@ func TestDevNode(t *testing.T) {
 		t.Errorf("it does not say how the node died, and what it said last:\n%s", said)
 	}
 
-	// A client without credentials sees the fleet, once the new node is known.
+	// A client without credentials sees the fleet, once the new node is listed.
 	waitFor(t, func() bool {
 		var page view.Top
 		got := command(t, "rath top --format json --server nats://127.0.0.1:"+port, dir)
@@ -151,7 +152,7 @@ func TestDevNode(t *testing.T) {
 	}
 }
 
-// TestDevNodeCrashes: a program that ends at once ends dev, with what it said.
+// TestDevNodeCrashes: a program that ends at once ends dev, which prints its output.
 func TestDevNodeCrashes(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -163,7 +164,7 @@ func TestDevNodeCrashes(t *testing.T) {
 	dir := t.TempDir()
 	writeProgram(t, dir, "crash")
 	dev := startCommand(t, dir, "dev", "--node", "./crash", "--port", strconv.Itoa(natstest.FreePort(t)))
-	_ = dev.Wait() // the exit code tells
+	_ = dev.Wait() // the exit code is checked below
 	if code := dev.ProcessState.ExitCode(); code != app.ExitFailed {
 		t.Errorf("exit %d", code)
 	}
@@ -174,8 +175,8 @@ func TestDevNodeCrashes(t *testing.T) {
 	}
 }
 
-// TestDevJoined: a program joins "rath dev" without --nodes, and joins again when that
-// is started again.
+// TestDevJoined: a program joins "rath dev" without --nodes, and joins again when "rath
+// dev" is restarted.
 func TestDevJoined(t *testing.T) {
 	if isPlayed(t) {
 		return

@@ -22,7 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// exactServer is a server whose users may do what is listed for them.
+// exactServer is a server whose users have exactly the permissions listed for them.
 func exactServer(t *testing.T) *natsserver.Server {
 	t.Helper()
 	srv := must.Get(natsserver.Start(t.Context(), &natsserver.Options{
@@ -40,8 +40,8 @@ func exactServer(t *testing.T) *natsserver.Server {
 	return srv
 }
 
-// TestProvision plays what an operator does with a new server, and with wishes
-// that would lose data.
+// TestProvision plays an operator's work with a new server, and with settings that
+// would lose data.
 func TestProvision(t *testing.T) {
 	srv := exactServer(t)
 	_, password := srv.Operator()
@@ -126,8 +126,8 @@ func TestProvisionWaits(t *testing.T) {
 	must.Report(t, srv.Shutdown(ctx))
 }
 
-// TestChartProvision runs the job of the chart, with the server and the secret
-// of this test in the place of its own: the command knows the job's flags.
+// TestChartProvision runs the job of the chart, with the server and the secret of this
+// test in place of its own: the command accepts the job's flags.
 func TestChartProvision(t *testing.T) {
 	for _, name := range []string{"full", "user"} {
 		data := must.Get(os.ReadFile(filepath.Join("..", "..", "helm", "testdata", name+".yaml")))(t)

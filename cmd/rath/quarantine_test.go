@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 )
 
-// TestQuarantine puts a session into quarantine on a node that works: what is
+// TestQuarantine puts a session into quarantine on a node that works: a task that is
 // submitted to it waits, and runs once it is released, while a follower watches.
 func TestQuarantine(t *testing.T) {
 	if isPlayed(t) {

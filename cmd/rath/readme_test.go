@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// readmeCommands returns the indented lines of a section of the README, as a
-// person types them.
+// readmeCommands returns the indented lines of a section of the README, in the form
+// that a person types.
 func readmeCommands(t *testing.T, section string) []string {
 	t.Helper()
 	data := must.Get(os.ReadFile(filepath.Join("..", "..", "README.md")))(t)
@@ -42,8 +42,8 @@ func readmeCommands(t *testing.T, section string) []string {
 	return lines
 }
 
-// TestREADMEFleet types the lines of the README's section about fleets into a
-// shell. Only the port is another one, and PID is that of a node.
+// TestREADMEFleet types the lines of the README's section about fleets into a shell.
+// Only the port differs, and PID is a node's.
 func TestREADMEFleet(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -68,8 +68,8 @@ func TestREADMEFleet(t *testing.T) {
 		t.Fatalf("%d nodes", len(nodes))
 	}
 
-	// What a line shows. What only looks is typed until it does: a person is
-	// slower than a test.
+	// The output of each line. Read-only commands are repeated until their output
+	// appears: a person is slower than a test.
 	looks := []string{"rath answer  ", "rath show", "rath session replay"}
 	shows := map[string]string{
 		"rath submit":              "one\n",

@@ -10,9 +10,9 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestAddResources: names are checked before the first file is written, and of each entry
-// that is left out it is said why. The argument may be a link, those below it are not
-// followed.
+// TestAddResources: names are checked before the first file is written, and each
+// skipped entry is listed with the reason. The argument may be a link; links below it
+// are not followed.
 func TestAddResources(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -80,8 +80,8 @@ left out, it is a pipe: pipe
 	}
 }
 
-// TestSkillsWithPipe: what cannot be kept among the files of skills is told with the flag
-// that named them.
+// TestSkillsWithPipe: an entry that cannot be stored among the files of skills is
+// reported with the flag that named them.
 func TestSkillsWithPipe(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must.Do(t, os.Mkdir("ours", 0o700))

@@ -15,9 +15,9 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestRunWaitsForRoom runs and submits while the streams of events are nearly
-// full: a command that waits prints once that the task does, and what to do, the
-// list of nodes shows it, and with room again the runs end.
+// TestRunWaitsForRoom runs and submits while the streams of events are nearly full: a
+// command that waits prints once that the task waits, and the remedy; the list of nodes
+// shows it; and with room again the runs end.
 func TestRunWaitsForRoom(t *testing.T) {
 	if isPlayedAtOnce(t) {
 		return
@@ -31,7 +31,7 @@ func TestRunWaitsForRoom(t *testing.T) {
 			continue
 		}
 		s := must.Get(js.Stream(t.Context(), name))(t)
-		// Each of them holds something: its limit can say how full it is.
+		// Each stream holds data: its limit determines how full it is.
 		cfg, state := s.CachedInfo().Config, s.CachedInfo().State
 		limits[name] = cfg.MaxBytes
 		if state.Bytes == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestFilesOverServer hands a directory over with a client's credentials alone, and has
-// the diff, the proof and the answer of who wrote a line back, as at the store.
+// TestFilesOverServer uploads a directory with only a client's credentials, and gets
+// the diff, the proof and the author of a line, as at the store.
 func TestFilesOverServer(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -86,8 +86,8 @@ func TestFilesOverServer(t *testing.T) {
 			t.Errorf("verify %s: %s", name, got)
 		}
 	}
-	// It is signed, which a client sees with the list of signers that it has of the
-	// operator, of any run.
+	// It is signed: a client verifies that of any run with the operator's list of
+	// signers.
 	signers := filepath.Join(dir, "signers")
 	t.Chdir(node)
 	command(t, "rath verify --print-signers > "+signers, node)
@@ -123,7 +123,7 @@ func TestFilesOverServer(t *testing.T) {
 	dev.interrupt()
 }
 
-// TestAuthorities holds that the servers' authority can be named as for nodes.
+// TestAuthorities checks that the servers' authority can be named as for nodes.
 func TestAuthorities(t *testing.T) {
 	dir := t.TempDir()
 	got := command(t, "NATS_CA=authorities.pem rath --server tls://127.0.0.1:1 ps", dir)

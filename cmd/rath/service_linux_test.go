@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// webService answers each connection with a line, and says so in its log.
+// webService answers each connection with a line.
 const webService = `use IO::Socket::INET;
 my $l = IO::Socket::INET->new(LocalAddr => "127.0.0.1:8000", Listen => 5, ReuseAddr => 1) or die "cannot listen: $!\n";
 while (my $c = $l->accept) { print $c "hello from the service\n"; close $c }
@@ -23,8 +23,8 @@ print <$c>;
 `
 
 // TestServiceAfterKill kills the process of a run within a call beside a service. The
-// service dies with it; the next process puts the files back, starts the service on them,
-// and makes the call again.
+// service dies with it; the next process restores the files, starts the service on
+// them, and repeats the call.
 func TestServiceAfterKill(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -32,7 +32,7 @@ func TestServiceAfterKill(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	mark := filepath.Base(filepath.Dir(dir)) // of this test's own service
-	waits := mark + "-waits"                 // and of what its call does then, until it is killed
+	waits := mark + "-waits"                 // marks the process of the call that sleeps until it is killed
 	call := "perl ask.pl >> said && { perl -e 'sleep 1000' " + waits + " || true; }"
 	for name, text := range map[string]string{
 		"work/web.pl": webService, "work/ask.pl": askService,

@@ -20,8 +20,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// What commands may take of a run of 1,000 steps, at a node that runs, and what one
-// may take that needs nothing.
+// Limits of commands about a run of 1,000 steps, at a node that runs, and of one that
+// needs no system.
 const (
 	longSteps      = 1000
 	shownWithin    = 200 * time.Millisecond
@@ -90,7 +90,7 @@ func BenchmarkExport(b *testing.B) {
 }
 
 // BenchmarkVersion fails if a process of the command takes longer than its limit until
-// it has written what needs nothing else.
+// it has written its version, which needs no system.
 func BenchmarkVersion(b *testing.B) {
 	self := must.Get(os.Executable())(b)
 	for b.Loop() {

@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/node"
 )
 
-// TestTasksOverServer submits the tasks of a file with a client's credentials: those of
-// the same body once, another body under a used id as a conflict.
+// TestTasksOverServer submits the tasks of a file with a client's credentials: tasks
+// with the same body once, and another body under a used id as a conflict.
 func TestTasksOverServer(t *testing.T) {
 	if isPlayed(t) {
 		return
@@ -47,7 +47,7 @@ func TestTasksOverServer(t *testing.T) {
 	dev.interrupt()
 }
 
-// What submitting a file may take, at a node that runs and takes the tasks meanwhile.
+// Limits of submitting a file, at a node that runs and takes the tasks meanwhile.
 const (
 	manyTasks   = 1000
 	tasksWithin = 2 * time.Second

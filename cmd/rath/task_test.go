@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestInputIsText: what is no text is refused, and not sent with other characters
-// in the places of its bytes.
+// TestInputIsText: input that is no text is rejected, and not sent with replacement
+// characters.
 func TestInputIsText(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -21,8 +21,8 @@ func TestInputIsText(t *testing.T) {
 	}
 }
 
-// TestImportFindsArchive brings a session back by the very command that its
-// error names.
+// TestImportFindsArchive restores a session by exactly the command that its error
+// names.
 func TestImportFindsArchive(t *testing.T) {
 	if isPlayed(t) {
 		return

@@ -25,8 +25,8 @@ var update = flag.Bool("update", false, "rewrite the transcripts of testdata")
 // asPlayed is set in the process that plays one test.
 const asPlayed = "RATH_TEST_AS_PLAYED"
 
-// atOnce is how many tests are played at once where nothing else is asked for: they wait
-// for each other's processes, deadlines and disks more than they compute.
+// atOnce is the default number of tests that are played concurrently: they wait for
+// each other's processes, deadlines and disks more than they compute.
 const atOnce = "6"
 
 func TestMain(m *testing.M) {
@@ -38,16 +38,16 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		main()
 	}
-	if err := flag.Set("test.parallel", atOnce); err != nil { // what is asked for comes later
+	if err := flag.Set("test.parallel", atOnce); err != nil { // flags of the command line are parsed later and win
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// TestTranscripts plays the command lines of testdata/*.txtar in a directory
-// of their own and compares what they print. A transcript's files are there
-// before; what differs between two runs is replaced by a word. Each is played by a
-// process of its own, whose directory that is.
+// TestTranscripts plays the command lines of testdata/*.txtar in a directory of their
+// own and compares their output. A transcript's files are there before; a word replaces
+// any text that differs between two runs. A process of its own plays each transcript in
+// that directory.
 //
 //	$ rath ps            a command; NAME=value before it sets the environment
 //	> text               a line of standard error
@@ -95,9 +95,9 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// isPlayed plays this test in a process of its own, beside others, and reports that it
-// did; in that process it reports false. It is for tests that change the directory or the
-// environment, or wait much of their time: a few are played at once.
+// isPlayed plays this test in a process of its own, beside others, and then returns
+// true; in that process it returns false. It is for tests that change the directory or
+// the environment, or wait much of their time: a few are played concurrently.
 func isPlayed(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(asPlayed) != "" {
@@ -108,8 +108,8 @@ func isPlayed(t *testing.T) bool {
 	return true
 }
 
-// isPlayedAtOnce is isPlayed for a test that waits long and computes little: its process
-// begins before those that wait for their turn.
+// isPlayedAtOnce is isPlayed for a test that waits long and computes little: its
+// process starts before those that wait for their turn.
 func isPlayedAtOnce(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(asPlayed) != "" {
@@ -121,13 +121,13 @@ func isPlayedAtOnce(t *testing.T) bool {
 	return true
 }
 
-// startPlayed starts the process that plays this test; the function that it returns waits
-// for its end.
+// startPlayed starts the process that plays this test; the returned function waits for
+// its end.
 func startPlayed(t *testing.T) (ended func()) {
 	t.Helper()
 	args := []string{"-test.run=^" + strings.Replace(t.Name(), "/", "$/^", 1) + "$", "-test.v", "-update=" + strconv.FormatBool(*update)}
 	if dir := os.Getenv("GOCOVERDIR"); dir != "" {
-		args = append(args, "-test.gocoverdir="+dir) // what it covers counts in go test -cover
+		args = append(args, "-test.gocoverdir="+dir) // counts its coverage in go test -cover
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), asPlayed+"=1")
@@ -142,7 +142,7 @@ func startPlayed(t *testing.T) (ended func()) {
 	}
 }
 
-// play runs the commands of a script and returns it with what they print.
+// play runs the commands of a script and returns it with their output.
 func play(t *testing.T, script, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -226,7 +226,7 @@ func command(t *testing.T, line, dir string) string {
 	return b.String()
 }
 
-// gitCommand runs git and returns what it prints.
+// gitCommand runs git and returns its output.
 func gitCommand(t *testing.T, args []string, dir string) string {
 	t.Helper()
 	cmd := exec.Command("git", args...)
@@ -271,7 +271,7 @@ func split(line string) []string {
 	return words
 }
 
-// changing is what differs between two runs, and the word for it.
+// changing are the texts that differ between two runs, and the words for them.
 var changing = []struct {
 	re   *regexp.Regexp
 	word string
@@ -314,7 +314,7 @@ var changing = []struct {
 	{regexp.MustCompile(runtime.GOOS + "/" + runtime.GOARCH), "OS/ARCH"},
 	{regexp.MustCompile(`go1\.\d+(\.\d+)?`), "GO"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dTCLOCK(\+00:00|Z)`), "TIME"},
-	// Where a run waits depends on how far its relay has come.
+	// The place where a run waits depends on the progress of its relay.
 	{regexp.MustCompile(`(?m)^(\S+ +queued .*  AGE  )(place \d|node \w+ was sent|no node |a node did).*$`), "${1}QUEUE"},
 	{regexp.MustCompile(`\b\d{8}T\d{6}Z\b`), "STAMP"}, // in the name of an archive
 	{regexp.MustCompile(`the fullest is \S+, \d+ %`), "the fullest is STREAM, N %"},
@@ -330,8 +330,8 @@ var changing = []struct {
 // whose matches the names of nodes that took work, which differ from run to run.
 var whose = regexp.MustCompile(`(?m)(  on node |^kill -9     node )([a-z])\b`)
 
-// letters names the nodes that took work p, q and r, in the order in which they
-// are told.
+// letters renames the nodes that took work to p, q and r, in the order in which they
+// appear.
 func letters(s string) string {
 	names := map[string]string{}
 	return whose.ReplaceAllStringFunc(s, func(m string) string {
@@ -343,7 +343,7 @@ func letters(s string) string {
 	})
 }
 
-// steady replaces what differs between two runs.
+// steady replaces texts that differ between two runs.
 func steady(s, dir string) string {
 	s = letters(strings.ReplaceAll(s, dir, "DIR"))
 	for _, c := range changing {
@@ -354,8 +354,8 @@ func steady(s, dir string) string {
 	})
 }
 
-// The rows of tables of steps and of what was spent have times, on which the widths of
-// their columns depend.
+// The rows of tables of steps and of spending have times, on which the widths of their
+// columns depend.
 var (
 	timed  = regexp.MustCompile(`(?m)^(N  +SESSION| *\d+  +s\d+  |AGENT  +MODEL OR TOOL|(agent|workflow)  +\S+  +\d+  |took ).*$`)
 	took   = regexp.MustCompile(`\b(\d+(\.\d+)? m?s|\d+m\d+s)\b`)

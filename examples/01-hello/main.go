@@ -3,7 +3,7 @@
 //	go run ./examples/01-hello
 //
 // The workflow is in hello/hello.go. The model is a script, hello/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

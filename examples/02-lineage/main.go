@@ -3,7 +3,7 @@
 //	go run ./examples/02-lineage
 //
 // The workflow is in lineage/lineage.go. The model is a script, lineage/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

@@ -3,7 +3,7 @@
 //	go run ./examples/03-sandbox
 //
 // The workflow is in sandboxes/sandboxes.go. The model is a script, sandboxes/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

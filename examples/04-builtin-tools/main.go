@@ -3,7 +3,7 @@
 //	go run ./examples/04-builtin-tools
 //
 // The workflow is in builtin/builtin.go. The model is a script, builtin/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

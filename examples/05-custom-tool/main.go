@@ -3,7 +3,7 @@
 //	go run ./examples/05-custom-tool
 //
 // The workflow is in shop/shop.go. The model is a script, shop/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

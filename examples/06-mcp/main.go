@@ -3,7 +3,7 @@
 //	go run ./examples/06-mcp
 //
 // The workflow is in parrot/parrot.go. The model is a script, parrot/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

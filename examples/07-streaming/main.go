@@ -3,7 +3,7 @@
 //	go run ./examples/07-streaming
 //
 // The workflow is in streaming/streaming.go. The model is a script, streaming/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

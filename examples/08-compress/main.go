@@ -3,7 +3,7 @@
 //	go run ./examples/08-compress
 //
 // The workflow is in compress/compress.go. The model is a script, compress/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

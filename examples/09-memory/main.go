@@ -3,7 +3,7 @@
 //	go run ./examples/09-memory
 //
 // The workflow is in notes/notes.go. The model is a script, notes/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

@@ -3,7 +3,7 @@
 //	go run ./examples/10-provider
 //
 // The workflow is in provider/provider.go. The model is a script, provider/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

@@ -3,7 +3,7 @@
 //	go run ./examples/11-selector
 //
 // The workflow is in selector/selector.go. The model is a script, selector/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

@@ -10,11 +10,10 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// Change changes files and commits what a person approved. Researchers look at the
-// task at the same time, a judge picks the finding to go by, and a coder works until
-// the patch is approved.
+// Change changes files and commits the approved result. Researchers examine the task
+// concurrently, a judge picks a finding, and a coder works until the patch is approved.
 type Change struct {
-	Request     string // what the user asks for
+	Request     string // the user's request
 	Research    []*flow.Agent
 	Judge, Code *flow.Agent
 	// Commit stores a patch under an id. The same id again changes nothing.

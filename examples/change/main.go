@@ -1,12 +1,12 @@
-// Command change shows a whole task: researchers work at the same time, a judge picks
-// what to go by, a coder changes files, a person reads the patch and approves it, and
-// it is committed.
+// Command change shows a whole task: researchers work concurrently, a judge picks a
+// finding, a coder changes files, the user reads and approves the patch, and it is
+// committed.
 //
 //	go run ./examples/change
 //
 // It asks on the terminal: "y" approves, anything else is the reason for which the
-// coder tries again. The model is a script, so that it runs without a key and always
-// tells the same story.
+// coder tries again. The model is a script, so it runs without a key and always gives
+// the same output.
 //
 // With arguments it is a node that offers the workflow "change", whose patches are
 // committed to the directory in CHANGE_COMMITS:
@@ -42,7 +42,7 @@ import (
 //go:embed model.txtar
 var script []byte
 
-// request is what the user asks for.
+// request is the user's request.
 const request = "Make greeting.txt friendlier."
 
 func main() {
@@ -60,7 +60,7 @@ func main() {
 	}
 }
 
-// registration offers the workflow to tasks, whose input is what is asked for.
+// registration offers the workflow to tasks, whose input is the user's request.
 func registration() flow.Registration {
 	return flow.Registration{
 		Name: "change", Revision: "1", Description: "Changes files, and commits what a person approved.",
@@ -78,15 +78,15 @@ func registration() flow.Registration {
 	}
 }
 
-// commitTo stores a patch in a file named by its id, so that a second time changes
-// nothing.
+// commitTo returns a function that stores a patch in a file named by its id, so repeating
+// it has no effect.
 func commitTo(dir string) func(ctx context.Context, id, patch string) error {
 	return func(_ context.Context, id, patch string) error {
 		return os.WriteFile(filepath.Join(dir, id+".patch"), []byte(patch), 0o600)
 	}
 }
 
-// change runs the workflow on a small directory below dir, with a person at in and out.
+// change runs the workflow on a small directory below dir, with the user at in and out.
 func change(ctx context.Context, in io.Reader, out io.Writer, dir string) error {
 	parsed, err := scripted.Parse("model.txtar", script)
 	if err != nil {
@@ -104,8 +104,7 @@ func change(ctx context.Context, in io.Reader, out io.Writer, dir string) error 
 	r := &inprocess.Runner{
 		Models: model, Dir: filepath.Join(dir, "work"),
 		Sandboxes: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
-		// No command runs here that a model chose, so this will do where
-		// the system confines nothing.
+		// No model chooses the commands that run here, so they need no confinement.
 		Unsafe: true,
 		Answer: func(_ context.Context, q run.Question) (any, error) { return ask(q, lines, out) },
 	}

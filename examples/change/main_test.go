@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 	}})
 }
 
-// TestInput: a node that lacks something says so before a run begins.
+// TestInput: a node that lacks a requirement reports it before a run begins.
 func TestInput(t *testing.T) {
 	_, err := registration().NewFor(flow.Info{Input: []byte(`"friendlier"`)})
 	if err == nil || !strings.Contains(err.Error(), "CHANGE_COMMITS") {

@@ -3,7 +3,7 @@
 //	go run ./examples/engineering
 //
 // The workflow is in engineering/engineering.go. The model is a script, engineering/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// Fix tries a change on a branch, with files of its own, until a verifier
-// accepts one. What the others did is kept as evidence, with the reason.
+// Fix tries a change on a branch, with its own files, until a verifier accepts one. The
+// rejected branches are kept as evidence, with the reason.
 type Fix struct{ Code, Verify *flow.Agent }
 
 // Forward implements flow.Workflow.

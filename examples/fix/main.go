@@ -1,11 +1,11 @@
 // Command fix shows branches: an attempt works on a fork of the session with
-// files of its own, a rejected one leaves nothing behind but its reason, and
-// the accepted one becomes what the session is.
+// its own files. A rejected attempt leaves only its reason, and the accepted one
+// becomes the new state of the session.
 //
 //	go run ./examples/fix
 //
-// The model is a script, so that it runs without a key and always tells the
-// same story.
+// The model is a script, so it runs without a key and always gives the same
+// output.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 //go:embed model.txtar
 var script []byte
 
-// request is what the user asks for.
+// request is the user's request.
 const request = "Set VERSION to the next minor version."
 
 func main() {
@@ -47,8 +47,8 @@ func main() {
 	}
 }
 
-// fix runs the workflow on a small repository below dir and prints what became
-// of each branch and of the files.
+// fix runs the workflow on a small repository below dir and prints the outcome of each
+// branch and the files.
 func fix(ctx context.Context, w io.Writer, dir string) error {
 	parsed, err := scripted.Parse("model.txtar", script)
 	if err != nil {
@@ -63,14 +63,13 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 		return err
 	}
 
-	// What is looked at afterwards. A node keeps the same over NATS.
+	// The stores that fix reads afterwards. A node has the same over NATS.
 	log, blobs := &commitlog.Memory{}, blob.NewMemory()
 	r := &inprocess.Runner{
 		Models: model, Log: log, Blobs: blobs,
 		Dir:       filepath.Join(dir, "work"),
 		Sandboxes: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
-		// No command runs here that a model chose, so this will do where
-		// the system confines nothing.
+		// No model chooses the commands that run here, so they need no confinement.
 		Unsafe: true,
 	}
 	s, err := r.Run(ctx, newFix(), session.New(session.UserText(request)).To("local", repo))

@@ -50,7 +50,7 @@ result: VERSION is 1.10, after 8 rows
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("the story (-want +got):\n%s", diff)
 	}
-	// The directory that the session was sent from is not what it works on.
+	// The session works on a copy of the directory.
 	if data, err := os.ReadFile(filepath.Join(dir, "repo", "VERSION")); err != nil || string(data) != "1.9\n" {
 		t.Errorf("the user's own VERSION is %q, %v", data, err)
 	}

@@ -1,12 +1,12 @@
 // Package ladder runs the examples of the ladder, examples/01-hello to
-// examples/11-selector and the three systems above it. An example is a [Rung]: a workflow
-// as any author writes one, what the user asks it for, and a script that plays the model.
+// examples/11-selector and the three systems above it. An example is a [Rung]: an ordinary
+// workflow, the user's request, and a script that plays the model.
 //
 //	func main() { ladder.Main(hello.Rung()) }
 //
-// That is a program with two uses. Without arguments it runs the workflow once, in its own
-// process, and prints what came of it. With arguments it is a node that offers the
-// workflow, with the flags of every node.
+// Such a program has two uses. Without arguments it runs the workflow once, in its own
+// process, and prints the outcome. With arguments it is a node that offers the workflow,
+// with the flags of every node.
 package ladder
 
 import (
@@ -33,19 +33,19 @@ type Rung struct {
 	Does string // in one line
 	// New makes the workflow for one task.
 	New func(flow.Info) (flow.Workflow, error)
-	// Input is what the user asks for. A workflow of a Rung takes text.
+	// Input is the user's request. A workflow of a Rung takes text.
 	Input string
-	// Script plays the model; docs/tutorial.md says how to ask a real one. Its files below
-	// work/ are those of the session.
+	// Script plays the model; docs/tutorial.md describes how to use a real one. Its files
+	// below work/ are the session's files.
 	Script []byte
-	// Models are the names of models that the workflow chooses itself. Without any it takes
-	// that of the task.
+	// Models are the names of models that the workflow chooses itself. If empty, it uses the
+	// task's model.
 	Models []string
 	// Server is an MCP server of the example, named like the workflow: it speaks on standard
 	// input and output until they end. nil has none.
 	Server func(context.Context) error
-	// Streams says that the example is about what comes before the end: it runs at a node,
-	// and prints the pieces of the answer as a client gets them.
+	// Streams marks an example about updates before the end. It runs on a node and prints the
+	// pieces of the answer as a client gets them.
 	Streams bool
 }
 
@@ -57,8 +57,8 @@ func (r Rung) Registration() flow.Registration {
 	}
 }
 
-// Prompted is a workflow of a task whose input is text: it adds the text to the session as
-// the user's words, and goes on with w.
+// Prompted is a workflow for tasks with a text as input: it adds the text to the session as
+// the user's message, and then runs w.
 func Prompted(s flow.Info, w flow.Workflow) (flow.Workflow, error) {
 	var text string
 	if err := json.Unmarshal(s.Input, &text); err != nil || text == "" {
@@ -87,8 +87,7 @@ func Main(r Rung) {
 	}
 }
 
-// Child runs this process as the MCP server of an example if it was started as one, and
-// ends it then.
+// Child runs the MCP server of an example and exits, if this process was started as one.
 func Child(rs ...Rung) {
 	for _, r := range rs {
 		if r.Server == nil || len(os.Args) != 3 || os.Args[1] != serve || os.Args[2] != r.Name {
@@ -102,8 +101,9 @@ func Child(rs ...Rung) {
 	}
 }
 
-// Play runs the example once and prints what came of it: with its script or, if
-// OPENAI_DEFAULT_MODEL names a model, with that one, as a line among the remarks says.
+// Play runs the example once and prints the outcome. It uses the script or, if
+// OPENAI_DEFAULT_MODEL names a model, that model, and reports it in a line among the
+// remarks.
 func (r Rung) Play(ctx context.Context, out, remarks io.Writer) error {
 	real := os.Getenv("OPENAI_DEFAULT_MODEL")
 	var models llm.Models
@@ -160,8 +160,8 @@ func (r Rung) Answers() []string {
 	return []string{r.Name}
 }
 
-// model is what a task for the example names: real, or its script. It names none where the
-// workflow chooses itself.
+// model returns the model that a task for the example names: real, or the script. It is
+// empty if the workflow chooses the models itself.
 func (r Rung) model(real string) string {
 	if real == "" && len(r.Models) == 0 {
 		return r.Name

@@ -56,7 +56,7 @@ func (r Rung) Picture(ctx context.Context, models llm.Models) (string, error) {
 	return p.SVG(), nil
 }
 
-// world is what a run in this process leaves.
+// world is the state that a run in this process leaves.
 type world struct {
 	log   *commitlog.Memory
 	blobs blob.Store
@@ -89,8 +89,8 @@ func (r Rung) inProcess(ctx context.Context, models llm.Models, real string) (of
 		Models: models, Log: of.log, Blobs: of.blobs, Dir: filepath.Join(dir, "work"),
 		Sandboxes: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
 		MCPList:   list,
-		// The commands of a script are ours, so they may run where the system confines
-		// nothing. Those that a real model chooses may not.
+		// The commands of a script are ours and may run without confinement. Commands of a real
+		// model may not.
 		Unsafe: real == "",
 	}
 	s, err = runner.Run(ctx, w, session.New().To("local", files))
@@ -111,9 +111,9 @@ func (r Rung) files(dir string) (string, error) {
 	return files, err
 }
 
-// Submit runs the example by a client, as a task for nodes that offer it, and returns its
-// story. id is that of the run. Pieces of the answer go to out as they come, if it is not
-// nil.
+// Submit runs the example with a client, as a task with the given run id for nodes that
+// offer it, and returns its story. It writes the pieces of the answer to out as they
+// arrive, if out is not nil.
 func (r Rung) Submit(ctx context.Context, c *client.Client, id run.ID, real string, out io.Writer) (story string, err error) {
 	task := messages.Task{ID: id, Model: r.model(real), Sandbox: messages.Sandbox{Backend: "local"}}
 	if task.Input, err = json.Marshal(r.Input); err != nil {
@@ -148,8 +148,8 @@ func (r Rung) Submit(ctx context.Context, c *client.Client, id run.ID, real stri
 	return tell(ctx, remotelog.Of(c), c.Blobs(), ref)
 }
 
-// atNode runs the example at a node in this process, for what a program alone has not: what
-// clients get before the end.
+// atNode runs the example on a node in this process, for features that need one: the
+// updates that clients get before the end.
 func (r Rung) atNode(ctx context.Context, models llm.Models, real string, out io.Writer) (story string, err error) {
 	dir, err := os.MkdirTemp("", r.Name+"-")
 	if err != nil {

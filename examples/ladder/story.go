@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// tell returns what came of an example: what was said in the session, its files, and the
+// tell returns the outcome of an example: the messages of the session, its files, and the
 // tree of sessions.
 func tell(ctx context.Context, log commitlog.Log, blobs blob.Store, ref session.Ref) (string, error) {
 	s, err := journal.NewValues(log).At(ctx, ref)
@@ -62,7 +62,7 @@ func indent(text string) string {
 	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
 }
 
-// tellFiles lists the files of a head with what they hold.
+// tellFiles lists the files of a head with their contents.
 func tellFiles(ctx context.Context, b *strings.Builder, blobs blob.Store, head blob.Digest) error {
 	dir, err := os.MkdirTemp("", "files-")
 	if err != nil {
@@ -98,9 +98,8 @@ var (
 	first   = regexp.MustCompile(`(?m)^(s1) .* resumes, attempt [0-9]+\n  `) // the line with the label of the tree
 )
 
-// Plain takes out of a story what differs from run to run: times, the ids of sessions,
-// tokens, which a prompt with an id in it may have one more of, and that a crash was between
-// two lines.
+// Plain removes the parts of a story that differ between runs: times, ids of sessions,
+// numbers of tokens (which depend on ids in prompts), and the line of a crash.
 func Plain(story string) string {
 	story = elapsed.ReplaceAllString(story, `"elapsed_ms":0`)
 	story = tokens.ReplaceAllString(ids.ReplaceAllString(story, ""), "# tokens")

@@ -10,13 +10,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// treeWidth is how many columns the tree of sessions has.
+// treeWidth is the width of the tree of sessions, in columns.
 const treeWidth = 80
 
-// graphOf returns the graph of sessions, which is made of their logs and of nothing else.
-// Branches that run at the same time come in another order each time. Here each one comes
-// where the session that opened it says, and whole, so that the same work gives the same
-// graph.
+// graphOf returns the graph of sessions, built from their logs only. Concurrent branches
+// finish in a different order each time. graphOf places each one completely at its position
+// in the session that opened it, so the same work gives the same graph.
 func graphOf(ctx context.Context, log commitlog.Log, root session.Key) (*lineage.Graph, error) {
 	w := walker{graph: lineage.NewGraph(), records: map[session.ID][]messages.Record{}}
 	for open := []session.ID{root.ID}; len(open) > 0; open = open[1:] {
@@ -34,7 +33,7 @@ func graphOf(ctx context.Context, log commitlog.Log, root session.Key) (*lineage
 			}
 			w.records[id] = append(w.records[id], records...)
 		}
-		// Its records name what was opened from it, and what it took.
+		// Its records name the sessions that were opened from it or merged into it.
 		for _, r := range w.records[id] {
 			for _, other := range slices.Concat(r.Branches, r.Parents) {
 				open = append(open, other.Session)
@@ -45,7 +44,7 @@ func graphOf(ctx context.Context, log commitlog.Log, root session.Key) (*lineage
 	return w.graph, nil
 }
 
-// walker puts records into a graph in an order that follows from what they say.
+// walker adds records to a graph in an order that their contents determine.
 type walker struct {
 	graph   *lineage.Graph
 	records map[session.ID][]messages.Record // of sessions that were not walked yet

@@ -3,7 +3,7 @@
 //	go run ./examples/research
 //
 // The workflow is in research/research.go. The model is a script, research/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

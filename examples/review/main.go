@@ -1,10 +1,10 @@
-// Command review shows a fan-out: two reviewers work at the same time on
-// branches of one session, and a judge picks what becomes of it.
+// Command review shows a fan-out: two reviewers work concurrently on branches of
+// one session, and a judge picks one.
 //
 //	go run ./examples/review
 //
-// The model is a script, so that it runs without a key and always tells the
-// same story.
+// The model is a script, so it runs without a key and always gives the same
+// output.
 package main
 
 import (

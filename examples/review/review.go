@@ -7,8 +7,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Review lets reviewers look at a change at the same time, each on a branch of
-// the session, and keeps what the judge prefers.
+// Review lets reviewers examine a change concurrently, each on a branch of the session, and
+// keeps the one that the judge prefers.
 type Review struct {
 	Plan      *flow.Agent
 	Reviewers []*flow.Agent

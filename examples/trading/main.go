@@ -3,7 +3,7 @@
 //	go run ./examples/trading
 //
 // The workflow is in trading/trading.go. The model is a script, trading/model.txtar,
-// so that it runs without a key and always tells the same story.
+// so it runs without a key and always gives the same output.
 package main
 
 import (

@@ -1,3 +1,3 @@
-// Package agents groups what an agent gets beside a model: instructions and skills
-// of a workspace, tools of MCP servers, and notes.
+// Package agents groups the resources of an agent besides its model: a workspace's
+// instructions and skills, tools of MCP servers, and notes.
 package agents

@@ -26,13 +26,13 @@ var update = flag.Bool("update", false, "write the exported API as it is now int
 // import. Lower it when types go; a new type takes the place of another one.
 const mostTypes = 203
 
-// namesInternal are the packages whose exported declarations name types of internal
-// packages: what they say of logs, journals and lineage is for nodes and for the
-// commands of this module. No other may.
+// namesInternal are the packages whose exported declarations may name types of internal
+// packages. Their logs, journals and lineage are for nodes and for the commands of this
+// module.
 var namesInternal = []string{"actors", "flow/flowtest", "flow/inprocess", "node"}
 
-// TestExportedAPI compares what each package that other modules may import
-// exports, on Linux, with testdata/api, so that a review sees each change of it.
+// TestExportedAPI compares the exported declarations of each importable package, on Linux,
+// with testdata/api, so that a review sees each change.
 func TestExportedAPI(t *testing.T) {
 	root := filepath.Join("..", "..")
 	dir := filepath.Join("testdata", "api")
@@ -78,9 +78,9 @@ func TestExportedAPI(t *testing.T) {
 	}
 }
 
-// exported returns the exported declarations of a package as Linux builds it,
-// sorted, without comments and bodies, the number of types among them, and what they
-// name of internal packages.
+// exported returns the exported declarations of a package as built for Linux, sorted,
+// without comments and bodies, the number of types among them, and the internal names that
+// they mention.
 func exported(t *testing.T, dir string) (decls string, types int, hidden []string) {
 	t.Helper()
 	system := build.Default
@@ -137,7 +137,7 @@ func exported(t *testing.T, dir string) (decls string, types int, hidden []strin
 							look(s.Type)
 						}
 						if d.Tok == token.VAR {
-							s.Values = nil // what a variable begins with is no promise
+							s.Values = nil // the initial value of a variable is not part of the API
 						}
 					}
 					add(&ast.GenDecl{Tok: d.Tok, Specs: []ast.Spec{s}})

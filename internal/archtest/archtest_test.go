@@ -22,9 +22,8 @@ import (
 
 const module = "github.com/rathcluster/rath"
 
-// rule says what one package, or a folder of packages, may import: of ours,
-// and of others' modules. "std" is always allowed. test adds to both for test
-// files.
+// rule lists the imports that one package, or a folder of packages, may have: ours, and
+// other modules. "std" is always allowed. test adds to both for test files.
 type rule struct {
 	ours, others []string
 	test         []string
@@ -334,7 +333,7 @@ func architecture(t *testing.T) string {
 	return string(text)
 }
 
-// TestDependencies: ARCHITECTURE.md says of each module of others why it is there.
+// TestDependencies: ARCHITECTURE.md gives the reason for each module dependency.
 func TestDependencies(t *testing.T) {
 	_, table, _ := strings.Cut(architecture(t), "## Dependencies and why")
 	var named []string
@@ -450,8 +449,8 @@ func TestFileOrder(t *testing.T) {
 	}
 }
 
-// references counts what a file of the package refers to in another one, and what of
-// that stands in a file above it.
+// references counts the references of a file to other files of the package, and those to a
+// file above it.
 func (p pkg) references(t *testing.T, fset *token.FileSet, compiled types.Importer, order []string) (up, all int) {
 	t.Helper()
 	var files []*ast.File

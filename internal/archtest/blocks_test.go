@@ -31,7 +31,7 @@ var taught = func() map[string]string {
 	return all
 }()
 
-// given is what the statements of a block may use without having made it.
+// given declares the variables that the statements of a block may use.
 const given = `
 func block(ctx context.Context, s session.Session, w flow.Workflow, coder, judge *flow.Agent) (session.Session, error) {
 %s
@@ -39,7 +39,7 @@ return s, nil
 }
 `
 
-// source is a block as a file: declarations as they are, statements as those of a
+// source converts a block to a file: declarations unchanged, statements in the body of a
 // Forward.
 func source(block string) string {
 	if !regexp.MustCompile(`^(func|var|type|const) `).MatchString(block) || !declares(block) {
@@ -60,8 +60,8 @@ func declares(block string) bool {
 	return err == nil
 }
 
-// TestGoBlocks: each Go block of the documents in docs compiles, with the packages
-// alone that other modules may import.
+// TestGoBlocks: each Go block of the documents in docs compiles, with importable packages
+// only.
 func TestGoBlocks(t *testing.T) {
 	fset := token.NewFileSet()
 	paths := []string{}

@@ -13,9 +13,9 @@ import (
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
-	// pathLike is a path of the repository: it has a slash, no space and no
-	// colon, and no host in front, as modules of others do. What builds make, packages
-	// of the standard library and files of workspaces are not in the repository.
+	// pathLike matches a path of the repository: it has a slash, no space, no colon and no
+	// leading host, unlike modules. notOurs matches paths that are not in the repository:
+	// build outputs, packages of the standard library and files of workspaces.
 	pathLike = regexp.MustCompile(`^(\.ci|[a-z0-9_*][a-z0-9_*-]*)(/[A-Za-z0-9_.*-]+)+/?$|^[A-Z]+\.md$`)
 	notOurs  = regexp.MustCompile(`^(bin|testing|bitkeeper|cvs|gradle)/|^tools/bazel|^(AGENTS|CLAUDE|SKILL)\.md$`)
 	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -23,8 +23,8 @@ var (
 	notASlug = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// documents returns the pages for people, without their fenced blocks, by path
-// from the repository's root.
+// documents returns the documents, without their fenced blocks, by path from the
+// repository's root.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	root := filepath.Join("..", "..")

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestOneGoroutine: nothing runs at once in the packages that .ci/run keeps from the
-// race detector, neither in their code nor in their tests.
+// TestOneGoroutine: the packages that .ci/run excludes from the race detector have no
+// concurrency, neither in their code nor in their tests.
 func TestOneGoroutine(t *testing.T) {
 	for _, dir := range []string{"internal/nats/schedule", "internal/evidence/openrath", "run", "session"} {
 		names, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(dir), "*.go"))

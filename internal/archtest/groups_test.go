@@ -127,8 +127,8 @@ func (g grouped) table() string {
 	return b.String()
 }
 
-// drawing renders the groups and their imports as a Mermaid flowchart. An import that
-// follows from two others is left out.
+// drawing renders the groups and their imports as a Mermaid flowchart. It omits an import
+// that follows from two others.
 func (g grouped) drawing() string {
 	var b strings.Builder
 	b.WriteString("```mermaid\nflowchart BT\n")
@@ -138,7 +138,7 @@ func (g grouped) drawing() string {
 		fmt.Fprintf(&b, "  subgraph %s\n", l.name)
 		for _, group := range l.groups {
 			if group == "examples" || group == "e2e" || group == "internal/archtest" {
-				continue // nothing imports them
+				continue // no group imports them
 			}
 			drawn[group] = true
 			fmt.Fprintf(&b, "    %s[%s]\n", id(group), group)
@@ -160,7 +160,7 @@ func (g grouped) drawing() string {
 	return b.String()
 }
 
-// TestLayerTable: ARCHITECTURE.md shows the groups as they are.
+// TestLayerTable: ARCHITECTURE.md shows the current groups.
 func TestLayerTable(t *testing.T) {
 	const begin, end = "<!-- The groups: made by go test ./internal/archtest -update -->\n", "<!-- The end of the groups -->\n"
 	text := architecture(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// referred are the packages that docs/reference.md lists, in its order: what authors of
-// workflows use, then what programs around a fleet use.
+// referred are the packages that docs/reference.md lists, in its order: first those for
+// authors of workflows, then those for programs around a fleet.
 var referred = []string{
 	"flow", "session", "run", "tool", "llm", "llm/scripted", "llm/openai", "llm/anthropic", "llm/llmtest",
 	"memory", "memory/openviking", "workspace", "blob",
@@ -45,7 +45,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// refer writes what a package exports, as Linux builds it.
+// refer writes the exported declarations of a package as built for Linux.
 func refer(t *testing.T, b *strings.Builder, path string) {
 	t.Helper()
 	dir := filepath.Join("..", "..", filepath.FromSlash(path))

@@ -65,7 +65,7 @@ var wideTypes = map[string]int{
 }
 
 // TestSizes: no function has more lines than mostLines, and no type more methods than
-// mostMethods, except for those that are listed.
+// mostMethods, except for listed ones.
 func TestSizes(t *testing.T) {
 	lines, methods := map[string]int{}, map[string]int{}
 	for _, p := range packages(t, "") {

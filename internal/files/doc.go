@@ -1,3 +1,3 @@
-// Package files groups the packages for the files of a session: trees by their
-// content, names, patterns of ignored files, and commits into Git.
+// Package files groups the packages for the files of a session: content-addressed trees,
+// names, patterns of ignored files, and commits to Git.
 package files

@@ -15,8 +15,8 @@ const (
 
 var kinds = []string{KindOpenAI, KindResponses, KindAnthropic}
 
-// Clients returns the clients of each kind, with the keys of l and what the environment
-// names. model is the default of OpenAI's, "" for the environment's.
+// Clients returns the clients of each kind, with the keys of l and of the environment.
+// model is OpenAI's default model, "" for that of the environment.
 func (l *List) Clients(env func(string) string, model string) map[string]llm.Models {
 	key := func(ref string) (string, error) { return l.Key(env, ref) }
 	chat := openai.New(&llm.ServerOptions{Env: env, DefaultModel: model, Key: key})

@@ -1,5 +1,5 @@
-// Package models reads the list of models that a node may ask: what each name stands
-// for, whose key it takes, what it costs, and which model takes its place.
+// Package models reads the list of a node's models: the server, the key, the price and
+// the fallback of each name.
 //
 // A list is data of the operator. It names keys and never holds one, and money is
 // counted in whole micro-USD.

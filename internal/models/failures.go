@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// failures reads the signs by which failures of a model's server belong to classes: for
-// each class one set of signs, or a list of them.
+// failures reads the signs of the classes of failures of a model's server: for each
+// class one set of signs, or a list of them.
 func (p *parser) failures(n *yaml.Node, what string) (all []llm.FailureRule) {
 	what += ": failures"
 	p.Each(n, what, func(key, value *yaml.Node) {
@@ -69,7 +69,7 @@ func (p *parser) failure(n *yaml.Node, class llm.Code, what string) (r llm.Failu
 	return r, true
 }
 
-// timeouts reads how long calls of a model may take.
+// timeouts reads the timeouts of a model's calls.
 func (p *parser) timeouts(n *yaml.Node, what string) (t llm.Timeouts) {
 	what += ": timeouts"
 	before := p.Mistakes()

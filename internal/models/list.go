@@ -11,47 +11,48 @@ import (
 type Model struct {
 	Name string
 	Line int // in the file
-	// Kind is the protocol, one of the constants; URL the root of the server's API, "" for that of
-	// the environment.
+	// Kind is the protocol, one of the constants. URL is the root of the server's API,
+	// "" for the one from the environment.
 	Kind, URL string
-	// URLs are the servers of a pool, whose first is URL; nil of one server.
+	// URLs are the servers of a pool, whose first is URL; nil for a single server.
 	URLs []string
-	// Key says where the key is: "env:NAME" or "file:PATH", "" for none.
+	// Key is the place of the key: "env:NAME" or "file:PATH", "" for none.
 	Key string
 	ID  string // of the model, for its server
-	// Context is how many tokens a request and its answer may have, 0 if that is not
-	// said, and Output how many an answer.
+	// Context is the maximum number of tokens of a request and its answer, and Output
+	// that of an answer; 0 if it is not stated.
 	Context, Output int64
-	// Can are what the model is able to do: tools, images, developer, which is that
-	// instructions come as that role; or embeddings alone.
+	// Can are the model's abilities: tools, images, and developer, which means that
+	// instructions have that role; or embeddings alone.
 	Can []string
-	// SchemaOmit are the keywords of JSON Schema that its server refuses.
+	// SchemaOmit are the keywords of JSON Schema that its server rejects.
 	SchemaOmit []string
-	// Failures are signs of classes of failures that its server has of its own, and
-	// Timeouts how long its calls may take.
+	// Failures are its server's own signs of classes of failures, and Timeouts the
+	// bounds of its calls.
 	Failures []llm.FailureRule
 	Timeouts llm.Timeouts
-	// Thinking is how it is asked for thoughts; nil does not ask.
+	// Thinking is the way to request thoughts; nil requests none.
 	Thinking *Thinking
-	// Dimensions are asked for of each vector; 0 is the model's own number.
+	// Dimensions is the requested number of each vector; 0 is the model's own number.
 	Dimensions int
-	// Cost is how its calls are paid: Priced, Stated, Free, "" if the list does not say.
+	// Cost is the way in which its calls are paid: Priced, Stated, Free, or "" if the
+	// list has none.
 	Cost   string
 	Prices *Prices
-	Public bool // the prices are those of the public table
-	// Fallbacks are the names of the models that take its place, in their order.
+	Public bool // the prices are from the public table
+	// Fallbacks are the names of the models that replace it, in their order.
 	Fallbacks []string
-	// Retries are those of its calls.
+	// Retries are the retries of its calls.
 	Retries Retries
-	// Limit is what all nodes together may ask of it.
+	// Limit is the limit for all nodes together.
 	Limit Limit
-	ref   string // to its key, as it is written
+	ref   string // to its key, verbatim
 
 	fallbacksLine int
 }
 
-// Vectors names the vectors that the model makes: two that differ in their name here, in the
-// id at the server or in the dimensions do not compare.
+// Vectors names the vector space of the model. Vectors of different names here, of
+// different ids at the server or of different dimensions cannot be compared.
 func (m *Model) Vectors() string {
 	if m.Dimensions > 0 {
 		return fmt.Sprintf("%s %s %d", m.Name, m.ID, m.Dimensions)
@@ -73,34 +74,34 @@ func (m *Model) Replicas() []*Model {
 	return all
 }
 
-// Limit is how many requests and tokens may be asked for in a minute, and how many calls a
-// tenant may have under way at one time; 0 is any number.
+// Limit is the maximum number of requests and tokens per minute, and of concurrent
+// calls of a tenant; 0 is unlimited.
 type Limit struct{ Requests, Tokens, Concurrency int64 }
 
 // KeyLimit is a limit of a key, for all models that use it.
 type KeyLimit struct {
-	Key string // as it is written, so that it is the same at nodes with files elsewhere
+	Key string // verbatim, so that it is the same at nodes with other paths
 	Limit
 }
 
-// What a model may be able to do.
+// The abilities of a model.
 const (
 	CanTools     = "tools"
 	CanImages    = "images"
 	CanDeveloper = "developer"
-	// CanEmbed makes vectors of texts, and answers nothing.
+	// CanEmbed makes vectors of texts; such a model answers no requests.
 	CanEmbed = "embeddings"
 )
 
 var abilities = []string{CanTools, CanImages, CanDeveloper, CanEmbed}
 
-// Embeds reports whether the model makes vectors of texts, and answers nothing.
+// Embeds reports whether the model only makes vectors of texts.
 func (m *Model) Embeds() bool { return slices.Contains(m.Can, CanEmbed) }
 
 // List are the models of a node. A nil List has none.
 type List struct {
 	File    string
-	Default string // the name that is taken where none is given
+	Default string // the default name
 	Memory  string // the name of the model that makes the vectors of notes; "" is none
 	models  []*Model
 	keys    []KeyLimit
@@ -136,7 +137,7 @@ func (l *List) All() []*Model {
 	return slices.Clone(l.models)
 }
 
-// names are those of the list.
+// names are the names of the list's models.
 func (l *List) names() []string {
 	all := make([]string, len(l.models))
 	for i, m := range l.models {

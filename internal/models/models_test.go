@@ -99,8 +99,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestParseEmbeddings: a model of vectors has a price without output, and asks for the
-// dimensions that its entry says.
+// TestParseEmbeddings: an embedding model has a price without output, and requests the
+// dimensions of its entry.
 func TestParseEmbeddings(t *testing.T) {
 	l := must.Get(Parse("m.yaml", []byte(`models:
   v: {can: [embeddings], dimensions: 256, prices: {date: 2026-11-01, input: 0.02}}
@@ -116,8 +116,8 @@ func TestParseEmbeddings(t *testing.T) {
 	}
 }
 
-// TestThinking: an entry asks for thoughts in the way of its protocol, unless the provider
-// asks in its own.
+// TestThinking: an entry requests thoughts in the form of its protocol, unless the
+// provider requests them itself.
 func TestThinking(t *testing.T) {
 	for entry, want := range map[string]string{
 		"{}":                               "",
@@ -141,8 +141,9 @@ func TestThinking(t *testing.T) {
 	}
 }
 
-// TestVectorsOfModels: the name under which vectors are kept changes with the entry, with the
-// id at the server and with the dimensions, so that those of two models are never compared.
+// TestVectorsOfModels: the name under which vectors are stored changes with the entry,
+// with the id at the server and with the dimensions, so that those of two models are
+// never compared.
 func TestVectorsOfModels(t *testing.T) {
 	seen := map[string]string{}
 	for _, entry := range []string{
@@ -243,8 +244,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestParseTellsAll: what is wrong with a list is told at once, a line each and in their
-// order, and nothing that only follows from another mistake.
+// TestParseTellsAll: all mistakes of a list are reported together, a line each and in
+// their order, without those that only follow from another mistake.
 func TestParseTellsAll(t *testing.T) {
 	_, err := Parse("m.yaml", []byte(`default: c
 retries: {attempts: none}
@@ -310,7 +311,7 @@ func TestCost(t *testing.T) {
 		{session.Usage{Input: 1}, 1}, // a quarter of one, rounded up
 		{session.Usage{Input: 1_000_000, Output: 1_000_000}, 2_250_000},
 		{session.Usage{Input: 1_000_000, CacheRead: 800_000, CacheWrite: 100_000}, 25_000 + 20_000 + 31_250},
-		{session.Usage{Input: 10, CacheRead: 20}, 1}, // of a server that counts what it read apart
+		{session.Usage{Input: 10, CacheRead: 20}, 1}, // of a server that counts cached tokens separately
 		{session.Usage{Input: -5, Output: -7}, 0},
 		{session.Usage{Input: math.MaxInt64, Output: math.MaxInt64}, math.MaxInt64},
 	} {
@@ -333,7 +334,7 @@ func TestMicroUSD(t *testing.T) {
 	}
 }
 
-// TestKey: a key comes from where the list says, and from nowhere else.
+// TestKey: a key comes only from the place that the list names.
 func TestKey(t *testing.T) {
 	dir := t.TempDir()
 	must.Do(t, os.Mkdir(filepath.Join(dir, "secrets"), 0o700))

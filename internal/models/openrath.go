@@ -15,13 +15,13 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// maxOpenRath is the most bytes of a configuration file of OpenRath.
+// maxOpenRath is the maximum size of a configuration file of OpenRath, in bytes.
 const maxOpenRath = 1 << 20
 
-// FromOpenRath makes a list of the providers in the data of OpenRath's config.json. Keys are
-// not taken over: the list names the variable of the environment that each is to be in.
-// remarks say what else a person has to know, such as a setting that has no place here.
-// What is wrong is told all at once, in the same order each time.
+// FromOpenRath makes a list of the providers in the data of OpenRath's config.json. It
+// copies no keys: the list names the environment variable for each. remarks are further
+// hints for the operator, such as a setting without an equivalent here. All mistakes
+// are reported together, always in the same order.
 func FromOpenRath(file string, data []byte) (list []byte, remarks []string, err error) {
 	var c struct {
 		Version int `json:"version"`
@@ -95,7 +95,7 @@ func FromOpenRath(file string, data []byte) (list []byte, remarks []string, err 
 	return list, remarks, nil
 }
 
-// openRathProvider is a provider as OpenRath has it.
+// openRathProvider is a provider in OpenRath's form.
 type openRathProvider struct {
 	Kind        string   `json:"provider_kind"`
 	Model       string   `json:"model"`
@@ -105,7 +105,7 @@ type openRathProvider struct {
 	MaxTokens   *int64   `json:"max_tokens"`
 }
 
-// openRathList is the list that is made of it.
+// openRathList is the resulting list.
 type openRathList struct {
 	Default string                   `yaml:"default,omitempty"`
 	Models  map[string]openRathEntry `yaml:"models"`
@@ -120,8 +120,8 @@ type openRathEntry struct {
 	Can    []string `yaml:"can,flow,omitempty"`
 }
 
-// entry returns the provider as an entry. Its Key is "" where it needs a variable of its
-// own: the usual one of the kind is for the first key and the kind's own server.
+// entry returns the provider as an entry. Its Key is "" if it needs a variable of its
+// own: the usual variable of the kind is for the first key and the kind's own server.
 func (p *openRathProvider) entry(first map[string]string) (openRathEntry, error) {
 	usual := map[string]string{KindOpenAI: "OPENAI_API_KEY", KindAnthropic: "ANTHROPIC_API_KEY"}
 	e := openRathEntry{Kind: p.Kind, URL: p.URL, ID: p.Model}
@@ -147,7 +147,7 @@ func (p *openRathProvider) entry(first map[string]string) (openRathEntry, error)
 	return e, nil
 }
 
-// variable is the name of the variable that the key of a provider is to be in.
+// variable is the name of the environment variable for a provider's key.
 func variable(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -160,7 +160,7 @@ func variable(name string) string {
 	}, name) + "_API_KEY"
 }
 
-// placeOf is the line and column of a mistake in JSON, behind the name of the file.
+// placeOf is the line and column of a mistake in JSON, with the name of the file.
 func placeOf(file string, data []byte, err error) string {
 	at := int64(-1)
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {

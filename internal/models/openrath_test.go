@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestFromOpenRath: the list has what the configuration says, but for the keys.
+// TestFromOpenRath: the list has the contents of the configuration, except the keys.
 func TestFromOpenRath(t *testing.T) {
 	list, remarks, err := FromOpenRath("config.json", []byte(`{
   "version": 1, "later": {"unknown": true},
@@ -105,7 +105,8 @@ func TestFromOpenRathRefuses(t *testing.T) {
 	}
 }
 
-// TestFromOpenRathTellsAll: all that is wrong with a configuration is told, in one order.
+// TestFromOpenRathTellsAll: all mistakes of a configuration are reported, in a fixed
+// order.
 func TestFromOpenRathTellsAll(t *testing.T) {
 	const config = `{"llm":{"default_provider":"a","embedding_provider":"b","vlm_provider":"c","providers":{
 		"z":{"provider_kind":"litellm","model":"m"},"y":null,"x":{"provider_kind":"openai"},"ok":{"provider_kind":"openai","model":"m"}}}}`

@@ -140,7 +140,7 @@ func (p *parser) kind(n *yaml.Node, what string) string {
 	return KindOpenAI
 }
 
-// abilities reads what a model is able to do.
+// abilities reads a model's abilities.
 func (p *parser) abilities(n *yaml.Node, what string) []string {
 	all := p.Texts(n, what+": can")
 	for _, can := range all {
@@ -151,7 +151,7 @@ func (p *parser) abilities(n *yaml.Node, what string) []string {
 	return all
 }
 
-// embeds checks what an entry says of vectors.
+// embeds checks the fields of an entry about vectors.
 func (p *parser) embeds(n *yaml.Node, m *Model, what string) {
 	switch {
 	case !m.Embeds() && m.Dimensions > 0:
@@ -166,7 +166,7 @@ func (p *parser) embeds(n *yaml.Node, m *Model, what string) {
 	}
 }
 
-// limit reads what may be asked for.
+// limit reads the limits of an entry.
 func (p *parser) limit(n *yaml.Node, what string) (l Limit) {
 	what += ": limits"
 	before := p.Mistakes()

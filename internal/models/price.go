@@ -10,23 +10,23 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// How it is known what a call cost, as records of steps say it.
+// The sources of a call's cost in records of steps.
 const (
 	Priced = "priced" // computed from the tokens and the list
 	Stated = "stated" // by the server
 	Free   = "free"
 )
 
-// Prices are those of a model, in micro-USD for a million tokens.
+// Prices are the prices of a model, in micro-USD per million tokens.
 type Prices struct {
-	Date                                   string // on which they held
+	Date                                   string // their date
 	Input, CachedInput, CacheWrite, Output int64
 }
 
-// maxPrice is the highest price that is taken: a thousand dollars for a million tokens.
+// maxPrice is the highest accepted price: a thousand dollars per million tokens.
 const maxPrice = 1_000_000_000
 
-// Cost returns what a call costs in micro-USD, rounded up.
+// Cost returns the cost of a call in micro-USD, rounded up.
 func (p *Prices) Cost(u session.Usage) int64 {
 	var hi, lo uint64
 	for _, part := range []struct{ tokens, price int64 }{
@@ -45,8 +45,8 @@ func (p *Prices) Cost(u session.Usage) int64 {
 	return int64(min(cost, math.MaxInt64))
 }
 
-// MicroUSD reads an amount of US dollars, such as 0.25, as micro-USD. It takes no
-// fraction of one.
+// MicroUSD reads an amount of US dollars, such as 0.25, as micro-USD. It rejects
+// fractions of one.
 func MicroUSD(text string) (int64, error) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	digits := func(s string) bool { return strings.Trim(s, "0123456789") == "" }

@@ -34,8 +34,8 @@ var publicPrices = sync.OnceValues(func() ([]PublicPrice, error) {
 	return all, p.Err()
 })
 
-// PublicPrices returns the table of published prices. It is as old as its dates say: a
-// list that takes one of them says so with "prices: public", after its author looked.
+// PublicPrices returns the table of published prices. Each price has a date. A list
+// uses one of them by "prices: public", after its author has checked it.
 func PublicPrices() ([]PublicPrice, error) {
 	all, err := publicPrices()
 	return slices.Clone(all), err

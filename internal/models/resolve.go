@@ -10,9 +10,9 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Chain returns the models that a name stands for: itself and those that take its
-// place. The list decides alone: a name that it does not have is an error. Clients read that,
-// so it has no folder and no remedy that only an operator has.
+// Chain returns the models of a name: the model itself and its fallbacks. The list is
+// exhaustive: an unknown name is an error. Clients read the error, so it has no folder
+// and no remedy that requires an operator.
 func (l *List) Chain(name string) ([]*Model, error) {
 	if name == "" {
 		name = l.Default
@@ -31,7 +31,7 @@ func (l *List) Chain(name string) ([]*Model, error) {
 	return chain, nil
 }
 
-// Provider returns what the model's client is made from: the settings of p with the
+// Provider returns the provider for the model's client: the settings of p with the
 // server, the key and the model of m.
 func (m *Model) Provider(p llm.Provider) llm.Provider {
 	p.Kind, p.BaseURL, p.KeyRef, p.Model = m.Kind, m.URL, m.Key, m.ID
@@ -51,8 +51,8 @@ func (m *Model) Provider(p llm.Provider) llm.Provider {
 	return m.Thinking.ask(m.Kind, p)
 }
 
-// Key returns the key that a reference of the list stands for. Other references are not
-// looked up, so that no data of a workflow reads a file of this machine.
+// Key returns the key for a reference of the list. It looks up no other references, so
+// that no data of a workflow can read a file of this machine.
 func (l *List) Key(env func(string) string, ref string) (string, error) {
 	if l == nil || !slices.ContainsFunc(l.models, func(m *Model) bool { return m.Key == ref }) {
 		return "", nil

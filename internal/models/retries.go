@@ -10,8 +10,9 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Retries say how often a model is asked for one answer, after which pause it is asked for
-// the second time, and for how long a step begins requests. 0 is the node's default.
+// Retries bound the requests for one answer of a model: their number, the pause before
+// the second one, and the time within which a step starts requests. 0 is the node's
+// default.
 type Retries struct {
 	Attempts      int
 	Pause, Within time.Duration
@@ -26,7 +27,7 @@ const (
 	maxWithin   = 24 * time.Hour
 )
 
-// defaults takes what is not said from others.
+// defaults fills unset fields from others.
 func (r *Retries) defaults(others Retries) {
 	r.Attempts = cmp.Or(r.Attempts, others.Attempts)
 	r.Pause, r.Within = cmp.Or(r.Pause, others.Pause), cmp.Or(r.Within, others.Within)

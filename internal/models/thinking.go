@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Thinking is how a model is asked for thoughts before its answer. The zero value does not
-// ask: the server's default holds.
+// Thinking is the way to request thoughts before an answer. The zero value requests
+// none: the server's default applies.
 type Thinking struct {
 	// Effort is the server's word, such as high.
 	Effort string `json:"effort,omitempty"`
@@ -24,7 +24,7 @@ type Thinking struct {
 // minBudget is the least that Anthropic accepts.
 const minBudget = 1024
 
-// thinking reads how a model is asked for thoughts: an effort, or its settings.
+// thinking reads the setting for thoughts: an effort, or an object.
 func (p *parser) thinking(n *yaml.Node, what string) *Thinking {
 	what += ": thinking"
 	t := &Thinking{}
@@ -75,7 +75,8 @@ func (p *parser) thinks(n *yaml.Node, m *Model, what string) {
 	}
 }
 
-// ask returns the provider with the settings that ask for thoughts. Those that p has win.
+// ask returns the provider with the settings for thoughts. The settings of p take
+// precedence.
 func (t *Thinking) ask(kind string, p llm.Provider) llm.Provider {
 	if t == nil {
 		return p
@@ -92,7 +93,7 @@ func (t *Thinking) ask(kind string, p llm.Provider) llm.Provider {
 	for _, more := range []json.RawMessage{t.Extra, p.Extra} {
 		clear(own)
 		if len(more) > 0 && json.Unmarshal(more, &own) != nil {
-			return p // the provider's own extra is none, and is refused
+			return p // the provider's own extra is invalid, and is rejected
 		}
 		maps.Copy(all, own)
 	}

@@ -1,3 +1,3 @@
-// Package nats groups the packages that keep and move data over NATS: connections,
+// Package nats groups the packages that store and move data over NATS: connections,
 // streams, logs, dispatching, requests, retention, and the embedded server.
 package nats

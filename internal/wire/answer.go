@@ -5,17 +5,17 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// Answer is the answer to a control request: Done after the commit, or an
-// error. Note says what Done alone does not; to work that was delivered to an
-// incarnation it is "committed", "queued" or "not_mine".
+// Answer is the answer to a control request: Done after the commit, or an error. Note
+// adds details to Done. For work that was delivered to an incarnation it is
+// "committed", "queued" or "not_mine".
 type Answer struct {
 	Done bool   `json:"done"`
 	Note string `json:"note,omitempty"`
 	*Error
 }
 
-// AnswerOf returns the answer to a request that ended with err. A signal that
-// changes nothing any more has the code wrong_state and the state of the run.
+// AnswerOf returns the answer to a request that ended with err. A signal that no longer
+// has an effect has the code wrong_state and the state of the run.
 func AnswerOf(err error) Answer { return Answer{Done: err == nil, Error: ErrorOf(err)} }
 
 // DecodeAnswer reads an answer.

@@ -13,28 +13,28 @@ import (
 )
 
 const (
-	// maxBlobChunks bounds a blob to 4 GiB; its list has 512 KiB then.
+	// maxBlobChunks bounds a blob to 4 GiB; its list then has 512 KiB.
 	maxBlobChunks = 16 << 10
-	// blobWindow is how many parts of one blob are under way at once.
+	// blobWindow is the number of parts of one blob in flight.
 	blobWindow = 4
 )
 
 // ErrBlobTooLarge is returned by Put for more than 4 GiB.
 var ErrBlobTooLarge = errors.New("wire: blob larger than 4 GiB")
 
-// BlobMessages keep what blobs are made of: under a digest its bytes or, of a long blob,
-// the list of its parts, each a digest of 32 bytes. Its methods may be called at the same
-// time.
+// BlobMessages store the parts of blobs: under a digest its bytes or, for a long blob,
+// the list of its parts, each a digest of 32 bytes. Its methods may be called
+// concurrently.
 type BlobMessages interface {
-	// Load returns what is stored under a digest, or blob.ErrNotFound. The caller owns
-	// the bytes, which are not checked.
+	// Load returns the message under a digest, or blob.ErrNotFound. The caller owns the
+	// bytes, which are not checked.
 	Load(ctx context.Context, d blob.Digest) (data []byte, list bool, err error)
-	// Store returns once the message is stored, also if it was there. It does not keep
-	// data. Parts are stored before the list that names them.
+	// Store returns once the message is stored; storing it again is no error. It does
+	// not keep data. Parts are stored before the list that names them.
 	Store(ctx context.Context, d blob.Digest, list bool, data []byte) error
 }
 
-// NewBlobs returns the store of blobs that are made of messages.
+// NewBlobs returns the store of blobs that consist of messages.
 func NewBlobs(m BlobMessages) blob.Store { return &blobs{m} }
 
 type blobs struct{ m BlobMessages }
@@ -63,8 +63,8 @@ func (b *blobs) put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	return b.putParts(ctx, first, r)
 }
 
-// putParts stores a long blob: its parts, some of them at a time, and then the
-// list, so that a list never names a part that is not there.
+// putParts stores a long blob: its parts, some of them concurrently, and then the list,
+// so that a list never names a missing part.
 func (b *blobs) putParts(ctx context.Context, first []byte, r io.Reader) (blob.Ref, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -89,7 +89,7 @@ func (b *blobs) putParts(ctx context.Context, first []byte, r io.Reader) (blob.R
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			data := part // the loop goes on to the next one
+			data := part // the loop continues with the next part
 			wg.Go(func() {
 				defer func() { <-slots }()
 				if err := b.m.Store(ctx, d, false, data); err != nil {
@@ -156,9 +156,9 @@ type partReader struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	m      BlobMessages
-	parts  []blob.Digest      // not asked for yet
-	ahead  []<-chan partBytes // asked for, in order
-	rest   []byte             // of the part at hand
+	parts  []blob.Digest      // not requested yet
+	ahead  []<-chan partBytes // requested, in order
+	rest   []byte             // the rest of the current part
 	wg     sync.WaitGroup
 }
 
@@ -214,8 +214,8 @@ func (r *partReader) Close() error {
 	return nil
 }
 
-// part returns the checked bytes of a part. One that is missing is damage of
-// the blob, which is there.
+// part returns the checked bytes of a part. A missing part is damage of the blob,
+// because its list exists.
 func part(ctx context.Context, m BlobMessages, d blob.Digest) ([]byte, error) {
 	data, _, err := m.Load(ctx, d)
 	switch {

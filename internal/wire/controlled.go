@@ -8,19 +8,19 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Controlled is what the subject of a control request says.
+// Controlled is the decoded subject of a control request.
 type Controlled struct {
 	Tenant session.Tenant
-	// User is whose credentials the server checked: its permissions let no other
-	// one publish there.
+	// User is the user whose credentials the server checked: its permissions allow no
+	// other user to publish there.
 	User string
-	// ID is a run's, and Verb what it takes. The verb of a session's own subject is
+	// ID is a run's, and Verb a verb of runs. The verb of a session's own subject is
 	// "session.message", and ID is then the session's; those of a dead letter are
 	// "dlq.retry" and "dlq.drop", and ID is its sequence; those of a tool are
 	// "tool.announce" and "tool.withdraw", and ID is its name; that of a blob is
 	// "blob.put", and ID is its digest; those of a memory are "memory.write" and
-	// "memory.forget", and ID is its name; that of a node is "node.drain", and ID is its
-	// incarnation.
+	// "memory.forget", and ID is its name; that of a node is "node.drain", and ID is
+	// its incarnation.
 	ID, Verb string
 }
 
@@ -46,5 +46,5 @@ func ParseControlSubject(subject string) (c Controlled, ok bool) {
 	return c, true
 }
 
-// things are what takes verbs beside runs.
+// things are the targets of verbs besides runs.
 var things = []string{"session", "dlq", "tool", "blob", "archive", "memory", "node", "lineage"}

@@ -11,16 +11,17 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Error is an error on the wire: a code that programs branch on, from the
-// append-only list of package run, and a text for people.
+// Error is an error on the wire: a code for programs, from the append-only list of
+// package run, and a text for users.
 type Error struct {
 	Code run.Code `json:"code"`
 	Text string   `json:"error"`
-	// Archived is set where a session is archived: Err is a [session.ArchivedError] then.
+	// Archived is set for an archived session: Err is a [session.ArchivedError] then.
 	Archived *archived `json:"archived,omitempty"`
 }
 
-// archived is a session.ArchivedError as it travels; its tenant is the one that asks.
+// archived is the wire form of a session.ArchivedError; its tenant is the tenant of the
+// request.
 type archived struct {
 	Session session.ID `json:"session"`
 	File    string     `json:"file,omitempty"`
@@ -29,7 +30,7 @@ type archived struct {
 	Fenced  bool       `json:"fenced,omitempty"`
 }
 
-// archivedError is an error with a code that says what is archived.
+// archivedError is an error with a code that describes the archived session.
 type archivedError struct {
 	error
 	of *session.ArchivedError
@@ -38,13 +39,14 @@ type archivedError struct {
 func (e *archivedError) Unwrap() []error { return []error{e.error, e.of} }
 
 const (
-	// maxErrorText is how many bytes of a text travel, and maxErrorReply more than a
-	// reply that is an error has: JSON writes at most six bytes for one.
+	// maxErrorText is the maximum size of a text on the wire, in bytes, and
+	// maxErrorReply exceeds the size of any error reply: JSON writes at most six bytes
+	// for one.
 	maxErrorText  = 4 << 10
 	maxErrorReply = 8 * maxErrorText
 )
 
-// ErrorOf returns err as it travels; nil for nil.
+// ErrorOf returns the wire form of err; nil for nil.
 func ErrorOf(err error) *Error {
 	if err == nil {
 		return nil
@@ -59,8 +61,7 @@ func ErrorOf(err error) *Error {
 	return e
 }
 
-// Err returns the error that e carries, nil for none; errors.Is finds the
-// sentinel of its code.
+// Err returns the error in e, nil for none; errors.Is finds the sentinel of its code.
 func (e *Error) Err() error {
 	if e == nil || e.Code == "" {
 		return nil
@@ -76,8 +77,8 @@ func (e *Error) Err() error {
 	return err
 }
 
-// ReplyError returns the error that a reply to a query is, nil if it is none:
-// the result of a run that failed has an error as well, and a state.
+// ReplyError returns the error in a reply to a query, nil if the reply is no error: the
+// result of a failed run has an error as well, but also a state.
 func ReplyError(data []byte) error {
 	if len(data) > maxErrorReply {
 		return nil

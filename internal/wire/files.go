@@ -6,20 +6,20 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// Blob is a message of a tenant's blobs, see FORMAT.md: the answer of blob, and the body
-// of blob.put.
+// Blob is a message of a tenant's blobs, see FORMAT.md: the answer to blob, and the
+// body of blob.put.
 type Blob struct {
-	// Data is the bytes, in JSON as base64. Of a List it is the digests of the parts, 32
-	// bytes each.
+	// Data is the bytes, in JSON as base64. For a List it is the digests of the parts,
+	// 32 bytes each.
 	Data []byte `json:"data"`
 	List bool   `json:"list,omitempty"`
 }
 
 const (
-	// MaxBlobPart is the most bytes of Data in a Blob that is put.
+	// MaxBlobPart is the maximum size of Data in a Blob that is put, in bytes.
 	MaxBlobPart = 256 << 10
-	// MaxBlob is the most bytes of a blob that is put in parts. Files of a workspace that
-	// are larger go as several. A node reads all of them to check a list.
+	// MaxBlob is the maximum size of a blob that is put in parts. Larger files of a
+	// workspace are stored as several blobs. A node reads all parts to check a list.
 	MaxBlob = 256 << 20
 )
 
@@ -30,10 +30,10 @@ func DecodeBlob(data []byte) (Blob, error) {
 	return b, err
 }
 
-// Missing are those of the blobs that were asked for that are not stored.
+// Missing are the requested blobs that are not stored.
 type Missing struct {
 	Missing []blob.Digest `json:"missing"`
 }
 
-// MaxDigests is how many digests a query takes.
+// MaxDigests is the maximum number of digests in a query.
 const MaxDigests = 1000

@@ -5,9 +5,10 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// LetterEnd says that a dead letter was retried or dropped, and takes it off the
-// list. It lies in the same stream, at most one for a letter, but for
-// messages.LetterRetried after LetterRetrying; the letter is kept as long as the stream has room.
+// LetterEnd records that a dead letter was retried or dropped, and removes it from the
+// list. It is in the same stream, at most one per letter, except that
+// messages.LetterRetried follows LetterRetrying. The letter is kept as long as the
+// stream has space.
 type LetterEnd struct {
 	Schema int    `json:"schema"`
 	At     uint64 `json:"at"`           // sequence of the letter

@@ -2,10 +2,10 @@ package wire
 
 import "github.com/rathcluster/rath/memory"
 
-// Memory is the answer to the queries memory, note and recall: each has what it was asked
-// for. More says that there are others behind the last of Memories, URIs or Notes.
-// WordsOnly says why hits were found by words alone, where a model makes vectors, too.
-// TooLarge are notes, among Notes, that no answer holds.
+// Memory is the answer to the queries memory, note and recall; each sets its own
+// fields. More reports that there are further Memories, URIs or Notes after the last
+// one. WordsOnly is the reason why hits were found by keyword only although a model
+// makes vectors. TooLarge are those of Notes that exceed the size of an answer.
 type Memory struct {
 	Memories []string     `json:"memories,omitempty"`
 	URIs     []string     `json:"uris,omitempty"`

@@ -8,18 +8,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// MergeInput is the input of the built-in workflow "merge", which joins
-// sessions into a new one: their chunks one after the other, with the files of
-// the first. They stay as they are.
+// MergeInput is the input of the built-in workflow "merge", which joins sessions into a
+// new one: their chunks one after the other, with the files of the first. The joined
+// sessions are unchanged.
 type MergeInput struct {
 	// Sessions are ids, with ":version" for an older version than the newest.
 	Sessions []string `json:"sessions"`
 }
 
-// maxMerge is how many sessions one task merges.
+// maxMerge is the maximum number of sessions that one task merges.
 const maxMerge = 64
 
-// Check says what is wrong with the input.
+// Check validates the input.
 func (in MergeInput) Check() error {
 	if n := len(in.Sessions); n < 2 || n > maxMerge {
 		return &strict.Error{Message: "merge", Problem: fmt.Sprintf("%d sessions are named", n), Remedy: fmt.Sprintf("name 2 to %d", maxMerge)}

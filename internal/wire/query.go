@@ -11,56 +11,58 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Query is the body of a query. Each verb reads the fields that it knows.
+// Query is the body of a query. Each verb reads its own fields.
 type Query struct {
 	Run run.ID `json:"run,omitempty"` // run, result, replay, live
 	// Session is an id or a name, with ":version" for an older version
 	// (session), or the root of a tree (graph, lineage); "" is every tree.
 	Session string      `json:"session,omitempty"`
 	States  []run.State `json:"states,omitempty"` // runs: only those
-	// Workflow keeps the runs of one workflow.
+	// Workflow selects the runs of one workflow.
 	Workflow string `json:"workflow,omitempty"`
-	// Where keeps the runs that a selector chooses, see lineage.ParseSelector.
+	// Where selects runs by a selector, see lineage.ParseSelector.
 	Where string `json:"where,omitempty"`
-	// Digests of blobs: one of blob, at most MaxDigests of missing.
+	// Digests are digests of blobs: one for blob, at most MaxDigests for missing.
 	Digests []blob.Digest `json:"digests,omitempty"`
 	// Tasks are ids of runs, at most MaxTasks.
 	Tasks []run.ID `json:"tasks,omitempty"`
-	// Memory is the name of one (memory, note, recall), and URI that of a note, or of what
-	// lies below it; "" is all of the memory.
+	// Memory is the name of a memory (memory, note, recall). URI is the name of a note,
+	// or a prefix of names; "" is the whole memory.
 	Memory string `json:"memory,omitempty"`
 	URI    string `json:"uri,omitempty"`
-	// Text is what recall looks for, and Scores how it scores notes: "" or "openrath".
+	// Text is the search text of recall, and Scores its scoring of notes: "" or
+	// "openrath".
 	Text   string `json:"text,omitempty"`
 	Scores string `json:"scores,omitempty"`
-	// Level is that at which note reads: "" or "full", "overview", "abstract".
+	// Level is the level at which note reads: "" or "full", "overview", "abstract".
 	Level string `json:"level,omitempty"`
-	// AfterNote is where a page of notes begins: the last URI of the page before.
+	// AfterNote is the start of a page of notes: the last URI of the previous page.
 	AfterNote string `json:"after_note,omitempty"`
-	// At is where a page of commits begins: the Next of the page before.
+	// At is the start of a page of commits: the Next of the previous page.
 	At *messages.CommitPosition `json:"at,omitempty"`
 	// Limit bounds the rows of a page; zero is the server's own limit.
 	Limit int `json:"limit,omitempty"`
-	// After is where the page begins: the Next of the page before, zero for the first.
-	// For session it is a chunk index.
+	// After is the start of the page: the Next of the previous page, zero for the
+	// first. For session it is a chunk index.
 	After uint64 `json:"after,omitempty"`
-	// Cursor is where a page of lineage begins: the Next of the page before, the Cursor of
-	// a record, or LineageEnd.
+	// Cursor is the start of a page of lineage: the Next of the previous page, the
+	// Cursor of a record, or LineageEnd.
 	Cursor string `json:"cursor,omitempty"`
-	// Format of graph: "text", "mermaid" or "svg" adds the picture.
+	// Format is for graph: "text", "mermaid" or "svg" adds the picture.
 	Format string `json:"format,omitempty"`
-	// All asks of graph for every record, not the main ones alone, and of run also for a
-	// task that waits to be taken: it is queued and has no session. It is busy while
-	// too many wait to look through them. Of runs it asks how many tasks were submitted,
-	// which takes a time that grows with them; of memory for the texts and origins of notes.
+	// All extends a query. graph returns every record and not only the main ones. run
+	// also returns a waiting task that no node has accepted: it is queued and has no
+	// session; the query is busy while too many tasks wait to search them. runs also
+	// returns the number of submitted tasks, in a time that grows with that number.
+	// memory also returns the texts and origins of notes.
 	All bool `json:"all,omitempty"`
 }
 
-// MaxLimit is the most rows that a page may be asked for.
+// MaxLimit is the maximum number of rows in a page.
 const MaxLimit = 10_000
 
-// DecodeQuery reads the body of a query; an empty one is allowed. The node that answers
-// reads Cursor and Where.
+// DecodeQuery reads the body of a query; an empty one is allowed. The answering node
+// parses Cursor and Where.
 func DecodeQuery(data []byte) (Query, error) {
 	var q Query
 	if len(data) == 0 {
@@ -76,7 +78,7 @@ func DecodeQuery(data []byte) (Query, error) {
 	return q, nil
 }
 
-// check validates what the types leave open. Run may be "@last".
+// check validates the constraints that the types do not express. Run may be "@last".
 func (q *Query) check() error {
 	bad := func(field, problem, remedy string) error {
 		return &strict.Error{Message: "query", Field: field, Problem: problem, Remedy: remedy}
@@ -145,5 +147,5 @@ func (q *Query) check() error {
 	return nil
 }
 
-// MaxTasks is how many tasks a query takes.
+// MaxTasks is the maximum number of tasks in a query.
 const MaxTasks = 1000

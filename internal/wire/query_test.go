@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/internal/core/strict"
 )
 
-// TestQueryRefusals: what a query asks wrongly is refused with its field, the cause and
-// what to send instead.
+// TestQueryRefusals: an invalid query is rejected with its field, the cause and the
+// remedy.
 func TestQueryRefusals(t *testing.T) {
 	many := func(n int, one string) string { return "[" + strings.Repeat(one+",", n-1) + one + "]" }
 	digest := `"` + strings.Repeat("0a", 32) + `"`

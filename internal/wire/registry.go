@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// DecodeTool reads what a process announced.
+// DecodeTool reads the announcement of a tool.
 func DecodeTool(data []byte) (messages.Tool, error) {
 	var t messages.Tool
 	if err := strict.Decode(messages.MaxMessage, "tool", data, &t); err != nil {
@@ -29,7 +29,7 @@ func DecodeTool(data []byte) (messages.Tool, error) {
 	return t, nil
 }
 
-// WorkflowKey is the key of a workflow on offer in the bucket REGISTRY.
+// WorkflowKey is the key of an offered workflow in the bucket REGISTRY.
 func WorkflowKey(pool, name string) string { return "workflow." + pool + "." + name }
 
 // ToolKey is the key of a tool in the bucket REGISTRY.

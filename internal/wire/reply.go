@@ -5,11 +5,11 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Runs is a page of runs, the newest first. Next is the After of the next
-// page, zero at the end: a page may have few runs, or none, and not be the last one.
-// Waiting, on the first page, is how many tasks of the tenant no node has taken yet:
-// they are no runs. Submitted, where Query.All asks for it, is how many were submitted
-// whose ids are kept, whichever the page chooses: branches of fan-outs are not among them.
+// Runs is a page of runs, the newest first. Next is the After of the next page, zero at
+// the end: a page may have few runs, or none, without being the last one. Waiting, on
+// the first page, is the number of the tenant's tasks that no node has accepted yet:
+// they are not runs. Submitted, if Query.All is set, is the number of submitted tasks
+// whose ids are kept, independent of the page. It excludes branches of fan-outs.
 type Runs struct {
 	Runs    []messages.RunInfo `json:"runs"`
 	Next    uint64             `json:"next,omitempty"`
@@ -18,19 +18,19 @@ type Runs struct {
 	Submitted uint64 `json:"submitted,omitempty"`
 }
 
-// Workflows is what is on offer, sorted by name.
+// Workflows is the offered workflows, sorted by name.
 type Workflows struct {
 	Workflows []messages.Workflow `json:"workflows"`
 }
 
-// Nodes are the nodes that live, sorted by name.
+// Nodes are the live nodes, sorted by name.
 type Nodes struct {
 	Nodes []messages.Node `json:"nodes"`
-	// Streams are those that the node which answers watches.
+	// Streams are the streams that the answering node watches.
 	Streams []messages.StreamFill `json:"streams,omitempty"`
 }
 
-// Tools are what processes announced, sorted by name.
+// Tools are the announced tools, sorted by name.
 type Tools struct {
 	Tools []messages.Tool `json:"tools"`
 }
@@ -42,7 +42,7 @@ type DeadLetters struct {
 	Next    uint64                  `json:"next,omitempty"`
 }
 
-// Tasks are those of the tasks that were asked for which are known.
+// Tasks are the known ones of the requested tasks.
 type Tasks struct {
 	Tasks []KnownTask `json:"tasks"`
 }
@@ -50,9 +50,9 @@ type Tasks struct {
 // KnownTask is a task that was submitted before.
 type KnownTask struct {
 	Run run.ID `json:"run"`
-	// Digest is that of its body, its subject and its tenant, the same for the same
-	// task. It is "" if none was submitted under the id, which is taken all the same.
+	// Digest identifies the task's body, subject and tenant. It is "" if no task was
+	// submitted under the id, which is in use nevertheless.
 	Digest string `json:"digest,omitempty"`
-	// Refused is the code of a task that was refused.
+	// Refused is the code of a rejected task.
 	Refused run.Code `json:"refused,omitempty"`
 }

@@ -12,8 +12,7 @@ func DecodeToolCall(data []byte) (messages.ToolCall, error) {
 	return messages.Decode[messages.ToolCall]("tool call", data)
 }
 
-// DecodeToolAnswer reads an answer, as strictly as everything that other
-// programs send.
+// DecodeToolAnswer reads an answer, as strictly as all messages of other programs.
 func DecodeToolAnswer(data []byte) (messages.ToolAnswer, error) {
 	var a messages.ToolAnswer
 	err := strict.Decode(messages.MaxReply, "tool answer", data, &a)

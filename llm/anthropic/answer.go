@@ -24,7 +24,7 @@ type event struct {
 	Usage        *usage          `json:"usage"`
 }
 
-// said is an answer, of which a stream shows the empty beginning.
+// said is an answer; a stream starts with an empty one.
 type said struct {
 	Model      exchange.Word     `json:"model"`
 	Content    []json.RawMessage `json:"content"`
@@ -48,8 +48,8 @@ type usage struct {
 	Written *exchange.Tokens `json:"cache_creation_input_tokens"`
 }
 
-// tally has the newest counts that the server stated. Its input leaves out what the
-// cache had or took.
+// tally has the server's newest counts. Its input excludes the tokens read from and
+// written to the cache.
 type tally struct{ input, output, read, written exchange.Tokens }
 
 func (t *tally) take(u *usage) {
@@ -63,7 +63,7 @@ func (t *tally) take(u *usage) {
 	}
 }
 
-// counts returns them; none if one of them cannot be.
+// counts returns the counts; none if one of them is impossible.
 func (t *tally) counts() session.Usage {
 	if min(t.input, t.output, t.read, t.written) == exchange.Absurd || t.input+t.read+t.written == 0 {
 		return session.Usage{}
@@ -73,13 +73,13 @@ func (t *tally) counts() session.Usage {
 	}
 }
 
-// answer puts an answer together and passes its pieces on.
+// answer assembles an answer and passes its pieces on.
 type answer struct {
 	e *exchange.Endpoint
 	exchange.Passed
 	model string
 
-	blocks          []*content // in the order in which they began
+	blocks          []*content // in the order of their starts
 	text, reasoning strings.Builder
 	calls           int
 	tally           tally
@@ -92,8 +92,7 @@ func (a *answer) State() exchange.State {
 	return exchange.State{Begun: a.Begun, Whole: a.Whole(), Text: a.text.Len(), Size: a.Size, Used: a.tally.counts()}
 }
 
-// Add takes an event. Those of a type that is not known are passed over, as the protocol
-// says.
+// Add handles an event. It skips events of unknown types, as the protocol requires.
 func (a *answer) Add(raw []byte) error {
 	var ev event
 	if err := json.Unmarshal(raw, &ev); err != nil {

@@ -4,17 +4,17 @@
 //	models := anthropic.New(&llm.ServerOptions{Env: os.Getenv})
 //	client, err := models.Client(ctx, llm.Provider{Model: "claude-sonnet-4-5"})
 //
-// A completion counts only if the server gave a stop reason. Blocks of thinking go back
-// to the model, server and key that wrote them byte for byte, signatures and hidden ones too,
-// and where they stood: [llm.Response.Opaque] has them. Thinking is asked for where the server
-// accepts it: not beside a tool that is required, and, with a budget, not within a loop of
-// tools that another model took over. Breakpoints of the prompt cache stand at
-// the end of the tools, of the instructions, of the newest message and of the newest one
-// of the request before.
+// A completion counts only if the server gave a stop reason. Blocks of thinking are
+// sent back, byte for byte and at their places, to the model, server and key that wrote
+// them, including signatures and hidden blocks: [llm.Response.Opaque] has them.
+// Thinking is requested where the server accepts it: not beside a required tool, and,
+// with a budget, not within a loop of tools that another model took over. Breakpoints
+// of the prompt cache are at the end of the tools, of the instructions, of the newest
+// message and of the newest one of the previous request.
 //
-// The instructions are the system messages that a transcript begins with. Later ones,
-// which the protocol does not have, are said by the user where they stand. A seed and
-// the penalties of a provider are not sent: the protocol has none.
+// The instructions are the system messages at the start of a transcript. Later ones,
+// which the protocol lacks, are sent as messages of the user at their places. A seed
+// and the penalties of a provider are not sent: the protocol has none.
 //
 // Files, the lowest first: anthropic, thinking, request, messages, answer, blocks, client.
 package anthropic
@@ -30,14 +30,14 @@ const (
 	// DefaultBaseURL is the server of a provider without a BaseURL. A base URL may
 	// leave out the /v1.
 	DefaultBaseURL = "https://api.anthropic.com/v1"
-	// DefaultMaxTokens is the limit of an answer where a provider sets none: the
-	// protocol wants one.
+	// DefaultMaxTokens is the limit of an answer if a provider sets none: the protocol
+	// requires one.
 	DefaultMaxTokens = 8192
-	// Version is that of the protocol, which each request names.
+	// Version is the protocol's version, which each request names.
 	Version = "2023-06-01"
 )
 
-// The environment variables that are looked up through [llm.ServerOptions.Env].
+// The environment variables, which are looked up through [llm.ServerOptions.Env].
 const (
 	EnvKey   = "ANTHROPIC_API_KEY"
 	EnvBase  = "ANTHROPIC_BASE_URL"

@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The kinds of blocks. Of those that are not known nothing is kept: they belong to tools
-// that the server runs itself, which no request asks for.
+// The kinds of blocks. Unknown blocks are dropped: they belong to tools that the server
+// runs itself, and no request uses those.
 const (
 	kindText     = "text"
 	kindThinking = "thinking"
@@ -19,7 +19,7 @@ const (
 	kindCall     = "tool_use"
 )
 
-// content is a block of an answer in the making.
+// content is a block of an unfinished answer.
 type content struct {
 	index    int64
 	kind     string
@@ -28,15 +28,15 @@ type content struct {
 	body     strings.Builder
 	join     exchange.Joiner
 	sign     strings.Builder // of thinking
-	raw      json.RawMessage // as it began
-	whole    bool            // the input came with the beginning
-	form     bool            // a text that comes as the input of the formTool
+	raw      json.RawMessage // as it started
+	whole    bool            // the input arrived with the start
+	form     bool            // a text that arrives as the input of the formTool
 }
 
 // maxBlocks bounds the blocks of an answer.
 const maxBlocks = 4096
 
-// start begins a block, which has all of its content in a whole answer.
+// start starts a block. In a whole answer the block has all of its content.
 func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 	var b struct {
 		Type      exchange.Word   `json:"type"`
@@ -54,7 +54,7 @@ func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 		return a.e.Malformed("the answer has more than %d blocks", maxBlocks)
 	}
 	if n := len(a.blocks); n > 0 && a.blocks[n-1].kind != kindCall {
-		a.flush(a.blocks[n-1]) // texts follow each other
+		a.flush(a.blocks[n-1]) // consecutive texts
 	}
 	c := &content{index: index, kind: string(b.Type), raw: bytes.Clone(raw)}
 	if c.kind == kindCall && b.Name == formTool {
@@ -82,7 +82,7 @@ func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 		a.calls++
 		c.id, c.name = llm.Clip(string(b.ID), llm.MaxNameLen), llm.Clip(string(b.Name), llm.MaxNameLen)
 		d := session.ToolCall{ID: c.id, Name: c.name}
-		if whole || exchange.IsSet(b.Input) { // else it is still to come
+		if whole || exchange.IsSet(b.Input) { // else it is still to arrive
 			d.Args, c.whole = llm.CleanText(string(b.Input)), true
 			c.body.WriteString(d.Args)
 		}
@@ -91,7 +91,8 @@ func (a *answer) start(index int64, raw json.RawMessage, whole bool) error {
 	return nil
 }
 
-// grow adds to the block of an index: the newest, if the server begins to count again.
+// grow adds to the block of an index: to the newest one, if the server restarts its
+// numbering.
 func (a *answer) grow(index int64, d *delta) error {
 	var c *content
 	for i := len(a.blocks) - 1; i >= 0 && c == nil; i-- {
@@ -99,7 +100,7 @@ func (a *answer) grow(index int64, d *delta) error {
 			c = a.blocks[i]
 		}
 	}
-	if c == nil { // some servers leave out where a block begins
+	if c == nil { // some servers omit the start of a block
 		begin := `{"type":"text"}`
 		switch d.Type {
 		case "thinking_delta", "signature_delta":
@@ -134,7 +135,7 @@ func (a *answer) grow(index int64, d *delta) error {
 	return nil
 }
 
-// say adds what raw says to a block.
+// say adds the text of raw to a block.
 func (a *answer) say(c *content, raw json.RawMessage) {
 	if t := c.join.Add(raw); t != "" {
 		a.speak(c, t)
@@ -153,7 +154,7 @@ func (a *answer) speak(c *content, t string) {
 	a.Emit(llm.Delta{Text: t})
 }
 
-// flush passes on what a block held back, now that nothing more comes of it.
+// flush passes on the text that a block held back, at the end of the block.
 func (a *answer) flush(c *content) {
 	t := c.join.Flush()
 	switch {
@@ -166,7 +167,7 @@ func (a *answer) flush(c *content) {
 	}
 }
 
-// verbatim returns a block of thinking as the server wants it back.
+// verbatim returns a block of thinking in the form that the server requires back.
 func (c *content) verbatim() json.RawMessage {
 	if c.kind == kindHidden {
 		return c.raw

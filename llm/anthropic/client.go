@@ -7,7 +7,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Client implements llm.Models, as New says.
+// Client implements llm.Models; see New.
 func (m *models) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
 	e, err := m.server.Resolve(ctx, p)
 	if err != nil {

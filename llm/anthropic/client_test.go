@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// server answers with a document, and keeps what it was asked.
+// server answers with a document, and records the request.
 type server struct {
 	*httptest.Server
 	answer string
@@ -77,7 +77,7 @@ const thoughts = `{"type":"message","model":"served","content":[
 	{"type":"text","text":"And?"}
 ],"stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":2}}`
 
-// TestBody: what goes over the wire is kept as golden files.
+// TestBody: the bytes on the wire are kept as golden files.
 func TestBody(t *testing.T) {
 	s := serve(t, thoughts)
 	full := &llm.Request{
@@ -112,7 +112,7 @@ func TestBody(t *testing.T) {
 		t.Errorf("%+v", resp)
 	}
 
-	// Thinking goes back as it came, where it stood.
+	// Thinking is sent back unchanged, at its place.
 	next := &llm.Request{
 		Provider: llm.Provider{Model: "m"},
 		Messages: []llm.Message{{Role: llm.User, Text: "hi"}, resp.Message(), {Role: llm.Tool, CallID: "a", Text: "1"}},
@@ -151,15 +151,15 @@ func TestBody(t *testing.T) {
 	s.ask(t, &llm.Request{Provider: llm.Provider{Model: "m"}, Messages: llmtest.Pictured()})
 	s.golden(t, "images")
 
-	// Instructions alone ask.
+	// A request with instructions alone.
 	s.ask(t, &llm.Request{Provider: llm.Provider{Model: "m"}, Messages: []llm.Message{{Role: llm.System, Text: "Say ok."}}})
 	if !bytes.Contains(s.body, []byte(`"messages":[{"role":"user","content":[{"type":"text","text":"Say ok.","cache_control":{"type":"ephemeral"}}]}]`)) {
 		t.Errorf("%s", s.body)
 	}
 }
 
-// TestBreakpoints: there are at most four, and the prefix that the one before the newest
-// ends is what the request before ended with.
+// TestBreakpoints: there are at most four, and the last but one ends the same prefix as
+// the last one of the previous request.
 func TestBreakpoints(t *testing.T) {
 	s := serve(t, `{"type":"message","content":[{"type":"text","text":"ok"}],"stop_reason":"end_turn"}`)
 	r := &llm.Request{
@@ -185,8 +185,8 @@ func TestBreakpoints(t *testing.T) {
 	}
 }
 
-// TestBreakpointAtFork: a branch marks where it left the others, also within a turn of the
-// user, until it has asked once.
+// TestBreakpointAtFork: a branch marks its fork, even within a turn of the user, until
+// its first request.
 func TestBreakpointAtFork(t *testing.T) {
 	s := serve(t, `{"type":"message","content":[{"type":"text","text":"ok"}],"stop_reason":"end_turn"}`)
 	text := func(role llm.Role, words string) llm.Message { return llm.Message{Role: role, Text: words} }
@@ -219,8 +219,8 @@ func TestBreakpointAtFork(t *testing.T) {
 	}
 }
 
-// TestForm: an answer that has to have a form comes as the arguments of a tool, and is a
-// text here.
+// TestForm: an answer with a required form arrives as the arguments of a tool, and is
+// returned as a text.
 func TestForm(t *testing.T) {
 	s := serve(t, `{"type":"message","content":[{"type":"tool_use","id":"x","name":"answer_in_this_form","input":{"a":1}}],"stop_reason":"tool_use"}`)
 	r := &llm.Request{

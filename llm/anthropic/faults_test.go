@@ -46,7 +46,7 @@ var messages = llmtest.Wire{
 	},
 }
 
-// blocks are those of a stream under way.
+// blocks are the blocks of a stream in progress.
 type blocks struct {
 	n, open int
 	kind    string

@@ -14,7 +14,7 @@ type message struct {
 	Content []block `json:"content"`
 }
 
-// block is a part of a message. A raw one is written as it came.
+// block is a part of a message. A raw block is written unchanged.
 type block struct {
 	Type         string          `json:"type"`
 	Text         string          `json:"text,omitempty"`
@@ -49,7 +49,7 @@ var rules = exchange.Rules{
 	IDs: regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`), SystemFirst: true, UserFirst: true, UserLast: true, Alternate: true, NoBlanks: true, ResultImages: true,
 }
 
-// transcript puts the lines into the two roles that the protocol has, each in turn. Other
+// transcript distributes the lines to the two alternating roles of the protocol. Other
 // sessions share the first messages.
 func transcript(lines []exchange.Line, shared int) (system []block, turns []message) {
 	first := 0
@@ -84,14 +84,14 @@ func transcript(lines []exchange.Line, shared int) (system []block, turns []mess
 			fork, forked = last, len(turns[last].Content)-1
 		}
 	}
-	// The newest turn of the user, and the one before, which the newest of the request
-	// before was: a server looks back from a breakpoint over a bounded number of blocks.
-	// The fork takes its place where nothing of a request before comes after it: what is
-	// not written there, each branch writes for itself.
+	// The newest turn of the user, and the one before, which was the newest in the
+	// previous request: a server searches back from a breakpoint over a bounded number
+	// of blocks. A fork after the older breakpoint replaces it: each branch would
+	// otherwise write the prefix up to the fork to the cache by itself.
 	for n, at := range ends[max(len(ends)-2, 0):] {
 		end := len(turns[at].Content) - 1
 		if newest := n == len(ends)-1 || n == 1; !newest && fork > at && turns[fork].Content[forked].raw == nil {
-			at, end = fork, forked // what goes back as it came has no mark
+			at, end = fork, forked // a block that is sent back verbatim has no mark
 		}
 		turns[at].Content[end].CacheControl = breakpoint
 	}
@@ -101,7 +101,7 @@ func transcript(lines []exchange.Line, shared int) (system []block, turns []mess
 	return system, turns
 }
 
-// text returns a block for a text; the protocol refuses a blank one.
+// text returns a block for a text; the protocol rejects a blank one.
 func text(s string) []block {
 	if strings.TrimSpace(s) == "" {
 		return nil
@@ -118,8 +118,8 @@ func shown(l *exchange.Line) []block {
 	return blocks
 }
 
-// result returns the block of a result, whose text and images are blocks. One that failed
-// has to have a text.
+// result returns the block of a result, whose text and images are blocks. A failed
+// result must have a text.
 func result(l *exchange.Line, blocks []block) block {
 	b := block{Type: "tool_result", ToolUseID: l.CallID, IsError: l.Failed}
 	switch {

@@ -40,15 +40,17 @@ type output struct {
 	Effort string `json:"effort"`
 }
 
-// ephemeral marks the end of a prefix that the server is to keep. A request may have four.
+// ephemeral marks the end of a prefix that the server should cache. A request may have
+// four.
 type ephemeral struct {
 	Type string `json:"type"`
 }
 
 var breakpoint = &ephemeral{"ephemeral"}
 
-// encode writes the body of r. Equal requests give equal bytes. refusable reports whether
-// the thoughts of former answers, or their lack, can be why the server refuses it.
+// encode writes the body of r. Equal requests give equal bytes. refusable reports
+// whether the thoughts of earlier answers, or their lack, can cause the server to
+// reject it.
 func encode(r *llm.Request, e *exchange.Endpoint) (body []byte, refusable bool, err error) {
 	p := &r.Provider
 	form, err := formOf(e.ResponseFormat(p))
@@ -91,11 +93,13 @@ func encode(r *llm.Request, e *exchange.Endpoint) (body []byte, refusable bool, 
 	return body, refusable, err
 }
 
-// formTool is the tool whose arguments are an answer that has to have a form, which the
-// protocol does not know otherwise. It is a text to the caller.
+// formTool is a tool whose arguments are the answer, for an answer with a required
+// form: the protocol has no other way to require one. The caller gets the arguments as
+// text.
 const formTool = "answer_in_this_form"
 
-// formOf makes a tool of a response_format of OpenAI's protocol; nil of none.
+// formOf makes a tool from a response_format of OpenAI's protocol; nil if there is
+// none.
 func formOf(format json.RawMessage) (*tool, error) {
 	if len(format) == 0 {
 		return nil, nil
@@ -121,7 +125,8 @@ func formOf(format json.RawMessage) (*tool, error) {
 	return &tool{Name: formTool, Description: "Gives your final answer to the user.", InputSchema: schema}, nil
 }
 
-// formed is the choice where an answer has to have a form: it, or another tool before.
+// formed is the choice for an answer with a required form: the form, or another tool
+// before it.
 func formed(r *llm.Request, thinks bool) *choice {
 	switch {
 	case thinks: // then none can be required

@@ -7,7 +7,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// thinking is the member of a body that asks for thoughts.
+// thinking is the member of a body that requests thoughts.
 type thinking struct {
 	Type   string `json:"type"`
 	Budget int    `json:"budget_tokens"`
@@ -18,23 +18,25 @@ const (
 	adaptive = "adaptive"
 )
 
-// thinkingOf returns the thinking that a provider's extra members ask for, and the members.
+// thinkingOf returns the thinking that a provider's extra members request, and the
+// members.
 func thinkingOf(extra json.RawMessage) (thinking, json.RawMessage) {
 	var o struct {
 		Thinking thinking `json:"thinking"`
 	}
-	_ = json.Unmarshal(extra, &o) // a member of another type is the server's to refuse
+	_ = json.Unmarshal(extra, &o) // the server rejects a member of another type
 	return o.Thinking, extra
 }
 
 func (t thinking) asked() bool { return t.Type == manual || t.Type == adaptive }
 
-// allowed reports whether the server accepts a request for thoughts with the transcript, and
-// whether the transcript ends within a loop of tools.
+// allowed reports whether the server accepts a request for thoughts with the
+// transcript, and whether the transcript ends within a loop of tools.
 //
-// With thinking no tool can be required. With a budget the newest answer of a loop has to
-// begin with its thought, so that a loop which another model took over goes on without: the
-// next message of the user ends it. An adaptive model may begin without a thought.
+// With thinking no tool can be required. With a budget the newest answer of a loop must
+// begin with its thought, so a loop that another model took over continues without
+// thoughts until the next message of the user ends it. An adaptive model may begin
+// without a thought.
 func (t thinking) allowed(r *llm.Request, lines []exchange.Line) (looped, ok bool) {
 	if len(r.Tools) > 0 && r.ToolChoice != "" && r.ToolChoice != llm.ToolsAuto && r.ToolChoice != llm.ToolsNone {
 		return false, false
@@ -52,8 +54,8 @@ func (t thinking) allowed(r *llm.Request, lines []exchange.Line) (looped, ok boo
 	return false, true
 }
 
-// fit gives the request the settings that the server accepts beside thinking: room for an
-// answer behind the thoughts, and no temperature.
+// fit sets the settings that the server requires beside thinking: space for an answer
+// after the thoughts, and no temperature.
 func (t thinking) fit(w *request) {
 	if t.Budget >= w.MaxTokens {
 		w.MaxTokens += t.Budget

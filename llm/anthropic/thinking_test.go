@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestThinking: thinking is asked for where the server accepts the request with it.
+// TestThinking: thinking is requested where the server accepts it.
 func TestThinking(t *testing.T) {
 	s := serve(t, `{"type":"message","content":[{"type":"thinking","thinking":"Hm.","signature":"sig"},{"type":"tool_use","id":"a","name":"f","input":{}}],"stop_reason":"tool_use"}`)
 	const manual, adaptive = `{"thinking":{"type":"enabled","budget_tokens":9000},"top_k":3}`, `{"thinking":{"type":"adaptive"}}`

@@ -19,8 +19,8 @@ const (
 	VectorsText = "[[1 0.5] [-0.001 0]]"
 )
 
-// RunEmbeddings asks for the vectors of two texts with each answer that a request for
-// vectors may get, and with the rows of the wire.
+// RunEmbeddings requests the vectors of two texts, for each possible answer and for the
+// rows of the wire.
 func RunEmbeddings(t *testing.T, all func(Limits) llm.Models, more []Row) {
 	good := Outcome{Text: VectorsText, Usage: session.Usage{Input: 9}}
 	rows := []Row{

@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Read asks for an answer that is the given stream, without a socket.
+// Read requests an answer that is the given stream, without a socket.
 func Read(w Wire, stream string) (*llm.Response, error) {
 	resp, _, err := read(w, stream)
 	return resp, err
@@ -40,8 +40,8 @@ func (a answered) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Fuzz reads any stream: it ends as an answer whose pieces agree with it, or as an error
-// with a code.
+// Fuzz reads any stream. The result is an answer that agrees with its pieces, or an
+// error with a code.
 func Fuzz(f *testing.F, w Wire) {
 	for _, row := range table(w) {
 		if len(row.Pieces) > 1 && row.Pieces[0] == SSE && len(row.Pieces[1]) < 2000 {

@@ -1,11 +1,11 @@
-// Package llmtest is the suite that each client of a model's protocol passes: one table
-// of answers as servers and proxies really give them, over raw sockets, which a wire
-// only has to render.
+// Package llmtest is the suite that each client of a model's protocol must pass: one
+// table of answers as servers and proxies really give them, over raw sockets. A wire
+// only has to render them.
 //
 //	func TestAnswers(t *testing.T) { llmtest.Run(t, wire, nil) }
 //
-// A [StrictServer] refuses what real servers refuse, and RunSessions shows that a client
-// makes a request which they accept of any session, whichever models wrote it:
+// A [StrictServer] rejects the requests that real servers reject. RunSessions checks
+// that a client builds an accepted request from any session, whichever models wrote it:
 //
 //	llmtest.RunSessions(t, 1, 100, []llmtest.StrictClient{{llmtest.OpenAIChat, provider, models}})
 //
@@ -29,17 +29,17 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// What no error may tell.
+// Secrets that no error may contain.
 const (
 	CanaryKey    = "sk-canary-0123456789"
 	CanaryPrompt = "the-canary-prompt-sings"
 )
 
-// Model is the model that all answers come from.
+// Model is the model of all answers.
 const Model = "m1"
 
-// Part is a part of an answer. Its texts are the insides of JSON strings, so that they
-// can hold bytes and escapes that no encoder writes.
+// Part is a part of an answer. Its texts are the contents of JSON strings, so that they
+// can contain bytes and escapes that no encoder writes.
 type Part struct {
 	Text, Reasoning string
 	// Call is a piece of the tool call Index, with ID and Name in the first.
@@ -62,7 +62,7 @@ func Call(index int, id, name, args string) Part {
 // Finish ends an answer.
 func Finish(f llm.Finish) Part { return Part{Finish: f} }
 
-// Limits are those of a client under test; zero is the client's own.
+// Limits are the limits of a client under test; zero is the client's own.
 type Limits struct {
 	FirstToken, Silence, Tail time.Duration
 	MaxFrame, MaxResponse     int
@@ -74,16 +74,16 @@ type Limits struct {
 type Wire struct {
 	Models func(Limits) llm.Models
 	Kind   string // of the provider
-	// Events are the data of the events of an answer that is streamed from its
-	// beginning on, up to where the parts end. Those of an ended one leave out Last.
+	// Events are the data of the events of a streamed answer, from its beginning up to
+	// the end of the parts. For a finished answer they omit Last.
 	Events func(parts ...Part) []string
-	// Document is an answer that comes whole.
+	// Document is an answer that is sent whole.
 	Document func(parts ...Part) string
-	// Last is what ends a stream, and what no client needs: [DONE].
+	// Last is the end marker of a stream, which no client needs: [DONE].
 	Last string
 }
 
-// Outcome is how a request ends.
+// Outcome is the outcome of a request.
 type Outcome struct {
 	Text, Reasoning string
 	Calls           []session.ToolCall
@@ -91,21 +91,21 @@ type Outcome struct {
 	Word            string // of the server, where it is none of the list
 	Usage           session.Usage
 	Code            llm.Code
-	Says            string // what the error's text contains
+	Says            string // a part of the error's text
 	RetryAfter      time.Duration
-	// Used is what the error says the failed call used.
+	// Used is the failed call's usage according to the error.
 	Used session.Usage
 }
 
-// Row is an answer, byte for byte, and how a request for it ends. Each piece is a write
-// of its own, and Pause waits until the client is gone.
+// Row is an answer, byte for byte, and the expected outcome of a request for it. Each
+// piece is a separate write, and Pause waits until the client has disconnected.
 type Row struct {
 	Name   string
 	Pieces []string
 	Want   Outcome
 }
 
-// Run asks for each answer of the table, and of the rows that only this wire has.
+// Run requests each answer of the table, and of the wire's own rows.
 func Run(t *testing.T, w Wire, more []Row) {
 	for _, row := range append(table(w), more...) {
 		t.Run(row.Name, func(t *testing.T) {
@@ -121,8 +121,8 @@ func play(t *testing.T, w Wire, row Row) {
 	})
 }
 
-// limits are those of a client. What a server sends without a pause comes, however slow
-// the machine is; where it pauses no time is this machine's.
+// limits returns a client's limits. Rows without a pause have no short timeouts, so that
+// they pass on a slow machine. Rows with a pause run in a bubble, where way is set.
 func limits(way http.RoundTripper) Limits {
 	l := Limits{
 		MaxFrame: 64 << 10, MaxResponse: 256 << 10, Tail: time.Minute, Transport: way,
@@ -179,14 +179,14 @@ func failed(t *testing.T, want Outcome, resp *llm.Response, err error) {
 	}
 }
 
-// Heard is what the pieces of an answer say together.
+// Heard is the combined text of the pieces of an answer.
 type Heard struct {
 	text, reasoning strings.Builder
 	args            map[int]string
 	odd             error
 }
 
-// Hear takes a piece.
+// Hear adds a piece.
 func (h *Heard) Hear(d llm.Delta) {
 	h.text.WriteString(d.Text)
 	h.reasoning.WriteString(d.Reasoning)
@@ -203,8 +203,8 @@ func (h *Heard) Hear(d llm.Delta) {
 	}
 }
 
-// Agrees checks that the pieces and the answer say the same, that its calls have ids of
-// their own and its counts can be.
+// Agrees checks that the pieces and the answer agree, that its calls have unique ids
+// and that its counts are possible.
 func (h *Heard) Agrees(r *llm.Response) error {
 	joined := 0
 	ids := map[string]bool{}
@@ -230,8 +230,8 @@ func (h *Heard) Agrees(r *llm.Response) error {
 	return nil
 }
 
-// Pictured are messages with images: of a user, with and without words, and of the results
-// of two calls.
+// Pictured are messages with images: of a user, with and without text, and of the
+// results of two calls.
 func Pictured() []llm.Message {
 	image := func(kind, bytes string) llm.Image {
 		return llm.Image{Type: "image/" + kind, Size: int64(len(bytes)), Data: []byte(bytes)}

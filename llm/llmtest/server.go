@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// Pause as a piece of an answer waits until the client is gone, and Pings sends events
-// that say nothing until then.
+// Pause as a piece of an answer waits until the client has disconnected. Pings sends
+// empty events until then.
 const (
 	Pause = "PAUSE"
 	Pings = "PINGS"
 )
 
-// served runs a test beside a server that answers every request with the pieces, byte for
-// byte. Where one of them waits, both are in a bubble of testing/synctest, so that nothing
-// but what is waited for takes time, and the way there is that of the transport.
+// served runs a test beside a server that answers every request with the pieces, byte
+// for byte. If one of the pieces waits, both run in a bubble of testing/synctest, where
+// only the waits take time, and the transport way leads to the server.
 func served(t *testing.T, pieces []string, test func(t *testing.T, url string, way http.RoundTripper)) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()

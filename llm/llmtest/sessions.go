@@ -17,17 +17,18 @@ import (
 type StrictClient struct {
 	Dialect  Dialect
 	Provider llm.Provider
-	// Models makes the client, with a way to its server.
+	// Models makes the client, with a transport to its server.
 	Models func(http.RoundTripper) llm.Models
 }
 
-// RunSessions makes n sessions of random messages, of which each server writes some, and
-// asks each server with each of them. The messages have what models, tools, people, forks
-// and merges leave behind: blank texts, ids of any form that repeat, names and arguments
-// that are none, results that fail, are missing, late or of no call, images, and thoughts of
-// all servers. Three things hold: a server accepts each request; the messages of a request
-// are the beginning of those of a later one, from answer to answer; and each text, call,
-// result and image is in the request, in its order, with results behind their calls.
+// RunSessions makes n sessions of random messages, of which each server writes some,
+// and asks each server with each of them. The messages have the irregularities that
+// models, tools, users, forks and merges cause: blank texts, repeated ids of any form,
+// invalid names and arguments, results that fail, are missing, late or without a call,
+// images, and thoughts of all servers. Three things hold: a server accepts each
+// request; the messages of a request are the beginning of those of a later one, from
+// answer to answer; and each text, call, result and image is in the request, in its
+// order, with results behind their calls.
 func RunSessions(t *testing.T, seed uint64, n int, clients []StrictClient) {
 	asked := 0
 	for i := range n {
@@ -141,7 +142,7 @@ func (s *sessions) calls() (all []session.ToolCall) {
 	return all
 }
 
-// results adds those of calls: not of all, not in order, and not alone.
+// results adds results of calls: incomplete, out of order, and mixed with others.
 func (s *sessions) results(calls []session.ToolCall) {
 	for _, i := range s.rand.Perm(len(calls)) {
 		if s.chance(8) {
@@ -161,7 +162,7 @@ func (s *sessions) results(calls []session.ToolCall) {
 	}
 }
 
-// answer has a server answer the session.
+// answer makes a server answer the session.
 func (s *sessions) answer() error {
 	if !s.spoken(len(s.all)) {
 		s.add(llm.User, s.token('U'))
@@ -200,7 +201,8 @@ func (s *sessions) ask(c StrictClient, all []llm.Message, from int) (*llm.Respon
 	}, nil)
 }
 
-// spoken reports whether the first n messages have one that is not blank and no instruction.
+// spoken reports whether the first n messages include one that is not blank and no
+// instruction.
 func (s *sessions) spoken(n int) bool {
 	for _, m := range s.all[:n] {
 		if m.Role != llm.System && (strings.TrimSpace(m.Text) != "" || len(m.Calls)+len(m.Images) > 0 || m.Role == llm.Tool) {
@@ -210,7 +212,7 @@ func (s *sessions) spoken(n int) bool {
 	return false
 }
 
-// check asks a server with the session, as it is and as it was before each answer.
+// check requests an answer for the session, as it is and as it was before each answer.
 func (s *sessions) check(c StrictClient) error {
 	s.turn = Turn{Text: "ok"}
 	from := 0
@@ -248,7 +250,7 @@ func (s *sessions) check(c StrictClient) error {
 	return nil
 }
 
-// way is the way to a handler, without a socket.
+// way is a transport to a handler, without a socket.
 type way struct{ http.Handler }
 
 func (w way) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -25,10 +25,10 @@ type sent struct {
 	failed map[string]bool // the results with a flag that their call failed
 }
 
-// breakpoint is a mark of a prompt's cache, which moves.
+// breakpoint is a mark of a prompt cache, which moves.
 var breakpoint = []byte(`,"cache_control":{"type":"ephemeral"}`)
 
-// read takes a body apart.
+// read parses a body.
 func (d Dialect) read(body []byte) (*sent, error) {
 	s := &sent{ids: map[string]string{}, of: map[string]string{}, failed: map[string]bool{}}
 	var top struct {
@@ -83,7 +83,7 @@ func (s *sent) result(id, text string) {
 	once(s.of, tokens('R', text), id)
 }
 
-// once notes the id of tokens; "" of those that a merge repeated.
+// once records the id of tokens; "" for those that a merge repeated.
 func once(ids map[string]string, all []string, id string) {
 	for _, token := range all {
 		if _, again := ids[token]; again {
@@ -162,7 +162,7 @@ func init() {
 	}
 }
 
-// tokens are those of a kind in a text, in order.
+// tokens are the tokens of a kind in a text, in order.
 func tokens(kind byte, text string) []string { return tokenForm[kind].FindAllString(text, -1) }
 
 // has checks that a request has all of the messages.

@@ -17,27 +17,28 @@ import (
 // Dialect is a protocol as the servers of one maker check it. Its rules are of 2026.
 type Dialect string
 
-// The dialects. All of chat completions want the results of each answer's calls right
-// behind it, one for each call, names of tools in [a-zA-Z0-9_-]{1,64}, and schemas of
-// objects.
+// The dialects. Those of chat completions all require the results of each answer's
+// calls directly after it, one for each call, names of tools in [a-zA-Z0-9_-]{1,64},
+// and schemas of objects.
 const (
 	// OpenAIChat is chat completions at OpenAI: ids of calls have at most 40 characters, and
 	// no message has thoughts.
 	OpenAIChat Dialect = "openai"
-	// MistralChat is chat completions at Mistral: ids of calls are nine letters and digits,
-	// neither a user nor instructions follow a result, an assistant's message is not empty
-	// and not the last one, and members that Mistral does not have are refused.
+	// MistralChat is chat completions at Mistral: ids of calls are nine letters and
+	// digits, neither a user nor instructions follow a result, an assistant's message
+	// is not empty and not the last one, and unknown members are rejected.
 	MistralChat Dialect = "mistral"
-	// TemplateChat is chat completions at a server whose template knows one instruction, at
-	// the beginning, then a user and an assistant who take turns; arguments are JSON objects,
-	// and the last word is the user's or a tool's.
+	// TemplateChat is chat completions at a server whose template supports one
+	// instruction, at the beginning, then a user and an assistant who take turns.
+	// Arguments are JSON objects, and the last message is the user's or a tool's.
 	TemplateChat Dialect = "template"
-	// ThinkingChat is a TemplateChat whose model thinks: reasoning_content goes back with
-	// each answer once there is any, never an empty one, nor one of another server.
+	// ThinkingChat is a TemplateChat whose model thinks: reasoning_content is required
+	// with each answer once there is any, never an empty one, nor one of another
+	// server.
 	ThinkingChat Dialect = "thinking"
-	// OpenAIResponses is the Responses protocol at OpenAI: an item of reasoning is its own and
-	// has an item of the assistant behind it, ids of calls are unique and have at most 64
-	// characters of [a-zA-Z0-9_-], and each call has one output.
+	// OpenAIResponses is the Responses protocol at OpenAI: an item of reasoning is its
+	// own and is followed by an item of the assistant, ids of calls are unique and have
+	// at most 64 characters of [a-zA-Z0-9_-], and each call has one output.
 	OpenAIResponses Dialect = "openai-responses"
 	// AnthropicMessages is the Messages protocol at Anthropic: no text is blank, the messages
 	// begin and end with the user and alternate, ids of calls are unique, each call has its
@@ -52,8 +53,9 @@ func Dialects() []Dialect {
 	return []Dialect{OpenAIChat, MistralChat, TemplateChat, ThinkingChat, OpenAIResponses, AnthropicMessages}
 }
 
-// Check returns why a server of the dialect refuses a request with the body; nil if it
-// accepts the request. A thought in the body is the server's own if it has the mark.
+// Check returns the reason why a server of the dialect rejects a request with the body;
+// nil if it accepts the request. A thought in the body is the server's own if it has
+// the mark.
 func (d Dialect) Check(body []byte, mark string) error {
 	switch d {
 	case AnthropicMessages:
@@ -64,15 +66,16 @@ func (d Dialect) Check(body []byte, mark string) error {
 	return d.checkChat(body, mark)
 }
 
-// StrictServer is a model's server that refuses what servers of its dialect refuse, with
-// their status and form of an error. It answers whole documents.
+// StrictServer is a model's server that rejects the requests that servers of its
+// dialect reject, with their status and form of an error. It answers with whole
+// documents.
 type StrictServer struct {
 	Dialect Dialect
 	// Answer returns the answer to an accepted request, as a document of the protocol. A
 	// thought in it has the mark. nil answers ok, after a thought where the dialect has thoughts.
 	Answer func(body []byte, mark string) string
-	// Refused gets each request that is refused, with the reason; nil ignores them. It is
-	// called concurrently if requests are.
+	// Refused is called with each rejected request and the reason; nil ignores them. It
+	// is called concurrently if requests are.
 	Refused func(body []byte, why error)
 }
 
@@ -80,7 +83,7 @@ type StrictServer struct {
 func (s *StrictServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client is gone
+		return // the client has disconnected
 	}
 	var head struct {
 		Model string `json:"model"`

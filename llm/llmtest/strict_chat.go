@@ -121,7 +121,7 @@ func (d Dialect) checkChat(body []byte, mark string) error {
 	return errors.Join(d.noThoughts(r.Messages), templateOrder(r.Messages))
 }
 
-// checkChatMessage checks a message by itself, and returns the ids of its calls.
+// checkChatMessage checks a single message, and returns the ids of its calls.
 func (d Dialect) checkChatMessage(m *chatMessage, used map[string]bool) (ids []string, err error) {
 	parts, err := m.content()
 	if err != nil {
@@ -170,7 +170,7 @@ func (d Dialect) checkChatMessage(m *chatMessage, used map[string]bool) (ids []s
 	return ids, nil
 }
 
-// noThoughts is the rule of servers that have no thoughts.
+// noThoughts is the rule of servers without thoughts.
 func (d Dialect) noThoughts(all []chatMessage) error {
 	for i := range all {
 		if m := &all[i]; m.Reasoning != nil || m.Text != nil || m.Details != nil || d == MistralChat && m.Name != "" && m.Role != "tool" {
@@ -180,7 +180,7 @@ func (d Dialect) noThoughts(all []chatMessage) error {
 	return nil
 }
 
-// ownThoughts is the rule of a server that wants its thoughts back.
+// ownThoughts is the rule of a server that requires its thoughts back.
 func ownThoughts(all []chatMessage, mark string) error {
 	thinks := false
 	for i := range all {

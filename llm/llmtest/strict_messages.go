@@ -68,13 +68,14 @@ func blocksOf(raw json.RawMessage) ([]messagesBlock, error) {
 	return blocks, err
 }
 
-// checkMessages checks a body of the Messages protocol. It refuses: names, schemas and more
-// than four breakpoints; texts that are blank; messages that are empty, do not begin and end
-// with the user, or do not alternate; ids of calls that are not unique or of another form;
-// calls without a result in the next message, results that are not first in theirs, failed
-// ones without a text or with an image; thoughts of others, or at the end of a message; and
-// beside thinking a tool that is required, a temperature, too small a limit, and, with a
-// budget, a last answer of a loop that does not begin with its thought.
+// checkMessages checks a body of the Messages protocol. It rejects: invalid names and
+// schemas, and more than four breakpoints; blank texts; messages that are empty, do not
+// begin and end with the user, or do not alternate; ids of calls that are not unique or
+// of another form; calls without a result in the next message, results that are not
+// first in theirs, failed ones without a text or with an image; thoughts of others, or
+// at the end of a message; and beside thinking a required tool, a temperature, too
+// small a limit, and, with a budget, a last answer of a loop that does not begin with
+// its thought.
 func checkMessages(body []byte, mark string) error {
 	var r messagesRequest
 	if err := json.Unmarshal(body, &r); err != nil || !utf8.Valid(body) {
@@ -172,7 +173,7 @@ func (r *messagesRequest) checkThinking(last []messagesBlock, looped bool) error
 	return nil
 }
 
-// check checks a block by itself.
+// check checks a single block.
 func (b *messagesBlock) check(role, mark string) error {
 	switch b.Type {
 	case "text":

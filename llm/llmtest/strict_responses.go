@@ -106,7 +106,7 @@ func (it *responsesItem) assistants() bool {
 	return it.Type == "reasoning" || it.Type == "function_call" || (it.Type == "" || it.Type == "message") && it.Role == "assistant"
 }
 
-// check checks an item by itself.
+// check checks a single item.
 func (it *responsesItem) check(mark string) error {
 	prefix := map[string]string{"reasoning": "rs_", "function_call": "fc_", "message": "msg_"}[it.Type]
 	if it.ID != "" && !strings.HasPrefix(it.ID, prefix) {

@@ -12,7 +12,8 @@ import (
 
 const own = "mark0123"
 
-// TestStrictChat: a server of chat completions refuses what the real ones refuse.
+// TestStrictChat: a server of chat completions rejects the requests that real servers
+// reject.
 func TestStrictChat(t *testing.T) {
 	const user, call, result = `{"role":"user","content":"hi"}`, `{"role":"assistant","content":"","tool_calls":[{"id":"123456789","type":"function","function":{"name":"f","arguments":"{}"}}]}`, `{"role":"tool","tool_call_id":"123456789","content":"1"}`
 	all := []llmtest.Dialect{llmtest.OpenAIChat, llmtest.MistralChat, llmtest.TemplateChat, llmtest.ThinkingChat}
@@ -119,8 +120,8 @@ func TestStrictOthers(t *testing.T) {
 	}
 }
 
-// TestStrictServer: a refusal is an answer of status 400, in words; an accepted request gets
-// an answer whose thought the server takes back.
+// TestStrictServer: a rejection is an answer of status 400 with a text; an accepted
+// request gets an answer whose thought the server accepts again.
 func TestStrictServer(t *testing.T) {
 	for _, d := range llmtest.Dialects() {
 		refused := 0

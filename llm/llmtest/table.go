@@ -9,15 +9,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// table has the answers that were seen at real servers and proxies.
+// table has the answers of real servers and proxies.
 func table(w Wire) []Row {
 	return slices.Concat(whole(w), characters(w), calls(w), broken(w), other(w), reported(w), refused())
 }
 
-// stream is a streamed answer with all that ends one.
+// stream is a complete streamed answer.
 func (w Wire) stream(parts ...Part) string { return Data(append(w.Events(parts...), w.Last)...) }
 
-// open is a streamed answer that has not ended.
+// open is an unfinished streamed answer.
 func (w Wire) open(parts ...Part) string { return Data(w.Events(parts...)...) }
 
 var stop = Finish(llm.FinishStop)
@@ -84,7 +84,7 @@ func calls(w Wire) []Row {
 	}
 }
 
-// broken are answers that are not whole.
+// broken are incomplete answers.
 func broken(w Wire) []Row {
 	open, doc := w.open(Say("Hello")), w.Document(Say("Hello"), stop)
 	return []Row{
@@ -103,7 +103,7 @@ func broken(w Wire) []Row {
 	}
 }
 
-// other are answers that are something else.
+// other are answers that are not completions.
 func other(w Wire) []Row {
 	long := make([]Part, 5)
 	for i := range long {
@@ -121,7 +121,7 @@ func other(w Wire) []Row {
 	}
 }
 
-// reported are errors that servers, and proxies of any protocol, report in a stream.
+// reported are errors that servers, and proxies of any protocol, send in a stream.
 func reported(w Wire) []Row {
 	open := w.open(Say("Hello"))
 	return []Row{

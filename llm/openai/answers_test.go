@@ -20,8 +20,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestManyAnswers: what a request asks for beyond one answer goes over the wire, and what
-// comes is told apart however it is interleaved. It is not whole before all answers are.
+// TestManyAnswers: the request parameters for several answers are sent, and interleaved
+// answers are separated. The result is complete only if all answers are.
 func TestManyAnswers(t *testing.T) {
 	piece := func(index, text, rest string) string {
 		return `{"model":"m1","choices":[{"index":` + index + `,"delta":{"content":"` + text + `"},"finish_reason":null` + rest + `}]}`
@@ -72,7 +72,7 @@ func TestManyAnswers(t *testing.T) {
 	}
 }
 
-// TestUnsupported: what a protocol has no word for is refused before a request.
+// TestUnsupported: a parameter that a protocol lacks is rejected before a request.
 func TestUnsupported(t *testing.T) {
 	asked := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))

@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// frame is an event of a stream or a whole answer, as tolerant as Go's types
-// allow: what may differ between servers is raw or a word.
+// frame is an event of a stream or a whole answer, as tolerant as Go's types allow: a
+// member that may differ between servers is raw or a word.
 type frame struct {
 	Object  exchange.Word   `json:"object"`
 	Type    exchange.Word   `json:"type"`
@@ -43,7 +43,7 @@ type choice struct {
 	Message      *spoken        `json:"message"`
 	FinishReason exchange.Word  `json:"finish_reason"`
 	Logprobs     *logprobs      `json:"logprobs"`
-	// Error is that of a server behind the one that answers.
+	// Error is the error of a server behind the answering one.
 	Error json.RawMessage `json:"error"`
 }
 
@@ -95,8 +95,8 @@ type details struct {
 	Written exchange.Tokens `json:"cache_write_tokens"`
 }
 
-// counts returns what the server states. Without tokens in, or with a count that cannot
-// be, it counts none.
+// counts returns the server's counts. Without input tokens, or with an impossible
+// count, it returns none.
 func (u *usage) counts() session.Usage {
 	var c session.Usage
 	if in := max(u.PromptTokens, u.InputTokens); in > 0 && min(u.PromptTokens, u.InputTokens, u.CompletionTokens, u.OutputTokens) != exchange.Absurd {
@@ -114,7 +114,7 @@ func (u *usage) counts() session.Usage {
 	return c
 }
 
-// slot is a tool call in the making.
+// slot is an unfinished tool call.
 type slot struct {
 	wire     int64 // the server's index, -1 without one
 	id, name string
@@ -123,7 +123,7 @@ type slot struct {
 	extra    json.RawMessage
 }
 
-// assembler puts a completion together and passes its pieces on.
+// assembler assembles a completion and passes its pieces on.
 type assembler struct {
 	e *exchange.Endpoint
 	exchange.Passed
@@ -167,7 +167,7 @@ func (a *assembler) Done() {
 	}
 }
 
-// Add takes one event.
+// Add handles one event.
 func (a *assembler) Add(raw []byte) error {
 	var f frame
 	if err := json.Unmarshal(raw, &f); err != nil {
@@ -251,7 +251,7 @@ func (a *assembler) speak(s *spoken) error {
 	return nil
 }
 
-// weigh takes the probabilities of tokens. They count to the answer's size.
+// weigh adds the probabilities of tokens. They count towards the answer's size.
 func (a *assembler) weigh(list []logprob) {
 	for i := range list {
 		one, ok := list[i].of()
@@ -268,8 +268,8 @@ func (a *assembler) weigh(list []logprob) {
 	}
 }
 
-// of reads a token; half a character of it becomes U+FFFD. One that cannot be has -9999 at
-// the servers of OpenAI, and others write null.
+// of reads a token; half a character of it becomes U+FFFD. For an impossible token the
+// servers of OpenAI send -9999, and others send null.
 func (l *logprob) of() (llm.Logprob, bool) {
 	var j exchange.Joiner
 	if l.Logprob == nil || math.IsNaN(*l.Logprob) {
@@ -292,7 +292,7 @@ func (a *assembler) say(t string) {
 	}
 }
 
-// call takes the piece of a tool call that stands at position pos of n.
+// call handles the piece of a tool call at position pos of n.
 func (a *assembler) call(c *call, pos, n int) error {
 	fn := c.Function
 	if fn == nil {
@@ -314,7 +314,7 @@ func (a *assembler) call(c *call, pos, n int) error {
 		s.id = llm.Clip(string(c.ID), llm.MaxNameLen)
 		d.ID = s.id
 	}
-	// Names come whole, in pieces, or whole again with every piece.
+	// Names are sent whole, in pieces, or whole again with every piece.
 	if name := string(fn.Name); name != "" && name != s.name && len(s.name)+len(name) <= llm.MaxNameLen {
 		s.name += name
 		d.Name = name
@@ -336,16 +336,16 @@ func (a *assembler) call(c *call, pos, n int) error {
 	return nil
 }
 
-// slot returns the index of the slot that a piece belongs to; len(a.slots) is
-// a new one. Servers number calls, or only name them by id, or do neither, or
-// give all of them the number 0.
+// slot returns the index of the slot of a piece; len(a.slots) is a new one. Servers
+// number calls, or only name them by id, or do neither, or give all of them the number
+// 0.
 func (a *assembler) slot(c *call, name string, pos, n int) int {
 	id := llm.Clip(string(c.ID), llm.MaxNameLen)
 	if c.Index != nil {
 		for i := len(a.slots) - 1; i >= 0; i-- {
 			if s := a.slots[i]; s.wire == int64(*c.Index) {
-				// A new id alone is not a new call: some servers make one up
-				// for every piece. With a name it is.
+				// A new id alone does not mean a new call: some servers generate one
+				// for every piece. An id with a name does.
 				if id != "" && s.id != "" && id != s.id && name != "" {
 					return len(a.slots)
 				}
@@ -375,7 +375,7 @@ func (a *assembler) slot(c *call, name string, pos, n int) int {
 	}
 }
 
-// Response returns the finished completion. It flushes what was held back.
+// Response returns the finished completion. It flushes the text held back.
 func (a *assembler) Response() *llm.Response {
 	a.think(a.reasonJoin.Flush())
 	a.say(a.textJoin.Flush())
@@ -411,8 +411,8 @@ func (a *assembler) Response() *llm.Response {
 	return r
 }
 
-// ordered returns the calls in the server's numbering if it is one, else as
-// they came.
+// ordered returns the calls in the server's numbering if it is consistent, else in the
+// order of arrival.
 func (a *assembler) ordered() []*slot {
 	slots := slices.Clone(a.slots)
 	seen := map[int64]bool{}

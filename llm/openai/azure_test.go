@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/llm/openai"
 )
 
-// asks is a transport that notes a request.
+// asks is a transport that records a request.
 type asks struct{ *http.Request }
 
 func (a *asks) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -19,8 +19,8 @@ func (a *asks) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(`{"choices":[{"message":{"content":"ok"},"finish_reason":"stop"}],"data":[{"embedding":[1]}]}`))}, nil
 }
 
-// TestAzure: where a request goes and with which key, as the environment names them. The key
-// for Azure goes to Azure alone.
+// TestAzure: the environment determines the address and the key of a request. The key
+// for Azure is sent only to Azure.
 func TestAzure(t *testing.T) {
 	const azure, list = "AZURE_OPENAI_ENDPOINT=https://r.openai.azure.com/ AZURE_OPENAI_API_KEY=azure-key ", "https://other.services.ai.azure.com/openai/v1"
 	for name, tt := range map[string]struct {

@@ -10,9 +10,9 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// The types here are go-openai's with those fields shadowed which it drops or
-// writes in a form that strict servers refuse: zeros that mean something, an
-// empty content, empty arguments, a tool without parameters.
+// The types here are go-openai's. They shadow the fields that go-openai drops or writes
+// in a form that strict servers reject: meaningful zeros, an empty content, empty
+// arguments, a tool without parameters.
 type (
 	wireRequest struct {
 		api.ChatCompletionRequest
@@ -44,10 +44,9 @@ type (
 	}
 )
 
-// encode writes the body of r for the server e. Equal requests give equal
-// bytes, and a longer transcript begins with the bytes of the shorter one:
-// that is what prompt caches live on. thoughts reports whether thoughts of former answers
-// are in it.
+// encode writes the body of r for the server e. Equal requests give equal bytes, and a
+// longer transcript begins with the bytes of the shorter one, as prompt caches require.
+// thoughts reports whether it includes thoughts of earlier answers.
 func encode(r *llm.Request, e *exchange.Endpoint) (body []byte, thoughts bool, err error) {
 	p := r.Provider
 	w := wireRequest{
@@ -75,8 +74,8 @@ func encode(r *llm.Request, e *exchange.Endpoint) (body []byte, thoughts bool, e
 	if p.ParallelToolCalls != nil {
 		w.ParallelToolCalls = *p.ParallelToolCalls
 	}
-	// OpenAI refuses max_tokens for its reasoning models and knows the newer
-	// name for all of them; the others know the older name best.
+	// OpenAI rejects max_tokens for its reasoning models and accepts the newer name for
+	// all of them. The other servers support the older name best.
 	if isOpenAI(e.Host) {
 		w.MaxCompletionTokens = p.MaxTokens
 	} else {
@@ -95,7 +94,7 @@ func encode(r *llm.Request, e *exchange.Endpoint) (body []byte, thoughts bool, e
 	switch r.ToolChoice {
 	case "":
 	case llm.ToolsAuto, llm.ToolsNone, llm.ToolsRequired:
-		// Without tools a choice is an error to some servers.
+		// Without tools a choice is an error for some servers.
 		if len(r.Tools) > 0 {
 			w.ToolChoice = r.ToolChoice
 		}
@@ -119,7 +118,7 @@ func parts(all []api.ChatMessagePart, text string, images []llm.Image) []api.Cha
 
 func isOpenAI(host string) bool { return host == "api.openai.com" || exchange.IsAzure(host) }
 
-// knowsCacheKey tells where prompt_cache_key is known not to be an error.
+// knowsCacheKey reports whether a host is known to accept prompt_cache_key.
 func knowsCacheKey(host string) bool {
 	for _, suffix := range []string{".openai.com", ".openai.azure.com", ".mistral.ai"} {
 		if strings.HasSuffix(host, suffix) {

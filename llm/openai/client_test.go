@@ -151,8 +151,8 @@ user: hang
 fault: hang
 `
 
-// The script says the same in process and over a socket: the same answers,
-// the same deltas, the same classes of errors, the same log.
+// The script gives the same results in process and over a socket: the same answers, the
+// same deltas, the same classes of errors, the same log.
 func TestScriptedServerIsTheScriptedModel(t *testing.T) {
 	t.Parallel()
 	var httpLog, processLog bytes.Buffer
@@ -166,7 +166,7 @@ func TestScriptedServerIsTheScriptedModel(t *testing.T) {
 	processLog.Reset()
 	answered := first.Message()
 	answered.Calls = slices.Clone(answered.Calls)
-	answered.Calls[2].Args = `{"arguments":"not json \"at all"}` // as it goes over a socket
+	answered.Calls[2].Args = `{"arguments":"not json \"at all"}` // as it is sent over a socket
 	calls.Messages = append(calls.Messages, answered,
 		llm.Message{Role: llm.Tool, CallID: "c1", Name: "f", Text: "ok"}, llm.Message{Role: llm.Tool, CallID: first.Calls[1].ID, Name: "g"},
 		llm.Message{Role: llm.Tool, CallID: first.Calls[2].ID, Name: "h"})
@@ -238,8 +238,8 @@ func TestTriesAreSeenByTheWitness(t *testing.T) {
 	}
 }
 
-// pipes are the connections of a process to itself. Nothing but time moves what
-// uses them, so they can be used in a bubble.
+// pipes are the connections of a process to itself. Only time unblocks their users, so
+// they can be used in a bubble.
 type pipes struct {
 	opened chan net.Conn
 	closed chan struct{}
@@ -274,7 +274,7 @@ func TestConnectionsAreReused(t *testing.T) {
 					http.Error(w, "busy", http.StatusTooManyRequests)
 					return
 				}
-				// The end of the answer comes apart from its last event.
+				// The end of the answer arrives separately from its last event.
 				w.Header().Set("Content-Type", "text/event-stream")
 				fmt.Fprint(w, hello)
 				must.Report(t, http.NewResponseController(w).Flush())
@@ -390,8 +390,8 @@ func TestResolve(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// What goes over the wire, for every model name and setting, is kept as a
-// golden file: strict servers refuse what differs.
+// The bytes on the wire, for every model name and setting, are kept as a golden file:
+// strict servers reject any difference.
 func TestBody(t *testing.T) {
 	var body []byte
 	var header http.Header
@@ -454,8 +454,8 @@ func TestBody(t *testing.T) {
 		t.Error("one request, two bodies")
 	}
 
-	// A longer transcript begins with the bytes of the shorter one, and what
-	// the server attached to a call goes back to it.
+	// A longer transcript begins with the bytes of the shorter one, and the data that
+	// the server attached to a call are sent back to it.
 	full.Messages = append(full.Messages, resp.Message(), llm.Message{Role: llm.Tool, CallID: "a", Text: "done"})
 	ask(full)
 	old := `"tool_call_id":"1"}`
@@ -482,7 +482,7 @@ func TestBody(t *testing.T) {
 	golden("images")
 	longer := slices.Clone(body)
 	ask(&llm.Request{Provider: llm.Provider{Model: "m"}, Messages: llmtest.Pictured()[:4]})
-	if short, ok := bytes.CutSuffix(body, []byte("]}]}")); !ok || !bytes.Contains(longer, short) { // the user goes on
+	if short, ok := bytes.CutSuffix(body, []byte("]}]}")); !ok || !bytes.Contains(longer, short) { // the user continues
 		t.Errorf("the transcript's bytes changed when it grew:\n%s\n%s", body, longer)
 	}
 }

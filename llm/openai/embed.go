@@ -14,9 +14,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Embedder returns what makes vectors with the model of p, whose server and key are those
-// of its client. Of p's settings only Extra is sent; its member "dimensions" is also
-// how many each vector has to have.
+// Embedder returns an embedder with the model of p. Server and key are those of its
+// client. Of p's settings only Extra is sent; its member "dimensions" is also the
+// required length of each vector.
 func (m *models) Embedder(ctx context.Context, p llm.Provider) (llm.Embedder, error) {
 	e, err := m.server.Resolve(ctx, p)
 	if err != nil {
@@ -38,7 +38,7 @@ func (m *models) Embedder(ctx context.Context, p llm.Provider) (llm.Embedder, er
 type embedder struct {
 	*exchange.Endpoint
 	extra      json.RawMessage
-	dimensions int // that are asked for; 0 is the model's own
+	dimensions int // the requested number; 0 is the model's own
 }
 
 var _ llm.Embedder = (*embedder)(nil)
@@ -48,8 +48,8 @@ func (c *embedder) Embed(ctx context.Context, texts []string) (*llm.Embeddings, 
 	if err := llm.ValidateTexts(texts); err != nil {
 		return nil, err
 	}
-	// Base64 is half as long as decimal numbers. A server that does not know the
-	// word sends these.
+	// Base64 is half as long as decimal numbers. A server that does not support it
+	// sends decimal numbers.
 	body, err := exchange.Body(api.EmbeddingRequest{
 		Input: texts, Model: api.EmbeddingModel(c.Model), EncodingFormat: api.EmbeddingEncodingFormatBase64,
 	}, c.extra)
@@ -76,7 +76,7 @@ type vectors struct {
 
 var _ exchange.Decoder = (*vectors)(nil)
 
-// embeddings is an answer, as tolerant as that of a completion.
+// embeddings is an answer, decoded as tolerantly as a completion.
 type embeddings struct {
 	Object exchange.Word `json:"object"`
 	Type   exchange.Word `json:"type"`
@@ -89,7 +89,7 @@ type embeddings struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// State implements [exchange.Decoder]. Nothing is missing of an answer that was taken.
+// State implements [exchange.Decoder]. An accepted answer is always complete.
 func (v *vectors) State() exchange.State {
 	return exchange.State{Begun: v.all != nil, Whole: v.all != nil, Used: v.usage}
 }
@@ -102,7 +102,7 @@ func (v *vectors) Response() *llm.Response {
 	return &llm.Response{Usage: v.usage, Uncounted: v.usage.Tokens() == 0, Model: v.model}
 }
 
-// Add takes the answer, which is one document.
+// Add handles the answer, which is one document.
 func (v *vectors) Add(raw []byte) error {
 	var a embeddings
 	if err := json.Unmarshal(raw, &a); err != nil {
@@ -146,7 +146,7 @@ func (v *vectors) Add(raw []byte) error {
 	return nil
 }
 
-// count takes in what the server states. Some state only the sum.
+// count records the server's counts. Some servers state only the sum.
 func (v *vectors) count(raw json.RawMessage) {
 	var u struct {
 		usage
@@ -160,7 +160,8 @@ func (v *vectors) count(raw json.RawMessage) {
 	v.usage.Output = 0
 }
 
-// vector reads one as a list of numbers, or as the base64 of little-endian float32.
+// vector reads a vector as a list of numbers, or as the base64 of little-endian
+// float32.
 func vector(raw json.RawMessage) (v []float32, problem string) {
 	raw = bytes.TrimSpace(raw)
 	switch {

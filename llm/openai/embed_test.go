@@ -60,7 +60,7 @@ func TestEmbeddings(t *testing.T) {
 	})
 }
 
-// TestEmbeddingsRequest: what is sent, and what is refused before.
+// TestEmbeddingsRequest: the sent requests, and those that are rejected before sending.
 func TestEmbeddingsRequest(t *testing.T) {
 	var got map[string]any
 	var header http.Header

@@ -48,7 +48,7 @@ func Example() {
 }
 
 func ExampleNew() {
-	models := openai.New(nil) // nothing is configured
+	models := openai.New(nil) // without configuration
 
 	_, err := models.Client(context.Background(), llm.Provider{Model: "gpt-5.5"})
 	fmt.Println(err)

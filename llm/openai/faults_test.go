@@ -16,7 +16,7 @@ import (
 // data makes events of chunks.
 func data(chunks ...string) string { return llmtest.Data(chunks...) }
 
-// delta is a chunk that says something, fin one that ends.
+// delta is a chunk with content, fin one that ends.
 func delta(members string) string {
 	return `{"id":"x","object":"chat.completion.chunk","created":1,"model":"m1","choices":[{"index":0,"delta":{` + members + `},"finish_reason":null}]}`
 }
@@ -99,7 +99,7 @@ func TestAnswers(t *testing.T) {
 	row := func(name string, pieces []string, want llmtest.Outcome) llmtest.Row {
 		return llmtest.Row{Name: name, Pieces: pieces, Want: want}
 	}
-	// What only servers of this protocol do.
+	// The peculiarities of servers of this protocol.
 	llmtest.Run(t, chat, []llmtest.Row{
 		row("usage at the end", []string{llmtest.SSE, data(say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8,"cache_write_tokens":1},"cost":0.000123}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: session.Usage{Input: 9, Output: 2, CacheRead: 8, CacheWrite: 1, MicroUSD: 123}}),
 		row("DeepSeek counters, nulls", []string{llmtest.SSE, data(`{"choices":null,"usage":null}`, say("Hello"), stop, `{"choices":[],"usage":{"prompt_tokens":9.0,"completion_tokens":"2","prompt_cache_hit_tokens":8,"prompt_cache_miss_tokens":1}}`, "[DONE]")}, llmtest.Outcome{Text: "Hello", Finish: "stop", Usage: session.Usage{Input: 9, Output: 2, CacheRead: 8}}),
@@ -168,8 +168,8 @@ func FuzzStream(f *testing.F) {
 	llmtest.Fuzz(f, chat)
 }
 
-// TestSizeOfExtras: what a server attaches to its tool calls counts as part of the
-// answer.
+// TestSizeOfExtras: the data that a server attaches to its tool calls count as part of
+// the answer.
 func TestSizeOfExtras(t *testing.T) {
 	piece := func(i int) string {
 		return calls(`{"index":` + strconv.Itoa(i) + `,"id":"` + strconv.Itoa(i) + `","function":{"name":"f"},"extra_content":"` + strings.Repeat("x", 50<<10) + `"}`)
@@ -177,7 +177,7 @@ func TestSizeOfExtras(t *testing.T) {
 	pieces := func(n int) string {
 		all := make([]string, n)
 		for i := range all {
-			all[i] = piece(i / 2) // the second takes the place of the first
+			all[i] = piece(i / 2) // the second replaces the first
 		}
 		return data(append(all, fin("stop"))...)
 	}

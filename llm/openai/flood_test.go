@@ -22,8 +22,8 @@ var floodFor = flag.Duration("flood", 0, "how long each server floods in TestFlo
 // mostHeap bounds the heap, with its garbage, while a server floods.
 const mostHeap = 250 << 20
 
-// TestFlood: a server that sends without an end ends the call with a reason, and takes no
-// more memory than the bounds of an answer.
+// TestFlood: endless output of a server ends the call with a reason, and takes no more
+// memory than the bounds of an answer.
 func TestFlood(t *testing.T) {
 	chunked := llmtest.Head(200, "text/event-stream", "Transfer-Encoding: chunked\r\n")
 	piece := func(s string, n int) string { return strings.Repeat(data(s), n) }

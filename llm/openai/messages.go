@@ -16,16 +16,16 @@ import (
 // wire is the member of [llm.Message.Opaque] for chat completions.
 const wire = "openai"
 
-// thought is what a server attaches to an answer under a name of its own, and wants back
-// under the same name.
+// thought is the data that a server attaches to an answer under a name of its own, and
+// requires back under the same name.
 type thought struct {
 	Content string          `json:"reasoning_content,omitempty"`
 	Text    string          `json:"reasoning,omitempty"`
 	Details json.RawMessage `json:"reasoning_details,omitempty"`
 }
 
-// unrecorded stands for the thought of an answer that has none, at a server that refuses
-// an assistant's message without one, and an empty one.
+// unrecorded replaces the thought of an answer without one, for a server that rejects
+// an assistant's message without a thought or with an empty one.
 const unrecorded = " "
 
 var (
@@ -38,8 +38,9 @@ var (
 	speaker = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 )
 
-// rulesOf returns the demands of a server. OpenAI has few. Behind other servers there may
-// be a template that knows one instruction, at the beginning, and two who take turns.
+// rulesOf returns the demands of a server. OpenAI has few. Other servers may use a
+// template that supports one instruction, at the beginning, and two speakers who take
+// turns.
 func rulesOf(e *exchange.Endpoint) exchange.Rules {
 	rules := exchange.Rules{IDs: shortIDs}
 	if isOpenAI(e.Host) {
@@ -62,8 +63,8 @@ func nine(sum [sha256.Size]byte) string {
 	return s[len(s)-9:]
 }
 
-// messages are those of r for the server e; thoughts reports whether thoughts of former
-// answers are among them.
+// messages are the messages of r for the server e; thoughts reports whether thoughts of
+// earlier answers are among them.
 func messages(r *llm.Request, e *exchange.Endpoint) (list []wireMessage, thoughts bool) {
 	lines, thoughts := e.Legalize(wire, r, rulesOf(e))
 	turns := !isOpenAI(e.Host)
@@ -81,7 +82,7 @@ func messages(r *llm.Request, e *exchange.Endpoint) (list []wireMessage, thought
 			m.thought.Content = unrecorded
 		}
 		if isMistral(e) && l.Role != llm.Tool {
-			m.Name = "" // the server refuses members that it does not have
+			m.Name = "" // the server rejects unknown members
 		}
 		if last := len(list) - 1; turns && i > 0 && l.Role == lines[i-1].Role && (l.Role == llm.User || l.Role == llm.System) {
 			list[last].join(&lines[i-1], l, m)

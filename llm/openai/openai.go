@@ -1,19 +1,18 @@
-// Package openai completes requests at servers that speak the OpenAI chat
-// completions protocol: OpenAI itself, and the many local and hosted servers
-// that imitate it more or less. A provider of [KindResponses] is asked by OpenAI's
-// newer protocol, in which a reasoning model gets its thoughts back.
+// Package openai completes requests at servers that speak the OpenAI chat completions
+// protocol: OpenAI itself, and the many local and hosted servers that imitate it more
+// or less. A provider of [KindResponses] uses OpenAI's newer protocol, in which a
+// reasoning model gets its thoughts back.
 //
 //	models := openai.New(&llm.ServerOptions{Env: os.Getenv})
 //	client, err := models.Client(ctx, llm.Provider{Model: "gpt-5.5"})
 //
-// Requests are made of the types of the go-openai module; what servers really
-// send is read here, because a transcript that others build
-// on must not contain half an answer. A completion counts only if the server
-// gave a finish reason. Streams that stall, break, turn into web pages, hide
-// errors or stop politely in the middle become errors of package llm, and so
-// do whole answers that are not what the protocol says. Small deviations (a
-// missing index, arguments that are objects, characters split between two
-// chunks, a missing [DONE]) are understood.
+// Requests use the types of the go-openai module. This package decodes the servers'
+// answers itself, because a transcript must not contain half an answer. A completion
+// counts only if the server gave a finish reason. Streams that stall, break, turn into
+// web pages, hide errors or stop politely in the middle become errors of package llm,
+// and so do complete answers that violate the protocol. Small deviations (a missing
+// index, arguments that are objects, characters split between two chunks, a missing
+// [DONE]) are accepted.
 //
 // Keys are looked up by name when a client is made and appear nowhere else:
 // not in provider data, not in errors. The package does not run tools, check
@@ -32,12 +31,12 @@ import (
 const (
 	// DefaultBaseURL is the server of a provider without a BaseURL.
 	DefaultBaseURL = "https://api.openai.com/v1"
-	// DefaultConnect bounds the way to a server.
+	// DefaultConnect bounds the connection to a server.
 	DefaultConnect = exchange.DefaultConnect
-	// DefaultFirstToken is generous because models that reason in silence
-	// are slow to begin.
+	// DefaultFirstToken is generous because models that reason in silence are slow to
+	// start.
 	DefaultFirstToken = exchange.DefaultFirstToken
-	// DefaultSilence is how long a stream may be silent once it has begun.
+	// DefaultSilence is how long a stream may be silent after its start.
 	DefaultSilence = exchange.DefaultSilence
 	// DefaultWhole bounds a call.
 	DefaultWhole = exchange.DefaultWhole
@@ -56,9 +55,10 @@ const (
 	EnvKey   = "OPENAI_API_KEY"
 	EnvBase  = "OPENAI_BASE_URL"
 	EnvModel = "OPENAI_DEFAULT_MODEL"
-	// A resource at Azure, where OPENAI_BASE_URL names no server: its key goes to it and
-	// to servers at Azure that the configuration names. With a version the paths name
-	// the deployment, which is the model; without one it is the API that needs none.
+	// A resource at Azure, for use when OPENAI_BASE_URL names no server. Its key is
+	// sent to it and to servers at Azure that the configuration names. With a version
+	// the paths name the deployment, which is the model; without one the newer API is
+	// used.
 	EnvAzureEndpoint = "AZURE_OPENAI_ENDPOINT"
 	EnvAzureKey      = "AZURE_OPENAI_API_KEY"
 	EnvAzureVersion  = "AZURE_OPENAI_API_VERSION"
@@ -72,13 +72,12 @@ type models struct{ server *exchange.Server }
 // BaseURL the server is that of OPENAI_BASE_URL and then DefaultBaseURL, and without a
 // DefaultModel the model is that of OPENAI_DEFAULT_MODEL.
 //
-// The key is the provider's KeyRef, looked up by Key of the options and then
-// their Env; without a KeyRef it is OPENAI_API_KEY, but only for the servers
-// that the configuration names and for DefaultBaseURL: data that came with a
-// workflow does not get to send the process's own key elsewhere. Servers
-// other than DefaultBaseURL may do without a key.
+// The key is the provider's KeyRef, looked up by Key of the options and then their Env;
+// without a KeyRef it is OPENAI_API_KEY, but only for the servers that the
+// configuration names and for DefaultBaseURL: data of a workflow cannot send the
+// process's own key elsewhere. Only DefaultBaseURL requires a key.
 //
-// If no model is named anywhere the error lists what the server offers.
+// If no model is configured, the error lists the server's models.
 func New(o *llm.ServerOptions) llm.Models {
 	if o == nil {
 		o = &llm.ServerOptions{}
@@ -94,7 +93,7 @@ func New(o *llm.ServerOptions) llm.Models {
 	})}
 }
 
-// Client implements llm.Models, as New says.
+// Client implements llm.Models; see New.
 func (m *models) Client(ctx context.Context, p llm.Provider) (llm.Client, error) {
 	e, err := m.server.Resolve(ctx, p)
 	if err != nil {

@@ -27,7 +27,7 @@ type responseEvent struct {
 	Arguments    json.RawMessage `json:"arguments"`
 }
 
-// response is an answer, whole or as far as it has come.
+// response is an answer, complete or partial.
 type response struct {
 	Status     exchange.Word     `json:"status"`
 	Model      exchange.Word     `json:"model"`
@@ -59,7 +59,7 @@ const (
 	itemCall      = "function_call"
 )
 
-// outputItem is an item in the making.
+// outputItem is an unfinished item.
 type outputItem struct {
 	index    int64
 	kind     string
@@ -67,10 +67,10 @@ type outputItem struct {
 	call     int // its number among the calls
 	body     strings.Builder
 	join     exchange.Joiner
-	raw      json.RawMessage // of reasoning that goes back
+	raw      json.RawMessage // of reasoning that is sent back
 }
 
-// output puts an answer of the Responses protocol together and passes its pieces on.
+// output assembles an answer of the Responses protocol and passes its pieces on.
 type output struct {
 	e *exchange.Endpoint
 	exchange.Passed
@@ -89,8 +89,8 @@ func (o *output) State() exchange.State {
 	return exchange.State{Begun: o.Begun, Whole: o.Whole(), Text: o.text.Len(), Size: o.Size, Used: o.usage}
 }
 
-// Add takes an event. Those of a type that is not known, and those that repeat what came
-// in pieces, are passed over.
+// Add handles an event. It skips events of unknown types, and those that repeat the
+// pieces.
 func (o *output) Add(raw []byte) error {
 	var ev responseEvent
 	if err := json.Unmarshal(raw, &ev); err != nil {
@@ -154,8 +154,8 @@ func (o *output) note(r *response) {
 	}
 }
 
-// end takes the answer as the server has it at the end, with the items that did not come
-// before. status is that of its event, for an answer without one.
+// end handles the final answer, and adds the items that have not arrived before. status
+// is the status of its event, for an answer without one.
 func (o *output) end(raw json.RawMessage, status api.ResponseStatus) error {
 	var r response
 	if json.Unmarshal(raw, &r) != nil {
@@ -179,7 +179,7 @@ func (o *output) end(raw json.RawMessage, status api.ResponseStatus) error {
 		return o.e.BrokenOff(string(status))
 	case status == api.ResponseStatusCompleted:
 		end.Finish = llm.FinishStop
-	default: // of an answer that came to its end
+	default: // of an answer that was completed
 		end.Finish, end.Word = llm.FinishStop, o.e.Word(string(status))
 	}
 	for i, one := range r.Output {
@@ -195,7 +195,7 @@ func (o *output) end(raw json.RawMessage, status api.ResponseStatus) error {
 	return nil
 }
 
-// broken are the statuses of an answer that does not come to its end.
+// broken are the statuses of an incomplete answer.
 var broken = []api.ResponseStatus{"", api.ResponseStatusFailed, api.ResponseStatusCancelling, api.ResponseStatusCancelled, api.ResponseStatusQueued, api.ResponseStatusInProgress}
 
 func (o *output) find(index int64) *outputItem {
@@ -215,14 +215,14 @@ func (o *output) begin(index int64, kind string) (*outputItem, error) {
 		return nil, o.e.Malformed("the answer has more than %d items", maxItems)
 	}
 	if n := len(o.items); n > 0 && o.items[n-1].kind != itemCall {
-		o.flush(o.items[n-1]) // texts follow each other
+		o.flush(o.items[n-1]) // consecutive texts
 	}
 	c := &outputItem{index: index, kind: kind}
 	o.items = append(o.items, c)
 	return c, nil
 }
 
-// item begins an item, if it has not begun.
+// item returns an item, and starts it if it is new.
 func (o *output) item(index int64, raw json.RawMessage) (*item, error) {
 	it := &item{}
 	if json.Unmarshal(raw, it) != nil {
@@ -245,7 +245,7 @@ func (o *output) item(index int64, raw json.RawMessage) (*item, error) {
 	return it, nil
 }
 
-// done takes an item as it is in the end: what did not come in pieces comes now.
+// done handles a finished item: it adds the parts that did not arrive in pieces.
 func (o *output) done(index int64, raw json.RawMessage) error {
 	it, err := o.item(index, raw)
 	if err != nil {
@@ -277,7 +277,7 @@ func (o *output) done(index int64, raw json.RawMessage) error {
 	return nil
 }
 
-// add adds to the item of an index, which some servers do not begin.
+// add adds to the item of an index; some servers omit the start of an item.
 func (o *output) add(index int64, kind string, raw json.RawMessage) error {
 	c := o.find(index)
 	if c == nil && kind == itemCall {
@@ -313,7 +313,7 @@ func (o *output) put(c *outputItem, t string) {
 	}
 }
 
-// flush passes on what an item held back, now that nothing more comes of it.
+// flush passes on the text that an item held back, at the end of the item.
 func (o *output) flush(c *outputItem) {
 	if t := c.join.Flush(); t != "" {
 		o.put(c, t)

@@ -14,9 +14,9 @@ import (
 // other kinds are chat completions.
 const KindResponses = "openai-responses"
 
-// encodeResponses writes the body of r for the Responses protocol. The server keeps
-// nothing: the transcript is the request's, and so are the thoughts in it, encrypted.
-// thoughts reports whether there are any.
+// encodeResponses writes the body of r for the Responses protocol. The server stores no
+// state: the request has the transcript, including its thoughts, encrypted. thoughts
+// reports whether there are any.
 func encodeResponses(r *llm.Request, e *exchange.Endpoint) (body []byte, thoughts bool, err error) {
 	p := &r.Provider
 	if len(p.Stop) > 0 {
@@ -42,7 +42,7 @@ func encodeResponses(r *llm.Request, e *exchange.Endpoint) (body []byte, thought
 	}
 	for i := range r.Tools {
 		t := &r.Tools[i]
-		// Where nothing is said the schema has to be one of those that are strict.
+		// Without "strict" the server would require a strict schema.
 		about := map[string]any{"name": t.Name, "parameters": e.Schema(p, t), "strict": false}
 		if t.Description != "" {
 			about["description"] = t.Description
@@ -63,7 +63,7 @@ func encodeResponses(r *llm.Request, e *exchange.Endpoint) (body []byte, thought
 // responsesRules are the protocol's demands on a transcript.
 var responsesRules = exchange.Rules{IDs: regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)}
 
-// silent are the models that refuse a request for encrypted thoughts: they have none.
+// silent are the models that reject a request for encrypted thoughts: they have none.
 var silent = regexp.MustCompile(`^(gpt-3\.5|gpt-4|chatgpt-4)`)
 
 func narrow(v *float64) *float32 {
@@ -98,7 +98,7 @@ func items(lines []exchange.Line, systemRole string) []any {
 	return list
 }
 
-// input is what a message says: a text, or a text and images.
+// input is the content of a message: a text, or a text and images.
 func input(text string, images []llm.Image) any {
 	if len(images) == 0 {
 		return text
@@ -128,8 +128,8 @@ func said(l *exchange.Line) (list []any) {
 	return list
 }
 
-// textFormat makes the response_format of chat completions that of this protocol, which
-// has no object within.
+// textFormat translates the response_format of chat completions to that of this
+// protocol, which has no nested object.
 func textFormat(raw json.RawMessage) (*api.ResponseTextConfig, error) {
 	if len(raw) == 0 {
 		return nil, nil

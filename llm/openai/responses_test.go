@@ -51,7 +51,7 @@ var responses = llmtest.Wire{
 	},
 }
 
-// stream has the items of a stream under way.
+// stream has the items of a stream in progress.
 type stream struct {
 	n, open int
 	kind    string
@@ -153,8 +153,8 @@ const thoughtful = `{"object":"response","status":"completed","model":"served","
 	{"type":"function_call","id":"fc_1","call_id":"a","name":"f","arguments":"{\"x\": 1}"}
 ],"usage":{"input_tokens":9,"output_tokens":2,"input_tokens_details":{"cached_tokens":8}}}`
 
-// TestResponsesBody: what goes over the wire is kept as golden files, and encrypted
-// thoughts go back where they stood.
+// TestResponsesBody: the bytes on the wire are kept as golden files, and encrypted
+// thoughts are sent back at their places.
 func TestResponsesBody(t *testing.T) {
 	var body []byte
 	var path string
@@ -210,7 +210,8 @@ func TestResponsesBody(t *testing.T) {
 	next := &llm.Request{Provider: llm.Provider{Model: "m"}, Messages: []llm.Message{{Role: llm.User, Text: "hi"}, resp.Message(), {Role: llm.Tool, CallID: "a", Text: "1"}}}
 	must.Get(ask(next))(t)
 	golden("thoughts")
-	// gpt-4o has no thoughts, refuses to be asked for them, and reads none of another model.
+	// gpt-4o has no thoughts, rejects requests for them, and accepts none of another
+	// model.
 	next.Provider.Model = "gpt-4o"
 	must.Get(ask(next))(t)
 	if bytes.Contains(body, []byte("encrypted")) {

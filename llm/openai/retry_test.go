@@ -23,7 +23,7 @@ import (
 type trips struct {
 	t     *testing.T
 	steps []func(*http.Request) (*http.Response, error)
-	at    []time.Duration // when requests came, since start
+	at    []time.Duration // times of requests, since start
 	start time.Time
 }
 
@@ -53,7 +53,7 @@ func answer(status int, body string, header ...string) func(*http.Request) (*htt
 	}
 }
 
-// silent sends body and then nothing until the request is cancelled.
+// silent sends body and then waits until the request is cancelled.
 func silent(body string) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		pr, pw := io.Pipe()
@@ -84,7 +84,7 @@ func slowly(pause time.Duration, pieces ...string) func(*http.Request) (*http.Re
 	}
 }
 
-// endless sends the beginning of a failing answer, and then nothing.
+// endless sends the beginning of a failing answer, and then waits.
 func endless(status int, body string) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		resp, err := silent(body)(r)
@@ -105,8 +105,8 @@ func complete(t *testing.T, ctx context.Context, tr *trips, o llm.ServerOptions,
 	return client.Complete(ctx, &llm.Request{Provider: p, Messages: []llm.Message{{Role: llm.User, Text: "hi"}}}, sink)
 }
 
-// TestOneRequest: a client sends a request once, and its error says whether and when
-// another one makes sense.
+// TestOneRequest: a client sends a request once, and its error states whether and when
+// to repeat it.
 func TestOneRequest(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -114,7 +114,7 @@ func TestOneRequest(t *testing.T) {
 		step  func(*http.Request) (*http.Response, error)
 		code  llm.Code
 		final bool
-		after time.Duration // that the server asks for
+		after time.Duration // the wait that the server requests
 		took  time.Duration
 		says  string
 	}{
@@ -166,7 +166,7 @@ func TestOneRequest(t *testing.T) {
 	}
 }
 
-// A caller that gives up gets its own reason, at once, wherever the call is.
+// A caller that cancels gets its own reason immediately, in every phase of the call.
 func TestCancel(t *testing.T) {
 	type steps = []func(*http.Request) (*http.Response, error)
 	for name, s := range map[string]steps{
@@ -196,8 +196,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestConnect: the way to a server has a bound of its own, of the provider before that of
-// the options.
+// TestConnect: the connection to a server has a bound of its own; the provider's takes
+// precedence over that of the options.
 func TestConnect(t *testing.T) {
 	for _, own := range []time.Duration{0, 30 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 	"github.com/rathcluster/rath/llm/openai"
 )
 
-// TestSchemaOmit: a server that refuses keywords of JSON Schema is not sent them, on any
-// wire and at any depth, by what its provider says or by what is known of its host. What
-// is only named like one stays, and so does the order.
+// TestSchemaOmit: keywords of JSON Schema that a server rejects are not sent to it, on
+// any wire and at any depth, whether its provider or its host determines them.
+// Properties with the name of a keyword are kept, and so is the order.
 func TestSchemaOmit(t *testing.T) {
 	const (
 		arguments = `{"$schema":"x","type":"object","properties":{"additionalProperties":{"type":"string","enum":["additionalProperties"]},"b":{"type":"array","items":{"type":"object","additionalProperties":false,"anyOf":[{"additionalProperties":true},true]}}},"required":["additionalProperties"],"additionalProperties":false,"$defs":{"$schema":{"additionalProperties":false}}}`

@@ -8,9 +8,10 @@ import (
 	"github.com/rathcluster/rath/internal/models/exchange"
 )
 
-// thoughts are those of an answer in the making, as their server wants them back.
+// thoughts are the thoughts of an answer in progress, in the form that their server
+// requires back.
 type thoughts struct {
-	name    int // 1 to 3: the member that they came under
+	name    int // 1 to 3: the member that contains them
 	details []*detail
 }
 
@@ -21,18 +22,18 @@ const (
 	asDetails            // reasoning_details
 )
 
-// named notes the member that a thought came under. The first one stays.
+// named records the member that contains a thought. The first one is kept.
 func (t *thoughts) named(at int) {
 	if t.name == 0 {
 		t.name = at + 1
 	}
 }
 
-// detail is an entry of reasoning_details. The text of one comes in pieces.
+// detail is an entry of reasoning_details. Its text arrives in pieces.
 type detail struct {
 	raw    json.RawMessage            // of an entry in one piece
 	fields map[string]json.RawMessage // of several: the newest of each
-	member string                     // the one that has the text; "" of an entry that is whole
+	member string                     // the one with the text; "" for a complete entry
 	text   strings.Builder
 	join   exchange.Joiner
 }
@@ -43,8 +44,8 @@ var textOf = map[string]string{`"reasoning.text"`: "text", `"reasoning.summary"`
 // maxDetails bounds the details of an answer.
 const maxDetails = 4096
 
-// add takes entries of reasoning_details, and returns their size. An entry of text with the
-// type and the index of the one before is its continuation.
+// add adds entries of reasoning_details, and returns their size. An entry of text with
+// the type and the index of the previous one continues it.
 func (t *thoughts) add(raw json.RawMessage) (size int) {
 	var list []json.RawMessage
 	if !exchange.IsSet(raw) || json.Unmarshal(raw, &list) != nil {
@@ -88,7 +89,7 @@ func (d *detail) grow(fields map[string]json.RawMessage) {
 	}
 }
 
-// whole returns the entry as it goes back.
+// whole returns the entry as it is sent back.
 func (d *detail) whole() (json.RawMessage, error) {
 	if d.raw != nil {
 		return d.raw, nil

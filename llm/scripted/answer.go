@@ -12,15 +12,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// answer is a reply made concrete for one request.
+// answer is a reply with all details for one request.
 type answer struct {
 	*reply
 	resp llm.Response
 	err  *llm.Error // the call fails before the first piece
 }
 
-// answer fills in what the reply leaves open. It depends on nothing but the
-// request.
+// answer fills in the open parts of the reply. It depends only on the request.
 func (p *reply) answer(v *view) answer {
 	a := answer{reply: p}
 	text := p.Text
@@ -82,7 +81,7 @@ func (p *reply) failure(text string) *llm.Error {
 	return e
 }
 
-// statusOf is the status with which real servers report a code.
+// statusOf is the status that real servers use for a code.
 func statusOf(c llm.Code) int {
 	switch c {
 	case llm.CodeAuth, llm.CodeNoKey:
@@ -102,8 +101,8 @@ func statusOf(c llm.Code) int {
 	}
 }
 
-// pieces cuts a response into deltas, word by word; the arguments of a call
-// come in two.
+// pieces splits a response into deltas, word by word; the arguments of a call are split
+// in two.
 func pieces(r *llm.Response) []llm.Delta {
 	var ds []llm.Delta
 	for w := range strings.SplitAfterSeq(r.Reasoning, " ") {
@@ -131,15 +130,15 @@ func pieces(r *llm.Response) []llm.Delta {
 	return ds
 }
 
-// Digest names a transcript by what a model sees of it: the roles, texts,
-// calls and call ids, the same whether it came in process or over HTTP. Two
-// requests with one digest got the same answer.
+// Digest names a transcript by the parts that a model sees: the roles, texts, calls and
+// call ids. It is the same in process and over HTTP. Two requests with one digest got
+// the same answer.
 func Digest(messages []llm.Message) string {
 	h := sha256.New()
 	enc := json.NewEncoder(h)
 	for i := range messages {
 		m := &messages[i]
-		// Never fails: there are only strings in it.
+		// Encoding never fails: the value contains only strings.
 		_ = enc.Encode(llm.Message{Role: m.Role, Text: m.Text, Calls: m.Calls, CallID: m.CallID})
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])

@@ -18,13 +18,13 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Dimensions are those of the vectors that a [Model] makes.
+// Dimensions is the number of dimensions of a [Model]'s vectors.
 const Dimensions = 256
 
-// Embedder returns what makes vectors without a model: each word of a text, in lower
-// case, is hashed to one of 256 dimensions and a sign, and the sum has the length 1. So
-// texts that share words are near each other, and those that mean the same in other words
-// are not: it is for tests, and stands for no quality of search.
+// Embedder returns an embedder that needs no model: each word of a text, in lower case,
+// is hashed to one of 256 dimensions and a sign, and the sum has the length 1. Texts
+// that share words are thus near each other; texts with the same meaning in other words
+// are not. It is for tests only, and does not represent the quality of a search.
 func (m *Model) Embedder(_ context.Context, p llm.Provider) (llm.Embedder, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func hashed(text string) []float32 {
 	for _, f := range sum {
 		length += f * f
 	}
-	if length == 0 { // its words took each other away
+	if length == 0 { // its words cancel out
 		sum[0], length = 1, 1
 	}
 	v := make([]float32, Dimensions)

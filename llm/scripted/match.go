@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// view is what the conditions look at in one request.
+// view is the input of the conditions for one request.
 type view struct {
 	r                         *llm.Request
 	user, tool, last          string
@@ -88,9 +88,9 @@ func (c *cond) look(v *view) bool {
 	return false
 }
 
-// find returns the index of the first rule that holds. allow is asked last;
-// it may turn down a rule that has answered often enough. misses says of each
-// rule why it does not hold.
+// find returns the index of the first rule that matches. allow is called last; it may
+// reject a rule that has answered often enough. misses has the reason of each rule that
+// does not match.
 func (s *Script) find(v *view, allow func(i int) bool) (i int, misses []string) {
 rules:
 	for i := range s.rules {

@@ -18,15 +18,15 @@ const DefaultModel = "scripted"
 // DefaultHang bounds how long a hanging or stalling answer lasts.
 const DefaultHang = 10 * time.Minute
 
-// Options are the settings of a [Model]. The zero value answers at once.
+// Options are the settings of a [Model]. The zero value answers without delay.
 type Options struct {
 	// Delay and Gap are used by replies that do not set their own: the time
 	// to the first byte, and between the pieces of a stream.
 	Delay, Gap time.Duration
 	// Hang bounds the faults hang and stall; 0 is DefaultHang.
 	Hang time.Duration
-	// Models are the names that are offered and accepted. With none, every
-	// name is accepted and DefaultModel is offered.
+	// Models are the names that are listed and accepted. Without any, every name is
+	// accepted and DefaultModel is listed.
 	Models []string
 	// Log gets one JSON line per request (see [Entry]), written before the
 	// request is answered and flushed if it has a Flush method. A request that
@@ -37,9 +37,9 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Model answers requests from a script: as [llm.Models] and [llm.Client] in
-// this process, and as an [http.Handler] that speaks the OpenAI protocol. It
-// is safe for concurrent use and has nothing to close.
+// Model answers requests from a script: as [llm.Models] and [llm.Client] in this
+// process, and as an [http.Handler] that speaks the OpenAI protocol. It is safe for
+// concurrent use and needs no Close.
 type Model struct {
 	script *Script
 	o      Options
@@ -149,7 +149,7 @@ func (m *Model) Complete(ctx context.Context, r *llm.Request, sink func(llm.Delt
 	return &a.resp, nil
 }
 
-// midError is what faultError reports.
+// midError is the error that faultError reports.
 func (a *answer) midError() *llm.Error {
 	p := reply{Code: a.Code, RetryAfter: a.RetryAfter}
 	if p.Code == "" {

@@ -310,8 +310,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestRecordKeepsTimes: how often a rule answers is what its author wrote, also when
-// an answer to the same place is recorded after it.
+// TestRecordKeepsTimes: a rule keeps its author's times, even if an answer at the same
+// place is recorded after it.
 func TestRecordKeepsTimes(t *testing.T) {
 	s := must.Get(Parse("own", []byte("-- own --\nturn: 1\nlast: tea\ntimes: 3\n\ngreen\n")))(t)
 	s.Record("recorded", talk("user: tea"), &llm.Response{Text: "black"})

@@ -21,8 +21,8 @@ import (
 // filePrefix starts the names of sections that are files.
 const filePrefix = "work/"
 
-// Parse reads a script. name is used in messages only. An error names the
-// line and what is wrong with it.
+// Parse reads a script. name is used in messages only. An error names the line and the
+// problem.
 func Parse(name string, data []byte) (*Script, error) {
 	if !utf8.Valid(data) {
 		return nil, fmt.Errorf("script %s: not valid UTF-8", name)
@@ -49,13 +49,13 @@ func Parse(name string, data []byte) (*Script, error) {
 	return s, nil
 }
 
-// unix undoes what a checkout on Windows does to line ends.
+// unix converts the line ends of a checkout on Windows.
 func unix(data []byte) string { return strings.ReplaceAll(string(data), "\r\n", "\n") }
 
-// parse reads the section of a rule; at is the line an error is about.
+// parse reads the section of a rule; at is the line for error messages.
 func (r *rule) parse(section string) (at int, err error) {
 	head, body, _ := cutBlank(section)
-	said := false // the rule has a reply, if only an empty one
+	said := false // the rule has a reply, even an empty one
 	seen := map[string]bool{}
 	for i, l := range strings.Split(head, "\n") {
 		l = strings.TrimSpace(l)
@@ -107,16 +107,16 @@ func cutBlank(s string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// kind is what a line of a rule is about.
+// kind is the role of a rule's line.
 type kind int
 
 const (
 	isCondition kind = iota
 	isManner         // how to answer
-	isAnswer         // what to answer
+	isAnswer         // a part of the answer
 )
 
-// set takes one line.
+// set handles one line.
 func (r *rule) set(key, value string) (k kind, err error) {
 	p := &r.Reply
 	switch key {
@@ -167,7 +167,7 @@ func (r *rule) set(key, value string) (k kind, err error) {
 	return isAnswer, err
 }
 
-// parseCall reads "name [@id] args". Raw arguments are taken to the byte.
+// parseCall reads "name [@id] args". Raw arguments are read verbatim.
 func parseCall(s string, raw bool) (session.ToolCall, error) {
 	var c session.ToolCall
 	c.Name, c.Args, _ = strings.Cut(s, " ")
@@ -361,7 +361,7 @@ func nameOK(s string) bool {
 // clean reports whether s survives a text file.
 func clean(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\r") }
 
-// hasMarker reports whether txtar would see a section in s.
+// hasMarker reports whether txtar would find a section in s.
 func hasMarker(s string) bool {
 	return len(txtar.Parse([]byte(s)).Files) > 0
 }

@@ -1,11 +1,10 @@
 // Package scripted is a language model that answers from a script: for tests,
 // demonstrations, benchmarks and for working without a key.
 //
-// A [Script] is a list of rules, usually read from a txtar file. A rule says
-// what a request must contain and what the answer is; the first rule that
-// holds answers. The choice depends on what the request contains, not on when
-// it arrives, so that a run which is replayed, retried or continued on another
-// machine gets the same answers again:
+// A [Script] is a list of rules, usually read from a txtar file. A rule has conditions
+// on the request and an answer; the first matching rule answers. The choice depends on
+// the contents of the request, not on its time. A run that is replayed, retried or
+// continued on another machine therefore gets the same answers again:
 //
 //	A comment about the script.
 //
@@ -25,15 +24,14 @@
 //	echo: true
 //	text: "You said: "
 //
-// Each section is a rule. Its lines up to the first blank one are "key:
-// value", in any order; what follows is the text of the reply, without the
-// blank lines around it. A value in double quotes is a Go string, for white
-// space at the ends and for line breaks. Lines that start with # are comments.
-// Sections whose name starts with work/ are no rules but files, for tests that
-// need a workspace ([Script.WriteFiles]).
+// Each section is a rule. Its lines up to the first blank one are "key: value", in any
+// order; the rest is the text of the reply, without the blank lines around it. A value
+// in double quotes is a Go string, for white space at the ends and for line breaks.
+// Lines that start with # are comments. Sections whose name starts with work/ are no
+// rules but files, for tests that need a workspace ([Script.WriteFiles]).
 //
-// What a rule may ask for; all of it must hold, "not " before a key negates
-// it, and a key may be repeated:
+// The conditions of a rule must all hold. "not " before a key negates it, and a key may
+// be repeated:
 //
 //	model: NAME      the requested model is NAME
 //	system: TEXT     a system message contains TEXT
@@ -50,10 +48,10 @@
 //	try: N           it is the Nth request for the answer
 //	times: N         the rule has answered less than N times in this process
 //
-// times is the only one that counts arrivals; it cannot be negated, and a
-// process that starts again counts from zero. Prefer attempt and try.
+// Only times counts arrivals. It cannot be negated, and a restarted process counts from
+// zero. Prefer attempt and try.
 //
-// What a rule may answer:
+// The parts of a rule's answer:
 //
 //	text: TEXT               instead of the text after the blank line
 //	echo: true               the last user message is appended to the text
@@ -71,10 +69,9 @@
 //	retry-after: 2s          the server's wish, with code or status
 //	fault: KIND              hang, drop, html, stall, truncate, abort, garbage or error
 //
-// [Model] puts a script to work, both as an [llm.Client] in this process and
-// as an HTTP server that speaks the OpenAI protocol and keeps a witness log of
-// every request. The package does not imitate a model's language or speed
-// beyond delay and gap.
+// [Model] runs a script, both as an [llm.Client] in this process and as an HTTP server
+// that speaks the OpenAI protocol and keeps a witness log of every request. The package
+// does not imitate a model's language or speed beyond delay and gap.
 package scripted
 
 import (
@@ -140,7 +137,7 @@ type cond struct {
 	Value string
 }
 
-// reply is what a rule answers.
+// reply is the answer of a rule.
 type reply struct {
 	Text string
 	// Echo appends the last user message to Text.
@@ -152,8 +149,8 @@ type reply struct {
 	Finish llm.Finish
 	// Usage is estimated from the bytes if it is zero.
 	Usage session.Usage
-	// Delay is the time to the first byte, Gap the time between pieces.
-	// Zero takes the [Options] of the model.
+	// Delay is the time to the first byte, Gap the time between pieces. Zero means
+	// those of the model's [Options].
 	Delay, Gap time.Duration
 
 	// Code and Status make the call fail, with Text as the message. Each is
@@ -164,8 +161,8 @@ type reply struct {
 	Fault      string
 }
 
-// The faults: ways of failing that no proper answer describes. In-process clients get
-// the error that a client of the real protocol would report. Those in the middle come
+// The faults are failures that no proper answer describes. In-process clients get the
+// error that a client of the real protocol would report. Faults in the middle occur
 // after half of the answer's pieces.
 const (
 	// faultHang accepts the request and never answers.
@@ -180,25 +177,26 @@ const (
 	faultTruncate = "truncate"
 	// faultAbort breaks the connection in the middle.
 	faultAbort = "abort"
-	// faultGarbage sends something that is not JSON in the middle.
+	// faultGarbage sends text that is not JSON in the middle.
 	faultGarbage = "garbage"
-	// faultError reports an error of the server in the middle; Code says
-	// which (unavailable if missing).
+	// faultError reports a server error in the middle of the answer; Code is its code
+	// (unavailable if missing).
 	faultError = "error"
 )
 
 var faults = []string{faultHang, faultDrop, faultHTML, faultStall, faultTruncate, faultAbort, faultGarbage, faultError}
 
-// Echo returns the script of the model that needs no key: it repeats the
-// last user message after "echo: ".
+// Echo returns the script of the model that requires no key: it repeats the last user
+// message after "echo: ".
 func Echo() *Script {
 	return &Script{Name: "echo", rules: []rule{{Name: "echo", Reply: reply{Text: "echo: ", Echo: true}}}}
 }
 
-// Record adds a rule that gives the same answer to the same place of the same
-// conversation: it asks for the turn, the start of the system text and the start of the
-// last message. Of rules that ask for the same, each but the last answers as often as
-// its times says, once without it. A rule of that name that is there already stays.
+// Record adds a rule that gives the same answer at the same place of the same
+// conversation. Its conditions are the turn, the start of the system text and the start
+// of the last message. Of several rules with the same conditions, each except the last
+// answers as often as its times states, or once without it. An existing rule with that
+// name is kept.
 func (s *Script) Record(name string, r *llm.Request, resp *llm.Response) {
 	if slices.ContainsFunc(s.rules, func(r rule) bool { return r.Name == name }) {
 		return
@@ -226,7 +224,7 @@ func (s *Script) Record(name string, r *llm.Request, resp *llm.Response) {
 	s.rules = append(s.rules, added)
 }
 
-// Slow multiplies the delays and gaps that the rules name; 0 takes them away.
+// Slow multiplies the delays and gaps of the rules; 0 removes them.
 func (s *Script) Slow(times int) {
 	for i := range s.rules {
 		r := &s.rules[i].Reply
@@ -252,7 +250,7 @@ func (s *Script) WriteFiles(dir string) (some bool, err error) {
 	return len(s.files) > 0, nil
 }
 
-// head returns the first line of s that says something, at most 120 bytes.
+// head returns the first non-empty line of s, at most 120 bytes.
 func head(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(llm.CleanText(s)), "\n")
 	return strings.TrimSpace(strings.TrimSuffix(llm.Clip(line, 120), "…"))

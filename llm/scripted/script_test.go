@@ -161,7 +161,7 @@ func TestFormatRefusesWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A checkout on Windows must not change what a script says.
+// A checkout on Windows must not change the meaning of a script.
 func TestCRLF(t *testing.T) {
 	data := must.Get(os.ReadFile("testdata/research.txtar"))(t)
 	s := must.Get(Parse("crlf", bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n"))))(t)

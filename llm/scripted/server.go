@@ -31,8 +31,8 @@ func (m *Model) routes() http.Handler {
 	return mux
 }
 
-// ServeHTTP speaks the OpenAI protocol: POST /v1/chat/completions, streaming
-// or not, POST /v1/embeddings, and GET /v1/models. It asks for no key.
+// ServeHTTP implements the OpenAI protocol: POST /v1/chat/completions, streaming or
+// not, POST /v1/embeddings, and GET /v1/models. It requires no key.
 func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.mux.ServeHTTP(w, r) }
 
 func (m *Model) serveModels(w http.ResponseWriter, _ *http.Request) {
@@ -109,8 +109,8 @@ func (m *Model) serveChat(w http.ResponseWriter, hr *http.Request) {
 	}
 }
 
-// frame returns the parts that all chunks of an answer share. The id is made
-// of the request, so that equal requests have equal answers to the byte.
+// frame returns the parts that all chunks of an answer share. The id is derived from
+// the request, so that equal requests have byte-identical answers.
 func (a *answer) frame(object string) chatAnswer {
 	id := "chatcmpl-scripted"
 	if len(a.resp.Calls) > 0 {
@@ -202,7 +202,7 @@ func (m *Model) stream(w http.ResponseWriter, hr *http.Request, a *answer, usage
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// breakOff ends an answer in the middle, in the way of the fault.
+// breakOff ends an answer in the middle, in the form of the fault.
 func (m *Model) breakOff(w http.ResponseWriter, hr *http.Request, fault string) {
 	if http.NewResponseController(w).Flush() != nil {
 		return

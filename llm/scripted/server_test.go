@@ -27,8 +27,8 @@ func post(t *testing.T, url, body string, header ...string) (int, http.Header, s
 	return resp.StatusCode, resp.Header, string(data)
 }
 
-// TestTranscriptOverHTTP holds that a script reads the transcript and not the messages which
-// stand in it for servers alone.
+// TestTranscriptOverHTTP checks that a script reads the transcript without the messages
+// that are in it only for servers.
 func TestTranscriptOverHTTP(t *testing.T) {
 	s := must.Get(Parse("script", []byte("-- two --\nlast: One\nround: 2\ntext: Two.\n\n-- one --\ntext: One.\n")))(t)
 	m := must.Get(New(s, nil))(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// chatRequest is the part of a chat completion request that matters here.
+// chatRequest is the relevant part of a chat completion request.
 type chatRequest struct {
 	Model    string        `json:"model"`
 	Messages []chatMessage `json:"messages"`
@@ -40,8 +40,8 @@ type chatMessage struct {
 	ToolCallID string          `json:"tool_call_id"`
 }
 
-// request translates; it refuses what the scripted model does not understand
-// rather than answer something else.
+// request translates the request; it rejects parameters that the scripted model does
+// not support rather than ignore them.
 func (c *chatRequest) request() (*llm.Request, error) {
 	r := &llm.Request{Provider: llm.Provider{Model: c.Model}}
 	for i, m := range c.Messages {
@@ -76,8 +76,8 @@ func (c *chatRequest) request() (*llm.Request, error) {
 	return r, r.Unsupported("a script")
 }
 
-// spoken returns the messages without the texts of a user that a client adds where servers
-// demand one: a script is written for the transcript.
+// spoken returns the messages without the user texts that a client adds for servers
+// that require one: a script is written for the transcript.
 func spoken(all []llm.Message) []llm.Message {
 	out := all[:0]
 	for i, m := range all {
@@ -96,8 +96,8 @@ func spoken(all []llm.Message) []llm.Message {
 	return out
 }
 
-// contentText reads a content that is a string, null, or a list of parts of
-// which only the text ones count.
+// contentText reads a content that is a string, null, or a list of parts, of which only
+// texts count.
 func contentText(raw json.RawMessage) (string, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return "", nil
@@ -202,7 +202,7 @@ func wireMessage(r *llm.Response) *chatSpoken {
 	return s
 }
 
-// chatError is how the protocol reports an error.
+// chatError is the protocol's form of an error.
 type chatError struct {
 	Error struct {
 		Message string `json:"message"`

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Entry is one line of the witness log: a request that arrived, and what the
-// script decided to answer. It is written before the first byte of the
-// answer, so that the log knows the request even if the answer is lost.
+// Entry is one line of the witness log: a request, and the script's answer to it. It is
+// written before the first byte of the answer, so that the log has the request even if
+// the answer is lost.
 type Entry struct {
 	Time time.Time `json:"time"`
 	// Via is "http" or "process".
@@ -24,8 +24,8 @@ type Entry struct {
 	Digest string `json:"digest"`
 	// Rule is the rule that answers; "" if none does.
 	Rule string `json:"rule,omitempty"`
-	// Status is the HTTP status of the answer, also in process; 0 if the
-	// fault leaves none.
+	// Status is the HTTP status of the answer, even in process; 0 if the fault prevents
+	// one.
 	Status int    `json:"status"`
 	Fault  string `json:"fault,omitempty"`
 	Stream bool   `json:"stream,omitempty"`
@@ -37,8 +37,8 @@ type witness struct {
 	w  io.Writer
 }
 
-// note writes e and flushes it if the writer can. One Write call per line
-// keeps lines whole also in a file that several processes append to.
+// note writes e and flushes it if the writer can. One Write call per line keeps lines
+// intact, even in a file that several processes append to.
 func (w *witness) note(e *Entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package memorytest is the suite that every memory.Store passes.
+// Package memorytest is the test suite for implementations of memory.Store.
 //
-// It tests what the contract promises and nothing about how a store keeps its
-// notes. A store that is also a memory.Archiver is tested as one.
+// It tests the contract and is independent of a store's storage. It also tests
+// memory.Archiver if the store implements it.
 package memorytest
 
 import (
@@ -20,9 +20,8 @@ import (
 	"github.com/rathcluster/rath/memory"
 )
 
-// TestStore runs the suite. open returns an empty store, each time a new one,
-// and cleans it up with t.Cleanup. without names the parts that are about what the store
-// does not promise.
+// TestStore runs the suite. open returns a new empty store each time and cleans it up with
+// t.Cleanup. without names the parts that test contracts the store does not implement.
 func TestStore(t *testing.T, open func(t *testing.T) memory.Store, without ...string) {
 	left := slices.Clone(without)
 	part := func(name string, test func(t *testing.T)) {

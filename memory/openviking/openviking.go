@@ -1,4 +1,4 @@
-// Package openviking keeps a memory.Store at an OpenViking server, by its HTTP API.
+// Package openviking implements memory.Store with an OpenViking server and its HTTP API.
 //
 //	n, err := node.Start(ctx, &node.Options{Memory: func(_ context.Context, t session.Tenant, name string) (memory.Store, error) {
 //		root := openviking.DefaultRoot + "/" + string(t) + "/" + name // no other tenant's
@@ -6,20 +6,19 @@
 //	}})
 //
 // A note memory://user/preferences/theme is the file user/preferences/theme.md below a root
-// of the server, by default viking://resources/rath. The server searches as it does, by
-// vectors; its files of summaries are no hits. It promises no order of equal hits, and a
-// search knows what was written when the write has waited for the server's index. Each
-// tenant and each memory needs a root of its own.
+// of the server, by default viking://resources/rath. The server searches by vectors; its
+// summary files are not hits. The order of equal hits is undefined. A search finds a note
+// after its write has waited for the server's index. Each tenant and each memory needs its
+// own root.
 //
-// A note's memory.Origin is kept as a tag of its file, rath-origin=<hexadecimal JSON>, which a
-// search reads for each hit by a request more. A server of a release without tags keeps none:
-// set Options.NoTags for it.
+// A note's memory.Origin is a tag of its file, rath-origin=<hexadecimal JSON>. A search reads
+// it with one more request per hit. For a server release without tags, set Options.NoTags.
 //
-// Abstracts and overviews of what is below a name are the server's own, those of a note the
-// ones that memory.ReadLevel makes.
+// The server provides the abstracts and overviews of the notes below a name.
+// memory.ReadLevel derives those of a single note.
 //
-// The package is tested against a server in this process that was written from the
-// description of the API, not against OpenViking itself.
+// The package is tested against an in-process server that was written from the description
+// of the API, not against OpenViking itself.
 package openviking
 
 import (
@@ -65,8 +64,8 @@ type Options struct {
 	Root string
 	// Timeout bounds each request; 0 is DefaultTimeout.
 	Timeout time.Duration
-	// NoTags is for a server whose files have no tags: no memory.Origin is kept, so that
-	// notes of quarantined sessions are not left out.
+	// NoTags is for a server whose files have no tags. The store then keeps no memory.Origin,
+	// so notes of quarantined sessions are not skipped.
 	NoTags bool
 }
 
@@ -76,7 +75,7 @@ type store struct {
 	http *http.Client
 }
 
-// New returns the store below a root of a server. It sends nothing yet.
+// New returns the store below a root of a server. It sends no request.
 func New(o *Options) (memory.Store, error) {
 	s := &store{o: *o}
 	u, err := url.Parse(s.o.URL)
@@ -96,7 +95,7 @@ func New(o *Options) (memory.Store, error) {
 	return s, nil
 }
 
-// file is where a note is, and dir what is below its name.
+// file returns the file of a note, and dir the directory of the notes below its name.
 func (s *store) file(u notebook.URI) (string, error) {
 	for part := range strings.SplitSeq(u.Path, "/") {
 		if strings.HasPrefix(part, ".") { // the server's own files
@@ -110,7 +109,7 @@ func (s *store) dir(u notebook.URI) string {
 	return s.o.Root + "/" + strings.TrimPrefix(u.String(), "memory://")
 }
 
-// note is the name of the note in a file; ok is false for what is none.
+// note returns the name of the note in a file; ok is false for any other file.
 func (s *store) note(file string) (uri string, ok bool) {
 	rest, below := strings.CutPrefix(file, s.o.Root+"/")
 	rest, text := strings.CutSuffix(rest, suffix)
@@ -122,7 +121,8 @@ func (s *store) note(file string) (uri string, ok bool) {
 	return u.String(), err == nil
 }
 
-// originTag is the key of the tag that has a note's Origin. Servers make tags lower-case.
+// originTag is the key of the tag that holds a note's Origin. Servers convert tags to lower
+// case.
 const originTag = "rath-origin="
 
 // Write implements memory.Store. It returns when the server finds the note.
@@ -154,8 +154,8 @@ func (s *store) Write(ctx context.Context, uri, text string, from memory.Origin)
 	return s.ask(ctx, http.MethodPost, "/api/v1/content/write", nil, body, nil)
 }
 
-// origin is where the note in a file is from: the zero Origin if the file has no such tag, or
-// is gone.
+// origin returns the Origin of the note in a file. It is zero if the file has no such tag
+// or does not exist.
 func (s *store) origin(ctx context.Context, file string) (from memory.Origin, err error) {
 	if s.o.NoTags {
 		return from, nil
@@ -268,8 +268,8 @@ func (s *store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) 
 	return hits, nil
 }
 
-// ReadLevel is memory.ReadLevel, with the server's own abstract or overview of what is below
-// a name that has no note.
+// ReadLevel is memory.ReadLevel. For a name without a note, it returns the server's own
+// abstract or overview of the notes below the name.
 func (s *store) ReadLevel(ctx context.Context, uri, level string) (text string, err error) {
 	u, err := notebook.ParseDir(uri)
 	if err != nil {
@@ -398,7 +398,7 @@ func (s *store) ask(ctx context.Context, method, path string, query url.Values, 
 	}
 	var inner *url.Error
 	if errors.As(err, &inner) {
-		err = inner.Err // without the address, which is told
+		err = inner.Err // drops the URL, which the message already has
 	}
 	return fail("%w; check that the server runs there", err)
 }

@@ -150,8 +150,8 @@ func open(t *testing.T, h http.Handler, o Options) memory.Store {
 	return s
 }
 
-// TestStore: notes are written, read, found, listed and removed at a server that answers as
-// the API is described, below a root of their own, and what is not theirs is no note.
+// TestStore writes, reads, finds, lists and removes notes at a server that implements the
+// described API, below a separate root; other files are not notes.
 func TestStore(t *testing.T) {
 	v := &viking{tags: map[string][]string{}, files: map[string]string{"viking://resources/rath/user/.overview.md": "dark summary", "viking://resources/rath/user/a.txt": "dark"}}
 	s := open(t, v, Options{})
@@ -210,16 +210,16 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestSuite: what every store promises holds at a server, but for what its own search decides:
-// which words find a note, equal hits, and what a snippet shows.
+// TestSuite runs the suite of all stores at a server, except for properties that the
+// server's search decides: the words that find a note, equal hits, and snippets.
 func TestSuite(t *testing.T) {
 	memorytest.TestStore(t, func(t *testing.T) memory.Store {
 		return open(t, &viking{files: map[string]string{}, tags: map[string][]string{}}, Options{})
 	}, "Find", "FindScripts", "Snippet", "Order")
 }
 
-// TestOrigin: an Origin comes back as it was written, the tags of others are left alone, and a
-// server without tags is told.
+// TestOrigin: an Origin is returned as written, other tags stay, and NoTags supports a
+// server without tags.
 func TestOrigin(t *testing.T) {
 	v := &viking{files: map[string]string{}, tags: map[string][]string{}}
 	s := open(t, v, Options{})
@@ -255,8 +255,8 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// TestLevels: abstract and overview of what is below a name are the server's, those of a note
-// are made of its text.
+// TestLevels: abstracts and overviews below a name are the server's; those of a note are
+// derived from its text.
 func TestLevels(t *testing.T) {
 	s := open(t, &viking{files: map[string]string{}, tags: map[string][]string{}}, Options{})
 	for i, text := range []string{"# Title\n\nOne. Two.\n", "Three."} {
@@ -284,8 +284,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestAnswers: a server that refuses, fails, answers what it should not, or not at all, is
-// an error that names it and says what to do, and never a note or an empty list.
+// TestAnswers: a server that rejects, fails, returns invalid answers or none causes an
+// error that names it and the remedy, never a note or an empty list.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		status     int
@@ -345,7 +345,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestNew: settings that lead nowhere are refused at once.
+// TestNew rejects unusable settings at once.
 func TestNew(t *testing.T) {
 	for _, o := range []Options{{}, {URL: "h:1933"}, {URL: "ftp://h"}, {URL: "http://u:secret@h"}, {URL: "http://h?x=1"}, {URL: "http://h", Root: "resources"}, {URL: "http://h", Root: "viking://"}} {
 		if _, err := New(&o); err == nil || strings.Contains(err.Error(), "secret") {

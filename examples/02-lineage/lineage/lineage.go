@@ -1,4 +1,4 @@
-// Package lineage is the second example of the ladder: sessions that come from one another.
+// Package lineage is the second example of the ladder: forks of sessions.
 package lineage
 
 import (

@@ -28,10 +28,9 @@ type Look struct{ Lister *flow.Agent }
 
 // Forward implements flow.Workflow.
 func (w *Look) Forward(ctx context.Context, s session.Session) (session.Session, error) {
-	// Like a tensor's to, To says where the following work happens. Nothing is opened
-	// here: the first tool that needs the sandbox opens it. Without a directory it has no
-	// files. "local" is this machine, and tasks may name another backend: docker,
-	// kubernetes, opensandbox.
+	// Like a tensor's to, To sets where the following work happens. It opens no sandbox: the
+	// first tool that needs one opens it. Without a directory it has no files. "local" is
+	// this machine; tasks may name another backend: docker, kubernetes, opensandbox.
 	empty, err := flow.Fork(ctx, s)
 	if err != nil {
 		return s, err
@@ -42,8 +41,8 @@ func (w *Look) Forward(ctx context.Context, s session.Session) (session.Session,
 	if err := flow.Reject(ctx, empty, "nothing to see"); err != nil {
 		return s, err
 	}
-	// s was not moved: it works on a copy of the files that the task brought, and what it
-	// changes there is part of the session. The directory of the user stays as it is.
+	// s was not moved: it works on a copy of the task's files, and its changes there are part
+	// of the session. The user's directory is unchanged.
 	return w.Lister.Forward(ctx, s)
 }
 

@@ -22,13 +22,13 @@ func Rung() ladder.Rung {
 }
 
 // newWorker makes an agent with all built-in tools: commands, files, search, edits. They
-// work in the session's sandbox. An agent goes on until it answers without calling a tool,
-// and each call is a step: what it returned is recorded with the files as they are then, so
-// a crash repeats no call that is recorded.
+// work in the session's sandbox. An agent runs until it answers without calling a tool.
+// Each call is a step: its result is recorded with the state of the files, so a crash
+// repeats no recorded call.
 func newWorker(s flow.Info) (flow.Workflow, error) {
 	return ladder.Prompted(s, &flow.Agent{
 		Name: "worker", Prompt: "You are the worker. Use your tools.",
 		Provider: llm.Provider{Model: s.Model}, Tools: tool.Builtins(),
-		MaxRounds: 8, // model calls; an agent that does not come to an end fails
+		MaxRounds: 8, // model calls; an agent that needs more fails
 	})
 }

@@ -1,5 +1,5 @@
-// Package shop is the fifth example of the ladder: Go functions as tools, and what a crash
-// may do with each of them. The tools are in tools.go.
+// Package shop is the fifth example of the ladder: Go functions as tools, and the effect of
+// a crash on each of them. The tools are in tools.go.
 package shop
 
 import (

@@ -38,7 +38,7 @@ func TestOrdersOnce(t *testing.T) {
 	}
 }
 
-// TestUnknownArticle looks at what the model reads when it asks for nonsense.
+// TestUnknownArticle checks the model's view of an invalid request.
 func TestUnknownArticle(t *testing.T) {
 	table := must.Get(tool.NewTable(newShop().tools()...))(t)
 	got := table.Call(t.Context(), "price", `{"article":"gold"}`, tool.Call{})

@@ -15,7 +15,7 @@ import (
 //go:embed model.txtar
 var script []byte
 
-// name is that of the server in the list, and of the workflow.
+// name is the name of the server in the list, and of the workflow.
 const name = "parrot"
 
 // Rung is the example. A node, or an inprocess.Runner, has a list of servers:
@@ -45,9 +45,9 @@ type text struct {
 	Text string `json:"text" jsonschema:"what to repeat"`
 }
 
-// serveParrot is the server, as any program of the world may be one. What it says of its tool
-// is taken for a hint: a call of a tool that only reads may be repeated after a crash. One
-// of any other tool that was cut off would wait for a person.
+// serveParrot is the server; any other program may be one. Its annotations of a tool are
+// hints: a call of a read-only tool may be repeated after a crash. An interrupted call of
+// any other tool waits for an operator.
 func serveParrot(ctx context.Context) error {
 	s := mcp.NewServer(&mcp.Implementation{Name: name, Version: "1"}, nil)
 	mcp.AddTool(s, &mcp.Tool{

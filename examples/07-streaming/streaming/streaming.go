@@ -1,4 +1,5 @@
-// Package streaming is the seventh example of the ladder: what clients get before the end.
+// Package streaming is the seventh example of the ladder: the updates that clients get
+// before the end.
 package streaming
 
 import (
@@ -12,12 +13,12 @@ import (
 //go:embed model.txtar
 var script []byte
 
-// Rung is the example. It runs at a node, and what it prints first are the pieces of the
-// answer, as a client gets them that called
+// Rung is the example. It runs on a node and first prints the pieces of the answer, as a
+// client gets them after a call of
 //
 //	client.Do(ctx, "story", task, func(u client.Update) { ... u.Delta ... })
 //
-// Other languages get the same as messages on rath.run.<tenant>.<run>.delta.
+// Clients in other languages get them as messages on rath.run.<tenant>.<run>.delta.
 func Rung() ladder.Rung {
 	return ladder.Rung{
 		Dir: "07-streaming", Name: "story", Does: "Tells a story, piece by piece.",

@@ -23,7 +23,7 @@ func Rung() ladder.Rung {
 	}
 }
 
-// Talk asks some questions, compresses what was said, and asks the last one.
+// Talk asks some questions, compresses the conversation, and asks the last question.
 type Talk struct {
 	Expert *flow.Agent
 	Sum    *flow.Compressor

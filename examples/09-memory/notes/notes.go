@@ -1,4 +1,4 @@
-// Package notes is the ninth example of the ladder: what one session learns, others know.
+// Package notes is the ninth example of the ladder: sessions share knowledge through notes.
 package notes
 
 import (
@@ -25,7 +25,7 @@ func Rung() ladder.Rung {
 // memory is the name of the memory. All nodes have the same one.
 const memory = "tearoom"
 
-// Waiter remembers what it knows, looks it up, and asks an agent that looks it up itself.
+// Waiter stores a note, searches it, and asks an agent that searches it itself.
 type Waiter struct{ Agent *flow.Agent }
 
 // Forward implements flow.Workflow.

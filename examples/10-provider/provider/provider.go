@@ -22,8 +22,8 @@ func Rung() ladder.Rung {
 	}
 }
 
-// newDraft names models and says how they are asked. A provider is plain data: the node
-// knows which server a name means, which key that needs, and what it costs.
+// newDraft names models and their settings. A provider is plain data: the node maps the
+// name to a server, its key and its prices.
 func newDraft(s flow.Info) (flow.Workflow, error) {
 	fast := llm.Provider{Model: "fast", MaxTokens: 200, Temperature: new(0.0)}
 	careful := llm.Provider{Model: "careful", ReasoningEffort: "high"}

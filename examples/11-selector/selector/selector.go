@@ -24,7 +24,7 @@ func Rung() ladder.Rung {
 	}
 }
 
-// most is how many choices there are for one letter.
+// most is the maximum number of choices for one letter.
 const most = 4
 
 // Desk routes letters.

@@ -1,6 +1,5 @@
 // Package engineering is the second of the three systems: a lead plans a small service, a
-// team builds its parts at the same time in the same files, and a tester checks what came
-// together.
+// team builds its parts concurrently in the same files, and a tester checks the result.
 package engineering
 
 import (
@@ -48,9 +47,9 @@ func (w *Team) Forward(ctx context.Context, s session.Session) (session.Session,
 	return w.Tester.Forward(ctx, s)
 }
 
-// together runs branches of s at the same time and merges what they said and the files that
-// they changed. Where two changed one file, lines that do not touch each other merge by
-// themselves; for the others both versions are kept, and the record names them.
+// together runs branches of s concurrently and merges their messages and their changes to
+// files. If two changed one file, lines that do not overlap merge automatically; otherwise
+// both versions are kept, and the record names them.
 func together(ctx context.Context, s session.Session, branches ...flow.Branch) (session.Session, error) {
 	j, err := flow.FanOut(ctx, s, branches, nil)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package research is the third of the three systems: a literature branch and a branch that
-// reproduces figures work at the same time on a thesis. Each is compressed before it comes
-// back, and two editors make a paper of both.
+// reproduces figures work concurrently on a thesis. Each is compressed before the merge,
+// and two editors combine both into a paper.
 package research
 
 import (
@@ -26,7 +26,7 @@ func Rung() ladder.Rung {
 	}
 }
 
-// rounds is how many times each branch goes over its work.
+// rounds is the number of times that each branch revises its work.
 const rounds = 2
 
 // Research writes a paper.
@@ -50,15 +50,15 @@ func (w *Research) Forward(ctx context.Context, s session.Session) (session.Sess
 	if err != nil {
 		return s, err
 	}
-	// Of a branch that was compressed the summary comes back, and all its files. What was
-	// said before the summary stays in the branch's log.
+	// A compressed branch contributes its summary and all its files. The messages before the
+	// summary stay in the branch's log.
 	if s, err = flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.KeepBoth, nil)); err != nil {
 		return s, err
 	}
 	return flow.Sequence(w.Draft, w.Polish).Forward(ctx, s)
 }
 
-// times runs agents one after the other, so many times.
+// times runs agents one after the other, n times.
 func times(n int, agents ...flow.Workflow) flow.Workflow {
 	var all []flow.Workflow
 	for range n {

@@ -1,5 +1,5 @@
-// Package trading is the first of the three systems: an analyst looks at a share, a bear and
-// a bull argue about it at the same time, a trader decides, and a risk manager signs.
+// Package trading is the first of the three systems: an analyst examines a share, a bear
+// and a bull argue about it concurrently, a trader decides, and a risk manager signs.
 package trading
 
 import (
@@ -36,8 +36,8 @@ func (w *Desk) Forward(ctx context.Context, s session.Session) (session.Session,
 	if err != nil {
 		return s, err
 	}
-	// Both know what the analyst found, and neither what the other one says. With nodes
-	// each branch runs wherever there is room, on a copy of the files.
+	// Both see the analyst's findings, and neither sees the other's argument. On a fleet each
+	// branch runs on any free node, on a copy of the files.
 	j, err := flow.FanOut(ctx, s, []flow.Branch{
 		{Name: "bear", Workflow: w.Bear},
 		{Name: "bull", Workflow: w.Bull},
@@ -48,7 +48,7 @@ func (w *Desk) Forward(ctx context.Context, s session.Session) (session.Session,
 	if len(j.Succeeded()) < 2 {
 		return s, errors.New("trading: one side was not heard")
 	}
-	// The session gets what each of them said, one after the other, and the files of both.
+	// The session gets the messages of both, one after the other, and the files of both.
 	if s, err = flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.KeepBoth, nil)); err != nil {
 		return s, err
 	}
@@ -80,8 +80,8 @@ type figures struct {
 	Profit int `json:"price_to_profit"`
 }
 
-// quote stands in for a market data server. One that tells the price of this moment differs
-// from call to call, and is still right here: what it told is recorded.
+// quote stands in for a market data server. A real one returns a different price on each
+// call, which is still correct here: the result is recorded.
 func quote(_ context.Context, in share) (figures, error) {
 	if in.Ticker != "NWND" {
 		return figures{}, errors.New("there is only NWND")

@@ -15,10 +15,10 @@ import (
 // ErrBundle is returned by LayIn for skills that cannot be used.
 var ErrBundle = errors.New("these skills cannot be used")
 
-// LayIn returns the files of head with the skills of another head, and their names. The
-// skills are folders there, at the top or where a workspace has them, and lie in the first
-// of Folders then. Unlike those that a workspace comes with, all of them have to be in
-// order. The zero head has no files.
+// LayIn returns the files of head with the skills of another head, and the skills' names.
+// The skills are folders in bundle, at the top or in one of Folders, and are added to the
+// first of Folders. Unlike a workspace's own skills, all of them must be valid. The zero
+// head has no files.
 func LayIn(ctx context.Context, b blob.Store, head, bundle blob.Digest) (blob.Digest, []string, error) {
 	r, err := newReader(ctx, b, bundle)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package guide reads what the files of a workspace say for agents: AGENTS.md, and skills
-// in the public format of folders with a SKILL.md.
+// Package guide reads a workspace's instructions for agents: AGENTS.md, and skills in the
+// public format of folders with a SKILL.md.
 //
-// It reads the files that a head names and follows no link that leads away, so that nothing
-// runs and no sandbox is needed. What it reads the author of the files wrote:
-// [Guide.Text] quotes it with where it is from, as content and not as an order.
+// It reads the files of a head and follows no link to the outside, so it runs no program
+// and needs no sandbox. The author of the files wrote these texts, so [Guide.Text] quotes
+// them with their origin as content, not as instructions.
 package guide
 
 import (
@@ -19,28 +19,28 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// Limits of what is read.
+// Limits of a guide.
 const (
 	MaxAgents = 32 << 10 // bytes of AGENTS.md in a prompt
 	MaxBelow  = 20       // names of others that lie in directories
 	MaxSkills = 50
 	MaxListed = 16 << 10 // bytes of the names and descriptions of skills
 	MaxSkill  = 32 << 10 // bytes of a SKILL.md
-	MaxLooked = 100      // folders of each place that are looked at
+	MaxLooked = 100      // folders of each place that are read
 	MaxFiles  = 1000     // of a skill
 	MaxBytes  = 16 << 20 // of a skill's files together
 )
 
-// AgentsFile is the name of the file in which a workspace says how to work on it.
+// AgentsFile is the name of the file with a workspace's instructions for agents.
 const AgentsFile = "AGENTS.md"
 
-// Guide is what a workspace says for agents.
+// Guide is a workspace's instructions for agents.
 type Guide struct {
 	Agents string // the text of AGENTS.md; "" is none
-	Cut    int    // bytes of it that are left out
+	Cut    int    // number of its bytes omitted
 	Below  []string
 	Skills []Skill
-	Told   []string // what is left out, and why
+	Told   []string // the omitted parts, with the reasons
 }
 
 // reader reads files of one head.
@@ -58,7 +58,7 @@ func newReader(ctx context.Context, b blob.Store, head blob.Digest) (*reader, er
 	return &reader{ctx, t, manifest.NewFiles(b, t)}, nil
 }
 
-// Read returns what the files that a head names say for agents.
+// Read returns the guide of a head's files.
 func Read(ctx context.Context, b blob.Store, head blob.Digest) (Guide, error) {
 	var g Guide
 	r, err := newReader(ctx, b, head)
@@ -71,7 +71,7 @@ func Read(ctx context.Context, b blob.Store, head blob.Digest) (Guide, error) {
 	return g, r.skills(&g)
 }
 
-// read returns at most so many bytes of a file.
+// read returns at most most bytes of a file.
 func (r *reader) read(e manifest.Entry, most int64) (string, error) {
 	f, err := r.files.Get(r.ctx, e.Digest)
 	if err != nil {
@@ -120,7 +120,8 @@ func (r *reader) agents(g *Guide) error {
 	return nil
 }
 
-// hidden reports whether a directory, or one above it, is one of dependencies or of tools.
+// hidden reports whether a directory or one of its parents holds dependencies or files of
+// tools.
 func hidden(dir string) bool {
 	return slices.ContainsFunc(strings.Split(dir, "/"), func(name string) bool {
 		return strings.HasPrefix(name, ".") || name == "node_modules" || name == "vendor"

@@ -15,10 +15,10 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// skillFile is what makes a folder a skill.
+// skillFile is the file that makes a folder a skill.
 const skillFile = "SKILL.md"
 
-// Folders are where skills lie, those of the first one first.
+// Folders are the locations of skills, in order of precedence.
 var Folders = []string{".agents/skills", ".claude/skills"}
 
 // Skill is a folder with instructions for one kind of work.
@@ -26,7 +26,7 @@ type Skill struct {
 	Name        string
 	Description string
 	Folder      string
-	Text        string   // of SKILL.md, without what stands before it about name and description
+	Text        string   // of SKILL.md, without the front matter
 	Files       []string // all others, relative to the workspace
 }
 
@@ -110,7 +110,7 @@ func Find(ctx context.Context, b blob.Store, head blob.Digest, name string) (Ski
 	return Skill{}, fmt.Errorf("%w as %q; there are: %s", ErrNoSkill, clip(name), strings.Join(names, ", "))
 }
 
-// below returns what is directly in a directory.
+// below returns the entries directly in a directory.
 func (r *reader) below(dir string) (all []manifest.Entry) {
 	for e := range r.tree.Entries() {
 		if path.Dir(e.Path) == dir {
@@ -120,7 +120,7 @@ func (r *reader) below(dir string) (all []manifest.Entry) {
 	return all
 }
 
-// refusal says why a skill is left out.
+// refusal is the reason to skip a skill.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }

@@ -13,8 +13,8 @@ const (
 	skillsBegin = "\nSkills of the workspace, by name, description and folder. Before you do what one is for, read it with the tool skill:"
 )
 
-// Text renders a guide for a prompt, "" if the workspace says nothing. What stands in files
-// is JSON on lines of their own, which no text can leave.
+// Text renders a guide for a prompt. It is "" if the guide is empty. Each quoted text is a
+// line of JSON, so that its contents cannot end the quotation.
 func (g *Guide) Text() string {
 	if g.Agents == "" && len(g.Below) == 0 && len(g.Skills) == 0 && len(g.Told) == 0 {
 		return ""
@@ -53,7 +53,7 @@ func line(texts ...string) string {
 	return "\n- " + strings.TrimSuffix(b.String(), "\n")
 }
 
-// IsText reports whether a text is one that Text rendered, and whether it names skills.
+// IsText reports whether Text rendered a text, and whether it lists skills.
 func IsText(text string) (is, skills bool) {
 	rest, is := strings.CutPrefix(text, begins)
 	return is, is && strings.Contains(rest, skillsBegin)

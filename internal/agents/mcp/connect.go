@@ -30,11 +30,12 @@ type Conn struct {
 	mu    sync.Mutex
 	names map[string]string // of the server's tools, by ours; nil before Tools
 	calls map[*underway]bool
-	token int // of the newest call, by which its progress is told
+	token int // of the newest call; progress messages carry it
 }
 
-// Connect starts the server in box, or beside it as its entry says, and greets it, within
-// its time to start. env looks up variables of the node. The caller closes the Conn.
+// Connect starts the server in box, or on the host if its entry says so, and initialises
+// the session within s.Start. env looks up variables of the node. The caller closes the
+// Conn.
 func (s *Server) Connect(ctx context.Context, env func(string) string, box sandbox.Sandbox) (*Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Start, errSilent)
 	defer cancel()
@@ -60,7 +61,7 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 	if c.p != nil {
 		t = c.p.lines(c.g)
 	}
-	// A server that reads nothing, or writes without end, is not waited for.
+	// Do not wait for a server that reads nothing or writes without end.
 	stop := context.AfterFunc(ctx, func() {
 		if c.p != nil {
 			c.p.kill()
@@ -88,8 +89,8 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 		return nil, s.unavailable(err, tryIt)
 	}
 	c.end = sync.OnceValue(func() error {
-		// The SDK waits until each request of the server is answered. One that does not take the
-		// answers is not waited for.
+		// The SDK waits until each request of the server is answered. Do not wait for a server
+		// that does not read the answers.
 		end()
 		if c.p != nil {
 			_ = c.p.close()
@@ -99,8 +100,8 @@ func (s *Server) Connect(ctx context.Context, env func(string) string, box sandb
 	return c, nil
 }
 
-// recovered has a message that the SDK did not expect, such as one without parameters, fail
-// instead of the node.
+// recovered converts a panic on a message that the SDK did not expect, such as one without
+// parameters, to an error of the message.
 func recovered(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (res sdk.Result, err error) {
 		defer func() {
@@ -119,12 +120,12 @@ const rejected = -32005
 
 var errSilent = errors.New("it did not answer in time")
 
-// unavailable is what a model is told of a server that cannot be reached.
+// unavailable returns the failure of a server that cannot be reached, for the model.
 func (s *Server) unavailable(err error, remedy string) error {
 	return &tool.Failure{Kind: tool.Unavailable, Detail: s.Name, Err: err, Message: fmt.Sprintf("MCP server %s: %v; %s", s.Name, err, remedy)}
 }
 
-// why is the cause of an error of the connection, for people.
+// why returns the readable cause of an error of the connection.
 func (c *Conn) why(ctx context.Context, err error) error {
 	cause := c.cause(ctx, err)
 	if text := c.s.redact(c.env, cause.Error()); text != cause.Error() {
@@ -155,14 +156,14 @@ func (c *Conn) cause(ctx context.Context, err error) error {
 	return errors.New(clip(c.s.redact(c.env, err.Error()), 400))
 }
 
-// Close ends the connection and the process. It waits until that is gone.
+// Close ends the connection and waits until the process has ended.
 func (c *Conn) Close() error { return c.end() }
 
-// Call calls a tool by the name that Tools returned, within the time that the entry says.
-// An error that wraps session.ErrUnavailable says that the connection broke off or that
-// the time was up, and that it is not known what the call did; the Conn is closed then. A
-// error wraps tool.ErrNotMade as well if the server refused the call unread. A
-// question of the server goes to call.Ask, and how far it is to call.Progress.
+// Call calls a tool by its name from Tools, within the entry's time limit. An error that
+// wraps session.ErrUnavailable means that the connection broke or the time limit passed:
+// the effects of the call are unknown, and the Conn is closed. An error that also wraps
+// tool.ErrNotMade means that the server rejected the call unread. Call passes questions of
+// the server to call.Ask, and its progress to call.Progress.
 func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Result, error) {
 	c.mu.Lock()
 	known := c.names
@@ -211,7 +212,7 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 		return tool.Result{}, &tool.Failure{Kind: tool.Exception, Detail: name, Err: errors.New(text), Message: text}
 	}
 	cause := c.why(inside, err)
-	_ = c.Close() // what it still does of the call ends with it
+	_ = c.Close() // the rest of the call ends with the server
 	switch {
 	case ctx.Err() != nil:
 		return tool.Result{}, context.Cause(ctx)
@@ -225,7 +226,7 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 	return tool.Result{}, err
 }
 
-// clip is at most n bytes of a text that a stranger wrote, without control characters.
+// clip returns at most n bytes of an untrusted text, without control characters.
 func clip(text string, n int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -29,9 +29,9 @@ func (t connTool) Call(ctx context.Context, c tool.Call) (tool.Result, error) {
 	return t.c.Call(ctx, t.spec.Name, c)
 }
 
-// TestCallCost: a call, with its arguments checked and its result made a body, takes at
-// most twice as long as one by the SDK alone to the same server, by turns in one run, the
-// slowest of the fastest tenth of each.
+// TestCallCost: a call, with checked arguments and a converted result, takes at most twice
+// as long as one by the SDK alone to the same server. Both alternate in one run; the figure
+// is the slowest of the fastest tenth of each.
 func TestCallCost(t *testing.T) {
 	c := connect(t, server(t, "good", ""))
 	specs, _ := must.Pair(c.Tools(t.Context()))(t)
@@ -59,7 +59,7 @@ func TestCallCost(t *testing.T) {
 	}
 	slices.Sort(ours)
 	slices.Sort(theirs)
-	// At the median they differ by what else the machine does: 0.9 to 1.7 times.
+	// The medians vary with the load of the machine: 0.9 to 1.7 times.
 	a, b := ours[calls/10], theirs[calls/10]
 	t.Logf("a fast call takes %v, %v by the SDK alone: %.2fx", a, b, float64(a)/float64(b))
 	if a > 2*b {

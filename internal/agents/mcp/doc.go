@@ -1,10 +1,10 @@
-// Package mcp has the tools of MCP servers: programs that speak the Model Context
+// Package mcp provides the tools of MCP servers: programs that speak the Model Context
 // Protocol, over their standard input and output or over HTTP.
 //
-// A [List] says which servers a node has, by name. [Server.Connect] starts one, in a
-// sandbox or beside it, or reaches it by its URL; [Conn.Tools] asks what it offers, and
-// [Conn.Call] calls it. A tool is named SERVER__TOOL.
+// A [List] names the servers of a node. [Server.Connect] starts a server, in a sandbox or
+// on the host, or reaches it by its URL. [Conn.Tools] lists its tools, and [Conn.Call]
+// calls one. The name of a tool is SERVER__TOOL.
 //
-// What a server says of its tools is a hint. A tool that it calls read-only or idempotent
-// is called again after a crash; any other one is not, and a person is asked.
+// A server's annotations of its tools are hints. A tool that the server marks as read-only
+// or idempotent is repeated after a crash. A call of any other tool waits for an operator.
 package mcp

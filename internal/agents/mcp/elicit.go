@@ -26,8 +26,8 @@ type underway struct {
 // callKey is the key of the call in the context of its requests.
 type callKey struct{}
 
-// begin notes a call, has its request ask for its progress if that is wanted, and returns
-// the context of the request. The caller calls end.
+// begin registers a call, adds a progress token to its request if needed, and returns the
+// context of the request. The caller calls end.
 func (c *Conn) begin(ctx context.Context, call tool.Call, params *sdk.CallToolParams) (inside context.Context, end func()) {
 	u := &underway{call: call, done: make(chan struct{})}
 	inside, u.ask = context.WithCancelCause(context.WithValue(ctx, callKey{}, u))
@@ -51,8 +51,8 @@ func (c *Conn) begin(ctx context.Context, call tool.Call, params *sdk.CallToolPa
 	}
 }
 
-// asker returns the call that a question belongs to. A server that speaks a protocol before
-// 2026-07-28 does not say it, so that it has to be the only one.
+// asker returns the call that a question belongs to. A server with a protocol before
+// 2026-07-28 does not identify it, so the call must be the only one.
 func (c *Conn) asker(ctx context.Context) (*underway, error) {
 	if u, ok := ctx.Value(callKey{}).(*underway); ok {
 		return u, nil
@@ -68,12 +68,12 @@ func (c *Conn) asker(ctx context.Context) (*underway, error) {
 	return nil, errors.New("no call is under way that could ask")
 }
 
-// maxTold is the longest message of a progress that is passed on, in bytes: reading one takes
-// no longer than receiving it.
+// maxTold is the maximum length of a forwarded progress message, in bytes: reading one
+// takes no longer than receiving it.
 const maxTold = 64 << 10
 
-// progress passes on how far a call is. Reports of a call that has ended, as some servers send
-// them, are dropped.
+// progress forwards a progress report to its call. It drops reports of ended calls, which
+// some servers send.
 func (c *Conn) progress(params json.RawMessage) {
 	var p sdk.ProgressNotificationParams
 	if json.Unmarshal(params, &p) != nil {
@@ -126,8 +126,8 @@ func (c *Conn) elicit(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitRes
 	}
 	action, content, err := u.call.Ask(ctx, c.s.redact(c.env, r.Params.Message), schema)
 	if err != nil {
-		// The call ends before the server reads that it gets no answer, which it might
-		// take for one.
+		// End the call before the server reads the refusal, which it might take for the
+		// user's answer.
 		u.ask(asked{err})
 		if ctx.Value(callKey{}) == nil {
 			select {

@@ -16,9 +16,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestElicit: what a server asks during a call comes to the call's Ask, with either protocol,
-// and the answer to the server. Without an answer the call ends with the error of Ask, and
-// the connection goes on.
+// TestElicit passes a server's question during a call to the call's Ask, and the answer to
+// the server, with either protocol. Without an answer the call ends with the error of Ask,
+// and the connection stays usable.
 func TestElicit(t *testing.T) {
 	errOpen := errors.New("there is no answer yet")
 	for _, kind := range []string{"good", "former"} {
@@ -67,8 +67,9 @@ func TestElicit(t *testing.T) {
 	}
 }
 
-// TestElicitAtOnce: of calls at the same time a server of a former protocol does not say
-// which asks, so that the questions are refused rather than taken for those of another call.
+// TestElicitAtOnce: a server of a former protocol does not identify the call of a question,
+// so questions during concurrent calls are rejected instead of being assigned to the wrong
+// call.
 func TestElicitAtOnce(t *testing.T) {
 	for kind, refused := range map[string]bool{"good": false, "former": true} {
 		c := connect(t, server(t, kind, ""))
@@ -115,8 +116,8 @@ func until(t *testing.T, ok func() bool) {
 	}
 }
 
-// TestElicitSecret: a question for a secret is refused to the server, with the field and the
-// remedy, and comes to no person.
+// TestElicitSecret: a question for a secret is rejected, with the field and the remedy, and
+// reaches no user.
 func TestElicitSecret(t *testing.T) {
 	for _, kind := range []string{"good", "former"} {
 		c := connect(t, server(t, kind, ""))

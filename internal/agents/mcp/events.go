@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// events is the body of a stream of events, of which the SDK reads the messages that pass
+// events is the body of a stream of events. The SDK reads from it the messages that pass
 // the gate, up to the answer to the request.
 type events struct {
 	body    io.ReadCloser
@@ -75,7 +75,7 @@ func (e *events) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (e *events) Close() error { return e.body.Close() }
 
-// next reads an event, and has out or err afterwards unless the event is dropped.
+// next reads an event. Unless it drops the event, it sets out or err.
 func (e *events) next() {
 	data, err := e.event()
 	if err != nil {
@@ -95,8 +95,8 @@ func (e *events) next() {
 	e.out = append(append([]byte("data: "), data...), "\n\n"...)
 }
 
-// event returns the data of the next event that has some. Lines of data are joined by a
-// space, which is as good as a line's end in JSON.
+// event returns the data of the next event that has some. It joins lines of data by a
+// space, which is equivalent to a line break in JSON.
 func (e *events) event() (data []byte, err error) {
 	size, other := 0, false // other: it is an event of another name
 	for {
@@ -130,7 +130,8 @@ func (e *events) event() (data []byte, err error) {
 	}
 }
 
-// line returns the next line without its end, of at most n bytes. It is valid until the next.
+// line returns the next line without its line break, of at most n bytes. It is valid until
+// the next call.
 func (e *events) line(n int) ([]byte, error) {
 	var all []byte
 	for {

@@ -82,8 +82,8 @@ func flooded(t *testing.T, kind string) string {
 	return srv.URL
 }
 
-// TestFlood: a server that sends without end what nothing asked for fills no memory. It is
-// ended soon, and the call fails with a reason.
+// TestFlood: endless unsolicited messages of a server fill no memory. The connection ends
+// soon, and the call fails with a reason.
 func TestFlood(t *testing.T) {
 	kinds := slices.Clip(slices.Sorted(maps.Keys(mcptest.Floods)))
 	for over, kinds := range map[string][]string{

@@ -15,13 +15,14 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// separator is between the name of a server and that of a tool. The first one in a name
-// ends that of the server, which neither holds it nor ends with _, so that no two tools of
-// two servers have one name.
+// separator is between the name of a server and that of a tool. The name of a server
+// neither contains it nor ends with _, so the first separator in a name ends the server's,
+// and tools of two servers never share a name.
 const separator = "__"
 
-// maxListed bounds the tools that are read of a server, also of those that its entry does
-// not allow, maxPages the answers that bring them, and maxCursor what names a page, in bytes.
+// maxListed is the maximum number of tools read of a server, including those that its entry
+// does not allow; maxPages the maximum number of pages; maxCursor the maximum length of a
+// page's name, in bytes.
 const (
 	maxListed = 20_000
 	maxPages  = 1000
@@ -31,12 +32,12 @@ const (
 // maxName is the longest name of a tool, in bytes.
 const maxName = 64
 
-// each calls f with the tools of the server, until that fails. A page that names one before it
-// as the next is the last. The SDK keeps each page that it reads, and returns it again as long
-// as the page says: nothing of one is left to it.
+// each calls f with the server's tools until f fails. A page whose next page was seen
+// before is the last one. The SDK caches pages for the lifetime that the server chooses;
+// each empties the cached pages.
 func (c *Conn) each(ctx context.Context, f func(*sdk.Tool) error) error {
 	if r := c.cs.InitializeResult(); r != nil && r.Capabilities != nil && r.Capabilities.Tools == nil {
-		return nil // it has prompts or resources alone
+		return nil // it has only prompts or resources
 	}
 	var params sdk.ListToolsParams
 	seen := map[string]bool{"": true}
@@ -66,9 +67,9 @@ func (c *Conn) each(ctx context.Context, f func(*sdk.Tool) error) error {
 	return c.refuse(fmt.Sprintf("it lists its tools on more than %d pages", maxPages), "ask its author for fewer")
 }
 
-// Tools asks the server for its tools and returns those that its entry allows, sorted by
-// name, and a remark for each that cannot be used. They are named SERVER__TOOL, with _ for each
-// character that a model server does not take; the end of a long name is a digest.
+// Tools returns the server's tools that its entry allows, sorted by name, and a remark for
+// each unusable one. Their names are SERVER__TOOL, with _ for each character that model
+// servers reject; a digest replaces the end of a long name.
 func (c *Conn) Tools(ctx context.Context) (specs []tool.Spec, remarks []string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.s.Start, errSilent)
 	defer cancel()
@@ -131,10 +132,10 @@ func (c *Conn) Tools(ctx context.Context) (specs []tool.Spec, remarks []string, 
 	return specs, remarks, nil
 }
 
-// maxRemarks bounds the tools that are named as left out.
+// maxRemarks bounds the omitted tools that are named.
 const maxRemarks = 10
 
-// refuse is the error of a server that cannot be used as it is.
+// refuse returns the error of an unusable server.
 func (c *Conn) refuse(why, remedy string) error {
 	return c.s.unavailable(errors.New(c.s.redact(c.env, why)), fmt.Sprintf("%s (%s:%d)", remedy, c.s.file, c.s.Line))
 }
@@ -156,8 +157,8 @@ func (c *Conn) spec(t *sdk.Tool) (s tool.Spec, why string) {
 	case a.ReadOnlyHint:
 		s.Effect = tool.Idempotent
 	case c.s.Where == InSandbox:
-		// Its files are kept as those of commands. Putting them back undoes a call that
-		// changes nothing else.
+		// The workspace's files are kept like those of commands. Restoring them undoes a call
+		// without other effects.
 		s.Effect, s.Outside = tool.Sandboxed, c.s.Outside && !a.IdempotentHint
 	case a.IdempotentHint:
 		s.Effect = tool.Idempotent

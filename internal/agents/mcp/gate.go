@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// The SDK queues the notifications and requests of a server without a bound, so that a
-// server could fill the memory of the node. A message that answers none of our requests
+// The SDK queues the notifications and requests of a server without a limit, so a server
+// could fill the node's memory. Each message that is not a response to one of our requests
 // therefore passes the gate of its connection before the SDK reads it.
 
-// Bounds of the messages that nothing asked for: a burst, and the rate at which a server
-// may go on. A server beyond them is ended.
+// The limits of unsolicited messages: a burst, and a sustained rate. A server that exceeds
+// them is ended.
 const (
 	burstMessages = 50_000
 	burstBytes    = 32 << 20
@@ -21,9 +21,9 @@ const (
 	rateBytes     = 1 << 20
 )
 
-// maxRequests bounds the requests of a server that have no answer yet, and maxRequest the
-// bytes of one whose parameters are read. A request counts as requestWeight messages, because
-// its answer costs as much.
+// maxRequests is the maximum number of unanswered requests of a server, and maxRequest the
+// maximum size of a request whose parameters are read, in bytes. A request counts as
+// requestWeight messages, because its answer costs as much.
 const (
 	maxRequests   = 64
 	maxRequest    = 256 << 10
@@ -73,7 +73,7 @@ func (g *gate) failure() error {
 	return g.why
 }
 
-// charge counts messages and n bytes that nothing asked for.
+// charge counts unsolicited messages and their n bytes.
 func (g *gate) charge(messages, n int) error {
 	if !g.unasked.take(messages, n) {
 		return g.fail(errFlood)
@@ -81,8 +81,8 @@ func (g *gate) charge(messages, n int) error {
 	return nil
 }
 
-// envelope is the part of a message by which the gate knows it. Reading one is cheap: the SDK
-// decodes a message much slower.
+// envelope is the part of a message that the gate inspects. Reading it is cheap: the SDK
+// decodes a message much more slowly.
 type envelope struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
@@ -90,7 +90,7 @@ type envelope struct {
 	Params  json.RawMessage `json:"params"`
 }
 
-// open returns the envelope of a message, and false for data that are none.
+// open returns the envelope of a message, and false for any other data.
 func open(data []byte) (envelope, bool) {
 	var m envelope
 	err := json.Unmarshal(data, &m)
@@ -102,9 +102,10 @@ func (m envelope) call() bool {
 	return len(m.ID) > 0 && strings.IndexByte(`"-0123456789`, m.ID[0]) >= 0
 }
 
-// admit returns the message that the SDK reads of one that is no answer to a request of ours,
-// or nil for none. Of the notifications progress alone is handled, here. Requests pass, at most
-// maxRequests at once, and without parameters those that this client has no capability for.
+// admit returns the form in which the SDK reads a message that is not a response to one of
+// our requests, or nil to drop it. Of the notifications it handles only progress. Requests
+// pass, at most maxRequests at once, and without parameters if this client lacks the
+// capability.
 func (g *gate) admit(m envelope, data []byte) ([]byte, error) {
 	weight := 1
 	if m.Method != "" && m.call() {
@@ -114,7 +115,7 @@ func (g *gate) admit(m envelope, data []byte) ([]byte, error) {
 		return nil, err
 	}
 	switch {
-	case m.Method == "": // it answers nothing
+	case m.Method == "": // it is not a response to a request
 		return nil, nil
 	case !m.call():
 		if m.Method == "notifications/progress" && len(m.Params) <= maxTold+1<<10 {
@@ -151,8 +152,8 @@ func (g *gate) answered() {
 	}
 }
 
-// allowance is a budget of messages and bytes that grows with the time up to the burst.
-// The zero allowance is whole.
+// allowance is a budget of messages and bytes that grows with time up to the burst. The
+// zero allowance is full.
 type allowance struct {
 	mu              sync.Mutex
 	messages, bytes float64 // that are used

@@ -16,15 +16,15 @@ import (
 	"github.com/rathcluster/rath/internal/models/listfile"
 )
 
-// overHTTP is the transport of a server with a URL, of which ctx is the life. Its token is read
-// for each request, so that it can change.
+// overHTTP is the transport of a server with a URL; ctx bounds its lifetime. It reads the
+// token for each request, so that the token can change.
 func overHTTP(ctx context.Context, s *Server, env func(string) string, g *gate) sdk.Transport {
 	return &sdk.StreamableClientTransport{
 		Endpoint: s.URL, HTTPClient: &http.Client{Transport: bearer{s, env, ctx, g}, CheckRedirect: sameHost}, MaxRetries: -1, DisableStandaloneSSE: true, MaxEventSize: maxLine,
 	}
 }
 
-// answerTime bounds a request beside the calls of tools: an answer to the server, a token.
+// answerTime bounds requests other than calls of tools: a response to the server, a token.
 const answerTime = 10 * time.Second
 
 // bearer adds the token of a server to requests for it.
@@ -35,8 +35,8 @@ type bearer struct {
 	g    *gate
 }
 
-// RoundTrip implements http.RoundTripper. A token by OAuth that is not taken is replaced
-// once by a new one.
+// RoundTrip implements http.RoundTripper. It replaces an OAuth token once by a new one if
+// the server rejects it.
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Context().Done() == nil { // an answer to a request of the server, for which the SDK waits for ever
 		defer b.g.answered()
@@ -70,8 +70,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// token returns a token, and another one than that which was refused if there may be
-// another; "" where none is needed.
+// token returns a token, a different one from refused if possible; "" if none is needed.
 func (b bearer) token(refused string) (string, error) {
 	switch {
 	case b.s.Token != "":
@@ -102,12 +101,12 @@ func (b bearer) send(r *http.Request, token string) (*http.Response, error) {
 	return resp, nil
 }
 
-// errForgot is the error of a request that the server refused because it has forgotten the
-// session, such as after a restart.
+// errForgot is the error of a request that the server rejected because it has lost the
+// session, for example after a restart.
 var errForgot = errors.New("it has forgotten the session")
 
-// forgot reports whether a server refuses a request for its session: by 404, as the protocol
-// has it, or by 400 and its words.
+// forgot reports whether a server rejected a request because its session is lost: with 404,
+// as the protocol requires, or with 400 and a matching text.
 func forgot(resp *http.Response) bool {
 	if resp.StatusCode != http.StatusBadRequest {
 		return resp.StatusCode == http.StatusNotFound
@@ -156,8 +155,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unsent is the error of a request that the server did not take. The SDK says that of each
-// error of a request, also of those that broke off behind the server's back.
+// unsent is the error of a request that did not reach the server. The SDK reports every
+// failed request as unsent, including those that failed after the server received them.
 type unsent struct{ error }
 
 func (u unsent) Unwrap() error { return u.error }

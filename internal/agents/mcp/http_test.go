@@ -71,9 +71,9 @@ func TestHTTPRequests(t *testing.T) {
 	}
 }
 
-// TestHTTP: a server with a URL is asked with the token that its entry names, which may
-// change meanwhile, is in no error and goes to no other host. Of a call whose connection
-// breaks off it is not known what it did.
+// TestHTTP sends the token of the server's entry, which may change, to a server with a URL.
+// No error contains the token, and no other host gets it. The effects of a call whose
+// connection breaks are unknown.
 func TestHTTP(t *testing.T) {
 	var token atomic.Value
 	token.Store("first-secret")
@@ -159,7 +159,7 @@ func TestHTTP(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v; want %q", path, err, says)
 		}
-		// Two requests at most, each with what sockets hold besides: they grow on a busy machine.
+		// At most two requests, plus the buffers of sockets, which grow on a busy machine.
 		if n := sent.Load(); n > 96<<20 {
 			t.Errorf("%s: %d bytes of an answer were read", path, n)
 		}

@@ -18,18 +18,18 @@ import (
 // Where a server with a command runs.
 const (
 	InSandbox = "sandbox" // in the sandbox of the session, as its commands do
-	OnHost    = "host"    // beside it, as a process of the node
+	OnHost    = "host"    // on the host, as a process of the node
 )
 
 // Limits of servers.
 const (
-	MaxTools    = 1024 // that a server has, of those that its entry allows
+	MaxTools    = 1024 // of one server, among those that its entry allows
 	MaxTable    = 512 << 10
 	MaxResult   = 4 << 20          // bytes that a call returns
 	MaxParts    = 1000             // pieces of content in them
-	StartTime   = 30 * time.Second // unless an entry says otherwise
+	StartTime   = 30 * time.Second // the default
 	MaxStart    = 10 * time.Minute
-	CallTime    = time.Minute // unless an entry says otherwise
+	CallTime    = time.Minute // the default
 	MaxCallTime = time.Hour
 )
 
@@ -43,11 +43,11 @@ type Server struct {
 	Token   string   // "env:NAME" or "file:PATH", where the bearer token for URL is
 	Env     []string // names of variables of the node that the command gets
 	Tools   []string // that may be used; nil are all
-	// Outside says that its calls change something outside of the workspace, as far as
-	// nothing else is known. It is false of a server in a sandbox whose entry says so.
+	// Outside reports whether calls may change state outside the workspace. It is true unless
+	// the server runs in a sandbox and its entry declares otherwise.
 	Outside bool
-	Start   time.Duration // how long it may take until it has listed its tools, each of both
-	Call    time.Duration // how long a call may take
+	Start   time.Duration // the maximum time to start, and again to list the tools
+	Call    time.Duration // the maximum time of a call
 
 	oauth *oauth // nil needs no sign-in
 
@@ -68,7 +68,7 @@ func (l *List) All() []*Server {
 	return slices.Clone(l.servers)
 }
 
-// Lookup returns the server of a name, or what names there are.
+// Lookup returns the server with that name, or an error that lists the names.
 func (l *List) Lookup(name string) (*Server, error) {
 	var names []string
 	for _, s := range l.All() {
@@ -145,7 +145,7 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 		"call_ms":  func(n *yaml.Node) { s.Call = milliseconds(p, n, what+": call_ms", MaxCallTime) },
 	})
 	if p.Mistakes() > before {
-		return s // what is said of fields together may follow from one of them
+		return s // errors about combinations of fields may follow from an earlier one
 	}
 	for _, name := range s.Env {
 		if strings.Trim(name, envBytes) != "" {

@@ -16,10 +16,10 @@ import (
 	"github.com/rathcluster/rath/internal/models/listfile"
 )
 
-// Login signs a person in to the server, by an authorization code with PKCE. show gets the
-// address that the person opens in a browser of this machine; Login waits until the
-// browser comes back or ctx ends, and writes the file that the entry names as login, which
-// holds tokens and is readable for its owner alone. env looks up variables of the node.
+// Login signs a user in to the server, by an authorization code with PKCE. show gets the
+// address that the user opens in a browser of this machine. Login waits until the browser
+// returns or ctx is done, and writes the tokens to the file that the entry names as login,
+// readable only by its owner. env looks up variables of the node.
 func (s *Server) Login(ctx context.Context, env func(string) string, show func(url string)) error {
 	if s.oauth == nil || s.oauth.login == "" {
 		return fmt.Errorf("MCP server %s has no login: write \"oauth: {login: FILE}\" into its entry in %s", s.Name, s.file)
@@ -28,7 +28,7 @@ func (s *Server) Login(ctx context.Context, env func(string) string, show func(u
 	defer func() { unlock() }()
 	err := replace(s.oauth.login, func() (l *login, err error) {
 		if l, err = s.signIn(ctx, env, show); err == nil {
-			unlock, err = lock(s.oauth.login) // nothing older is written after it
+			unlock, err = lock(s.oauth.login) // no older token is written after it
 		}
 		return l, err
 	})
@@ -108,7 +108,7 @@ func (s *Server) signIn(ctx context.Context, env func(string) string, show func(
 	return l, nil
 }
 
-// callback is where the browser comes back to.
+// callback serves the address to which the browser returns.
 func callback(back chan<- *auth.AuthorizationResult, refused chan<- error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// server returns the entry of a server beside the sandbox.
+// server returns the entry of a server on the host.
 func server(t *testing.T, kind, more string) *mcp.Server {
 	t.Helper()
 	l := must.Get(mcp.Parse("mcp.yaml", []byte("servers:\n  s: {command: "+mcptest.Command(kind)+", where: host"+more+"}\n")))(t)
@@ -47,7 +47,7 @@ func call(c *mcp.Conn, name, args string) tool.Outcome {
 	return tool.Outcome{Body: body, Images: res.Images, IsError: res.IsError, Err: err}
 }
 
-// TestTools: what a server offers, under our names, with the effects that it hints at.
+// TestTools lists a server's tools, under our names, with the effects of its hints.
 func TestTools(t *testing.T) {
 	specs, _ := must.Pair(connect(t, server(t, "banner", "")).Tools(t.Context()))(t)
 	got := map[string]tool.Effect{}
@@ -90,14 +90,14 @@ func TestCall(t *testing.T) {
 			t.Errorf("%s: %.600s, %v; want %s", tt.name, o.Body, o.IsError, tt.want)
 		}
 	}
-	// What an image is follows from its bytes.
+	// The bytes of an image determine its type.
 	want := session.Image{Digest: blob.Sum(mcptest.Picture), Size: int64(len(mcptest.Picture)), Type: "image/gif"}
 	if o := call(c, "s__picture", "{}"); !slices.Equal(o.Images, []session.Image{want, want}) || !strings.Contains(string(o.Body), `{"type":"resource","uri":"file:///c.gif","mime":"image/gif","bytes":`) || !strings.Contains(string(o.Body), `{"type":"image","mime":"image/svg+xml","hidden":"no image`) {
 		t.Errorf("%v of %s", o.Images, o.Body)
 	}
 }
 
-// TestProgress: how far a call says that it is comes to its Progress while it runs.
+// TestProgress passes a call's progress to its Progress while it runs.
 func TestProgress(t *testing.T) {
 	c := connect(t, server(t, "good", ""))
 	file := filepath.Join(t.TempDir(), "go on")
@@ -114,8 +114,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestCutOff: of a call during which the server dies, or which takes too long, it is not
-// known what it did, and the process is gone afterwards.
+// TestCutOff: the effects of a call are unknown if the server dies during it or it takes
+// too long. The process has ended afterwards.
 func TestCutOff(t *testing.T) {
 	for name, says := range map[string]string{"s__die": "exited with code 3", "s__hang": "gave no answer within 500ms"} {
 		file := filepath.Join(t.TempDir(), "calls")
@@ -133,7 +133,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestSecrets: what a server got of the node's variables is in no error.
+// TestSecrets: no error contains the node's variables that a server received.
 func TestSecrets(t *testing.T) {
 	const secret = "hunter2-of-the-node"
 	t.Setenv("SECRET", secret)
@@ -168,8 +168,8 @@ func callAndClose(t *testing.T, what string, c *mcp.Conn) error {
 	}
 }
 
-// TestHostileMessages: what a server says beside the protocol ends the call at most, in time
-// and with the cause, and neither the node nor its wait for the server.
+// TestHostileMessages: a message outside the protocol ends at most the call, in time and
+// with the cause. It ends neither the node nor its wait for the server.
 func TestHostileMessages(t *testing.T) {
 	for kind, says := range map[string]string{
 		"asks nothing": "", "asks null": "cannot be read", "odd result": "cannot unmarshal",
@@ -184,13 +184,13 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
-// TestHostileServers: servers that cannot be used are refused with the cause and a remedy, in
-// time, and leave no process.
+// TestHostileServers: an unusable server causes an error with the cause and a remedy, in
+// time, and leaves no process.
 func TestHostileServers(t *testing.T) {
 	for kind, says := range map[string]string{
 		"garbage": "it prints what is no message of the protocol", "exits": `it exited with code 1, and said "there is no configuration"`,
 	} {
-		// Each is found by what it says, long before the caller's time is up.
+		// Each message is detected, long before the caller's deadline.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		c, err := server(t, kind, "").Connect(ctx, os.Getenv, nil)
 		if err == nil {
@@ -202,7 +202,7 @@ func TestHostileServers(t *testing.T) {
 			t.Errorf("%s: %v; want %q", kind, err, says)
 		}
 	}
-	// A tool that cannot be used is left out and named, and the rest is there.
+	// An unusable tool is omitted and named, and the others are listed.
 	for kind, says := range map[string]string{
 		"many": "more of its tools are left out: at most 1024 with 524288 bytes", "twins": `its tool "a/b" is left out: its name is here that of "a.b"`,
 		"odd": `its tool "odd" is left out: schema of "s__odd": `,

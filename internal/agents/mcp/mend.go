@@ -11,12 +11,12 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// The SDK rejects a result as a whole for one part that it cannot read. The parts are
-// therefore read one by one before it, and a part that nobody can read is replaced by one
-// whose _meta has the reason below this key.
+// The SDK rejects a whole result for one part that it cannot read. The parts are therefore
+// read one by one first. An unreadable part is replaced by one whose _meta has the reason
+// under this key.
 const lostKey = "rath/lost"
 
-// mend returns the answer to a request of a method in a form that the SDK reads.
+// mend returns the answer to a request of a method in a form that the SDK can read.
 func mend(method string, data []byte) []byte {
 	var fix func(map[string]json.RawMessage)
 	switch method {
@@ -62,7 +62,7 @@ func mendList(result map[string]json.RawMessage) {
 		var named struct {
 			Name json.RawMessage `json:"name"`
 		}
-		_ = json.Unmarshal(raw, &named) // "" of what is no object
+		_ = json.Unmarshal(raw, &named) // "" if it is not an object
 		name := ""
 		_ = json.Unmarshal(named.Name, &name)
 		why := "it is no object"
@@ -105,7 +105,7 @@ func mendResult(result map[string]json.RawMessage) {
 	}
 }
 
-// mendPiece returns a piece of content with the fields that are read of its type alone.
+// mendPiece returns a piece of content with only the fields of its type.
 func mendPiece(raw json.RawMessage) json.RawMessage {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -116,7 +116,7 @@ func mendPiece(raw json.RawMessage) json.RawMessage {
 		return lost("piece", "it is no object")
 	}
 	field := func(of map[string]json.RawMessage, name string) (s string) {
-		_ = json.Unmarshal(of[name], &s) // "" of what is no text
+		_ = json.Unmarshal(of[name], &s) // "" if it is not a string
 		return s
 	}
 	kind := field(p, "type")
@@ -139,7 +139,7 @@ func mendPiece(raw json.RawMessage) json.RawMessage {
 		return object("type", kind, "uri", field(p, "uri"), "name", field(p, "name"), "description", field(p, "description"), "mimeType", field(p, "mimeType"))
 	case "resource":
 		var r map[string]json.RawMessage
-		_ = json.Unmarshal(p["resource"], &r) // nil of what is no object
+		_ = json.Unmarshal(p["resource"], &r) // nil if it is not an object
 		inner := map[string]any{"uri": field(r, "uri"), "mimeType": field(r, "mimeType"), "text": field(r, "text")}
 		if blob := field(r, "blob"); blob != "" {
 			data, _, err := binary(blob)
@@ -153,8 +153,8 @@ func mendPiece(raw json.RawMessage) json.RawMessage {
 	return lost(kind, "this client does not read content of its type")
 }
 
-// binary reads bytes in base64: of any alphabet, with or without padding and white space, or
-// as the data of a URL.
+// binary decodes base64 of any alphabet, with or without padding and white space, or as the
+// data of a URL.
 func binary(text string) (data []byte, mime string, err error) {
 	if rest, ok := strings.CutPrefix(text, "data:"); ok {
 		head, body, found := strings.Cut(rest, ",")

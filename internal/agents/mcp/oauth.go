@@ -24,13 +24,13 @@ import (
 	"github.com/rathcluster/rath/internal/platform/filelock"
 )
 
-// oauth says how the node gets tokens for a server (OAuth 2.1, as the protocol's
-// specification of 2025-11-25 profiles it): by the grant of client credentials, or with
-// what a person's Login left in a file. The secret goes to the authorization server that
-// the entry names, and to none that the MCP server names.
+// oauth configures how the node gets tokens for a server (OAuth 2.1, as profiled by the
+// protocol's specification of 2025-11-25): by the client credentials grant, or from the
+// file of a user's Login. The secret is sent only to the entry's authorization server,
+// never to one that the MCP server names.
 type oauth struct {
 	issuer string // the authorization server
-	client string // how it knows this client; "" registers one at Login
+	client string // the client's id at the server; "" registers one at Login
 	secret string // reference of the client's secret
 	scopes []string
 	login  string // the file of Login; "" is the grant of client credentials
@@ -71,15 +71,14 @@ func (o *oauth) entry(p *listfile.Parser, n *yaml.Node, what string) {
 	}
 }
 
-// signInClient asks authorization servers. It follows no redirects: what it sends is
-// secret.
+// signInClient sends requests to authorization servers. It follows no redirects, because
+// the requests contain secrets.
 var signInClient = &http.Client{
 	Timeout:       answerTime,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// token returns a token for a server. refused is one that the server did not take, and
-// is not returned again.
+// token returns a token for a server, never refused, which the server rejected.
 func (o *oauth) token(s *Server, env func(string) string, refused string) (_ string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,7 +95,7 @@ func (o *oauth) token(s *Server, env func(string) string, refused string) (_ str
 	return t.AccessToken, nil
 }
 
-// secrets are what no error may repeat.
+// secrets returns the texts that no error may contain.
 func (o *oauth) secrets(s *Server, env func(string) string) (all []string) {
 	if secret, err := listfile.Secret(env, s.file, o.secret, "secret"); o.secret != "" && err == nil {
 		all = append(all, secret)
@@ -111,8 +110,8 @@ func (o *oauth) secrets(s *Server, env func(string) string) (all []string) {
 	return slices.DeleteFunc(append(all, o.last), func(secret string) bool { return secret == "" })
 }
 
-// SignIn says how the node signs in to the server: "client" as a client with a secret,
-// "login" as a person did, "" not at all.
+// SignIn returns how the node signs in to the server: "client" as a client with a secret,
+// "login" with a user's login, "" not at all.
 func (s *Server) SignIn() string {
 	switch {
 	case s.oauth == nil:
@@ -129,7 +128,7 @@ func (o *oauth) granted(s *Server, env func(string) string, refused string) (*oa
 		t, err := o.source.Token()
 		return t, answered(err)
 	}
-	// Tokens outlive the request that needs the first one: what it carries does not.
+	// Tokens outlive the request that needs the first one, so ctx must not be the request's.
 	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, signInClient)
 	secret, err := listfile.Secret(env, s.file, o.secret, "secret")
 	if err != nil {
@@ -152,8 +151,9 @@ func (o *oauth) granted(s *Server, env func(string) string, refused string) (*oa
 	return t, nil
 }
 
-// endpoint finds where the issuer gives tokens, by its metadata (RFC 8414, or OpenID Connect
-// Discovery). The SDK reads those of the authorization code alone, which has to have PKCE.
+// endpoint returns the issuer's token endpoint from its metadata (RFC 8414, or OpenID
+// Connect Discovery). The SDK reads only metadata of authorization code servers, which must
+// have PKCE.
 func (o *oauth) endpoint(ctx context.Context) (string, error) {
 	u, err := url.Parse(o.issuer)
 	if err != nil {
@@ -185,7 +185,7 @@ func (o *oauth) endpoint(ctx context.Context) (string, error) {
 // maxMetadata bounds the metadata of an authorization server, in bytes.
 const maxMetadata = 1 << 20
 
-// getJSON reads a document; ok is false where there is none.
+// getJSON reads a document; ok is false if it does not exist.
 func getJSON(ctx context.Context, at string, into any) (ok bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
@@ -205,7 +205,8 @@ func getJSON(ctx context.Context, at string, into any) (ok bool, err error) {
 	return true, json.NewDecoder(io.LimitReader(resp.Body, maxMetadata)).Decode(into)
 }
 
-// answered is the error of an authorization server, without what may repeat what was sent.
+// answered returns an error of an authorization server without parts that may repeat the
+// request.
 func answered(err error) error {
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return fmt.Errorf("the authorization server answered %s: %s %s", e.Response.Status, clip(e.ErrorCode, 80), clip(e.ErrorDescription, 200))
@@ -213,7 +214,7 @@ func answered(err error) error {
 	return err
 }
 
-// login is what a file of Login holds.
+// login is the contents of a file of Login.
 type login struct {
 	Server string           `json:"server"`
 	Client string           `json:"client"`
@@ -223,8 +224,9 @@ type login struct {
 	Token  *oauth2.Token    `json:"token"`
 }
 
-// signedIn is a token for the person who signed in. It is read for each request: another
-// node of this machine may have refreshed it, or the person has signed in again.
+// signedIn returns a token of the user who signed in. It reads the file for each request:
+// another node of this machine may have refreshed the token, or the user may have signed in
+// again.
 func (o *oauth) signedIn(s *Server, refused string) (*oauth2.Token, error) {
 	l, err := o.read(s)
 	if err != nil {
@@ -233,8 +235,8 @@ func (o *oauth) signedIn(s *Server, refused string) (*oauth2.Token, error) {
 	if l.Token.Valid() && l.Token.AccessToken != refused {
 		return l.Token, nil
 	}
-	// Of the nodes of this machine one refreshes, and the others read what it got: a refresh
-	// token that is used twice may end the login.
+	// One node of this machine refreshes the token, and the others read the result: using a
+	// refresh token twice may end the login.
 	unlock, err := lock(o.login)
 	if err != nil {
 		return nil, plain(err)
@@ -289,8 +291,8 @@ func (o *oauth) read(s *Server) (*login, error) {
 	return &l, nil
 }
 
-// replace writes a file in the place of the one before, as a whole. It asks for what to
-// write when it has a place for it: a refresh token may be good once.
+// replace replaces a file atomically. It calls get after it created the temporary file,
+// because a refresh token may be valid only once.
 func replace(file string, get func() (*login, error)) error {
 	f, err := os.CreateTemp(filepath.Dir(file), ".login-*") // 0600
 	if err != nil {
@@ -321,8 +323,8 @@ func plain(err error) error {
 	return err
 }
 
-// lock waits for the lock of a file, which is that of a file beside it: the file itself is
-// replaced as a whole.
+// lock waits for the lock of a file. It locks a second file, because the file itself is
+// replaced.
 func lock(file string) (unlock func(), err error) {
 	f, err := os.OpenFile(file+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

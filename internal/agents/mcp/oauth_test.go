@@ -39,7 +39,7 @@ type authorizer struct {
 	grants   []string          // that were asked for
 	calls    int               // of the MCP server with a good token
 	secret   string            // of the client "rath"
-	returned url.Values        // what the browser comes back with instead of a code
+	returned url.Values        // the browser's result instead of a code
 }
 
 func newAuthorizer(t *testing.T) *authorizer {
@@ -149,7 +149,7 @@ func (a *authorizer) entry(dir, oauth string) *mcp.Server {
 	return l.All()[0]
 }
 
-// browser is a person who says yes: it follows an address to where that leads.
+// browser is a user who consents: it follows an address and its redirects.
 func (a *authorizer) browser(address string) {
 	resp, err := http.Get(address) //nolint:noctx
 	if err != nil {
@@ -204,8 +204,8 @@ func errorOf(c *mcp.Conn, err error) error {
 	return err
 }
 
-// TestLogin: a person signs in once; nodes refresh the token and keep what they got; two
-// that have the same file do not take it from each other.
+// TestLogin: a user signs in once, and nodes refresh and store the token. Two nodes that
+// share the file do not invalidate each other's token.
 func TestLogin(t *testing.T) {
 	for _, tc := range []struct{ name, oauth string }{
 		{"registered", "login: s.login.json"},
@@ -250,7 +250,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestBadLogins: what a browser may come back with, and nothing is written.
+// TestBadLogins: after a bad redirect of the browser, no file is written.
 func TestBadLogins(t *testing.T) {
 	for name, tc := range map[string]struct {
 		back url.Values
@@ -268,7 +268,7 @@ func TestBadLogins(t *testing.T) {
 			defer cancel()
 			browser := func(address string) {
 				a.browser(address)
-				if len(tc.back) == 0 { // and the one who waits gives up
+				if len(tc.back) == 0 { // and Login stops waiting
 					cancel()
 				}
 			}

@@ -68,8 +68,8 @@ func at(t *testing.T, answer func(http.ResponseWriter, request)) *mcp.Server {
 
 const ping = `{"name":"ping","inputSchema":{"type":"object"}}`
 
-// TestOddTools: a schema is made one that model servers take, and a tool that cannot be used is
-// left out and named. The others are there.
+// TestOddTools converts schemas to a form that model servers accept, and omits and names
+// unusable tools. The others are listed.
 func TestOddTools(t *testing.T) {
 	for _, tt := range []struct{ tool, name, schema, remark string }{
 		{`{"name":"a","inputSchema":{"type":"object","required":["p"],"properties":{"p":{"type":"string"}},"anyOf":[{"properties":{"q":{"type":"integer"}}}]}}`, "s__a", `{"properties":{"p":{"type":"string"},"q":{"type":"integer"}},"required":["p"],"type":"object"}`, ""},
@@ -100,8 +100,8 @@ func TestOddTools(t *testing.T) {
 	}
 }
 
-// TestOddResults: a piece of a result that cannot be read is named in it, and the others are
-// there. An error is one, also without a word.
+// TestOddResults: the result names a piece that cannot be read, and has the others. An
+// error without a text is still an error.
 func TestOddResults(t *testing.T) {
 	for _, tt := range []struct {
 		result, want string
@@ -121,8 +121,8 @@ func TestOddResults(t *testing.T) {
 	}
 }
 
-// TestForgotten: a server that refuses a call because it has forgotten the session did not make
-// it; one that breaks off may have.
+// TestForgotten: a server that rejects a call because it lost the session did not execute
+// it; a server whose connection breaks may have.
 func TestForgotten(t *testing.T) {
 	for _, tt := range []struct {
 		status  int
@@ -162,7 +162,7 @@ func TestPagesEnd(t *testing.T) {
 	}
 }
 
-// TestStart: how long a server may take to start is in its entry.
+// TestStart: a server's entry sets its time to start.
 func TestStart(t *testing.T) {
 	s := server(t, "silent", ", start_ms: 200")
 	if _, err := s.Connect(t.Context(), os.Getenv, nil); err == nil || !strings.Contains(err.Error(), "did not answer in time") {

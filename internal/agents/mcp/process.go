@@ -22,7 +22,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// endGrace is how long a server may take to end by itself once its input has ended.
+// endGrace is the time for a server to end by itself after its input has ended.
 const endGrace = 500 * time.Millisecond
 
 // process is a server that was started.
@@ -33,20 +33,21 @@ type process struct {
 	done   chan struct{}
 	how    string // it ended; valid once done is closed
 	redact func(string) string
-	mark   string // the line after which it says what went to the standard error; "" of none
+	mark   string // the line before its standard error; "" if there is none
 	said   *tail  // that
 	told   chan struct{}
 
 	closing sync.Once
 }
 
-// broke reports whether an error is of its streams, and not of what came over them.
+// broke reports whether an error is of the streams themselves, not of their contents.
 func (p *process) broke(err error) bool {
 	_, file := errors.AsType[*os.PathError](err)
 	return file || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, sdk.ErrConnectionClosed)
 }
 
-// ended says how it ended, as far as that is known within a moment.
+// ended returns how the process ended, or a general reason if it has not ended within
+// endGrace.
 func (p *process) ended() string {
 	select {
 	case <-p.done:
@@ -77,9 +78,9 @@ func (p *process) lines(g *gate) *lines {
 	return &lines{p: p, g: g, in: bufio.NewReaderSize(p.stdout, 64<<10), writing: make(chan struct{}, 1)}
 }
 
-// inShell runs a server whose standard error is told apart: a sandbox passes both streams on
-// as one. When the server has ended, what it said, its beginning and its end alone, follows
-// a line that the node chose.
+// inShell is a script that runs a server and separates its standard error, because a
+// sandbox merges both streams. After the server ends, the script prints a line that the
+// node chose, then the beginning and the end of the standard error.
 const inShell = `mark=$1; shift; exec 4>&1
 said=$({ "$@" 2>&1 >&4 4>&-; echo "ended $?"; } | { head -c 1024; tail -c 4096; })
 printf '\n%s\n%s\n' "$mark" "$said"; code=${said##*ended }
@@ -94,7 +95,7 @@ func inSandbox(s *Server, env func(string) string, box sandbox.Sandbox) *process
 	p := &process{stdin: inW, stdout: outR, done: make(chan struct{}), redact: redact}
 	p.kill = func() {
 		cancel()
-		_ = outR.Close() // the sandbox waits until its output is taken
+		_ = outR.Close() // the sandbox waits until its output is read
 	}
 	vars := map[string]string{}
 	for _, name := range s.Env {
@@ -131,10 +132,10 @@ func inSandbox(s *Server, env func(string) string, box sandbox.Sandbox) *process
 	return p
 }
 
-// basicEnv are the variables that each server beside the sandbox gets.
+// basicEnv are the variables of each server on the host.
 var basicEnv = []string{"PATH", "HOME", "LANG", "TMPDIR"}
 
-// onHost starts a server as a process of this one, in a directory of its own.
+// onHost starts a server as a child process, in its own directory.
 func onHost(s *Server, env func(string) string, g *gate) (*process, error) {
 	dir, err := os.MkdirTemp("", "rath-mcp-*")
 	if err != nil {
@@ -170,8 +171,8 @@ func onHost(s *Server, env func(string) string, g *gate) (*process, error) {
 	go func() { // ends with kill
 		defer close(p.done)
 		err := cmd.Wait()
-		p.kill() // what it left behind
-		// What left its group may hold the streams. It is not waited for.
+		p.kill() // ends its remaining processes
+		// Processes that left the group may hold the streams open. Do not wait for them.
 		_ = inW.Close()
 		_ = outR.SetReadDeadline(time.Now().Add(endGrace))
 		switch state := cmd.ProcessState; {
@@ -190,8 +191,8 @@ func onHost(s *Server, env func(string) string, g *gate) (*process, error) {
 	return p, nil
 }
 
-// secrets are what no error repeats of what a server got: values of variables, tokens, and
-// what brings tokens.
+// secrets returns the texts from a server's configuration that no error may contain: values
+// of variables, tokens, and credentials for tokens.
 func (s *Server) secrets(env func(string) string) (all []string) {
 	for _, name := range s.Env {
 		all = append(all, strings.TrimSpace(env(name)))
@@ -213,7 +214,7 @@ func (s *Server) redact(env func(string) string, text string) string {
 	return llm.Redact(text, s.secrets(env)...)
 }
 
-// tail keeps the end of what a server says on its standard error.
+// tail keeps the end of a server's standard error.
 type tail struct {
 	secrets []string
 
@@ -221,7 +222,8 @@ type tail struct {
 	last []byte
 }
 
-// mostSaid is how much of it is told, in bytes, and mostKept how much of it is kept.
+// mostSaid is the maximum number of its bytes that are reported, and mostKept the maximum
+// that are stored.
 const (
 	mostSaid = 500
 	mostKept = 8 << 10
@@ -254,7 +256,7 @@ func (t *tail) text() string {
 	defer t.mu.Unlock()
 	text := string(t.last)
 	for _, secret := range t.secrets {
-		// Its end may be what is left of it at the beginning.
+		// The stored text may begin with the end of a secret.
 		for i := 1; i < len(secret) && len(t.last) == mostKept; i++ {
 			if rest, ok := strings.CutPrefix(text, secret[i:]); ok {
 				text = rest

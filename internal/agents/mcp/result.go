@@ -16,7 +16,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// body is what a model reads of a result. One piece of text is Text alone.
+// body is the model's view of a result. If the result is one piece of text, only Text is
+// set.
 type body struct {
 	OK         *bool           `json:"ok,omitempty"` // false of an error
 	Text       string          `json:"text,omitempty"`
@@ -24,21 +25,21 @@ type body struct {
 	Structured json.RawMessage `json:"structured,omitempty"`
 }
 
-// part is a piece of a result. The bytes of images, sounds and files are a blob.
+// part is a piece of a result. The bytes of images, sounds and files are stored as a blob.
 type part struct {
 	Type string `json:"type"`
 	Text string `json:"text,omitempty"`
 	Name string `json:"name,omitempty"`
 	URI  string `json:"uri,omitempty"`
 	MIME string `json:"mime,omitempty"`
-	// Hidden is why a model is not shown an image, or a piece that cannot be read.
+	// Hidden is the reason why a model does not see an image, or a piece that cannot be read.
 	Hidden string `json:"hidden,omitempty"`
-	// Bytes and Blob are of what is no text.
+	// Bytes and Blob describe content that is not text.
 	Bytes int    `json:"bytes,omitempty"`
 	Blob  string `json:"blob,omitempty"`
 }
 
-// result is what came of a call, for the transcript.
+// result converts the result of a call for the transcript.
 func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.Store) (tool.Result, error) {
 	if n := len(res.Content); n > MaxParts { // each may be a blob, however short
 		return tool.Result{}, tooLarge(s, n, "pieces", MaxParts)
@@ -62,7 +63,7 @@ func result(ctx context.Context, s *Server, res *sdk.CallToolResult, blobs blob.
 		if err := keep(p, data); err != nil || p.Blob == "" {
 			return err
 		}
-		switch img, err := session.NewImage(data); { // not what the server says that it is
+		switch img, err := session.NewImage(data); { // the actual type, which may differ from the server's claim
 		case err != nil:
 			p.Hidden = strings.TrimPrefix(err.Error(), "session: ")
 		case len(images) == session.MaxImages:

@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// bare runs commands as they are, with both streams of a server as one.
+// bare runs commands unconfined, with both streams of a server merged.
 type bare struct{ sandbox.Sandbox }
 
 func (bare) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
@@ -42,8 +42,8 @@ func (bare) Exec(ctx context.Context, c sandbox.Cmd) (sandbox.Exit, error) {
 	return sandbox.Exit{Ended: sandbox.Exited}, err
 }
 
-// TestSaidInSandbox: what a server in a sandbox says on its standard error is told when it
-// ends, without its secrets, and is no message of the protocol while it runs.
+// TestSaidInSandbox reports the standard error of a server in a sandbox when it ends,
+// without its secrets, and does not treat it as protocol messages before.
 func TestSaidInSandbox(t *testing.T) {
 	const secret = "hidden-hidden"
 	env := func(name string) string { return map[string]string{"SECRET": secret, "PATH": os.Getenv("PATH")}[name] }

@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// choices are the keywords that model servers take nowhere at the top of a schema.
+// choices are the keywords that no model server accepts at the top of a schema.
 var choices = []string{"allOf", "anyOf", "oneOf", "enum", "not", "const", "if", "then", "else"}
 
-// usable returns the schema of a tool's arguments in a form that model servers take: an object
-// without a choice of schemas at its top, and with items for each array. It may accept more
-// than the server, which checks the arguments itself.
+// usable returns the schema of a tool's arguments in a form that model servers accept: an
+// object without a choice of schemas at its top, and with items for each array. It may
+// accept more than the server, which checks the arguments itself.
 func usable(schema any) (json.RawMessage, error) {
 	if schema == nil {
 		schema = map[string]any{}
@@ -63,8 +63,8 @@ func usable(schema any) (json.RawMessage, error) {
 	return json.Marshal(withItems(top, true))
 }
 
-// withItems returns a schema in which each array has items. keywords reports that the
-// keys of v are keywords, and not names of properties.
+// withItems returns a schema in which each array has items. keywords reports whether the
+// keys of v are keywords instead of names of properties.
 func withItems(v any, keywords bool) any {
 	switch v := v.(type) {
 	case []any:

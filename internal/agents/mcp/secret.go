@@ -10,17 +10,18 @@ import (
 )
 
 // The words that name secrets, in names, titles and descriptions of fields. Answers to
-// questions are recorded in plain text, so that no server may ask for one.
+// questions are recorded in plain text, so no server may ask for one.
 var secretWords = phrases(`password, passwd, pwd, passphrase, pass phrase, passcode, pass code, pass word, secret,
 	secrets, token, jwt, credential, credentials, api key, apikey, access key, private key,
 	secret key, signing key, encryption key, ssh key, auth key, cvv, cvc, csc, security code,
 	card number, credit card, otp, totp, one time code, verification code, recovery code,
 	backup code, mfa code, pin code, pin number, seed phrase, mnemonic`)
 
-// secretNames are words of names alone: in a sentence they mean other things, too.
+// secretNames are words that mean a secret only as a name: in a sentence they have other
+// meanings, too.
 var secretNames = phrases("pin, pass")
 
-// phrases returns the phrases of a list with commas between them, each as its words.
+// phrases splits a list at commas and returns the words of each phrase.
 func phrases(list string) (all [][]string) {
 	for phrase := range strings.SplitSeq(list, ",") {
 		all = append(all, strings.Fields(phrase))
@@ -33,14 +34,14 @@ var secretParts = []string{
 	"password", "passwd", "passphrase", "passcode", "apikey", "accesskey", "privatekey", "secretkey", "accesstoken", "authtoken", "refreshtoken", "bearertoken", "clientsecret", "credential",
 }
 
-// aboutSecrets are words beside those for a secret with which a field asks for something
-// about it: its name, its kind.
+// aboutSecrets are words next to a secret's name in fields about the secret: its name, its
+// kind.
 var aboutSecrets = []string{
 	"name", "id", "identifier", "count", "limit", "length", "size", "type", "kind", "policy", "path", "file", "url", "expiry", "ttl", "number", "budget", "rotation", "manager", "store", "hint", "provider", "version", "public",
 }
 
-// secretField returns the field of a schema that asks for a secret, and why it is taken for
-// one; "" if none does.
+// secretField returns the field of a schema that asks for a secret, and the reason; "" if
+// none does.
 func secretField(schema []byte) (field, why string) {
 	var v any
 	if json.Unmarshal(schema, &v) != nil {
@@ -49,7 +50,7 @@ func secretField(schema []byte) (field, why string) {
 	return secretIn("the answer", "", v)
 }
 
-// secretIn looks at a schema and those within it. name is that of the field that it is of.
+// secretIn searches a schema and its subschemas. name is the name of the schema's field.
 func secretIn(field, name string, v any) (string, string) {
 	s, ok := v.(map[string]any)
 	if !ok {
@@ -82,8 +83,8 @@ func secretIn(field, name string, v any) (string, string) {
 	return "", ""
 }
 
-// asksForSecret returns why a field is taken for a secret. One of given values, or of yes
-// and no, is none.
+// asksForSecret returns why a field counts as a secret, or "". A field with an enumeration
+// or a boolean does not.
 func asksForSecret(name string, s map[string]any) string {
 	format, _ := s["format"].(string)
 	writeOnly, _ := s["writeOnly"].(bool)
@@ -112,8 +113,8 @@ func asksForSecret(name string, s map[string]any) string {
 	return ""
 }
 
-// namesSecret reports whether words hold one for a secret, and none that makes it something
-// about a secret.
+// namesSecret reports whether words name a secret, and none of them makes the phrase about
+// a secret.
 func namesSecret(words []string, secrets [][]string) bool {
 	for _, secret := range secrets {
 		for i := range words {
@@ -125,8 +126,8 @@ func namesSecret(words []string, secrets [][]string) bool {
 	return false
 }
 
-// hasSecretPart reports whether a word, or all of a short name together, is written like one
-// for a secret.
+// hasSecretPart reports whether a word, or all words of a short name together, contains a
+// part that names a secret.
 func hasSecretPart(words []string) bool {
 	if about(words) {
 		return false
@@ -143,13 +144,13 @@ func about(words []string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(aboutSecrets, w) })
 }
 
-// namesPIN reports whether a sentence asks for a PIN: in small letters it is a verb, too.
+// namesPIN reports whether a sentence asks for a PIN: in lower case, the word is a verb,
+// too.
 func namesPIN(text string) bool {
 	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) }), "PIN") || strings.Contains(strings.ToLower(text), "your pin")
 }
 
-// wordsOf splits a name in any case, or a sentence, into words in small letters, without
-// digits.
+// wordsOf splits a name in any case, or a sentence, into lower-case words, without digits.
 func wordsOf(text string) []string {
 	var b strings.Builder
 	runes := []rune(text)
@@ -169,7 +170,7 @@ func wordsOf(text string) []string {
 	return strings.Fields(b.String())
 }
 
-// refusesSecret returns why a question is refused, nil if it is not.
+// refusesSecret returns the reason to reject a question, nil to accept it.
 func (s *Server) refusesSecret(message string, schema []byte) error {
 	field, why := secretField(schema)
 	if why == "" && textAsksForSecret(message) {

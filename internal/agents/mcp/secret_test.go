@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestSecretField: a field that asks for a secret is found in whichever case its name is
-// written, by its title or description, and within other fields. One about secrets is none.
+// TestSecretField finds a field that asks for a secret in any case of its name, by its
+// title or description, and within other fields. A field about secrets does not count.
 func TestSecretField(t *testing.T) {
 	for _, name := range []string{
 		"password", "PASSWORD", "PassWord", "pAsSwOrD", "userPassword", "user_password", "user-password", "dbPasswd", "db_pwd", "mypassword", "password2", "newpassword",
@@ -51,8 +51,8 @@ func TestSecretField(t *testing.T) {
 	}
 }
 
-// TestTextAsksForSecret: a message asks for a secret where it has the person give one, and not
-// where it is about one, or about a thing that has one.
+// TestTextAsksForSecret: a message asks for a secret if it requests one from the user, not
+// if it is about one, or about a thing that has one.
 func TestTextAsksForSecret(t *testing.T) {
 	for text, want := range map[string]bool{
 		"Please enter your password":                 true,
@@ -102,7 +102,7 @@ func TestTextAsksForSecret(t *testing.T) {
 	}
 }
 
-// TestFreeField: a message asks for a secret in vain where the answer is one of given values.
+// TestFreeField: a message cannot get a secret if the answer is one of given values.
 func TestFreeField(t *testing.T) {
 	s := &Server{Name: "s"}
 	for schema, want := range map[string]bool{

@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// The words by which a sentence asks for a secret. A question about a secret, or about a thing
-// that has one, is none for it: "the zip is password-protected: open another one?".
+// The words with which a sentence asks for a secret. A question about a secret, or about a
+// thing that has one, does not ask for it: "the zip is password-protected: open another
+// one?".
 var (
-	// askingVerbs stand before the secret, with no more than a few words of its name between.
+	// askingVerbs precede the secret, with at most a few words of its name in between.
 	askingVerbs = strings.Fields(`enter re-enter reenter provide type retype give paste supply input send share submit specify tell insert
 		confirm repeat write set choose pick create`)
 	// needingVerbs ask only for the person's own: "it needs your password".
@@ -25,8 +26,8 @@ var (
 	determiners = strings.Fields("your the a an my new current old please")
 )
 
-// maxSecretName is how many words may stand between a verb and the secret: "your own GitHub
-// personal access token".
+// maxSecretName is the maximum number of words between a verb and the secret: "your own
+// GitHub personal access token".
 const maxSecretName = 5
 
 // textAsksForSecret reports whether a sentence of a text asks for a secret.
@@ -42,7 +43,7 @@ func textAsksForSecret(text string) bool {
 	return false
 }
 
-// secretAt returns how many words the phrase for a secret has with which a text begins, zero
+// secretAt returns the number of words of the secret's name at the beginning of words, zero
 // if there is none.
 func secretAt(words []string, pin bool) int {
 	longest := 0
@@ -57,7 +58,7 @@ func secretAt(words []string, pin bool) int {
 	return longest
 }
 
-// sentenceAsks reports whether a sentence asks for the secret that its n words from i on name.
+// sentenceAsks reports whether a sentence asks for the secret that its n words from i name.
 func sentenceAsks(words []string, i, n int) bool {
 	after := words[i+n:]
 	if len(after) > 0 && slices.Contains(besideSecrets, after[0]) {
@@ -89,8 +90,8 @@ func sentenceAsks(words []string, i, n int) bool {
 	return false
 }
 
-// freeField returns the first field of a schema that takes a text or a number of the person's
-// own; "" if there is none: an answer of given values holds no secret.
+// freeField returns the first field of a schema with a free text or number; "" if there is
+// none: an answer from given values holds no secret.
 func freeField(schema []byte) string {
 	var s struct {
 		Properties map[string]map[string]any `json:"properties"`

@@ -14,7 +14,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// maxLine bounds a message in bytes, and maxNoise the other text that a server may print.
+// maxLine is the maximum size of a message in bytes, and maxNoise that of a server's other
+// output.
 const (
 	maxLine  = 16 << 20
 	maxNoise = 64 << 10
@@ -25,8 +26,8 @@ var errLong = fmt.Errorf("it sent a message of more than %d bytes", maxLine)
 // byteOrderMark begins the output of some servers.
 var byteOrderMark = []byte("\ufeff")
 
-// lines is a connection of messages, one a line. Lines that are no messages, such as a
-// banner, are passed over, up to maxNoise.
+// lines is a connection with one message per line. It skips other lines, such as a banner,
+// up to maxNoise.
 type lines struct {
 	p    *process
 	g    *gate
@@ -89,7 +90,7 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// answers returns the method of the request of ours that a message answers, if it does.
+// answers returns the method of our request that a message answers, if any.
 func (c *lines) answers(m envelope) (method string, ok bool) {
 	if m.Method != "" {
 		return "", false
@@ -129,21 +130,21 @@ func (c *lines) line() ([]byte, error) {
 		case err == nil:
 			return bytes.TrimSpace(append(all, part...)), nil
 		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, io.EOF // what is left of a line is no message
+			return nil, io.EOF // an incomplete line is not a message
 		}
 		all = append(all, part...)
 	}
 }
 
-// Write implements sdk.Connection. A server that does not read loses the connection soon
-// after ctx ends: half a message is no message. A server may have read the message, and had
-// ctx end by a question, before the write returns.
+// Write implements sdk.Connection. If a server does not read, the connection is closed soon
+// after ctx is done: a partial message is invalid. A server may have read the message, and
+// ended ctx by a question, before the write returns.
 func (c *lines) Write(ctx context.Context, m jsonrpc.Message) error {
 	data, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
 		return err
 	}
-	if _, ok := m.(*jsonrpc.Response); ok { // no ctx ends its wait: the gate bounds how many wait
+	if _, ok := m.(*jsonrpc.Response); ok { // no ctx ends its wait; the gate bounds the number of waits
 		defer c.g.answered()
 	} else {
 		c.sends(data)

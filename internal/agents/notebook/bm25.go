@@ -4,15 +4,15 @@ import (
 	"math"
 )
 
-// The parameters of BM25, those of OpenRath.
+// The parameters of BM25 in OpenRath.
 const (
 	k1 = 1.5
 	b  = 0.75
 )
 
-// BM25 scores each document against the query, terms as they come: a term
-// that stands twice in the query counts twice. It is the reference that
-// stores are tested against; a store computes the same from an index.
+// BM25 scores each document against the query; a term that occurs twice in the query counts
+// twice. It is the reference for tests of stores; a store computes the same scores from an
+// index.
 func BM25(query []string, docs [][]string) []float64 {
 	total := 0
 	counts := make([]map[string]int, len(docs))
@@ -41,7 +41,7 @@ func BM25(query []string, docs [][]string) []float64 {
 	return scores
 }
 
-// idf is how much a term tells that df of n documents contain.
+// idf returns the weight of a term that df of n documents contain.
 func idf(n, df int) float64 {
 	return math.Log(1 + (float64(n-df)+0.5)/(float64(df)+0.5))
 }

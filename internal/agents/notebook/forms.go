@@ -9,17 +9,17 @@ import (
 
 // Bounds of the search for other forms of a word.
 const (
-	maxFormless = 8 // words of a query for which other forms are looked up
+	maxFormless = 8 // words of a query whose forms are looked up
 	maxForms    = 8 // forms of one word
-	maxEnding   = 3 // letters in which forms of a word differ at the end
-	leastShared = 4 // letters that they share
+	maxEnding   = 3 // maximum number of letters in which the endings differ
+	leastShared = 4 // minimum number of shared letters
 	formWeight  = 0.5
 )
 
-// withForms adds to the terms of a query the forms of those words that no note has: words of
-// the index that differ from them in a short ending alone, as inflected words do in most
-// languages. Such a form may be another word, so that it counts half. English inflections
-// are removed before, see [stem].
+// withForms adds other forms of those query terms that no note contains: words of the index
+// that differ only in a short ending, as inflected words do in most languages. Such a form
+// may be another word, so it counts half. English inflections are removed earlier, see
+// [stem].
 func (ix *index) withForms(terms []term) []term {
 	formless := maxFormless
 	for _, t := range terms {
@@ -51,8 +51,8 @@ func (ix *index) withForms(terms []term) []term {
 	return terms
 }
 
-// isForm reports whether two words share their beginning, at least seven tenths of the
-// longer one, and differ in an ending of at most three letters.
+// isForm reports whether two words share a prefix, of at least seven tenths of the longer
+// one, and differ in an ending of at most three letters.
 func isForm(a, b string) bool {
 	shared := 0
 	for i, r := range a {

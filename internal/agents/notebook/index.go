@@ -9,19 +9,19 @@ import (
 	"sync"
 )
 
-// maxQueryTerms bounds the work of one query; a whole document may be asked.
+// maxQueryTerms bounds the work of one query, whose text may be a whole document.
 const maxQueryTerms = 128
 
-// index is an inverted index over notes. Adding and removing cost what the
-// note is long; a query costs what its terms' postings are long. It is not
-// safe for concurrent use, but several finds may run at once.
+// index is an inverted index over notes. The cost of adding and removing is proportional to
+// the note's length, the cost of a query to the length of its terms' postings. It is not
+// safe for concurrent use, except that searches may run concurrently.
 type index struct {
 	slots    []*entry // by slot number; nil is free
 	free     []uint32
 	postings map[string]*[]posting // sorted by slot
 	total    int                   // terms in all entries
 	vectors  int                   // bytes of all vectors
-	models   map[string]int        // how many vectors each made
+	models   map[string]int        // number of vectors of each model
 
 	scratch sync.Pool // *[]float64 by slot, all zero
 }
@@ -43,11 +43,11 @@ func newIndex() *index {
 
 func (ix *index) len() int { return len(ix.slots) - len(ix.free) }
 
-// lists has the postings of the terms that a word makes, while many notes are added. It
-// holds as long as none is removed.
+// lists caches the postings of a word's terms while many notes are added. It is valid until
+// a note is removed.
 type lists map[string][]*[]posting
 
-// add indexes a note. Nil lists keep nothing.
+// add indexes a note. words may be nil, which disables the cache.
 func (ix *index) add(n Note, words lists) *entry {
 	e := &entry{note: n}
 	if k := len(ix.free); k > 0 {
@@ -155,8 +155,8 @@ type term struct {
 	idf   float64
 }
 
-// terms analyses a query. Its terms keep their order, because the order of
-// adding floating point numbers decides their last digit.
+// terms analyses a query. Its terms keep their order, because the order of floating-point
+// additions determines the last digit.
 func (ix *index) terms(query string) []term {
 	var terms []term
 	at := make(map[string]int)
@@ -216,7 +216,7 @@ func better(a, b match) int {
 	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.note.URI, b.note.URI))
 }
 
-// insert puts a match where it belongs among the limit best.
+// insert inserts a match into the sorted limit best matches.
 func insert(best []match, m match, limit int) []match {
 	i, _ := slices.BinarySearchFunc(best, m, better)
 	best = slices.Insert(best, i, m)

@@ -1,5 +1,5 @@
-// Package notebook keeps notes in memory and finds them by their words: what
-// memory/local builds on, and the memory of runs without a node.
+// Package notebook stores notes in memory and finds them by their words. Package
+// memory/local builds on it, and runs without a node use it as their memory.
 package notebook
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/rathcluster/rath/memory"
 )
 
-// DefaultMaxNotes is how many notes a store takes unless told otherwise; the
-// index of so many notes of sixty words needs about 100 MB.
+// DefaultMaxNotes is the default limit of notes in a store. The index of that many notes of
+// sixty words needs about 100 MB.
 const DefaultMaxNotes = 100_000
 
-// contextBytes is how much of each neighbour a message in an archive is also
-// found by.
+// contextBytes is the length of the part of each neighbour that is indexed with a message
+// of an archive.
 const contextBytes = 1 << 10
 
-// Note is one stored text as stores keep it.
+// Note is one stored text.
 type Note struct {
 	URI     string        `json:"uri"`
 	Text    string        `json:"text"`
@@ -31,8 +31,8 @@ type Note struct {
 	Vector  Vector        `json:"vector,omitzero"`
 }
 
-// Change is what one call does to a store: first the deletes, then the puts,
-// all or nothing. Its URIs are canonical.
+// Change is the atomic change of one call: first the deletes, then the puts. Its URIs are
+// canonical.
 type Change struct {
 	Deletes []string `json:"deletes,omitempty"`
 	Puts    []Note   `json:"puts,omitempty"`
@@ -40,23 +40,23 @@ type Change struct {
 
 // Options configure New. The zero Options are the defaults.
 type Options struct {
-	// MaxNotes is how many notes the store takes; 0 is DefaultMaxNotes.
+	// MaxNotes is the maximum number of notes; 0 is DefaultMaxNotes.
 	MaxNotes int
-	// Before is called with each change before it is made and seen; an error
-	// refuses the change and is what the caller gets. Calls do not overlap and
-	// reads go on meanwhile. A durable store writes its log here. Nil makes
-	// every change at once.
+	// Before is called with each change before it is applied and visible. If it returns an
+	// error, the change is dropped and the caller gets the error. Calls do not overlap; reads
+	// continue during a call. A durable store writes its log here. If Before is nil, changes
+	// apply immediately.
 	Before func(Change) error
 }
 
-// InMemory is a Store and Archiver that keeps its notes as long as it lives.
+// InMemory is a Store and Archiver that keeps its notes in memory.
 type InMemory struct {
 	max    int
 	before func(Change) error
 
 	writing sync.Mutex // held over planning, Before and applying a change
 
-	mu      sync.RWMutex // guards what is below
+	mu      sync.RWMutex // guards the fields below
 	entries map[string]*entry
 	ix      *index
 }
@@ -90,7 +90,7 @@ func (m *InMemory) Write(ctx context.Context, uri, text string, from memory.Orig
 	return m.change(ctx, func() Change { return m.put(n) })
 }
 
-// NewNote is the note that Write stores.
+// NewNote returns the note that Write stores.
 func NewNote(uri, text string, from memory.Origin) (Note, error) {
 	u, err := ParseURI(uri)
 	if err != nil {
@@ -100,7 +100,8 @@ func NewNote(uri, text string, from memory.Origin) (Note, error) {
 	return n, fits(u.String(), n.Text)
 }
 
-// fits refuses a text that no note takes. What clients send and are sent is JSON.
+// fits returns an error for a text that is too long for a note. Clients exchange texts as
+// JSON.
 func fits(name, text string) error {
 	if len(text) > memory.MaxText {
 		return fmt.Errorf("%w: %s has %d bytes, a note holds at most %d: shorten it, or split it", memory.ErrTooLarge, name, len(text), memory.MaxText)
@@ -111,7 +112,7 @@ func fits(name, text string) error {
 	return nil
 }
 
-// put is the change that stores notes, without those that are there already.
+// put returns the change that stores notes, without those that are already stored.
 func (m *InMemory) put(notes ...Note) Change {
 	var c Change
 	for _, n := range notes {
@@ -144,7 +145,7 @@ func ArchiveURI(session, key string) (URI, error) {
 	return dir, err
 }
 
-// replace is the change that leaves of what is below dir these notes alone.
+// replace returns the change after which the notes below dir are exactly these.
 func (m *InMemory) replace(dir URI, notes []Note) Change {
 	c := m.put(notes...)
 	keep := make(map[string]bool, len(notes))
@@ -159,7 +160,7 @@ func (m *InMemory) replace(dir URI, notes []Note) Change {
 	return c
 }
 
-// Transcript makes one note of each message of an archive.
+// Transcript returns a note for each message of an archive.
 func Transcript(dir URI, messages []memory.Message, from memory.Origin) ([]Note, error) {
 	if len(messages) > memory.MaxMessages {
 		return nil, fmt.Errorf("%w: %s has %d messages, an archive holds at most %d: archive in parts under several keys",
@@ -204,7 +205,7 @@ func (m *InMemory) Delete(ctx context.Context, uri string) error {
 	return m.change(ctx, func() Change { return Change{Deletes: m.list(dir)} })
 }
 
-// change plans a change, offers it to Before and makes it. Plans only read.
+// change plans a change, passes it to Before and applies it. Plans only read.
 func (m *InMemory) change(ctx context.Context, plan func() Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -225,7 +226,7 @@ func (m *InMemory) change(ctx context.Context, plan func() Change) error {
 	return nil
 }
 
-// planned makes a plan, and refuses what the store has no room for.
+// planned returns the change of a plan, or an error if it exceeds the store's limit.
 func (m *InMemory) planned(plan func() Change) (Change, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -242,18 +243,19 @@ func (m *InMemory) planned(plan func() Change) (Change, error) {
 	return c, nil
 }
 
-// Put returns what storing a note would change, which is nothing if it is there, and
-// memory.ErrFull if there is no room for it.
+// Put returns the change that stores a note, which is empty if the note is already stored,
+// or memory.ErrFull if the store is full.
 func (m *InMemory) Put(n Note) (Change, error) {
 	return m.planned(func() Change { return m.put(n) })
 }
 
-// Replace returns what leaving these notes alone of what is below dir would change, as Put.
+// Replace returns the change after which the notes below dir are exactly these. Its errors
+// are those of Put.
 func (m *InMemory) Replace(dir URI, notes []Note) (Change, error) {
 	return m.planned(func() Change { return m.replace(dir, notes) })
 }
 
-// Matching returns the names that fn chooses, in no order.
+// Matching returns the names for which fn reports true, in no particular order.
 func (m *InMemory) Matching(fn func(uri string) bool) []string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -266,16 +268,16 @@ func (m *InMemory) Matching(fn func(uri string) bool) []string {
 	return uris
 }
 
-// Hold runs fn while changes wait and reads go on, so that a durable store can
-// rewrite its log from Notes.
+// Hold runs fn while changes wait and reads continue, so that a durable store can rewrite
+// its log from Notes.
 func (m *InMemory) Hold(fn func() error) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	return fn()
 }
 
-// Apply makes a change that is already durable, without limits and without
-// calling Before. It is how a store reads its log back.
+// Apply applies a change that is already durable, without limits and without calling
+// Before. A store uses it to read its log.
 func (m *InMemory) Apply(c Change) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -320,9 +322,9 @@ func (m *InMemory) Notes() iter.Seq[Note] {
 	}
 }
 
-// Page returns the notes at and below a name whose own names come after another one,
-// sorted, without what finds them beside their texts: at most limit, 0 for any number, and
-// about room bytes of JSON, but one at least. more says that there are others behind them.
+// Page returns notes at and below under whose names sort after after, sorted, without their
+// index data: at most limit (0 is no limit) and about room bytes of JSON, but at least one.
+// more reports whether further notes follow.
 func (m *InMemory) Page(under, after string, limit, room int) (page []Note, more bool, err error) {
 	dir, err := ParseDir(under)
 	if err != nil {
@@ -346,10 +348,10 @@ func (m *InMemory) Page(under, after string, limit, room int) (page []Note, more
 	return page, false, nil
 }
 
-// Size is at least what a note takes as JSON.
+// Size is an upper bound of the note's size as JSON, in bytes.
 func (n *Note) Size() int { return 320 + len(n.URI) + JSONSize(n.Text) }
 
-// JSONSize is how many bytes a text takes as JSON, without the quotes around it.
+// JSONSize returns the size of a text as JSON, in bytes, without the quotes around it.
 func JSONSize(text string) int {
 	size := len(text)
 	for i := range len(text) {

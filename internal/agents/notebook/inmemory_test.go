@@ -41,8 +41,8 @@ func TestMaxNotes(t *testing.T) {
 	}
 }
 
-// TestBefore shows that a refused change is not seen, and that nothing is
-// offered when nothing changes.
+// TestBefore: a rejected change is not visible, and Before is not called for an empty
+// change.
 func TestBefore(t *testing.T) {
 	t.Parallel()
 	refuse := errors.New("disk gone")
@@ -127,7 +127,7 @@ func ExampleInMemory_Archive() {
 		{Role: "assistant", Text: "Mira does."},
 	}, memory.Origin{Session: "chat-7", Run: "run-3"})
 	fmt.Println(uri, err)
-	// The answer is found by the words of the question beside it.
+	// The search finds the answer by the words of the neighbouring question.
 	hits, err := m.Find(ctx, memory.Query{Text: "approving a deployment"})
 	for _, h := range hits {
 		fmt.Println(h.Session, h.Snippet)
@@ -140,8 +140,7 @@ func ExampleInMemory_Archive() {
 	// <nil>
 }
 
-// corpus gives n notes of sixty words whose frequencies fall like those of a
-// natural language.
+// corpus returns n notes of sixty words with frequencies as in a natural language.
 func corpus(n int) []string {
 	rng := rand.New(rand.NewPCG(7, 7))
 	zipf := rand.NewZipf(rng, 1.1, 4, 20_000)
@@ -196,7 +195,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// TestJSONSize is what encoding/json writes.
+// TestJSONSize compares with the output of encoding/json.
 func TestJSONSize(t *testing.T) {
 	var text strings.Builder
 	for r := range rune(0x3000) {

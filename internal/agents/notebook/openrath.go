@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/memory"
 )
 
-// openRathSnippet is how many characters of a note OpenRath shows.
+// openRathSnippet is the number of characters of a note that OpenRath shows.
 const openRathSnippet = 200
 
 // openRathWords calls emit for each term of OpenRath: the runs of ASCII letters and digits,
@@ -34,15 +34,15 @@ func openRathWords(text string, emit func(word string)) {
 	}
 }
 
-// findOpenRath finds as the local memory of OpenRath does. Its scores depend on the notes
-// that are searched, not on the whole store, so each search reads all of them.
+// findOpenRath searches like the local memory of OpenRath. Its scores depend on the
+// searched notes instead of the whole store, so each search reads all of them.
 func (m *InMemory) findOpenRath(ctx context.Context, q memory.Query, dir URI, limit int) ([]memory.Hit, error) {
 	var query []string
 	openRathWords(q.Text, func(word string) { query = append(query, word) })
 	if len(query) == 0 {
 		return []memory.Hit{}, nil
 	}
-	terms := map[string]int{} // where each distinct one is in counts
+	terms := map[string]int{} // index of each distinct term in counts
 	for _, word := range query {
 		if _, ok := terms[word]; !ok {
 			terms[word] = len(terms)
@@ -64,7 +64,7 @@ func (m *InMemory) findOpenRath(ctx context.Context, q memory.Query, dir URI, li
 	}
 	m.mu.RUnlock() // entries are replaced, never altered
 	slices.SortFunc(docs, func(a, b doc) int { return cmp.Compare(a.path, b.path) })
-	total, with := 0, make([]int, len(terms)) // words in all of them; how many have each term
+	total, with := 0, make([]int, len(terms)) // words in all notes; number of notes with each term
 	for i := range docs {
 		d := &docs[i]
 		if i%1024 == 0 && ctx.Err() != nil {
@@ -86,7 +86,7 @@ func (m *InMemory) findOpenRath(ctx context.Context, q memory.Query, dir URI, li
 	}
 	for i := range docs {
 		d := &docs[i]
-		for _, word := range query { // one that stands there twice counts twice
+		for _, word := range query { // a repeated word counts twice
 			if at := terms[word]; d.counts[at] > 0 {
 				d.score += float64(idf(len(docs), with[at]) * saturate(d.counts[at], d.length, total, len(docs)))
 			}
@@ -108,8 +108,8 @@ func (m *InMemory) findOpenRath(ctx context.Context, q memory.Query, dir URI, li
 	return hits, nil
 }
 
-// openRathPath is what a note's file sorts by among the files of an OpenRath memory, whose
-// directories are read one after the other, each in the order of its names.
+// openRathPath returns the sort key of a note's file among the files of an OpenRath memory,
+// whose directories are read one after the other, each in the order of its names.
 func openRathPath(uri string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(uri, scheme)+".md", "/", "\x00")
 }
@@ -123,7 +123,7 @@ func openRathExcerpt(text string) string {
 	return strings.TrimSpace(string([]rune(text)[:openRathSnippet])) + "..."
 }
 
-// scored says how a query is scored.
+// scored returns the scoring of a query.
 func scored(q memory.Query) (openRath bool, err error) {
 	switch q.Scores {
 	case "", memory.ScoresOpenRath:

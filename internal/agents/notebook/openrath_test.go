@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/memory"
 )
 
-// golden is a memory and what OpenRath's local memory answers about it, in millionths: from
-// its description, the scores computed apart from this package.
+// golden is a memory with the results of OpenRath's local memory, in millionths. The scores
+// follow its description and were computed independently of this package.
 var golden = struct {
 	notes   map[string]string
 	queries []struct {
@@ -43,7 +43,7 @@ var golden = struct {
 		{memory.Query{Text: "深色"}, ""},
 		{memory.Query{Text: ""}, ""},
 		{memory.Query{Text: "dark", Under: "memory://agent"}, ""},
-		// Scores are those of the notes that are searched: of one alone.
+		// The scores depend on the searched notes: here on one.
 		{memory.Query{Text: "dark theme", Under: "memory://user/a"}, "a 575364"},
 	},
 }

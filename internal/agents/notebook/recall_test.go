@@ -13,10 +13,9 @@ import (
 //go:embed testdata/recall.txt
 var recallData string
 
-// TestRecall measures how often the note that answers a question is found.
-// The figures are what the analysis reached when it was last changed; a change
-// that lowers them needs a reason, one that raises them raises them here. The
-// reference is BM25 over ASCII words.
+// TestRecall measures the share of questions whose answer is found. The expected figures
+// are those of the last change of the analysis. A change that lowers them needs a reason; a
+// change that raises them updates them. The reference is BM25 over ASCII words.
 func TestRecall(t *testing.T) {
 	t.Parallel()
 	m := New(nil)

@@ -5,15 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// The size of a snippet in characters, and how much of it may stand before the
-// first word that matched.
+// The maximum size of a snippet in characters, and of its part before the first match.
 const (
 	maxSnippet = 240
 	leadIn     = 40
 )
 
-// snippet returns the passage of text that holds the most telling terms: the
-// earliest of the best. A text that fits is returned whole.
+// snippet returns the passage of text with the highest total weight of terms, the earliest
+// among equals. It returns a text that fits whole.
 func snippet(text string, terms []term) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if utf8.RuneCountInString(text) <= maxSnippet {
@@ -38,8 +37,8 @@ func snippet(text string, terms []term) string {
 		places = append(places, place{term, chars})
 	})
 
-	// Slide over the matches; inside counts what the window from places[i] to
-	// places[j-1] holds, each term once.
+	// Slide over the matches; inside counts the terms in the window from places[i] to
+	// places[j-1], each once.
 	from, best, sum := 0, 0.0, 0.0
 	inside := make(map[string]int)
 	for i, j := 0, 0; i < len(places); i++ {
@@ -58,8 +57,7 @@ func snippet(text string, terms []term) string {
 	return cut(text, from-leadIn)
 }
 
-// cut returns maxSnippet characters of text around a place near from, broken
-// at white space where there is some.
+// cut returns maxSnippet characters of text around from, broken at white space if possible.
 func cut(text string, from int) string {
 	runes := []rune(text)
 	from = max(0, min(from, len(runes)-maxSnippet))

@@ -2,10 +2,10 @@ package notebook
 
 import "bytes"
 
-// stem removes the inflections of an English word in lower case: plural,
-// past, progressive and final e, by the rules 1 and 5a of Porter's algorithm.
-// It does not touch derivations ("preference" is not "prefer"), which costs
-// recall but joins no unrelated words. What comes out need not be a word.
+// stem removes the inflections of an English word in lower case: plural, past, progressive
+// and final e, by the rules 1 and 5a of Porter's algorithm. It keeps derivations
+// ("preference" is not "prefer"), which costs recall but joins no unrelated words. The
+// result need not be a word.
 func stem(word string) string {
 	if len(word) < 3 || !plain(word) {
 		return word
@@ -75,7 +75,8 @@ func stemPast(w []byte) []byte {
 	return root
 }
 
-// consonant reports whether w[i] is one; y is after a vowel and at the start.
+// consonant reports whether w[i] is a consonant. The letter y is a consonant at the start
+// and after a vowel.
 func consonant(w []byte, i int) bool {
 	switch w[i] {
 	case 'a', 'e', 'i', 'o', 'u':

@@ -17,28 +17,27 @@ type Scope string
 
 // The scopes.
 const (
-	User      Scope = "user"      // about the person the agents work for
-	Agent     Scope = "agent"     // what an agent learned about its work
-	Session   Scope = "session"   // what belongs to one session; its id is the next part
+	User      Scope = "user"      // about the user of the agents
+	Agent     Scope = "agent"     // an agent's knowledge about its work
+	Session   Scope = "session"   // the notes of one session, whose id is the next part
 	Resources Scope = "resources" // documents given to the agents
 )
 
 const (
 	scheme       = "memory://"
-	legacyScheme = "viking://" // still found in stores that OpenRath wrote
+	legacyScheme = "viking://" // still found in stores of OpenRath
 	maxURI       = 1024
 )
 
-// URI is a checked name: a scope and a path of one or more parts, none of
-// them empty, "." or "..". A name for List, Find or Delete may have no path,
-// and the root has no scope either.
+// URI is a valid name: a scope and a path of one or more parts, none of them empty, "." or
+// "..". A name for List, Find or Delete may have no path, and the root has no scope.
 type URI struct {
 	Scope Scope
 	Path  string // parts joined by "/"
 }
 
-// ParseURI checks a name as Write and Read take it: memory://scope/path.
-// viking:// is read as memory://. The error wraps ErrInvalidURI.
+// ParseURI parses a name for Write and Read: memory://scope/path. It treats viking:// as
+// memory://. The error wraps ErrInvalidURI.
 func ParseURI(s string) (URI, error) {
 	u, err := ParseDir(s)
 	if err != nil {
@@ -58,7 +57,7 @@ func (u URI) String() string {
 	return scheme + string(u.Scope) + "/" + u.Path
 }
 
-// session is the id of the session that a name of scope session belongs to.
+// session returns the session id of a name with scope session.
 func (u URI) session() string {
 	if u.Scope != Session {
 		return ""
@@ -67,7 +66,7 @@ func (u URI) session() string {
 	return id
 }
 
-// ParseDir is ParseURI for names that may stand for a whole scope or store.
+// ParseDir is ParseURI for names that may denote a whole scope or store.
 func ParseDir(s string) (URI, error) {
 	rest, ok := strings.CutPrefix(s, scheme)
 	if !ok {
@@ -107,7 +106,7 @@ func invalid(uri, why string) error {
 	return fmt.Errorf("%w %q: %s", memory.ErrInvalidURI, uri, why)
 }
 
-// Ancestors yields a canonical name and the names that it is below, up to the root.
+// Ancestors yields a canonical name and its ancestors up to the root.
 func Ancestors(uri string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for at := uri; len(at) > len(scheme); {
@@ -129,9 +128,9 @@ func below(uri string, dir URI) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// NoteURI names a note after the step that writes it: the same key gives the
-// same name, so that a repeated step replaces its own note instead of adding a
-// second one. The category may have several parts ("preferences/ui").
+// NoteURI derives a note's name from the key of the step that writes it: the same key gives
+// the same name, so a repeated step replaces its own note. The category may have several
+// parts ("preferences/ui").
 func NoteURI(scope Scope, category, key string) (string, error) {
 	u, err := ParseURI(scheme + string(scope) + "/memories/" + category + "/" + hash16(key))
 	if err != nil {
@@ -140,8 +139,8 @@ func NoteURI(scope Scope, category, key string) (string, error) {
 	return u.String(), nil
 }
 
-// hash16 is 64 bits of SHA-256: a store of a million notes meets an accidental
-// collision with probability below one in ten million.
+// hash16 returns 64 bits of SHA-256. In a store of a million notes, the probability of an
+// accidental collision is below one in ten million.
 func hash16(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])

@@ -16,15 +16,15 @@ import (
 
 // Limits of vectors.
 const (
-	// MaxDimensions is how many numbers a vector has at most.
+	// MaxDimensions is the maximum number of dimensions of a vector.
 	MaxDimensions = 4096
-	// MaxVectors bounds the bytes of all vectors of a memory: those of 170,000 notes of
-	// 384 dimensions, or of 43,000 of 1,536. Notes beyond have none.
+	// MaxVectors is the maximum size of all vectors of a memory, in bytes: those of 170,000
+	// notes of 384 dimensions, or of 43,000 of 1,536. Further notes have no vector.
 	MaxVectors = 256 << 20
 )
 
-// Vector is what a model made of the text of a note. Those of different models, or of
-// different dimensions, are not compared. The zero Vector is none.
+// Vector is a model's embedding of a note's text. Vectors of different models or dimensions
+// are not compared. The zero Vector means none.
 type Vector struct {
 	Model   string  `json:"model"`
 	Numbers Numbers `json:"numbers"`
@@ -61,12 +61,12 @@ func (n Numbers) check() error {
 	return nil
 }
 
-// at is the number that begins at a byte.
+// at returns the number that begins at byte i.
 func (n Numbers) at(i int) float32 {
 	return math.Float32frombits(uint32(n[i]) | uint32(n[i+1])<<8 | uint32(n[i+2])<<16 | uint32(n[i+3])<<24)
 }
 
-// NewVector brings what a model answered to length 1.
+// NewVector normalises a model's answer to length 1.
 func NewVector(model string, of []float32) (Vector, error) {
 	if model == "" || len(of) == 0 || len(of) > MaxDimensions {
 		return Vector{}, fmt.Errorf("notebook: a vector of %d dimensions, want 1 to %d", len(of), MaxDimensions)
@@ -85,8 +85,9 @@ func NewVector(model string, of []float32) (Vector, error) {
 	return Vector{}, errors.New("notebook: a vector without a direction")
 }
 
-// likeness is the cosine of the angle between two vectors of the same dimensions. Four
-// sums run beside each other; the conversions keep compilers from fusing operations.
+// likeness returns the cosine of the angle between two vectors of the same dimensions. It
+// uses four independent sums for speed; the conversions keep compilers from fusing
+// operations.
 func likeness(a []float32, b Numbers) float32 {
 	var s0, s1, s2, s3 float32
 	for len(a) >= 4 && len(b) >= 16 {
@@ -102,9 +103,9 @@ func likeness(a []float32, b Numbers) float32 {
 	return float32(s0+s1) + float32(s2+s3)
 }
 
-// near returns the entries below dir whose vectors are the most like v, at most limit. All
-// vectors are compared: of 50,000 notes with 384 dimensions that is some thirty milliseconds of work,
-// and no approximation of it forgets a neighbour.
+// near returns the entries below dir whose vectors are most similar to v, at most limit. It
+// compares all vectors exactly: 50,000 notes with 384 dimensions take some thirty
+// milliseconds.
 func (ix *index) near(v Vector, dir URI, limit int) []match {
 	wanted := make([]float32, len(v.Numbers)/4)
 	for i := range wanted {
@@ -123,16 +124,17 @@ func (ix *index) near(v Vector, dir URI, limit int) []match {
 	return best
 }
 
-// fused is how many matches of each kind are fused, and fusion the constant of the method.
+// fused is the number of matches of each kind that are fused, and fusion the constant of
+// the method.
 const (
 	fused  = memory.MaxLimit
 	fusion = 60
 )
 
-// fuse joins two rankings by reciprocal rank: the score of a match is the sum of
-// 1/(60+rank) over the rankings that it is in. Cormack, Clarke and Büttcher, "Reciprocal
-// Rank Fusion outperforms Condorcet and individual Rank Learning Methods", SIGIR 2009,
-// which also has the constant. Scores of words and of vectors cannot be compared, ranks can.
+// fuse joins rankings by reciprocal rank: the score of a match is the sum of 1/(60+rank)
+// over the rankings that contain it. Scores of words and vectors are not comparable, ranks
+// are. See Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and
+// individual Rank Learning Methods", SIGIR 2009, which also gives the constant.
 func fuse(limit int, rankings ...[]match) []match {
 	var all []match
 	at := map[*entry]int{}
@@ -157,8 +159,7 @@ func (m *InMemory) FindNear(ctx context.Context, q memory.Query, v Vector) ([]me
 	})
 }
 
-// Known returns the vector that is kept for a note of the same text; the zero Vector is
-// none.
+// Known returns the stored vector of a note with the same text, or the zero Vector.
 func (m *InMemory) Known(n Note) Vector {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -168,16 +169,15 @@ func (m *InMemory) Known(n Note) Vector {
 	return Vector{}
 }
 
-// Vectors returns how many bytes the vectors of all notes take, and whether any is of a
-// model.
+// Vectors returns the size of all vectors in bytes, and whether any is of a model.
 func (m *InMemory) Vectors(model string) (bytes int, any bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.ix.vectors, m.ix.models[model] > 0
 }
 
-// Embedded is as much of a text as its vector is made of, which is what models take:
-// they read so much, and what a note is about stands at its beginning.
+// Embedded returns the beginning of a text that is embedded. Models read a limited length,
+// and a note's subject is at its beginning.
 func Embedded(text string) string {
 	return strings.TrimSpace(excerpt.Start(text, maxEmbedded))
 }

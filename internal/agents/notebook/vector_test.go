@@ -24,8 +24,8 @@ func vectorOf(tb testing.TB, model string, rng *rand.Rand, dimensions int) Vecto
 	return v
 }
 
-// TestNear: the notes whose vectors are the most like that of a query are found, exactly
-// and in order, below a name, and no vector of another model or of other dimensions.
+// TestNear finds the notes whose vectors are most similar to a query's, exactly and in
+// order, below a name, and no vector of another model or other dimensions.
 func TestNear(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	m := New(nil)
@@ -76,8 +76,8 @@ func TestNear(t *testing.T) {
 	}
 }
 
-// TestFused: a note that stands high in both rankings comes before those of one alone, and
-// a note that shares no word with the query is found by its vector.
+// TestFused ranks a note that is high in both rankings before those of one ranking, and
+// finds a note that shares no word with the query by its vector.
 func TestFused(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	asked := vectorOf(t, "a", rng, 8)
@@ -99,8 +99,7 @@ func TestFused(t *testing.T) {
 	}
 }
 
-// TestVectorsAreChecked: no vector without a direction is kept, and none that is damaged
-// is read.
+// TestVectorsAreChecked stores no vector without a direction and reads no damaged one.
 func TestVectorsAreChecked(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, of := range [][]float32{nil, {0, 0}, {nan, 1}, {inf, 1}, make([]float32, MaxDimensions+1)} {

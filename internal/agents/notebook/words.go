@@ -8,20 +8,18 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxTerm is the longest term, in bytes, that is indexed: what is longer is
-// encoded data, not a word.
+// maxTerm is the maximum length of an indexed term, in bytes. Longer runs are encoded data,
+// not words.
 const maxTerm = 96
 
-// scan calls emit for each term of text with the place it stands at in text.
+// scan calls emit for each term of text with its position.
 //
-// Words are runs of letters, digits and marks of any script, compatibility
-// forms resolved and in lower case; Latin and Greek lose their accents, as does the
-// Cyrillic ё, English
-// stop words are dropped and English inflections removed; of an identifier in
-// camel case its parts are terms as well. Scripts that do not
-// separate words give one term per character and one per pair of neighbours;
-// in a query the pairs alone, so that a query of several characters does not
-// match everything that shares one.
+// Words are runs of letters, digits and marks of any script, in lower case with
+// compatibility forms resolved. Latin and Greek letters lose their accents, and so does the
+// Cyrillic ё. English stop words are dropped and English inflections removed. The parts of
+// an identifier in camel case are terms as well. Scripts without spaces between words give
+// one term per character and one per pair of neighbours. A query uses only the pairs, so
+// that it does not match every text that shares one character.
 func scan(text string, query bool, emit func(term string, start, end int)) {
 	split(text, func(run string, at int, spaceless bool) {
 		if spaceless {
@@ -32,8 +30,8 @@ func scan(text string, query bool, emit func(term string, start, end int)) {
 	})
 }
 
-// split calls emit for each run of letters, digits and marks with the place it stands at:
-// a word, or what is written without spaces between words.
+// split calls emit for each run of letters, digits and marks with its position: a word, or
+// a run of a script without spaces between words.
 func split(text string, emit func(run string, at int, spaceless bool)) {
 	start, spaceless := -1, false
 	flush := func(end int) {
@@ -52,7 +50,7 @@ func split(text string, emit func(run string, at int, spaceless bool)) {
 		case r < utf8.RuneSelf:
 			flush(i)
 		case start >= 0 && (unicode.Is(unicode.M, r) || joins(r)):
-			// Marks and invisible joiners go on with the run they stand in.
+			// Marks and invisible joiners continue the current run.
 		case unicode.IsLetter(r) || unicode.IsNumber(r):
 			if s := isSpaceless(r); start < 0 || s != spaceless {
 				flush(i)
@@ -74,9 +72,8 @@ var spacelessScripts = []*unicode.RangeTable{
 	unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
 }
 
-// isSpaceless reports whether r belongs to a script that is searched by pairs
-// of characters. Korean has spaces, but its endings make pairs the better
-// terms.
+// isSpaceless reports whether r belongs to a script that is searched by pairs of
+// characters. Korean has spaces, but pairs suit its endings better.
 func isSpaceless(r rune) bool {
 	if r < 0x0e00 {
 		return false
@@ -94,8 +91,8 @@ func scanPairs(run string, at int, query bool, emit func(string, int, int)) {
 	if !exact {
 		run = norm.NFKC.String(run)
 	}
-	// place maps a piece of the run to the text; after normalising only the
-	// place of the whole run is known.
+	// place maps a piece of the run to the text; after normalisation only the position of the
+	// whole run is available.
 	place := func(i, n int) (int, int) {
 		if exact {
 			return at + i, at + i + n
@@ -140,8 +137,7 @@ func scanWord(word string, at int, emit func(string, int, int)) {
 	}
 }
 
-// fold brings a word to the form in which it is compared and reports whether
-// the word was ASCII.
+// fold returns the form of a word that is compared, and reports whether the word was ASCII.
 func fold(word string) (folded string, ascii bool) {
 	ascii = true
 	for i := range len(word) {
@@ -176,14 +172,12 @@ func fold(word string) (folded string, ascii bool) {
 	return norm.NFC.String(out.String()), false
 }
 
-// foldings are letters that are written with others where they are missing
-// and that Unicode does not decompose.
+// foldings are the replacements of letters that Unicode does not decompose.
 var foldings = map[rune]string{
 	'ß': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'ł': "l", 'đ': "d", 'ð': "d", 'þ': "th", 'ı': "i", 'ς': "σ",
 }
 
-// stopWords carry no meaning alone; s, t, d, ll and the like are what an
-// apostrophe leaves.
+// stopWords carry no meaning alone. s, t, d, ll and the like are remains of apostrophes.
 var stopWords = func() map[string]bool {
 	m := make(map[string]bool)
 	for w := range strings.FieldsSeq(`

@@ -56,8 +56,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestStem takes its pairs from the steps 1 and 5a of Porter's paper, but for
-// words in -us and -is, which keep their s.
+// TestStem takes its pairs from the steps 1 and 5a of Porter's paper, except for words in
+// -us and -is, which keep their s.
 func TestStem(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{

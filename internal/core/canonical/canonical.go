@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep canonical JSON may nest. Event data is flat: what users
-// nest (tool arguments, outcomes) travels as text inside it.
+// maxDepth bounds the nesting of canonical JSON. Event data is flat: nested user data
+// (tool arguments, outcomes) is stored in it as text.
 const maxDepth = 64
 
 var ErrForm = errors.New("not canonical JSON")
@@ -27,7 +27,7 @@ func Marshal(v any) (string, error) {
 	if Valid(s) {
 		return s, nil
 	}
-	// A type whose fields are declared in another order: sort them.
+	// The fields of a type may be declared in another order: sort them.
 	dec := json.NewDecoder(strings.NewReader(s))
 	dec.UseNumber()
 	var tree any
@@ -43,14 +43,14 @@ func Marshal(v any) (string, error) {
 	return s, nil
 }
 
-// encoder writes JSON into memory that it uses again.
+// encoder writes JSON into a reusable buffer.
 type encoder struct {
 	b   bytes.Buffer
 	enc *json.Encoder
 }
 
-// encoders are those that are free. Events are encoded all the time, and most of
-// what that takes is room that grows.
+// encoders is a pool. Events are encoded all the time, and growing the buffer is most
+// of the cost.
 var encoders = sync.Pool{New: func() any {
 	e := new(encoder)
 	e.enc = json.NewEncoder(&e.b)
@@ -58,7 +58,7 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// maxEncoder bounds the room that is kept for later.
+// maxEncoder bounds the buffers that are kept for reuse.
 const maxEncoder = 64 << 10
 
 func Encode(v any) (string, error) {
@@ -78,7 +78,7 @@ func Encode(v any) (string, error) {
 func MustMarshal(v any) string {
 	s, err := Marshal(v)
 	if err != nil {
-		panic(err) // only for types of this package, which always encode
+		panic(err) // only for types of this package, which never fail to encode
 	}
 	return s
 }
@@ -89,11 +89,11 @@ func Valid(s string) bool {
 	return r.Value(0) && r.I == len(s)
 }
 
-// Reader walks over canonical JSON. Its methods return false, and leave the
-// position anywhere, when the text at the position is something else.
+// Reader reads canonical JSON. If the text at the position does not match, a method
+// returns false and leaves the position undefined.
 type Reader struct {
 	S string
-	I int // where the next read begins
+	I int // position of the next read
 }
 
 func (r *Reader) Lit(want string) bool {
@@ -158,7 +158,7 @@ func (r *Reader) array(depth int) bool {
 	}
 }
 
-// skipInt moves over an integer without leading zeros.
+// skipInt skips an integer without leading zeros.
 func (r *Reader) skipInt() bool {
 	start := r.I
 	if r.I < len(r.S) && r.S[r.I] == '-' {
@@ -177,8 +177,8 @@ func (r *Reader) skipInt() bool {
 	return true
 }
 
-// skipString moves over a string and checks that each character is written in
-// the one way that Marshal writes it.
+// skipString skips a string and checks that each character is escaped as Marshal
+// escapes it.
 func (r *Reader) skipString() bool {
 	if !r.Lit(`"`) {
 		return false
@@ -211,7 +211,7 @@ func (r *Reader) skipString() bool {
 	}
 }
 
-// plain are the bytes that stand for themselves in a string.
+// plain are the bytes that need no escape in a string.
 var plain = func() (p [256]bool) {
 	for c := 0x20; c < utf8.RuneSelf; c++ {
 		p[c] = c != '"' && c != '\\'
@@ -286,7 +286,7 @@ func (r *Reader) Uint(limit uint64) (uint64, bool) {
 	return n, true
 }
 
-// Digest reads exactly as many lower-case hexadecimal digits as into takes.
+// Digest reads lower-case hexadecimal digits that fill into exactly.
 func (r *Reader) Digest(into []byte) bool {
 	n := 2 * len(into)
 	if len(r.S)-r.I < n {
@@ -303,8 +303,8 @@ func (r *Reader) Digest(into []byte) bool {
 	return err == nil
 }
 
-// AppendString writes s as a JSON string. Printable ASCII is what most texts are;
-// anything else takes the slow way.
+// AppendString writes s as a JSON string. Most texts are printable ASCII; other texts
+// take the slow path.
 func AppendString(b []byte, s string) []byte {
 	start, from := len(b), 0
 	b = append(b, '"')

@@ -1,3 +1,3 @@
-// Package canonical reads and writes JSON in the one form that logs hold: no white
+// Package canonical reads and writes JSON in the canonical form of logs: no white
 // space, keys sorted, integers only, each character escaped in one way.
 package canonical

@@ -4,8 +4,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// ApplyCommit folds the session events of a commit and marks the result as
-// made by it. Events of other namespaces are skipped.
+// ApplyCommit folds the session events of a commit and links the result to it. It skips
+// events of other namespaces.
 func ApplyCommit(s session.Session, e Entry, resolve func(session.Link) (session.Session, error)) (session.Session, error) {
 	next := s
 	for _, ev := range e.Commit.Events {
@@ -17,8 +17,8 @@ func ApplyCommit(s session.Session, e Entry, resolve func(session.Link) (session
 	return e.At.Made(next), nil
 }
 
-// Tombstone reports whether a commit archives its session: it may then be all
-// that is left of the log. The error is the answer to a reader of the session.
+// Tombstone reports whether a commit archives its session: it may then be the only
+// commit left in the log. The error is the answer to a reader of the session.
 func Tombstone(c Commit) (*session.ArchivedError, bool) {
 	if len(c.Events) == 0 {
 		return nil, false

@@ -6,14 +6,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// MaxBatch is how many bytes of events one of [Batches] holds.
+// MaxBatch is the maximum size of the events of one of [Batches], in bytes.
 const MaxBatch = 256 << 10
 
-// eventOverhead is about what an event needs besides its data.
+// eventOverhead is the approximate size of an event without its data.
 const eventOverhead = 160
 
-// Batches yields the events in order, in parts that each fit into one commit with
-// room for others. An event that is larger than a part is one of its own.
+// Batches yields the events in order, in parts that each fit into one commit with space
+// for other events. An event that exceeds the size of a part is a part of its own.
 func Batches(events []session.Event) iter.Seq[[]session.Event] {
 	return func(yield func([]session.Event) bool) {
 		for len(events) > 0 {

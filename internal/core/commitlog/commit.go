@@ -16,15 +16,15 @@ import (
 // Format is the version of the commit envelope that this release writes.
 const Format = 1
 
-// MaxCommit is the most bytes an encoded commit may have.
+// MaxCommit is the maximum size of an encoded commit, in bytes.
 const MaxCommit = 768 << 10
 
-// maxMillis is the last moment of the year 9999: what JSON readers of other
-// languages take for a date.
+// maxMillis is the last millisecond of the year 9999, the latest date that JSON readers
+// of other languages accept.
 const maxMillis = 253402300799999
 
-// Commit is what one append makes durable: one or more events that are
-// recorded together or not at all.
+// Commit is the unit of one append: one or more events that are recorded together or
+// not at all.
 type Commit struct {
 	session.Key
 	Root   session.ID // the oldest ancestor
@@ -34,15 +34,15 @@ type Commit struct {
 	Events []session.Event
 }
 
-// Entry is a commit as a log holds it.
+// Entry is a stored commit.
 type Entry struct {
 	Commit Commit
 	At     Position
 	Raw    string // the stored bytes, of which At.Hash is the hash
 }
 
-// Encode returns the canonical bytes of a commit: what is stored and hashed.
-// The Data of each event must be canonical JSON already.
+// Encode returns the canonical bytes of a commit, which are stored and hashed. The Data
+// of each event must be canonical JSON already.
 func Encode(c Commit) ([]byte, error) {
 	size := 256
 	for i := range c.Events {
@@ -106,9 +106,9 @@ func Encode(c Commit) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads stored bytes. It accepts only what Encode writes, byte for
-// byte, so that one commit has one encoding; ErrForeign marks everything else
-// and ErrTooOld an envelope of a later release.
+// Decode reads stored bytes. It accepts only the exact output of Encode, so that one
+// commit has one encoding. ErrForeign marks other input, and ErrTooOld an envelope of a
+// later release.
 func Decode(raw []byte) (Commit, error) {
 	r := reader{canonical.Reader{S: string(raw)}}
 	c, ok := r.commit()
@@ -127,10 +127,10 @@ func Decode(raw []byte) (Commit, error) {
 	return Commit{}, fmt.Errorf("session: commit is not in canonical form near byte %d: %w", r.I, session.ErrForeign)
 }
 
-// reader reads what Encode wrote.
+// reader reads the output of Encode.
 type reader struct{ canonical.Reader }
 
-// commit is the inverse of Encode. What it returns shares the text.
+// commit is the inverse of Encode. The returned commit shares the text.
 func (r *reader) commit() (c Commit, ok bool) {
 	if len(r.S) > MaxCommit || !r.Lit(`{"epoch":`) {
 		return c, false
@@ -217,9 +217,9 @@ func (r *reader) event() (e session.Event, ok bool) {
 	return e, true
 }
 
-// Successor checks that raw, as stored under a key after a position, is that
-// log's next commit and returns it. Readers and writers of a log use this one
-// check, so that all of them skip the same foreign bytes.
+// Successor checks that raw, as stored under a key after a position, is that log's next
+// commit and returns it. Readers and writers of a log all use this check, so that they
+// skip the same foreign bytes.
 func Successor(k session.Key, after Position, raw []byte) (Commit, session.Hash, error) {
 	c, err := Decode(raw)
 	if err != nil {

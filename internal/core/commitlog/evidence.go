@@ -7,26 +7,26 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Rejection records in a parent how a branch ended that was not joined.
+// Rejection records in a parent the outcome of a branch that was not joined.
 type Rejection struct {
 	Branch session.Link `json:"branch"`
 	Reason string       `json:"reason"`
 	State  string       `json:"state"` // session.ClosedRejected, ClosedCancelled or ClosedFailed
 }
 
-// Archival says where the commits of an archived session are.
+// Archival records where the commits of an archived session are.
 type Archival struct {
 	By   string `json:"by,omitempty"`
 	File string `json:"file"` // name of the archive, without its directory
 }
 
-// Restoration names the operator that let an archived session go on, and why.
+// Restoration records the operator that reopened an archived session, and the reason.
 type Restoration struct {
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// RejectedEvent records a branch's end in its parent.
+// RejectedEvent records the end of a branch in its parent.
 func RejectedEvent(r Rejection) session.Event {
 	r.Reason = clean(r.Reason)
 	return event(session.KindRejected, r)
@@ -38,7 +38,7 @@ func ArchivedEvent(a Archival) session.Event {
 	return event(session.KindArchived, a)
 }
 
-// RestoredEvent records that an archived session goes on.
+// RestoredEvent records that an archived session is open again.
 func RestoredEvent(r Restoration) session.Event {
 	r.By, r.Reason = clean(r.By), clean(r.Reason)
 	return event(session.KindRestored, r)

@@ -10,9 +10,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// An IDGenerator makes the ids of new sessions. Generation and Partitions say which event
-// streams exist; they become part of each id, so that a node with other
-// settings cannot look for a session's log in the wrong place.
+// An IDGenerator makes the ids of new sessions. Generation and Partitions identify the
+// set of event streams. They become part of each id, so that a node with other settings
+// cannot read a session's log in the wrong place.
 type IDGenerator struct {
 	Generation uint32
 	Partitions uint32

@@ -1,7 +1,7 @@
 package excerpt
 
-// Capture is a writer that keeps the head and the tail of what passes. It never fails and
-// never holds more than its limit. It is for one goroutine at a time.
+// Capture is a writer that keeps the head and the tail of its input. It never fails and
+// never holds more than its limit. It must not be used concurrently.
 type Capture struct {
 	head, tail []byte // tail is a ring once it is full
 	headMax    int
@@ -16,7 +16,7 @@ func NewCapture(limit int) *Capture {
 	return &Capture{headMax: limit / 2, tailMax: limit - limit/2}
 }
 
-// Write implements io.Writer; it always takes all of p.
+// Write implements io.Writer; it always accepts all of p.
 func (c *Capture) Write(p []byte) (int, error) {
 	n := len(p)
 	c.total += int64(n)
@@ -41,8 +41,8 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Kept returns what was kept so far, and how many bytes passed. The slices are the
-// caller's.
+// Kept returns the kept bytes so far, and the total number of bytes written. The caller
+// owns the slices.
 func (c *Capture) Kept() (head, tail []byte, total int64) {
 	tail = append(tail, c.tail[c.next:]...)
 	return append([]byte(nil), c.head...), append(tail, c.tail[:c.next]...), c.total

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestCapture compares with keeping everything and cutting it afterwards.
+// TestCapture compares with keeping all bytes and cutting them afterwards.
 func TestCapture(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

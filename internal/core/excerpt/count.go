@@ -25,7 +25,7 @@ func Thousands(n int64) string {
 	return s
 }
 
-// Count is Counted without a mark between thousands, for texts that are recorded.
+// Count is Counted without thousands separators, for recorded texts.
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -1,4 +1,4 @@
-// Package excerpt takes short pieces out of texts, for records, prompts and people.
+// Package excerpt shortens texts, for records, prompts and users.
 package excerpt
 
 import (
@@ -46,7 +46,7 @@ func FirstInteger(s string) int {
 	return -1
 }
 
-// Cut cuts s to limit characters, the last of which says that it was cut.
+// Cut cuts s to limit characters, the last of which marks the cut.
 func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -24,12 +24,13 @@ import (
 // MaxSchema bounds a schema, in bytes.
 const MaxSchema = 16 << 10
 
-// maxDepth is how deep the objects and lists of an answer may lie in each other.
+// maxDepth bounds the nesting of objects and lists in an answer.
 const maxDepth = 64
 
-// Check returns a value as it is recorded as an answer, or why the schema does not take it.
-// Fields that are missing have their defaults, each field is there once, and a whole number
-// is written without fraction and exponent. A schema that is wrong takes any JSON value.
+// Check returns a value in the form in which it is recorded as an answer, or the reason
+// why the schema rejects it. Missing fields get their defaults, each field occurs once,
+// and a whole number has no fraction and no exponent. An invalid schema accepts any
+// JSON value.
 func Check(text string, value []byte) (recorded json.RawMessage, why string) {
 	v, err := decode(value)
 	if err != nil {
@@ -67,7 +68,7 @@ func Check(text string, value []byte) (recorded json.RawMessage, why string) {
 	return recorded, ""
 }
 
-// fractions are whole numbers as the library that checks writes them.
+// fractions matches the form in which the checking library writes whole numbers.
 var fractions = regexp.MustCompile(`\b([0-9]+)(?:/1|\.000000)\b`)
 
 // parse returns a schema, nil for none or one that cannot be read.
@@ -113,8 +114,8 @@ func depth(v any) int {
 	return 0
 }
 
-// whole writes whole numbers as encoding/json takes them for integers: to a schema 2.0 and
-// 2e3 are such, too.
+// whole writes whole numbers in the form that encoding/json accepts for integers: to a
+// schema 2.0 and 2e3 are whole, too.
 func whole(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -141,8 +142,8 @@ func whole(v any) any {
 	return v
 }
 
-// wrongFormat checks the formats that a Go type may need, which validation by a schema
-// alone ignores. at is the way to the value, "" for the whole answer.
+// wrongFormat checks the formats of Go types, which validation by a schema alone
+// ignores. at is the path of the value, "" for the whole answer.
 func wrongFormat(s *jsonschema.Schema, v any, at string) string {
 	if s == nil {
 		return ""

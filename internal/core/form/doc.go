@@ -1,7 +1,7 @@
-// Package form is the type of a question: the JSON schema that its answer has to match,
-// for a Go type, in words, with an example, and as people write such an answer. Whoever
-// begins to wait records the schema; the session's writer checks an answer against it
-// before it records that, whichever way the answer came.
+// Package form defines the type of a question: the JSON schema of its answer, for a Go
+// type, in words, with an example, and in the form in which operators write such an
+// answer. The run that starts to wait records the schema. The session's writer checks
+// every answer against it before recording the answer.
 //
 //	schema.go    the schema of a Go type that encoding/json decodes an answer into
 //	check.go     whether a value matches, and the value as it is recorded

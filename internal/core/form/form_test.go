@@ -63,8 +63,8 @@ func schemaOf(t *testing.T, of reflect.Type) string {
 	return string(s)
 }
 
-// TestCheckedDecodes: each value that the schema of a type takes decodes into the type,
-// whichever JSON it is, and so one that does not decode is refused.
+// TestCheckedDecodes: each value that the schema of a type accepts decodes into the
+// type, for any JSON; a value that does not decode is rejected.
 func TestCheckedDecodes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	taken, refused := map[reflect.Type]int{}, map[reflect.Type]int{}
@@ -96,7 +96,7 @@ func TestCheckedDecodes(t *testing.T) {
 	}
 }
 
-// TestEncodedChecks: the values of a type, as encoding/json writes them, are taken.
+// TestEncodedChecks: the values of a type, as encoding/json writes them, are accepted.
 func TestEncodedChecks(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, of := range types {
@@ -127,7 +127,7 @@ func valueOf(t *testing.T, r *rand.Rand, of reflect.Type) string {
 	return string(text)
 }
 
-// fill gives a value something, of the sizes that answers have.
+// fill sets a value to random contents, of the sizes of real answers.
 func fill(r *rand.Rand, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -180,7 +180,7 @@ func someJSON(r *rand.Rand, deep int) string {
 	return scalars[r.IntN(len(scalars))]
 }
 
-// mutated replaces something in a JSON text, or adds a field that is there already.
+// mutated replaces a part of a JSON text, or adds a duplicate field.
 func mutated(r *rand.Rand, text string) string {
 	switch r.IntN(4) {
 	case 0:
@@ -198,7 +198,7 @@ func mutated(r *rand.Rand, text string) string {
 	return someJSON(r, 2)
 }
 
-// TestCheck: what is taken, and why not.
+// TestCheck: accepted values, and the reasons for rejections.
 func TestCheck(t *testing.T) {
 	const place = `{"type":"object","properties":{"place":{"type":"string","enum":["staging","production"]},"copies":{"type":"integer","default":2}},"required":["place"],"additionalProperties":false}`
 	for _, tt := range []struct{ schema, value, want, why string }{
@@ -227,7 +227,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestRead: a text is taken by what the schema asks for.
+// TestRead: the schema determines the type of a text.
 func TestRead(t *testing.T) {
 	for _, tt := range []struct{ schema, text, want string }{
 		{`{"type":"string"}`, `2026`, `"2026"`},
@@ -259,7 +259,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestWords: a schema in words, and a value that it takes.
+// TestWords: a schema in words, and a value that it accepts.
 func TestWords(t *testing.T) {
 	for _, tt := range []struct {
 		of             any

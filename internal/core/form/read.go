@@ -10,10 +10,10 @@ import (
 	"github.com/rathcluster/rath/internal/core/schema"
 )
 
-// Read returns the value that a text spells for a schema: the text itself where only texts
-// are taken, unless it is in quotes, as JSON; else the JSON value, with yes and no for true
-// and false. Where texts are taken among others, and for no JSON, the text is the value: the
-// check refuses it if need be.
+// Read returns the value that a text spells for a schema. If the schema accepts only
+// texts, it is the text itself, unless the text is in quotes, as JSON. Otherwise it is
+// the JSON value, with yes and no for true and false. If the schema accepts texts among
+// others and the text is not JSON, the value is the text; the check may reject it.
 func Read(of, text string) json.RawMessage {
 	asText, err := schema.Marshal(text)
 	if err != nil {
@@ -41,8 +41,8 @@ func Read(of, text string) json.RawMessage {
 	return asText
 }
 
-// typesOf returns the types that a schema takes, also by its alternatives and values; none
-// if it takes any.
+// typesOf returns the types that a schema accepts, including those of its alternatives
+// and values; none if it accepts any.
 func typesOf(s *jsonschema.Schema, level int) (types []string) {
 	if s == nil || level > 8 {
 		return nil
@@ -93,7 +93,8 @@ func typeOf(v any) string {
 	return "number"
 }
 
-// Written is how people write a value, as JSON, for [Read]: a text without its quotes.
+// Written returns an operator's form of a JSON value, as [Read] accepts it: a text
+// without its quotes.
 func Written(value string) string {
 	var text string
 	if json.Unmarshal([]byte(value), &text) == nil && value != "null" {

@@ -13,11 +13,12 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Of returns the schema of the values that encoding/json decodes into a type: each value
-// that [Check] takes decodes. Integers of 64 bits end 1024 before their ends, because a
-// check compares numbers of 53 bits. A type that decodes itself takes any value there, or
-// any text. The error is why a type has no schema: it refers to itself, has keys that are
-// no strings, or fields that encoding/json reads in another way than a schema can say.
+// Of returns the schema of the values that encoding/json decodes into a type: each
+// value that [Check] accepts decodes. The range of 64-bit integers is 1024 smaller at
+// both ends, because a check compares numbers of 53 bits. A type with its own decoder
+// accepts any value, or any text. Of returns an error for a type without a schema: one
+// that refers to itself, has keys that are no strings, or has fields that encoding/json
+// reads in another way than a schema can express.
 func Of(t reflect.Type) (json.RawMessage, error) {
 	c := collector{seen: map[reflect.Type]bool{}, schemas: map[reflect.Type]*jsonschema.Schema{}}
 	if err := c.collect(t); err != nil {
@@ -34,15 +35,15 @@ func Of(t reflect.Type) (json.RawMessage, error) {
 	return schema, err
 }
 
-// collector finds the types whose schema jsonschema infers otherwise than encoding/json
-// decodes them.
+// collector collects the types whose schema in jsonschema differs from the decoding of
+// encoding/json.
 type collector struct {
 	seen    map[reflect.Type]bool
 	schemas map[reflect.Type]*jsonschema.Schema
 }
 
-// anything is written out: for a pointer to a type without types jsonschema makes one that
-// takes null alone.
+// anything lists all types: for a pointer to a type without types jsonschema makes a
+// schema that accepts only null.
 var anything = []string{"null", "boolean", "number", "string", "array", "object"}
 
 var (
@@ -108,7 +109,7 @@ func (c *collector) collect(t reflect.Type) error {
 	return nil
 }
 
-// The last floating-point numbers before those that integers of 64 bits do not reach.
+// The last floating-point numbers within the range of 64-bit integers.
 var (
 	maxInt64  = math.Nextafter(1<<63, 0)
 	maxUint64 = math.Nextafter(1<<64, 0)

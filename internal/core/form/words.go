@@ -17,8 +17,8 @@ import (
 // MaxWords bounds the text of Words, in bytes.
 const MaxWords = 160
 
-// Words names the values that a schema takes, in a few words: "a text", "a whole number
-// from 1 to 5", "an object {place, copies?}". It is "" without a schema.
+// Words describes the values that a schema accepts in a few words: "a text", "a whole
+// number from 1 to 5", "an object {place, copies?}". It is "" without a schema.
 func Words(schema string) string {
 	s := parse(schema)
 	if s == nil {
@@ -66,7 +66,7 @@ func alternatives(parts []*jsonschema.Schema, level int) string {
 	return strings.Join(all, " or ")
 }
 
-// choices are the values of a schema that lists them, as JSON, at most eight.
+// choices are the listed values of a schema, as JSON, at most eight.
 func choices(s *jsonschema.Schema) (all []string) {
 	values := s.Enum
 	if s.Const != nil {
@@ -145,7 +145,7 @@ func objectWords(s *jsonschema.Schema, level int) string {
 	return "an object {" + strings.Join(names, ", ") + "}"
 }
 
-// bounds names the least and the most of numbers, but for those of Go's types.
+// bounds names the minimum and the maximum of numbers, except those of Go's types.
 func bounds(s *jsonschema.Schema) string {
 	const far = 1e15
 	least, most := s.Minimum, s.Maximum
@@ -174,7 +174,8 @@ func number(f float64) string {
 	return string(text)
 }
 
-// Example returns a value that a schema takes, nil if none is found that can be shown.
+// Example returns a value that a schema accepts, nil if it finds none that can be
+// shown.
 func Example(of string) json.RawMessage {
 	s := parse(of)
 	if s == nil {
@@ -290,7 +291,7 @@ func length(n *int) int {
 	return *n
 }
 
-// clip cuts a text to n bytes, the last of which say that it was cut.
+// clip cuts a text to n bytes, the last of which mark the cut.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -302,8 +303,8 @@ func clip(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// printable returns a text without what could steer a terminal or reorder the text around
-// it: schemas come from programs that nobody vouches for.
+// printable returns a text without characters that could control a terminal or reorder
+// the text around it: schemas come from untrusted programs.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

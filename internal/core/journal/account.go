@@ -7,24 +7,25 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Account is a budget with what was spent and what is reserved for calls in
-// flight. It is a value: operations return a new one.
+// Account is a budget with the usage so far and the reservations of calls in flight. It
+// is a value: operations return a new one.
 type Account struct {
 	Limit    run.Budget
 	Spent    session.Usage
 	Steps    int64
 	Reserved int64      // tokens
 	Branches run.Budget // for branches that have not reported their usage
-	// Unpriced is a model of whose calls nothing says what they cost, "" if there is none.
+	// Unpriced is a model whose calls have an unknown cost, "" if there is none.
 	Unpriced string
-	// Late and LateSteps are of branches, beside Spent and Steps; see Reservations.
+	// Late and LateSteps are the usage of branches, beside Spent and Steps; see
+	// Reservations.
 	Late      session.Usage
 	LateSteps int64
 }
 
-// Reserve sets tokens aside for a call before it starts; it fails with
-// ErrBudget when the budget is used up. The last call may exceed the limit,
-// because its size is not known before it ends: by one call, never by two.
+// Reserve reserves tokens for a call before it starts; it fails with ErrBudget if the
+// budget is used up. The last call may exceed the limit, because its size is unknown
+// before it ends: by one call, never by two.
 func (a Account) Reserve(tokens int64) (Account, error) {
 	if l, steps := a.Limit.Steps, a.Steps+a.LateSteps; l > 0 && steps+a.Branches.Steps >= l {
 		return a, fmt.Errorf("%w: %d of %d steps used%s; raise budget.steps", run.ErrBudget, steps, l, unsettled(a.Branches.Steps))
@@ -43,13 +44,13 @@ func (a Account) Reserve(tokens int64) (Account, error) {
 	return a, nil
 }
 
-// Check fails if nothing may begin.
+// Check returns an error if no further step may start.
 func (a Account) Check() error {
 	_, err := a.Reserve(0)
 	return err
 }
 
-// unsettled says what branches may still use.
+// unsettled describes the budget that branches may still use.
 func unsettled(n int64) string {
 	if n == 0 {
 		return ""
@@ -57,7 +58,7 @@ func unsettled(n int64) string {
 	return fmt.Sprintf(", %d set aside for branches that have not told what they used", n)
 }
 
-// Settle books steps and what their calls used, and gives a reservation back.
+// Settle adds steps and the usage of their calls, and releases a reservation.
 func (a Account) Settle(reserved, steps int64, used session.Usage) Account {
 	a.Reserved -= reserved
 	a.Spent = a.Spent.Add(used)
@@ -65,16 +66,16 @@ func (a Account) Settle(reserved, steps int64, used session.Usage) Account {
 	return a
 }
 
-// ChargeCutOff books calls that were cut off, with what they are taken to have used. No
-// server says it: what came of the answer is known, the prompt can be counted,
-// and of a call whose process died all that was reserved counts. What they cost
-// in money follows from the prices of the model, and is unknown without.
+// ChargeCutOff adds the estimated usage of calls that were cut off, because no server
+// reports it. The received part of the answer is known, and the prompt can be counted;
+// a call whose process died counts with its whole reservation. The cost follows from
+// the model's prices, and is unknown without them.
 func (a Account) ChargeCutOff(used session.Usage) Account {
 	a.Spent = a.Spent.Add(used)
 	return a
 }
 
-// Left returns what may still be spent; unlimited fields stay zero.
+// Left returns the remaining budget; unlimited fields stay zero.
 func (a Account) Left() run.Budget {
 	left, used := run.Budget{Time: a.Limit.Time}, a.Spent.Add(a.Late)
 	if l := a.Limit.Tokens; l > 0 {
@@ -89,16 +90,16 @@ func (a Account) Left() run.Budget {
 	return left
 }
 
-// WithBranches returns the account with what is reserved for branches now. What a
-// step that gathers records of their usage is settled as that of other steps.
+// WithBranches returns the account with the current reservations for branches. The
+// usage in the record of a gathering step is settled like that of other steps.
 func (a Account) WithBranches(e *Reservations) Account {
 	a.Branches, a.Late, a.LateSteps = e.Total(), e.Late, e.LateSteps
 	return a
 }
 
-// Split gives each of n branches an equal part of what is left. The parts
-// never add up to more, and a limited part that rounds to nothing is
-// ErrBudget, because zero would mean unlimited.
+// Split gives each of n branches an equal part of the remaining budget. The sum of the
+// parts never exceeds it. If a limited part rounds to zero, Split returns ErrBudget,
+// because zero would mean unlimited.
 func (a Account) Split(n int) (run.Budget, error) {
 	left := a.Left()
 	part := left

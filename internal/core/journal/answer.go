@@ -9,8 +9,9 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// take returns the value of an answer as it is recorded. It is run.ErrMalformed for one
-// that the schema of the question refuses: nothing is recorded then, and the run waits on.
+// take returns the recorded form of an answer. It returns run.ErrMalformed if the
+// question's schema rejects the answer: the answer is then not recorded, and the run
+// keeps waiting.
 func (w Wait) take(id run.ID, v SignalReceived) (string, error) {
 	given := v.Value
 	switch {
@@ -27,8 +28,8 @@ func (w Wait) take(id run.ID, v SignalReceived) (string, error) {
 	return string(taken), nil
 }
 
-// Wants names the answer to the question, in a few words; "" for a wait that no value
-// answers, or any.
+// Wants describes the answer to the question in a few words; "" for a wait that accepts
+// no value, or any.
 func (w Wait) Wants() string {
 	words := form.Words(w.Schema)
 	switch {
@@ -40,7 +41,7 @@ func (w Wait) Wants() string {
 	return "yes, with " + words + ", or no"
 }
 
-// command is one that answers the question.
+// command is a command that answers the question.
 func (w Wait) command(id run.ID) string {
 	value := "VALUE"
 	if e := form.Example(w.Schema); e != nil {

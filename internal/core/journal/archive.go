@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// archive decides about the fence of an archive: the commit that holds it
-// shows that nothing is open in the session and that it did not change meanwhile,
-// and nothing but restore stages anything after it.
+// archive stages the fence of an archive. The commit that holds the fence proves that
+// no run is open in the session and that the session did not change meanwhile. After it
+// only restore stages events.
 func (w *StateMachine) archive(a commitlog.Archival, now time.Time) error {
 	if w.at.Seq == 0 {
 		return fmt.Errorf("journal: session %s: %w", w.key, session.ErrNotFound)
@@ -37,9 +37,9 @@ func (w *StateMachine) restore(r commitlog.Restoration, now time.Time) error {
 	return w.stage(now, commitlog.RestoredEvent(r))
 }
 
-// Archived returns a *session.ArchivedError if a session is archived: its
-// log's end is asked, because a value that is remembered does not know. What is
-// remembered of a purged session is dropped.
+// Archived returns a *session.ArchivedError if a session is archived. It reads the end
+// of the log, because a cached value may be older. It drops the cached values of a
+// purged session.
 func (v *Values) Archived(ctx context.Context, k session.Key) error {
 	last, err := v.log.Last(ctx, k)
 	if errors.Is(err, session.ErrNotFound) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestArchived: what an archived session said can be read, and readers are told that
-// nothing follows it. Its file is not named before it is written.
+// TestArchived: an archived session can be read, and readers learn that no commit
+// follows. Its file is not named before it is written.
 func TestArchived(t *testing.T) {
 	log := &commitlog.Memory{}
 	store := journal.NewStore(log, nil)

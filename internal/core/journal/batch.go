@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Commit decides about a batch; see [Store]. The Session of the answer is as
-// of the batch; the driver marks it with the position that it got.
+// Commit decides about a batch; see [Store]. The Session of the answer is the value
+// after the batch; the driver links it to the batch's position.
 func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 	r := w.state.Run(b.Run)
 	if r == nil {
@@ -22,7 +22,7 @@ func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 	if s := r.steps[b.Path]; s != nil && has(b.Events, KindStepCompleted) && (s.Attempt == b.Attempt || b.Attempt >= r.Attempt) {
 		return Ack{Session: s.Session, Recorded: s, At: w.at, Time: s.Time, State: r.State}, nil
 	}
-	// A run that was given back has no holder until it is claimed again.
+	// A released run has no holder until it is claimed again.
 	stale := r.Attempt != b.Attempt || r.Epoch != w.Epoch() || r.State.Terminal() || r.State == run.Queued
 	if stale && (protection.AttemptFence || r.State.Terminal()) {
 		return Ack{}, w.late(r, b, now)
@@ -68,7 +68,7 @@ func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 	return w.ack(r, now), nil
 }
 
-// complete adds to an event of a batch what only the writer knows.
+// complete adds the writer's fields to an event of a batch.
 func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (session.Event, error) {
 	switch e.Kind {
 	case KindEnded:
@@ -146,8 +146,8 @@ func has(events []session.Event, kind string) bool {
 	return slices.ContainsFunc(events, func(e session.Event) bool { return e.Kind == kind })
 }
 
-// tidies reports whether a batch only brings a run that shall stop to its end:
-// it gives the run back, warns, or disposes of branches.
+// tidies reports whether a batch only helps to end a stopping run: it releases the run,
+// warns, or disposes of branches.
 func tidies(events []session.Event) bool {
 	for _, e := range events {
 		switch e.Kind {
@@ -163,7 +163,7 @@ func tidies(events []session.Event) bool {
 	return true
 }
 
-// late keeps the outcome of an attempt that lost the run as evidence.
+// late records the outcome of an attempt that lost the run as evidence.
 func (w *StateMachine) late(r *Record, b Batch, now time.Time) error {
 	var stop error
 	switch {
@@ -189,8 +189,8 @@ func (w *StateMachine) late(r *Record, b Batch, now time.Time) error {
 	return stop
 }
 
-// keepLate keeps the outcome of a call of an attempt that lost the run, which
-// another process sends.
+// keepLate records the outcome of a call of an attempt that lost the run; another
+// process sends it.
 func (w *StateMachine) keepLate(d StepCompleted, now time.Time) error {
 	r := w.state.Run(d.Run)
 	switch {
@@ -205,8 +205,8 @@ func (w *StateMachine) keepLate(d StepCompleted, now time.Time) error {
 	return w.stage(now, event(KindLate, d))
 }
 
-// Late returns the signal that brings the outcome in a batch, which its
-// session's log refused, to who holds the session now; nil if it has none.
+// Late returns the signal that carries the outcome in a batch, which its session's log
+// rejected, to the current holder of the session; nil if the batch has no outcome.
 func (b Batch) Late() *Signal {
 	for _, e := range b.Events {
 		if e.Kind == KindStepCompleted {
@@ -218,8 +218,8 @@ func (b Batch) Late() *Signal {
 	return nil
 }
 
-// evidence is an outcome without the row that it would have added; what the
-// row says moves into its value.
+// evidence is an outcome without the row that it would have added; the row's data move
+// into its value.
 func (b Batch) evidence(e session.Event) (StepCompleted, error) {
 	d, err := Decode[StepCompleted](e)
 	if err != nil || !d.Row {
@@ -234,8 +234,8 @@ func (b Batch) evidence(e session.Event) (StepCompleted, error) {
 	return d, nil
 }
 
-// afterCancel records no more content and no new intents, but what became of
-// a call that had its intent, and the end.
+// afterCancel records only the outcome of a call with a recorded intent, and the end.
+// It records no content and no new intents.
 func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, error) {
 	stop := fmt.Errorf("%w: %s", run.ErrCancelled, r.Cancel.Reason)
 	if has(b.Events, KindEnded) || has(b.Events, KindReview) {
@@ -253,7 +253,7 @@ func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, erro
 				return Ack{}, err
 			}
 		}
-		// The request came first and wins.
+		// The earlier request wins.
 		e.State, e.Code, e.Error, e.Result, e.Output, e.Children = run.Cancelled, run.CodeCancelled, r.Cancel.Reason, nil, "", r.made()
 		e.Branches = r.branches
 		ev := w.promote(e, now)

@@ -66,8 +66,8 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// BenchmarkStep is what the writer adds to a step: deciding, staging, encoding
-// and appending to memory.
+// BenchmarkStep measures the writer's part of a step: deciding, staging, encoding and
+// appending to memory.
 func BenchmarkStep(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

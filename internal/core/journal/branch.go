@@ -12,15 +12,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Branch says of a task that it is a branch of a fan-out: a run of its own, in
-// a session of its own, whose id is the session's. It either runs a part of
-// its parent's workflow, which is replayed up to there, or, if it is remote, a
-// workflow by name.
+// Branch marks a task as a branch of a fan-out: a separate run in a separate session,
+// with the session's id as its id. It runs a part of its parent's workflow, which is
+// replayed up to that part, or, if it is remote, a workflow by name.
 type Branch struct {
-	// Ancestors are the runs around it, the outermost first; the last one is
-	// told how it ends.
+	// Ancestors are the enclosing runs, the outermost first. The last one receives the
+	// branch's outcome.
 	Ancestors []Ancestor   `json:"ancestors"`
-	Base      session.Link `json:"base"` // what it starts from
+	Base      session.Link `json:"base"` // the value that it starts from
 	// Call is the tool call in Base, by its id there, that the branch is the work of. Its
 	// session has none of the rows of Base.
 	Call   string     `json:"call,omitempty"`
@@ -28,72 +27,70 @@ type Branch struct {
 	Path   run.Path   `json:"path"` // of its steps: the fan-out's and its name
 	Remote bool       `json:"remote,omitempty"`
 	Root   session.ID `json:"root"` // of the tree
-	// WarmsCache says that the others wait for it: with its first answer of a model, or
-	// its first wait, it records [CacheWarmed].
+	// WarmsCache reports that the other branches wait for this one: it records
+	// [CacheWarmed] with its first answer of a model, or with its first wait.
 	WarmsCache bool `json:"warm,omitempty"`
 	// Within names the workflows of the branches around it, the outermost first;
 	// the run at the root is not among them. It has less than MaxDepth.
 	Within []string `json:"within,omitempty"`
 }
 
-// Ancestor is a run with its home session and the path below which its own
-// steps are; of a parent that is told how its branch ends, the path of the step
-// that gathers.
+// Ancestor is a run with its home session and the path below which its own steps are.
+// In a parent that receives its branch's outcome, Path is the path of the step that
+// gathers.
 type Ancestor struct {
 	Path    run.Path   `json:"path,omitempty"`
 	Run     run.ID     `json:"run"`
 	Session session.ID `json:"session"`
 }
 
-// FanOut records that a run opened branches. All that their tasks say is
-// derived from it.
+// FanOut records that a run opened branches. Their tasks are derived from it.
 type FanOut struct {
 	Allow     string         `json:"allow,omitempty"` // of the tasks of the branches
 	Ancestors []Ancestor     `json:"ancestors"`       // of the branches
 	Base      session.Link   `json:"base"`
 	Branches  []FanOutBranch `json:"branches"`
 	Budget    run.Budget     `json:"budget,omitzero"` // of each branch
-	By        string         `json:"by,omitempty"`    // who submitted the run; the writer says it
+	By        string         `json:"by,omitempty"`    // who submitted the run; set by the writer
 	Deadline  int64          `json:"deadline,omitempty"`
 	Path      run.Path       `json:"path"`
 	Revision  string         `json:"revision,omitempty"`
 	Root      session.ID     `json:"root"`
 	Run       run.ID         `json:"run"`
-	// WarmFirst says that only the first branch begins; the others begin when
+	// WarmFirst reports that only the first branch starts; the others start when
 	// [KindBranchesReleased] records the same fan-out again.
 	WarmFirst bool     `json:"warm,omitempty"`
-	Within    []string `json:"within,omitempty"` // of the branches; the writer says it
+	Within    []string `json:"within,omitempty"` // of the branches; set by the writer
 	Workflow  string   `json:"workflow"`
 }
 
-// BranchesReleased records that the other branches of a warm-first fan-out begin.
+// BranchesReleased records that the other branches of a warm-first fan-out start.
 type BranchesReleased FanOut
 
 // FanOutBranch is one branch of a fan-out. One with a workflow is remote.
 type FanOutBranch struct {
-	Call     string     `json:"call,omitempty"` // of a branch that does a tool call's work
+	Call     string     `json:"call,omitempty"` // of a branch for a tool call
 	Input    string     `json:"input,omitempty"`
 	Model    string     `json:"model,omitempty"` // of the task of a remote branch
 	Name     string     `json:"name"`
 	Revision string     `json:"revision,omitempty"`
 	Session  session.ID `json:"session"`
 	MCP      []string   `json:"mcp,omitempty"`   // of the task of a remote branch
-	Tools    []string   `json:"tools,omitempty"` // likewise
+	Tools    []string   `json:"tools,omitempty"` // of the task of a remote branch
 	Workflow string     `json:"workflow,omitempty"`
 }
 
-// BranchOutcomes records how branches of a fan-out ended for the run that opened
-// them. The branches are told, and accept nothing after it.
+// BranchOutcomes records the outcomes of branches of a fan-out for the run that opened
+// them. The branches are notified and accept no event after that.
 type BranchOutcomes struct {
 	Branches []run.BranchOutcome `json:"branches"`
 	Run      run.ID              `json:"run"`
 }
 
-// GatherPath is the path of the step that takes in the branches of the fan-out
-// at p.
+// GatherPath is the path of the step that gathers the branches of the fan-out at p.
 func GatherPath(p run.Path) run.Path { return p.Child("gather") }
 
-// GatheredBranch is what the record of a gather keeps of a branch.
+// GatheredBranch is one branch in the record of a gather.
 type GatheredBranch struct {
 	Code    run.Code     `json:"code,omitempty"`
 	Error   string       `json:"error,omitempty"`
@@ -103,7 +100,7 @@ type GatheredBranch struct {
 	State   run.State    `json:"state"`
 }
 
-// Gathered reads what the value of a gather's record says of the branches.
+// Gathered decodes the branches in the value of a gather's record.
 func (d StepCompleted) Gathered() ([]GatheredBranch, error) {
 	var all []GatheredBranch
 	if err := json.Unmarshal([]byte(d.Value), &all); err != nil {
@@ -138,7 +135,7 @@ func (f FanOut) Tasks(t session.Tenant) []Task {
 	return tasks
 }
 
-// valid checks what a task says of a branch.
+// valid checks the branch of a task.
 func (b *Branch) valid(k session.Key) error {
 	if len(b.Ancestors) == 0 || b.Base.Seq == 0 || b.Base.Tenant != k.Tenant {
 		return fmt.Errorf("journal: branch %s of %s: %w", b.Name, b.Base.Key, run.ErrMalformed)
@@ -154,8 +151,8 @@ func (b *Branch) valid(k session.Key) error {
 	return session.ValidID("branch", b.Name)
 }
 
-// within returns the workflows of the branches around those that a run opens,
-// and fails if they are too many.
+// within returns the workflows of the branches around those that a run opens, and fails
+// if there are too many.
 func (r *Record) within() ([]string, error) {
 	b := r.Task.Branch
 	if b == nil {
@@ -178,20 +175,20 @@ func tooDeep(all []string) error {
 	return fmt.Errorf("%w: %d branches lie around each other (%s), at most %d may; end the loop, or fan out side by side", run.ErrTooDeep, len(all)+1, text, run.MaxDepth)
 }
 
-// Parent returns whom the branch's end is told to.
+// Parent returns the run to which the branch reports its outcome.
 func (b *Branch) Parent() *Ancestor {
 	a := b.Ancestors[len(b.Ancestors)-1]
 	return &Ancestor{Path: GatherPath(b.Path[:max(len(b.Path)-len(b.Name)-1, 0)]), Run: a.Run, Session: a.Session}
 }
 
-// branchEnded reports whether the session is a branch whose run has ended: it takes
-// nothing more but its closing.
+// branchEnded reports whether the session is a branch whose run has ended. Such a
+// session accepts only its closing.
 func (b *RunState) branchEnded() bool {
 	r := b.runs[b.branch]
 	return r != nil && r.State.Terminal()
 }
 
-// fanOut folds that a run opened branches.
+// fanOut folds the opening of branches by a run.
 func (r *Record) fanOut(f FanOut) {
 	for _, b := range f.Branches {
 		if !slices.Contains(r.branches, b.Session) {
@@ -204,7 +201,7 @@ func (r *Record) fanOut(f FanOut) {
 	}
 }
 
-// gathered folds that the reports in the inbox were taken in.
+// gathered folds the consumption of the reports in the inbox.
 func (r *Record) gathered(p run.Path) {
 	var counted []session.ID
 	for _, v := range r.inbox {
@@ -215,8 +212,9 @@ func (r *Record) gathered(p run.Path) {
 	r.reserved.Gather(p, counted)
 }
 
-// branchesEnded folds how branches ended. A step that gathers disposes, before its
-// own record, of those whose report it has not seen: one may have come since.
+// branchesEnded folds the outcomes of branches. Before its own record, a step that
+// gathers disposes of the branches whose reports it has not seen. Such a report may
+// have arrived since.
 func (r *Record) branchesEnded(d BranchOutcomes) {
 	for _, v := range r.inbox {
 		if v.Kind == Report && v.Branch != nil && slices.ContainsFunc(d.Branches, func(one run.BranchOutcome) bool { return one.Session == v.Branch.Link.ID }) {
@@ -228,13 +226,13 @@ func (r *Record) branchesEnded(d BranchOutcomes) {
 	})
 }
 
-// close ends the session of a branch that its parent disposed of. A run that
-// is still open in it is cancelled, and closes the session with its end.
+// close ends the session of a branch that its parent disposed of. An open run in it is
+// cancelled, and closes the session with its end.
 func (w *StateMachine) close(d run.BranchOutcome, now time.Time) error {
 	r := w.state.runs[w.state.branch]
 	switch {
 	case w.at.Seq == 0:
-		return nil // the node that takes the branch's task finds out that it is too late
+		return nil // the node that accepts the branch's task detects that it is too late
 	case r == nil:
 		return fmt.Errorf("journal: session %s is no branch of a fan-out: %w", w.key, run.ErrState)
 	case w.value.Closing().State != "" || r.Cancel != nil && r.Cancel.Close != "" && !r.State.Terminal():
@@ -250,7 +248,7 @@ func (w *StateMachine) closing(d run.BranchOutcome) session.Event {
 	return session.ClosedEvent(session.Closing{By: by, Reason: d.Reason, State: d.State})
 }
 
-// report returns the signal that tells a run how its branch ended.
+// report returns the signal that reports a branch's outcome to its parent.
 func report(k session.Key, e Ended, at commitlog.Position) *Signal {
 	link := session.Link{Ref: session.Ref{Key: k, Version: e.Version}, Seq: at.Seq, Hash: at.Hash, Token: at.Token}
 	return &Signal{

@@ -22,7 +22,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// branch spends from a budget and returns what it used and its largest call.
+// branch spends from a budget and returns its usage and its largest call.
 func branch(t *testing.T, r *rand.Rand, limit run.Budget, depth int) (used session.Usage, steps int64) {
 	t.Helper()
 	a := journal.Account{Limit: limit}

@@ -7,17 +7,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// CacheWarmed records, in the batch of the first answer of a model in a branch with
-// Branch.WarmsCache, that the provider's cache now holds the beginning that the
-// branches share, so that the others may begin. It may lie in the log of any
-// session of the run. It is also recorded together with each wait before that
-// answer, also for a person: the branch warms nothing as long as it waits. So there may be several.
+// CacheWarmed records that the provider's cache holds the prefix that the branches
+// share, so that the other branches may start. The batch of the first answer of a model
+// in a branch with Branch.WarmsCache contains it, in the log of any session of the run.
+// It is also recorded with each wait before that answer, including a wait for an
+// operator, because the branch warms no cache while it waits. There may therefore be
+// several.
 type CacheWarmed struct {
-	Parent Ancestor `json:"parent"` // who is told
+	Parent Ancestor `json:"parent"` // the run that is notified
 	Run    run.ID   `json:"run"`
 }
 
-// signal returns what tells the parent.
+// signal returns the signal to the parent.
 func (v CacheWarmed) signal(t session.Tenant) *Signal {
 	return &Signal{
 		To: session.Key{Tenant: t, ID: v.Parent.Session}, Run: v.Parent.Run,
@@ -25,9 +26,10 @@ func (v CacheWarmed) signal(t session.Tenant) *Signal {
 	}
 }
 
-// releaseBranches returns the event that lets the other branches of the held fan-out
-// begin, if v is what they wait for: the first branch has its first answer,
-// waits for something itself, or has ended. There is none once the join is decided: they are of no use then.
+// releaseBranches returns the event that starts the other branches of the held fan-out,
+// if v is the awaited signal: the first branch has its first answer, waits itself, or
+// has ended. It returns no event once the join is decided, because the branches are of
+// no use then.
 func (r *Record) releaseBranches(v SignalReceived) []session.Event {
 	if r.warming == nil || r.State != run.Waiting || v.Path != GatherPath(r.warming.Path) {
 		return nil

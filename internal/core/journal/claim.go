@@ -53,20 +53,20 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 		return nil, err
 	case d.guilty():
 		return w.condemn(r, d, c.Death, now)
-	case d.Group == 0: // it was a suspect when the node looked
+	case d.Group == 0: // it was a suspect when the node checked
 		c.Group, c.Death = 0, ""
 	}
 	return w.claim(r.ID, r.Task, c, r.Attempt+1, now)
 }
 
-// condemn has a person decide about a run that ends its nodes.
+// condemn lets an operator decide about a run that ends its nodes.
 func (w *StateMachine) condemn(r *Record, d Deaths, death string, now time.Time) (*ClaimResult, error) {
 	v := Review{
 		Attempt: r.Attempt, Code: run.CodePoison, Expires: now.Add(DefaultExpiry).UnixMilli(), Run: r.ID,
 		Reason: w.poison(d, death),
 	}
 	events := []session.Event{event(KindReview, v)}
-	if b := r.Task.Branch; b != nil && b.WarmsCache { // the branches behind it need not wait for a person
+	if b := r.Task.Branch; b != nil && b.WarmsCache { // the branches behind it need not wait for an operator
 		events = append(events, event(KindCacheWarmed, CacheWarmed{Parent: *b.Parent(), Run: r.ID}))
 	}
 	if err := w.stage(now, events...); err != nil {
@@ -75,17 +75,17 @@ func (w *StateMachine) condemn(r *Record, d Deaths, death string, now time.Time)
 	return w.grant(r, run.NeedsReview), nil
 }
 
-// submit records a task that the log does not know, and claims it at once
-// unless another run holds the session.
+// submit records a new task, and claims it immediately unless another run holds the
+// session.
 func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	events := w.opening(c)
 	if state := w.value.Closing().State; state != "" {
 		return nil, fmt.Errorf("journal: session %s was %s: %w; fork it to go on", w.key, state, session.ErrClosed)
 	}
-	if w.state.branch != "" { // its end seals it
+	if w.state.branch != "" { // the end of the branch seals it
 		return nil, fmt.Errorf("journal: session %s is a branch of a fan-out, for one run: %w; fork it to go on", w.key, session.ErrClosed)
 	}
-	if c.Task.ForkOf != nil && len(events) == 0 { // a look before the claim found it free
+	if c.Task.ForkOf != nil && len(events) == 0 { // a check before the claim found it free
 		return nil, fmt.Errorf("journal: task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", c.Run, run.ErrMalformed, w.key)
 	}
 	sub := Submitted{Behind: w.state.Active, By: c.Task.By, Digest: c.Task.Digest(), Task: c.Task.wire(), Via: c.Task.Via}
@@ -149,7 +149,7 @@ func (w *StateMachine) claimChild(c Claim, now time.Time) (*ClaimResult, error) 
 	case r != nil && r.State == run.Cancelled:
 		return nil, fmt.Errorf("%w: %s in session %s: %s", run.ErrCancelled, c.Run, w.key, r.Ended.Error)
 	case r != nil && w.value.Closing().State != "":
-		return w.grant(r, run.Running), nil // nothing follows the end of a branch, but its journal is read
+		return w.grant(r, run.Running), nil // no event follows the end of a branch, but its journal is read
 	case w.state.Active != "" && w.state.Active != c.Run:
 		return nil, fmt.Errorf("journal: session %s is held by run %s: %w", w.key, w.state.Active, run.ErrBusy)
 	case r != nil && r.Attempt == c.Attempt && w.opened && r.Epoch == w.state.Epoch:

@@ -10,8 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestAround: a branch sees the steps of the run around it, and not how that one
-// began to end.
+// TestAround: a branch sees the steps of the enclosing run, except those of its end.
 func TestAround(t *testing.T) {
 	var log commitlog.Memory
 	s := journal.NewStore(&log, nil)

@@ -21,9 +21,9 @@ type StoreOptions struct {
 	OnCommit func(commitlog.Entry)
 }
 
-// NewStore returns a Store that writes to a log without actors: one lock per
-// session, one commit per request. It is what runs in memory use, and the
-// reference that the session actors are tested against.
+// NewStore returns a Store that writes to a log without actors: one lock per session,
+// one commit per request. It serves in-memory use, and is the reference against which
+// the session actors are tested.
 func NewStore(log commitlog.Log, o *StoreOptions) Store {
 	d := &directStore{log: log, sessions: map[session.Key]*held{}}
 	if o != nil {
@@ -41,7 +41,7 @@ func NewStore(log commitlog.Log, o *StoreOptions) Store {
 	return d
 }
 
-// appendTimeout bounds how long a commit may take.
+// appendTimeout bounds the time of a commit.
 const appendTimeout = 30 * time.Second
 
 type directStore struct {
@@ -60,7 +60,7 @@ type held struct {
 
 // follower follows one session.
 type follower struct {
-	at   commitlog.Position // of what it took
+	at   commitlog.Position // of the last commit passed on
 	take func(*commitlog.Entry)
 }
 
@@ -75,7 +75,7 @@ func (d *directStore) held(k session.Key) *held {
 	return h
 }
 
-// with runs decide on the session's writer and makes what it staged durable.
+// with calls decide on the session's writer and appends the staged events.
 func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *StateMachine, now time.Time) error) (at commitlog.Position, staged bool, err error) {
 	h := d.held(k)
 	h.mu.Lock()
@@ -93,12 +93,12 @@ func (d *directStore) with(ctx context.Context, k session.Key, decide func(w *St
 	if !ok {
 		return h.w.At(), false, decided
 	}
-	// A caller that goes away must not cost the session its writer.
+	// The end of a caller's context must not cost the session its writer.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
 	defer cancel()
 	at, err = d.log.Append(bounded, h.w.At(), c)
 	if err != nil {
-		h.w = nil // what it staged is not there; the next request folds again
+		h.w = nil // the staged events were not appended; the next request folds again
 		return at, false, fmt.Errorf("journal: commit to %s: %w", k, err)
 	}
 	h.w.Committed(at)
@@ -130,7 +130,7 @@ func (d *directStore) Claim(ctx context.Context, c Claim) (g *ClaimResult, err e
 		return nil, err
 	}
 	if staged {
-		g.Finish(at, session.Session{}, session.Session{}, nil) // it shares its commit with nothing
+		g.Finish(at, session.Session{}, session.Session{}, nil) // its commit has no other events
 	}
 	return g, nil
 }
@@ -170,11 +170,11 @@ func (d *directStore) Follow(k session.Key, after commitlog.Position, take func(
 	}
 }
 
-// pass has a follower take what the log holds. The lock of its session is held.
+// pass passes the log's new commits to a follower. The lock of its session is held.
 func (d *directStore) pass(k session.Key, f *follower) {
 	for e, err := range d.log.Read(context.Background(), k, f.at) {
 		if err != nil {
-			return // the next commit comes back to it
+			return // the next commit retries it
 		}
 		f.at = e.At
 		f.take(&e)

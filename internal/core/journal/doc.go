@@ -1,19 +1,19 @@
-// Package journal is the durable-execution core: what the log of a session says of
-// runs, how it decides what executes and what is replayed, and who may write.
+// Package journal is the durable-execution core: the records of runs in the log of a
+// session, the decision between execution and replay of a step, and the single writer.
 //
-// A run is one execution of a workflow on a session. Its steps are recorded
-// as events in the logs of the sessions it works on, next to the content they
-// produced. After a crash the workflow's code runs again from the start; each
-// step asks the [Journal], recorded ones return what they returned before, and
-// execution goes on at the first step that is not there.
+// A run is one execution of a workflow on a session. Its steps are recorded as events
+// in the logs of the sessions it works on, next to the content they produced. After a
+// crash the workflow's code runs again from the start; each step consults the
+// [Journal]. Recorded steps return their recorded results, and execution continues at
+// the first step without a record.
 //
 // The package is pure but for [NewStore]: a [StateMachine] takes commits, requests and
-// the time as arguments and says which events to append. The caller that drives it (a
+// the time as arguments and returns the events to append. The caller that drives it (a
 // session actor, the store of NewStore) owns the log, the clock and the goroutines.
 //
-// testdata/protocol tells the protocol in transcripts: which commits a claim, a step, a
-// signal, a fan-out or a take-over makes, and what each is answered. They are the tests
-// of every [Store], too.
+// testdata/protocol documents the protocol in transcripts: the commits of a claim, a
+// step, a signal, a fan-out or a takeover, and the answer to each. They are also the
+// tests of every [Store].
 //
 // Files, the lowest first: paths, task, event, record, store, suspect,
 // state_machine, terminal_only, answer, wait, quarantine, branch, scratch, reservation, settled, cache_warmup, fact, values,

@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The events of a run, in the log of its home session. KindClaimed is also in
-// the log of every other session that the run writes to.
+// The events of a run, in the log of its home session. KindClaimed is also in the log
+// of all other sessions that the run writes to.
 const (
 	KindSubmitted        = "run.submitted"
 	KindClaimed          = "run.claimed"
@@ -22,15 +22,15 @@ const (
 	KindCancel           = "run.cancel_requested"
 	KindWarning          = "run.warning"
 	KindEnded            = "run.ended"
-	KindRunWaiting       = "run.waiting"  // it stopped until something comes
-	KindSignalReceived   = "run.received" // something came from outside
-	KindFanOut           = "run.fanout"   // it opened branches that run on their own
-	KindBranchesReleased = "run.spread"   // the other branches of a warm-first fan-out begin
+	KindRunWaiting       = "run.waiting"  // it stopped until its waits are satisfied
+	KindSignalReceived   = "run.received" // a signal from outside
+	KindFanOut           = "run.fanout"   // it opened branches that run separately
+	KindBranchesReleased = "run.spread"   // the other branches of a warm-first fan-out start
 	KindCacheWarmed      = "run.warmed"   // the branch that the others wait for has its first answer
-	KindBranchOutcomes   = "run.disposed" // how such branches ended for it
+	KindBranchOutcomes   = "run.disposed" // the outcomes of such branches for it
 
 	KindQuarantined = "run.quarantined" // the session was quarantined, or released
-	KindRebudgeted  = "run.rebudgeted"  // a run has another budget now
+	KindRebudgeted  = "run.rebudgeted"  // a change of a run's budget
 	KindSettled     = "run.settled"     // the log of a fork or of a branch reported more usage of a run
 )
 
@@ -47,9 +47,9 @@ const KindWriter = "writer.opened"
 // Schema is the schema number of the events of this package.
 const Schema = 1
 
-// Named says who asked for something: by is the user whose credentials the server
-// checked or, of a branch, the run around it, and says who the request claims to be
-// from. It is "" if neither is known.
+// Named describes the sender of a request. by is the user whose credentials the server
+// checked or, for a branch, the enclosing run; says is the sender's own claim. Named
+// returns "" if both are empty.
 func Named(by, says string) string {
 	switch {
 	case says == "" || says == by:
@@ -60,18 +60,18 @@ func Named(by, says string) string {
 	return by + " (says to be " + says + ")"
 }
 
-// Edition counts the releases that added optional fields to the data of events.
-// A change that adds one after a release counts it up, so that an auditor of a former
-// release can tell fields that it does not know from mistakes. It says nothing
-// about meanings: another one is another schema number.
+// Edition counts the releases that added optional fields to the data of events. A
+// change that adds a field after a release increments it, so that an auditor of an
+// earlier release can distinguish unknown fields from mistakes. A change of meaning
+// needs a new schema number instead.
 const Edition = 0
 
-// DefaultDurability is the level of commits that no event says one of: an
-// acknowledged commit survives the loss of power of every machine.
+// DefaultDurability is the level of commits whose writer recorded none: an acknowledged
+// commit survives the loss of power of every machine.
 const DefaultDurability = "fsync"
 
-// WriterOpened says who writes from here on, in which Edition, and what its
-// commits survive.
+// WriterOpened records the writer of the commits from here on, its Edition, and the
+// durability of its commits.
 type WriterOpened struct {
 	// Durability is the level that the writer's node promises up to the next
 	// event of this kind; "" is DefaultDurability.
@@ -84,41 +84,43 @@ type WriterOpened struct {
 // Submitted records a task. Behind names the run that it waits for, if any.
 type Submitted struct {
 	Behind run.ID `json:"behind,omitempty"`
-	// By is the user who submitted the task, whose credentials the server checked. A run
-	// that follows from another one has the By of that one. No digest counts it in.
+	// By is the user who submitted the task, whose credentials the server checked. A
+	// run that follows from another one inherits its By. No digest includes it.
 	By     string   `json:"by,omitempty"`
 	Digest string   `json:"digest"`
 	Task   wireTask `json:"task"`
-	// Via is, of a task that was submitted again, the user who asked for that; of a branch,
-	// the run that opened it.
+	// Via is, for a resubmitted task, the user who resubmitted it; for a branch, the
+	// run that opened it.
 	Via string `json:"via,omitempty"`
 }
 
-// Claimed records that an attempt of a run began.
+// Claimed records the start of an attempt of a run.
 type Claimed struct {
 	Attempt uint64 `json:"attempt"`
-	// Death is how the node of the attempt before ended, of a suspect, see Claim.
+	// Death is, for a suspect, the way in which the previous attempt's node ended, see
+	// Claim.
 	Death string `json:"death,omitempty"`
 	Epoch uint64 `json:"epoch"`
-	// Group is how many suspects the node executes at most until the attempt records a
-	// step, this one included: 1 is alone. It is absent from the claim of what is none.
+	// Group is the maximum number of suspects, this one included, that the node
+	// executes until the attempt records a step: 1 is alone. The claim of a run that is
+	// no suspect has none.
 	Group       uint64      `json:"group,omitempty"`
 	Home        session.Key `json:"home"`
 	Incarnation string      `json:"incarnation"`
 	Revision    string      `json:"revision,omitempty"`
 	Run         run.ID      `json:"run"`
-	// Seen is the attempt before, of a claim that follows from a dispatch: what the
-	// relay saw of the run. A first attempt has none.
+	// Seen, in a claim that follows from a dispatch, is the previous attempt, as the
+	// relay saw it. A first attempt has none.
 	Seen     uint64 `json:"seen,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
 }
 
-// Released records that an attempt gave the run back or, in the log of a
-// session that is not the run's home, that the run needs it no more.
+// Released records that an attempt released the run or, in the log of a session that is
+// not the run's home, that the run no longer needs the session.
 type Released struct {
 	Attempt uint64 `json:"attempt"`
-	// Lost is what a call is taken to have used that was cut off with the
-	// attempt; see Done.
+	// Lost is the estimated usage of a call that was cut off with the attempt; see
+	// Done.
 	Lost     session.Usage `json:"lost,omitzero"`
 	Next     *Offer        `json:"next,omitempty"` // the queued run that is promoted
 	Reason   string        `json:"reason"`
@@ -128,7 +130,7 @@ type Released struct {
 	Workflow string        `json:"workflow,omitempty"` // to offer the run again
 }
 
-// Review records why a run stopped for a person.
+// Review records the reason why a run waits for an operator's decision.
 type Review struct {
 	Attempt uint64   `json:"attempt"`
 	Call    string   `json:"call,omitempty"`
@@ -137,17 +139,17 @@ type Review struct {
 	Name    string   `json:"name,omitempty"`    // of the tool
 	Path    run.Path `json:"path,omitempty"`
 	Reason  string   `json:"reason"`
-	// Revision is the one that the step was recorded under, if the code does
-	// not match it.
+	// Revision is the revision under which the step was recorded, if the code does not
+	// match it.
 	Revision string `json:"revision,omitempty"`
 	Run      run.ID `json:"run"`
 }
 
-// Resolved records a person's decision on a review.
+// Resolved records an operator's decision on a review.
 type Resolved struct {
 	By       string   `json:"by,omitempty"` // see Named
 	Decision string   `json:"decision"`
-	ID       string   `json:"id,omitempty"` // of the signal that brought it, see Received
+	ID       string   `json:"id,omitempty"` // of the signal, see SignalReceived
 	Path     run.Path `json:"path,omitempty"`
 	Reason   string   `json:"reason"`
 	Revision string   `json:"revision,omitempty"`
@@ -157,30 +159,30 @@ type Resolved struct {
 	Workflow string   `json:"workflow,omitempty"`
 }
 
-// CancelRequested records that a run shall stop.
+// CancelRequested records a request to cancel a run.
 type CancelRequested struct {
 	By     string `json:"by,omitempty"`    // see Named
-	Close  string `json:"close,omitempty"` // how the session of a branch is closed with its end
-	ID     string `json:"id,omitempty"`    // of the signal that brought it, see Received
+	Close  string `json:"close,omitempty"` // how the session of a branch is closed at its end
+	ID     string `json:"id,omitempty"`    // of the signal, see SignalReceived
 	Reason string `json:"reason"`
 	Run    run.ID `json:"run"`
 	Says   string `json:"says,omitempty"`
-	// Settle is, in the log of a fork, the home of the run, to which the end here reports
-	// what the run used here; see Ended.
+	// Settle is set in the log of a fork. It is the run's home, to which this event
+	// reports the run's usage in the fork; see Ended.
 	Settle session.ID `json:"settle,omitempty"`
 }
 
-// Warning tells the author of a workflow something about a run.
+// Warning is a message about a run to the author of its workflow.
 type Warning struct {
 	Run  run.ID `json:"run"`
 	Text string `json:"text"`
 }
 
-// Ended records how a run ended, all that a result needs and what follows.
+// Ended records the outcome of a run: its complete result and the consequences.
 type Ended struct {
 	Attempt  uint64        `json:"attempt"`
 	Branches []session.ID  `json:"branches,omitempty"` // of fan-outs, still open; they are cancelled
-	Children []session.ID  `json:"children,omitempty"` // that it made; those that are open are cancelled
+	Children []session.ID  `json:"children,omitempty"` // the open ones among the run's children are cancelled
 	Code     run.Code      `json:"code,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	Finish   string        `json:"finish,omitempty"` // of the last answer to an agent of the run's own execution, as in StepCompleted
@@ -189,7 +191,7 @@ type Ended struct {
 	Lost     session.Usage `json:"lost,omitzero"`  // the part of Usage that is estimated, see StepCompleted and Reservations
 	Next     *Offer        `json:"next,omitempty"` // the queued run that is promoted
 	Output   string        `json:"output,omitempty"`
-	Parent   *Ancestor     `json:"parent,omitempty"` // who is told how a branch ended
+	Parent   *Ancestor     `json:"parent,omitempty"` // the run to which a branch reports its outcome
 	Result   *session.Link `json:"result,omitempty"`
 	Run      run.ID        `json:"run"`
 	// Settle is the home of the run if Usage lacks the steps in the logs of Children: the
@@ -197,15 +199,15 @@ type Ended struct {
 	Settle session.ID `json:"settle,omitempty"`
 	State  run.State  `json:"state"`
 	Steps  int64      `json:"steps,omitempty"` // of the run and its branches, as Usage counts them
-	// Unrecorded is the part of Usage of model calls whose steps were not recorded,
-	// because the end of the run came before.
+	// Unrecorded is the part of Usage of model calls whose steps were not recorded
+	// before the end of the run.
 	Unrecorded session.Usage   `json:"unrecorded,omitzero"`
 	Usage      session.Usage   `json:"usage,omitzero"`
 	Version    session.Version `json:"version,omitempty"` // of the session after it
 	Workflow   string          `json:"workflow"`
 }
 
-// MaxOutput is how many bytes of the last assistant text a result carries.
+// MaxOutput is the maximum size of the last assistant text in a result, in bytes.
 const MaxOutput = 16 << 10
 
 // Offer names a run for the nodes that could claim it.
@@ -215,7 +217,7 @@ type Offer struct {
 	Workflow string `json:"workflow"`
 }
 
-// StepStarted records, before it starts, a call whose effect must not happen twice.
+// StepStarted records, before its start, a call whose effect must not happen twice.
 type StepStarted struct {
 	Attempt uint64   `json:"attempt"`
 	Call    string   `json:"call"`
@@ -241,20 +243,21 @@ const (
 	StepCompress  = "compress"
 	StepSelection = "selection"
 	StepFanOut    = "fanout"
-	StepGather    = "gather" // takes in how the branches of a fan-out ended
+	StepGather    = "gather" // collects the outcomes of a fan-out's branches
 	StepAwait     = "await"
 )
 
-// The origins, as Agent, of user rows that no user said and that are no agent's summary.
+// The origins, as Agent, of user rows that were neither typed by a user nor written by
+// an agent as a summary.
 const (
-	ByWorkspace = "workspace" // what its files say for agents
+	ByWorkspace = "workspace" // instructions for agents in the workspace's files
 	ByHook      = "hook"      // why an agent is not done
 )
 
-// Why a model is asked on after an answer, as StepCompleted.Again.
+// The reasons for another call of a model after an answer, as StepCompleted.Again.
 const (
 	AgainCut     = "cut"     // at the limit of its length: the next answer continues it
-	AgainPaused  = "paused"  // by the server: likewise
+	AgainPaused  = "paused"  // by the server: the next answer continues it
 	AgainEmpty   = "empty"   // no text and no calls
 	AgainMissing = "missing" // it announces calls and has none
 	AgainText    = "text"    // a call is written as text
@@ -264,74 +267,74 @@ const (
 
 // StepCompleted records a step's outcome, value or error.
 type StepCompleted struct {
-	// Again is why the model is asked on after its answer, such as AgainCut; "" is an
-	// answer that is taken, or that ends the agent with a Code. The text of an answer that
-	// is no row is in Value, as Partial.
+	// Again is the reason why the model is called again after its answer, such as
+	// AgainCut. "" means that the answer is final, or that it ends the agent with a
+	// Code. The text of an answer without a row is in Value, as Partial.
 	Again string `json:"again,omitempty"`
-	// Asks is what a tool's call asked a person, and ended with. The call is made again
-	// below its path, with the answer.
+	// Asks is the operator's question with which a tool's call ended. The call is
+	// repeated below its path, with the answer.
 	Asks    *Asked   `json:"asks,omitempty"`
 	Attempt uint64   `json:"attempt"`
 	Call    string   `json:"call,omitempty"`
 	Code    run.Code `json:"code,omitempty"`
-	// Cost is how the money in Usage is known, of a model's call: "priced" from the tokens
-	// and the node's list of models, "stated" by the server, or "free"; "" if it is not.
+	// Cost is the source of the money in Usage, for a model's call: "priced" from the
+	// tokens and the node's list of models, "stated" by the server, or "free"; "" if it
+	// is unknown.
 	Cost    string `json:"cost,omitempty"`
 	Effect  string `json:"effect,omitempty"`
 	Elapsed int64  `json:"elapsed,omitempty"` // milliseconds
 	Error   string `json:"error,omitempty"`
 	Failed  bool   `json:"failed,omitempty"` // a tool's body reports a failure
-	// Finish is why a model's answer ended, as llm.Finish, and Word the server's own word for
-	// it where that is none of its protocol's.
+	// Finish is the reason why a model's answer ended, as llm.Finish, and Word the
+	// server's own word for it if its protocol lacks that word.
 	Finish string `json:"finish,omitempty"`
 	Word   string `json:"finish_word,omitempty"`
-	// HeadBefore and HeadAfter are the workspace's around a call that may
-	// change it.
+	// HeadBefore and HeadAfter are the heads of the workspace before and after a call
+	// that may change it.
 	HeadAfter  blob.Digest `json:"head_after,omitzero"`
 	HeadBefore blob.Digest `json:"head_before,omitzero"`
-	// Images are those of a tool's result, until its row is there.
+	// Images are the images of a tool's result, until its row exists.
 	Images []session.Image `json:"images,omitempty"`
-	// Inbox is up to which place the step took messages out of the run's inbox.
+	// Inbox is the place in the run's inbox up to which the step consumed messages.
 	Inbox uint64 `json:"inbox,omitempty"`
-	Input string `json:"input"` // digest of what was asked
+	Input string `json:"input"` // digest of the request
 	// Instructions are of a model's call; nil is none.
 	Instructions *Instructions `json:"instructions,omitempty"`
 	Kind         string        `json:"kind"`
-	// Links are the sessions that a fork, a join or a rejection names.
+	// Links are the sessions of a fork, a join or a rejection.
 	Links []session.Link `json:"links,omitempty"`
-	// Lost is the part of Usage that calls are taken to have used which were
-	// cut off before they ended, or whose server counts no tokens: an estimate,
-	// because no server says it.
+	// Lost is the part of Usage that is estimated: for calls that were cut off before
+	// they ended, and for calls whose server counts no tokens.
 	Lost  session.Usage `json:"lost,omitzero"`
 	Model string        `json:"model,omitempty"`
 	Name  string        `json:"name"`
 	// Named is the model's name in the node's list, and Passed are the models before it
-	// in its chain that came to nothing.
+	// in its chain that failed.
 	Named  string        `json:"named,omitempty"`
 	Passed []PassedModel `json:"passed,omitempty"`
 	Path   run.Path      `json:"path"`
-	// Prices is the day of the prices that a "priced" Cost follows from.
+	// Prices is the day of the prices behind a "priced" Cost.
 	Prices string      `json:"prices,omitempty"`
 	Prompt blob.Digest `json:"prompt,omitzero"` // of the rendered request
-	// Requests are those that commands made over the network of their sandbox.
+	// Requests are the network requests of commands in their sandbox.
 	Requests []NetworkRequest `json:"requests,omitempty"`
 	Revision string           `json:"revision,omitempty"`
-	// Row reports that the outcome is the chunk that the same batch adds, so
-	// that nothing is stored twice.
+	// Row reports that the outcome is the chunk that the same batch adds. It avoids
+	// storing the outcome twice.
 	Row bool   `json:"row,omitempty"`
 	Run run.ID `json:"run"`
-	// Services is what services wrote beside a call, since the call before.
+	// Services is the output of services during a call, since the previous call.
 	Services []ServiceLog `json:"services,omitempty"`
 	Source   string       `json:"source,omitempty"` // file:line of an implicit fork
-	Steps    int64        `json:"steps,omitempty"`  // of the branches whose ends it takes in
+	Steps    int64        `json:"steps,omitempty"`  // of the branches whose outcomes it collects
 	Summary  string       `json:"summary,omitempty"`
-	// Unlisted counts the requests over the network that Requests leaves out.
+	// Unlisted counts the network requests that Requests leaves out.
 	Unlisted int           `json:"unlisted,omitempty"`
 	Usage    session.Usage `json:"usage,omitzero"`
 	Value    string        `json:"value,omitempty"` // JSON text
 }
 
-// FinishText is for people: why the answer of a model ended, "" without one.
+// FinishText describes for users why the answer of a model ended, "" without a reason.
 func FinishText(finish, word string) string {
 	if finish == "" {
 		return ""
@@ -342,32 +345,33 @@ func FinishText(finish, word string) string {
 	return "finish " + finish + word
 }
 
-// Instructions name the blobs that a model's request was made of beside the rows of the
-// session. Credentials are masked in them. A zero digest is none.
+// Instructions name the blobs from which a model's request was built, besides the rows
+// of the session. Credentials are masked in them. A zero digest means none.
 type Instructions struct {
 	Ask    blob.Digest `json:"ask,omitzero"`    // the last message, which is no row
 	Notes  blob.Digest `json:"notes,omitzero"`  // the notes that the agent recalled, as the step of the recall names them
 	Prompt blob.Digest `json:"prompt,omitzero"` // the system message
-	Remark blob.Digest `json:"remark,omitzero"` // the last message, which asks the model on after an answer that is no row
+	Remark blob.Digest `json:"remark,omitzero"` // the last message, which asks the model to continue after an answer that is no row
 	Tools  blob.Digest `json:"tools,omitzero"`  // JSON: name, description and schema of each tool
 }
 
-// Partial is a model's answer that is no row: the model was asked on, or it ended the agent.
+// Partial is a model's answer without a row: the model was called again, or the answer
+// ended the agent.
 type Partial struct {
 	Calls  []session.ToolCall `json:"calls,omitempty"`
 	Opaque string             `json:"opaque,omitempty"`
 	Text   string             `json:"text,omitempty"`
 }
 
-// ServiceLog is the end of what a service wrote.
+// ServiceLog is the end of a service's output.
 type ServiceLog struct {
 	Log  string `json:"log"`
 	More int64  `json:"more,omitempty"` // bytes before it
 	Name string `json:"name"`
 }
 
-// CostSource says how the money in Usage is known, in one word or, of what is priced, with
-// the day of the prices; "" if it is not.
+// CostSource returns the source of the money in Usage: one word or, for "priced", the
+// word and the day of the prices. It returns "" if the source is unknown.
 func (d *StepCompleted) CostSource() string {
 	if d.Prices != "" {
 		return d.Cost + " " + d.Prices
@@ -375,10 +379,10 @@ func (d *StepCompleted) CostSource() string {
 	return d.Cost
 }
 
-// Unpriced returns the model of a call whose cost nothing says, "" without one.
+// Unpriced returns the model of a call whose cost is unknown, "" if there is none.
 func (d *StepCompleted) Unpriced() string {
 	used := d.Usage
-	if d.Code != "" { // what was lost had no answer to say it
+	if d.Code != "" { // a lost call has no answer that could state its cost
 		used = used.Sub(d.Lost)
 	}
 	if used.Calls == 0 || used.Tokens() == 0 || used.MicroUSD > 0 || d.Cost != "" || d.Kind == StepGather || d.Kind == StepJoin {
@@ -387,20 +391,20 @@ func (d *StepCompleted) Unpriced() string {
 	return cmp.Or(d.Named, d.Model, "without a name")
 }
 
-// Asked is a question of a tool's call: for a yes or a no, and with a yes for values that
+// Asked is a question of a tool's call: for an approval, and with it for values that
 // match a schema.
 type Asked struct {
 	Message string `json:"message"`
-	Schema  string `json:"schema,omitempty"` // JSON text; "" takes any object
+	Schema  string `json:"schema,omitempty"` // JSON text; "" accepts any object
 }
 
-// PassedModel is a model that another one took the place of.
+// PassedModel is a model that was replaced by another one.
 type PassedModel struct {
 	Code run.Code `json:"code"` // why
 	Name string   `json:"name"` // in the node's list
 }
 
-// NetworkRequest is what a command asked of a host.
+// NetworkRequest is a command's request to a host.
 type NetworkRequest struct {
 	Host     string `json:"host"`
 	Method   string `json:"method"`
@@ -411,13 +415,13 @@ type NetworkRequest struct {
 	Status   int    `json:"status,omitempty"`   // of the answer; zero if there was none
 }
 
-// Late records an outcome that arrived from a superseded attempt, or the requests over the
-// network of a call that was cut off and left open: evidence, and no step.
+// Late records an outcome from a superseded attempt, or the network requests of a call
+// that was cut off and left open. It is evidence, and no step.
 type Late StepCompleted
 
-// NewEvent encodes a payload of this package under its kind. The batch is
-// empty for everything but the events of steps. The payload belongs to the event from
-// the call on: nothing that it points to changes.
+// NewEvent encodes a payload of this package under its kind. Only the events of steps
+// have a batch. The event owns the payload from the call on: the caller must not change
+// it or the values that it points to.
 func NewEvent(kind string, payload any) (session.Event, error) {
 	data, err := canonical.Marshal(payload)
 	if err != nil {
@@ -425,7 +429,7 @@ func NewEvent(kind string, payload any) (session.Event, error) {
 	}
 	e := session.Event{Kind: kind, Schema: Schema, Data: data}
 	switch payload.(type) {
-	case Submitted, WriterOpened, Claimed, StepStarted, StepCompleted, Ended: // nearly all that is written
+	case Submitted, WriterOpened, Claimed, StepStarted, StepCompleted, Ended: // nearly all events
 		if !strings.Contains(data, notText) {
 			e = e.Of(payload)
 		}
@@ -433,8 +437,8 @@ func NewEvent(kind string, payload any) (session.Event, error) {
 	return e, nil
 }
 
-// notText is what stands in JSON for bytes that are no text, so that data with it may
-// read back as something else.
+// notText stands in JSON for bytes that are not valid text. Data with it may therefore
+// read back as another value.
 const notText = "\uFFFD"
 
 // Decode decodes an event's data as T.

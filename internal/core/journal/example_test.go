@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// A run claims its session, records its steps and ends. When it is claimed
-// again after a crash, its journal holds what was recorded.
+// A run claims its session, records its steps and ends. When it is claimed again after
+// a crash, its journal holds the recorded steps.
 func ExampleNewStore() {
 	ctx := context.Background()
 	log := &commitlog.Memory{}
@@ -46,7 +46,7 @@ func ExampleNewStore() {
 		return
 	}
 
-	// The node is gone; another one goes on.
+	// The node has crashed; another one takes over.
 	other := journal.NewStore(log, &journal.StoreOptions{Incarnation: "node-2", Now: clock})
 	g, err = other.Claim(ctx, journal.Claim{Session: k, Home: k, Run: "r1"})
 	if err != nil {

@@ -9,33 +9,33 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Fact is one event of a log, decoded, under the names that all readers share.
-// Fields are zero where the event says nothing of them.
+// Fact is one event of a log, decoded, under the names that all readers share. A field
+// is zero if the event does not have it.
 type Fact struct {
 	*session.Event
-	// What the event records, as a value: a [session.Chunk], [session.Opening] and
-	// so on, or a [Claimed], [StepCompleted] and so on of this package. It is nil for
-	// an event of a namespace that no fold knows, and with Err.
+	// What is the decoded value of the event: a [session.Chunk], [session.Opening] and
+	// so on, or a [Claimed], [StepCompleted] and so on of this package. It is nil if
+	// Err is set, and for an event of an unknown namespace.
 	What any
-	// Err is why the event cannot be read. It wraps [session.ErrTooOld] for an event
-	// of a later release.
+	// Err is the reason why the event cannot be read. It wraps [session.ErrTooOld] for
+	// an event of a later release.
 	Err error
 
 	Run      run.ID // that the event names
 	Step     run.Path
 	Attempt  uint64
-	State    run.State // how the run stands after the event
+	State    run.State // the run's state after the event
 	Workflow string
 	Revision string
 	By       string // the user or the run that decided
-	Says     string // who the request of a user claims to be from, see Named
+	Says     string // the user's own claim of identity, see Named
 	Reason   string // of a decision or an end; of an outcome that is an error, its text
 	Code     run.Code
 	Usage    session.Usage
 }
 
-// Facts decodes each event of a commit, in their order. The facts point into the
-// commit, so that data which the log has spilled has to be loaded before.
+// Facts decodes the events of a commit, in their order. The facts point into the
+// commit, so offloaded data must be loaded before.
 func Facts(c commitlog.Commit) []Fact {
 	facts := make([]Fact, len(c.Events))
 	for i := range c.Events {
@@ -52,8 +52,8 @@ func Facts(c commitlog.Commit) []Fact {
 	return facts
 }
 
-// Recorder is the run that recorded the event: the one that it names, or else
-// the one whose step it belongs to.
+// Recorder is the run that recorded the event: the run that the event names, or else
+// the run whose step it belongs to.
 func (f *Fact) Recorder() run.ID {
 	if f.Run != "" {
 		return f.Run
@@ -62,9 +62,9 @@ func (f *Fact) Recorder() run.ID {
 	return run.ID(id)
 }
 
-// Links are the commits of sessions that the event refers to. One whose Seq is
-// zero names a session that the event makes. An outcome that came too late is
-// evidence of what it says and refers to nothing.
+// Links are the commits of sessions that the event refers to. A link whose Seq is zero
+// names a session that the event makes. An outcome that came too late is only evidence
+// and refers to no commit.
 func (f *Fact) Links() []session.Link {
 	switch v := f.What.(type) {
 	case session.Opening:
@@ -93,9 +93,8 @@ func (f *Fact) Links() []session.Link {
 	return nil
 }
 
-// Outcomes are how branches ended, by the word of the session that opened them or
-// took them in. A run that ends cancels the branches that are open, and says no
-// reason.
+// Outcomes are the outcomes of branches, according to the session that opened or joined
+// them. A run that ends cancels its open branches without a reason.
 func (f *Fact) Outcomes() []run.BranchOutcome {
 	switch v := f.What.(type) {
 	case commitlog.Rejection:
@@ -122,7 +121,7 @@ func (f *Fact) Outcomes() []run.BranchOutcome {
 	return nil
 }
 
-// name fills in what the event says under the names that all readers share.
+// name copies the event's fields to the names that all readers share.
 func (f *Fact) name() {
 	switch v := f.What.(type) {
 	case session.Opening:
@@ -146,13 +145,13 @@ func (f *Fact) name() {
 		f.Run, f.Attempt, f.State, f.Workflow, f.Revision = v.Run, v.Attempt, run.Running, v.Workflow, v.Revision
 	case Released:
 		f.Run, f.Attempt, f.Step, f.Workflow, f.Revision, f.Reason = v.Run, v.Attempt, v.Step, v.Workflow, v.Revision, v.Reason
-		if v.Workflow != "" { // else a session that is not the run's home is let go
+		if v.Workflow != "" { // else a session that is not the run's home is released
 			f.State = run.Queued
 		}
 	case Review:
 		f.Run, f.Attempt, f.Step, f.State = v.Run, v.Attempt, v.Path, run.NeedsReview
 		f.Revision, f.Reason, f.Code = v.Revision, v.Reason, v.Code
-	case Resolved: // a run that a person gives up ends by an event of its own
+	case Resolved: // a run that the operator abandons ends by a separate event
 		f.Run, f.Step, f.State, f.Workflow, f.Revision, f.By, f.Says, f.Reason = v.Run, v.Path, run.Queued, v.Workflow, v.Revision, v.By, v.Says, v.Reason
 	case CancelRequested:
 		f.Run, f.By, f.Says, f.Reason = v.Run, v.By, v.Says, v.Reason
@@ -179,7 +178,7 @@ func (f *Fact) name() {
 		f.Run, f.By, f.Says, f.Reason = v.Run, v.By, v.Says, v.Reason
 	case Ended:
 		f.Run, f.Attempt, f.Workflow, f.Reason = v.Run, v.Attempt, v.Workflow, v.Error
-		if v.Workflow != "" { // else a session that is not the run's home is let go
+		if v.Workflow != "" { // else a session that is not the run's home is released
 			f.State, f.Code, f.Usage = v.State, v.Code, v.Usage
 		}
 	case Settled:
@@ -246,8 +245,8 @@ func asFact[T any](read func(session.Event) (T, error)) func(session.Event) (any
 	}
 }
 
-// payload decodes an event: to nil if it is of a namespace that no fold knows. An
-// unknown one of the others is session.ErrTooOld.
+// payload decodes an event; it returns nil for an event of a namespace that no fold
+// handles. An unknown event of another namespace is session.ErrTooOld.
 func payload(e session.Event) (any, error) {
 	if read := payloads[e.Kind]; read != nil {
 		return read(e)

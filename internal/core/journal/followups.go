@@ -8,34 +8,32 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Work is what a commit asks for elsewhere: a run to offer or a signal to
-// deliver.
+// Work is a follow-up of a commit elsewhere: a run to offer or a signal to deliver.
 type Work struct {
 	Task   *Task // Resume is set: the run is in the session's log
 	Signal *Signal
 }
 
-// Answer is what the holder of a session says to work that is handed to it, and what a
-// node says to a task that it is to take.
+// Answer is the reply of a session's holder to work, and of a node to an offered task.
 type Answer string
 
 // The answers.
 const (
-	AnswerCommitted Answer = "committed" // the log holds what was asked for
+	AnswerCommitted Answer = "committed" // the log holds the requested work
 	AnswerQueued    Answer = "queued"    // the log holds the run, which waits for the one before it
 	AnswerNotMine   Answer = "not_mine"  // the session is not held there, or the run is not offered
-	// Of a suspect, see [SuspectError]: too many others execute there, so that another node
-	// or a later time suits it better; and the node takes nothing else until it is empty
-	// enough for a run that has to be alone, or gives that up.
+	// Answers to a suspect, see [SuspectError]. Crowded: too many others execute there,
+	// so that another node or a later time suits the suspect better. Clearing: the node
+	// accepts no other task until it is empty enough for a run that must be alone, or
+	// until it gives that up.
 	AnswerCrowded  Answer = "crowded"
 	AnswerClearing Answer = "clearing"
 )
 
-// Followups returns what follows from a commit with these facts: a pure function
-// of it, called by the relay on a node and by tests. Doing the same work twice is
-// harmless, because claims and signals are decided in the log. It fails if a fact of
-// a run cannot be read; one of a kind that this release does not know asks for
-// nothing here.
+// Followups returns the follow-ups of a commit with these facts. It is a pure function
+// of its arguments; the relay on a node and tests call it. Executing the same work
+// twice is harmless, because the log decides claims and signals. It fails if a fact of
+// a run cannot be read. A fact of a kind unknown to this release has no follow-ups.
 func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 	k := e.Commit.Key
 	var work []Work

@@ -88,7 +88,7 @@ func play(t *testing.T) *theatre {
 		return event(KindStepStarted, StepStarted{Attempt: attempt, Call: "r1/4", Expires: 1_700_000_005_000, Input: "i", Name: "send", Path: "4", Run: "r1"})
 	}
 	commit(home, "r1", "4", nil, intent(1))
-	h.writers, h.node = map[session.Key]*StateMachine{}, 1 // the node is gone
+	h.writers, h.node = map[session.Key]*StateMachine{}, 1 // the node has crashed
 	claim(home, Claim{Home: home, Run: "r1", Revision: "8"})
 	do(home, run.ErrSuperseded, func(w *StateMachine) error {
 		_, err := w.Commit(Batch{Session: home, Run: "r1", Attempt: 1, Path: "4", Events: []session.Event{event(KindStepCompleted, StepCompleted{Attempt: 1, Input: "i", Kind: StepTool, Name: "send", Path: "4", Run: "r1", Value: `{"ok":true}`})}}, h.now)
@@ -108,7 +108,7 @@ func play(t *testing.T) *theatre {
 	claim(home, Claim{Home: home, Run: "r2"})
 	commit(home, "r2", "1", nil, event(KindStepStarted, StepStarted{Attempt: 2, Call: "r2/1", Expires: 1, Input: "i", Name: "send", Path: "1", Run: "r2"}))
 
-	// A run that fans out, is asked, talked to and set apart.
+	// A run with a fan-out, a question, a message and a quarantine.
 	whole, fanned := session.Key{Tenant: "t", ID: "whole"}, session.Key{Tenant: "t", ID: "fanned"}
 	r4 := &Task{ID: "r4", Workflow: "w", Revision: "7", Session: whole}
 	claim(whole, Claim{Home: whole, Run: "r4", Task: r4, Open: session.Opening{Kind: session.OpenLeaf, Run: "r4"}, Events: []session.Event{session.ChunkEvent(session.UserText("go"))}})
@@ -145,7 +145,7 @@ func play(t *testing.T) *theatre {
 	claim(whole, Claim{Home: whole, Run: "r4", Revision: "7"})
 	commit(whole, "r4", "1", nil, event(KindStepCompleted, StepCompleted{Attempt: 4, Inbox: 2, Input: "i", Kind: StepAwait, Path: "1", Run: "r4", Value: `{"approved":true}`}))
 
-	// A fan-out of which the first branch begins alone.
+	// A fan-out whose first branch starts alone.
 	out.Path, out.WarmFirst, out.Base = "2", true, base
 	out.Branches = []FanOutBranch{{Name: "a", Session: "warming"}, {Name: "b", Session: "held"}}
 	branches = Wait{Branches: []session.ID{"warming", "held"}, Kind: run.WaitBranches, Path: "2.gather"}
@@ -161,8 +161,8 @@ func play(t *testing.T) *theatre {
 	return h
 }
 
-// TestGolden: the bytes that this release stores of runs, what they fold to, and
-// the snapshots of this fold version stay the same for ever.
+// TestGolden: the stored bytes of this release's runs, their fold, and the snapshots of
+// this fold version never change.
 func TestGolden(t *testing.T) {
 	h := play(t)
 	var stored bytes.Buffer
@@ -200,7 +200,7 @@ func TestGolden(t *testing.T) {
 	h.same(old, again, "the old snapshot")
 }
 
-// reads folds stored commits and compares what they say with a file.
+// reads folds stored commits and compares the result with a file.
 func (h *theatre) reads(t *testing.T, file []byte, name string) (*commitlog.Memory, *StateMachine) {
 	t.Helper()
 	log := &commitlog.Memory{}
@@ -219,7 +219,7 @@ func (h *theatre) reads(t *testing.T, file []byte, name string) (*commitlog.Memo
 	return log, old
 }
 
-// tokenless drops what a log numbers itself.
+// tokenless drops the numbers that a log assigns.
 func tokenless(w shownWriter) shownWriter {
 	w.At.Token, w.Session.Link.Token, w.CommonLens, w.Joins = 0, 0, nil, nil
 	return w

@@ -52,7 +52,7 @@ func (h *theatre) writer(k session.Key) *StateMachine {
 	return h.writers[k]
 }
 
-// do lets a writer decide and commits what it staged.
+// do calls decide on a writer and commits the staged events.
 func (h *theatre) do(k session.Key, decide func(*StateMachine) error) error {
 	h.t.Helper()
 	w := h.writer(k)
@@ -182,8 +182,8 @@ func (h *theatre) act() {
 	}
 }
 
-// outside plays what a run waits for, what comes from outside, and branches
-// that are runs of their own.
+// outside plays the signals that a run waits for, other outside events, and branches
+// that are separate runs.
 func (h *theatre) outside(w *StateMachine, id run.ID) {
 	r := w.RunState().Run(id)
 	if r == nil {
@@ -259,7 +259,7 @@ func (h *theatre) outside(w *StateMachine, id run.ID) {
 			signal(Signal{Run: id, Rebudget: &Rebudgeted{Budget: run.Budget{Tokens: int64(h.r.IntN(1000))}}})
 		case 2:
 			if h.r.IntN(8) > 0 {
-				return // a pinned run goes on nowhere here
+				return // a pinned run continues nowhere here
 			}
 			v := event(KindReview, Review{Code: run.CodeMismatch, Reason: "r", Revision: "6", Run: id})
 			commit(v)
@@ -268,7 +268,7 @@ func (h *theatre) outside(w *StateMachine, id run.ID) {
 	}
 }
 
-// claim goes on with a run as an attempt does: its home first.
+// claim continues a run as an attempt does: its home first.
 func (h *theatre) claim(w *StateMachine, r *Record) {
 	c := Claim{Session: w.key, Home: r.Home, Run: r.ID}
 	if r.Home != w.key {
@@ -344,7 +344,7 @@ func (h *theatre) join(w *StateMachine, id run.ID) {
 	}
 }
 
-// The rest shows all that a writer knows, for comparisons.
+// The rest shows the writer's whole state, for comparisons.
 
 type shownStep struct {
 	Done    StepCompleted

@@ -9,28 +9,28 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Decision is what the journal says to do with a step.
+// Decision is the journal's decision about a step.
 type Decision uint8
 
 // The decisions.
 const (
-	// Execute: nothing is recorded; run the step.
+	// Execute: the step has no record; run it.
 	Execute Decision = iota + 1
-	// Replay: the outcome is recorded; return it and run nothing.
+	// Replay: the outcome is recorded; return it without running the step.
 	Replay
 	// Repeat: a former attempt may have started the step; running it again
 	// under the same call id is harmless.
 	Repeat
-	// RestoreThenRepeat: likewise, once the workspace was put back.
+	// RestoreThenRepeat: like Repeat, after restoring the workspace.
 	RestoreThenRepeat
-	// Ambiguous: a former attempt may have started a call that must not
-	// happen twice; a person decides.
+	// Ambiguous: a former attempt may have started a call that must not happen twice;
+	// an operator decides.
 	Ambiguous
-	// Mismatch: the code asks for another step than the one recorded here.
+	// Mismatch: the code requests another step than the one recorded here.
 	Mismatch
 )
 
-// StepRequest is a step as the code asks for it. Input is a digest of the logical
+// StepRequest is a step as the code requests it. Input is a digest of the logical
 // arguments, never of rendered bytes.
 type StepRequest struct {
 	Path   run.Path
@@ -40,9 +40,9 @@ type StepRequest struct {
 	Effect string // of a tool: "non_idempotent", "idempotent", "read_only" or "sandboxed"
 }
 
-// Journal is what the logs of a run's sessions recorded of it. It is asked
-// step by step and grows when the run claims another session. It is not safe
-// for concurrent use.
+// Journal is the records of a run in the logs of its sessions. It is queried step by
+// step and grows when the run claims another session. It is not safe for concurrent
+// use.
 type Journal struct {
 	attempt  uint64
 	steps    map[run.Path]*Step
@@ -51,7 +51,7 @@ type Journal struct {
 	asked    map[run.Path]*Step // see Record.questions
 }
 
-// JournalOf returns a copy of what one log recorded of a run.
+// JournalOf returns a copy of the records of a run in one log.
 func (b *RunState) JournalOf(id run.ID) *Journal {
 	r := b.runs[id]
 	if r == nil {
@@ -60,7 +60,7 @@ func (b *RunState) JournalOf(id run.ID) *Journal {
 	return &Journal{attempt: r.Attempt, steps: maps.Clone(r.steps), intents: maps.Clone(r.intents), resolved: maps.Clone(r.resolved), asked: r.questions()}
 }
 
-// Merge adds what another log recorded of the same run.
+// Merge adds the records of the same run in another log.
 func (j *Journal) Merge(o *Journal) {
 	for p, s := range o.steps {
 		if j.steps[p] == nil {
@@ -77,8 +77,8 @@ func (j *Journal) Merge(o *Journal) {
 	}
 }
 
-// MergeEnclosing adds what a run around this one recorded, but for how that one ends:
-// its paths say that of any run.
+// MergeEnclosing adds the records of an enclosing run, except the records of its end:
+// every run has those at the same paths.
 func (j *Journal) MergeEnclosing(o *Journal) {
 	steps := maps.Clone(o.steps)
 	maps.DeleteFunc(steps, func(p run.Path, _ *Step) bool { return p.Ends() })
@@ -88,8 +88,8 @@ func (j *Journal) MergeEnclosing(o *Journal) {
 // Has reports whether a step is recorded at a path.
 func (j *Journal) Has(p run.Path) bool { return j.steps[p] != nil }
 
-// Began reports whether a step at a path had begun: it is recorded, was announced
-// and cut off, or is one of a few parts and some of them are.
+// Began reports whether the step at a path has started: it is recorded, it was
+// announced and cut off, or some of its parts were.
 func (j *Journal) Began(p run.Path) bool {
 	for at := range j.steps {
 		if at.Within(p) {
@@ -107,8 +107,8 @@ func (j *Journal) Began(p run.Path) bool {
 // Step returns the record at a path, nil if there is none.
 func (j *Journal) Step(p run.Path) *Step { return j.steps[p] }
 
-// Question returns what the run asked at a path, as the step that the answer is for; nil
-// if it asked nothing there, or recorded the answer.
+// Question returns the run's question at a path, as the step that the answer belongs
+// to. It returns nil if there is no question, or if the answer is recorded.
 func (j *Journal) Question(p run.Path) *Step { return j.asked[p] }
 
 // Unvisited returns the first step that is recorded, or was announced and cut
@@ -129,8 +129,9 @@ func (j *Journal) Unvisited(visited func(run.Path) bool) (p run.Path, name strin
 	return p, name, found
 }
 
-// Spent sums up what steps used, what of it is estimated, and how many they are
-// with those of the branches that they took in; without the steps that skip names.
+// Spent returns the usage of the steps, its estimated part, and the number of steps,
+// including those of gathered branches. It leaves out the steps for which skip returns
+// true.
 func (j *Journal) Spent(skip func(*Step) bool) (used, lost session.Usage, steps int64) {
 	for _, s := range j.steps {
 		if !skip(s) {
@@ -140,7 +141,7 @@ func (j *Journal) Spent(skip func(*Step) bool) (used, lost session.Usage, steps 
 	return used, lost, steps
 }
 
-// Made returns the sessions that steps made, without the steps that skip names.
+// Made returns the sessions that steps made, except for steps that skip names.
 func (j *Journal) Made(skip func(*Step) bool) (all []session.ID) {
 	for _, s := range j.steps {
 		if !skip(s) {
@@ -153,10 +154,10 @@ func (j *Journal) Made(skip func(*Step) bool) (all []session.ID) {
 // Len returns the number of recorded steps.
 func (j *Journal) Len() int { return len(j.steps) }
 
-// Next decides about a step. With Replay it returns the record; with
-// Mismatch an error that wraps ErrMismatch and names both sides, and the record or the
-// question, if one is there; with
-// Ambiguous the intent that was left open, unless a person resolved it.
+// Next decides about a step. With Replay it returns the record. With Mismatch it
+// returns an error that wraps ErrMismatch and names both sides, and the record or the
+// question, if there is one. With Ambiguous it returns the open intent, unless an
+// operator resolved it.
 func (j *Journal) Next(a StepRequest) (Decision, *Step, error) {
 	if s := j.steps[a.Path]; s != nil {
 		if s.Kind != a.Kind || s.Name != a.Name || s.Input != a.Input {
@@ -189,8 +190,8 @@ func (j *Journal) Next(a StepRequest) (Decision, *Step, error) {
 	return Execute, nil, nil
 }
 
-// Resolution returns what a person decided about a step. A decision does not
-// hold for a call that was started after it.
+// Resolution returns the operator's decision about a step. A decision does not apply to
+// a call that was started after it.
 func (j *Journal) Resolution(p run.Path) (Resolved, bool) {
 	v, ok := j.resolved[p]
 	if intent, open := j.intents[p]; open && intent.Attempt > v.attempt {
@@ -202,6 +203,6 @@ func (j *Journal) Resolution(p run.Path) (Resolved, bool) {
 // OpenIntent returns the intent that a former attempt left open at a path.
 func (j *Journal) OpenIntent(p run.Path) (StepStarted, bool) { v, ok := j.intents[p]; return v, ok }
 
-// IntentLife is how long after its commit a call that must not happen twice
-// may still start.
+// IntentLife is the time after the commit of its intent within which a call that must
+// not happen twice may still start.
 const IntentLife = 5 * time.Second

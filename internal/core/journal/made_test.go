@@ -40,8 +40,8 @@ func fill(v reflect.Value, text string) {
 	}
 }
 
-// TestMadeFacts: a fact is read from the event that was made of it as it is from a stored
-// one, whether the value was kept or, for its texts, is not known.
+// TestMadeFacts: a fact is read from a new event as from a stored one, whether the
+// event keeps its value or, because of its texts, does not.
 func TestMadeFacts(t *testing.T) {
 	check := func(t *testing.T, e session.Event, made bool) {
 		t.Helper()

@@ -12,16 +12,16 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Steps and runs that ended are kept in pages of at most this many, and of
-// less when they are long.
+// Steps and ended runs are stored in pages of at most this many, and of fewer if they
+// are long.
 const (
 	pageItems = 64
 	pageBytes = 64 << 10
-	// taskBytes is how long a task may be before it has a page of its own.
+	// taskBytes is the size above which a task gets a page of its own.
 	taskBytes = 4 << 10
 )
 
-// paged is a list of which the first n items lie in pages already.
+// paged is a list whose first n items are in pages already.
 type paged[T any] struct {
 	items []T
 	n     int
@@ -46,8 +46,8 @@ type wireList struct {
 // wireEnded holds the runs that ended, in the order of their ends.
 type wireEnded = wireList
 
-// marshalPaged makes full pages of items that encode writes and returns the list
-// with the pages it names.
+// marshalPaged makes full pages of items, encoded by encode, and returns the list with
+// the pages it names.
 func marshalPaged[T any](s *paged[T], encode func(T) (json.RawMessage, error)) (w wireList, pages []*session.Page, err error) {
 	size := 0
 	for _, item := range s.items[s.n:] {
@@ -179,8 +179,8 @@ func (w wireRecord) record() *Record {
 	}
 }
 
-// marshal returns an open run as a snapshot holds it. It adds to former the
-// longest value of each table that the run's steps refer to.
+// marshal returns the snapshot form of an open run. It adds to former the longest value
+// of each table that the run's steps refer to.
 func (r *Record) marshal(former map[int]session.Session) (w wireRecord, pages []*session.Page, err error) {
 	w = r.wire()
 	see := func(s session.Session) session.Mark {
@@ -193,7 +193,7 @@ func (r *Record) marshal(former map[int]session.Session) (w wireRecord, pages []
 	if !r.Base.Unborn() {
 		w.Base = new(see(r.Base))
 	}
-	// The newest step of each table is the last one that has it.
+	// The last step of each table is the newest.
 	for i, s := range r.order.items {
 		if next := i + 1; next == len(r.order.items) || r.order.items[next].Session.Mark().Table() != s.Session.Mark().Table() {
 			see(s.Session)
@@ -280,7 +280,7 @@ func (w wireRecord) unmarshal(tables map[int]session.Session, load pageLoader) (
 	return r, nil
 }
 
-// marshalEnded returns the runs that ended. They need no steps any more.
+// marshalEnded encodes the ended runs. They no longer need their steps.
 func (b *RunState) marshalEnded() (wireEnded, []*session.Page, error) {
 	return marshalPaged(&b.ended, func(r *Record) (json.RawMessage, error) {
 		w := r.wire()

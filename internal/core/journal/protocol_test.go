@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal/journaltest"
 )
 
-// TestProtocol plays the transcripts that say how a session's log decides.
+// TestProtocol plays the transcripts of the decisions of a session's log.
 func TestProtocol(t *testing.T) {
 	update := flag.Lookup("update").Value.String() == "true"
 	journaltest.TestProtocol(t, "testdata/protocol", update, func(_ *testing.T, log commitlog.Log, incarnation string) journal.Store {

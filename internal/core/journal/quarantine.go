@@ -9,22 +9,22 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Quarantined records that a session was quarantined, or with Released that it
-// is not any more. The step under way ends and is recorded; none follows.
+// Quarantined records the quarantine of a session or, with Released, its end. The
+// current step ends and is recorded; no further step follows.
 type Quarantined struct {
 	By       string `json:"by,omitempty"`   // see Named
-	ID       string `json:"id,omitempty"`   // of the signal that brought it, see Received
-	Next     *Offer `json:"next,omitempty"` // the run that goes on, with Released
+	ID       string `json:"id,omitempty"`   // of the signal, see SignalReceived
+	Next     *Offer `json:"next,omitempty"` // the run that continues, with Released
 	Reason   string `json:"reason"`
 	Released bool   `json:"released,omitempty"`
 	Says     string `json:"says,omitempty"`
 }
 
-// Rebudgeted records that a run may consume more, or less, than its task said.
+// Rebudgeted records a change of the budget of a run.
 type Rebudgeted struct {
 	Budget run.Budget `json:"budget"`
 	By     string     `json:"by,omitempty"` // see Named
-	ID     string     `json:"id,omitempty"` // of the signal that brought it, see Received
+	ID     string     `json:"id,omitempty"` // of the signal, see SignalReceived
 	Reason string     `json:"reason,omitempty"`
 	Run    run.ID     `json:"run"`
 	Says   string     `json:"says,omitempty"`
@@ -46,7 +46,7 @@ func (w *StateMachine) quarantine(q Quarantined, now time.Time) error {
 		switch {
 		case r == nil:
 			q.Next = w.next("", now)
-		// What ran on another activation has stopped, and was not claimed again.
+		// A run of another activation has stopped, and was not claimed again.
 		case r.State == run.Queued, r.State == run.Running && r.Home == w.key && r.Epoch != w.Epoch():
 			q.Next = &Offer{Revision: r.Task.Revision, Run: r.ID, Workflow: r.Task.Workflow}
 		}
@@ -63,8 +63,7 @@ func (w *StateMachine) rebudget(r *Record, b Rebudgeted, now time.Time) error {
 	return w.stage(now, event(KindRebudgeted, b))
 }
 
-// Quarantined returns the quarantine of a session as its log has it now, nil if
-// there is none.
+// Quarantined returns the current quarantine of a session, nil if there is none.
 func (v *Values) Quarantined(ctx context.Context, k session.Key) (*Quarantined, error) {
 	w, err := LoadStateMachine(ctx, v.log, v, k, "")
 	if err != nil {

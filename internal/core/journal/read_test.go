@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestReadIsQuick: the data of no kind of event is left to encoding/json, which
-// is told by what reading it allocates.
+// TestReadIsQuick: the data of no kind of event is left to encoding/json. The test
+// detects it by the allocations of a read.
 func TestReadIsQuick(t *testing.T) {
 	for _, v := range []any{
 		&WriterOpened{}, &Submitted{Task: wireTask{Branch: &Branch{}, ForkOf: &wireRef{}}}, &Claimed{}, &Released{}, &Review{}, &Resolved{}, &CancelRequested{},

@@ -9,13 +9,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Record is what one log says of one run.
+// Record is the state of one run according to one log.
 type Record struct {
 	ID        run.ID
 	Home      session.Key // the log that decides about the run
 	State     run.State
 	Task      Task   // only in the home log
-	By        string `json:",omitempty"` // who submitted it, see Submitted
+	By        string `json:",omitempty"` // the user who submitted it, see Submitted
 	Via       string `json:",omitempty"`
 	Digest    string
 	Submitted time.Time
@@ -25,11 +25,11 @@ type Record struct {
 	Deaths    Deaths
 	Cancel    *CancelRequested
 	Review    *Review
-	Suspended *RunWaiting // what a waiting run waits for
+	Suspended *RunWaiting // the waits of a waiting run
 	Ended     *Ended
 	EndedAt   time.Time
-	// Base is the session as it was when the run first claimed it: what a
-	// workflow is given, on every attempt.
+	// Base is the session at the run's first claim. It is the input of the workflow on
+	// every attempt.
 	Base      session.Session
 	Warnings  []string
 	steps     map[run.Path]*Step
@@ -37,12 +37,12 @@ type Record struct {
 	resolved  map[run.Path]resolution
 	children  []session.ID // made by the run and not disposed of
 	branches  []session.ID // of fan-outs, not disposed of
-	warming   *FanOut      // of which only the first branch has begun
+	warming   *FanOut      // only its first branch has started
 	inbox     []SignalReceived
-	inboxed   uint64   // how much was ever received
-	delivered []string // the ids of what was received, the newest maxInbox
-	wake      uint64   // how often it was woken
-	pinned    string   // the only revision that may go on with it
+	inboxed   uint64   // the number of signals ever received
+	delivered []string // the ids of the received signals, the newest maxInbox
+	wake      uint64   // number of wakeups
+	pinned    string   // the only revision that may continue it
 	late      int
 	cut       int           // see CutOff
 	lost      session.Usage // see Lost
@@ -53,13 +53,13 @@ type Record struct {
 	place     int           // of a run that ended, in RunState.ended
 }
 
-// resolution is what a person decided about calls of attempts up to one.
+// resolution is the operator's decision about calls of attempts up to attempt.
 type resolution struct {
 	Resolved
 	attempt uint64
 }
 
-// Step is a recorded step with the session as it was right after it.
+// Step is a recorded step with the session right after it.
 type Step struct {
 	StepCompleted
 	Session session.Session
@@ -73,7 +73,7 @@ func (r *Record) Steps() []*Step {
 	return all
 }
 
-// made returns the sessions that steps in this log made, also those that were
+// made returns the sessions that steps in this log made, including those that were
 // disposed of since: the commit that closes them is in their own logs, and may be
 // missing.
 func (r *Record) made() (all []session.ID) {
@@ -93,21 +93,21 @@ func (s *Step) made() (all []session.ID) {
 	return all
 }
 
-// OpenBranches returns the sessions of the run's fan-outs of which its home log does
-// not say yet how they ended for it.
+// OpenBranches returns the sessions of the run's fan-outs whose outcome is not in its
+// home log yet.
 func (r *Record) OpenBranches() []session.ID { return r.branches }
 
-// CutOff is how many claims since the last new step found an attempt at work:
-// each may have ended a call of a model of which nothing is known. Steps in the
-// logs of other sessions are not seen here.
+// CutOff returns the number of claims since the last new step that found an attempt at
+// work. Each of them may have ended a model call without a record. Steps in the logs of
+// other sessions are not counted here.
 func (r *Record) CutOff() int { return r.cut }
 
-// Lost is what calls are taken to have used that were cut off when attempts
-// gave the run back; see [StepCompleted].
+// Lost returns the estimated usage of calls that were cut off when attempts released
+// the run; see [StepCompleted].
 func (r *Record) Lost() session.Usage { return r.lost }
 
-// spent sums up what the log says of a run's usage, the part of it that is
-// estimated, and the steps. Those in the logs of other sessions are not in it.
+// spent returns the run's usage in this log, its estimated part, and the number of
+// steps. Usage in the logs of other sessions is not included.
 func (r *Record) spent() (used, lost session.Usage, steps int64) {
 	used, lost = r.lost, r.lost
 	for _, s := range r.order.items {
@@ -116,7 +116,7 @@ func (r *Record) spent() (used, lost session.Usage, steps int64) {
 	return used, lost, steps
 }
 
-// copy returns a record that does not change with the book.
+// copy returns an independent copy of the record.
 func (r *Record) copy() *Record {
 	cp := *r
 	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)

@@ -10,23 +10,23 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// maxFolds bounds the logs whose fold is kept for Recorded.
+// maxFolds bounds the cached folds of Recorded.
 const maxFolds = 64
 
-// fold is what Recorded keeps of a log: the branches of a fan-out all ask
-// about the run that opened them, at nearly the same time.
+// fold is a cached fold for Recorded: the branches of a fan-out all ask about the run
+// that opened them, at nearly the same time.
 type fold struct {
 	turn  chan struct{} // holds a token while a caller reads
-	began uint64        // tick at which the last read began
+	began uint64        // tick of the start of the last read
 	w     *StateMachine // the log as of that read, nil if it failed
 	runs  map[run.ID]*ClaimResult
 }
 
-// Recorded returns what a session's log says of a run, without a claim: it is
-// read to replay a run around a branch. It is never older than the call. Who
-// asks while others do shares one read, and each read goes on from where the
-// last one ended; so the answer is shared too and must not be changed.
-// ErrUnknownRun: the log does not hold the run.
+// Recorded returns the records of a run in a session's log, without a claim. It is used
+// to replay a run around a branch. The result is never older than the call. Concurrent
+// callers share one read, and each read continues at the end of the last one. The
+// result is therefore shared too and must not be changed. It returns ErrUnknownRun if
+// the log does not hold the run.
 func (v *Values) Recorded(ctx context.Context, k session.Key, id run.ID) (*ClaimResult, error) {
 	asked := v.ticks.Add(1)
 	f := v.foldOf(k)
@@ -53,10 +53,10 @@ func (v *Values) Recorded(ctx context.Context, k session.Key, id run.ID) (*Claim
 	return f.runs[id], nil
 }
 
-// read folds what the log holds beyond the last read, or all of it.
+// read folds the log beyond the last read, or all of it.
 func (f *fold) read(ctx context.Context, v *Values, k session.Key) error {
 	w := f.w
-	f.w = nil // it may stop in the middle
+	f.w = nil // in case the read fails midway
 	if w != nil {
 		at := w.at
 		ok, err := readTail(ctx, v.log, k, at, func(e commitlog.Entry) (bool, error) { return true, w.Fold(e) })
@@ -78,8 +78,8 @@ func (f *fold) read(ctx context.Context, v *Values, k session.Key) error {
 	return err
 }
 
-// foldOf returns what is kept of a log, and forgets the one that was asked
-// about least recently when there are too many.
+// foldOf returns the cached fold of a log, and evicts the least recently used one if
+// there are too many.
 func (v *Values) foldOf(k session.Key) *fold {
 	v.mu.Lock()
 	defer v.mu.Unlock()

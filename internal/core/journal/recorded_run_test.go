@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// slowLog counts the commits that are read, and takes its time.
+// slowLog is a slow log that counts the commits read.
 type slowLog struct {
 	commitlog.Memory
 	reads, commits atomic.Int64
@@ -41,8 +41,8 @@ func (l *slowLog) Read(ctx context.Context, k session.Key, after commitlog.Posit
 	}
 }
 
-// TestRecorded: many who ask at once share reads, what was read is not read
-// again, and no reader gets less than the log held at its question.
+// TestRecorded: concurrent callers share reads, no commit is read twice, and each
+// caller gets at least the log's contents at its call.
 func TestRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &slowLog{}

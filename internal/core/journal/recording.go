@@ -9,24 +9,24 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Recording is what a session's log recorded of a run, as of its end or, if it
-// is open, as of now.
+// Recording is the records of a run in a session's log, as of the run's end there or,
+// if it is open, as of now.
 type Recording struct {
-	// ClaimResult is what a claim would have been granted right before the run
-	// ended there. Its State is Running; its Session is the newest one.
+	// ClaimResult is the result of a hypothetical claim right before the run ended
+	// there. Its State is Running; its Session is the newest one.
 	*ClaimResult
 	// LogState is the state of the run by this log, which is decisive in the
 	// run's home log.
 	LogState run.State
 	// Ended is set in the log that holds the run's end.
 	Ended *Ended
-	// FanOuts are those that the run opened, in that order.
+	// FanOuts are the run's fan-outs, in order.
 	FanOuts []FanOut
 }
 
-// Recording reads what a session's log recorded of a run, also of a run that has
-// ended, whose steps the fold no longer keeps. It reads the whole log.
-// ErrUnknownRun: the log does not hold the run.
+// Recording reads the records of a run in a session's log. It includes the steps of a
+// run that has ended, which the fold no longer keeps. It reads the whole log. It
+// returns ErrUnknownRun if the log does not hold the run.
 func (v *Values) Recording(ctx context.Context, k session.Key, id run.ID) (*Recording, error) {
 	w := NewStateMachine(k, "", v.Resolver(context.WithoutCancel(ctx)))
 	var h Recording

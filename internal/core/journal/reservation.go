@@ -8,31 +8,30 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Reservations is what the branches of a run may use, as long as the run does not
-// know what they did use: an open branch, and one that the join was decided
-// without, which may be at work until it is cancelled and tells so. It is not
-// safe for concurrent use.
+// Reservations is the budget of branches whose usage the run has not learned yet: open
+// branches, and branches without which the join was decided, which may run until they
+// are cancelled and report their usage. It is not safe for concurrent use.
 type Reservations struct {
-	// Late is what branches have used that told of their end after the join was
-	// decided: no step's record says it.
+	// Late is the usage of branches that reported their end after the join was decided.
+	// No step's record contains it.
 	Late      session.Usage `json:"late,omitzero"`
 	LateSteps int64         `json:"late_steps,omitempty"` // of the same branches
 	Open      []reservation `json:"open,omitempty"`
-	// Parts are those that reported other usage than the run had counted; see Part.
+	// Parts are the parts whose reported usage differed from the counted one; see Part.
 	Parts map[session.ID]Part `json:"parts,omitempty"`
 }
 
-// reservation is what the branches of one fan-out may use.
+// reservation is the budget of the branches of one fan-out.
 type reservation struct {
-	// Branches are those of which it is not known what they used.
+	// Branches are the branches whose usage is unknown.
 	Branches []session.ID `json:"branches"`
-	Decided  bool         `json:"decided,omitempty"` // their end comes late
-	Warming  bool         `json:"held,omitempty"`    // only the first one has begun
+	Decided  bool         `json:"decided,omitempty"` // their reports will come late
+	Warming  bool         `json:"held,omitempty"`    // only the first one has started
 	Part     run.Budget   `json:"part,omitzero"`     // of each
 	Path     run.Path     `json:"path"`              // of the step that gathers
 }
 
-// Total is what is reserved in all.
+// Total is the sum of all reservations.
 func (e *Reservations) Total() run.Budget {
 	var sum run.Budget
 	for _, a := range e.Open {
@@ -44,15 +43,15 @@ func (e *Reservations) Total() run.Budget {
 	return sum
 }
 
-// Awaits reports whether the end of a branch will come late: the join was
-// decided without it, and it has not told what it used.
+// Awaits reports whether the end of a branch will come late: the join was decided
+// without the branch, and the branch has not reported its usage.
 func (e *Reservations) Awaits(gather run.Path, branch session.ID) bool {
 	i := e.at(gather)
 	return i >= 0 && e.Open[i].Decided && slices.Contains(e.Open[i].Branches, branch)
 }
 
-// Gather takes out the branches whose usage the step that gathers records, and
-// those that never began and never will.
+// Gather removes the branches whose usage the gathering step records, and those that
+// never started and never will.
 func (e *Reservations) Gather(gather run.Path, counted []session.ID) {
 	i := e.at(gather)
 	if i < 0 {
@@ -66,7 +65,7 @@ func (e *Reservations) Gather(gather run.Path, counted []session.ID) {
 	e.drop(i, counted...)
 }
 
-// Settle books what a branch used that no step's record says; once.
+// Settle records the usage of a late branch, once. No step's record contains it.
 func (e *Reservations) Settle(gather run.Path, b *BranchEnd) {
 	if i := e.at(gather); i >= 0 && slices.Contains(e.Open[i].Branches, b.Link.ID) {
 		e.Late, e.LateSteps = e.Late.Add(b.Usage), e.LateSteps+b.Steps
@@ -74,9 +73,9 @@ func (e *Reservations) Settle(gather run.Path, b *BranchEnd) {
 	}
 }
 
-// owed is what a run that ends now takes its branches to have used: known are
-// those that have told it, by a report in the inbox if not before. The others
-// count with all that they may use, as far as that is limited; bound says that
+// owed returns the assumed usage of the branches of a run that ends now. A branch that
+// reported its usage, at the latest by a report in the inbox, counts with that usage.
+// The other branches count with their whole budget where it is limited; bound is their
 // part of the usage.
 func (e *Reservations) owed(inbox []SignalReceived) (used, bound session.Usage, steps int64) {
 	told := map[session.ID]*BranchEnd{}
@@ -101,8 +100,8 @@ func (e *Reservations) owed(inbox []SignalReceived) (used, bound session.Usage, 
 	return used.Add(bound), bound, steps
 }
 
-// keepOpen leaves the estimates of the end of a run: branches that may be at work and
-// have not reported. They report to a run that has ended.
+// keepOpen keeps only the estimates of a run's end: for branches that may still execute
+// and have not reported. They report to a run that has ended.
 func (e *Reservations) keepOpen(inbox []SignalReceived) {
 	told := map[session.ID]bool{}
 	for _, v := range inbox {
@@ -112,7 +111,7 @@ func (e *Reservations) keepOpen(inbox []SignalReceived) {
 	}
 	for i := range e.Open {
 		a := &e.Open[i]
-		if a.Warming { // the others never begin
+		if a.Warming { // the others never start
 			a.Branches, a.Warming = a.Branches[:1], false
 		}
 		a.Branches = slices.DeleteFunc(a.Branches, func(id session.ID) bool { return told[id] })
@@ -124,7 +123,7 @@ func (e *Reservations) keepOpen(inbox []SignalReceived) {
 	}
 }
 
-// holds returns the place of the reservation for a branch, -1 without one.
+// holds returns the index of the reservation for a branch, -1 without one.
 func (e *Reservations) holds(branch session.ID) int {
 	return slices.IndexFunc(e.Open, func(a reservation) bool { return slices.Contains(a.Branches, branch) })
 }
@@ -141,14 +140,14 @@ func (e *Reservations) opened(f FanOut) {
 	e.Open = append(e.Open, a)
 }
 
-// releaseBranches notes that all branches of the fan-out at a path begin.
+// releaseBranches records that all branches of the fan-out at a path start.
 func (e *Reservations) releaseBranches(p run.Path) {
 	if i := e.at(GatherPath(p)); i >= 0 {
 		e.Open[i].Warming = false
 	}
 }
 
-// clone returns a copy that does not change with e.
+// clone returns an independent copy.
 func (e *Reservations) clone() Reservations {
 	cp := Reservations{Late: e.Late, LateSteps: e.LateSteps, Open: slices.Clone(e.Open), Parts: maps.Clone(e.Parts)}
 	for i := range cp.Open {
@@ -175,9 +174,9 @@ func (e *Reservations) drop(i int, branches ...session.ID) {
 	}
 }
 
-// Reservations returns what is set aside for the run's branches.
+// Reservations returns the reservations for the run's branches.
 func (r *Record) Reservations() Reservations { return r.reserved.clone() }
 
-// owed is what the end of the run has to say of its branches' usage and steps,
-// beside what its steps recorded; the part of the usage that is estimated apart.
+// owed returns the usage and steps of the run's branches for the event that ends the
+// run, without those that its steps recorded. bound is the estimated part of the usage.
 func (r *Record) owed() (used, bound session.Usage, steps int64) { return r.reserved.owed(r.inbox) }

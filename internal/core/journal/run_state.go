@@ -11,9 +11,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RunState is the fold of the run, step and writer events of one session's log:
-// which runs there are, what they recorded, and who writes. It is not safe for
-// concurrent use.
+// RunState is the fold of the run, step and writer events of one session's log: the
+// runs, their records, and the writer. It is not safe for concurrent use.
 type RunState struct {
 	Epoch       uint64
 	Incarnation string
@@ -26,10 +25,10 @@ type RunState struct {
 	ended       paged[*Record] // in the order of their ends
 }
 
-// Run returns what the log says of a run, nil if nothing.
+// Run returns the record of a run in the log, nil if there is none.
 func (b *RunState) Run(id run.ID) *Record { return b.runs[id] }
 
-// Runs yields every run that the log knows, in order of submission.
+// Runs returns the records of all runs in the log, in order of submission.
 func (b *RunState) Runs() []*Record {
 	all := slices.Collect(maps.Values(b.runs))
 	slices.SortFunc(all, func(x, y *Record) int {
@@ -41,10 +40,9 @@ func (b *RunState) Runs() []*Record {
 	return all
 }
 
-// Fold takes the facts of the next commit of the log of k, for a reader that asks
-// how runs stand and for no session as it was: values in the records are empty.
-// Facts of other namespaces are skipped. It stops at the first one that cannot be
-// read or folded.
+// Fold applies the facts of the next commit of the log of k, for a reader that needs
+// the states of runs but no session values: values in the records are empty. It skips
+// facts of other namespaces. It stops at the first fact that cannot be read or folded.
 func (b *RunState) Fold(k session.Key, facts []Fact) error {
 	for i := range facts {
 		f := &facts[i]
@@ -92,8 +90,8 @@ func (b *RunState) check(fact any) error {
 	return nil
 }
 
-// fold takes a fact that read returned. made is where a value was kept that
-// the commit of the event is to be noted in; nil if none was.
+// fold applies a fact that read returned. It returns in made the place of a value that
+// needs the event's commit; nil if there is none.
 func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Session) (made *session.Session) {
 	switch v := fact.(type) {
 	case WriterOpened:
@@ -114,7 +112,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		}
 		r.State, r.Deaths, r.lost = run.Queued, Deaths{}, r.lost.Add(v.Lost)
 		if r.Home != k && b.Active == r.ID {
-			b.Active = "" // the run is done with this session, not over
+			b.Active = "" // the run released this session, but has not ended
 		}
 	case Review:
 		if r := b.runs[v.Run]; r != nil && !r.State.Terminal() {
@@ -122,7 +120,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		}
 	case Resolved:
 		b.deliver(v.ID, v.Run)
-		// A run that a person gives up ends by an event of its own.
+		// A run that the operator abandons ends by a separate event.
 		if r := b.runs[v.Run]; r != nil && r.State == run.NeedsReview && v.Decision != run.Fail {
 			r.State, r.Review, r.Deaths = run.Queued, nil, Deaths{}
 			if v.Decision == run.Pin {
@@ -201,7 +199,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Session) (made *session.Session) {
 	r := b.record(c.Run)
 	if c.Attempt < r.Attempt || r.State.Terminal() {
-		return nil // the fold refuses lower attempts
+		return nil // the fold rejects lower attempts
 	}
 	if r.State == run.Running && c.Home == k && c.Attempt > r.Attempt {
 		r.cut++
@@ -222,7 +220,8 @@ func (b *RunState) claimed(k session.Key, c Claimed, now time.Time, s session.Se
 	return made
 }
 
-// asksForTools reports whether a session ends with calls of which one has no result.
+// asksForTools reports whether a session ends with calls of which at least one has no
+// result.
 func asksForTools(s session.Session) bool {
 	results := 0
 	for i := s.Len() - 1; i >= 0; i-- {
@@ -238,7 +237,7 @@ func asksForTools(s session.Session) bool {
 	return false
 }
 
-// touch says that the record of a run which may have ended changes.
+// touch notes a change of the record of a run that may have ended.
 func (b *RunState) touch(r *Record) {
 	if r.State.Terminal() {
 		b.ended.unpage(r.place)
@@ -255,7 +254,7 @@ func (b *RunState) end(v Ended, now time.Time) {
 		b.Active = ""
 	}
 	b.Queue = slices.DeleteFunc(b.Queue, func(id run.ID) bool { return id == v.Run })
-	// A run that ended needs no journal any more; the log keeps it.
+	// A run that has ended needs no journal; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
 	r.reserved.keepOpen(r.inbox)
 	r.branches, r.warming, r.inbox, r.delivered, r.Suspended = nil, nil, nil, nil, nil
@@ -284,7 +283,7 @@ func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made
 	r.Deaths, r.cut = Deaths{Node: r.Deaths.Node}, 0
 	for _, l := range v.Links {
 		switch {
-		case l.Seq == 0: // not committed when the step was: the step makes it
+		case l.Seq == 0: // not committed before the step: the step makes it
 			r.children = append(r.children, l.ID)
 		case v.Kind == StepReject, v.Kind == StepJoin && v.Name != session.JoinConcatenate:
 			r.children = slices.DeleteFunc(r.children, func(id session.ID) bool { return id == l.ID })

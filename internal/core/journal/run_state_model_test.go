@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// modelEvent is what the model reads of an event's JSON.
+// modelEvent is the part of an event's JSON that the model reads.
 type modelEvent struct {
 	Kind string `json:"-"`
 	Body struct {
@@ -33,7 +33,7 @@ type modelEvent struct {
 	}
 }
 
-// modelRun is what the events of one log come to for a run.
+// modelRun is the state of a run after the events of one log.
 type modelRun struct {
 	State   run.State
 	Attempt uint64
@@ -43,8 +43,8 @@ type modelRun struct {
 	Steps   map[run.Path]uint64
 }
 
-// model reads the events of a run from the first to the last. It knows neither the
-// types of the fold nor the requests that led to the events.
+// model reads the events of a run from the first to the last. It uses neither the types
+// of the fold nor the requests that led to the events.
 func model(log string, events []modelEvent) modelRun {
 	last := 0 // group
 	m := modelRun{Steps: map[run.Path]uint64{}}

@@ -24,7 +24,7 @@ var allowed = map[run.State][]run.State{
 	run.NeedsReview: {run.Queued, run.Failed, run.Cancelled, run.NeedsReview},
 }
 
-// watcher folds a log event by event and checks what must hold after each.
+// watcher folds a log event by event and checks the invariants after each.
 type watcher struct {
 	t      *testing.T
 	key    session.Key
@@ -95,8 +95,8 @@ func (w *watcher) event(c commitlog.Commit, e session.Event) {
 	}
 }
 
-// TestStates: for all requests in any order, runs move through their
-// states as they may, and a session is held by one run at a time.
+// TestStates: for all requests in any order, runs make only legal state transitions,
+// and at most one run holds a session at a time.
 func TestStates(t *testing.T) {
 	moves := map[string]int{}
 	for seed := range uint64(10) {
@@ -154,7 +154,7 @@ func TestFoldIsDeterministic(t *testing.T) {
 	}
 }
 
-// FuzzFold folds arbitrary events. Nothing panics, and what fails changes
+// FuzzFold folds arbitrary events. The fold never panics, and a failed event changes
 // nothing.
 func FuzzFold(f *testing.F) {
 	h := newTheatre(f, 5)

@@ -6,7 +6,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The reasons with which the sessions end that models only thought on.
+// The reasons for closing sessions that models used only for thinking.
 const (
 	OnlyJudged     = "it only judged"
 	OnlySummarised = "it only summarised"
@@ -14,15 +14,15 @@ const (
 	NotDecided     = "nothing was decided on it"
 )
 
-// NotNoted begins the reason of a session on which a model was to take notes and did not.
-// No outcome shows that, so that the run warns with the reason.
+// NotNoted begins the reason of a session on which a model failed to take notes. No
+// outcome shows that failure, so the run warns with the reason.
 const NotNoted = "notes not taken: "
 
-// Warns reports whether a run warns of the end of a branch.
+// Warns reports whether a run warns about the end of a branch.
 func Warns(reason string) bool { return strings.HasPrefix(reason, NotNoted) }
 
-// Scratch reports whether a branch that ended so was made to be read, and never to be
-// taken: people are not told that it was rejected.
+// Scratch reports whether a branch with this outcome was made only to be read, never to
+// be adopted. Its rejection is not reported to users.
 func Scratch(state, reason string) bool {
 	switch reason {
 	case OnlyJudged, OnlySummarised, OnlyNoted, NotDecided:

@@ -23,32 +23,33 @@ func (s Spending) sub(o Spending) Spending {
 	return Spending{Lost: s.Lost.Sub(o.Lost), Steps: s.Steps - o.Steps, Usage: s.Usage.Sub(o.Usage)}
 }
 
-// Part is the usage of one part of a run, as the log of a fork or of a branch reports it
-// after the run has counted that part. It carries totals, so that the order and the
-// repetition of reports change nothing.
+// Part is the usage of one part of a run, as the log of a fork or of a branch reports
+// it after the run has counted that part. It carries totals, so that reordered and
+// repeated reports are harmless.
 type Part struct {
-	// Counted is what the run counted before the first such report: nothing of a fork, of a
-	// branch the usage that its end reported, and before that report the bound of its budget.
+	// Counted is the usage that the run counted before the first such report: zero for
+	// a fork; for a branch, the usage reported by its end or, before that, the bound of
+	// its budget.
 	Counted Spending   `json:"counted,omitzero"`
 	From    session.ID `json:"from"`        // the fork or the branch
 	N       uint64     `json:"n,omitempty"` // counts the reports of the part; 0 is the end of a branch
 	Spent   Spending   `json:"spent,omitzero"`
 }
 
-// Settled records that the usage of a run is another one than it counted: a run that ended
-// without its execution lacks the steps in its forks, and a branch may be at work when the
-// run around it ends. Of a run that has ended, Total takes the place of what Ended says.
+// Settled records a correction of a run's usage: a run that ended without its execution
+// lacks the steps in its forks, and a branch may still execute when the run around it
+// ends. For a run that has ended, Total replaces the usage in Ended.
 type Settled struct {
-	N      uint64    `json:"n,omitempty"`      // counts those of a run that has ended, from one
-	Parent *Ancestor `json:"parent,omitempty"` // of a branch that has ended: who is told
+	N      uint64    `json:"n,omitempty"`      // counts the corrections of a run that has ended, from one
+	Parent *Ancestor `json:"parent,omitempty"` // of a branch that has ended: the receiver of the report
 	Part   Part      `json:"part"`
 	Run    run.ID    `json:"run"`
-	Told   Spending  `json:"told,omitzero"`  // what the end says, of a branch
+	Told   Spending  `json:"told,omitzero"`  // the usage in the end of a branch
 	Total  Spending  `json:"total,omitzero"` // of a run that has ended
 }
 
-// revise books the report of a part and returns the difference to what was counted. ok is
-// false for a report that a later one has overtaken.
+// revise records the report of a part and returns the difference to the counted usage.
+// ok is false if a later report was recorded before.
 func (e *Reservations) revise(p Part) (diff Spending, ok bool) {
 	if p.N == 0 {
 		i := e.holds(p.From)
@@ -71,14 +72,14 @@ func (e *Reservations) revise(p Part) (diff Spending, ok bool) {
 	return p.Spent.sub(was), true
 }
 
-// Revise books the report of a part of a run that is open.
+// Revise records the report of a part of an open run.
 func (e *Reservations) Revise(p Part) {
 	if diff, ok := e.revise(p); ok {
 		e.Late, e.LateSteps = e.Late.Add(diff.Usage), e.LateSteps+diff.Steps
 	}
 }
 
-// bound is the count, at the end of a run, of a branch that had not reported.
+// bound is the usage counted, at the end of a run, for a branch that had not reported.
 func (e *Reservations) bound(branch session.ID) (b Spending, ok bool) {
 	i := e.holds(branch)
 	if i < 0 {
@@ -89,7 +90,7 @@ func (e *Reservations) bound(branch session.ID) (b Spending, ok bool) {
 	return Spending{Lost: most, Steps: a.Part.Steps, Usage: most}, true
 }
 
-// Spent is the usage of a run that has ended, by its log as it is now.
+// Spent is the usage of an ended run, according to its current log.
 func (r *Record) Spent() Spending {
 	switch {
 	case r.settled != nil:
@@ -110,7 +111,7 @@ func (w *StateMachine) settlePart(r *Record, p Part, now time.Time) error {
 	known := r.reserved.clone()
 	diff, ok := known.revise(p)
 	if !ok {
-		return nil // it came before, or a later one did
+		return nil // it, or a later one, arrived before
 	}
 	v := Settled{Part: p, Run: r.ID}
 	if r.State.Terminal() {
@@ -125,9 +126,9 @@ func (w *StateMachine) settlePart(r *Record, p Part, now time.Time) error {
 	return w.stage(now, event(KindSettled, v))
 }
 
-// reportedLate takes the report of a branch that the run has ended without: its usage takes
-// the place of the bound that the end counted. The answer is ErrState, because the end of
-// the branch decides nothing any more.
+// reportedLate handles the report of a branch that the run ended without: the branch's
+// usage replaces the bound that the end counted. It returns ErrState, because the end
+// of the branch no longer decides anything.
 func (w *StateMachine) reportedLate(r *Record, v SignalReceived, now time.Time) error {
 	if bound, ok := r.reserved.bound(v.Branch.Link.ID); ok && r.Home == w.key {
 		p := Part{Counted: bound, From: v.Branch.Link.ID, Spent: Spending{Steps: v.Branch.Steps, Usage: v.Branch.Usage}}
@@ -149,7 +150,8 @@ func (r *Record) settle(v Settled) {
 	}
 }
 
-// settlement returns the signal that brings the usage of a part to the home of its run.
+// settlement returns the signal that carries the usage of a part to the home of its
+// run.
 func settlement(to session.Key, id run.ID, p Part) *Signal {
 	return &Signal{To: to, Run: id, Settle: &p}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// foldVersion numbers what a snapshot holds and what folding means. A snapshot
-// of another number is ignored, so it is raised whenever either changes.
+// foldVersion numbers the format of a snapshot and the semantics of folding. A snapshot
+// with another number is ignored, so any change of either must increment it.
 const foldVersion = 1
 
 // wireSnapshot is the content of a snapshot under foldVersion.
@@ -29,15 +29,15 @@ type wireSnapshot struct {
 	Quarantine  *Quarantined      `json:"quarantine,omitempty"`
 	Queue       []run.ID          `json:"queue,omitempty"`
 	Tables      []json.RawMessage `json:"tables"` // values of the session: the newest, then one for each former table
-	// Whole names the pages that hold the whole state when it is long.
+	// Whole names the pages of the whole state if it is long.
 	Whole *session.PageRef `json:"whole,omitempty"`
 }
 
-// maxInline is how many bytes of a state may be kept in one piece.
+// maxInline is the maximum size of a state that is stored in one piece, in bytes.
 const maxInline = 256 << 10
 
-// Snapshot is the state of a writer after a commit. It shares nothing that
-// changes with the writer, so it may be saved while the writer goes on.
+// Snapshot is the state of a writer after a commit. It shares no mutable state with the
+// writer, so it may be saved while the writer continues.
 type Snapshot struct {
 	key   session.Key
 	at    commitlog.Position
@@ -45,16 +45,16 @@ type Snapshot struct {
 	pages []*session.Page
 }
 
-// Snapshot returns the state after the last commit. It fails while events are
-// staged. Its cost is that of what was added since an earlier snapshot.
+// Snapshot returns the state after the last commit. It fails while events are staged.
+// Its cost is proportional to the additions since an earlier snapshot.
 func (w *StateMachine) Snapshot() (*Snapshot, error) {
 	if len(w.staged) > 0 {
 		return nil, fmt.Errorf("journal: snapshot of %s while events are staged: %w", w.key, run.ErrState)
 	}
 	s := &Snapshot{key: w.key, at: w.at}
 	if w.at.Seq == 0 || w.value.Archived() != nil {
-		// Nothing follows in an archived session, and what is saved of it must
-		// not outlive its log.
+		// No commit follows in an archived session, and its snapshot must not outlive
+		// its log.
 		return &Snapshot{}, nil
 	}
 	newest, table, pages, err := w.value.MarshalPaged()
@@ -108,8 +108,8 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 	return s, nil
 }
 
-// Save stores the snapshot: first the pages that are not stored yet, then the
-// state that names them. A log that keeps no snapshots is left alone.
+// Save stores the snapshot: first the pages that are not stored yet, then the state
+// that names them. It does nothing for a log without snapshots.
 func (s *Snapshot) Save(ctx context.Context, log commitlog.Log) error {
 	keeper, ok := log.(commitlog.Snapshotter)
 	if !ok || s.at.Seq == 0 {
@@ -126,12 +126,12 @@ func (s *Snapshot) Save(ctx context.Context, log commitlog.Log) error {
 	return nil
 }
 
-// SinceSnapshot returns how many commits the writer folded or made since its
-// state was loaded or taken: what LoadStateMachine would have to read.
+// SinceSnapshot returns the number of commits that the writer folded or made since its
+// state was loaded or taken: those that LoadStateMachine would have to read.
 func (w *StateMachine) SinceSnapshot() int { return w.sinceSnapshot }
 
-// LoadStateMachine folds a session's log for an incarnation. It begins with
-// the session's snapshot if the log keeps one that agrees with it.
+// LoadStateMachine folds a session's log for an incarnation. It starts from the
+// session's snapshot if there is one that agrees with the log.
 func LoadStateMachine(ctx context.Context, log commitlog.Log, values *Values, k session.Key, incarnation string) (*StateMachine, error) {
 	resolver := values.Resolver(context.WithoutCancel(ctx))
 	if w := values.restore(ctx, log, k); w != nil {
@@ -157,12 +157,10 @@ func LoadStateMachine(ctx context.Context, log commitlog.Log, values *Values, k 
 	return w, nil
 }
 
-// readTail reads the commits after a position until take returns false. It
-// returns false, having taken none, when the log does not pass through that
-// position.
+// readTail reads the commits after a position until take returns false. It returns
+// false, without a call of take, if the log does not contain that position.
 func readTail(ctx context.Context, log commitlog.Log, k session.Key, at commitlog.Position, take func(commitlog.Entry) (bool, error)) (bool, error) {
-	// Another writer may append between the two reads; then the first one is
-	// tried again.
+	// Another writer may append between the two reads; the first read is then retried.
 	for range 3 {
 		taken := false
 		for e, err := range log.Read(ctx, k, at) {
@@ -193,8 +191,8 @@ func readTail(ctx context.Context, log commitlog.Log, k session.Key, at commitlo
 	return false, nil
 }
 
-// restore returns the writer that a session's snapshot describes, nil if there
-// is none that can be used.
+// restore returns the writer of a session's snapshot, nil if there is no usable
+// snapshot.
 func (v *Values) restore(ctx context.Context, log commitlog.Log, k session.Key) *StateMachine {
 	state, at, load, ok := v.snapshot(ctx, log, k)
 	if !ok {
@@ -231,8 +229,8 @@ func (v *Values) restore(ctx context.Context, log commitlog.Log, k session.Key) 
 
 type pageLoader = func(session.PageRef) (*session.Page, error)
 
-// snapshot reads and decodes the state that a log keeps of a session. What
-// cannot be read is as good as absent: the log itself has everything.
+// snapshot reads and decodes the stored state of a session. An unreadable state counts
+// as absent: the log itself has everything.
 func (v *Values) snapshot(ctx context.Context, log commitlog.Log, k session.Key) (state wireSnapshot, at commitlog.Position, load pageLoader, ok bool) {
 	keeper, isKeeper := log.(commitlog.Snapshotter)
 	if !isKeeper {
@@ -259,10 +257,10 @@ func (v *Values) snapshot(ctx context.Context, log commitlog.Log, k session.Key)
 	return state, at, load, len(state.Tables) > 0
 }
 
-// maxPages bounds the pages that are kept after they were loaded.
+// maxPages bounds the cached pages.
 const maxPages = 128
 
-// page returns a page, which sessions that were forked from one another share.
+// page returns a page, which sessions forked from one another share.
 func (v *Values) page(ctx context.Context, keeper commitlog.Snapshotter, t session.Tenant, r session.PageRef) (*session.Page, error) {
 	if len(r.Parts) == 0 {
 		return nil, fmt.Errorf("journal: page without parts: %w", session.ErrNotFound)

@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// plainLog hides that a log keeps snapshots.
+// plainLog hides the snapshots of a log.
 type plainLog struct{ commitlog.Log }
 
 func (h *theatre) compare(k session.Key, what string) {
@@ -52,9 +52,8 @@ func save(ctx context.Context, log commitlog.Log, w *StateMachine) error {
 	return s.Save(ctx, log)
 }
 
-// TestSnapshotOfAnyHistory: what is loaded from a snapshot taken at any point
-// and the commits after it is what folding everything gives, and so is what
-// the journal decides.
+// TestSnapshotOfAnyHistory: loading a snapshot taken at any point, and then the commits
+// after it, gives the same state and the same decisions as folding the whole log.
 func TestSnapshotOfAnyHistory(t *testing.T) {
 	errs := map[string]int{}
 	for seed := range uint64(6) {
@@ -90,7 +89,7 @@ func TestSnapshotOfAnyHistory(t *testing.T) {
 	}
 }
 
-// counting counts what a log is asked for.
+// counting counts the requests to a log.
 type counting struct {
 	*commitlog.Memory
 	saved map[string]int // pages
@@ -140,7 +139,7 @@ func long(t testing.TB, log commitlog.Log, k session.Key, n int) *StateMachine {
 	})
 	for i := 0; w.Session().Len() < n; i++ {
 		var events []session.Event
-		for range min(n-w.Session().Len(), 2) { // a turn: what the model said and what the tool answered
+		for range min(n-w.Session().Len(), 2) { // a turn: the model's message and the tool's answer
 			c := session.AssistantText(fmt.Sprintf("chunk %d: the quick brown fox jumps over the lazy dog, again and again and again", w.Session().Len()))
 			events = append(events, session.ChunkEvent(c.Of(session.Origin{
 				Agent: "writer", Workflow: "report", Node: "node-1", Run: "r", Step: fmt.Sprint(i), Usage: session.Usage{Calls: 1, Input: 100, Output: 10},
@@ -160,8 +159,8 @@ func long(t testing.TB, log commitlog.Log, k session.Key, n int) *StateMachine {
 
 var longKey = session.Key{Tenant: "t", ID: "long"}
 
-// TestSnapshotCost: pages are stored once, and a snapshot of a long session
-// writes no more than one of a short one.
+// TestSnapshotCost: pages are stored once, and a snapshot of a long session writes no
+// more than that of a short one.
 func TestSnapshotCost(t *testing.T) {
 	cost := func(n int) int {
 		log := &counting{Memory: &commitlog.Memory{}}
@@ -246,8 +245,8 @@ func TestSnapshotOfFork(t *testing.T) {
 	}
 }
 
-// TestSnapshotIgnored: what does not agree with the log, or cannot be read, is
-// as good as no snapshot.
+// TestSnapshotIgnored: a snapshot that contradicts the log or cannot be read is
+// ignored.
 func TestSnapshotIgnored(t *testing.T) {
 	ctx := t.Context()
 	fresh := func() (*counting, *StateMachine) {
@@ -294,7 +293,7 @@ func TestSnapshotIgnored(t *testing.T) {
 	later := at
 	later.Seq++
 	change(later, nothing)
-	// A state that itself is of another history than its position says.
+	// A state whose own history differs from its position.
 	change(at, func(m map[string]any) {
 		table := m["tables"].([]any)[0].(map[string]any)
 		table["at"].(map[string]any)["hash"] = wrong.Hash.String()
@@ -307,7 +306,7 @@ func TestSnapshotIgnored(t *testing.T) {
 	change(at, func(m map[string]any) { m["tables"].([]any)[0].(map[string]any)["tail"] = "AAAA" })
 }
 
-// replaced has another state than the one that was saved.
+// replaced has another state than the saved one.
 type replaced struct {
 	*counting
 	at    commitlog.Position
@@ -344,8 +343,8 @@ func TestSnapshotSaveFails(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfManyRuns: runs that ended lie in pages, and one of them that
-// changes after its end, by an outcome that came late, is found changed.
+// TestSnapshotOfManyRuns: ended runs are in pages, and a change after a run's end, by a
+// late outcome, is detected.
 func TestSnapshotOfManyRuns(t *testing.T) {
 	h := newTheatre(t, 1)
 	k := h.keys[0]
@@ -379,8 +378,8 @@ func TestSnapshotOfManyRuns(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfLongState: a state that is too long for one message lies in
-// pages, and so do many joins.
+// TestSnapshotOfLongState: a state that is too long for one message is split into
+// pages, and so are many joins.
 func TestSnapshotOfLongState(t *testing.T) {
 	h := newTheatre(t, 1)
 	k := h.keys[0]

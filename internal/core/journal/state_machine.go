@@ -14,13 +14,13 @@ import (
 
 // Bounds of one session.
 const (
-	// maxQueue is how many runs may wait for one session.
+	// maxQueue is the maximum number of runs that wait for one session.
 	maxQueue = 64
 )
 
-// StateMachine is the pure half of a session's single writer. It folds the commits
-// of the log, decides what a request appends, and stages the events; its
-// driver takes the staged commit, appends it, and reports back:
+// StateMachine is the pure half of a session's single writer. It folds the commits of
+// the log, decides what a request appends, and stages the events. Its driver takes the
+// staged commit, appends it, and reports the position:
 //
 //	answer, err := w.Claim(c, now)   // or Commit, Signal; as many as wait
 //	if commit, ok := w.Take(); ok {
@@ -30,13 +30,13 @@ const (
 //	}
 //	// only now tell the callers
 //
-// Between Take and Committed no request may be made. It is not safe for
+// No request may be made between Take and Committed. A StateMachine is not safe for
 // concurrent use.
 type StateMachine struct {
 	key         session.Key
 	root        session.ID
 	incarnation string
-	durability  string // to say in WriterOpened; "" is the default
+	durability  string // for WriterOpened; "" is the default
 	resolve     func(session.Link) (session.Session, error)
 	state       RunState
 	value       session.Session
@@ -44,7 +44,7 @@ type StateMachine struct {
 	opened      bool // this incarnation has its epoch
 	taken       bool
 	staged      []session.Event
-	fresh       []*session.Session // made by staged events, to be marked with their commit
+	fresh       []*session.Session // made by staged events, to be linked to their commit
 
 	sinceSnapshot int // commits
 }
@@ -55,8 +55,8 @@ func NewStateMachine(k session.Key, incarnation string, resolve func(session.Lin
 	return &StateMachine{key: k, incarnation: incarnation, resolve: resolve, value: session.Open(k, k.ID), root: k.ID}
 }
 
-// Promise sets the durability that WriterOpened says of this incarnation's
-// commits; "" is DefaultDurability. It is called before the first event.
+// Promise sets the durability that WriterOpened records for this incarnation's commits;
+// "" is DefaultDurability. It must be called before the first event.
 func (w *StateMachine) Promise(durability string) {
 	if durability == DefaultDurability {
 		durability = ""
@@ -64,8 +64,8 @@ func (w *StateMachine) Promise(durability string) {
 	w.durability = durability
 }
 
-// Fold takes the next commit of the log. It fails, and changes nothing, on a
-// commit that is not the next one or that this release cannot fold.
+// Fold applies the next commit of the log. If the commit is not the next one, or if
+// this release cannot fold it, Fold fails and changes nothing.
 func (w *StateMachine) Fold(e commitlog.Entry) error {
 	c := e.Commit
 	switch {
@@ -88,7 +88,7 @@ func (w *StateMachine) Fold(e commitlog.Entry) error {
 	return nil
 }
 
-// settle marks what a commit made as made by it.
+// settle links the values that a commit made to it.
 func (w *StateMachine) settle(at commitlog.Position) {
 	was := w.value
 	w.at, w.value = at, at.Made(was)
@@ -103,15 +103,15 @@ func (w *StateMachine) settle(at commitlog.Position) {
 	w.sinceSnapshot++
 }
 
-// change is an event with what it means.
+// change is an event with its decoded fact and the resulting value.
 type change struct {
 	event session.Event
 	fact  any
 	value session.Session // after it
 }
 
-// plan finds out what events change, and fails if one of them cannot be
-// folded. No two of them may be about the same run's submission.
+// plan computes the changes of events, and fails if one of them cannot be folded. No two
+// of the events may concern the submission of the same run.
 func (w *StateMachine) plan(value session.Session, events []session.Event) ([]change, error) {
 	changes := make([]change, len(events))
 	for i, e := range events {
@@ -140,14 +140,14 @@ func (w *StateMachine) apply(changes []change) {
 // Session returns the session as of all commits and staged events.
 func (w *StateMachine) Session() session.Session { return w.value }
 
-// RunState returns the fold of the runs. The caller must not keep it across calls.
+// RunState returns the fold of the runs. The caller must not use it after the next
+// call.
 func (w *StateMachine) RunState() *RunState { return &w.state }
 
 // At returns the position of the last commit.
 func (w *StateMachine) At() commitlog.Position { return w.at }
 
-// Epoch returns the epoch that this incarnation writes with; zero before its
-// first commit.
+// Epoch returns the epoch of this incarnation; zero before its first commit.
 func (w *StateMachine) Epoch() uint64 {
 	if !w.opened {
 		return 0
@@ -184,7 +184,7 @@ func (w *StateMachine) stage(now time.Time, events ...session.Event) error {
 	return nil
 }
 
-// Take returns the commit of everything staged; ok is false if nothing is.
+// Take returns the commit of all staged events; ok is false if there are none.
 func (w *StateMachine) Take() (c commitlog.Commit, ok bool) {
 	if len(w.staged) == 0 {
 		return c, false
@@ -204,20 +204,19 @@ func (w *StateMachine) StagedBytes() int {
 	return n
 }
 
-// Committed reports that the commit which Take returned is durable at a
-// position.
+// Committed reports that the commit returned by Take is durable at a position.
 func (w *StateMachine) Committed(at commitlog.Position) {
 	w.settle(at)
 	w.staged, w.taken = nil, false
 }
 
-// Finish marks the answer with the commit that made it, and takes from its events
-// what was decided after the claim. Drivers call it when the writer staged
-// something for the claim. was and made are the session before and after that: it is the
-// answer, nearly always, and one value is enough.
+// Finish links the answer to the commit that made it, and copies decisions that were
+// made after the claim from the commit's events. Drivers call it when the writer staged
+// events for the claim. was and made are the session before and after the commit: the
+// answer nearly always holds was, and one value is enough.
 func (g *ClaimResult) Finish(at commitlog.Position, was, made session.Session, events []session.Event) {
 	for i, e := range events {
-		if e.Kind != KindClaimed || i+1 == len(events) { // nearly always the last, and no reason to keep all of them
+		if e.Kind != KindClaimed || i+1 == len(events) { // nearly always the last; no need to keep all of them
 			continue
 		}
 		if c, err := Decode[Claimed](e); err == nil && c.Run == g.Record.ID && c.Attempt == g.Attempt {
@@ -236,14 +235,14 @@ func (g *ClaimResult) Finish(at commitlog.Position, was, made session.Session, e
 	g.Record.Base = g.Base
 }
 
-// Finish marks the answer with the commit that made it. Drivers call it when
-// the writer staged something for the batch.
+// Finish links the answer to the commit that made it. Drivers call it when the writer
+// staged events for the batch.
 func (a *Ack) Finish(at commitlog.Position) {
 	a.Session, a.At = at.Made(a.Session), at
 }
 
-// end stages the end of a run that no execution will end itself. A request to
-// cancel it came first and wins.
+// end stages the end of a run without an execution. An earlier request to cancel the
+// run wins.
 func (w *StateMachine) end(r *Record, s run.State, code run.Code, text string, now time.Time) error {
 	if r.Cancel != nil {
 		s, code, text = run.Cancelled, run.CodeCancelled, r.Cancel.Reason
@@ -259,9 +258,9 @@ func (w *StateMachine) end(r *Record, s run.State, code run.Code, text string, n
 	return w.stage(now, w.finale(r, []session.Event{w.promote(e, now)})...)
 }
 
-// finale adds to the events that end a run what goes with its end: messages
-// that no step took become chunks, the end says what the session is after it,
-// and a branch that its parent disposed of is closed.
+// finale completes the events that end a run. Messages that no step consumed become
+// chunks, the end records the resulting session, and a branch that its parent disposed
+// of is closed.
 func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event {
 	at := slices.IndexFunc(events, func(e session.Event) bool { return e.Kind == KindEnded })
 	if at < 0 || r.Home != w.key {
@@ -277,7 +276,7 @@ func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event
 	if v, err := Decode[Ended](events[at]); err == nil {
 		after := w.value
 		for _, e := range events {
-			if next, err := session.Apply(after, e, w.resolve); err == nil { // else stage refuses it
+			if next, err := session.Apply(after, e, w.resolve); err == nil { // else stage rejects it
 				after = next
 			}
 		}
@@ -295,14 +294,14 @@ func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event
 	return events
 }
 
-// promote completes the event that ends a run with what follows from it.
+// promote completes the event that ends a run with its consequences.
 func (w *StateMachine) promote(e Ended, now time.Time) session.Event {
 	e.Next = w.next(e.Run, now)
 	r := w.state.Run(e.Run)
 	if r == nil {
 		return unencoded(e)
 	}
-	if e.Code != run.CodeReview { // CodeReview: a person decided
+	if e.Code != run.CodeReview { // CodeReview: an operator decided
 		e.Error += r.unknownEffects()
 	}
 	used, bound, steps := r.owed()
@@ -310,13 +309,13 @@ func (w *StateMachine) promote(e Ended, now time.Time) session.Event {
 	return unencoded(e)
 }
 
-// unencoded is an event whose data stage encodes: until then it is completed.
+// unencoded is an event whose data are completed, and encoded by stage.
 func unencoded(e Ended) session.Event {
 	return session.Event{Kind: KindEnded, Schema: Schema}.Of(e)
 }
 
-// unknownEffects names the calls that were announced and of which it is unknown
-// whether they took effect, so that no run ends as if there were none.
+// unknownEffects names the announced calls whose effect is unknown, so that no run ends
+// as if there were none.
 func (r *Record) unknownEffects() string {
 	paths := slices.SortedFunc(maps.Keys(r.intents), run.ComparePaths)
 	var b strings.Builder
@@ -326,13 +325,13 @@ func (r *Record) unknownEffects() string {
 	return b.String()
 }
 
-// next is the queued run that may claim the session once leaving lets it go.
+// next is the queued run that may claim the session once leaving releases it.
 func (w *StateMachine) next(leaving run.ID, now time.Time) *Offer {
 	if w.state.Active != leaving && w.state.Active != "" {
 		return nil
 	}
 	for _, id := range w.state.Queue {
-		// What is not due yet does not keep others waiting.
+		// A run that is not due yet does not block the others.
 		if r := w.state.Run(id); id != leaving && r.Cancel == nil && !r.Task.NotBefore.After(now) {
 			return &Offer{Revision: r.Task.Revision, Run: id, Workflow: r.Task.Workflow}
 		}
@@ -343,7 +342,7 @@ func (w *StateMachine) next(leaving run.ID, now time.Time) *Offer {
 // Signal decides about a fact from outside a run; see [Store].
 func (w *StateMachine) Signal(s Signal, now time.Time) error {
 	if w.state.wasDelivered(s) {
-		return nil // it came before
+		return nil // it arrived before
 	}
 	switch {
 	case s.Tick:
@@ -411,14 +410,14 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 	return fmt.Errorf("journal: signal for %s: %w", s.Run, run.ErrNotSupported)
 }
 
-// cancel asks the execution that is at work here to stop; where there is none
-// the run ends at once. A session that is not the run's home only lets go of
-// the run, and a branch ends with that.
+// cancel asks the execution of the run here to stop; without an execution the run ends
+// immediately. A session that is not the run's home only releases the run, and a branch
+// ends with that.
 func (w *StateMachine) cancel(r *Record, c CancelRequested, now time.Time) error {
 	c.Run = r.ID
 	if used, _, steps := r.spent(); r.Home != w.key && w.value.Closing().State != "" && len(r.made()) == 0 &&
 		(c.Settle == "" || steps == 0 && used == session.Usage{}) {
-		return nil // it was let go before, and left nothing
+		return nil // it was released before and left nothing
 	}
 	live := r.Home == w.key && r.State == run.Running && r.Epoch == w.Epoch()
 	if err := w.stage(now, event(KindCancel, c)); err != nil || live {

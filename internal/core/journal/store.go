@@ -9,41 +9,41 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Claim asks for the right to write to a session for a run.
+// Claim is a request for a run's right to write to a session.
 type Claim struct {
 	Session     session.Key
 	Home        session.Key // the run's home session; equal to Session for the first claim
 	Run         run.ID
 	Attempt     uint64 // the home's attempt when claiming another session; 0 at home
-	Revision    string // what the node offers
+	Revision    string // the revision that the node offers
 	Incarnation string // of the node
-	// Task is recorded when the home log does not know the run yet. With
-	// Enqueue it is only recorded: another node claims it.
+	// Task is recorded if the home log does not have the run yet. With Enqueue it is
+	// only recorded: another node claims it.
 	Task    *Task
 	Enqueue bool
-	// Cancel, with Enqueue, was asked before the home log knew the run: one that is
-	// recorded with it has ended, and is not offered.
+	// Cancel, with Enqueue, is a request that arrived before the home log had the run.
+	// A run that is recorded with it has ended, and is not offered.
 	Cancel *CancelRequested
-	// Seen, if set, is what a relay knew of the run when it dispatched it.
+	// Seen, if set, is the run's state as the relay knew it at the dispatch.
 	Seen *Seen
-	// Group is a promise of the node for a suspect, see [SuspectError]: until the attempt
-	// records a step, it executes at most so many suspects, and for 1 nothing beside it but
-	// runs that have recorded a step there. Death is how the node of the attempt before
-	// ended, as the process that started it saw it, "" if nobody did.
+	// Group is a promise of the node for a suspect, see [SuspectError]: until the
+	// attempt records a step, the node executes at most Group suspects. If Group is 1,
+	// every other run on the node has recorded a step there. Death is the way in which
+	// the previous attempt's node ended, as its parent process saw it; "" if unknown.
 	Group int
 	Death string
-	// Open says how the session comes to be if it does not exist; Root is then
-	// its oldest ancestor, empty for itself.
+	// Open is the opening of the session if it does not exist. Root is then its oldest
+	// ancestor, empty for the session itself.
 	Open session.Opening
 	Root session.ID
-	// Events are recorded with the opening, after it: the first chunks of a
-	// session that starts with some.
+	// Events are recorded directly after the opening: the first chunks of a session
+	// that starts with some.
 	Events []session.Event
 }
 
 // ClaimResult is the answer to a claim.
 type ClaimResult struct {
-	State   run.State       // Running: claimed. Anything else: the run is there already and stands so
+	State   run.State       // Running: claimed. Any other state is that of the existing run
 	Session session.Session // the newest version
 	Base    session.Session // the session when the run first claimed it
 	Journal *Journal
@@ -51,12 +51,12 @@ type ClaimResult struct {
 	Epoch   uint64
 	Started time.Time
 	Record  *Record // a copy, as of the claim
-	// After are the events of the claim's commit that come after it: who follows from
+	// After is the events of the claim's commit that follow the claim. A follower from
 	// that commit on does not get them.
 	After []session.Event
 }
 
-// Batch is what one step, or one part of it, records.
+// Batch is the events of one step, or of one part of it.
 type Batch struct {
 	Session session.Key
 	Run     run.ID
@@ -66,67 +66,68 @@ type Batch struct {
 	Events  []session.Event
 }
 
-// Ack is the answer to a committed batch. Recorded is set, and nothing was
-// appended, when the step was there already.
+// Ack is the answer to a committed batch. If the step is in the log already, Recorded
+// is set and no event is appended.
 type Ack struct {
-	// Inbox is what the run received and no step has taken, for a batch that
-	// asked to wait for what had come already.
+	// Inbox is the signals that no step has consumed. It is set for a batch that asked
+	// to wait for signals that are there already.
 	Inbox    []SignalReceived
 	Session  session.Session
 	Recorded *Step
 	At       commitlog.Position
 	Time     time.Time // when the step was recorded
-	State    run.State // how the run stands after it: a cancel that came first turns an end into Cancelled
+	State    run.State // the run's state after it: an earlier cancel turns an end into Cancelled
 }
 
-// Signal is a fact for a session from outside its run. One of the fields after
-// Run says which.
+// Signal is a fact for a session from outside its run. Exactly one of the fields after
+// Run is set.
 type Signal struct {
 	To       session.Key
 	Run      run.ID // "" where the fact is for the session
 	Cancel   *CancelRequested
 	Resolve  *Resolved
 	Received *SignalReceived    // an answer, a message, the end of a branch
-	Close    *run.BranchOutcome // how the session, a branch, ended for its parent
-	// Quarantine quarantines the session, or releases it; Run is not looked at.
+	Close    *run.BranchOutcome // the outcome of the session, a branch, for its parent
+	// Quarantine quarantines the session, or releases it; Run is ignored.
 	Quarantine *Quarantined
 	Rebudget   *Rebudgeted
-	// Archive fences the session, Restore lifts the fence; Run is not looked at.
+	// Archive fences the session, Restore lifts the fence; Run is ignored.
 	Archive *commitlog.Archival
 	Restore *commitlog.Restoration
-	Tick    bool           // something may be due by the clock
+	Tick    bool           // timers may be due
 	Late    *StepCompleted // the outcome of a call of an attempt that lost the run
 	Settle  *Part          // the usage of a fork or of a branch, for the home of its run
 }
 
-// Store gives a run the right to write to sessions: that of [NewStore] in memory, the
-// session actors on a node. It is safe for concurrent use.
+// Store gives a run the right to write to sessions. The implementations are the
+// in-memory store of [NewStore] and the session actors on a node. It is safe for
+// concurrent use.
 //
-// Claim records that an attempt begins, or queues the run behind the one that
-// holds the session (State Queued), or says how the run stands. ErrKeyReused:
-// the id names another task. ErrState: the run is executing here already.
-// ErrSuperseded: the log holds another attempt than the claim has seen. A
-// [SuspectError]: the node has to promise something for it.
-// ErrPoison is not an error: the run then stands in NeedsReview.
+// Claim starts an attempt, or queues the run behind the one that holds the session
+// (State Queued), or returns the run's state. It returns ErrKeyReused if the id names
+// another task, ErrState if the run executes here already, ErrSuperseded if the log
+// holds another attempt than the claim has seen, and a [SuspectError] if the node must
+// make a promise first. ErrPoison is not an error: the run's state is then NeedsReview.
 //
-// Commit appends a batch and returns once it is durable. A step that is there
-// already is answered with its record. ErrSuperseded, ErrCancelled and
-// session.ErrConflict mean that this attempt must stop; session.ErrStale that
-// the batch extends a version that is no longer the newest.
+// Commit appends a batch and returns once it is durable. For a step that is in the log
+// already it returns the step's record. ErrSuperseded, ErrCancelled and
+// session.ErrConflict mean that this attempt must stop; session.ErrStale means that the
+// batch extends a version that is no longer the newest.
 //
-// Apply records a signal and returns once it is durable; a signal that changes
-// nothing any more returns ErrState and says why. So does the report of a branch
-// that the run went on or ended without, although it records what the branch used.
+// Apply records a signal and returns once it is durable. For a signal that no longer
+// has an effect it returns ErrState with the reason. It does the same for the report of
+// a branch without which the run continued or ended, but records the branch's usage.
 //
-// Follow has take called with each commit of a session that is held here, in order from a
-// position on, until stop was called. What cannot be read comes later. take is called in
-// goroutines of the store, by one at a time: it does not wait, and asks the store nothing.
+// Follow calls take with each commit of a session that is held here, in order from a
+// position on, until stop is called. A commit that cannot be read is delivered later.
+// The store calls take from its own goroutines, one call at a time: take must not block
+// and must not call the store.
 //
-// The events of a claim or a batch belong to the store from the call on, also after it
-// returned because ctx ended: the caller does not change them again. What comes back is
-// shared with other callers and only read; the Record of a ClaimResult is the caller's.
-// After the end of ctx or session.ErrUnavailable a claim or a batch may be in the log all
-// the same. Making it again is safe: what is recorded then is the answer.
+// The store owns the events of a claim or a batch from the call on, even after it
+// returned because ctx ended: the caller must not change them. Returned values are
+// shared with other callers and read-only; the Record of a ClaimResult is the caller's.
+// After the end of ctx or session.ErrUnavailable a claim or a batch may still be in the
+// log. Retrying it is safe: the answer is then the recorded one.
 type Store interface {
 	Claim(ctx context.Context, c Claim) (*ClaimResult, error)
 	Commit(ctx context.Context, b Batch) (Ack, error)

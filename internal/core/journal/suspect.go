@@ -7,34 +7,37 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// A task can end the process that executes it, and then takes the other runs of that
-// process along. Who was to blame cannot be seen from one death: so the runs that were
-// at work there are suspects, and not guilty.
+// A task can end the process that executes it, together with the other runs of that
+// process. A single death does not show which run caused it. All runs that executed
+// there are therefore suspects.
 const (
-	// suspectAfter is how many deaths without a new step make a run a suspect. The first
-	// one counts for nothing: nodes are killed, restarted and cut off.
+	// suspectAfter is the number of deaths without a new step after which a run is a
+	// suspect. The first death is ignored: nodes are killed, restarted and
+	// disconnected.
 	suspectAfter = 2
-	// firstGroup is how many suspects share a node at first; each further death halves it.
+	// firstGroup is the number of suspects that share a node at first; each further
+	// death halves it.
 	firstGroup = 4
-	// maxAlone is how many deaths while a run had its node to itself send it to a review.
+	// maxAlone is the number of deaths of a run alone on its node after which it needs
+	// a review.
 	maxAlone = 3
 	// maxDeath bounds the bytes of Claimed.Death.
 	maxDeath = 1 << 10
 )
 
-// Deaths are the attempts of a run that were lost since its last new step: another claim
-// found them at work.
+// Deaths are the lost attempts of a run since its last new step: another claim found
+// them at work.
 type Deaths struct {
 	All   int `json:"all,omitempty"`
 	Alone int `json:"alone,omitempty"` // those of Group 1
-	// Group is how many suspects the node of the last attempt executed at most, that
-	// attempt included: 1 is alone, 0 has no bound.
+	// Group is the maximum number of suspects, that attempt included, that the node of
+	// the last attempt executed: 1 is alone, 0 has no bound.
 	Group int    `json:"group,omitempty"`
 	Node  string `json:"node,omitempty"` // the incarnation of the last attempt
 }
 
-// died returns the deaths after the last attempt was lost, with the Group that the next
-// one may belong to.
+// died returns the deaths after the loss of the last attempt, with the Group of the
+// next one.
 func (d Deaths) died() Deaths {
 	if d.All++; d.Group == 1 {
 		d.Alone++
@@ -49,15 +52,15 @@ func (d Deaths) died() Deaths {
 	return d
 }
 
-// guilty reports whether nothing but the run explains its deaths.
+// guilty reports whether only the run itself explains its deaths.
 func (d Deaths) guilty() bool { return d.Alone >= maxAlone }
 
-// SuspectError is the answer to a claim of a suspect by a node that promises no Group. The
-// node claims it again with one, and with the report of the last death.
+// SuspectError is the answer to a claim of a suspect by a node that promises no Group.
+// The node repeats the claim with a Group, and with the report of the last death.
 type SuspectError struct {
 	Run run.ID
-	// Group is the most that may share the node. With Guilty it does not matter: the next
-	// claim sends the run to a review.
+	// Group is the maximum number of suspects on the node. With Guilty it is ignored:
+	// the next claim sends the run to a review.
 	Group  int
 	Guilty bool
 	Deaths Deaths
@@ -81,7 +84,7 @@ func (r *Record) judge(c Claim) (d Deaths, err error) {
 	return d, err
 }
 
-// death returns how a node ended as an event can hold it.
+// death returns the way in which a node ended, in the size that an event allows.
 func death(words string) string {
 	if len(words) > maxDeath {
 		words = words[:maxDeath]

@@ -18,7 +18,7 @@ import (
 // that were lost since its last new step, the oldest first.
 type suspicion []int
 
-// asks returns the largest group that may claim the run next, 0 for any.
+// asks returns the largest group with which the run may be claimed next, 0 for any.
 func (s suspicion) asks() int {
 	if len(s) < 2 {
 		return 0
@@ -38,8 +38,8 @@ func (s suspicion) alone() (n int) {
 	return n
 }
 
-// TestSuspects: what claims, steps, releases and decisions come to for a run whose nodes
-// die is the answer of the naive model, whoever claims it and whatever is promised.
+// TestSuspects: the naive model predicts the effect of claims, steps, releases and
+// decisions for a run whose nodes die, for any claimant and any promise.
 func TestSuspects(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(60) {
@@ -96,7 +96,7 @@ func TestSuspects(t *testing.T) {
 					t.Fatalf("%s: promise %d, guilty %v, want a group of %d: %v", what, promise, guilty, want, err)
 				}
 				if refused {
-					lost, running = lost[:len(lost)-1], true // nothing was written: the next claim finds the same
+					lost, running = lost[:len(lost)-1], true // no event was written: the next claim finds the same state
 					seen["refused"]++
 					continue
 				}

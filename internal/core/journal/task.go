@@ -15,19 +15,19 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Task asks for a run. The zero values of its fields mean "not said".
+// Task is the request for a run. The zero values of its fields mean "not set".
 type Task struct {
 	ID       run.ID
 	Workflow string
-	Revision string // the author's string; "" takes what the node offers
+	Revision string // the author's string; "" accepts the node's
 	Session  session.Key
-	Input    json.RawMessage // as the submitter wrote it
+	Input    json.RawMessage // verbatim
 	Model    string
 	Tools    []string
 	MCP      []string `json:",omitempty"` // servers
 	// Workspace is a head to start from.
 	Workspace blob.Digest
-	// Sandbox says where its commands are to run.
+	// Sandbox is where the task's commands run.
 	Sandbox   Sandbox `json:",omitzero"`
 	Budget    run.Budget
 	Deadline  time.Time
@@ -35,51 +35,52 @@ type Task struct {
 	ForkOf    *session.Ref
 	// Branch is set for a branch of a fan-out.
 	Branch *Branch
-	// Resume marks an offer of a run that a log already holds.
+	// Resume marks an offer of a run that is already in a log.
 	Resume bool
-	// Unborn says that Session was named for this task a moment ago, so that its log
-	// need not be looked for. It may be wrong, and then costs a conflict.
+	// Unborn reports that Session got its name for this task a moment ago, so that the
+	// lookup of its log can be skipped. If it is wrong, it costs a conflict.
 	Unborn bool `json:"-"`
-	// By is the user who submitted it, whose credentials the server checked, and Via the
-	// user who had it submitted again or, of a branch, the run around it: see Submitted.
+	// By is the user who submitted it, whose credentials the server checked. Via is the
+	// user who resubmitted it or, for a branch, the enclosing run: see Submitted.
 	By  string `json:",omitempty"`
 	Via string `json:",omitempty"`
-	// Group and Death are of a claim, see Claim.
+	// Group and Death belong to a claim, see Claim.
 	Group int    `json:"-"`
 	Death string `json:"-"`
-	// Seen, of an offer, is what a relay knew of the run: a claim that finds
-	// something else is refused. Nil claims any state.
+	// Seen, in an offer, is the run's state as a relay knew it: a claim that finds
+	// another state is rejected. Nil claims any state.
 	Seen *Seen `json:",omitempty"`
 }
 
-// Sandbox is what a task asks of the sandbox of its session, in the words of
-// session.Placement. What is empty stays as it is: of a session that works somewhere, as
-// there; of any other, as the node has it. Allow holds for the run and its branches alone.
+// Sandbox is a task's requirements on the sandbox of its session, in the terms of
+// session.Placement. An empty field keeps the session's value if the session has a
+// placement, and else takes the node's default. Allow holds for the run and its
+// branches only.
 type Sandbox struct {
 	Allow   string `json:"allow,omitempty"` // protected paths that calls may change, separated by commas, each clean, in order
 	Backend string `json:"backend,omitempty"`
 	Image   string `json:"image,omitempty"`
 	Limits  string `json:"limits,omitempty"`
 	Network string `json:"network,omitempty"`
-	// Services are as sandbox.ParseServices reads them.
+	// Services are in the form of sandbox.ParseServices.
 	Services string `json:"services,omitempty"`
 }
 
-// DefaultBackend is where the files of a task are worked on that names no backend.
+// DefaultBackend is the backend of a task that has files and names no backend.
 const DefaultBackend = "local"
 
-// Place returns where the run of a task works whose session works at a place. It is that
-// place if the task asks for nothing else.
+// Place returns the placement of the task's run in a session with placement at. It
+// returns at itself if the task has no other requirements.
 func (t *Task) Place(at session.Placement) session.Placement {
 	p, ask := at, t.Sandbox
-	ask.Allow = "" // says nothing of the place
+	ask.Allow = "" // does not affect the placement
 	if t.Workspace.IsZero() && ask == (Sandbox{}) {
 		return at
 	}
 	if !t.Workspace.IsZero() {
 		p.Head, p.Spec = t.Workspace, ""
 	}
-	if ask.Backend != "" && ask.Backend != p.Backend { // what held there says nothing of here
+	if ask.Backend != "" && ask.Backend != p.Backend { // settings of another backend do not apply here
 		p.Image, p.Limits, p.Network = "", "", ""
 	}
 	p.Backend = cmp.Or(ask.Backend, p.Backend, DefaultBackend)
@@ -91,13 +92,13 @@ func (t *Task) Place(at session.Placement) session.Placement {
 	return p
 }
 
-// Seen is how a run stood when it was offered.
+// Seen is a run's state when it was offered.
 type Seen struct {
 	Attempt uint64 `json:"attempt"` // of its last claim, zero for none
 }
 
-// wireTask is a task as run.submitted records it: all that a later claim
-// needs to run it again. Input is text, because it may hold floats.
+// wireTask is the form of a task in run.submitted: everything that a later claim needs
+// to run it again. Input is text, because it may contain floats.
 type wireTask struct {
 	Branch    *Branch     `json:"branch,omitempty"`
 	Budget    run.Budget  `json:"budget,omitzero"`
@@ -160,9 +161,9 @@ func (w wireTask) task(k session.Key) Task {
 	return t
 }
 
-// Digest identifies what the task asks for: two tasks with one id and
-// different digests are a reused key. Where a branch lies is not part of it: a
-// node of a release that does not say it derives the same task.
+// Digest identifies the content of the task: two tasks with one id and different
+// digests are a reused key. The digest excludes the place of a branch, because a node
+// of an older release that does not record it derives the same task.
 func (t Task) Digest() string {
 	if t.Branch != nil {
 		b := *t.Branch

@@ -28,7 +28,7 @@ func fullTask() journal.Task {
 	}
 }
 
-// TestTaskDigest: each thing that a task asks for makes it another task.
+// TestTaskDigest: a change of any field makes another task.
 func TestTaskDigest(t *testing.T) {
 	seen := map[string]string{}
 	add := func(name string, change func(*journal.Task)) {
@@ -58,7 +58,7 @@ func TestTaskDigest(t *testing.T) {
 	if seen[same.Digest()] != "the task" {
 		t.Error("an offer of a task has another digest than the task")
 	}
-	// A node of a release that does not know where branches lie derives the same.
+	// A node of a release that does not record the place of branches derives the same.
 	branch := fullTask()
 	branch.Branch = &journal.Branch{Name: "a"}
 	before := branch.Digest()
@@ -85,7 +85,7 @@ func TestTaskValid(t *testing.T) {
 	}
 }
 
-// TestTaskSurvives: what a log records of a task is all of it.
+// TestTaskSurvives: a log records the complete task.
 func TestTaskSurvives(t *testing.T) {
 	log := &commitlog.Memory{}
 	task := fullTask()
@@ -115,8 +115,8 @@ func ev(t *testing.T, kind string, payload any) session.Event {
 	return e
 }
 
-// TestFollowupsRefuse: nothing follows from what cannot be read. What follows from each
-// commit is in the transcripts.
+// TestFollowupsRefuse: an unreadable commit has no follow-ups. The follow-ups of each
+// commit are in the transcripts.
 func TestFollowupsRefuse(t *testing.T) {
 	for _, kind := range []string{journal.KindSubmitted, journal.KindClaimed, journal.KindReleased, journal.KindResolved, journal.KindEnded} {
 		for _, bad := range []session.Event{{Kind: kind, Schema: 1, Data: "[]"}, {Kind: kind, Schema: 3, Data: "{}"}} {

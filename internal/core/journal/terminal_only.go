@@ -2,12 +2,12 @@ package journal
 
 import "github.com/rathcluster/rath/session"
 
-// IsTerminalOnly reports whether a commit is one of those for which a log keeps its last
-// room: it ends a run or an attempt, closes or archives a session, or holds what
-// a caller outside the run asked for or answered. It also is one if it says what
-// became of a call that must not be made twice, which would be unknown otherwise,
-// and of what cannot be repeated there is only as much as was under way when the
-// room became scarce. What else shares the commit is stored with it.
+// IsTerminalOnly reports whether a commit may use the space that a log reserves for the
+// ends of runs: it ends a run or an attempt, closes or archives a session, or holds a
+// request or an answer from outside the run. It also does if it records the outcome of
+// a call that must not be repeated, which would be unknown otherwise; the number of
+// such calls is limited to those in flight when the space became scarce. The other
+// events of the commit are stored with it.
 func IsTerminalOnly(events []session.Event) bool {
 	for _, e := range events {
 		switch e.Kind {

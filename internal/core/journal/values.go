@@ -13,9 +13,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Values reads sessions as they were: a session at a version never changes,
-// so anybody may fold it from the log and keep it. It is safe for concurrent
-// use.
+// Values reads old values of sessions. A session at a version never changes, so it may
+// be folded from the log and cached. It is safe for concurrent use.
 type Values struct {
 	log commitlog.Log
 
@@ -28,7 +27,7 @@ type Values struct {
 	pageOrder []pageName
 
 	folds     map[session.Key]*fold
-	foldOrder []session.Key // the least recently asked for first
+	foldOrder []session.Key // the least recently used first
 	ticks     atomic.Uint64 // orders requests and reads
 }
 
@@ -39,11 +38,11 @@ type valueKey struct {
 }
 
 const (
-	// maxValues bounds the values that are kept; they share their chunks, and keep those
-	// of sessions that have left memory.
+	// maxValues bounds the cached values; they share their chunks, and keep those of
+	// sessions that were evicted.
 	maxValues = 1024
-	// maxAncestors bounds how deep references may lead. Real ones form no
-	// cycle, because they hold hashes; forged ones could.
+	// maxAncestors bounds the depth of references. Real references form no cycle,
+	// because they contain hashes; forged ones could.
 	maxAncestors = 10_000
 )
 
@@ -52,7 +51,7 @@ func NewValues(log commitlog.Log) *Values {
 	return &Values{log: log, known: map[valueKey]session.Session{}, last: map[session.Ref]session.Hash{}, pages: map[pageName]*session.Page{}, folds: map[session.Key]*fold{}}
 }
 
-// Resolver returns how [session.Apply] finds values in v, by reads that end with ctx.
+// Resolver returns the resolver of [session.Apply] for v; its reads end with ctx.
 func (v *Values) Resolver(ctx context.Context) func(session.Link) (session.Session, error) {
 	return resolver{ctx, v, 0}.resolve
 }
@@ -73,15 +72,15 @@ func (r resolver) resolve(l session.Link) (session.Session, error) {
 	return s, err
 }
 
-// ancestorError is why an ancestor could not be read. It is passed down as it
-// is: with a text for each generation it would grow with their square.
+// ancestorError is the reason why an ancestor could not be read. It is passed on
+// unchanged: with a prefix for each generation the texts would grow quadratically.
 type ancestorError struct{ error }
 
 func (e *ancestorError) Unwrap() error { return e.error }
 
-// BranchOutcome returns how the log of a run that opened a branch says that the
-// branch ended for it. One that the run ended without is cancelled. ErrState:
-// the run goes on and has not decided yet; its decision will be told.
+// BranchOutcome returns a branch's outcome according to the log of the run that opened
+// it. A branch that the run ended without is cancelled. It returns ErrState if the run
+// is still undecided; its decision will be sent.
 func (v *Values) BranchOutcome(ctx context.Context, parent session.Key, id run.ID, branch session.ID) (run.BranchOutcome, error) {
 	d := run.BranchOutcome{Session: branch, State: session.ClosedCancelled, Reason: "the run that opened this branch went on without it"}
 	open := false
@@ -122,7 +121,7 @@ func (v *Values) BranchOutcome(ctx context.Context, parent session.Key, id run.I
 	return d, nil
 }
 
-// Forget lets go of all that is kept. What is asked for is read again.
+// Forget clears all caches. Later requests read the logs again.
 func (v *Values) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -131,7 +130,7 @@ func (v *Values) Forget() {
 	v.folds, v.foldOrder = map[session.Key]*fold{}, nil
 }
 
-// drop lets go of the values of one session.
+// drop evicts the values of one session.
 func (v *Values) drop(k session.Key) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -147,7 +146,7 @@ func (v *Values) drop(k session.Key) {
 	v.foldOrder = slices.DeleteFunc(v.foldOrder, func(f session.Key) bool { return f == k })
 }
 
-// Keep remembers a committed value, which saves folding it.
+// Keep caches a committed value, which saves folding it.
 func (v *Values) Keep(s session.Session) {
 	l, ok := s.Link()
 	if !ok {
@@ -212,8 +211,8 @@ func (v *Values) At(ctx context.Context, r session.Ref) (session.Session, error)
 	return v.fold(ctx, session.Link{Ref: r}, 0)
 }
 
-// fold reads a log up to a version, and up to a commit where l names one.
-// Without a commit, version zero is the newest.
+// fold reads a log up to a version, and up to a commit if l names one. Without a
+// commit, version zero means the newest.
 func (v *Values) fold(ctx context.Context, l session.Link, depth int) (session.Session, error) {
 	bounded := l.Seq != 0 || l.Version != 0
 	f := folding{link: l, bounded: bounded, resolver: resolver{ctx, v, depth}, s: session.Open(l.Key, l.ID)}
@@ -253,7 +252,7 @@ func (v *Values) fold(ctx context.Context, l session.Link, depth int) (session.S
 	return f.s, nil
 }
 
-// folding is a value on its way to what a reference names.
+// folding is a value that is being folded up to a reference.
 type folding struct {
 	link     session.Link
 	bounded  bool
@@ -263,7 +262,8 @@ type folding struct {
 	begins   session.Session // its first value, if that comes after link.Version
 }
 
-// beforeItsFork says that a version is older than the session, and whose it is.
+// beforeItsFork returns the error for a version that is older than the session. The
+// error names the version's owner.
 func beforeItsFork(r session.Ref, begins session.Session) error {
 	owner := ""
 	for from := range begins.Line() {
@@ -274,7 +274,7 @@ func beforeItsFork(r session.Ref, begins session.Session) error {
 	return fmt.Errorf("version %d of session %s, which begins at %d: %w%s", r.Version, r.ID, begins.Ref().Version, session.ErrNotFound, owner)
 }
 
-// take folds the next commit; it returns false once the value is there.
+// take folds the next commit; it returns false once the value is reached.
 func (f *folding) take(e commitlog.Entry) (bool, error) {
 	if f.link.Seq != 0 && e.At.Seq > f.link.Seq {
 		return false, nil
@@ -302,8 +302,8 @@ func (f *folding) take(e commitlog.Entry) (bool, error) {
 	return e.At.Seq != f.link.Seq, nil
 }
 
-// nearest returns the value of the session's snapshot if what l names is that
-// value or comes after it.
+// nearest returns the value of the session's snapshot if l refers to that value or to a
+// later one.
 func (v *Values) nearest(ctx context.Context, l session.Link, bounded bool) (session.Session, commitlog.Position, bool) {
 	state, at, load, ok := v.snapshot(ctx, v.log, l.Key)
 	if !ok || l.Seq != 0 && at.Seq > l.Seq {

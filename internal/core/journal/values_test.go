@@ -12,9 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestValues: each version of each session of a random history reads as it was
-// when it was made, with and without snapshots, and references that lie are
-// refused.
+// TestValues: each version of each session of a random history reads as it was at its
+// commit, with and without snapshots, and forged references are rejected.
 func TestValues(t *testing.T) {
 	h := newTheatre(t, 42)
 	type value struct {
@@ -104,8 +103,8 @@ func TestValuesAreBounded(t *testing.T) {
 	values.Keep(session.Session{})
 }
 
-// circle is a log in which two sessions claim to be forks of each other: only
-// a forger could write it.
+// circle is a log in which two sessions claim to be forks of each other, as only a
+// forger could write it.
 type circle struct{ commitlog.Log }
 
 func (circle) Read(_ context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {

@@ -9,38 +9,39 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RunWaiting records that a run stopped until all that it waits for has come.
-// It then holds its session, and nothing else.
+// RunWaiting records that a run stopped until all its waits are satisfied. A waiting
+// run holds its session and no other resource.
 type RunWaiting struct {
 	Attempt uint64 `json:"attempt"`
 	For     []Wait `json:"for"`
-	// Revision is the one that the code waits under. An older log has none.
+	// Revision is the revision of the waiting code. An older log has none.
 	Revision string `json:"revision,omitempty"`
 	Run      run.ID `json:"run"`
 }
 
-// Wait is one thing that a run waits for.
+// Wait is one condition that a run waits for.
 type Wait struct {
 	Branches []session.ID `json:"branches,omitempty"` // of a fan-out
 	Detail   string       `json:"detail,omitempty"`
-	// Due, in Unix milliseconds, is when a timer decides it. The writer gives one
-	// to what only a person or a program outside can end, see DefaultExpiry.
+	// Due, in Unix milliseconds, is the time at which a timer decides the wait. The
+	// writer sets it for waits that only an operator or an outside program can end; see
+	// DefaultExpiry.
 	Due int64 `json:"due,omitempty"`
-	// Edits is set if the values of an approval change what it is about, so that a yes
-	// may leave them out.
+	// Edits is set if the values of an approval edit the subject of the question. An
+	// approval may then omit them.
 	Edits bool   `json:"edits,omitempty"`
 	Kind  string `json:"kind"`
 	Name  string `json:"name,omitempty"` // of the tool or the step
-	// Need is how many branches must succeed; zero waits for the ends of all.
+	// Need is the number of branches that must succeed; zero waits for the ends of all.
 	Need int      `json:"need,omitempty"`
 	Path run.Path `json:"path"` // of the step; answers name it
-	// Schema is the JSON Schema of the value that answers, or of those that come with a
-	// yes, of at most form.MaxSchema bytes; "" takes any.
+	// Schema is the JSON Schema of the answer's value, or of the values of an approval,
+	// of at most form.MaxSchema bytes; "" accepts any value.
 	Schema string `json:"schema,omitempty"`
 	Title  string `json:"title,omitempty"`
 }
 
-// The kinds of what a run receives.
+// The kinds of signals that a run receives.
 const (
 	Approve = "approve"
 	Refuse  = "reject"
@@ -48,43 +49,43 @@ const (
 	Message = "message"
 	Timer   = "timer"
 	Report  = "branch" // a branch ended
-	// cacheWarm comes from the first branch of a warm-first fan-out, once it has its
-	// first answer of a model. It never lies in an inbox.
+	// cacheWarm is sent by the first branch of a warm-first fan-out, once it has its
+	// first answer of a model. It is never in an inbox.
 	cacheWarm = "warm"
 )
 
-// SignalReceived records what reached a run from outside. It lies in the run's inbox
-// until a step takes it. Without a run it is the id of a message to a session
-// that no run held: what it says is the chunk after it.
+// SignalReceived records a signal from outside the run. It stays in the run's inbox
+// until a step consumes it. Without a run it is the id of a message to a session that
+// no run held; the chunk after it is the message.
 type SignalReceived struct {
-	// Asked is the name of the question that it answers, or whose time has come. An older
+	// Asked is the name of the question that it answers, or that timed out. An older
 	// log has none.
 	Asked string `json:"asked,omitempty"`
-	// AskedRevision is that of the code that asked it, see RunWaiting.
+	// AskedRevision is the revision of the code that asked it, see RunWaiting.
 	AskedRevision string `json:"asked_revision,omitempty"`
 
 	Branch *BranchEnd `json:"branch,omitempty"`
 	By     string     `json:"by,omitempty"` // see Named
-	// ID makes the signal that brought it idempotent, as long as the session
-	// keeps it, see maxSignals; "" is for those that can be taken twice.
+	// ID is the idempotency key of the signal, as long as the session keeps it, see
+	// maxSignals; "" is for signals that may be applied twice.
 	ID        string   `json:"id,omitempty"`
-	Interrupt bool     `json:"interrupt,omitempty"` // a message that cuts off the model call under way
+	Interrupt bool     `json:"interrupt,omitempty"` // a message that cuts off the current model call
 	Kind      string   `json:"kind"`
 	N         uint64   `json:"n"`              // its place in the run's inbox, from one
-	Path      run.Path `json:"path,omitempty"` // of the step that it answers; of a message, the one that waited for it
+	Path      run.Path `json:"path,omitempty"` // of the step that it answers; for a message, the step that waited for it
 	Reason    string   `json:"reason,omitempty"`
 	Revision  string   `json:"revision,omitempty"`
 	Run       run.ID   `json:"run"`
 	Says      string   `json:"says,omitempty"`
 	Text      string   `json:"text,omitempty"`  // of a message
 	Value     string   `json:"value,omitempty"` // JSON
-	// Wake is set when nothing is left to wait for: the run goes on, and this
-	// is how often it was woken.
+	// Wake is set when no wait is left and the run resumes: it counts the run's
+	// wakeups.
 	Wake     uint64 `json:"wake,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
 }
 
-// BranchEnd is how a branch of a fan-out ended.
+// BranchEnd is the outcome of a branch of a fan-out.
 type BranchEnd struct {
 	Code  run.Code      `json:"code,omitempty"`
 	Error string        `json:"error,omitempty"`
@@ -94,30 +95,30 @@ type BranchEnd struct {
 	Usage session.Usage `json:"usage,omitzero"`
 }
 
-// Bounds of the messages that wait in one run's inbox, and of one piece of it.
-// Answers and the reports of branches always get in: the run waits for them,
-// and its questions and branches bound them.
+// The bounds of the messages in one run's inbox, and of one message's text or value.
+// Answers and the reports of branches are always accepted: the run waits for them, and
+// its questions and branches bound them.
 const (
 	maxInbox   = 1024
 	maxMessage = 64 << 10
 )
 
-// MaxDetail bounds the detail of a question, such as a diff that a person approves.
+// MaxDetail bounds the detail of a question, such as a diff to approve.
 const MaxDetail = 16 << 10
 
-// DefaultExpiry is how long a run waits for an answer from outside if the author said
-// nothing else: with a review, a question or a wait for words. The end is
-// written into the commit that begins to wait, so that it stays what it was when
-// a release changes this; a wait in an older log may have none, and stands.
+// DefaultExpiry is how long a run waits for an outside answer (a review, a question or
+// a message) unless the author set a limit. The commit that starts the wait records the
+// deadline, so that a release that changes DefaultExpiry does not change recorded
+// waits. A wait in an older log may have no deadline and stays open.
 const DefaultExpiry = 14 * 24 * time.Hour
 
 // outside reports whether only an answer from outside can end a wait, which may never
-// do it. Timers have their time, and branches end by themselves.
+// arrive. Timers have a time, and branches end by themselves.
 func (w Wait) outside() bool {
 	return w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage
 }
 
-// expiring gives the waits that need it an expiry.
+// expiring sets the expiry of the waits that need one.
 func (v RunWaiting) expiring(now time.Time) RunWaiting {
 	v.For = slices.Clone(v.For)
 	for i := range v.For {
@@ -137,7 +138,7 @@ func (v SignalReceived) answers(p run.Path) bool {
 	return false
 }
 
-// Came reports whether what w waits for is in an inbox.
+// Came reports whether an inbox satisfies w.
 func (w Wait) Came(inbox []SignalReceived) bool {
 	ended, succeeded := 0, 0
 	for _, v := range inbox {
@@ -156,15 +157,15 @@ func (w Wait) Came(inbox []SignalReceived) bool {
 	return w.Kind == run.WaitBranches && (ended == len(w.Branches) || w.Need > 0 && succeeded >= w.Need)
 }
 
-// came reports whether everything that a run waits for is in its inbox.
+// came reports whether all waits of a run are satisfied by an inbox.
 func (w *RunWaiting) came(inbox []SignalReceived) bool {
 	return !slices.ContainsFunc(w.For, func(one Wait) bool { return !one.Came(inbox) })
 }
 
-// Inbox returns what the run received and no step has taken yet, oldest first.
+// Inbox returns the received signals that no step has consumed yet, oldest first.
 func (r *Record) Inbox() []SignalReceived { return slices.Clone(r.inbox) }
 
-// wait folds that a run waits.
+// wait folds the start of a run's wait.
 func (r *Record) wait(v RunWaiting) {
 	if r.State == run.Running && v.Attempt == r.Attempt {
 		r.State, r.Suspended, r.Deaths = run.Waiting, &v, Deaths{}
@@ -179,7 +180,7 @@ func (r *Record) received(v SignalReceived) {
 	r.inboxed = v.N
 	if v.Kind == Report && v.Branch != nil && r.reserved.Awaits(v.Path, v.Branch.Link.ID) {
 		r.reserved.Settle(v.Path, v.Branch)
-		return // it only says what the branch used
+		return // it only reports the branch's usage
 	}
 	r.inbox = append(r.inbox, v)
 	if v.ID != "" {
@@ -190,7 +191,7 @@ func (r *Record) received(v SignalReceived) {
 	}
 }
 
-// took removes from the inbox what a step consumed.
+// took removes the signals that a step consumed from the inbox.
 func (r *Record) took(d StepCompleted) {
 	if len(r.inbox) == 0 {
 		return
@@ -200,8 +201,8 @@ func (r *Record) took(d StepCompleted) {
 	})
 }
 
-// arrived reports whether the events of a batch only let a run wait for what
-// has come already. Nothing is recorded then, and the run goes on.
+// arrived reports whether the events of a batch only let a run wait for signals that
+// are already in its inbox. The batch is then not recorded, and the run continues.
 func (r *Record) arrived(events []session.Event) bool {
 	last := len(events) - 1
 	if last < 0 || events[last].Kind != KindRunWaiting || slices.ContainsFunc(events[:last], func(e session.Event) bool { return e.Kind != KindCacheWarmed }) {
@@ -217,7 +218,7 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 	case r.Home != w.key:
 		return fmt.Errorf("journal: %s is told in the log of %s, not of %s: %w", r.ID, r.Home, w.key, run.ErrState)
 	case v.ID != "" && slices.Contains(r.delivered, v.ID):
-		return nil // it came before
+		return nil // it arrived before
 	case v.Kind == Message && len(r.inbox) >= maxInbox:
 		return fmt.Errorf("%w: run %s has %d messages that no step has taken", run.ErrBusy, r.ID, len(r.inbox))
 	case len(v.Text)+len(v.Value)+len(v.Reason) > maxMessage:
@@ -241,7 +242,7 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 		}
 		for _, o := range r.inbox {
 			if o.Kind == Report && o.Branch.Link.ID == v.Branch.Link.ID {
-				return nil // told before
+				return nil // reported before
 			}
 		}
 		v = w.place(r, v)
@@ -258,9 +259,9 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 	return w.stage(now, event(KindSignalReceived, w.place(r, v)))
 }
 
-// comesLate takes the report of a branch that the join was decided without: what
-// it used is recorded, and the answer is ErrState, because its end decides
-// nothing any more.
+// comesLate handles the report of a branch without which the join was decided. It
+// records the branch's usage and returns ErrState, because the report no longer decides
+// anything.
 func (w *StateMachine) comesLate(r *Record, v SignalReceived, now time.Time) error {
 	if r.reserved.Awaits(v.Path, v.Branch.Link.ID) {
 		if err := w.stage(now, event(KindSignalReceived, w.place(r, v))); err != nil {
@@ -270,8 +271,7 @@ func (w *StateMachine) comesLate(r *Record, v SignalReceived, now time.Time) err
 	return fmt.Errorf("journal: %s went on without branch %s: %w", r.ID, v.Branch.Link.ID, run.ErrState)
 }
 
-// place gives a fact its place in a run's inbox, and wakes the run if nothing
-// is left to wait for.
+// place numbers a signal for a run's inbox, and wakes the run if no wait is left.
 func (w *StateMachine) place(r *Record, v SignalReceived) SignalReceived {
 	v.Run, v.N = r.ID, r.inboxed+1
 	v.Wake, v.Workflow, v.Revision = 0, "", ""
@@ -279,15 +279,15 @@ func (w *StateMachine) place(r *Record, v SignalReceived) SignalReceived {
 	if v.Kind == Message {
 		v.Path = r.listens()
 	}
-	// What append may write behind the inbox no other reader sees.
+	// append may write behind the inbox: no other reader sees that part.
 	if r.State == run.Waiting && r.Suspended.came(append(r.inbox, v)) {
 		v.Wake, v.Workflow, v.Revision = r.wake+1, r.Task.Workflow, r.Task.Revision
 	}
 	return v
 }
 
-// listens returns the path of the step that waits for words of the user, "" if
-// none does.
+// listens returns the path of the step that waits for a user's message, "" if none
+// does.
 func (r *Record) listens() run.Path {
 	if r.State == run.Waiting {
 		for _, w := range r.Suspended.For {
@@ -299,8 +299,8 @@ func (r *Record) listens() run.Path {
 	return ""
 }
 
-// asks returns the name of the question that a fact decides, and the revision of the
-// code that asked it; "" if it decides none.
+// asks returns the name of the question that a signal decides, and the revision of the
+// code that asked it; "" if there is none.
 func (r *Record) asks(v SignalReceived) (name, revision string) {
 	if r.State == run.Waiting {
 		for _, w := range r.Suspended.For {
@@ -312,9 +312,9 @@ func (r *Record) asks(v SignalReceived) (name, revision string) {
 	return "", ""
 }
 
-// questions returns the questions that are open, or have their answer and wait for the
-// code to come to them again, by the paths of their steps: as the step that such a path
-// is for, of which nothing is recorded yet but its name and its revision.
+// questions returns the steps of the open questions, and of the answered ones that the
+// code has not reached again, by path. Only the name and the revision of such a step
+// are recorded yet.
 func (r *Record) questions() (all map[run.Path]*Step) {
 	add := func(p run.Path, name, revision string) {
 		put(&all, p, &Step{StepCompleted: StepCompleted{Kind: StepAwait, Name: name, Path: p, Revision: revision}})
@@ -334,7 +334,8 @@ func (r *Record) questions() (all map[run.Path]*Step) {
 	return all
 }
 
-// open returns the question of an answer; it fails for one that is not asked, or decided.
+// open returns the question of an answer. It fails if the question does not exist, or
+// is decided.
 func (r *Record) open(v SignalReceived) (Wait, error) {
 	if r.State == run.Waiting {
 		for _, q := range r.Suspended.For {
@@ -357,8 +358,8 @@ func (r *Record) open(v SignalReceived) (Wait, error) {
 	return Wait{}, fmt.Errorf("journal: step %s of %s asks nothing now; the run is %s: %w", v.Path, r.ID, r.State, run.ErrState)
 }
 
-// message takes words of a user for a session: as a chunk at once when no run
-// is open, else into the inbox of the run that holds the session.
+// message delivers a user's message to a session: as a chunk if no run is open, else
+// into the inbox of the run that holds the session.
 func (w *StateMachine) message(v SignalReceived, now time.Time) error {
 	if w.state.Active != "" {
 		return w.receive(w.state.runs[w.state.Active], v, now)
@@ -376,8 +377,8 @@ func (w *StateMachine) message(v SignalReceived, now time.Time) error {
 	return w.stage(now, event(KindSignalReceived, SignalReceived{By: v.By, ID: v.ID, Kind: Message, Says: v.Says}), chunk)
 }
 
-// tick fires what is due: questions without an answer, reviews without a resolution,
-// and the deadlines of runs that no node executes.
+// tick fires the expired timers: of questions without an answer, of reviews without a
+// resolution, and the deadlines of runs that no node executes.
 func (w *StateMachine) tick(now time.Time) error {
 	fired := false
 	for _, r := range w.state.open() {
@@ -401,7 +402,7 @@ func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error)
 	over := !end.IsZero() && !now.Before(end)
 	switch {
 	case over && r.State == run.Running && r.Epoch == w.Epoch():
-		return false, nil // the execution that is at work here ends it
+		return false, nil // the current execution ends it
 	case over && r.State == run.Running:
 		why := fmt.Sprintf("no node executed the run at its deadline: the one that held its attempt %d is gone, and none took it up again; look whether one offers workflow %q", r.Attempt, r.Task.Workflow)
 		return true, w.end(r, run.TimedOut, run.CodeDeadline, why, now)
@@ -426,7 +427,7 @@ func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error)
 	return fired, nil
 }
 
-// restsOn says what a run waits for that has not come, "" if it does not wait.
+// restsOn describes a run's unsatisfied waits; "" if it does not wait.
 func (r *Record) restsOn() string {
 	if r.State == run.Waiting {
 		for _, w := range r.Suspended.For {
@@ -442,8 +443,8 @@ func (r *Record) restsOn() string {
 	return ""
 }
 
-// Deadline returns when the run must have ended: the task's deadline or, if
-// that is earlier, the end of its time budget. Zero is never.
+// Deadline returns the time at which the run must have ended: the task's deadline or,
+// if that is earlier, the end of its time budget. Zero means no deadline.
 func (r *Record) Deadline() time.Time {
 	end := r.Task.Deadline
 	if b := r.Task.Budget.Time; b > 0 && !r.Started.IsZero() {

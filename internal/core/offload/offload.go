@@ -17,21 +17,21 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Bounds of what a log from [New] keeps inside a commit.
+// Bounds of the data that a log from [New] keeps inside a commit.
 const (
-	// DefaultEvent is the most bytes of data that one event keeps.
+	// DefaultEvent is the maximum size of an event's data in a commit, in bytes.
 	DefaultEvent = 32 << 10
-	// DefaultCommit is the most bytes that a commit may have before its largest
-	// events are moved out.
+	// DefaultCommit is the size of a commit, in bytes, above which its largest events
+	// are offloaded.
 	DefaultCommit = 512 << 10
 )
 
 // Options configure [New]; nil means the defaults.
 type Options struct {
-	Event  int // bytes of data that one event keeps; 0 is DefaultEvent
+	Event  int // maximum size of an event's data in a commit, in bytes; 0 is DefaultEvent
 	Commit int // bytes that a commit may have; 0 is DefaultCommit
-	// Admit, if set, is asked before data is moved out of a commit. One that it refuses
-	// is not appended, and leaves nothing in the blob store.
+	// Admit, if set, is called before data is moved out of a commit. A rejected commit
+	// is not appended, and leaves no blobs in the blob store.
 	Admit func(c commitlog.Commit) error
 }
 
@@ -39,11 +39,11 @@ type Options struct {
 // or is damaged there. It also wraps the store's error.
 var ErrBlob = errors.New("offload: event data cannot be read from the blob store")
 
-// New returns a log that keeps large event data in a blob store: each event
-// over one bound, and the largest events until the commit is under another.
-// The data is stored, and read back from the store, before the commit that
-// names it is appended. Commits are hashed as they are stored, with the name
-// in place of the data; readers of the returned log find the data again.
+// New returns a log that keeps large event data in a blob store: each event over one
+// bound, and the largest events until the commit is under another. The data is stored,
+// and read back from the store, before the commit that names it is appended. Commits
+// are hashed as they are stored, with the name in place of the data. Readers of the
+// returned log get the data.
 //
 // blobs returns the store of a tenant. If inner is a commitlog.Snapshotter, so is
 // the log that New returns.
@@ -74,10 +74,10 @@ type log struct {
 	admit         func(c commitlog.Commit) error // nil admits all
 }
 
-// overhead is about what an event needs besides its data.
+// overhead is the approximate size of an event without its data.
 const overhead = 160
 
-// fits reports whether all data stays in the commit, and names no blob yet.
+// fits reports whether all data fit into the commit and no event names a blob yet.
 func (l *log) fits(events []session.Event) bool {
 	total := 0
 	for i := range events {
@@ -105,7 +105,7 @@ func (l *log) Append(ctx context.Context, at commitlog.Position, c commitlog.Com
 	var inline []int // indices of events that keep their data, largest last
 	for i := range c.Events {
 		e := &c.Events[i]
-		e.Blob = blob.Ref{} // this log decides where the data lies, not the log that the event was read from
+		e.Blob = blob.Ref{} // this log decides about offloading, not the log that the event was read from
 		if len(e.Data) > l.event {
 			if err := l.move(ctx, c.Key, e); err != nil {
 				return commitlog.Position{}, err
@@ -120,7 +120,7 @@ func (l *log) Append(ctx context.Context, at commitlog.Position, c commitlog.Com
 		e := &c.Events[inline[len(inline)-1]]
 		inline = inline[:len(inline)-1]
 		if len(e.Data) <= overhead {
-			break // moving it out would save nothing
+			break // moving it out would save no space
 		}
 		total -= len(e.Data)
 		if err := l.move(ctx, c.Key, e); err != nil {
@@ -130,7 +130,7 @@ func (l *log) Append(ctx context.Context, at commitlog.Position, c commitlog.Com
 	return l.Log.Append(ctx, at, c)
 }
 
-// move puts an event's data into the blob store and checks that it is there.
+// move moves an event's data into the blob store and checks that it is stored.
 func (l *log) move(ctx context.Context, k session.Key, e *session.Event) error {
 	if s, err := canonical.Marshal(json.RawMessage(e.Data)); err != nil || s != e.Data {
 		return fmt.Errorf("offload: event %s of %s: its data is not canonical JSON: encode it with Marshal", e.Kind, k)
@@ -172,8 +172,8 @@ func fetch(ctx context.Context, store blob.Store, ref blob.Ref) (string, error) 
 	return string(data), nil
 }
 
-// Fill writes the data that lies in blobs back into the events of c, up to the
-// first event whose data cannot be read; the error then wraps [ErrBlob].
+// Fill restores the data in blobs into the events of c, up to the first event whose
+// data cannot be read; the error then wraps [ErrBlob].
 func Fill(ctx context.Context, c *commitlog.Commit, blobs func(session.Tenant) blob.Store) error {
 	for i := range c.Events {
 		e := &c.Events[i]
@@ -189,7 +189,7 @@ func Fill(ctx context.Context, c *commitlog.Commit, blobs func(session.Tenant) b
 	return nil
 }
 
-// fill is Fill for an entry whose events the inner log may keep.
+// fill is Fill for an entry whose events the inner log may share.
 func (l *log) fill(ctx context.Context, e commitlog.Entry) (commitlog.Entry, error) {
 	if !slices.ContainsFunc(e.Commit.Events, func(ev session.Event) bool { return !ev.Blob.Digest.IsZero() }) {
 		return e, nil

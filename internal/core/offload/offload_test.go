@@ -121,7 +121,8 @@ func TestLargeEvents(t *testing.T) {
 	if _, err := commitlog.Encode(stored.Commit); err != nil {
 		t.Errorf("reading changed what the inner log holds: %v", err)
 	}
-	// What was read can be appended to another log, which decides by itself.
+	// A commit that was read can be appended to another log, which offloads by its own
+	// bounds.
 	again := last.Commit
 	other := offload.New(&commitlog.Memory{}, oneStore(blob.NewMemory()), nil)
 	if p, err := other.Append(t.Context(), commitlog.Position{}, again); err != nil || p.Hash != pos.Hash {
@@ -137,7 +138,7 @@ func TestLargeEvents(t *testing.T) {
 
 type plain struct{ commitlog.Log }
 
-// badStore fails, lies or forgets.
+// badStore fails, returns wrong bytes or loses blobs.
 type badStore struct {
 	blob.Store
 	put  error
@@ -162,7 +163,7 @@ func (b *badStore) Get(ctx context.Context, d blob.Digest) (io.ReadCloser, error
 	return b.Store.Get(ctx, d)
 }
 
-// TestAdmit: a commit that is not admitted leaves nothing behind, also not its large data.
+// TestAdmit: a rejected commit leaves no trace, and neither does its large data.
 func TestAdmit(t *testing.T) {
 	var inner commitlog.Memory
 	store, full := blob.NewMemory(), errors.New("no room")
@@ -233,7 +234,7 @@ func TestFailures(t *testing.T) {
 	check("damaged", blob.ErrCorrupt)
 }
 
-// shelf is a store that knows which blobs it has.
+// shelf is a store with an index of its blobs.
 type shelf struct {
 	blob.Store
 	has map[blob.Digest]bool

@@ -1,11 +1,11 @@
-// Package protection names the checks that keep a fleet from losing work or
-// doing it twice, so that each can be left out for a test: a check whose absence
-// nothing notices may as well not be there. A program that is linked without one
+// Package protection names the checks that keep a fleet from losing work or doing it
+// twice, so that a test can disable each of them: a check whose absence no test notices
+// is useless. A program that is linked without one
 //
 //	go build -ldflags "-X github.com/rathcluster/rath/internal/core/protection.without=append_cas"
 //
-// says so when it starts, and is good for nothing but showing that the auditor
-// finds what then goes wrong. A program that runs cannot leave one out.
+// reports it when it starts. Its only use is to show that the auditor finds the
+// resulting damage. A running program cannot disable a check.
 package protection
 
 import (
@@ -18,27 +18,28 @@ var without string
 
 // The protections. They do not change while a program runs.
 var (
-	// AppendCAS: a commit is appended only after the one that its writer saw last.
+	// AppendCAS: a commit is appended only after the commit that its writer saw last.
 	AppendCAS = without != "append_cas"
-	// AttemptFence: an attempt that a later one superseded records nothing but evidence.
+	// AttemptFence: a superseded attempt records only evidence.
 	AttemptFence = without != "attempt_fence"
 	// ClaimBeforeRead: a worker claims a log before it reads its journal, so that no
 	// other worker adds to it afterwards.
 	ClaimBeforeRead = without != "claim_before_read"
-	// DispatchSeen: a dispatch is decided by the log: a claim that finds another attempt
-	// than the relay saw is refused.
+	// DispatchSeen: the log decides about a dispatch: it rejects a claim that finds
+	// another attempt than the relay saw.
 	DispatchSeen = without != "dispatch_seen"
 	// IntentExpiry: a call that must not happen twice starts only while its intent is
 	// fresh.
 	IntentExpiry = without != "intent_expiry"
-	// OpenSetTail: a relay that takes a partition reads what came after its open set was
-	// stored.
+	// OpenSetTail: a relay that takes over a partition reads the messages after its
+	// stored open set.
 	OpenSetTail = without != "openset_tail"
 	// PersistBeforeReply: a request is answered after its commit is durable.
 	PersistBeforeReply = without != "persist_before_reply"
-	// Round: what a server says leaves it after the round that syncs what it had stored.
+	// Round: a server's message leaves it only after the round that syncs the data
+	// stored before it.
 	Round = without != "round"
-	// WakeNumbers: a run that waits is claimed only after what it waits for has come.
+	// WakeNumbers: a waiting run is claimed only after its waits are satisfied.
 	WakeNumbers = without != "wake_numbers"
 )
 
@@ -58,7 +59,7 @@ var on = map[string]bool{
 // Names returns the names of all protections, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(on)) }
 
-// Off returns the names of those that this program is linked without.
+// Off returns the names of the checks that this program is linked without.
 func Off() []string {
 	return slices.DeleteFunc(Names(), func(name string) bool { return on[name] })
 }

@@ -38,9 +38,8 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m) }
 
-// schedule is a sequence of events that one protection has to survive. What
-// goes wrong without it is decided by nothing but the order that the schedule
-// sets: there is no chance in it.
+// schedule is a sequence of events that one protection must survive. The order of the
+// schedule alone decides the damage without the protection: no chance is involved.
 type schedule struct {
 	protection string
 	play       func(*testing.T) *evidence
@@ -101,7 +100,7 @@ func TestEveryProtection(t *testing.T) {
 	}
 }
 
-// evidence is what an auditor gets to see.
+// evidence is the input of an auditor.
 type evidence struct {
 	log      commitlog.Memory
 	messages []audit.Message // instead of log
@@ -182,8 +181,8 @@ func ended(t *testing.T, attempt uint64) journal.Batch {
 	return journal.Batch{Session: home, Run: "r1", Attempt: attempt, Path: "end", Events: []session.Event{e}}
 }
 
-// mustFence fails unless an error says that another process goes on; without the
-// protection there may be none.
+// mustFence fails unless err reports that another process took over; without the
+// protection there may be no error.
 func mustFence(t *testing.T, what string, err error) {
 	t.Helper()
 	if err == nil && len(protection.Off()) == 0 {
@@ -191,7 +190,7 @@ func mustFence(t *testing.T, what string, err error) {
 	}
 }
 
-// zombieAppends: a writer goes on after another one took the session.
+// zombieAppends: a writer continues after another one took the session.
 func zombieAppends(t *testing.T) *evidence {
 	srv := natstest.Start(t, nil)
 	user, password := srv.Node()
@@ -207,7 +206,7 @@ func zombieAppends(t *testing.T) *evidence {
 	_, err = zombie.Commit(stale, done(t, 1, "0"))
 	cancel()
 	mustFence(t, "a zombie's append", err)
-	_, _ = next.Commit(t.Context(), ended(t, 2)) // it may not find its way any more
+	_, _ = next.Commit(t.Context(), ended(t, 2)) // it may fail after the zombie's append
 	e := &evidence{}
 	err = conn.Logs.Dump(t.Context(), func(m eventlog.Stored) error {
 		if strings.HasPrefix(m.Stream, "EV_") { // there is no relay here
@@ -235,7 +234,7 @@ func supersededAttempt(t *testing.T) *evidence {
 	return e
 }
 
-// claiming is a store in which something happens right before a claim.
+// claiming is a store with a hook right before a claim.
 type claiming struct {
 	journal.Store
 	before func()
@@ -279,7 +278,7 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 	ctx, kill := context.WithCancel(t.Context())
 	var zombie sync.WaitGroup
 	zombie.Go(func() { _, _ = ex.Forward(ctx) })
-	synctest.Wait() // the call is under way
+	synctest.Wait() // the call is in flight
 
 	later := journal.NewValues(&e.log)
 	second := &engine.Runtime{Values: later, Store: &claiming{journal.NewStore(&e.log, &journal.StoreOptions{Incarnation: "i2", Values: later}), func() {
@@ -297,7 +296,7 @@ func outcomeBeforeClaim(t *testing.T) *evidence {
 	return e
 }
 
-// slow is a log that takes its time to store the first intent.
+// slow is a log that stores the first intent slowly.
 type slow struct {
 	commitlog.Log
 	once sync.Once
@@ -333,7 +332,7 @@ func slowIntent(t *testing.T) *evidence {
 	return e
 }
 
-// dying is a log whose process dies at an append: nothing is stored any more.
+// dying is a log whose process dies at an append: it stores no more commits.
 type dying struct {
 	commitlog.Log
 	left int
@@ -360,12 +359,12 @@ func deathBeforeAppend(t *testing.T) *evidence {
 		} else if id == "r1" {
 			t.Error(err)
 		}
-		synctest.Wait() // the one append is that of the first one, which may be answered before it
+		synctest.Wait() // the only append is that of the first one, which may be answered before it
 	}
 	drain, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	must.Report(t, sys.Drain(drain))
-	// What was accepted is done elsewhere.
+	// Another writer executes the accepted task.
 	r1 := task()
 	r1.Session.ID, r1.Resume = "s-r1", true
 	values := journal.NewValues(&e.log)
@@ -379,7 +378,7 @@ func deathBeforeAppend(t *testing.T) *evidence {
 	return e
 }
 
-// powerCut: the power goes right after a submit was acknowledged.
+// powerCut: the power fails right after a submit was acknowledged.
 func powerCut(t *testing.T) *evidence {
 	connect := func(o *natsserver.Options) *api.Conn {
 		srv := natstest.Start(t, o)
@@ -417,8 +416,8 @@ func powerCut(t *testing.T) *evidence {
 	return e
 }
 
-// staleResume: an offer of a run that was delivered long ago comes again while
-// the run waits for a person.
+// staleResume: an old, already delivered offer of a run is redelivered while the run
+// waits for an operator.
 func staleResume(t *testing.T) *evidence {
 	e := &evidence{}
 	values := journal.NewValues(&e.log)
@@ -466,8 +465,8 @@ func staleDispatch(t *testing.T) *evidence {
 	dispatched := journal.Claim{Seen: &journal.Seen{Attempt: 1}}
 	last, err := claim("i2", dispatched)
 	must.Do(t, err)
-	// A step, so that the attempt does not count as a death of its node: a suspect is
-	// refused by another check.
+	// A step, so that the attempt does not count as a death of its node: another check
+	// rejects a suspect.
 	must.Get(last.Commit(t.Context(), done(t, 2, "a")))(t)
 	thief, err := claim("i3", dispatched)
 	mustFence(t, "a dispatch that saw the attempt before", err)
@@ -480,8 +479,8 @@ func staleDispatch(t *testing.T) *evidence {
 	return e
 }
 
-// endBetweenRelays: a run ends after the relay of its partition has stored the open
-// set for the last time, and before another relay takes the partition.
+// endBetweenRelays: a run ends after the relay of its partition has stored the open set
+// for the last time, and before another relay takes over the partition.
 func endBetweenRelays(t *testing.T) *evidence {
 	srv := natstest.Start(t, nil)
 	user, password := srv.Node()

@@ -11,11 +11,10 @@ import (
 )
 
 const (
-	// maxSteps bounds what checking one call's arguments may take. A step is
-	// about what looking at one small value takes, a microsecond.
+	// maxSteps bounds the cost of checking one call's arguments. A step is about the
+	// cost of one small value, a microsecond.
 	maxSteps = 1 << 21
-	// maxComplaint bounds the text that the library may put together to say
-	// what is wrong, in bytes.
+	// maxComplaint bounds the error text that the library may build, in bytes.
 	maxComplaint = 16 << 20
 	// maxStates bounds the automata of the patterns of a schema.
 	maxStates = 1 << 15
@@ -24,10 +23,10 @@ const (
 // errEffort is returned for arguments whose check would take too long.
 var errEffort = errors.New("schema: the check takes too long")
 
-// keywords is what one schema by itself takes, without those within it.
+// keywords is the cost of one schema's own keywords, without its subschemas.
 type keywords struct {
 	steps    int // for any value
-	text     int // bytes of what it says about a value that does not match
+	text     int // bytes of the error for a value that does not match
 	pattern  int // states of pattern
 	patterns int // states of all patternProperties
 }
@@ -47,7 +46,7 @@ func keywordsOf(at string, s *jsonschema.Schema) (keywords, error) {
 	for _, some := range [][]*jsonschema.Schema{s.AnyOf, s.OneOf} {
 		for _, part := range some {
 			if part == nil {
-				continue // null, which the library refuses when it resolves
+				continue // null, which the library rejects on resolving
 			}
 			k.text += len(part.String()) + 32
 		}
@@ -63,7 +62,7 @@ func keywordsOf(at string, s *jsonschema.Schema) (keywords, error) {
 	k.text += 2 * (len(allowed) + len(only))
 	k.steps = 1 + lists + len(s.Enum)/4 + (len(allowed)+len(only))/64
 	if s.DynamicRef != "" {
-		k.steps += maxNesting // it is looked for from the outside in
+		k.steps += maxNesting // the search goes from the outside in
 	}
 	if s.Pattern != "" {
 		if k.pattern, err = States(s.Pattern); err != nil {
@@ -88,7 +87,7 @@ func textOf(names []string) int {
 	return n
 }
 
-// States is about how many states the automaton of a pattern has.
+// States is the approximate number of states of a pattern's automaton.
 func States(pattern string) (int, error) {
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -108,16 +107,16 @@ func States(pattern string) (int, error) {
 	return count(re), nil
 }
 
-// effort is an upper bound of what checking a value against a schema takes: the
-// library has none. It follows every reference for every value within, so a
-// schema with several ways to one and the same value may take a time that is
-// exponential in the nesting of the value.
+// effort is an upper bound of the cost of checking a value against a schema. The
+// library has no such bound. It follows every reference for every nested value, so a
+// schema with several ways to the same value may take time exponential in the nesting
+// of the value.
 type effort struct {
 	steps int
 	text  int // bytes of the error, if there is one
 }
 
-// estimate finds efforts. Each schema is looked at once for each value.
+// estimate computes efforts. It visits each schema once for each value.
 type estimate struct {
 	shape  *shape
 	known  map[application]effort
@@ -131,15 +130,15 @@ type application struct {
 	value  any
 }
 
-// effortOf bounds what checking a decoded value against a schema takes. The error
-// is errEffort if that is too much.
+// effortOf bounds the cost of checking a decoded value against a schema. The error is
+// errEffort if the cost is too high.
 func (h *shape) effortOf(s *jsonschema.Schema, v any) (effort, error) {
 	e := &estimate{shape: h, known: map[application]effort{}, sizes: map[any]int{}}
 	return e.of(s, v)
 }
 
-// place names an object or a list among the values of one decoded text; nil is
-// any other value. What is empty has no place of its own and needs none.
+// place identifies an object or a list among the values of one decoded text; it is nil
+// for other values. Empty values have no place and need none.
 func place(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -152,7 +151,7 @@ func place(v any) any {
 	return nil
 }
 
-// size is about how many values of the size of a word a value holds.
+// size is the approximate number of word-sized values within a value.
 func (e *estimate) size(v any) int {
 	at := place(v)
 	if n, ok := e.sizes[at]; ok && at != nil {
@@ -210,7 +209,7 @@ func (e *estimate) of(s *jsonschema.Schema, v any) (effort, error) {
 		return effort{}, err
 	}
 	t.text += own
-	t.steps += t.text / 1024 // it is copied on the way out
+	t.steps += t.text / 1024 // it is copied on return
 	if t.steps > maxSteps || t.text > maxComplaint {
 		return effort{}, errEffort
 	}
@@ -220,7 +219,7 @@ func (e *estimate) of(s *jsonschema.Schema, v any) (effort, error) {
 	return t, nil
 }
 
-// applied adds what the schemas within s take.
+// applied adds the cost of the subschemas of s.
 func (e *estimate) applied(t *effort, s *jsonschema.Schema, v any) error {
 	one := func(part *jsonschema.Schema, v any) (int, error) {
 		if part == nil {
@@ -254,7 +253,7 @@ func (e *estimate) applied(t *effort, s *jsonschema.Schema, v any) error {
 		}
 		t.steps, t.text = t.steps+most.steps, max(t.text, most.text)
 	}
-	all := 0 // anyOf tells of all
+	all := 0 // the error of anyOf includes those of all
 	for _, part := range s.AnyOf {
 		text, err := one(part, v)
 		if err != nil {
@@ -295,7 +294,7 @@ func (e *estimate) applied(t *effort, s *jsonschema.Schema, v any) error {
 	return err
 }
 
-// matching is what finding a pattern of so many states in a text takes.
+// matching is the cost of finding a pattern of some states in a text.
 func matching(states int, text string) int {
 	if states == 0 {
 		return 0
@@ -303,9 +302,8 @@ func matching(states int, text string) int {
 	return 1 + states*len(text)/16
 }
 
-// comparing is what the library needs to find equal items. It compares those
-// with equal hashes in pairs, and lists and objects that differ can have equal
-// ones.
+// comparing is the cost of finding equal items. The library compares items with equal
+// hashes in pairs, and different lists and objects can have equal hashes.
 func (e *estimate) comparing(items []any) int {
 	n, nested := 0, 0
 	for _, item := range items {

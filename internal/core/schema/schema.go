@@ -24,8 +24,8 @@ type Checker struct {
 	noun  string // for a property
 }
 
-// Compile reads the schema of a tool's arguments; an empty one takes any object. References
-// must stay inside it: nothing is fetched.
+// Compile reads the schema of a tool's arguments; an empty one accepts any object.
+// References must stay inside the schema: Compile fetches no documents.
 func Compile(name string, raw json.RawMessage) (*Checker, error) {
 	if len(raw) == 0 {
 		raw = json.RawMessage(`{"type":"object"}`)
@@ -40,10 +40,11 @@ func Compile(name string, raw json.RawMessage) (*Checker, error) {
 	return &Checker{name, whole, h, raw, "an argument"}, nil
 }
 
-// Refuses returns why a value, as encoding/json decodes it, does not match a JSON Schema
-// that another process announced, or "" if it does. It changes the objects and lists in the
-// value. References must stay inside the schema: nothing is fetched. The error is why that
-// cannot be decided: the schema is wrong, or the check would not end, or take too long.
+// Refuses returns the reason why a value, as encoding/json decodes it, does not match a
+// JSON Schema that another process announced, or "" if it does. It changes the objects
+// and lists in the value. References must stay inside the schema: Refuses fetches no
+// documents. It returns an error if the schema is wrong, or if the check would not end
+// or would take too long.
 func Refuses(schema json.RawMessage, value any) (why string, err error) {
 	whole, h, err := resolve(schema)
 	if err != nil {
@@ -82,13 +83,12 @@ func resolve(raw json.RawMessage) (*jsonschema.Resolved, *shape, error) {
 	return whole, h, h.bounded()
 }
 
-// maxExplained bounds the arguments that are looked at one by one to say what is
-// wrong.
+// maxExplained bounds the arguments that are checked one by one for an error message.
 const maxExplained = 64
 
-// part is the schema without properties and requirements but one property's. It
-// is for saying what is wrong, in a fixed order: the library
-// stops at the first property that is wrong in map order.
+// part is the schema with the properties and requirements of a single property. Error
+// messages use it to report mistakes in a fixed order: the library stops at the first
+// wrong property in map order.
 func (c *Checker) part(name string) (*jsonschema.Resolved, bool) {
 	part := new(jsonschema.Schema)
 	if json.Unmarshal(c.raw, part) != nil || part.Properties[name] == nil {
@@ -98,12 +98,12 @@ func (c *Checker) part(name string) (*jsonschema.Resolved, bool) {
 	part.PropertyOrder, part.Required = nil, nil
 	part.AdditionalProperties, part.UnevaluatedProperties, part.PropertyNames = nil, nil, nil
 	resolved, err := part.Resolve(nil)
-	return resolved, err == nil // it fails if it refers to another property
+	return resolved, err == nil // it fails for a reference to another property
 }
 
-// Check returns the arguments of a call as the tool gets them, from their text, which is
-// valid UTF-8; the error is for the model. An optional argument that is null although the
-// schema wants another type counts as absent.
+// Check returns the arguments of a call in the form in which the tool gets them, from
+// their text, which must be valid UTF-8. The error is for the model. An optional
+// argument that is null although the schema requires another type counts as absent.
 func (c *Checker) Check(text string) (json.RawMessage, error) {
 	var value any
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
@@ -139,8 +139,8 @@ func (c *Checker) Check(text string) (json.RawMessage, error) {
 	return nil, errors.New("the arguments do not match the schema: " + c.explain(object, err, min(maxExplained, maxSteps/takes.steps)))
 }
 
-// withoutNulls returns the arguments without optional ones that are null, if
-// they then match.
+// withoutNulls returns the arguments without the optional ones that are null, if the
+// rest matches.
 func (c *Checker) withoutNulls(text string, object map[string]any) (json.RawMessage, bool) {
 	var raw map[string]json.RawMessage // keeps numbers as they were written
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {
@@ -160,8 +160,8 @@ func (c *Checker) withoutNulls(text string, object map[string]any) (json.RawMess
 	return args, err == nil
 }
 
-// explain names what is wrong at the top, or what err says if that is nothing. It
-// looks at so many arguments one by one.
+// explain names the mistakes at the top, or the text of err if there are none. It
+// checks at most looks arguments one by one.
 func (c *Checker) explain(object map[string]any, err error, looks int) string {
 	s := c.whole.Schema()
 	var wrong []string
@@ -194,8 +194,8 @@ func (c *Checker) explain(object map[string]any, err error, looks int) string {
 	return strings.Join(wrong, "; ")
 }
 
-// reason is the text of a validation error from its cause on, without the path
-// of schemas before it.
+// reason is the text of a validation error from its cause on, without the leading path
+// of schemas.
 func reason(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
@@ -203,8 +203,8 @@ func reason(err error) string {
 	return clip(err.Error(), 400)
 }
 
-// fields and items are objects and lists that the library tells of in a few words:
-// it would write them out in each of its complaints.
+// fields and items are objects and lists with a short text form. The library would
+// otherwise write them out in each of its complaints.
 type (
 	fields map[string]any
 	items  []any
@@ -216,7 +216,7 @@ func (o fields) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "an object of %d fi
 // Format implements fmt.Formatter.
 func (l items) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "a list of %d items", len(l)) }
 
-// brief makes the objects and lists within a decoded value fields and items.
+// brief converts the objects and lists within a decoded value to fields and items.
 func brief(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -250,6 +250,6 @@ func Marshal(v any) (json.RawMessage, error) {
 	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}
-	// Raw messages pass through the encoder with any bytes that they hold.
+	// The encoder copies raw messages verbatim, including invalid bytes.
 	return bytes.ToValidUTF8(bytes.TrimSuffix(b.Bytes(), []byte("\n")), []byte("\ufffd")), nil
 }

@@ -10,24 +10,23 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// A schema may come from another program, and arguments from a model that
-// untrusted text has reached. The library follows both as deep as they go, and neither
-// its time nor its stack has a bound: these have.
+// A schema may come from another program, and arguments from a model with untrusted
+// input. The library follows both to any depth, without a bound on its time or its
+// stack. The bounds here limit both.
 const (
-	// maxNesting is how deep objects and lists may lie in each other, in a
-	// schema and in arguments.
+	// maxNesting bounds the nesting of objects and lists, in a schema and in arguments.
 	maxNesting = 128
-	// maxApplied is how many schemas may apply to one value, and maxChain how
-	// many of them by way of each other, as by references.
+	// maxApplied bounds the schemas that apply to one value, and maxChain those that
+	// apply through each other, for example by references.
 	maxApplied = 4096
 	maxChain   = 32
-	// maxNamed is how many parts of a schema may have an $id, and maxPaths how
-	// long the JSON pointers to all parts may be together, in bytes.
+	// maxNamed bounds the parts of a schema with an $id, and maxPaths the total length
+	// of the JSON pointers to all parts, in bytes.
 	maxNamed = 64
 	maxPaths = 4 << 20
 )
 
-// nesting is how deep objects and lists lie in each other in a JSON text.
+// nesting is the nesting depth of objects and lists in a JSON text.
 func nesting(text string) int {
 	deepest, depth, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -50,26 +49,25 @@ func nesting(text string) int {
 // shape is a schema with its parts by the JSON pointers to them.
 type shape struct {
 	at     map[string]*jsonschema.Schema
-	bases  []string                        // pointers to what references may begin at
+	bases  []string                        // pointers at which references may begin
 	named  map[string][]*jsonschema.Schema // parts by their anchors
 	known  map[*jsonschema.Schema]*weight
 	paths  int // bytes of the pointers
 	states int // of the automata of all patterns
 }
 
-// weight is what checking one value against a schema takes, without what the
-// value holds.
+// weight is the cost of checking one value against a schema, without its nested values.
 type weight struct {
 	applied, chain int
-	open           bool // it is being looked at
+	open           bool // its weight is being computed
 
 	cost   keywords
-	refs   [][]*jsonschema.Schema // what each reference may lead to: one of these
+	refs   [][]*jsonschema.Schema // possible targets of each reference
 	others []*jsonschema.Schema   // that apply to the same value, without those of anyOf
 }
 
-// shapeOf takes a schema apart. It refuses one that could not be resolved at a
-// bounded cost.
+// shapeOf analyses a schema. It rejects a schema that cannot be resolved at a bounded
+// cost.
 func shapeOf(s *jsonschema.Schema) (*shape, error) {
 	h := &shape{
 		at: map[string]*jsonschema.Schema{}, named: map[string][]*jsonschema.Schema{},
@@ -78,8 +76,8 @@ func shapeOf(s *jsonschema.Schema) (*shape, error) {
 	return h, h.enter("", s)
 }
 
-// bounded refuses a schema whose check of a value does not end, or takes more
-// than the limits above. What a value holds is counted for itself: see effort.
+// bounded rejects a schema whose check of a value does not end, or exceeds the limits
+// above. Nested values are counted separately: see effort.
 func (h *shape) bounded() error {
 	for _, part := range h.at {
 		if _, err := h.weigh(part); err != nil {
@@ -160,8 +158,8 @@ func (h *shape) weigh(s *jsonschema.Schema) (*weight, error) {
 	return w, nil
 }
 
-// referred returns what each reference of a schema may lead to. Where several
-// schemas have names of their own, that is more than what it does lead to.
+// referred returns the possible targets of each reference of a schema. If several
+// schemas have names of their own, that is a superset of the real targets.
 func (h *shape) referred(s *jsonschema.Schema) ([][]*jsonschema.Schema, error) {
 	var all [][]*jsonschema.Schema
 	for _, ref := range []string{s.Ref, s.DynamicRef} {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// TestParts puts a schema into each field of a schema that takes one.
+// TestParts puts a schema into each field of a schema that accepts one.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	fields := 0

@@ -13,9 +13,9 @@ import (
 // jsonNumber is a number as JSON writes it.
 var jsonNumber = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?$`)
 
-// unquoted returns the arguments with texts made the values that they spell, such as "5000",
-// "true" or "[1,2]", where the schema takes no text there, if they then match. Models quote
-// such values now and then.
+// unquoted replaces texts in the arguments by the values that they spell, such as
+// "5000", "true" or "[1,2]", where the schema accepts no text, if the arguments then
+// match. Models sometimes quote such values.
 func (c *Checker) unquoted(text string) (json.RawMessage, bool) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber() // numbers stay as they were written
@@ -49,11 +49,11 @@ func (c *Checker) unquoted(text string) (json.RawMessage, bool) {
 // unquoter walks a value along its schema.
 type unquoter struct {
 	shape   *shape
-	left    int // values and schemas that it may still look at
+	left    int // values and schemas that it may still visit
 	changed bool
 }
 
-// value returns a value with the texts in it that the schema does not take unquoted.
+// value returns a value, with those texts in it unquoted that the schema rejects.
 func (u *unquoter) value(s *jsonschema.Schema, v any) any {
 	if u.left--; u.left < 0 || s == nil {
 		return v
@@ -85,7 +85,7 @@ func (u *unquoter) value(s *jsonschema.Schema, v any) any {
 	return v
 }
 
-// maxSame is how many schemas by way of each other are looked at for one value.
+// maxSame bounds the schemas that are followed through each other for one value.
 const maxSame = 8
 
 // same returns the schemas that describe the same value: s, those that it refers to, and its
@@ -105,7 +105,7 @@ func (u *unquoter) same(s *jsonschema.Schema, depth int) []*jsonschema.Schema {
 	return all
 }
 
-// types returns the types that a schema names for a value; none if it takes any.
+// types returns the types that a schema allows for a value; none if it accepts any.
 func (u *unquoter) types(s *jsonschema.Schema, depth int) map[string]bool {
 	names := map[string]bool{}
 	for _, one := range u.same(s, depth) {
@@ -128,7 +128,8 @@ func (u *unquoter) types(s *jsonschema.Schema, depth int) map[string]bool {
 	return names
 }
 
-// spelled returns the value that a text spells, if one of the types has it and none has texts.
+// spelled returns the value that a text spells, if one of the types includes it and
+// none includes texts.
 func spelled(text string, types map[string]bool) (any, bool) {
 	if types["string"] {
 		return nil, false

@@ -7,7 +7,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestUnquoted: a value that a model quoted counts where the schema takes no text.
+// TestUnquoted: a quoted value of a model is accepted where the schema accepts no text.
 func TestUnquoted(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type":"object","properties":{

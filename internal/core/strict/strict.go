@@ -1,8 +1,8 @@
-// Package strict reads JSON that other people wrote: an unknown field, a field that is there
-// twice or a value of another type is an [Error], which names the field and the remedy.
+// Package strict reads JSON from clients: an unknown field, a duplicate field or a
+// value of another type is an [Error], which names the field and the remedy.
 //
-// Package json alone takes names in any case, the last of two equal fields, and text that is
-// not UTF-8: each of these would let two readers see two messages.
+// Package json alone accepts names in any case, the last of two equal fields, and text
+// that is not UTF-8. With each of these, two readers could see two different messages.
 package strict
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Error says what is wrong with a message: which field, why, and what to do about it.
-// errors.Is finds run.ErrMalformed, or session.ErrTooLarge where the size is what is wrong.
+// Error describes a malformed message: the field, the problem, and the remedy.
+// errors.Is finds run.ErrMalformed, or session.ErrTooLarge if the size is the problem.
 type Error struct {
 	Message string // "task", "control" and the like
 	Field   string // "budget.tokens"; empty for the message as a whole
@@ -36,7 +36,7 @@ type Error struct {
 	Kind    error // that it wraps; nil is run.ErrMalformed
 }
 
-// Error returns everything on one line.
+// Error returns the whole error on one line.
 func (e *Error) Error() string {
 	text := e.Message + ": "
 	if e.Field != "" {
@@ -49,7 +49,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap returns the sentinel that callers branch on.
+// Unwrap returns the sentinel that callers test for.
 func (e *Error) Unwrap() error {
 	if e.Kind != nil {
 		return e.Kind
@@ -57,9 +57,9 @@ func (e *Error) Unwrap() error {
 	return run.ErrMalformed
 }
 
-// Decode reads what a client wrote, of at most limit bytes, into a struct. Of
-// an unknown field, one that is there twice or one of another type it makes an Error
-// that begins with what; into then holds the fields that could be read.
+// Decode reads a client's message, of at most limit bytes, into a struct. It returns an
+// Error that begins with what for an unknown field, a duplicate field, or a field of
+// another type; into then holds the fields that could be read.
 func Decode(limit int, what string, data []byte, into any) error {
 	if err := Size(what, data, limit); err != nil {
 		return err
@@ -112,7 +112,7 @@ func decodeStruct(what, prefix string, data json.RawMessage, into reflect.Value)
 		}
 		index, ok := fields[name]
 		switch {
-		case !ok && first != nil: // what it may have meant takes a while
+		case !ok && first != nil: // the search for the intended field takes a while
 		case !ok:
 			keep(unknownField(what, prefix, name, slices.Sorted(maps.Keys(fields))))
 		case seen[name]:
@@ -130,7 +130,8 @@ var (
 	timeType = reflect.TypeFor[time.Time]()
 	rawType  = reflect.TypeFor[json.RawMessage]()
 	textType = reflect.TypeFor[encoding.TextUnmarshaler]()
-	// rfc3339 is what other readers take: package time is content with less.
+	// rfc3339 is the syntax that other readers accept: package time accepts less strict
+	// forms.
 	rfc3339 = regexp.MustCompile(`^"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"$`)
 )
 
@@ -160,7 +161,7 @@ func decodeField(what, name string, value json.RawMessage, into reflect.Value) e
 	return nil
 }
 
-// readsItself reports whether a type has its own way to read JSON.
+// readsItself reports whether a type has its own JSON decoder.
 func readsItself(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
@@ -187,8 +188,8 @@ func decodeList(what, name string, value json.RawMessage, into reflect.Value) er
 	return nil
 }
 
-// decodeTexts fills a list of values that texts stand for, such as digests, and returns the
-// first error.
+// decodeTexts decodes a list of values with a text form, such as digests, and returns
+// the first error.
 func decodeTexts(what, name string, value json.RawMessage, into reflect.Value) error {
 	var items []string
 	if json.Unmarshal(value, &items) != nil {
@@ -205,7 +206,7 @@ func decodeTexts(what, name string, value json.RawMessage, into reflect.Value) e
 	return nil
 }
 
-// shape tells what a field that did not decode should look like.
+// shape describes the expected form of a field that did not decode.
 func shape(t reflect.Type, value json.RawMessage) (problem, remedy string) {
 	given := excerpt.Start(string(value), 60)
 	switch {
@@ -225,8 +226,8 @@ func shape(t reflect.Type, value json.RawMessage) (problem, remedy string) {
 	return given + " is not what belongs here", "see the schema of the message"
 }
 
-// fieldsOf returns the fields of a struct by their names on the wire. They are looked
-// up once for a type, and not to be changed.
+// fieldsOf returns the fields of a struct by their names on the wire. The result is
+// cached per type, and must not be changed.
 func fieldsOf(t reflect.Type) map[string][]int {
 	if known, ok := typeFields.Load(t); ok {
 		return known.(map[string][]int)
@@ -242,7 +243,7 @@ func fieldsOf(t reflect.Type) map[string][]int {
 	return out
 }
 
-// typeFields holds what fieldsOf has returned, by the reflect.Type.
+// typeFields caches the results of fieldsOf, by reflect.Type.
 var typeFields sync.Map
 
 func unknownField(what, prefix, name string, known []string) error {
@@ -256,7 +257,7 @@ func unknownField(what, prefix, name string, known []string) error {
 	return &Error{Message: what, Field: prefix + excerpt.Start(fmt.Sprintf("%q", name), 80), Problem: "unknown", Remedy: remedy}
 }
 
-// nearest returns the known name that a slip of the hand may have meant.
+// nearest returns the known name that is probably meant by a misspelt one.
 func nearest(name string, known []string) string {
 	fold := func(s string) string {
 		return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s))
@@ -270,7 +271,7 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// distance is Levenshtein's, of short names.
+// distance is the Levenshtein distance of short names.
 func distance(a, b string) int {
 	if len(a) > 40 || len(b) > 40 {
 		return len(a) + len(b)
@@ -293,7 +294,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Problem tells a decoding error of package json without its Go types.
+// Problem describes a decoding error of package json without its Go types.
 func Problem(err error) string {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		where := ""
@@ -311,7 +312,7 @@ func Problem(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// Size refuses data of more than limit bytes.
+// Size rejects data of more than limit bytes.
 func Size(what string, data []byte, limit int) error {
 	if len(data) > limit {
 		remedy := "put what is large into a workspace"

@@ -1,9 +1,9 @@
-// Package filename writes the names of files as UTF-8, also those that are not.
+// Package filename represents the names of files as UTF-8, including names that are not.
 //
 // A tree, a record and JSON hold text, and the names of files on Unix are bytes. [Escape]
-// gives any name one form in UTF-8, and [Raw] gives the name back: each byte b that is not
-// UTF-8 stands as the character U+EF00+b of a private use area. The bytes of such a character in a
-// name are escaped too, so that no two names have one form.
+// maps any name to one form in UTF-8, and [Raw] reverses it: each byte b that is not UTF-8
+// becomes the character U+EF00+b of a private use area. The bytes of such a character in a
+// name are escaped too, so no two names share a form.
 package filename
 
 import (
@@ -24,8 +24,8 @@ const bytewise = runtime.GOOS != "windows" && runtime.GOOS != "darwin" && runtim
 
 func special(r rune) bool { return r >= first && r <= last }
 
-// Escape returns a name or path of this system as text. On systems whose names are text
-// already it is that name.
+// Escape returns a name or path of this system as text. On systems with text names it
+// returns the name unchanged.
 func Escape(name string) string {
 	if !bytewise || utf8.ValidString(name) && strings.IndexFunc(name, special) < 0 {
 		return name
@@ -61,16 +61,16 @@ func Raw(name string) string {
 	return b.String()
 }
 
-// Local returns a slash separated path of a tree as this system has it. What cannot be a
-// local path is an error, as of filepath.Localize.
+// Local converts a slash separated path of a tree to a path of this system. A path that is
+// not local is an error, as of filepath.Localize.
 func Local(path string) (string, error) {
-	if _, err := filepath.Localize(path); err != nil { // it takes text alone
+	if _, err := filepath.Localize(path); err != nil { // it accepts only text
 		return "", err
 	}
 	return FromSlash(path), nil
 }
 
-// FromSlash is filepath.FromSlash of a path that may be escaped, for one that was checked.
+// FromSlash is filepath.FromSlash for a checked path that may be escaped.
 func FromSlash(path string) string {
 	if bytewise {
 		path = Raw(path)

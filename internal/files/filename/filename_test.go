@@ -7,7 +7,7 @@ import (
 	"github.com/rathcluster/rath/internal/files/filename"
 )
 
-// FuzzEscape: any name has one form, in UTF-8, and comes back.
+// FuzzEscape: any name has one form in UTF-8, which Raw reverses.
 func FuzzEscape(f *testing.F) {
 	for _, name := range []string{"a", "caf\xe9.txt", "é", "\xff\xfe", "\uefe9", "a\xee\xbf\xa9\x80", "\ufffd", "\xc3", "d\xe9/\xe9"} {
 		f.Add(name)

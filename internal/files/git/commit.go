@@ -19,8 +19,8 @@ import (
 )
 
 // Tree returns the tree of a commit, "" for an empty one, with changes of the directory
-// that the repository was opened by: what comes after is written as it is, without filters,
-// and directories are none of git's. A path that git refuses is an error.
+// from which the repository was opened. New contents are written unchanged, without
+// filters; git does not store directories. A path that git rejects is an error.
 func (r *Repository) Tree(ctx context.Context, b blob.Store, commit string, changes []manifest.Change) (string, error) {
 	index := filepath.Join(r.scratch, "index")
 	defer os.Remove(index)
@@ -43,7 +43,7 @@ func (r *Repository) Tree(ctx context.Context, b blob.Store, commit string, chan
 	if err != nil {
 		return "", err
 	}
-	// What goes makes room for what comes.
+	// Removed paths make room for added ones.
 	var gone, come strings.Builder
 	for i, c := range changes {
 		if commit != "" && (c.Before.Kind == manifest.File || c.Before.Kind == manifest.Symlink) {
@@ -86,8 +86,8 @@ func (r *Repository) outsideModules(ctx context.Context, env []string, changes [
 	return nil
 }
 
-// holds returns an error if git left out a path: it warns of one that it refuses, and goes
-// on.
+// holds returns an error if git skipped a path: git only warns about a path that it
+// rejects.
 func (r *Repository) holds(ctx context.Context, env []string, changes []manifest.Change, ids []string) error {
 	out, err := r.git(ctx, nil, env, "ls-files", "-z", "--cached", "--stage")
 	if err != nil {
@@ -105,9 +105,9 @@ func (r *Repository) holds(ctx context.Context, env []string, changes []manifest
 	return nil
 }
 
-// Differing returns, of entries of the directory, the changes that make the tree of a
-// commit hold them: what the directory had that was not committed. An entry without a kind
-// stands for a path at which nothing was.
+// Differing returns the changes that turn the tree of a commit into the given entries of
+// the directory: the uncommitted changes. An entry without a kind stands for an absent
+// path.
 func (r *Repository) Differing(ctx context.Context, b blob.Store, commit string, entries []manifest.Entry) ([]manifest.Change, error) {
 	listed := map[string]string{}
 	if commit != "" {
@@ -155,8 +155,8 @@ func mode(e manifest.Entry) string {
 	return "100644"
 }
 
-// objects stores files and links as git's blobs, and returns their ids; "" for what is
-// neither.
+// objects stores files and links as git's blobs and returns their ids; "" for any other
+// entry.
 func (r *Repository) objects(ctx context.Context, b blob.Store, entries []manifest.Entry) ([]string, error) {
 	dir, err := os.MkdirTemp(r.scratch, "objects-")
 	if err != nil {
@@ -211,7 +211,7 @@ func keyOf(e manifest.Entry) string {
 	return ""
 }
 
-// write writes what git takes for the bytes of an entry to a new file.
+// write writes git's representation of an entry to a new file.
 func write(ctx context.Context, b blob.Store, name string, e manifest.Entry) (err error) {
 	from := io.NopCloser(strings.NewReader(e.Target))
 	size := int64(len(e.Target))

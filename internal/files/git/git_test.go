@@ -70,7 +70,7 @@ func opened(t *testing.T, dir string) *git.Repository {
 	return r
 }
 
-// state is what must not change of a repository: its files, index and HEAD.
+// state is the part of a repository that must not change: its files, index and HEAD.
 func state(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -155,7 +155,7 @@ func TestCommit(t *testing.T) {
 			if now := state(t, dir); now != was {
 				t.Errorf("files, index or HEAD changed:\n%s\nwere\n%s", now, was)
 			}
-			// The same again is the same, and another commit is refused.
+			// Repeating it succeeds; another commit is an error.
 			if again := commit(t, r, b, head, crlf); again == id {
 				t.Error("other changes made the same commit")
 			} else if err := r.Branch(t.Context(), "rath/x", again); !errors.Is(err, git.ErrExists) {
@@ -185,7 +185,7 @@ func TestUnborn(t *testing.T) {
 	}
 }
 
-// TestDiffering finds what no commit holds.
+// TestDiffering finds the uncommitted changes.
 func TestDiffering(t *testing.T) {
 	dir := t.TempDir()
 	user(t, dir, "init", "-q")
@@ -211,7 +211,7 @@ func TestDiffering(t *testing.T) {
 	}
 }
 
-// TestSubmodule: files of a submodule are none of the repository's.
+// TestSubmodule: files of a submodule do not belong to the repository.
 func TestSubmodule(t *testing.T) {
 	dir := t.TempDir()
 	user(t, dir, "init", "-q")
@@ -232,8 +232,8 @@ func TestSubmodule(t *testing.T) {
 	commit(t, r, b, head, added(file(t, b, "lib/other", "x")))
 }
 
-// TestHostile: a repository runs nothing, with any configuration, and names that some file
-// system takes for git's own are refused.
+// TestHostile: a repository runs no program, with any configuration, and names that some
+// file system treats as git's own are rejected.
 func TestHostile(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Log("the programs of this test are shell scripts")
@@ -341,8 +341,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestHistory: what is made of a repository is one that git takes, with its last commits
-// and nothing else.
+// TestHistory: git accepts the repository made of another one, with its last commits and no
+// other.
 func TestHistory(t *testing.T) {
 	for _, format := range []string{"sha1", "sha256"} {
 		t.Run(format, func(t *testing.T) {

@@ -13,10 +13,10 @@ import (
 // ErrTooLarge is returned for a history of more bytes than were asked for.
 var ErrTooLarge = errors.New("git: the history is too large")
 
-// History makes a repository of its own of the last commits up to one, in a directory that
-// Close removes, and returns that: it has a ".git" with the files and index of the commit,
-// and one branch. No more than most bytes of objects go in. Nothing of the repository's
-// configuration, hooks, other branches, tags, remotes or stashes does.
+// History makes a separate repository of the last commits up to one and returns its
+// directory, which Close removes. It has a ".git" with the files and index of the commit,
+// and one branch, with at most most bytes of objects. It has none of the repository's
+// configuration, hooks, other branches, tags, remotes or stashes.
 func (r *Repository) History(ctx context.Context, commit string, commits int, most int64) (dir string, err error) {
 	out, err := r.git(ctx, nil, nil, "rev-list", "--max-count="+strconv.Itoa(commits), "--parents", commit)
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *Repository) History(ctx context.Context, commit string, commits int, mo
 			return "", fmt.Errorf("git: %w", err)
 		}
 	}
-	// git writes a pack among the objects first, and cannot move it to another file system.
+	// git first writes a pack among the objects, and cannot move it to another file system.
 	env := []string{"GIT_OBJECT_DIRECTORY=" + filepath.Join(own, "objects"), "GIT_ALTERNATE_OBJECT_DIRECTORIES=" + quoted(filepath.Join(r.common, "objects"))}
 	if _, err := r.git(ctx, strings.NewReader(objects), env, "-c", "pack.threads=1", "pack-objects", "--quiet", filepath.Join(own, "objects", "pack", "pack")); err != nil {
 		return "", err
@@ -88,8 +88,8 @@ func quoted(p string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(p) + `"`
 }
 
-// Paths are those of the files in the last commits up to one, with no order; what History
-// returns holds no others.
+// Paths returns the paths of the files in the last commits up to one, in no particular
+// order. The result of History has no other paths.
 func (r *Repository) Paths(ctx context.Context, commit string, commits int) (map[string]bool, error) {
 	all := make(map[string]bool)
 	for _, args := range [][]string{
@@ -109,7 +109,7 @@ func (r *Repository) Paths(ctx context.Context, commit string, commits int) (map
 	return all, nil
 }
 
-// Tracked returns the files of the index below the directory that was opened, relative to it.
+// Tracked returns the files of the index below the opened directory, relative to it.
 func (r *Repository) Tracked(ctx context.Context) ([]string, error) {
 	out, err := r.git(ctx, nil, nil, "ls-files", "-z", "--cached", "--full-name")
 	if err != nil {
@@ -124,7 +124,7 @@ func (r *Repository) Tracked(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// Current returns the branch that is checked out, as refs/heads/NAME, "" for none.
+// Current returns the current branch as refs/heads/NAME, or "" for none.
 func (r *Repository) Current(ctx context.Context) string {
 	out, err := r.git(ctx, nil, nil, "symbolic-ref", "--quiet", "HEAD")
 	if ref := strings.TrimSpace(out); err == nil && strings.HasPrefix(ref, "refs/heads/") && !strings.ContainsAny(ref, "\n\r ") {

@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// ErrLeads is returned for a repository that has git read or write elsewhere.
+// ErrLeads is returned for a repository that makes git read or write outside of it.
 var ErrLeads = errors.New("git: the repository leads elsewhere")
 
 // place is where a repository lies.
 type place struct {
 	entry  string // the ".git" by which it is found
-	file   bool   // that it is one, as that of a worktree or submodule
+	file   bool   // whether it is a file, as in a worktree or submodule
 	dir    string // git's own directory
-	common string // that of the references and objects, which worktrees share
+	common string // the directory of the references and objects, which worktrees share
 }
 
-// Stays returns ErrLeads unless what git reads and writes of the repository lies in it, as
-// it did when it was opened: no link leads out of git's directory, no list of objects or
-// settings does, and a ".git" file names a directory that names this file, too, as those of
-// worktrees and submodules do. What git would wait for, or could not hold in memory, is an
-// error, too.
+// Stays returns ErrLeads unless the files that git reads and writes of the repository lie
+// in it, as when it was opened. No link, list of objects or setting leads out of git's
+// directory, and a ".git" file names a directory that names this file in return, as in
+// worktrees and submodules. Files on which git would block, or that do not fit into memory,
+// are an error, too.
 func (r *Repository) Stays(ctx context.Context) error {
 	now, err := find(r.from)
 	switch {
@@ -62,8 +62,8 @@ func (r *Repository) stays(ctx context.Context) error {
 	return nil
 }
 
-// Elsewhere returns git's directory where that is not ".git" of the working tree, but the
-// one of the repository that a worktree or submodule belongs to; else "".
+// Elsewhere returns git's directory if it is not ".git" of the working tree, but in the
+// repository that a worktree or submodule belongs to; otherwise "".
 func (r *Repository) Elsewhere() string {
 	if !r.file {
 		return ""
@@ -71,8 +71,8 @@ func (r *Repository) Elsewhere() string {
 	return r.common
 }
 
-// find looks for the repository that a directory without links lies in, as git does, but
-// opens no more than the files that say where it is.
+// find finds the repository that contains a directory without links, as git does, but opens
+// only the files that name its location.
 func find(from string) (place, error) {
 	below := ""
 	for top := from; ; below, top = top, filepath.Dir(top) {
@@ -139,7 +139,7 @@ func (r *Repository) pointsBack(ctx context.Context) error {
 	return nil
 }
 
-// worktree is the working tree that a directory of git's configures itself, "" for none.
+// worktree returns the working tree that git's directory configures, or "" for none.
 func (r *Repository) worktree(ctx context.Context) (string, error) {
 	name := filepath.Join(r.dir, "config")
 	if _, err := regular(name); err != nil {

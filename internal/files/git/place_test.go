@@ -23,7 +23,7 @@ func made(t *testing.T) string {
 	return dir
 }
 
-// link puts a link in the place of what is there.
+// link replaces a file by a link.
 func link(t *testing.T, to, name string) {
 	t.Helper()
 	must.Do(t, errors.Join(os.RemoveAll(name), os.MkdirAll(filepath.Dir(name), 0o755), os.Symlink(to, name)))
@@ -64,7 +64,7 @@ func TestLeads(t *testing.T) {
 	objects := filepath.Join(other, ".git", "objects")
 	secret := user(t, other, "commit-tree", "-m", "a secret", "HEAD^{tree}")
 	user(t, other, "reset", "-q", "--soft", secret)
-	// moved puts what is at a path of git's directory outside, and a link in its place.
+	// moved moves a path of git's directory outside and links to it.
 	moved := func(name string) func(*testing.T, string) string {
 		return func(t *testing.T, dir string) string {
 			p, to := filepath.Join(dir, ".git", filepath.FromSlash(name)), filepath.Join(t.TempDir(), "moved")
@@ -197,7 +197,7 @@ func TestLeadsLater(t *testing.T) {
 	}
 }
 
-// TestStays: what users have is taken.
+// TestStays accepts the repositories that users have.
 func TestStays(t *testing.T) {
 	other := made(t)
 	for name, of := range map[string]func(t *testing.T, dir string) (string, string){

@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestWaits: where git would wait for what a pipe brings, it is not started.
+// TestWaits does not start git if it would wait for a named pipe.
 func TestWaits(t *testing.T) {
 	for _, name := range []string{
 		".git", ".git/HEAD", ".git/config", ".git/config.worktree", ".git/commondir", ".git/packed-refs", ".git/shallow", ".git/index", ".git/info/grafts",
@@ -30,7 +30,7 @@ func TestWaits(t *testing.T) {
 			}
 		})
 	}
-	// What a configuration names, and what lies where git looks before it looks there.
+	// Files that a configuration includes, and files that git reads before.
 	for _, name := range []string{"include.path", "includeIf.gitdir:/.path"} {
 		t.Run(name, func(t *testing.T) {
 			dir := made(t)
@@ -72,7 +72,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestSocket: the socket of git's own fsmonitor is no reason to refuse a repository.
+// TestSocket accepts a repository with the socket of git's own fsmonitor.
 func TestSocket(t *testing.T) {
 	dir := made(t)
 	t.Chdir(filepath.Join(dir, ".git")) // the path of a socket is short
@@ -81,7 +81,7 @@ func TestSocket(t *testing.T) {
 	must.Report(t, taken(t, dir))
 }
 
-// piped puts a named pipe in the place of what is there.
+// piped replaces a file by a named pipe.
 func piped(dir, name string) error {
 	p := filepath.Join(dir, filepath.FromSlash(name))
 	return errors.Join(os.RemoveAll(p), os.MkdirAll(filepath.Dir(p), 0o755), syscall.Mkfifo(p, 0o600))

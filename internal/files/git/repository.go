@@ -28,28 +28,29 @@ import (
 var (
 	// ErrNoGit is returned where the git program is not installed.
 	ErrNoGit = errors.New("git: the git program is not installed, or not in PATH")
-	// ErrNoRepository is returned for a directory that lies in no repository, or in one
-	// that git refuses because it belongs to another user.
+	// ErrNoRepository is returned for a directory outside any repository, or in a repository
+	// that git rejects because it belongs to another user.
 	ErrNoRepository = errors.New("git: not in a repository of yours")
-	// ErrExists is returned for a branch that is there and names another commit.
+	// ErrExists is returned for a branch that exists and names another commit.
 	ErrExists = errors.New("git: the branch is there already")
 	// ErrRefused is returned for a path that no commit of the repository can hold.
 	ErrRefused = errors.New("git: git refuses a path")
 )
 
-// Repository is one that a directory lies in. Its methods may be called one at a time.
+// Repository is the repository that contains a directory. It is not safe for concurrent
+// use.
 type Repository struct {
 	place
 	program string
-	shell   string // where it bounds the memory of what it starts, else ""
+	shell   string // the shell that limits the memory of git, or ""
 	from    string // the directory that it was opened by, without links
 	prefix  string // of the directory in it, "" or with a slash at the end
 	scratch string // an empty directory to run in
 	hashed  map[string]string
 }
 
-// Open finds the repository that a directory lies in; it returns ErrLeads for one that does
-// not stay there, as Stays says. Close removes what it keeps outside.
+// Open finds the repository that contains a directory. It returns ErrLeads for a repository
+// that Stays rejects. Close removes its temporary files.
 func Open(ctx context.Context, dir string) (*Repository, error) {
 	program, err := exec.LookPath("git")
 	if err != nil {
@@ -89,13 +90,13 @@ func Open(ctx context.Context, dir string) (*Repository, error) {
 	return r, nil
 }
 
-// Top reports whether the directory that it was opened by is the top of the working tree.
+// Top reports whether the opened directory is the top of the working tree.
 func (r *Repository) Top() bool { return r.prefix == "" }
 
-// Close removes what it keeps outside of the repository.
+// Close removes the temporary files outside the repository.
 func (r *Repository) Close() error { return os.RemoveAll(r.scratch) }
 
-// Head returns the commit that is checked out; "" if there is none yet.
+// Head returns the current commit, or "" if there is none.
 func (r *Repository) Head(ctx context.Context) (string, error) {
 	out, err := r.git(ctx, nil, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", "HEAD^{commit}")
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
@@ -104,14 +105,14 @@ func (r *Repository) Head(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// Ancestors returns a commit and those that it follows on, the newest first.
+// Ancestors returns a commit and its first-parent ancestors, the newest first.
 func (r *Repository) Ancestors(ctx context.Context, commit string, most int) ([]string, error) {
 	out, err := r.git(ctx, nil, nil, "rev-list", "--first-parent", "--max-count="+strconv.Itoa(most), commit)
 	return strings.Fields(out), err
 }
 
-// Branch makes a branch of a commit. One that names it already is fine, one that names
-// another is ErrExists.
+// Branch creates a branch at a commit. It succeeds if the branch already names the commit;
+// a branch with another commit is ErrExists.
 func (r *Repository) Branch(ctx context.Context, name, commit string) error {
 	ref := "refs/heads/" + name
 	if head, err := r.git(ctx, nil, nil, "symbolic-ref", "--quiet", "HEAD"); err == nil && strings.TrimSpace(head) == ref {
@@ -129,9 +130,9 @@ func (r *Repository) Branch(ctx context.Context, name, commit string) error {
 	}
 }
 
-// safely are settings that a repository cannot change: nothing of its own is run, nothing
-// is fetched, no file is read that it names, and names that some file system takes for
-// git's own are refused.
+// safely are settings that a repository cannot override: git runs none of its programs,
+// fetches nothing, reads no file that it names, and rejects names that some file system
+// treats as git's own.
 var safely = []string{
 	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false", "core.attributesFile=/dev/null",
 	"core.pager=cat", "core.sparseCheckout=false", "core.splitIndex=false", "index.sparse=false",
@@ -156,20 +157,20 @@ func (r *Repository) environment() []string {
 	return env
 }
 
-// git runs a command on the repository, in the scratch directory, which stands for its
-// working tree.
+// git runs a command on the repository, with the scratch directory as its working tree.
 func (r *Repository) git(ctx context.Context, in io.Reader, env []string, args ...string) (string, error) {
 	return r.run(ctx, r.scratch, in, append([]string{"GIT_DIR=" + r.dir, "GIT_WORK_TREE=" + r.scratch}, env...), args...)
 }
 
-// What a command of git's may take: what it reads may change at any time, and small objects
-// may be made to grow without end.
+// The limits of a git command: its input may change at any time, and small objects may
+// expand without limit.
 const (
 	maxTime   = 5 * time.Minute
 	maxMemory = 2 << 30 // in bytes, without packs, which it maps
 )
 
-// maxOutput bounds what git may print, in bytes: the list of files of a repository.
+// maxOutput is the maximum size of git's output, in bytes: the list of a repository's
+// files.
 const maxOutput = 256 << 20
 
 func (r *Repository) run(ctx context.Context, dir string, in io.Reader, env []string, args ...string) (string, error) {
@@ -181,7 +182,7 @@ func (r *Repository) run(ctx context.Context, dir string, in io.Reader, env []st
 	defer cancel()
 	all = append(all, args...)
 	cmd := exec.CommandContext(ctx, r.program, all...)
-	if r.shell != "" { // a limit that comes after the start may come too late
+	if r.shell != "" { // a limit set after the start may be too late
 		limited := fmt.Sprintf(`ulimit -d %d; exec "$0" "$@"`, maxMemory>>10)
 		cmd = exec.CommandContext(ctx, r.shell, append([]string{"-c", limited, r.program}, all...)...)
 	}
@@ -202,7 +203,7 @@ func (r *Repository) run(ctx context.Context, dir string, in io.Reader, env []st
 	return out.String(), nil
 }
 
-// bounded keeps the first bytes of an output; more are an error, or dropped.
+// bounded keeps the first bytes of an output; further bytes are an error, or dropped.
 type bounded struct {
 	bytes.Buffer
 	left int

@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// maxEntries bounds what is looked at of a repository: git packs loose objects long
-	// before.
+	// maxEntries is the maximum number of files examined in a repository: git packs loose
+	// objects long before.
 	maxEntries = 1_000_000
-	// maxText bounds a file that git takes into memory, in bytes: a list of references has
-	// some tens of millions.
+	// maxText is the maximum size of a file that git loads into memory, in bytes: a list of
+	// references may have some tens of millions.
 	maxText = 256 << 20
 	// maxLine bounds a file that is a path.
 	maxLine = 16 << 10
-	// maxIncludes bounds how many files deep a configuration takes in others, as git does.
+	// maxIncludes is the maximum depth of nested includes of a configuration, as in git.
 	maxIncludes = 10
 )
 
-// walk looks at the files of git's before git opens them.
+// walk examines git's files before git opens them.
 type walk struct{ left int }
 
-// inspect returns ErrLeads for what git would read or write in a directory of its own
-// that is neither a file nor a directory there, or more than it could hold.
+// inspect returns ErrLeads if a path that git would read or write in one of its directories
+// is neither a file nor a directory there, or exceeds a limit.
 func (w *walk) inspect(dir string) error {
-	// git is run in this directory, and would look for another repository there first.
+	// git runs in this directory and would look for another repository there first.
 	for _, name := range []string{".git", "HEAD", "commondir", "gitdir", "config", "config.worktree", "packed-refs", "shallow", "index", "info", "info/grafts", "info/attributes", "info/exclude"} {
 		p := filepath.Join(dir, filepath.FromSlash(name))
-		if real, err := filepath.EvalSymlinks(p); err == nil && name == "info/exclude" { // patterns, which come to no model
+		if real, err := filepath.EvalSymlinks(p); err == nil && name == "info/exclude" { // patterns, which reach no model
 			p = real
 		}
 		info, err := os.Lstat(p)
@@ -69,8 +69,8 @@ func (w *walk) inspect(dir string) error {
 	return nil
 }
 
-// below looks at a whole directory, and at sizes if git reads its files as wholes. Of the
-// others it opens nothing, and asks for no more than what the directory says.
+// below examines a whole directory, and the sizes of files if git reads them as wholes. It
+// opens no other files and uses only the directory's listing for them.
 func (w *walk) below(dir string, sizes bool) error {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,7 +93,7 @@ func (w *walk) below(dir string, sizes bool) error {
 			if d.IsDir() {
 				dirs = append(dirs, p)
 			} else if sizes {
-				if info, err := d.Info(); err == nil { // else it is gone
+				if info, err := d.Info(); err == nil { // else it no longer exists
 					return fits(p, info.Size())
 				}
 			}
@@ -105,7 +105,7 @@ func (w *walk) below(dir string, sizes bool) error {
 	return nil
 }
 
-// each calls a function for what is in a directory.
+// each calls do for each entry of a directory.
 func (w *walk) each(dir string, do func(fs.DirEntry) error) error {
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,8 +183,9 @@ func line(p string) (string, error) {
 	return strings.TrimRight(string(data), "\r\n"), nil
 }
 
-// includes returns ErrLeads if a configuration takes in what is no file. Other files it may
-// take in, also from outside: their settings run nothing, and come to no model.
+// includes returns ErrLeads if a configuration includes a path that is not a regular file.
+// It may include other files, even from outside: their settings run no program and reach no
+// model.
 func (r *Repository) includes(ctx context.Context, name string, deep int) error {
 	if _, err := regular(name); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -209,7 +210,7 @@ func (r *Repository) includes(ctx context.Context, name string, deep int) error 
 		}
 		real, err := filepath.EvalSymlinks(in(filepath.Dir(name), named))
 		if err != nil {
-			continue // git takes in what is there
+			continue // git skips an absent file
 		}
 		if deep == 0 {
 			return fmt.Errorf("%w: %s takes in files that take in others, more than %d deep", ErrLeads, name, maxIncludes)
@@ -221,7 +222,7 @@ func (r *Repository) includes(ctx context.Context, name string, deep int) error 
 	return nil
 }
 
-// settings asks git what a configuration says, apart from any repository.
+// settings returns git's view of a configuration, independent of any repository.
 func (r *Repository) settings(ctx context.Context, name string, args ...string) (string, error) {
 	env := []string{"GIT_CEILING_DIRECTORIES=" + filepath.Dir(r.scratch)}
 	out, err := r.run(ctx, r.scratch, nil, env, append([]string{"config", "--file", name, "--no-includes", "-z"}, args...)...)

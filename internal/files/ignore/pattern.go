@@ -2,10 +2,10 @@ package ignore
 
 import "strings"
 
-// pattern is one compiled line. It takes time in proportion to the product of its
+// pattern is one compiled line. The time of a match is proportional to the product of its
 // length and the path's, with any number of stars.
 type pattern struct {
-	keep    bool     // "!": what was out is in
+	keep    bool     // "!": includes the path again
 	dirOnly bool     // it ended with a slash
 	parts   []string // between slashes; "**" stands for any number of names
 }
@@ -39,7 +39,7 @@ func compile(line string) pattern {
 	return p
 }
 
-// slash is what the line ended with.
+// slash returns the pattern's trailing slash, if any.
 func (p *pattern) slash() string {
 	if p.dirOnly {
 		return "/"
@@ -47,7 +47,7 @@ func (p *pattern) slash() string {
 	return ""
 }
 
-// match goes back to the last "**" only: that one can take what earlier ones leave.
+// match backtracks only to the last "**": it can absorb any names that earlier ones leave.
 func (p *pattern) match(names []string) bool {
 	i, n := 0, 0
 	star, from := -1, 0
@@ -72,8 +72,8 @@ func (p *pattern) match(names []string) bool {
 	return i == len(p.parts)
 }
 
-// glob matches one name: * ? [a-z] [!a] and a backslash before what stands for itself.
-// Like git it compares bytes. A pattern that is not whole matches nothing.
+// glob matches one name against *, ?, [a-z], [!a] and backslash escapes. Like git it
+// compares bytes. An incomplete pattern matches nothing.
 func glob(pattern, name string) bool {
 	i, n := 0, 0
 	star, from := -1, 0
@@ -100,7 +100,8 @@ func glob(pattern, name string) bool {
 	return i == len(pattern)
 }
 
-// one matches a byte with the first element of a pattern, which is so many bytes wide.
+// one matches a byte with the first element of a pattern and returns the element's width in
+// bytes.
 func one(pattern string, c byte) (ok bool, width int) {
 	if pattern == "" {
 		return false, 0

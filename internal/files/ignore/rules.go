@@ -1,14 +1,13 @@
-// Package ignore says by the patterns of gitignore which paths of a directory are left
-// out of it.
+// Package ignore decides which paths of a directory are excluded, by the patterns of
+// gitignore.
 //
 //	rules := new(ignore.Rules)
 //	err := rules.Add("", gitignore)        // of the top
 //	err = rules.Add("sub", gitignore)      // of a directory below
 //	line, out := rules.Match("sub/x.log", false)
 //
-// The lines of all files become one list, as one file at the top would have them, so
-// that they can be kept with what they left out and read again. The package reads no
-// file and knows nothing of git.
+// The lines of all files become one list, equivalent to a single file at the top, which can
+// be stored and parsed again. The package reads no files and does not depend on git.
 package ignore
 
 import (
@@ -29,15 +28,15 @@ const (
 // ErrTooMany is returned for more than MaxLines lines, or one that is too long.
 var ErrTooMany = fmt.Errorf("ignore: more than %d lines of patterns, or one of more than %d bytes", MaxLines, maxLine)
 
-// Rules is a list of patterns, of which the last one that matches decides. The zero
-// value leaves nothing out. It may be read by several goroutines at once.
+// Rules is a list of patterns, of which the last match decides. The zero value excludes
+// nothing. Concurrent reads are safe.
 type Rules struct {
 	lines    []string
 	patterns []pattern
 }
 
-// Add appends the lines of a file that lies in a directory: slash separated, relative,
-// "" for the top. Files are added from the top down, so that those below decide.
+// Add appends the lines of a file in a directory: slash separated, relative, "" for the
+// top. Add files from the top down, so that lower ones take precedence.
 func (r *Rules) Add(dir string, file []byte) error {
 	for line := range bytes.Lines(bytes.TrimPrefix(file, []byte("\xef\xbb\xbf"))) {
 		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
@@ -53,8 +52,8 @@ func (r *Rules) Add(dir string, file []byte) error {
 	return nil
 }
 
-// Parse returns the rules of lines that Lines returned. Other lines are an error:
-// those that Add would drop or write in another way.
+// Parse returns the rules from the output of Lines. Lines that Add would drop or rewrite
+// are an error.
 func Parse(lines []string) (*Rules, error) {
 	r := new(Rules)
 	for _, line := range lines {
@@ -78,8 +77,8 @@ func (r *Rules) add(line string) error {
 	return nil
 }
 
-// Include appends the lines by which a path of a file comes in, whatever the lines before
-// them say. All else in the directories above it that they left out stays out.
+// Include appends lines that include the path of a file, whatever the earlier lines
+// exclude. All other paths that they exclude in its parent directories stay excluded.
 func (r *Rules) Include(path string) error {
 	for i := range len(path) {
 		if path[i] != '/' {
@@ -104,8 +103,8 @@ func (r *Rules) Len() int { return len(r.lines) }
 // Lines returns the lines that Parse reads. The caller owns the slice.
 func (r *Rules) Lines() []string { return slices.Clone(r.lines) }
 
-// Match reports whether a path is left out, and the line that says so. The parents of
-// the path are not looked at: a walk does not come below a directory that is out.
+// Match reports whether a path is excluded, and the line that decides. It does not check
+// the path's parents: a walk does not enter an excluded directory.
 func (r *Rules) Match(path string, dir bool) (line string, out bool) {
 	names := strings.Split(path, "/")
 	for i, p := range slices.Backward(r.patterns) {
@@ -116,8 +115,7 @@ func (r *Rules) Match(path string, dir bool) (line string, out bool) {
 	return "", false
 }
 
-// Excludes is Match for a path that no walk came to: also a parent that is out leaves
-// the path out.
+// Excludes is Match for a path outside a walk: an excluded parent excludes the path, too.
 func (r *Rules) Excludes(path string, dir bool) (line string, out bool) {
 	for i := range len(path) {
 		if path[i] == '/' {
@@ -129,7 +127,7 @@ func (r *Rules) Excludes(path string, dir bool) (line string, out bool) {
 	return r.Match(path, dir)
 }
 
-// trim removes white space at the end that is not escaped; a comment is empty.
+// trim removes unescaped trailing white space; a comment becomes empty.
 func trim(line string) string {
 	if strings.HasPrefix(line, "#") {
 		return ""
@@ -144,7 +142,8 @@ func trim(line string) string {
 	return line
 }
 
-// below returns the line as a file at the top would have it, "" if it matches nothing.
+// below returns the equivalent of a line in dir for a file at the top, "" if it matches
+// nothing.
 func below(dir, line string) string {
 	mark := ""
 	if rest, ok := strings.CutPrefix(line, "!"); ok {
@@ -166,9 +165,9 @@ func below(dir, line string) string {
 	return mark + dir + "/**/" + line
 }
 
-// Outside returns the line of a file in a directory above the top as a file at the
-// top would have it: down leads from that directory to the top. ok is false for a
-// line that is about other directories.
+// Outside converts the line of a file in a directory above the top to the equivalent line
+// of a file at the top. down is the path from that directory to the top. ok is false if the
+// line concerns other directories.
 func Outside(down, line string) (string, bool) {
 	line = trim(strings.TrimSuffix(line, "\r"))
 	rest, keep := strings.CutPrefix(line, "!")

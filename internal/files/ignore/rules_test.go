@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestMatch holds what git check-ignore says of these files and paths. A path that ends
-// with a slash is a directory.
+// TestMatch compares with the results of git check-ignore for these files and paths. A path
+// that ends with a slash is a directory.
 func TestMatch(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -117,7 +117,8 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// FuzzRules: what was added is read again and says the same, of a path below too.
+// FuzzRules parses the stored rules again and gets the same results, for a path below a
+// directory, too.
 func FuzzRules(f *testing.F) {
 	f.Add("*.log\n!keep\na/**/b\n[a-\n\\", "a/b/c", "sub")
 	f.Fuzz(func(t *testing.T, file, path, dir string) {

@@ -15,20 +15,20 @@ const (
 	TextConflict   ConflictKind = "text"           // both changed the same lines
 	BinaryConflict ConflictKind = "binary"         // both changed a file that is no text, or larger than 1 MiB
 	BothAdded      ConflictKind = "both added"     // two files at a path where there was none
-	DeleteConflict ConflictKind = "deleted"        // one removed what the other changed
+	DeleteConflict ConflictKind = "deleted"        // one side removed the path, the other changed it
 	TypeConflict   ConflictKind = "type"           // a file, a directory and a link exclude each other
 	ModeConflict   ConflictKind = "mode"           // both added the same file, one of them to be run
 	LinkConflict   ConflictKind = "link"           // a link to two targets
 	NameConflict   ConflictKind = "name"           // two names that some file system takes for one
-	GitConflict    ConflictKind = "git repository" // both changed one, which is taken as a whole
+	GitConflict    ConflictKind = "git repository" // both sides changed the repository, which is taken as a whole
 )
 
-// Choice is what becomes of a conflict.
+// Choice is the resolution of a conflict.
 type Choice string
 
-// The choices. Of a text, Ours and Theirs decide the lines in conflict alone. KeepBoth
-// leaves ours at the path and puts theirs beside it, as "path.<name of the side>"; what one
-// side removed is kept.
+// The choices. In a text, Ours and Theirs apply only to the conflicting lines. KeepBoth
+// leaves ours at the path and puts theirs beside it, as "path.<name of the side>"; a path
+// that one side removed is kept.
 const (
 	Undecided   Choice = "" // ours is at the path
 	TakeOurs    Choice = "ours"
@@ -38,20 +38,19 @@ const (
 	tooLongName        = "the name of the second one would be too long"
 )
 
-// Conflict is a path that two sides changed in ways that exclude each other, and what
-// became of it.
+// Conflict is a path with incompatible changes of two sides, and its resolution.
 type Conflict struct {
 	Path   string       `json:"path"`
 	Kind   ConflictKind `json:"kind"`
 	Ours   string       `json:"ours"`             // the sides that changed it before
 	Theirs string       `json:"theirs"`           // the side that is merged into them
 	Choice Choice       `json:"choice,omitempty"` // "" if it is open
-	By     string       `json:"by,omitempty"`     // what decided
-	// Detail shows what both have, cut to 4 KiB.
+	By     string       `json:"by,omitempty"`     // the reason of the choice
+	// Detail shows both sides, cut to 4 KiB.
 	Detail string `json:"detail,omitempty"`
 }
 
-// String names the path, the sides and what became of it.
+// String names the path, the sides and the resolution.
 func (c Conflict) String() string {
 	text := fmt.Sprintf("%s (%s): ", c.Path, c.Kind)
 	switch c.Choice {
@@ -102,7 +101,7 @@ func clipped(text string) string {
 	return excerpt.Clip(text, maxDetail-len("…\n")) + "…\n"
 }
 
-// what describes a state of a path.
+// what describes the state of a path.
 func (n *node) what() string {
 	if n == nil {
 		return "nothing"

@@ -2,7 +2,7 @@ package manifest
 
 import "strings"
 
-// ChangeKind is what happened to a path.
+// ChangeKind is the kind of a change to a path.
 type ChangeKind string
 
 // The kinds of changes.
@@ -12,8 +12,8 @@ const (
 	Modified ChangeKind = "modified" // other bytes, mode, target or kind
 )
 
-// Change is one path that two trees do not share. The Entry of the side where
-// the path is absent is zero.
+// Change is the difference of one path between two trees. The Entry of a tree without the
+// path is zero.
 type Change struct {
 	Path   string
 	Kind   ChangeKind
@@ -21,7 +21,7 @@ type Change struct {
 	After  Entry
 }
 
-// Compare returns what changed from one tree to another, sorted by path.
+// Compare returns the changes from one tree to another, sorted by path.
 func Compare(before, after *Tree) []Change {
 	var changes []Change
 	a, z := before.entries, after.entries

@@ -2,7 +2,7 @@ package manifest
 
 import "slices"
 
-// Region is a run of lines of a three-way merge: what the base and both sides have there.
+// Region is a run of lines in a three-way merge, in the base and on both sides.
 type Region struct {
 	Base, Ours, Theirs []string
 	// Conflict: both sides changed these lines, and not in the same way.
@@ -17,10 +17,9 @@ func (r Region) Merged() []string {
 	return r.Ours
 }
 
-// Merge3 merges two texts that were made of a base, by lines. The regions cover all three
-// texts, in order. As in git, changes of two sides that touch each other are a conflict
-// unless they come to the same lines. It is a pure function, and finds the same regions
-// with the sides swapped.
+// Merge3 merges two texts derived from a base, by lines. The regions cover all three texts,
+// in order. As in git, adjacent changes of two sides conflict unless their results are
+// equal. Merge3 is a pure function, and finds the same regions with the sides swapped.
 func Merge3(base, ours, theirs []string) []Region {
 	a, z := changed(DiffLines(base, ours)), changed(DiffLines(base, theirs))
 	var out []Region
@@ -66,8 +65,8 @@ func Merge3(base, ours, theirs []string) []Region {
 	return out
 }
 
-// change is what one side made of the lines [from, to) of the base, which became so many
-// more.
+// change replaces the lines [from, to) of the base on one side; grows is the net number of
+// lines added.
 type change struct{ from, to, grows int }
 
 // changed joins edits that follow on each other.

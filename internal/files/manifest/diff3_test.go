@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// edit makes a side of a base whose lines all differ. What both sides may insert is drawn
-// from few lines per place, so that they come to the same now and then.
+// edit makes a side of a base whose lines all differ. Both sides insert lines from a small
+// set per place, so that they sometimes agree.
 func edit(r *rand.Rand, side string, base []string) []string {
 	var out []string
 	often := 1 + r.IntN(12)
@@ -149,7 +149,7 @@ func TestMerge3(t *testing.T) {
 	}
 }
 
-// TestMerge3AgainstGit: git merge-file comes to the same, with either side favoured.
+// TestMerge3AgainstGit: git merge-file has the same result, with either side favoured.
 func TestMerge3AgainstGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Fatal("this test compares with git merge-file: install git")

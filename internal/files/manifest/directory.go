@@ -14,9 +14,9 @@ import (
 	"github.com/rathcluster/rath/internal/files/ignore"
 )
 
-// The blob of a head of format 3 holds the directories that the heads before it do not
-// hold, the root first, and names the blobs of those that hold the others. So a head
-// takes what changed and the directories above it, and not the whole tree.
+// The blob of a head of format 3 holds the directories that earlier heads do not hold, the
+// root first, and refers to the blobs of earlier heads for the others. The size of a head
+// is therefore that of the changed directories and their parents, not of the whole tree.
 
 // Bounds of a head of format 3 that are part of the format.
 const (
@@ -24,8 +24,8 @@ const (
 	maxPaths   = 256 << 20 // bytes of all paths of the tree together
 	maxHeads   = 256       // blobs with directories of one tree
 
-	// rewrite is how many blobs with directories a tree may use before all of its
-	// directories are written into one.
+	// rewrite is the number of blobs with directories of one tree at which all directories
+	// are rewritten to one blob.
 	rewrite = 32
 )
 
@@ -35,7 +35,7 @@ type wireHead struct {
 	Exclude []string       `json:"exclude,omitempty"`
 	Heads   []blob.Digest  `json:"heads,omitempty"` // with other directories
 	Packs   []blob.Digest  `json:"packs,omitempty"`
-	Dirs    [][]*wireEntry `json:"dirs"` // a directory comes before those in it
+	Dirs    [][]*wireEntry `json:"dirs"` // a directory precedes its subdirectories
 }
 
 // wireEntry is a name in a directory.
@@ -47,22 +47,23 @@ type wireEntry struct {
 	Digest blob.Digest `json:"digest,omitzero"`
 	Target string      `json:"target,omitempty"`
 
-	// Of a file in a pack: which one, counted from 1, where it begins, and how many
-	// bytes it has there; compressed by zstd, unless they are as many as Size.
+	// The location of a file in a pack: the number of the pack, counted from 1, its offset,
+	// and its number of bytes there. The bytes are compressed by zstd, unless their number
+	// equals Size.
 	Pack int   `json:"pack,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Len  int64 `json:"len,omitempty"`
 	// Of a file that is not stored as a whole: blobs that follow each other.
 	Parts []blob.Digest `json:"parts,omitempty"`
 
-	// Of a directory: which one of the blob, or of the one of Heads, counted from 1.
+	// The location of a directory: its number, counted from 1, in this blob or in the blob of
+	// Heads.
 	Dir  int `json:"dir,omitempty"`
 	Head int `json:"head,omitempty"`
 }
 
-// Read returns the tree of a head, of which get returns the blobs. The zero head is the
-// empty tree. The errors of get are returned as they are; others wrap ErrMalformed, or
-// ErrNewer.
+// Read returns the tree of a head, using get to read blobs. The zero head is the empty
+// tree. Errors of get are returned unchanged; others wrap ErrMalformed or ErrNewer.
 func Read(head blob.Digest, get func(blob.Digest) ([]byte, error)) (*Tree, error) {
 	if head.IsZero() {
 		return &Tree{}, nil
@@ -152,7 +153,7 @@ func (h *wireHead) encode() []byte {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
-// dir adds what is in a directory to the tree and returns its key.
+// dir adds the contents of a directory to the tree and returns its key.
 func (r *reader) dir(at dirPlace, p string) (blob.Digest, error) {
 	h := r.heads[at.head]
 	if h == nil {
@@ -236,8 +237,8 @@ func (h *wireHead) place(w *wireEntry) (p place, ok bool, why string) {
 	return place{pack: h.Packs[w.Pack-1], at: w.At, length: w.Len, size: w.Size}, true, ""
 }
 
-// keyer makes the key of a directory: equal keys are equal trees whose files lie in the
-// same places.
+// keyer computes the key of a directory: equal keys are equal trees whose files have the
+// same locations.
 type keyer struct{ b []byte }
 
 func newKeyer() *keyer { return new(keyer) }
@@ -285,8 +286,8 @@ type writer struct {
 	inline   map[blob.Digest]int // key: index in out.Dirs
 }
 
-// Put stores the manifest and returns its head, and the tree as Load would return it. The
-// files must be stored already.
+// Put stores the manifest and returns its head, and the tree in the form of Load. The files
+// must already be stored.
 func (t *Tree) Put(ctx context.Context, b blob.Store) (*Tree, blob.Digest, error) {
 	w := &writer{
 		t: t, children: map[string][]Entry{}, keys: map[string]blob.Digest{}, known: t.dirs,
@@ -388,11 +389,11 @@ func number(known map[blob.Digest]int, list *[]blob.Digest, d blob.Digest) int {
 	return known[d]
 }
 
-// Looks reports whether a blob begins as that of a head does.
+// Looks reports whether a blob begins like a head.
 func Looks(data []byte) bool { return bytes.HasPrefix(data, []byte(`{"format":`)) }
 
-// Refs returns what the blob of a head names: those of other heads, and blobs with the bytes
-// of files. Its error wraps ErrMalformed.
+// Refs returns the digests that the blob of a head contains: other heads, and blobs with
+// the bytes of files. Its error wraps ErrMalformed.
 func Refs(data []byte) (heads, files []blob.Digest, err error) {
 	if !bytes.HasPrefix(data, []byte(`{"format":3,`)) {
 		t, err := decodeFlat(data)

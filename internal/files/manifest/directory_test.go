@@ -67,8 +67,8 @@ func TestHeadGolden(t *testing.T) {
 	}
 }
 
-// TestHeadRefused: heads that this package did not write, and those that would be larger
-// than any that it does.
+// TestHeadRefused rejects heads that this package does not write, and heads beyond its
+// limits.
 func TestHeadRefused(t *testing.T) {
 	d := someDigest.String()
 	file := func(rest string) string {
@@ -100,7 +100,7 @@ func TestHeadRefused(t *testing.T) {
 	if _, err := decode([]byte(`{"format":4,"dirs":[]}`)); !errors.Is(err, manifest.ErrNewer) {
 		t.Errorf("a format of a later release: %v", err)
 	}
-	// Each directory is there twice in the one above: 2^40 files.
+	// Each directory contains the next one twice: 2^40 files.
 	var bomb strings.Builder
 	bomb.WriteString(`{"format":3,"dirs":[`)
 	for i := range 40 {
@@ -113,8 +113,8 @@ func TestHeadRefused(t *testing.T) {
 	sandboxtest.End(t, "forge a head: links as parents, places outside, 2^40 directories", "ErrMalformed")
 }
 
-// TestDamagedPack: a place that is not the file's, and bytes that unpack to more than the
-// head says, are errors of the one who reads the file.
+// TestDamagedPack: a wrong location, and bytes that unpack to more than the head's size,
+// are errors when the file is read.
 func TestDamagedPack(t *testing.T) {
 	b := blob.NewMemory()
 	var p manifest.Pack

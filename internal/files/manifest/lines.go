@@ -1,7 +1,7 @@
 package manifest
 
-// maxEdits bounds the search for a short difference. Files that differ in more
-// lines are told apart as one block from the first to the last difference.
+// maxEdits bounds the search for a short difference. A larger difference is one block from
+// the first to the last differing line.
 const maxEdits = 2000
 
 // Edit is a run of lines that two texts share, or that only one of them has.
@@ -12,13 +12,13 @@ type Edit struct {
 	NewFrom, NewTo int  // empty for '-'
 }
 
-// DiffLines returns a shortest list of edits that turns the lines of a into
-// those of z, by Myers' greedy algorithm: it covers both texts, in order, and of
-// two changes in one place the removal comes first. Texts that differ in more
-// than a few thousand lines are told apart as one block instead. It is a pure
-// function: equal texts have equal edits.
+// DiffLines returns a shortest list of edits that turns the lines of a into those of z, by
+// Myers' greedy algorithm. The edits cover both texts, in order, and a removal precedes an
+// insertion at the same place. If the texts differ in more than a few thousand lines, the
+// difference is one block instead. DiffLines is a pure function: equal texts have equal
+// edits.
 func DiffLines(a, z []string) []Edit {
-	// What both begin and end with needs no search.
+	// The common beginning and end need no search.
 	head := 0
 	for head < len(a) && head < len(z) && a[head] == z[head] {
 		head++
@@ -57,8 +57,8 @@ func DiffLines(a, z []string) []Edit {
 // match is a run of n equal lines.
 type match struct{ a, z, n int }
 
-// matches returns the runs that a shortest edit script leaves alone, or none
-// if the script would be longer than maxEdits.
+// matches returns the unchanged runs of a shortest edit script, or none if the script would
+// be longer than maxEdits.
 func matches(a, z []string) []match {
 	if len(a) == 0 || len(z) == 0 {
 		return nil

@@ -81,8 +81,8 @@ func TestDiffLines(t *testing.T) {
 	}
 }
 
-// TestDiffLinesIsBounded compares texts that share nothing, or share every
-// other line, far beyond the bound.
+// TestDiffLinesIsBounded compares texts with no common lines, or with every other line in
+// common, far beyond the limit.
 func TestDiffLinesIsBounded(t *testing.T) {
 	var a, z []string
 	for i := range 20_000 {

@@ -14,26 +14,25 @@ import (
 	"github.com/rathcluster/rath/blob"
 )
 
-// Side is a state of the files that is merged into another, and the one that both were
-// made of.
+// Side is a state of the files to merge into another one, and their common base.
 type Side struct {
 	Name string
 	Base blob.Digest
 	Head blob.Digest
 }
 
-// Merge brings the changes that each side made of its base into ours, one side after the
-// other, and returns what becomes of it with every conflict. It stores the texts that it
-// merges, and not the tree.
+// Merge applies the changes that each side made to its base to ours, one side after the
+// other, and returns the resulting tree with every conflict. It stores the merged texts,
+// not the tree.
 //
-// By path: what one side changed is taken, and what both changed in the same way. Texts of
-// up to 1 MiB are merged by lines. A directory that one side removed stays as far as the
-// other changed something in it. Everything else that both changed is a conflict, and so
-// are names that some file system takes for one. git's own directory is taken as a whole.
+// Merge works by path: it takes a change of one side, and a change that both sides made
+// alike. It merges texts of up to 1 MiB by lines. A directory that one side removed keeps
+// the paths that the other changed. Any other path that both changed is a conflict, and so
+// are names that some file system treats as equal. Git's own directory is taken as a whole.
 //
-// decide says what becomes of a conflict, which has all but Choice and By; it is called in
-// the same order each time. A conflict that stays open leaves ours at its path. The rules by
-// which files were left out are those of ours.
+// decide resolves a conflict, whose fields are set except for Choice and By. Merge calls it
+// in a deterministic order. An undecided conflict leaves ours at its path. The result has
+// the exclusion rules of ours.
 func Merge(ctx context.Context, b blob.Store, ours Side, sides []Side, decide func(Conflict) (Choice, string)) (*Tree, []Conflict, error) {
 	t, err := Load(ctx, b, ours.Head)
 	if err != nil {
@@ -73,13 +72,13 @@ func Merge(ctx context.Context, b blob.Store, ours Side, sides []Side, decide fu
 	return t, conflicts, nil
 }
 
-// mergedSide is a side that was merged before, and the paths that it changed.
+// mergedSide is a side that is already merged, and the paths that it changed.
 type mergedSide struct {
 	name    string
 	changed map[string]bool
 }
 
-// node is a path of a tree with what is below it.
+// node is a path of a tree with its descendants.
 type node struct {
 	Entry
 	kids []*node // sorted by path; all of one directory
@@ -104,7 +103,7 @@ func nodes(t *Tree) *node {
 	return root
 }
 
-// entries adds a node, but not the root, and what is below it.
+// entries appends a node, except the root, and its descendants.
 func (n *node) entries(out []Entry) []Entry {
 	if n.Path != "" {
 		out = append(out, n.Entry)
@@ -115,7 +114,7 @@ func (n *node) entries(out []Entry) []Entry {
 	return out
 }
 
-// kid returns what a directory has at a path; nil if it is none, or has nothing there.
+// kid returns a directory's child at a path; nil if it has none or is not a directory.
 func (n *node) kid(path string) *node {
 	if n == nil {
 		return nil
@@ -136,7 +135,7 @@ func sameNodes(a, z *node) bool {
 	return a.Entry == z.Entry && slices.EqualFunc(a.kids, z.kids, sameNodes)
 }
 
-// within reports whether a directory was made of another by removing alone.
+// within reports whether a directory results from another by removals only.
 func (n *node) within(of *node) bool {
 	if !n.is(Dir) || !of.is(Dir) {
 		return n != nil && of != nil && n.Entry == of.Entry
@@ -177,7 +176,7 @@ type merger struct {
 	conflicts                  []Conflict
 }
 
-// at merges what there is at a path; nil is nothing. beside is what is kept next to it.
+// at merges the nodes at a path; a nil node is absent. beside is kept next to the result.
 func (m *merger) at(p string, b, o, t *node) (n, beside *node, err error) {
 	if err := m.ctx.Err(); err != nil {
 		return nil, nil, err
@@ -211,7 +210,7 @@ func (m *merger) at(p string, b, o, t *node) (n, beside *node, err error) {
 	return n, beside, nil
 }
 
-// dir merges a directory of which one side may be gone.
+// dir merges a directory that one side may have removed.
 func (m *merger) dir(p string, b, o, t *node) (*node, error) {
 	all := map[string]bool{}
 	for _, n := range []*node{o, t} {
@@ -248,7 +247,7 @@ func (m *merger) dir(p string, b, o, t *node) (*node, error) {
 	return out, nil
 }
 
-// names finds names that some file system takes for one and that no side had together.
+// names finds names that some file system treats as equal and that no side had together.
 func (m *merger) names(out, o, t *node, besides *[]*node) {
 	folded := map[string][]*node{}
 	for _, k := range out.kids {
@@ -256,8 +255,8 @@ func (m *merger) names(out, o, t *node, besides *[]*node) {
 		folded[f] = append(folded[f], k)
 	}
 	for _, f := range slices.Sorted(maps.Keys(folded)) {
-		var own, other []*node // what ours has, and what only theirs has
-		alone := 0             // what only ours has
+		var own, other []*node // children of ours, and those only in theirs
+		alone := 0             // those only in ours
 		for _, k := range folded[f] {
 			if o.kid(k.Path) == nil {
 				other = append(other, k)
@@ -285,7 +284,7 @@ func (m *merger) names(out, o, t *node, besides *[]*node) {
 	}
 }
 
-// conflict records a conflict of whole paths and returns what it comes to.
+// conflict records a conflict of whole paths and returns the result of its choice.
 func (m *merger) conflict(kind ConflictKind, p string, o, t *node) (n, beside *node) {
 	detail := fmt.Sprintf("%s has %s, %s has %s\n", m.oursAt(p), o.what(), m.theirs, t.what())
 	switch m.record(Conflict{Path: p, Kind: kind, Detail: clipped(detail)}, p, t) {
@@ -314,10 +313,11 @@ func (m *merger) oursAt(p string) string {
 	return cmp.Or(strings.Join(names, ", "), m.ours)
 }
 
-// maxSides is how many sides a conflict names.
+// maxSides is the maximum number of sides that a conflict names.
 const maxSides = 3
 
-// record has a conflict decided and notes it: own is where ours is, and t what theirs has.
+// record resolves and records a conflict: own is the path of ours, and t the node of
+// theirs.
 func (m *merger) record(c Conflict, own string, t *node) Choice {
 	c.Ours, c.Theirs = m.oursAt(own), m.theirs
 	c.Choice, c.By = m.decide(c)
@@ -328,7 +328,8 @@ func (m *merger) record(c Conflict, own string, t *node) Choice {
 	return c.Choice
 }
 
-// mayGrow reports whether the name of a node, and so the paths below it, may become longer.
+// mayGrow reports whether the name of a node, and thus the paths below it, may become
+// longer.
 func (n *node) mayGrow(by int) bool {
 	return len(path.Base(n.Path))+by <= maxName && n.longest()+by <= maxPath
 }
@@ -341,7 +342,7 @@ func (n *node) longest() int {
 	return most
 }
 
-// keepBeside adds a node to a directory under a name with that of its side.
+// keepBeside adds a node to a directory under a name that contains the name of its side.
 func (m *merger) keepBeside(dir *node, n *node) {
 	taken := map[string]bool{}
 	for _, k := range dir.kids {
@@ -424,8 +425,8 @@ func (m *merger) file(p string, b, o, t *node) (n, beside *node, err error) {
 	return out, nil, nil
 }
 
-// Text returns the lines of a file, with their ends. ok is false for one that is no text,
-// or larger than 1 MiB.
+// Text returns the lines of a file, with their line breaks. ok is false if the file is not
+// text, or larger than 1 MiB.
 func Text(ctx context.Context, b blob.Store, e Entry) (lines []string, ok bool, err error) {
 	if e.Size > maxText {
 		return nil, false, nil

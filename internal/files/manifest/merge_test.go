@@ -52,7 +52,7 @@ func (f files) store(t *testing.T, b blob.Store) blob.Digest {
 	return head
 }
 
-// filesOf describes a tree. Directories that hold something are left out.
+// filesOf describes a tree. It omits directories that are not empty.
 func filesOf(t *testing.T, b blob.Store, tree *manifest.Tree) files {
 	t.Helper()
 	f := files{}
@@ -379,7 +379,7 @@ func TestMergeConflicts(t *testing.T) {
 			case manifest.TypeConflict:
 				sandboxtest.End(t, "merge a directory that the other side made a link", string(c.kind)+" conflict")
 			}
-			// Open, ours is at the path as it was.
+			// Undecided: the path keeps ours.
 			got, conflicts := merged(t, b, c.base, manifest.Undecided, c.ours, c.theirs)
 			if len(conflicts) != 1 || conflicts[0].Choice != manifest.Undecided {
 				t.Errorf("%v", conflicts)
@@ -420,7 +420,7 @@ func random(r *rand.Rand, of files) files {
 	names := []string{"a", "b", "a/x", "a/y", "b/x", "b/x/z", "a-", "c"}
 	for range r.IntN(5) {
 		p := names[r.IntN(len(names))]
-		for q := range out { // what is there gives way
+		for q := range out { // replaces an existing path
 			if q == p || strings.HasPrefix(q, p+"/") || strings.HasPrefix(p, q+"/") {
 				delete(out, q)
 			}
@@ -511,7 +511,7 @@ func TestMergeAgainstNaiveModel(t *testing.T) {
 		got, conflicts := merged(t, b, base, manifest.TakeOurs, ours, theirs)
 		want, ok := modelMerge(base, ours, theirs)
 		if ok {
-			// A directory that both emptied is one that neither has.
+			// Neither side has a directory that both emptied.
 			for p, what := range want {
 				if what == "dir" && got[p] == "" {
 					delete(want, p)
@@ -529,7 +529,7 @@ func TestMergeAgainstNaiveModel(t *testing.T) {
 		if !maps.Equal(got, swapped) || len(conflicts) != len(again) {
 			t.Fatalf("seed %d: base %v, ours %v, theirs %v\n%v, swapped %v", seed, base, ours, theirs, got, swapped)
 		}
-		// With both, nothing is lost that a side wrote.
+		// KeepBoth loses nothing that a side wrote.
 		both, _ := merged(t, b, base, manifest.KeepBoth, ours, theirs)
 		kept := slices.Collect(maps.Values(both))
 		for _, side := range []files{ours, theirs} {

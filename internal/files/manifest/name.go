@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/internal/files/filename"
 )
 
-// Fold returns the one form of all names that some file system takes for the same: case,
-// also of letters that fold to several (APFS takes ß for ss), the ways to compose a letter,
-// characters that HFS+ ignores, and the dots and spaces at the end that Windows drops.
+// Fold returns the common form of all names that some file system treats as equal. It folds
+// case, including letters that fold to several (APFS treats ß as ss), composed letters,
+// characters that HFS+ ignores, and trailing dots and spaces, which Windows drops.
 func Fold(name string) string {
 	name = filename.Raw(name) // no character hides in an escape
 	if strings.IndexFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
@@ -34,7 +34,7 @@ func Fold(name string) string {
 	return name
 }
 
-// IsGit reports whether some file system takes a name for git's own directory.
+// IsGit reports whether some file system treats a name as git's own directory.
 func IsGit(name string) bool {
 	switch Fold(name) {
 	case ".git", "git~1": // the second is its short name on Windows
@@ -43,8 +43,8 @@ func IsGit(name string) bool {
 	return false
 }
 
-// CarriesGit reports whether a tree has git's own directory at its top: it came with the
-// files, as a copy for their commands, and what becomes of it belongs to nothing outside.
+// CarriesGit reports whether a tree has git's own directory at its top: a copy that was
+// imported for the commands. Its changes are never exported.
 func (t *Tree) CarriesGit() bool {
 	e, ok := t.Lookup(".git")
 	return ok && e.Kind == Dir

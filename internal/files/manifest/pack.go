@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// PackSize is about how many bytes of files come into one pack.
+	// PackSize is the approximate number of bytes of files in a pack.
 	PackSize = 4 << 20
-	// maxPack bounds what is read as one.
+	// maxPack is the maximum size that is read as one pack.
 	maxPack = 4 * PackSize
 )
 
-// Pack takes the bytes of files that are too small for blobs of their own. It is for one
-// goroutine at a time.
+// Pack collects the bytes of files that are too small for separate blobs. It is not safe
+// for concurrent use.
 type Pack struct {
 	name   blob.Digest
 	data   []byte
@@ -26,10 +26,10 @@ type Pack struct {
 	enc    *zstd.Encoder
 }
 
-// Fits reports whether the pack takes a file of so many bytes.
+// Fits reports whether a file of size bytes fits into the pack.
 func (p *Pack) Fits(size int) bool { return len(p.data)+size <= 2*PackSize }
 
-// Add takes the bytes of a file, whose digest the caller knows, unless the pack has them.
+// Add adds the bytes of a file with digest d unless the pack has them.
 func (p *Pack) Add(d blob.Digest, data []byte) {
 	if _, ok := p.places[d]; ok || len(data) == 0 {
 		return
@@ -45,8 +45,8 @@ func (p *Pack) Add(d blob.Digest, data []byte) {
 	p.places[d] = place{at: int64(at), length: int64(len(p.data) - at), size: int64(len(data))}
 }
 
-// AddParts notes that the bytes of a file are these blobs, one after the other, which the
-// caller stores.
+// AddParts records that the bytes of a file are these consecutive blobs, which the caller
+// stores.
 func (p *Pack) AddParts(d blob.Digest, size int64, parts []blob.Digest) {
 	if p.places == nil {
 		p.places = map[blob.Digest]place{}
@@ -54,11 +54,11 @@ func (p *Pack) AddParts(d blob.Digest, size int64, parts []blob.Digest) {
 	p.places[d] = place{size: size, parts: parts}
 }
 
-// minCompressed is the size of the files that are compressed: shorter ones win nothing.
+// minCompressed is the minimum size of compressed files: shorter ones gain nothing.
 const minCompressed = 128
 
-// compress returns the pack's bytes with those of a file, compressed. Each file is by
-// itself, so that one can be read without the others.
+// compress appends the bytes of a file to the pack, compressed. Each file is compressed
+// separately, so that it can be read without the others.
 func (p *Pack) compress(data []byte) []byte {
 	if len(data) < minCompressed {
 		return append(p.data, data...)
@@ -73,8 +73,8 @@ func (p *Pack) compress(data []byte) []byte {
 	return p.enc.EncodeAll(data, p.data)
 }
 
-// Store puts the pack, which takes nothing more. A store far away is asked first whether it
-// has it.
+// Store stores the pack, which must not change afterwards. It first asks a remote store
+// whether it has the pack.
 func (p *Pack) Store(ctx context.Context, b blob.Store) error {
 	if len(p.places) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (p *Pack) Store(ctx context.Context, b blob.Store) error {
 	return nil
 }
 
-// newDecoder returns a decoder that allocates what the manifest says and no more.
+// newDecoder returns a decoder that allocates at most the size in the manifest.
 func newDecoder() *zstd.Decoder {
 	dec, err := zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true))
 	if err != nil {

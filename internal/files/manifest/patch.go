@@ -19,8 +19,8 @@ const (
 	maxText      = 1 << 20 // bytes of a file that is compared line by line
 )
 
-// FileDiff is how one path differs. Hunks are there for text files; what
-// cannot be shown line by line says so instead.
+// FileDiff is the difference of one path. Text files have Hunks; Binary or Large marks
+// other files.
 type FileDiff struct {
 	Path   string
 	Kind   ChangeKind
@@ -46,9 +46,9 @@ type Line struct {
 	NoEOL bool   // the file ends here without a newline
 }
 
-// Patch returns how the files of head z differ from those of head a, sorted
-// by path. Directories that come or go are in it, without hunks. What a repository that a
-// has became is none of the files, see CarriesGit.
+// Patch returns the differences between the files of heads a and z, sorted by path. Added
+// and removed directories are included, without hunks. It omits changes in a repository
+// that a carries, see CarriesGit.
 func Patch(ctx context.Context, b blob.Store, a, z blob.Digest) ([]FileDiff, error) {
 	if a == z {
 		return nil, nil
@@ -80,8 +80,8 @@ func Patch(ctx context.Context, b blob.Store, a, z blob.Digest) ([]FileDiff, err
 	return diffs, nil
 }
 
-// compare fills the hunks. As in git, a link's text is its target, and a
-// directory is nothing.
+// compare fills the hunks. As in git, a link's text is its target, and a directory has no
+// text.
 func (d *FileDiff) compare(ctx context.Context, b blob.Store) error {
 	var sides [2][]byte
 	for i, e := range []Entry{d.Before, d.After} {
@@ -125,8 +125,7 @@ func content(ctx context.Context, b blob.Store, e Entry) ([]byte, error) {
 	return data, nil
 }
 
-// SplitLines keeps the newlines, so a last line without one differs from one
-// that has it.
+// SplitLines keeps the newlines, so a last line without a newline differs from one with it.
 func SplitLines(data []byte) []string {
 	var lines []string
 	for l := range bytes.Lines(data) {
@@ -135,8 +134,8 @@ func SplitLines(data []byte) []string {
 	return lines
 }
 
-// Hunks returns how the lines of z differ from those of a. Both are as SplitLines returns
-// them.
+// Hunks returns the differences between the lines of a and z, which are in the form of
+// SplitLines.
 func Hunks(a, z []string) []Hunk {
 	var out []Hunk
 	edits := DiffLines(a, z)
@@ -216,8 +215,8 @@ func (h *Hunk) Header() string {
 	return fmt.Sprintf("@@ -%s +%s @@", span(h.OldStart, h.OldLines), span(h.NewStart, h.NewLines))
 }
 
-// WriteUnified writes differences in the unified format that git apply reads,
-// as far as they have hunks; the rest is told in a line each.
+// WriteUnified writes the hunks of differences in the unified format of git apply, and a
+// line of text for each path without hunks.
 func WriteUnified(w io.Writer, diffs []FileDiff) error {
 	out := bufio.NewWriter(w)
 	for _, d := range diffs {
@@ -310,8 +309,7 @@ func octal(name string) string {
 	return b.String()
 }
 
-// quote writes a path as git does: as it is, or in quotes if it could be
-// taken for something else.
+// quote writes a path as git does: unchanged, or in quotes if it would be ambiguous.
 func quote(prefix, path string) string {
 	if raw := filename.Raw(path); raw != path {
 		return octal(prefix + raw)

@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/blob"
 )
 
-// place says where the bytes of a file lie that are no blob of their own: in a pack, or
-// in blobs that follow each other.
+// place is the location of a file's bytes that are not a blob of their own: in a pack, or
+// in consecutive blobs.
 type place struct {
 	pack   blob.Digest
 	at     int64 // in the pack
@@ -32,17 +32,18 @@ type dirPlace struct {
 }
 
 const (
-	// smallPack is what a tree uses of a pack so little that it counts as small, and
-	// maxSmallPacks how many of them a tree may use: a snapshot packs their files again.
+	// smallPack is the size of a tree's files in a pack below which the pack counts as small.
+	// maxSmallPacks is the maximum number of small packs of a tree: beyond it, a snapshot
+	// packs their files again.
 	smallPack     = PackSize / 8
 	maxSmallPacks = 64
-	// cachedPacks is how many packs a reader of files keeps in memory.
+	// cachedPacks is the number of packs that a reader of files caches.
 	cachedPacks = 8
 )
 
-// Kept returns the digests of the files whose bytes a tree that follows may leave where
-// they are. lacks names blobs that the store lacks. Files that lie in too many small packs
-// are not among them, so that the packs that a tree uses stay few.
+// Kept returns the digests of the files whose bytes a successor of the tree may leave in
+// place. lacks names blobs that the store lacks. Files in too many small packs are
+// excluded, so that a tree uses few packs.
 func (t *Tree) Kept(lacks map[blob.Digest]bool) map[blob.Digest]bool {
 	used := map[blob.Digest]int64{}
 	for d := range t.digests() {
@@ -71,8 +72,8 @@ func (t *Tree) Kept(lacks map[blob.Digest]bool) map[blob.Digest]bool {
 	return kept
 }
 
-// Lacking returns the same tree for a store that lacks some blobs: no directory in one of
-// them is named.
+// Lacking returns the same tree for a store that lacks some blobs: it names no directory in
+// these blobs.
 func (t *Tree) Lacking(lacks map[blob.Digest]bool) *Tree {
 	if !slices.ContainsFunc(t.heads, func(d blob.Digest) bool { return lacks[d] }) {
 		return t
@@ -97,8 +98,8 @@ func (t *Tree) digests() iter.Seq[blob.Digest] {
 	}
 }
 
-// Blobs yields each blob that a reader of the tree needs, those of its heads first. Of a
-// tree that was not stored yet these are the heads that it comes from.
+// Blobs yields each blob that a reader of the tree needs, those of its heads first. For a
+// tree that is not stored yet, the heads are those of the trees that it derives from.
 func (t *Tree) Blobs() iter.Seq[blob.Digest] {
 	return func(yield func(blob.Digest) bool) {
 		seen := map[blob.Digest]bool{}
@@ -130,16 +131,16 @@ func (t *Tree) Blobs() iter.Seq[blob.Digest] {
 	}
 }
 
-// Files is a store in which Get finds the files of some trees by the digests of their
-// bytes, also those that lie in packs. What it does not find so it asks the store below
-// for. Its methods may be called at the same time.
+// Files is a store whose Get finds the files of some trees by the digests of their bytes,
+// including files in packs. It asks the underlying store for other digests. Its methods may
+// be called concurrently.
 type Files struct {
 	blob.Store
 	dec func() *zstd.Decoder
 
 	mu     sync.Mutex
 	places map[blob.Digest]place // guarded by mu
-	packs  []*cachedPack         // the one that was used last comes first; guarded by mu
+	packs  []*cachedPack         // most recently used first; guarded by mu
 }
 
 // NewFiles returns the files of some trees in b.

@@ -6,9 +6,8 @@ type Traced[T any] struct {
 	By   T
 }
 
-// Trace returns the lines of a text after one more change: those of before keep their
-// changes, and new ones get by. removed, unless it is nil, gets each line that is not there
-// any more.
+// Trace returns the lines of a text after one more change: existing lines keep their
+// changes, and new ones get by. removed, unless it is nil, is called for each removed line.
 func Trace[T any](lines []Traced[T], now []string, by T, removed func(Traced[T])) []Traced[T] {
 	out := make([]Traced[T], 0, len(now))
 	for _, e := range DiffLines(Texts(lines), now) {

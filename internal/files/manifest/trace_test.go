@@ -8,8 +8,8 @@ import (
 	"github.com/rathcluster/rath/internal/files/manifest"
 )
 
-// TestTrace: after random changes the lines are those of the last text, each with a change
-// whose text has it, and a line that goes is reported with the change that had brought it.
+// TestTrace: after random changes the lines are those of the last text. Each has a change
+// whose text contains it, and a removed line is reported with the change that added it.
 func TestTrace(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

@@ -1,9 +1,9 @@
-// Package manifest is what a head names: the sorted paths of a directory, and how two
-// heads differ.
+// Package manifest implements the contents of a head: the sorted paths of a directory, and
+// the differences between two heads.
 //
-// [Diff] compares paths, [Patch] compares files line by line, [WriteUnified] writes that
-// for git apply, [Merge] merges heads that were made of one. Package workspace makes heads
-// of directories and directories of heads.
+// [Diff] compares paths, [Patch] compares files line by line, [WriteUnified] writes patches
+// for git apply, and [Merge] merges heads with a common base. Package workspace converts
+// directories to heads and back.
 package manifest
 
 import (
@@ -25,11 +25,11 @@ import (
 // ErrMalformed is returned for a manifest that this package did not write.
 var ErrMalformed = errors.New("workspace: malformed manifest")
 
-// ErrNewer is returned for a head of a format that a later release writes: it is there, and
-// another node can read it.
+// ErrNewer is returned for a head in the format of a later release: it exists, and another
+// node can read it.
 var ErrNewer = errors.New("workspace: the head is of a later release, which this one does not read")
 
-// Kind is what an entry of a tree is.
+// Kind is the kind of a tree's entry.
 type Kind string
 
 // The kinds of entries.
@@ -55,7 +55,8 @@ const (
 	maxName     = 255      // bytes of one component
 	maxManifest = 64 << 20 // bytes of an encoded manifest
 
-	// MaxListing bounds what is listed for a tree: bytes of all paths and link targets.
+	// MaxListing is the maximum size of a tree's listing: the bytes of all paths and link
+	// targets.
 	MaxListing = maxManifest
 
 	formatPlain = 1 // all paths in one list; links stay inside, and no rules
@@ -72,12 +73,12 @@ type Tree struct {
 	heads   []blob.Digest            // the blobs that hold them, and the tree
 }
 
-// NewTree returns the tree of the entries given in any order, or an error if
-// they are not the paths of one directory: each path once, every parent a
-// directory. It keeps no reference to the slice.
+// NewTree returns the tree of the entries, given in any order, or an error if they are not
+// the paths of one directory: each path once, every parent a directory. It does not retain
+// the slice.
 //
-// The bytes of a file lie where they lie in the first of the trees from that has a file
-// of this digest, and are a blob of their own if none has.
+// The location of a file's bytes is taken from the first tree of from that has a file with
+// this digest. If none has, the file is a separate blob.
 func NewTree(entries []Entry, from ...*Tree) (*Tree, error) {
 	t := &Tree{entries: slices.Clone(entries)}
 	t.sort()
@@ -113,8 +114,8 @@ func (t *Tree) settle(from []*Tree) {
 	t.heads = slices.SortedFunc(maps.Keys(heads), compareDigests)
 }
 
-// Packed returns the same tree with the bytes of its files where these packs have them,
-// which are stored. Of several the first one counts.
+// Packed returns the same tree with the bytes of its files located in the given stored
+// packs, if they have them. The first such pack takes precedence.
 func (t *Tree) Packed(packs ...*Pack) *Tree {
 	out := *t
 	out.places = maps.Clone(t.places)
@@ -132,16 +133,15 @@ func (t *Tree) Packed(packs ...*Pack) *Tree {
 	return &out
 }
 
-// Entries yields the entries sorted by path, so a directory comes before what
-// is in it.
+// Entries yields the entries sorted by path, so a directory precedes its contents.
 func (t *Tree) Entries() iter.Seq[Entry] { return slices.Values(t.entries) }
 
-// Excluded returns the rules by which files were left out when the directory came in,
-// nil if there were none. They belong to what became of it too: nothing that they leave
-// out goes back into the directory.
+// Excluded returns the exclusion rules of the import, or nil. They apply to the trees
+// derived from it, too: excluded paths are never exported to the directory.
 func (t *Tree) Excluded() *ignore.Rules { return t.exclude }
 
-// Excluding returns the same tree with these rules, which the caller does not add to any more.
+// Excluding returns the same tree with these rules, which the caller must not change
+// afterwards.
 func (t *Tree) Excluding(r *ignore.Rules) *Tree {
 	if r != nil && len(r.Lines()) == 0 {
 		r = nil
@@ -172,7 +172,8 @@ func (t *Tree) Lookup(path string) (Entry, bool) {
 	return t.entries[i], true
 }
 
-// Digest is the same for equal trees, however they are stored. It names no blob.
+// Digest is the same for equal trees, however they are stored. It is not the digest of a
+// blob.
 func (t *Tree) Digest() blob.Digest { return blob.Sum(t.Encode()) }
 
 type manifest struct {
@@ -181,8 +182,8 @@ type manifest struct {
 	Entries []Entry  `json:"entries"`
 }
 
-// format is the oldest one that can say what the tree holds, so that equal trees are
-// equal bytes with every release.
+// format returns the oldest format that can represent the tree, so that equal trees are
+// equal bytes in every release.
 func (t *Tree) format() int {
 	if t.exclude != nil || slices.ContainsFunc(t.entries, func(e Entry) bool {
 		return e.Kind == Symlink && !LinkStaysInside(e.Path, e.Target)
@@ -213,8 +214,7 @@ func (t *Tree) Encode() []byte {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
-// decodeFlat reads what Encode writes and nothing else; the error wraps
-// ErrMalformed.
+// decodeFlat decodes the output of Encode and nothing else; the error wraps ErrMalformed.
 func decodeFlat(data []byte) (*Tree, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -307,8 +307,8 @@ func cutLast(path string) (dir, name string, ok bool) {
 	return path[:i], path[i+1:], true
 }
 
-// CheckPath says what is wrong with a path of an entry: it is to be slash separated,
-// relative, clean UTF-8 and within the bounds of the format.
+// CheckPath returns an error if the path of an entry is not slash separated, relative,
+// clean UTF-8 and within the limits of the format.
 func CheckPath(path string) error {
 	switch {
 	case path == "":
@@ -331,8 +331,8 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// CheckTarget says what is wrong with the target of a link. It may lead anywhere: a tree
-// keeps a link as what it is, and no reader of a tree follows one.
+// CheckTarget returns an error for an invalid target of a link. A target may lead anywhere:
+// a tree stores links as links, and no reader of a tree follows one.
 func CheckTarget(target string) error {
 	if target == "" || len(target) > maxPath || !utf8.ValidString(target) || strings.IndexByte(target, 0) >= 0 {
 		return errors.New("not the target of a link: empty, too long, not UTF-8 or with NUL")
@@ -340,10 +340,10 @@ func CheckTarget(target string) error {
 	return nil
 }
 
-// LinkStaysInside reports whether a link at path with this target can only
-// lead to paths inside. Going up is allowed at the start of a target only:
-// there it walks real directories (the link's own parents), whereas a ".."
-// after a name could follow another link and come out somewhere else.
+// LinkStaysInside reports whether a link at path with this target can only lead to paths
+// inside the tree. The target may go up only at its start: there it walks real directories
+// (the link's own parents), whereas a ".." after a name could follow another link to a path
+// outside.
 func LinkStaysInside(path, target string) bool {
 	if target == "" || strings.HasPrefix(target, "/") {
 		return false

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Azure are the variables of the environment for servers of OpenAI's protocol at Azure,
-// which take keys in a header of their own.
+// Azure are the environment variables for servers of OpenAI's protocol at Azure, which
+// accept keys in a header of their own.
 type Azure struct {
 	// Endpoint is a resource such as https://NAME.openai.azure.com.
 	Endpoint string
-	// Keys are looked up in their order, before the protocol's own.
+	// Keys are tried in their order, before the protocol's own.
 	Keys []string
-	// Version has the version of the older API, whose paths name the deployment: the
-	// model. Without one it is the API that needs none.
+	// Version is the variable of the older API's version, whose paths name the
+	// deployment: the model. Without a version the newer API is used.
 	Version string
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Body writes a request. The members of extra win over those of the request, and null
-// removes one.
+// Body writes a request. The members of extra take precedence over those of the
+// request, and null removes one.
 func Body(request any, extra json.RawMessage) ([]byte, error) {
 	body, err := Marshal(request)
 	if err == nil && len(extra) > 0 {

@@ -36,10 +36,10 @@ func re(patterns ...string) []pattern {
 	return all
 }
 
-// The words that classes share, all in the plain form: lower case, with letters, digits
-// and the marks . , : ; < > = + % / alone.
+// The words that several classes share, all in the plain form: lower case, with only
+// letters, digits and the marks . , : ; < > = + % /.
 var (
-	// pace are words of a limit in time, which passes.
+	// pace are words for a rate limit, which passes.
 	pace = re(
 		`rate ?limit|throttl|too many requests|too many concurrent|tokens? ?/ ?(min|sec|day|hour)`,
 		`\b(per|a|each|every|last|past|this|current) (one |1 |24 )?(minute|min|second|sec|hour|day|month|24 hours)s?\b`,
@@ -47,43 +47,44 @@ var (
 		`resource (has been )?exhausted|quota (exceeded|exhausted|limit)|exceed\w* (\w+ ){0,5}quota|over quota|requests? limit (reached|exceeded)|request (count|frequency)`,
 		`频率|速率|限流|并发|请求(数|次数)?(过多|超过)|每分钟`,
 	)
-	// wait are words that ask for another try of the same request.
+	// wait are words that request another try of the same request.
 	wait = re(
 		`\b(please|must|to|and|should|then) wait\b|wait (a |for |before|until|and)|slow down|back ?off`,
 		`(try|trying|retry|retrying|again|requests?) (your request |the request )?(again )?(later|shortly|soon|momentarily|after|in) ?(a |some |few |\d|$)|(try again|retry)( your request)? (later|shortly|soon)|temporar`,
 		`稍后|繁忙`,
 	)
-	// limits are words of something that is too much.
+	// limits are words for an exceeded limit.
 	limits = re(
 		`exceed|too (long|large|big|many|much)|\b(longer|larger|greater|bigger|higher|more) than\b|over(flow| the| its|size)|above|beyond|out of range`,
 		`maximum|\bmax\b|\blimit|at most|up to|\bonly\b|must (be|have) (less|fewer|shorter|<|at most|no more)|must not|cannot|can not|does not fit|doesn t fit|not fit|<= ?\d|\d ?> ?\d|reduce|shorten`,
 	)
-	// sent are words for that which a request sends.
+	// sent are words for the contents of a request.
 	sent = re(`\b(prompts?|inputs?|messages?|conversation|requests?|requested|context|history|chat|sequence|payload|text|query|document|you (sent|passed))\b`)
-	// reply are words for the length that is asked for of an answer.
+	// reply are words for the requested length of an answer.
 	reply = re(`\b(max(imum)?|budget) ?((completion|output|new|generated|thinking) ?)?tokens\b`, `\b(output|completion|generated) tokens?\b`, `requested generation`)
-	// ofPrompt are words that are of the request beyond doubt, beside those of an answer.
+	// ofPrompt are words that certainly concern the request, beside words for an
+	// answer.
 	ofPrompt = re(`\b(prompts?|inputs?|context|messages|conversation|history)\b|request (has|contains)|tokens in (the |your )?request|tokens from`)
-	// other are parts of a request which a summary does not make shorter.
+	// other are parts of a request that a summary does not shorten.
 	other = re(`\b(image|images|audio|video|file|files|pdf|pages?|pixels|uri|url|header|headers|cookie|name|names|description|stop|user|metadata|enum|schema|tools? (count|list)|tools\b.{0,20}(too long|too many|maximum length)|ids?(?: |$)(?:[^ ]* )?(?:too|exceed)|key|string)\b`)
 )
 
-// lasting are the statuses that outweigh a text: the key, the account, the address and the
-// pace are not the request's.
+// lasting are the statuses that outweigh a text: the key, the account, the address and
+// the rate are independent of the request.
 var lasting = []int{
 	http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
 	http.StatusProxyAuthRequired, http.StatusRequestTimeout, http.StatusUnsupportedMediaType, http.StatusUnavailableForLegalReasons,
 	http.StatusTooManyRequests, http.StatusGatewayTimeout,
 }
 
-// transient are the statuses with which a text about the request counts for nothing.
+// transient are the statuses for which a text about the request is ignored.
 var transient = []int{http.StatusUnauthorized, http.StatusTooManyRequests, 500, 501, 502, 503, 504, 505, 507, 508, 509, 520, 521, 522, 523, 524, 525, 526, 527, 529, 530}
 
-// classes are tried in their order, and the first that holds counts. A failure of none has
-// the code of its status.
+// classes are tried in their order; the first match counts. A failure without a match
+// has the code of its status.
 var classes = []class{
-	// The request is too long: by a code, by the status, or because it alone has more than
-	// may be sent in a minute, so that no wait helps.
+	// The request is too long: by a code, by the status, or because it alone exceeds
+	// the limit per minute, so that no wait helps.
 	{code: llm.CodeContextLength, not: []int{401, 402, 403}, fields: []string{
 		"contextlengthexceeded", "contextlengthexceedederror", "contextlengtherror", "contextwindowexceeded", "contextwindowexceedederror", "modelcontextwindowexceeded",
 		"contextsizeexceeded", "exceedcontextsizeerror", "contextlimitexceeded", "contexttoolong", "contextoverflow", "contexttoolarge",
@@ -94,7 +95,8 @@ var classes = []class{
 	{code: llm.CodeContextLength, status: []int{http.StatusRequestEntityTooLarge}},
 	{code: llm.CodeContextLength, not: []int{401, 402, 403}, texts: [][]pattern{pace, re(`too large|too big|must be reduced|reduce (your|the)`)}, holds: alone},
 
-	// The account has no credit. A text about a quota counts only if nothing asks to wait.
+	// The account has no credit. A text about a quota counts only without a request to
+	// wait.
 	{code: llm.CodeQuota, fields: []string{
 		"insufficientquota", "insufficientbalance", "insufficientcredits", "insufficientfunds", "exceededcurrentquotaerror", "billinghardlimitreached", "billingnotactive", "billingerror",
 		"paymentrequired", "notenoughbalance", "arrearage", "accountoverdue", "accountoverdueerror", "creditbalancetoolow", "quotanotenough", "allocationquotafreetieronly", "freetieronly",
@@ -106,7 +108,7 @@ var classes = []class{
 		return waitIn(text) == 0
 	}},
 
-	// The content is refused.
+	// The content is rejected.
 	{code: llm.CodeRefused, not: transient, fields: []string{
 		"contentfilter", "contentfiltered", "contentpolicyviolation", "contentpolicy", "responsibleaipolicyviolation", "datainspectionfailed", "moderationblocked", "invalidprompt",
 		"prohibitedcontent", "inputmoderation", "outputmoderation", "sensitivecontentdetected", "sensitivewordserror", "contentmoderation", "safety",
@@ -115,7 +117,7 @@ var classes = []class{
 		`content ?(filter|policy|management policy|safety|moderation|exists risk|violates)|responsibleai|safety (system|check|policy|settings|reasons?)|usage (policy|policies|guidelines)|considered high risk|inappropriate content|data ?inspection|(requires|flagged|blocked) (\w+ ){0,4}(moderation|policy|policies|safety|guardrails?)|(was|were|been) flagged|prohibited content|sensitive (content|words|information)|guardrail|敏感|违规|不安全`,
 	)}},
 
-	// A limit in time. Words of the length of a request beside one are of the limit.
+	// A rate limit. Words for the length of a request beside one belong to the limit.
 	{code: llm.CodeOverloaded, not: []int{401, 402, 403, 404}, fields: []string{
 		"overloaded", "overloadederror", "engineoverloadederror", "engineoverloaded", "serviceunavailable", "serviceunavailableerror", "serviceunavailableexception", "modelnotreadyexception", "serveroverloaded", "capacityexceeded", "nocapacity",
 	}, none: slices.Concat(re(`internal`), pace)},
@@ -130,7 +132,7 @@ var classes = []class{
 	{code: llm.CodeRateLimited, not: []int{401, 402, 404}, texts: [][]pattern{pace}},
 	{code: llm.CodeRateLimited, status: []int{0, 400, 422, 429, 500}, texts: [][]pattern{wait, re(`too many|exceed|\blimit`)}},
 
-	// What a request asks for its answer is no matter of its length.
+	// The parameters of the requested answer do not concern its length.
 	{code: llm.CodeInvalidRequest, status: []int{0, 400, 422}, texts: [][]pattern{reply, limits}, none: ofPrompt},
 
 	// The request is too long, in words and numbers.
@@ -161,8 +163,8 @@ var classes = []class{
 	{code: llm.CodeTimeout, status: []int{0, 500, 502, 503}, texts: [][]pattern{re(`timed out|time ?out|deadline exceeded`)}},
 }
 
-// alone reports whether a limit in time and a request that is larger are named, so that the
-// request fits into no span of it.
+// alone reports whether a text names a rate limit and a larger request, so that the
+// request exceeds the limit at any time.
 func alone(text string) bool {
 	m := alonePattern.FindStringSubmatch(text)
 	if m == nil {
@@ -175,7 +177,7 @@ func alone(text string) bool {
 
 var alonePattern = regexp.MustCompile(`limit:? ?(?:is )?(\d+)\b.{0,60}?requested:? ?(\d+)\b`)
 
-// twoNumbers reports whether a text compares two counts that are those of tokens.
+// twoNumbers reports whether a text compares two plausible token counts.
 func twoNumbers(text string) bool {
 	found := number.FindAllString(text, -1)
 	big := slices.DeleteFunc(found, func(s string) bool { n, err := strconv.ParseFloat(s, 64); return err != nil || n < 100 })
@@ -185,13 +187,13 @@ func twoNumbers(text string) bool {
 
 var number = regexp.MustCompile(`\b\d{3,12}\b`)
 
-// maxPlain bounds how much of a server's words is looked at, in bytes.
+// maxPlain bounds the examined part of a server's text, in bytes.
 const maxPlain = 8 << 10
 
 var (
 	marks     = regexp.MustCompile(`[^\pL\pN.,:;<>=+%/]+`)
 	thousands = regexp.MustCompile(`(\d),(\d{3})\b`)
-	// anyRequest are words of any failure, of whichever request or value.
+	// anyRequest are words that occur in any failure, whatever the request or value.
 	anyRequest = regexp.MustCompile(`input should be|(invalid|bad) ?request( ?error| ?exception)?\b`)
 )
 
@@ -212,7 +214,7 @@ func field(s string) string {
 	}, strings.ToLower(s))
 }
 
-// matches reports whether the signs of k are those of an answer.
+// matches reports whether an answer has the signs of k.
 func (k *class) matches(status int, fields []string, text string) bool {
 	any := func(list []pattern) bool {
 		return slices.ContainsFunc(list, func(p pattern) bool { return p().MatchString(text) })

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// said is an answer of a server that failed: a status, 0 of an error in a stream, and a
-// body; and how long it asks to wait.
+// said is a failed answer of a server: a status, 0 for an error in a stream, and a
+// body; and the wait that it requests.
 type said struct {
 	status int
 	body   string
@@ -29,7 +29,7 @@ func text(message string) string {
 // byClass are answers of real servers, as they are documented or reported, by their class.
 var byClass = map[llm.Code][]said{
 	llm.CodeContextLength: {
-		// OpenAI, Azure, and who imitates them.
+		// OpenAI, Azure, and their imitators.
 		{400, `{"error":{"message":"This model's maximum context length is 128000 tokens. However, your messages resulted in 131072 tokens. Please reduce the length of the messages.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`, 0},
 		{400, `{"error":{"message":"Your input exceeds the context window of this model. Please adjust your input and try again.","type":"invalid_request_error","param":"input","code":"context_length_exceeded"}}`, 0},
 		{0, `{"type":"error","error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"Your input exceeds the context window of this model."}}`, 0},
@@ -234,8 +234,8 @@ var byClass = map[llm.Code][]said{
 	},
 }
 
-// TestClasses: the failures of real servers come into their classes, in the body of an
-// answer as in a stream, and their own words for how long to wait are read.
+// TestClasses: the failures of real servers get their classes, in the body of an answer
+// as in a stream, and their wordings of a wait are understood.
 func TestClasses(t *testing.T) {
 	e := &Endpoint{Model: "m", Host: "h"}
 	for want, all := range byClass {
@@ -255,8 +255,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestWaits: how long to wait stands in headers in many forms. A reset of a limit with
-// something left says nothing, and none is a demand of more than a minute.
+// TestWaits: headers state the wait in many forms. A reset of a limit that is not
+// exhausted is ignored, and no header causes a wait of more than a minute.
 func TestWaits(t *testing.T) {
 	now := time.Now()
 	e := &Endpoint{Model: "m", Host: "h"}
@@ -335,8 +335,7 @@ func TestFailureRules(t *testing.T) {
 	}
 }
 
-// FuzzFailure: whatever a server says of a failure, it has a class, and asks for no wait
-// beyond the bound.
+// FuzzFailure: any failure has a class, and causes no wait beyond the bound.
 func FuzzFailure(f *testing.F) {
 	for _, all := range byClass {
 		for _, s := range all {

@@ -12,10 +12,10 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// complaint is the text of a server about a failure, from whichever places it put it.
+// complaint is a server's text about a failure, from any place of its answer.
 type complaint struct {
 	message string   // the first text
-	inner   string   // that of a server behind it, which it repeats
+	inner   string   // of the server behind it, which it repeats
 	codes   []string // its codes, types and reasons
 	said    []string // all texts
 	status  int      // that one of its codes stands for, or 0
@@ -24,15 +24,16 @@ type complaint struct {
 	size    int
 }
 
-// The bounds of a complaint: how deep in each other its members, and the parts of a text,
-// are looked for, and how many there are of a list.
+// The bounds of a complaint: the depth to which its members, and the parts of a text,
+// are searched, and the number of members of a list.
 const (
 	maxWithin  = 8
 	maxMembers = 64
 )
 
-// The members of a complaint that are looked at, in their order: a text or a part with more
-// of them; codes; and waits. No other is, since servers repeat the request in some.
+// The members of a complaint that are examined, in their order: a text or a part with
+// further members; codes; and waits. Other members are ignored, since servers repeat
+// the request in some.
 var (
 	texts = []string{
 		"error", "errors", "message", "msg", "detail", "details", "error_message", "error_msg", "errorMessage", "error_description", "description", "title",
@@ -47,7 +48,7 @@ var (
 )
 
 // complain reads {"error":{...}}, {"error":"..."}, {"object":"error",...},
-// {"type":"error","error":{...}}, {"detail":...}, {"message":...} and their kin.
+// {"type":"error","error":{...}}, {"detail":...}, {"message":...} and similar objects.
 func complain(raw []byte) (c complaint, ok bool) {
 	c.now = time.Now()
 	raw = bytes.TrimSpace(raw)
@@ -60,7 +61,7 @@ func complain(raw []byte) (c complaint, ok bool) {
 	return c, c.message != "" || len(c.codes) > 0
 }
 
-// read takes an object, or a list of them.
+// read handles an object, or a list of objects.
 func (c *complaint) read(raw json.RawMessage, depth int) {
 	if raw = bytes.TrimSpace(raw); depth > maxWithin || len(raw) == 0 || c.size > maxPlain {
 		return
@@ -96,7 +97,7 @@ func (c *complaint) read(raw json.RawMessage, depth int) {
 	}
 }
 
-// member takes a text, or a value that has more of them.
+// member handles a text, or a value with further members.
 func (c *complaint) member(raw json.RawMessage, key string, depth int) {
 	if raw = bytes.TrimSpace(raw); !IsSet(raw) {
 		return
@@ -141,7 +142,7 @@ func (c *complaint) code(s string) {
 	}
 }
 
-// span reads a member that is a wait: a number of seconds or milliseconds, a text, or the
+// span reads a member with a wait: a number of seconds or milliseconds, a text, or the
 // duration of a protocol buffer.
 func (c *complaint) span(raw json.RawMessage, ms bool) time.Duration {
 	var parts struct {
@@ -161,7 +162,8 @@ func (c *complaint) span(raw json.RawMessage, ms bool) time.Duration {
 }
 
 // class decides the code of a complaint with an HTTP status, or 0. rules are those of the
-// model's entry and go first.
+// class returns the code of a complaint with an HTTP status, or 0. rules are those of
+// the model's entry and take precedence.
 func (c *complaint) class(status int, rules []llm.FailureRule) llm.Code {
 	switch {
 	case status == 0, status >= 500 && c.status == http.StatusTooManyRequests: // a gateway's own
@@ -193,7 +195,7 @@ func (c *complaint) class(status int, rules []llm.FailureRule) llm.Code {
 	}
 }
 
-// asks returns how long the complaint asks to wait; 0 if it does not.
+// asks returns the wait that the complaint requests; 0 if there is none.
 func (c *complaint) asks() time.Duration {
 	if c.wait > 0 {
 		return c.wait

@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Complete sends the request r, whose body is given, to the path below the base URL, and
-// feeds the events of the answer to d. It is [llm.Client]'s Complete, but for the
-// pieces of the answer, which are the decoder's.
+// Complete sends the request r with the given body to the path below the base URL, and
+// passes the events of the answer to d. It implements [llm.Client]'s Complete, except
+// for the pieces of the answer, which the decoder handles.
 func (e *Endpoint) Complete(ctx context.Context, r *llm.Request, path string, body []byte, d Decoder) (*llm.Response, error) {
 	caller, o := ctx, &e.server.o
 	ctx, cancel := context.WithTimeoutCause(caller, e.timeouts.Whole, e.Fail(llm.CodeTimeout, 0, "no whole answer within %v", e.timeouts.Whole))
@@ -32,7 +32,7 @@ func (e *Endpoint) Complete(ctx context.Context, r *llm.Request, path string, bo
 	return nil, err
 }
 
-// ended is the error of a call whose caller gave up.
+// ended is the error of a call whose context ended.
 func (e *Endpoint) ended(cause error) error {
 	return fmt.Errorf("model %q at %s: %w", e.Model, e.Host, cause)
 }
@@ -50,12 +50,12 @@ func (e *Endpoint) For(r *llm.Request) *Endpoint {
 // MaxResponse bounds an answer in bytes.
 func (e *Endpoint) MaxResponse() int { return e.server.o.MaxResponse }
 
-// Malformed is the error for an answer that is not what the protocol says.
+// Malformed is the error for an answer that violates the protocol.
 func (e *Endpoint) Malformed(format string, args ...any) *llm.Error {
 	return e.Fail(llm.CodeMalformed, 0, format, args...)
 }
 
-// BrokenOff is the error for an answer that the server says it does not end.
+// BrokenOff is the error for an answer that the server reports as incomplete.
 func (e *Endpoint) BrokenOff(reason string) *llm.Error {
 	return e.Fail(llm.CodeUnavailable, 0, "%s", llm.Clip(fmt.Sprintf("the server broke off: %q", reason), maxMessage))
 }
@@ -63,8 +63,8 @@ func (e *Endpoint) BrokenOff(reason string) *llm.Error {
 // maxEvents bounds the events of an answer. No model writes so many tokens.
 const maxEvents = 1 << 19
 
-// drainTimeout is how long to wait for the end of a connection's answer after
-// its last event, so that the connection can be used again.
+// drainTimeout is how long to wait for the end of an answer after its last event, so
+// that the connection can be reused.
 const drainTimeout = 50 * time.Millisecond
 
 // run sends the request and reads the answer.
@@ -82,7 +82,7 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 		return nil, x.explain(ctx, err)
 	}
 	defer closer.Close()
-	tail := -1 // the size of a whole answer: more of it renews the wait for what may follow, nothing else does
+	tail := -1 // the size of a complete answer: only its growth renews the wait for the rest
 	for events := 0; ; events++ {
 		raw, err := stream.Next()
 		if events == maxEvents {
@@ -110,7 +110,7 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 		}
 		switch s := d.State(); {
 		case s.Whole:
-			// The completion was whole before the stream ended.
+			// The answer was complete before the stream ended.
 			if err == io.EOF {
 				w.watch(drainTimeout, errTail)
 				_, _ = io.CopyN(io.Discard, x.rest, 4<<10)
@@ -124,5 +124,5 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 	}
 }
 
-// errTail ends the wait for what may come after a finish reason.
+// errTail ends the wait for data after a finish reason.
 var errTail = errors.New("model: nothing more came")

@@ -1,8 +1,8 @@
 // Package exchange makes one request to the server of a model over HTTP, and gives the
-// events of its answer to the decoder of a wire. What the wires have in common is here:
-// limits and keys, the watch over silence, streams of server-sent events as servers
-// really write them, whole documents where a stream was asked for, pages of proxies,
-// and what a failure means. What the events say is the decoder's.
+// events of its answer to the decoder of a wire. It implements the common part of the
+// wires: limits and keys, silence timeouts, streams of server-sent events as servers
+// really write them, whole documents in place of a requested stream, error pages of
+// proxies, and the classes of failures. The decoder interprets the events.
 //
 //	e, err := server.Resolve(ctx, provider)
 //	...
@@ -33,57 +33,61 @@ const (
 	DefaultMaxResponse = 32 << 20
 )
 
-// PathEmbeddings is where vectors are asked for: as a document, not as a stream.
+// PathEmbeddings is the path for vectors: their answer is a document, not a stream.
 const PathEmbeddings = "/embeddings"
 
 // MaxCalls bounds the tool calls of one answer.
 const MaxCalls = 256
 
-// Protocol is what the servers of a wire have in common.
+// Protocol is the common properties of the servers of a wire.
 type Protocol struct {
-	// BaseURL is the server of a provider without one, Root the end that a base URL
-	// without it is given.
+	// BaseURL is the server of a provider without one, and Root is the path that is
+	// appended to a base URL without it.
 	BaseURL, Root string
-	// EnvKey, EnvBase and EnvModel are the variables of the environment for what a
-	// provider leaves out.
+	// EnvKey, EnvBase and EnvModel are the environment variables for the fields that a
+	// provider leaves empty.
 	EnvKey, EnvBase, EnvModel string
-	// Azure is for servers at Azure; the zero value is of a protocol without.
+	// Azure is for servers at Azure; the zero value means a protocol without them.
 	Azure Azure
-	// Sign puts a key and what else each request needs into its headers.
+	// Sign adds a key and the other headers that each request needs.
 	Sign func(h http.Header, key string)
 }
 
-// Decoder puts an answer together from its events and passes its pieces on.
+// Decoder assembles an answer from its events and passes its pieces on.
 type Decoder interface {
-	// Add takes an event, which is a JSON object for most, or a whole answer. Its error
-	// is an *llm.Error. raw is the decoder's until it returns.
+	// Add handles an event, which is a JSON object for most decoders, or a whole
+	// answer. Its error is an *llm.Error. The decoder must not keep raw after it
+	// returns.
 	Add(raw []byte) error
-	// Done takes the protocol's own end of the answer: [DONE], or that of a document.
+	// Done handles the protocol's own end of the answer: [DONE], or the end of a
+	// document.
 	Done()
-	// State says how far the answer has come.
+	// State returns the progress of the answer.
 	State() State
-	// Response returns the answer once it is whole. It passes on what was held back.
+	// Response returns the answer once it is complete. It passes on the text held back
+	// so far.
 	Response() *llm.Response
 }
 
-// State is how far an answer has come.
+// State is the progress of an answer.
 type State struct {
 	Begun bool // a piece of it was seen
-	Whole bool // the server proved that nothing of it is missing
+	Whole bool // the server proved that the answer is complete
 	Text  int  // bytes of its text
-	Size  int  // bytes of all that was seen of it
+	Size  int  // bytes of all parts
 	Used  session.Usage
 }
 
-// Passed is what a decoder has passed on of an answer.
+// Passed is the part of an answer that a decoder has passed on.
 type Passed struct {
 	Sink  func(llm.Delta) // may be nil
 	Begun bool            // a piece of it was seen
-	Size  int             // of all pieces, and what else the decoder counts to them, in bytes
+	Size  int             // of all pieces and of the other data that the decoder counts, in bytes
 	End
 }
 
-// Emit passes a piece on. A finish word before it did not end the answer.
+// Emit passes a piece on. A finish word before it does not count as the end of the
+// answer.
 func (p *Passed) Emit(d llm.Delta) {
 	p.Begun, p.proven = true, false
 	p.Size += len(d.Text) + len(d.Reasoning)

@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// maxMessage bounds how much of a server's own words an error repeats.
+// maxMessage bounds the part of a server's text that an error repeats.
 const maxMessage = 300
 
 // Fail makes an error about this endpoint.
@@ -53,7 +53,8 @@ func (e *Endpoint) serverError(status int, h http.Header, body []byte) *llm.Erro
 	return err
 }
 
-// after returns how long the server asks to wait before another try; 0 if it does not.
+// after returns the wait that the server requests before another try; 0 if there is
+// none.
 func (c *complaint) after(h http.Header, code llm.Code) time.Duration {
 	d := retryAfter(h, c.now)
 	if d == 0 && code.Retryable() {
@@ -82,11 +83,12 @@ func (e *Endpoint) remedy(code llm.Code, status int) string {
 
 var title = regexp.MustCompile(`(?is)<title[^>]*>\s*([^<]{1,80})`)
 
-// maxWords bounds an answer that is no JSON and whose words count, in bytes: a longer one is
-// a dump, which repeats prompts.
+// maxWords bounds an answer that is not JSON and whose text counts, in bytes: a longer
+// one is a dump, which repeats prompts.
 const maxWords = 2 << 10
 
-// words are those of an answer that is no JSON: the title of a page, or a short text.
+// words is the text of an answer that is not JSON: the title of a page, or a short
+// text.
 func words(body []byte, contentType string) string {
 	b := bytes.TrimSpace(body)
 	if m := title.FindSubmatch(b); m != nil {
@@ -98,8 +100,8 @@ func words(body []byte, contentType string) string {
 	return string(b)
 }
 
-// describe says what kind of answer body is, without repeating more of it
-// than a title: pages and dumps echo prompts and headers.
+// describe describes the kind of answer that body is. It repeats at most a title of it:
+// pages and dumps echo prompts and headers.
 func describe(body []byte, contentType string) string {
 	b := bytes.TrimSpace(body)
 	switch {

@@ -6,15 +6,15 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// maxWord bounds a finish word that is kept, in bytes.
+// maxWord bounds a recorded finish word, in bytes.
 const maxWord = 64
 
-// broke stands in finishes for a word with which a server reports that it gave up.
+// broke marks, in finishes, a word with which a server reports that it gave up.
 const broke llm.Finish = "broke off"
 
-// finishes is the closed list of finish words, in lower case: those of the protocols, and
-// those of servers and proxies that imitate one of them with the words of another. No word
-// has two meanings, so one table serves all.
+// finishes is the closed list of finish words, in lower case: those of the protocols,
+// and those of servers and proxies that imitate one protocol with the words of another.
+// No word has two meanings, so one table serves all protocols.
 var finishes = map[string]llm.Finish{
 	"stop": llm.FinishStop, "end_turn": llm.FinishStop, "stop_sequence": llm.FinishStop,
 	"eos": llm.FinishStop, "eos_token": llm.FinishStop, "complete": llm.FinishStop, "completed": llm.FinishStop,
@@ -46,24 +46,24 @@ var unfinished = map[string]bool{
 	"finish_reason_unspecified": true, "not_finished": true, "unfinished": true, "in_progress": true,
 }
 
-// End is why an answer ended, as far as its events have shown it. The zero value is of an
-// answer that has not ended.
+// End is the reason why an answer ended, according to its events so far. The zero value
+// is the end of an unfinished answer.
 type End struct {
 	Finish llm.Finish
 	Word   string // of the server, where the list has no such word
 	proven bool
 }
 
-// Whole reports whether nothing is missing of the answer.
+// Whole reports whether the answer is complete.
 func (n *End) Whole() bool { return n.proven }
 
-// Done takes the protocol's own end of an answer, such as [DONE], after which nothing
-// comes. It proves any finish word.
+// Done handles the protocol's own end of an answer, such as [DONE], after which no
+// event follows. It proves any finish word.
 func (n *End) Done() { n.proven = n.Finish != "" }
 
-// Ended takes a finish word of the server of e. A word of the list proves that the answer
-// is whole, until more of it comes. Another word proves nothing before [End.Done]. The
-// error is of a server that reports by the word that it gave up.
+// Ended handles a finish word of the server of e. A word of the list proves that the
+// answer is complete, until more of it arrives. Another word proves completeness only
+// with [End.Done]. Ended returns an error if the word reports that the server gave up.
 func (p *Passed) Ended(e *Endpoint, word string) error {
 	lower := strings.ToLower(word)
 	if unfinished[lower] {
@@ -81,10 +81,11 @@ func (p *Passed) Ended(e *Endpoint, word string) error {
 	return nil
 }
 
-// Redact removes from a text the key of the server, and all that has the shape of one.
+// Redact removes from a text the key of the server, and all texts with the form of a
+// key.
 func (e *Endpoint) Redact(text string) string { return llm.Redact(text, e.key) }
 
-// Word is a finish word of the server as it is kept.
+// Word returns the recorded form of a finish word of the server.
 func (e *Endpoint) Word(s string) string {
 	const mark = len("…")
 	if s = llm.Redact(llm.CleanText(s), e.key); len(s) > maxWord {

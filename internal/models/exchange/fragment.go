@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// Word is a JSON string where servers also send numbers; everything else is "".
+// Word is a JSON string where servers also send numbers; other values are "".
 type Word string
 
 // UnmarshalJSON never fails.
@@ -30,10 +30,11 @@ func (w *Word) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Count is a JSON integer where servers also send floats, strings or null.
+// Count is a JSON integer; servers also send floats, strings or null.
 type Count int64
 
-// UnmarshalJSON never fails; what is no number, or one whose sums could overflow, is 0.
+// UnmarshalJSON never fails; a value that is no number, or whose sums could overflow,
+// is 0.
 func (c *Count) UnmarshalJSON(data []byte) error {
 	*c = 0
 	if f, err := strconv.ParseFloat(strings.Trim(string(data), `"`), 64); err == nil && f > -1e15 && f < 1e15 {
@@ -42,12 +43,12 @@ func (c *Count) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Tokens is a count of tokens, and Absurd where it is one that cannot be.
+// Tokens is a count of tokens, or Absurd for an impossible count.
 type Tokens int64
 
 const (
 	Absurd Tokens = -1
-	// maxTokens is beyond what any call has; its sums and prices do not overflow.
+	// maxTokens exceeds the usage of any call; its sums and prices do not overflow.
 	maxTokens = 1e12
 )
 
@@ -62,17 +63,16 @@ func (n *Tokens) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Joiner joins the fragments of a text. encoding/json decodes each fragment
-// for itself and so destroys a character that was split between two: as bytes
-// or as the halves of a surrogate pair. A Joiner holds the half back until
-// the rest comes.
+// Joiner joins the fragments of a text. encoding/json decodes each fragment separately
+// and so destroys a character that was split between two: as bytes or as the halves of
+// a surrogate pair. A Joiner holds the first part back until the rest arrives.
 type Joiner struct {
 	tail []byte // the beginning of a character, at most 3 bytes
 	high rune   // a high surrogate, or 0
 }
 
-// Add returns the text that is whole after the fragment raw: a JSON string,
-// or an array of parts with texts. Everything else says nothing.
+// Add returns the text that is complete after the fragment raw: a JSON string, or an
+// array of parts with texts. Other values add no text.
 func (j *Joiner) Add(raw json.RawMessage) string { return j.within(raw, 0) }
 
 func (j *Joiner) within(raw json.RawMessage, depth int) string {
@@ -98,14 +98,14 @@ func (j *Joiner) within(raw json.RawMessage, depth int) string {
 	}
 }
 
-// Fragment is an element of a text that comes as a list.
+// Fragment is an element of a text that is sent as a list.
 type Fragment struct {
 	Text     json.RawMessage `json:"text"`
 	Summary  json.RawMessage `json:"summary"`
 	Thinking json.RawMessage `json:"thinking"`
 }
 
-// ContentParts returns a text as a list of parts, whichever it was.
+// ContentParts returns a text, in any form, as a list of parts.
 func ContentParts(raw json.RawMessage) []Fragment {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
 		return []Fragment{{Text: raw}}
@@ -117,7 +117,7 @@ func ContentParts(raw json.RawMessage) []Fragment {
 	return parts
 }
 
-// Flush returns what was held back, now that nothing more comes.
+// Flush returns the text held back, at the end of the input.
 func (j *Joiner) Flush() string {
 	s := llm.CleanText(string(j.tail))
 	if j.high != 0 {
@@ -127,8 +127,7 @@ func (j *Joiner) Flush() string {
 	return s
 }
 
-// unquote decodes a JSON string to bytes, which may begin and end inside a
-// character.
+// unquote decodes a JSON string to bytes, which may start and end inside a character.
 func (j *Joiner) unquote(raw []byte) []byte {
 	s := bytes.TrimSuffix(raw[1:], []byte(`"`))
 	out := j.tail
@@ -171,7 +170,7 @@ func (j *Joiner) unquote(raw []byte) []byte {
 	return out
 }
 
-// lone gives up on a high surrogate that nothing followed.
+// lone replaces a high surrogate without a successor.
 func (j *Joiner) lone(out []byte) []byte {
 	if j.high != 0 {
 		j.high = 0
@@ -180,7 +179,7 @@ func (j *Joiner) lone(out []byte) []byte {
 	return out
 }
 
-// emit returns the whole characters of b and keeps the rest.
+// emit returns the complete characters of b and keeps the rest.
 func (j *Joiner) emit(b []byte) string {
 	if j.high == 0 {
 		for i := len(b) - 1; i >= 0 && i >= len(b)-3; i-- {
@@ -196,7 +195,7 @@ func (j *Joiner) emit(b []byte) string {
 	return llm.CleanText(string(b))
 }
 
-// IsSet reports whether a member is there and says something.
+// IsSet reports whether a member is present and not empty.
 func IsSet(raw json.RawMessage) bool {
 	switch string(bytes.TrimSpace(raw)) {
 	case "", "null", `""`, "[]", "{}":

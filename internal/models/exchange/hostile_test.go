@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// TestCostlyAnswers: a task may name any server, and no deadline reaches what is
-// computed about its answer. So it costs no more than it is long.
+// TestCostlyAnswers: a task may name any server, and no deadline bounds the computation
+// on its answer. Its cost must therefore be proportional to its length.
 func TestCostlyAnswers(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 4<<20)
@@ -56,7 +56,7 @@ func TestCostlyAnswers(t *testing.T) {
 			}()
 			select {
 			case <-done:
-			case <-time.After(30 * time.Second): // it takes a part of a second; else minutes
+			case <-time.After(30 * time.Second): // it takes a fraction of a second; without the bound, minutes
 				t.Error("it takes too long")
 			}
 		})

@@ -15,14 +15,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Rules are a server's demands on a transcript, beyond those that hold on all wires. The
-// zero value has none.
+// Rules are a server's demands on a transcript, beyond those of all wires. The zero
+// value has none.
 type Rules struct {
 	// IDs match the ids of calls that the server accepts. NewID makes one of a digest; nil
 	// is call_ and 24 hexadecimal digits.
 	IDs   *regexp.Regexp
 	NewID func(sum [sha256.Size]byte) string
-	// SystemFirst: instructions stand at the beginning alone; the user speaks later ones.
+	// SystemFirst: instructions are allowed only at the beginning; later ones are sent
+	// as the user's.
 	SystemFirst bool
 	// UserFirst: the first message after the instructions is the user's.
 	UserFirst bool
@@ -32,14 +33,14 @@ type Rules struct {
 	Alternate bool
 	// AnswerResults: an assistant speaks between results and the user.
 	AnswerResults bool
-	// NoBlanks: texts of white space alone are refused.
+	// NoBlanks: texts of white space alone are rejected.
 	NoBlanks bool
-	// ResultImages: results have images. Those of a failed result, and of all results
-	// without the rule, follow the results as a message of the user.
+	// ResultImages: results may have images. Images of a failed result, and of all
+	// results without the rule, follow the results as a message of the user.
 	ResultImages bool
 }
 
-// The texts that stand for messages which a server demands and a transcript lacks.
+// Substitutes for messages that a server demands and a transcript lacks.
 const (
 	Opening    = "Begin."
 	GoOn       = "Go on."
@@ -50,12 +51,12 @@ const (
 	errorStart = "Error: "
 )
 
-// Line is a message of a legal transcript. Its Calls and Opaque are empty: an assistant's
-// message is its Parts.
+// Line is a message of a legal transcript. Its Calls and Opaque are empty: the Parts
+// contain an assistant's message.
 type Line struct {
 	llm.Message
 	Parts []Part
-	At    int // the message that it was made of; -1 of none
+	At    int // the index of its message; -1 if there is none
 }
 
 // Thinks reports whether the line begins with a thought.
@@ -66,15 +67,15 @@ func (l *Line) Thinks() bool {
 // Legalize returns the messages of r as a transcript that a server with the rules accepts,
 // and whether thoughts of former answers are in it.
 //
-// Each call has one result, right behind the message with the call. A result that answers
-// no call is the user's text; a call without one has a result that reports it. Ids are
-// unique and of the server's form. Names and arguments of calls have the form that servers
-// check. Empty messages are left out. Thoughts go back to their own model, server and key
-// only, and never as the end of a message.
+// Each call has one result, directly after the message with the call. A result that
+// answers no call is the user's text; a call without one has a result that reports it.
+// Ids are unique and of the server's form. Names and arguments of calls have the form
+// that servers check. Empty messages are left out. Thoughts are sent back only to their
+// own model, server and key, and never as the end of a message.
 //
-// A line depends only on its message and on those before, up to the next message of an
-// assistant. So the transcript of a later request begins with the transcript of an earlier
-// one that was answered, which is the condition of prompt caches.
+// A line depends only on its message and on the messages before, up to the next message
+// of an assistant. The transcript of a later request therefore begins with that of an
+// earlier, answered one, as prompt caches require.
 func (e *Endpoint) Legalize(wire string, r *llm.Request, rules Rules) (lines []Line, thoughts bool) {
 	l := &legalizer{rules: rules, used: map[string]bool{}, again: map[string]int{}}
 	for i := range r.Messages {
@@ -97,7 +98,7 @@ func (e *Endpoint) Legalize(wire string, r *llm.Request, rules Rules) (lines []L
 	return lines, thoughts
 }
 
-// legalizer makes a transcript.
+// legalizer builds a transcript.
 type legalizer struct {
 	rules Rules
 	lines []Line
@@ -118,7 +119,7 @@ func (l *legalizer) speak(m *llm.Message, at int) {
 	l.lines = append(l.lines, Line{Message: llm.Message{Role: m.Role, Text: m.Text, Images: m.Images, Name: m.Name}, At: at})
 }
 
-// empty reports whether a text is none for the server.
+// empty reports whether the server treats a text as empty.
 func (l *legalizer) empty(text string) bool {
 	return text == "" || l.rules.NoBlanks && strings.TrimSpace(text) == ""
 }
@@ -145,7 +146,7 @@ func (l *legalizer) answer(parts []Part, m *llm.Message, at int) {
 	}
 }
 
-// result adds the result of a call behind its answer, or as a text of the user.
+// result adds the result of a call after its answer, or as a text of the user.
 func (l *legalizer) result(m *llm.Message, at int) {
 	i := slices.IndexFunc(l.open, func(o opened) bool { return o.id == m.CallID })
 	if i < 0 {
@@ -170,7 +171,7 @@ func (l *legalizer) result(m *llm.Message, at int) {
 	l.insert(line)
 }
 
-// insert puts a line behind the results of the round.
+// insert inserts a line after the results of the round.
 func (l *legalizer) insert(line Line) {
 	l.lines = slices.Insert(l.lines, l.next, line)
 	l.next++
@@ -187,8 +188,8 @@ func (l *legalizer) endRound() {
 	l.open, l.seen, l.next = nil, nil, 0
 }
 
-// id returns the id of a call as it is sent: another one where the server would refuse it,
-// or where an earlier call has it.
+// id returns the sent id of a call. It replaces an id that the server would reject, or
+// that an earlier call has.
 func (l *legalizer) id(id string) string {
 	sent := id
 	for id == "" || l.used[sent] || l.rules.IDs != nil && !l.rules.IDs.MatchString(sent) {
@@ -205,14 +206,14 @@ func (l *legalizer) id(id string) string {
 	return sent
 }
 
-// ordered puts the lines into the order of roles that the server demands.
+// ordered puts the lines into the order of roles that the server requires.
 func (l *legalizer) ordered() []Line {
 	first := slices.IndexFunc(l.lines, func(line Line) bool { return line.Role != llm.System })
 	if first < 0 {
 		first = len(l.lines)
 	}
 	if l.rules.UserFirst && first == len(l.lines) && first > 0 {
-		first-- // instructions alone: the last one asks
+		first-- // only instructions: the last one is the request
 	}
 	out := slices.Clone(l.lines[:first])
 	add := func(role llm.Role, text string) {
@@ -249,7 +250,8 @@ func (l *legalizer) ordered() []Line {
 // wireName is the form of the names of tools that all servers accept.
 var wireName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// name returns the name of a call of a transcript in that form. A model may have made it up.
+// name returns the name of a call of a transcript in that form. A model may have
+// invented it.
 func name(s string) string {
 	if wireName.MatchString(s) {
 		return s
@@ -263,8 +265,8 @@ func name(s string) string {
 	return cmp.Or(s[:min(len(s), 64)], "_")
 }
 
-// Object returns the arguments of a call as the JSON object that servers demand. Of
-// arguments that are none it makes one: the tool refused them, and its result shows it.
+// Object returns the arguments of a call as the JSON object that servers demand. It
+// makes an object of other arguments: the tool rejected them, and its result shows it.
 func Object(args string) string {
 	b := bytes.TrimSpace([]byte(args))
 	switch {
@@ -280,8 +282,8 @@ func Object(args string) string {
 	return string(data)
 }
 
-// ErrorText is the text of a failed result on a wire without a flag for it. A body that
-// reports the failure itself stays as it is.
+// ErrorText is the text of a failed result on a wire without a flag for failures. A
+// body that reports the failure itself is unchanged.
 func ErrorText(text string) string {
 	var body struct {
 		OK *bool `json:"ok"`

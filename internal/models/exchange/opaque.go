@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Piece is a part of an assistant's message in the order of its server: a thought that
-// the server wants back as it came, a length of the text, or a call. A call may have a raw
+// Piece is a part of an assistant's message in its server's order: a thought that the
+// server requires back verbatim, a length of the text, or a call. A call may have a raw
 // part of its own, such as a signature.
 type Piece struct {
 	Raw  json.RawMessage `json:"raw,omitempty"`
@@ -20,8 +20,8 @@ type Piece struct {
 	Call string          `json:"call,omitempty"` // its id
 }
 
-// sealed are the pieces of an answer with its origin. Thoughts are valid at the server,
-// model and key that they came from, and nowhere else.
+// sealed are the pieces of an answer with its origin. Thoughts are valid only at the
+// server, model and key of their origin.
 type sealed struct {
 	origin
 	Pieces []Piece `json:"pieces"`
@@ -30,7 +30,8 @@ type sealed struct {
 type origin struct {
 	Host  string `json:"host"`
 	Model string `json:"model"`
-	// Key is a digest of the name of the key: not of the key, and no path of a machine.
+	// Key is a digest of the name of the key. It contains neither the key nor a path of
+	// a machine.
 	Key string `json:"key,omitempty"`
 }
 
@@ -43,8 +44,8 @@ func (e *Endpoint) origin() origin {
 	return o
 }
 
-// Seal writes the pieces of an answer as [llm.Response.Opaque]: "" if none of them is raw,
-// since the message has the others.
+// Seal encodes the pieces of an answer as [llm.Response.Opaque]: "" if none of them is
+// raw, because the message contains the others.
 func (e *Endpoint) Seal(wire string, pieces []Piece) string {
 	raw := false
 	for _, p := range pieces {
@@ -60,7 +61,7 @@ func (e *Endpoint) Seal(wire string, pieces []Piece) string {
 	return llm.CleanText(string(data))
 }
 
-// Part is a piece of a message to be sent: a thought, a text or a call, which may have a
+// Part is a piece of an outgoing message: a thought, a text or a call, which may have a
 // raw part of its own.
 type Part struct {
 	Raw  json.RawMessage
@@ -68,9 +69,9 @@ type Part struct {
 	Call *session.ToolCall
 }
 
-// open returns the parts of an assistant's message: in the order of its server with its
-// thoughts, if the message is an unchanged answer of this endpoint, else the text and the
-// calls.
+// open returns the parts of an assistant's message. If the message is an unchanged
+// answer of this endpoint, the parts are in its server's order with its thoughts.
+// Otherwise they are the text and the calls.
 func (e *Endpoint) open(wire string, m *llm.Message, thoughts bool) []Part {
 	var o map[string]sealed
 	if thoughts && m.Opaque != "" && json.Unmarshal([]byte(m.Opaque), &o) == nil && o[wire].origin == e.origin() {
@@ -88,8 +89,8 @@ func (e *Endpoint) open(wire string, m *llm.Message, thoughts bool) []Part {
 	return parts
 }
 
-// arrange puts text and calls of m where the pieces have them; nil if they are of another
-// message.
+// arrange arranges text and calls of m as in the pieces; it returns nil if the pieces
+// belong to another message.
 func arrange(pieces []Piece, m *llm.Message) (parts []Part) {
 	text, calls := m.Text, m.Calls
 	for _, p := range pieces {
@@ -115,8 +116,8 @@ func arrange(pieces []Piece, m *llm.Message) (parts []Part) {
 	return parts
 }
 
-// Mark returns the error of a request with thoughts of former answers. A refusal of it gets
-// the mark that it may be of the thoughts.
+// Mark returns the error of a request with thoughts of earlier answers. If the server
+// rejected the request, the error is marked, because the thoughts may be the cause.
 func Mark(err error, thoughts bool) error {
 	if failed, ok := errors.AsType[*llm.Error](err); ok && thoughts && failed.Code == llm.CodeInvalidRequest && failed.Status >= 400 && failed.Status < 500 {
 		failed.Thoughts = true
@@ -127,7 +128,7 @@ func Mark(err error, thoughts bool) error {
 // IDs are the ids of the calls of an answer.
 type IDs map[string]bool
 
-// Take returns id, or another one if it is blank or taken, for the call number n.
+// Take returns id, or a generated one if it is blank or in use, for the call number n.
 func (ids IDs) Take(id string, n int) string {
 	for ; id == "" || ids[id]; n++ {
 		id = fmt.Sprintf("call_%d", n)

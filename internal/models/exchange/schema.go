@@ -11,7 +11,7 @@ import (
 // emptySchema is sent for a tool without parameters.
 const emptySchema = `{"type":"object","properties":{}}`
 
-// unknownTo are the keywords that servers refuse as unknown names, by host.
+// unknownTo are the keywords that servers reject as unknown names, by host.
 var unknownTo = map[string][]string{
 	"generativelanguage.googleapis.com": {
 		"$schema", "$id", "$comment", "additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames",
@@ -19,7 +19,7 @@ var unknownTo = map[string][]string{
 	},
 }
 
-// omitted are the keywords of JSON Schema that a request for p does not have.
+// omitted are the keywords of JSON Schema that are removed from a request for p.
 func (e *Endpoint) omitted(p *llm.Provider) []string {
 	if len(p.SchemaOmit) > 0 {
 		return p.SchemaOmit
@@ -27,7 +27,8 @@ func (e *Endpoint) omitted(p *llm.Provider) []string {
 	return unknownTo[e.Host]
 }
 
-// Schema returns that of a tool's parameters, as the server of p takes it.
+// Schema returns the schema of a tool's parameters in the form that the server of p
+// accepts.
 func (e *Endpoint) Schema(p *llm.Provider, t *llm.ToolSpec) json.RawMessage {
 	if t.Schema == "" {
 		return json.RawMessage(emptySchema)
@@ -35,7 +36,8 @@ func (e *Endpoint) Schema(p *llm.Provider, t *llm.ToolSpec) json.RawMessage {
 	return without(json.RawMessage(t.Schema), e.omitted(p))
 }
 
-// ResponseFormat returns that of p, with its schema as the server takes it.
+// ResponseFormat returns the response format of p, with its schema in the form that the
+// server accepts.
 func (e *Endpoint) ResponseFormat(p *llm.Provider) json.RawMessage {
 	if omit := e.omitted(p); len(omit) > 0 {
 		return each(p.ResponseFormat, func(key string, form json.RawMessage) json.RawMessage {
@@ -53,7 +55,7 @@ func (e *Endpoint) ResponseFormat(p *llm.Provider) json.RawMessage {
 	return p.ResponseFormat
 }
 
-// The keywords whose values have schemas within: named ones, or a schema or a list of them.
+// The keywords whose values contain schemas: named ones, or a schema or a list of them.
 var (
 	named  = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 	nested = []string{
@@ -63,8 +65,8 @@ var (
 	}
 )
 
-// without returns a schema without some keywords, in it and in the schemas within. What is
-// named like one, such as a property, stays, and so does the order.
+// without returns a schema without some keywords, in it and in its subschemas. It keeps
+// properties with the name of a keyword, and the order of members.
 func without(schema json.RawMessage, omit []string) json.RawMessage {
 	if len(omit) == 0 {
 		return schema
@@ -93,8 +95,8 @@ func without(schema json.RawMessage, omit []string) json.RawMessage {
 	})
 }
 
-// each returns an object with other values in its members, in their order; those whose
-// value becomes nil are left out. What is no object stays as it is.
+// each returns an object with other values in its members, in their order; it leaves
+// out members whose value becomes nil. Other values are returned unchanged.
 func each(object json.RawMessage, f func(key string, value json.RawMessage) json.RawMessage) json.RawMessage {
 	in := json.NewDecoder(bytes.NewReader(object))
 	if begin, err := in.Token(); err != nil || begin != json.Delim('{') {

@@ -45,8 +45,8 @@ func orDefault[T int | time.Duration](v *T, d T) {
 	}
 }
 
-// newTransport keeps as many connections as there are parallel calls: the
-// default of two per host opens a new one for about every other call.
+// newTransport keeps as many connections as there are parallel calls: with the default
+// of two per host, about every other call would open a new one.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -57,9 +57,9 @@ func newTransport() *http.Transport {
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       90 * time.Second,
 		ForceAttemptHTTP2:     true,
-		// Also of all heads of status 1xx together.
+		// The limit also covers all heads of status 1xx together.
 		MaxResponseHeaderBytes: 256 << 10,
-		// Compressed streams come in lumps.
+		// Compressed streams arrive in bursts.
 		DisableCompression: true,
 	}
 }
@@ -68,12 +68,12 @@ func newTransport() *http.Transport {
 type Endpoint struct {
 	server *Server
 	base   string // without a trailing slash
-	// Host is that of the server, Model what the server is asked for.
+	// Host is the server's host, and Model the requested model.
 	Host, Model string
 	key         string
 	azure       bool   // the key goes into Azure's header
 	version     string // of Azure's older API
-	// keyName says where the key came from, or would have.
+	// keyName is the source of the key, or its expected source.
 	keyName  string
 	failures []llm.FailureRule
 	timeouts llm.Timeouts
@@ -87,7 +87,7 @@ func (m *Server) env(name string) string {
 }
 
 // Resolve finds the server, the key and the model of p. The error is an *llm.Error. If
-// no model is named anywhere it lists what the server offers.
+// no model is configured, the error lists the server's models.
 func (m *Server) Resolve(ctx context.Context, p llm.Provider) (*Endpoint, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (m *Server) resolve(p llm.Provider) (*Endpoint, error) {
 	if !strings.HasSuffix(e.base, m.p.Root) {
 		e.base += m.p.Root
 	}
-	// Providers were checked before; this is for the configured ones.
+	// Providers were checked before; this check is for the configured ones.
 	if err := (llm.Provider{BaseURL: e.base}).Validate(); err != nil {
 		return nil, &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("%s: %s", source, strings.TrimPrefix(err.Error(), llm.CodeInvalidRequest.Error()+": provider: "))}
 	}
@@ -170,8 +170,8 @@ func (m *Server) resolve(p llm.Provider) (*Endpoint, error) {
 	return e, nil
 }
 
-// firstSet returns the first value that is not blank, and its name, of
-// name-value pairs.
+// firstSet returns the first value that is not blank, and its name, from name-value
+// pairs.
 func firstSet(pairs ...string) (value, name string) {
 	for i := 0; i < len(pairs); i += 2 {
 		if v := strings.TrimSpace(pairs[i+1]); v != "" {
@@ -181,7 +181,7 @@ func firstSet(pairs ...string) (value, name string) {
 	return "", ""
 }
 
-// String names the endpoint. What is printed must not have its key.
+// String names the endpoint. It must not contain the key.
 func (e *Endpoint) String() string { return fmt.Sprintf("model %q at %s", e.Model, e.Host) }
 
 // GoString is String.
@@ -197,11 +197,11 @@ func sameServer(a, b string) bool {
 	return err == nil && u.Scheme == v.Scheme && strings.EqualFold(u.Host, v.Host)
 }
 
-// listTimeout bounds the question what models a server has.
+// listTimeout bounds the request for a server's list of models.
 const listTimeout = 5 * time.Second
 
-// noModel is the error for a provider without a model. It asks the server
-// what there is, to save the user that step.
+// noModel is the error for a provider without a model. It lists the server's models, to
+// save the user that step.
 func (m *Server) noModel(ctx context.Context, e *Endpoint) error {
 	offer := ""
 	if names := m.list(ctx, e); len(names) > 0 {
@@ -214,8 +214,8 @@ func (m *Server) noModel(ctx context.Context, e *Endpoint) error {
 	return &llm.Error{Code: llm.CodeNoModel, Message: fmt.Sprintf("no model is named: set the provider's model, the default model or %s%s", m.p.EnvModel, offer)}
 }
 
-// list returns the names of the server's models, sorted; nil if it does not
-// tell.
+// list returns the names of the server's models, sorted; nil if the server does not
+// list them.
 func (m *Server) list(ctx context.Context, e *Endpoint) []string {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

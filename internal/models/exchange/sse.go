@@ -13,25 +13,25 @@ var errFrameSize = errors.New("an event of the stream is too large")
 
 var done = []byte("[DONE]")
 
-// events reads a stream of server-sent events as servers write them. Comments, other
-// fields, byte order marks and all line ends are understood; several data lines are
-// joined; events without a blank line between them are told apart by where their JSON
-// ends; a last event without a line end counts if it is whole.
+// events reads a stream of server-sent events as servers write them. It accepts
+// comments, other fields, byte order marks and all line ends, and joins several data
+// lines. It separates events without a blank line between them at the end of their
+// JSON. A last event without a line end counts if it is complete.
 type events struct {
 	r   *bufio.Reader
 	max int
 
-	out    []byte // the events that are read and not yet given, each with a line end
+	out    []byte // events read and not yet returned, each with a line end
 	store  []byte // whose end out is
 	line   []byte
 	data   []byte
 	event  string
 	begun  bool
-	has    bool // data is an event in the making
-	depth  int  // of the objects and lists that are open in data
+	has    bool // data is a partial event
+	depth  int  // of the open objects and lists in data
 	quoted bool // data ends within a string, escaped behind a backslash in it
 	escape bool
-	broken bool // data is no event, and no further line makes it one
+	broken bool // data is no event, whatever lines follow
 	skipLF bool // the last line ended in CR
 	err    error
 }
@@ -40,8 +40,8 @@ func newEvents(src io.Reader, limit int) *events {
 	return &events{r: bufio.NewReaderSize(src, 16<<10), max: limit}
 }
 
-// Next returns the data of the next event, which has no line end. It is the caller's
-// until Next is called again.
+// Next returns the data of the next event, which has no line end. The data are valid
+// until the next call of Next.
 func (s *events) Next() ([]byte, error) {
 	for len(s.out) == 0 {
 		if s.err != nil {
@@ -56,7 +56,7 @@ func (s *events) Next() ([]byte, error) {
 	return raw, nil
 }
 
-// next takes one line.
+// next reads one line.
 func (s *events) next() {
 	err := s.readLine()
 	if err == nil || len(s.line) > 0 {
@@ -147,7 +147,7 @@ func (s *events) add(value []byte) {
 	s.append(value)
 }
 
-// append adds to the data and follows what is open in it.
+// append adds value to the data and tracks the open parts of its JSON.
 func (s *events) append(value []byte) {
 	s.data = append(s.data, value...)
 	for _, c := range value {
@@ -166,9 +166,9 @@ func (s *events) append(value []byte) {
 	}
 }
 
-// whole reports whether the data could be an event. Data of many lines is looked
-// through once, when nothing is open in it any more: if it is no event then, it
-// never is one.
+// whole reports whether the data could be an event. Data of many lines is checked once,
+// when no part of its JSON is open any more: if it is no event then, it never becomes
+// one.
 func (s *events) whole() bool {
 	if s.broken || s.depth > 0 || s.quoted {
 		return false

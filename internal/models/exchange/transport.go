@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// maxErrorBody bounds how much of a failing answer is read.
+// maxErrorBody bounds the part of a failing answer that is read.
 const maxErrorBody = 64 << 10
 
 // exchange is a request and its answer.
@@ -29,11 +29,12 @@ type exchange struct {
 	body []byte
 	step string
 	try  int
-	// waits gets until when the first piece of the answer is waited for; nil without.
+	// waits is called with the latest time until which the call waits for the first
+	// piece of the answer; it may be nil.
 	waits func(until time.Time)
 	life  *life
 	alive alive // the answer
-	// noRetry: the server said that another try is no use.
+	// noRetry: the server reported that another try is useless.
 	noRetry bool
 	// rest is the connection's part of the answer; reading it to its end
 	// makes the connection reusable.
@@ -88,7 +89,7 @@ func (x *exchange) send(ctx context.Context, path string) (*events, io.Closer, e
 	return body, resp.Body, nil
 }
 
-// receive looks at an answer's head and first bytes.
+// receive checks an answer's head and first bytes.
 func (x *exchange) receive(resp *http.Response) (*events, error) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return nil, x.refused(resp)
@@ -116,8 +117,8 @@ func (x *exchange) receive(resp *http.Response) (*events, error) {
 	}
 }
 
-// firstByte returns the first byte that is not white space or part of a byte
-// order mark, and leaves it to be read.
+// firstByte returns the first byte that is not white space or part of a byte order
+// mark, without consuming it.
 func firstByte(r *bufio.Reader) (byte, error) {
 	for {
 		b, err := r.ReadByte()
@@ -132,10 +133,10 @@ func firstByte(r *bufio.Reader) (byte, error) {
 	}
 }
 
-// maxRefusal bounds the wait for the words of a failing answer, whose status has come.
+// maxRefusal bounds the wait for the text of a failing answer after its status.
 const maxRefusal = 10 * time.Second
 
-// refused is the error for a failing status.
+// refused returns the error for a failing status.
 func (x *exchange) refused(resp *http.Response) error {
 	x.life.end()
 	x.life.w.watch(maxRefusal, errTail)
@@ -153,7 +154,7 @@ func (x *exchange) refused(resp *http.Response) error {
 	return x.e.serverError(resp.StatusCode, resp.Header, body)
 }
 
-// whole turns an answer that is one JSON document into a stream of one event.
+// whole turns an answer that is one JSON document into a stream with one event.
 func (x *exchange) whole(resp *http.Response, r io.Reader) (*events, error) {
 	body, err := io.ReadAll(io.LimitReader(r, int64(x.o.MaxResponse)+1))
 	if err != nil {
@@ -175,8 +176,8 @@ func (x *exchange) whole(resp *http.Response, r io.Reader) (*events, error) {
 	return newEvents(io.MultiReader(strings.NewReader("data: "), &doc, strings.NewReader("\ndata: [DONE]\n")), x.o.MaxResponse+16), nil
 }
 
-// explain turns an error of the connection into one of package llm. ctx is
-// the context of the try, whose cause knows better why it broke.
+// explain turns an error of the connection into one of package llm. ctx is the context
+// of the try, whose cause is more precise.
 func (x *exchange) explain(ctx context.Context, err error) error {
 	if known, ok := errors.AsType[*llm.Error](err); ok {
 		return known
@@ -202,7 +203,7 @@ func (x *exchange) explain(ctx context.Context, err error) error {
 	}
 }
 
-// timedOut reports whether the network gave up waiting.
+// timedOut reports whether a network timeout occurred.
 func timedOut(err error) bool {
 	n, ok := errors.AsType[net.Error](err)
 	return ok && n.Timeout()

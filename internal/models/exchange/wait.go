@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// The bounds of a wait that the reset of a limit announces: a window may be open long
-// before it is full again, so the announcement is no demand.
+// The bounds of a wait until the announced reset of a limit. A limit may have capacity
+// long before its reset, so the announcement is no demand.
 const (
 	minReset = time.Second
 	maxReset = time.Minute
-	// maxAsked bounds a wait that a server asks for; a longer one is nonsense.
+	// maxAsked bounds a wait that a server requests; a longer one is ignored.
 	maxAsked = 1e6 * time.Second
 )
 
-// seconds returns a duration of n seconds, 0 if it is nonsense.
+// seconds returns a duration of n seconds, 0 if n is absurd.
 func seconds(n float64) time.Duration {
 	if n > 0 && n <= maxAsked.Seconds() {
 		return time.Duration(n * float64(time.Second))
@@ -26,7 +26,7 @@ func seconds(n float64) time.Duration {
 	return 0
 }
 
-// retryAfter reads from headers how long a server wants to be left alone.
+// retryAfter reads from headers the wait that a server requests.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	for _, name := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		if ms, err := strconv.ParseFloat(strings.TrimSpace(h.Get(name)), 64); err == nil && seconds(ms/1000) > 0 {
@@ -41,8 +41,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// resets are the headers that announce when a limit is reset, and those of what is left of
-// it until then.
+// resets are the headers with the reset time of a limit, and those with the rest of the
+// limit until then.
 var resets = []struct{ reset, left string }{
 	{"X-Ratelimit-Reset-Requests", "X-Ratelimit-Remaining-Requests"},
 	{"X-Ratelimit-Reset-Tokens", "X-Ratelimit-Remaining-Tokens"},
@@ -54,8 +54,8 @@ var resets = []struct{ reset, left string }{
 	{"Ratelimit-Reset", "Ratelimit-Remaining"},
 }
 
-// reset returns how long it is until the limits that have nothing left are reset; 0 if no
-// header says so. A limit whose rest is not stated counts.
+// reset returns the time until the exhausted limits are reset; 0 if no header has one.
+// A limit without a stated rest counts as exhausted.
 func reset(h http.Header, now time.Time) (longest time.Duration) {
 	for _, r := range resets {
 		left, err := strconv.ParseFloat(strings.TrimSpace(h.Get(r.left)), 64)
@@ -70,9 +70,9 @@ func reset(h http.Header, now time.Time) (longest time.Duration) {
 	return min(max(longest, minReset), maxReset)
 }
 
-// span reads a time as servers write it: seconds, a duration such as "1m6s" or "250ms",
-// a date, or the seconds or milliseconds since 1970. It returns how long it is until then;
-// 0 if it is past or none of these.
+// span reads a time in the forms of servers: seconds, a duration such as "1m6s" or
+// "250ms", a date, or the seconds or milliseconds since 1970. It returns the time until
+// then; 0 if it is past or in another form.
 func span(v string, now time.Time) time.Duration {
 	v = strings.TrimSpace(v)
 	if n, err := strconv.ParseFloat(v, 64); err == nil {
@@ -107,16 +107,16 @@ const units = `milliseconds?|msecs?|ms|minutes?|mins?|m|hours?|hrs?|h|seconds?|s
 
 var (
 	part = regexp.MustCompile(`(\d+(?:\.\d+)?) ?(` + units + `)`)
-	// whole is a duration of parts.
+	// wholeSpan matches a duration of parts.
 	wholeSpan = regexp.MustCompile(`^(?:\d+(?:\.\d+)? ?(?:` + units + `)[ ,]*(?:and )?)+$`)
-	// asked are the words of a text in which a server asks to wait, in the plain form.
+	// asked matches a server's request to wait in a text, in the plain form.
 	asked = regexp.MustCompile(`(?:again|retry|retrying|retried|wait|resets?|available|delay|back ?off|cool ?down|please)\b(?: [a-z]+){0,4}?:? ?((?:\d+(?:\.\d+)? ?(?:` + units + `)(?:[ ,]+(?:and )?)?)+)`)
-	// bare is one that has no unit: seconds.
+	// bare matches a number without a unit: seconds.
 	bare = regexp.MustCompile(`retry ?after:? ?(\d+(?:\.\d+)?)(?:[ .,;]|$)`)
 	late = regexp.MustCompile(`(\d+(?:\.\d+)?) ?(秒|分钟|小时)(?:钟)?(?:之)?后`)
 )
 
-// waitIn returns how long a text in the plain form asks to wait; 0 if it does not.
+// waitIn returns the wait that a text in the plain form requests; 0 if there is none.
 func waitIn(text string) time.Duration {
 	if m := asked.FindStringSubmatch(text); m != nil {
 		return compound(m[1])

@@ -14,8 +14,8 @@ type watchdog struct {
 	cause  error
 }
 
-// watch replaces what was watched for: if it is not called again within d,
-// the call ends with cause.
+// watch replaces the watched condition: unless it is called again within d, the call
+// ends with cause.
 func (w *watchdog) watch(d time.Duration, cause error) {
 	if w.timer != nil && w.cause == cause {
 		w.timer.Reset(d)
@@ -31,20 +31,20 @@ func (w *watchdog) stop() {
 	}
 }
 
-// life watches over the silence of a server: each byte of its answer ends one. It is used
-// by the goroutine of the call alone.
+// life watches the silence of a server, which each byte of its answer ends. Only the
+// goroutine of the call uses it.
 type life struct {
 	w     *watchdog
-	left  time.Duration // that a silence may last
+	left  time.Duration // remaining time of a silence
 	cause error
-	waits func(until time.Time) // gets until when the first piece is waited for; nil without
+	waits func(until time.Time) // called with the latest time for the first piece; may be nil
 	told  time.Time
 }
 
-// waitsEvery is how often a caller is notified at the most.
+// waitsEvery is the minimum interval between notifications of a caller.
 const waitsEvery = time.Second
 
-// sign notes that the server is alive.
+// sign records a sign of life of the server.
 func (l *life) sign() {
 	if l.left == 0 {
 		return
@@ -59,19 +59,21 @@ func (l *life) sign() {
 	}
 }
 
-// begun notes that a piece of the answer came, after which a silence has another bound.
+// begun records the first piece of the answer, after which the bound of a silence
+// changes.
 func (l *life) begun(silence time.Duration, cause error) {
 	l.left, l.cause, l.waits = silence, cause, nil
 	l.sign()
 }
 
-// end notes that the answer is whole: the rest of the stream has a bound of its own.
+// end records that the answer is complete: the rest of the stream has a bound of its
+// own.
 func (l *life) end() { l.left = 0 }
 
-// The bounds of an answer without content, beside the bound of the content: a server
-// may send noise bytes of it, such as keep-alives and events around a piece, and more with
-// each second and with each byte of the answer. The whole may be so many times as large as
-// an answer.
+// The bounds of an answer without content, beside the bound of the content. A server
+// may send noise bytes of it, such as keep-alives and events around a piece, and more
+// with each second and with each byte of the answer. maxWire bounds the bytes on the
+// wire as a multiple of the largest answer.
 const (
 	noise          = 16 << 20
 	noisePerSecond = 64 << 10
@@ -81,12 +83,12 @@ const (
 
 var errFlood = errors.New("the server floods: nearly all that it sends says nothing")
 
-// alive reads an answer. It notes each sign of life, and ends an answer that floods.
+// alive reads an answer. It records each sign of life, and ends an answer that floods.
 type alive struct {
 	io.Reader
 	l     *life
-	most  int // bytes of it
-	size  int // of the answer, as far as it was understood
+	most  int // maximum size of the answer in bytes
+	size  int // of the decoded part of the answer
 	began time.Time
 	read  int
 }

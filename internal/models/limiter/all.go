@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// All is the limiter of calls that several limits hold for, such as that of a model and that
-// of its key. Of no limits it is nil.
+// All is the limiter of calls with several limits, such as that of a model and that of
+// its key. Without limits it is nil.
 func All(limits ...*Limit) Limiter {
 	switch len(limits) {
 	case 0:
@@ -19,12 +19,12 @@ func All(limits ...*Limit) Limiter {
 
 type all []*Limit
 
-// errHeld ends the wait for a limit while another one's permit is held.
+// errHeld ends the wait for a limit while the permit of another one is held.
 var errHeld = errors.New("limiter: another limit is to be waited for first")
 
-// Acquire implements Limiter. A permit is held for half of the slack at most, so that a
-// request is sent about when it is counted. If another limit has none by then, the permit
-// goes back and that limit is waited for first.
+// Acquire implements Limiter. It holds a permit for half of the slack at most, so that
+// a request is sent at about the time for which it is counted. If another limit has no
+// permit by then, it returns the permit and waits for that limit first.
 func (a all) Acquire(ctx context.Context, tenant string, tokens int64) (settle func(used int64), err error) {
 	for first := 0; ; {
 		permits := make([]permit, 0, len(a))

@@ -26,7 +26,7 @@ func (a Amount) times(f float64) Amount {
 // covers reports whether a is enough for b.
 func (a Amount) covers(b Amount) bool { return a.Requests >= b.Requests && a.Tokens >= b.Tokens }
 
-// of returns the larger part that a is of a limit, in which 0 is none.
+// of returns the larger of a's fractions of a limit, in which 0 is unlimited.
 func (a Amount) of(limit Amount) float64 {
 	part := 0.0
 	if limit.Requests > 0 {
@@ -38,7 +38,7 @@ func (a Amount) of(limit Amount) float64 {
 	return part
 }
 
-// within leaves out what the limit does not count.
+// within zeroes the parts that the limit does not bound.
 func (a Amount) within(limit Amount) Amount {
 	if limit.Requests == 0 {
 		a.Requests = 0

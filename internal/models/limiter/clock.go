@@ -2,18 +2,18 @@ package limiter
 
 import "time"
 
-// clock tells which times of a store have passed for certain. Without a look for a while it
-// knows less, and then the next look says it again.
+// clock computes the times of a store that have certainly passed. Without a reading for
+// a while the bound falls behind, until the next reading.
 type clock struct {
 	began time.Time
-	ahead time.Duration // of the time since began
-	seen  time.Time     // when ahead was learned; zero is never
+	ahead time.Duration // relative to the time since began
+	seen  time.Time     // time of the last change of ahead; zero is never
 }
 
-// clockFor is how long what was learned holds: clocks that run at different speeds drift.
+// clockFor is how long a reading remains valid: clocks run at different speeds.
 const clockFor = time.Minute
 
-// learn takes in that a time of the store had passed.
+// learn records that a time of the store has passed.
 func (c *clock) learn(passed, now time.Time) {
 	if c.began.IsZero() {
 		c.began = now
@@ -24,7 +24,7 @@ func (c *clock) learn(passed, now time.Time) {
 	}
 }
 
-// passed returns the time of the store that has passed for certain, in milliseconds.
+// passed returns a time of the store that has certainly passed, in milliseconds.
 func (c *clock) passed(now time.Time) int64 {
 	if c.seen.IsZero() {
 		return 0

@@ -14,52 +14,53 @@ import (
 )
 
 const (
-	// Hold is for how long calls that are under way count without their node saying so
-	// again, and renewEvery how often it does.
+	// Hold is how long calls in flight count after their node's last report, and
+	// renewEvery the interval of the reports.
 	Hold       = 30 * time.Second
 	renewEvery = 2 * time.Second
 )
 
-// Concurrency bounds how many calls of each tenant are under way at one time, at all nodes.
-// It is safe for concurrent use.
+// Concurrency bounds the concurrent calls of each tenant at all nodes. It is safe for
+// concurrent use.
 type Concurrency struct {
 	set  *Set
-	what string // it is of, for people
+	what string // the limit's subject, for messages
 	most int64
 
 	mu      sync.Mutex
 	tenants map[string]*calls // that have any
 }
 
-// calls are those of one tenant at this node. The mutex of the Concurrency guards them.
+// calls are the calls of one tenant at this node. The mutex of the Concurrency guards
+// them.
 type calls struct {
 	of      *Concurrency
 	tenant  string
 	name    string // in the store
-	under   int64  // way
-	peak    int64  // most of under since the last exchange
-	may     int64  // be under way, until
+	under   int64  // calls in flight
+	peak    int64  // the largest value of under since the last exchange
+	may     int64  // calls that may be in flight, until
 	until   time.Time
 	waiting []*caller
 	running bool
 	wake    chan struct{}
 
-	// What keep knows. told is what the ledger says of this node; held is 0 if it says
-	// nothing, and at is zero where that is not certain.
+	// The state of keep. told is this node's entry in the ledger: held is 0 if there is
+	// none, and at is zero where that is uncertain.
 	told    flight
 	at      time.Time
-	failing time.Time // since when the store has not answered
+	failing time.Time // the start of the store's failure
 }
 
 // caller is a call that waits.
 type caller struct {
 	since time.Time
-	done  chan struct{} // closed when it may go, or has failed
+	done  chan struct{} // closed when the call may start, or has failed
 	err   error
 }
 
-// flight is what the ledger says of the calls of a tenant at a node. What was At longer ago
-// than Hold does not count, and who waits is forgotten sooner.
+// flight is a ledger's entry for the calls of a tenant at a node. An entry expires Hold
+// after At; waiting calls expire sooner.
 type flight struct {
 	Node    string `json:"node"`
 	Held    int64  `json:"held,omitempty"`
@@ -68,7 +69,7 @@ type flight struct {
 	At      int64  `json:"at_ms,omitempty"`    // 0 is the time of the entry
 }
 
-// Concurrency returns the limit of the calls at one time of a thing, as Limit does.
+// Concurrency returns the limit on the concurrent calls of what, as Limit does.
 func (s *Set) Concurrency(what string, most int64) *Concurrency {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +81,8 @@ func (s *Set) Concurrency(what string, most int64) *Concurrency {
 	return c
 }
 
-// Then returns the limiter of calls for which other limits hold as well, nil for none. A call
-// that waits for those counts as one that is under way.
+// Then returns the limiter of calls that other limits bound as well, nil for none. A
+// call that waits for those limits counts as in flight.
 func (c *Concurrency) Then(next Limiter) Limiter { return then{c, next} }
 
 type then struct {
@@ -109,7 +110,8 @@ func (t then) Acquire(ctx context.Context, tenant string, tokens int64) (settle 
 	}, nil
 }
 
-// acquire waits until a call of a tenant may begin. Its end is to be told by release.
+// acquire waits until a call of a tenant may start. The caller must call release at its
+// end.
 func (c *Concurrency) acquire(ctx context.Context, tenant string) (*calls, error) {
 	c.mu.Lock()
 	t := c.tenants[tenant]
@@ -134,13 +136,14 @@ func (c *Concurrency) acquire(ctx context.Context, tenant string) (*calls, error
 	defer c.mu.Unlock()
 	if i := slices.Index(t.waiting, w); i >= 0 {
 		t.waiting = slices.Delete(t.waiting, i, i+1)
-	} else if w.err == nil { // its turn came meanwhile
+	} else if w.err == nil { // it was served in the meantime
 		t.end()
 	}
 	return nil, err
 }
 
-// serve lets the calls go that may. c.mu is held, as by the methods that follow.
+// serve starts the calls that may start. The caller of serve, and of the methods below,
+// must hold c.mu.
 func (t *calls) serve() {
 	for len(t.waiting) > 0 && t.under < t.may && time.Now().Before(t.until) {
 		t.under++
@@ -150,7 +153,7 @@ func (t *calls) serve() {
 	}
 }
 
-// look has keep run, and look at once if a call waits.
+// look starts keep if necessary, and wakes it if a call waits.
 func (t *calls) look() error {
 	switch {
 	case !t.running && len(t.waiting) > 0:
@@ -171,7 +174,7 @@ func (t *calls) look() error {
 func (t *calls) end() {
 	t.under--
 	t.serve()
-	_ = t.look() // of a limit that is closed nothing is told any more
+	_ = t.look() // a closed limit reports nothing
 }
 
 func (t *calls) release() {
@@ -188,7 +191,8 @@ func (t *calls) fail(err error) {
 	t.waiting = nil
 }
 
-// keep tells the ledger what is under way, and what waits, until nothing is.
+// keep reports the calls in flight and the waiting calls to the ledger, until there are
+// none.
 func (t *calls) keep(ctx context.Context) {
 	c := t.of
 	for {
@@ -225,7 +229,7 @@ func (t *calls) keep(ctx context.Context) {
 	}
 }
 
-// exchange tells the ledger how it stands, and takes what calls need of what is free.
+// exchange reports the state to the ledger, and takes free slots for the waiting calls.
 func (t *calls) exchange(ctx context.Context) {
 	c := t.of
 	ctx, cancel := context.WithTimeout(ctx, triesFor)
@@ -281,7 +285,7 @@ func (t *calls) try(ctx context.Context) error {
 	}
 	may := min(share(append(all, me), c.most), max(free, 0))
 	me.Held = max(may, t.under)
-	t.may = min(t.may, may) // what is told of it has to stay so
+	t.may = min(t.may, may) // the reported number must not change
 	none := me.Held == 0 && me.Waiting == 0
 	same := !t.at.IsZero() && told && me.Held == t.told.Held && (me.Waiting > 0) == (t.told.Waiting > 0)
 	switch {
@@ -314,8 +318,8 @@ func (t *calls) try(ctx context.Context) error {
 	return nil
 }
 
-// inFlight reads an entry and leaves out what does not count any more. One that cannot be
-// read counts as the whole limit.
+// inFlight decodes an entry and drops expired flights. An unreadable entry counts as
+// the whole limit.
 func inFlight(e Entry, most, passed int64) (all []flight) {
 	if len(e.Data) == 0 {
 		return nil
@@ -335,9 +339,9 @@ func inFlight(e Entry, most, passed int64) (all []flight) {
 	return slices.DeleteFunc(all, func(f flight) bool { return f.At+Hold.Milliseconds() <= passed || f.Held == 0 && f.Waiting == 0 })
 }
 
-// share is how many calls the last of some nodes may have under way: what it needs or, where
-// there is not enough for all, what it is due. Each node is due the same, and the one at
-// which a call has waited longest the first and what does not divide.
+// share returns the number of calls that the last of some nodes may have in flight: its
+// need or, if there is not enough for all, an equal part. The remainder of the division
+// goes to the nodes whose calls have waited longest.
 func share(all []flight, most int64) int64 {
 	need := func(f *flight) int64 { return f.Held + f.Waiting }
 	me := &all[len(all)-1]
@@ -377,7 +381,7 @@ func share(all []flight, most int64) int64 {
 	return due
 }
 
-// String says what the limit is.
+// String describes the limit.
 func (c *Concurrency) String() string {
 	return fmt.Sprintf("the limit of %s, %d calls of each tenant at one time at all nodes", c.what, c.most)
 }

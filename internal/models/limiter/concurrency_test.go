@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// underWay is a model's server that counts the calls of each tenant that are under way.
+// underWay is a model's server that counts the calls in flight of each tenant.
 type underWay struct {
 	mu    sync.Mutex
 	now   map[string]int64
@@ -61,16 +61,16 @@ func (u *underWay) flood(ctx context.Context, work *sync.WaitGroup, l Limiter, t
 	}
 }
 
-// TestNeverAboveAtOnce: of two tenants that ask three nodes for far more than they may have
-// under way, one of which dies meanwhile, neither ever has more, also with a store that loses
-// answers, and each has most of that, spread over the nodes.
+// TestNeverAboveAtOnce: two tenants request far more than their limit from three nodes,
+// one of which dies meanwhile. Neither tenant ever exceeds its limit, even with a store
+// that loses answers. Each uses most of it, spread over the nodes.
 func TestNeverAboveAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		most   int64
 		faults int
 		lasts  time.Duration
-		part   float64 // of what may be under way
+		part   float64 // of the calls in flight
 	}{
 		"one":          {1, 0, 3 * time.Second, 0.5},
 		"few":          {2, 0, 3 * time.Second, 0.6},
@@ -124,8 +124,8 @@ func TestNeverAboveAtOnce(t *testing.T) {
 	}
 }
 
-// TestConcurrencyOfTheDead: the calls of a node that died count for as long as they hold, those that
-// ended are free at once, and a tenant that has all of its own takes nothing of another one.
+// TestConcurrencyOfTheDead: the calls of a dead node count until they expire, ended
+// calls are free at once, and a tenant at its limit takes no slot of another one.
 func TestConcurrencyOfTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store Memory
@@ -149,7 +149,7 @@ func TestConcurrencyOfTheDead(t *testing.T) {
 		if _, took := acquire(alive, "a"); took > renewEvery+lookFor {
 			t.Errorf("what had ended was free after %v", took)
 		}
-		time.Sleep(time.Minute) // they are still under way
+		time.Sleep(time.Minute) // they are still in flight
 		dead.Close()
 		if _, took := acquire(alive, "a"); took < Hold-renewEvery || took > Hold+lookFor {
 			t.Errorf("what a dead node had was free after %v", took)
@@ -157,7 +157,8 @@ func TestConcurrencyOfTheDead(t *testing.T) {
 	})
 }
 
-// TestConcurrencyOfTheKnownDead: the calls of a node whose death is known are free as soon as it is.
+// TestConcurrencyOfTheKnownDead: the calls of a node are free as soon as its death is
+// known.
 func TestConcurrencyOfTheKnownDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store Memory
@@ -168,7 +169,7 @@ func TestConcurrencyOfTheKnownDead(t *testing.T) {
 		for range 4 {
 			must.Get(dead.Concurrency("m", 4).Then(nil).Acquire(t.Context(), "a", 0))(t)
 		}
-		time.Sleep(time.Minute) // they are still under way
+		time.Sleep(time.Minute) // they are still in flight
 		dead.Close()
 		const noticed = time.Second
 		time.AfterFunc(noticed, func() { gone.Store(true) })
@@ -181,8 +182,8 @@ func TestConcurrencyOfTheKnownDead(t *testing.T) {
 	})
 }
 
-// TestConcurrencyIsGivenBack: calls that are given up, that another limit refuses and that ended leave
-// nothing, neither here nor in the store.
+// TestConcurrencyIsGivenBack: calls that are cancelled, rejected by another limit or
+// ended use no slots, neither here nor in the store.
 func TestConcurrencyIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{}
@@ -228,7 +229,7 @@ func TestConcurrencyIsGivenBack(t *testing.T) {
 	})
 }
 
-// refusing is a limiter that lets nothing through.
+// refusing is a limiter that rejects every request.
 type refusing struct{ err error }
 
 func (r refusing) Acquire(context.Context, string, int64) (func(int64), error) { return nil, r.err }

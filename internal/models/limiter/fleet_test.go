@@ -18,9 +18,9 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m) }
 
-// TestFleet: three nodes over connections of their own to a server of NATS, each asking for
-// far more than is allowed, one of which ends meanwhile: a model's server sees no window
-// with more than that. The window is one of two seconds here.
+// TestFleet: three nodes with separate connections to a NATS server request far more
+// than the limit, and one of them ends meanwhile. A model's server sees no window above
+// the limit. The window is two seconds here.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	const (
@@ -79,8 +79,8 @@ func TestFleet(t *testing.T) {
 	if most > allowed {
 		t.Errorf("%d requests in %v, and %d are allowed", most, window, allowed)
 	}
-	// How much of it comes through is TestNeverAbove's to say, in time that is not this
-	// machine's.
+	// TestNeverAbove checks how much of it is used, independent of this machine's
+	// speed.
 	if len(came) < allowed/4 {
 		t.Errorf("%d requests in %v", len(came), lasts)
 	}

@@ -7,61 +7,62 @@ import (
 )
 
 const (
-	// Window is the time for which a limit holds.
+	// Window is the period of a limit.
 	Window = time.Minute
-	// Lease is how long a node may use what it took.
+	// Lease is how long a node may use the amount that it leased.
 	Lease = 2 * time.Second
-	// Slack is how much longer than a window what was used counts: a request may come to
-	// its server so much later than another one, of which half is for the way.
+	// Slack is added to the window for which used amounts count. A request may reach
+	// its server this much later than another one; half of Slack is for the network.
 	Slack = 2 * time.Second
-	// wantFor is how long a node that waits is taken into account after it said so.
+	// wantFor is how long the want of a node counts after its last report.
 	wantFor = 5 * time.Second
-	// parts is in how many parts of a window a node keeps apart what it used.
+	// parts is the number of parts of a window for which a node counts its usage
+	// separately.
 	parts = 20
-	// portion is the part of a limit that one lease has at most, and more only if one
-	// call needs it. Once half of the limit is used it is that part of what is left, and a
-	// node takes it once in the time of a lease. Where calls have waited for floodFor all
-	// leases of that time have at most pace times what comes free in it. Else a flood would
-	// use each minute's amount in its first second, and a call that comes later, of another
-	// tenant, find nothing.
+	// portion is the largest part of a limit in one lease; only a single call that
+	// needs more gets more. Once half of the limit is used, the largest part is that
+	// part of the rest, and a node may take it once per lease time. Where calls have
+	// waited for floodFor, all leases of a lease time together get at most pace times
+	// the amount that becomes free in it. Without this, a flood would use each minute's
+	// amount in its first second and starve later calls of other tenants.
 	portion  = 8
 	floodFor = 5 * time.Second
 	pace     = 1.25
 )
 
-// ledger is what all nodes know of a limit.
+// ledger is the shared state of a limit at all nodes.
 type ledger struct {
 	Grants []grant `json:"grants,omitempty"`
 	Wants  []want  `json:"wants,omitempty"`
 }
 
-// grant is what a node may use, or has used.
+// grant is an amount that a node may use, or has used.
 type grant struct {
 	Node string `json:"node"`
-	// Serial tells the leases of a node apart. It is 0 once the lease has ended.
+	// Serial distinguishes the leases of a node. It is 0 once the lease has ended.
 	Serial uint64 `json:"serial,omitempty"`
-	// At is when the lease began, or when what was used was used at the latest, in
-	// milliseconds; 0 is the time of the entry itself.
+	// At is the start of the lease, or the latest time of the usage, in milliseconds; 0
+	// is the time of the entry itself.
 	At int64 `json:"at_ms,omitempty"`
 	Amount
 }
 
-// want says that calls wait at a node.
+// want records that calls wait at a node.
 type want struct {
 	Node string `json:"node"`
 	At   int64  `json:"at_ms,omitempty"`
-	// Since is when the node began to wait.
+	// Since is the time at which the node started to wait.
 	Since int64 `json:"since_ms,omitempty"`
 	Amount
-	// Tenants are how many calls of each wait.
+	// Tenants is the number of waiting calls of each tenant.
 	Tenants map[string]int64 `json:"tenants,omitempty"`
 }
 
-// terms are what holds for a limit: the constants, or less in tests.
+// terms are the timing parameters of a limit: the constants, or less in tests.
 type terms struct{ window, lease, slack time.Duration }
 
-// decode reads the ledger of an entry. One that cannot be read counts as the whole limit,
-// until what it says cannot count any more.
+// decode reads the ledger of an entry. An unreadable ledger counts as the whole limit
+// until its contents can no longer count.
 func decode(e Entry, limit Amount) (l ledger) {
 	if len(e.Data) == 0 {
 		return l
@@ -86,7 +87,7 @@ func decode(e Entry, limit Amount) (l ledger) {
 	return l
 }
 
-// ends is when a grant does not count any more.
+// ends is the time at which a grant stops counting.
 func (g *grant) ends(t terms) int64 {
 	end := g.At + (t.window + t.slack).Milliseconds()
 	if g.Serial != 0 {
@@ -95,13 +96,13 @@ func (g *grant) ends(t terms) int64 {
 	return end
 }
 
-// expire takes out what does not count any more at a time.
+// expire removes the entries that no longer count at now.
 func (l *ledger) expire(now int64, t terms) {
 	l.Grants = slices.DeleteFunc(l.Grants, func(g grant) bool { return g.At != 0 && g.ends(t) <= now })
 	l.Wants = slices.DeleteFunc(l.Wants, func(w want) bool { return w.At != 0 && w.At+wantFor.Milliseconds() <= now })
 }
 
-// next is when the first grant stops counting, 0 if there is none.
+// next is the time at which the first grant stops counting, 0 if there is none.
 func (l *ledger) next(t terms) int64 {
 	var first int64
 	for i := range l.Grants {
@@ -112,7 +113,7 @@ func (l *ledger) next(t terms) int64 {
 	return first
 }
 
-// held is what counts of a node, "" for all.
+// held is the sum of a node's grants, "" for all nodes.
 func (l *ledger) held(node string) (sum Amount) {
 	for i := range l.Grants {
 		if node == "" || l.Grants[i].Node == node {
@@ -122,8 +123,8 @@ func (l *ledger) held(node string) (sum Amount) {
 	return sum
 }
 
-// close ends the leases of a node: of that with the serial used was used, and of others
-// nothing, whose node did not learn that it had them.
+// close ends the leases of a node. The lease with the given serial counts with the used
+// amount. The node's other leases count as unused, because the node never learned of them.
 func (l *ledger) close(node string, serial uint64, used Amount, now int64, t terms) {
 	for i := 0; i < len(l.Grants); i++ {
 		g := &l.Grants[i]
@@ -142,15 +143,15 @@ func (l *ledger) close(node string, serial uint64, used Amount, now int64, t ter
 	}
 }
 
-// use notes what a node used beyond its leases.
+// use records a node's usage beyond its leases.
 func (l *ledger) use(node string, used Amount) {
 	if used != (Amount{}) {
 		l.Grants = append(l.Grants, grant{Node: node, Amount: used})
 	}
 }
 
-// returns takes tokens back that a node counted and did not use, the oldest first: so none
-// counts shorter than it has to.
+// returns gives back tokens that a node counted and did not use, from the oldest grants
+// first, so that no grant stops counting too early.
 func (l *ledger) returns(node string, tokens int64) {
 	for tokens > 0 {
 		oldest := -1
@@ -168,8 +169,8 @@ func (l *ledger) returns(node string, tokens int64) {
 	}
 }
 
-// join makes one grant of those that a node used in one part of a window, so that an entry
-// stays small.
+// join merges the grants that a node used in one part of a window into one, so that an
+// entry stays small.
 func (l *ledger) join(node string, t terms) {
 	part := max((t.window / parts).Milliseconds(), 1)
 	seen := map[int64]int{}
@@ -189,7 +190,7 @@ func (l *ledger) join(node string, t terms) {
 	}
 }
 
-// waits notes that calls wait at a node, or that none does.
+// waits records the waiting calls of a node, or that there are none.
 func (l *ledger) waits(w want) {
 	l.Wants = slices.DeleteFunc(l.Wants, func(o want) bool {
 		if o.Node == w.Node {
@@ -206,8 +207,8 @@ func (l *ledger) wanted(node string) bool {
 	return slices.ContainsFunc(l.Wants, func(w want) bool { return w.Node == node })
 }
 
-// weights are the parts of the limit that the tenants waiting at each node are due. Each
-// tenant is due the same.
+// weights are the shares of the limit for the tenants waiting at each node. Each tenant
+// has the same share.
 func (l *ledger) weights() map[string]float64 {
 	calls := map[string]int64{}
 	for i := range l.Wants {
@@ -226,9 +227,9 @@ func (l *ledger) weights() map[string]float64 {
 	return out
 }
 
-// offer is what a node may take that waits, as waits noted, needs one amount for its next
-// call and asks for another one. It is nothing while there is less than it needs, or while
-// another node that waits has had less of what its tenants are due.
+// offer returns the amount that a waiting node may take. The node's want is recorded;
+// it needs need for its next call and asks for ask. The offer is empty while less than
+// need is free, or while another waiting node has had less of its tenants' shares.
 func (l *ledger) offer(node string, need, ask, limit Amount, now int64, t terms) (got Amount, paced, ok bool) {
 	need = need.within(limit)
 	free := limit.minus(l.held("").within(limit))

@@ -13,29 +13,29 @@ import (
 type Limit struct {
 	set    *Set
 	name   string // in the store
-	what   string // it is of, for people
+	what   string // the limit's subject, for messages
 	amount Amount // in a window
 
 	mu      sync.Mutex
 	lease   lease
 	waiting queue
-	// returned are tokens of leases that ended, which were counted and not used; beyond
-	// are those that were used and not counted.
+	// returned are tokens of ended leases that were counted but not used; beyond are
+	// tokens that were used but not counted.
 	returned []returned
 	beyond   int64
-	running  bool          // share does, in a goroutine
-	wake     chan struct{} // share is to look again
+	running  bool          // share runs, in a goroutine
+	wake     chan struct{} // wakes share
 }
 
-// lease is what the node may use now.
+// lease is the node's current allowance.
 type lease struct {
 	serial  uint64 // of the last one
 	open    bool
 	until   time.Time
 	left    Amount
 	used    Amount
-	drained bool // a call came that it did not cover
-	paced   bool // the next one begins when this one ends
+	drained bool // a call arrived that it did not cover
+	paced   bool // the next one starts when this one ends
 }
 
 type returned struct {
@@ -43,7 +43,7 @@ type returned struct {
 	tokens int64
 }
 
-// permit is what a call was given.
+// permit is the allowance of one call.
 type permit struct {
 	of     *Limit
 	lease  uint64
@@ -82,7 +82,7 @@ func (l *Limit) acquire(ctx context.Context, tenant string, tokens int64) (permi
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.waiting.remove(w) && w.err == nil { // its turn came meanwhile
+	if !l.waiting.remove(w) && w.err == nil { // it was served in the meantime
 		l.giveBack(w.lease, Amount{1, w.tokens})
 	}
 	return permit{}, err
@@ -102,7 +102,7 @@ func (l *Limit) take(need Amount) bool {
 	return true
 }
 
-// look has share look again, which is begun if it does not run. l.mu is held.
+// look wakes share, or starts it if it does not run. l.mu is held.
 func (l *Limit) look() error {
 	if l.running {
 		select {
@@ -118,7 +118,7 @@ func (l *Limit) look() error {
 	return nil
 }
 
-// serve lets calls go for which the lease has enough. l.mu is held.
+// serve starts the calls for which the lease is sufficient. l.mu is held.
 func (l *Limit) serve() {
 	for {
 		w := l.waiting.next()
@@ -131,7 +131,7 @@ func (l *Limit) serve() {
 	}
 }
 
-// fail ends the calls that wait. l.mu is held.
+// fail ends the waiting calls. l.mu is held.
 func (l *Limit) fail(err error) {
 	for w := l.waiting.next(); w != nil; w = l.waiting.next() {
 		w.err = err
@@ -140,7 +140,7 @@ func (l *Limit) fail(err error) {
 	}
 }
 
-// giveBack returns what no request used. l.mu is held.
+// giveBack returns an unused amount. l.mu is held.
 func (l *Limit) giveBack(serial uint64, a Amount) {
 	if a = a.within(l.amount); l.lease.open && l.lease.serial == serial {
 		l.lease.left, l.lease.used = l.lease.left.plus(a), l.lease.used.minus(a)
@@ -148,14 +148,14 @@ func (l *Limit) giveBack(serial uint64, a Amount) {
 	}
 }
 
-// unused gives a permit back with which nothing was sent.
+// unused returns a permit whose request was not sent.
 func (p *permit) unused() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
 	p.of.giveBack(p.lease, Amount{1, p.tokens})
 }
 
-// settle takes in how many tokens the request used of those that it was given.
+// settle replaces the tokens of the permit by those that the request used.
 func (p *permit) settle(used int64) {
 	l := p.of
 	if l.amount.Tokens == 0 {
@@ -169,14 +169,14 @@ func (p *permit) settle(used int64) {
 		l.giveBack(p.lease, Amount{Tokens: over})
 	case over < 0:
 		l.beyond -= over
-		_ = l.look() // of a limit that is closed nothing is told any more
+		_ = l.look() // a closed limit reports nothing
 	case time.Since(p.at) < l.set.terms.window:
 		l.returned = append(l.returned, returned{p.at, over})
 		_ = l.look()
 	}
 }
 
-// String says what the limit is.
+// String describes the limit.
 func (l *Limit) String() string {
 	text := ""
 	if l.amount.Requests > 0 {

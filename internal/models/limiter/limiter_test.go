@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// shaky is a store whose requests take time, whose clock is another one, and which now and
-// then does not say that it stored, or does not answer at all.
+// shaky is a slow store with a clock of its own, which sometimes loses its
+// acknowledgement or does not answer at all.
 type shaky struct {
 	Memory
 	ahead time.Duration
@@ -94,7 +94,7 @@ func (c *counting) arrive(tenant string, node int, tokens int64) {
 	c.came = append(c.came, arrival{time.Now(), tenant, node, tokens})
 }
 
-// most is the most that came in any window.
+// most is the largest amount in any window.
 func (c *counting) most(window time.Duration) (most Amount) {
 	var sum Amount
 	first := 0
@@ -118,7 +118,7 @@ func (c *counting) flood(ctx context.Context, work *sync.WaitGroup, l Limiter, t
 				if err != nil {
 					continue
 				}
-				time.Sleep(rand.N(500 * time.Millisecond)) // its way to the server
+				time.Sleep(rand.N(500 * time.Millisecond)) // its time to the server
 				c.arrive(tenant, node, used)
 				time.Sleep(rand.N(3 * time.Second))
 				settle(used)
@@ -127,9 +127,9 @@ func (c *counting) flood(ctx context.Context, work *sync.WaitGroup, l Limiter, t
 	}
 }
 
-// TestNeverAbove: of three nodes that ask for far more than a limit allows no window of a
-// minute sees more, also with a store that loses answers, and most of what is allowed comes through, to
-// each node and tenant its part.
+// TestNeverAbove: three nodes request far more than a limit allows. No window of a
+// minute exceeds the limit, even with a store that loses answers. Most of the limit is
+// used, and each node and tenant gets its share.
 func TestNeverAbove(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -170,7 +170,7 @@ func TestNeverAbove(t *testing.T) {
 				}
 				part := sum.of(tt.limit) / minutes
 				t.Logf("%d requests, %.0f %% of the limit, nodes %v, %d writes", len(server.came), 100*part, nodes, store.written())
-				if part < 0.45 { // of tokens a call gives back half, when it has ended
+				if part < 0.45 { // a call returns half of its tokens at its end
 					t.Errorf("%.0f %% of what is allowed came through", 100*part)
 				}
 				if least, most := slices.Min(nodes[:]), slices.Max(nodes[:]); least*3 < most*2-12 {
@@ -181,7 +181,7 @@ func TestNeverAbove(t *testing.T) {
 	}
 }
 
-// TestFair: a tenant that floods all nodes does not keep another one from its part.
+// TestFair: a tenant that floods all nodes does not deprive another one of its part.
 func TestFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, server := &shaky{}, &counting{}
@@ -214,8 +214,8 @@ func TestFair(t *testing.T) {
 	})
 }
 
-// TestDead: what a node leased that died is free after its lease and a window, and what a
-// node returned at once.
+// TestDead: the lease of a dead node is free after the lease and a window, and amounts
+// that a node returned are free at once.
 func TestDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store Memory
@@ -226,7 +226,7 @@ func TestDead(t *testing.T) {
 		for range limit.Requests {
 			must.Get(dead.Limit("m", limit).Acquire(t.Context(), "t", 0))(t)
 		}
-		dead.Close() // it tells nothing any more
+		dead.Close() // it reports nothing any more
 		must.Get(alive.Limit("m", limit).Acquire(t.Context(), "t", 0))(t)
 		if took := time.Since(began); took < Window || took > Window+Lease+Slack+lookFor {
 			t.Errorf("it was free after %v", took)
@@ -244,7 +244,7 @@ func TestDead(t *testing.T) {
 	})
 }
 
-// TestCancelled: a call that is given up waits no longer and takes nothing with it.
+// TestCancelled: a cancelled call stops waiting and uses no amount.
 func TestCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{}
@@ -252,7 +252,7 @@ func TestCancelled(t *testing.T) {
 		defer set.Close()
 		l := set.Limit("m", Amount{Requests: 400})
 		why := errors.New("given up")
-		for range 200 { // some while they wait, some as their turn comes
+		for range 200 { // some while they wait, some when they are served
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(rand.N(30*time.Millisecond), func() { cancel(why) })
 			if settle, err := l.Acquire(ctx, "t", 0); err == nil {
@@ -276,7 +276,8 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// TestAway: calls wait for a store that does not answer, at most so long, and are told why.
+// TestAway: calls wait for a store that does not answer, for a bounded time, and fail
+// with the reason.
 func TestAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{away: true}

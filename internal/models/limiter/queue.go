@@ -9,13 +9,13 @@ import (
 type waiter struct {
 	tenant string
 	tokens int64
-	done   chan struct{} // closed when it may go, or has failed
-	lease  uint64        // that it goes with
+	done   chan struct{} // closed when the call may start, or has failed
+	lease  uint64        // that it belongs to
 	err    error
 }
 
-// queue holds the calls that wait, in the order of each tenant. The tenant that was served
-// least is next.
+// queue holds the waiting calls, in the order of each tenant. The tenant that was
+// served least is next.
 type queue struct {
 	tenants map[string]*tenant
 	len     int
@@ -44,7 +44,7 @@ func (q *queue) add(w *waiter) {
 	q.len, q.tokens = q.len+1, q.tokens+w.tokens
 }
 
-// remove takes a call out, and reports whether it waited.
+// remove removes a call, and reports whether it waited.
 func (q *queue) remove(w *waiter) bool {
 	t := q.tenants[w.tenant]
 	if t == nil {
@@ -72,7 +72,7 @@ func (q *queue) nextTenant() *tenant {
 	return next
 }
 
-// next is the call whose turn it is; nil if none waits.
+// next is the call to serve next; nil if none waits.
 func (q *queue) next() *waiter {
 	if t := q.nextTenant(); t != nil {
 		return t.waiting[0]
@@ -80,13 +80,13 @@ func (q *queue) next() *waiter {
 	return nil
 }
 
-// serve takes out the call whose turn it is.
+// serve removes the call that is next.
 func (q *queue) serve(w *waiter, limit Amount) {
 	q.tenants[w.tenant].served += Amount{1, w.tokens}.of(limit)
 	q.remove(w)
 }
 
-// calls are how many calls of each tenant wait.
+// calls is the number of waiting calls of each tenant.
 func (q *queue) calls() map[string]int64 {
 	out := make(map[string]int64, len(q.tenants))
 	for name, t := range q.tenants {

@@ -11,8 +11,9 @@ import (
 
 // Set are the limits of a node.
 type Set struct {
-	// Dead reports whether a node is known to have died, so that its calls under way end with
-	// it and count no more. It is set before the first limit; nil knows of no death.
+	// Dead reports whether a node is known to have died, so that its calls in flight no
+	// longer count. It must be set before the first limit. If it is nil, no node counts
+	// as dead.
 	Dead func(node string) bool
 
 	store Store
@@ -32,8 +33,8 @@ type Set struct {
 	clock       clock
 }
 
-// NewSet returns the limits of a node, whose name no other one has, nor this one after it
-// started again. A nil log is silent.
+// NewSet returns the limits of a node. The name must be unique, also across restarts of
+// the node. A nil log discards messages.
 func NewSet(store Store, node string, log *slog.Logger) *Set {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -43,8 +44,8 @@ func NewSet(store Store, node string, log *slog.Logger) *Set {
 	return s
 }
 
-// Limit returns the limit of a thing, such as "model fast", which is the same at all nodes
-// that give it the same name. A later call with the same name has the same amount.
+// Limit returns the limit of a name, such as "model fast", which is shared by all nodes
+// that use the same name. A later call with the same name must have the same amount.
 func (s *Set) Limit(what string, a Amount) *Limit {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +63,7 @@ func entryName(what string) string {
 	return "limit." + hex.EncodeToString(sum[:16])
 }
 
-// Close ends the calls that wait, and returns when nothing runs any more.
+// Close ends the waiting calls, and returns when all goroutines have ended.
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -71,7 +72,7 @@ func (s *Set) Close() {
 	s.work.Wait()
 }
 
-// begin runs what keeps a ledger, and reports false if the set is closed.
+// begin runs keep, which maintains a ledger, and returns false if the set is closed.
 func (s *Set) begin(keep func(context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,7 @@ func (s *Set) passed(now time.Time) int64 {
 	return s.clock.passed(now)
 }
 
-// untilFree is how long to wait for what the ledger holds to be free.
+// untilFree is how long to wait until the ledger's grants expire.
 func (s *Set) untilFree(l *ledger, now time.Time) time.Duration {
 	wait := lookFor
 	if next := l.next(s.terms); next > 0 {

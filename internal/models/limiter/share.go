@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// lookFor is how long a node at most waits before it looks again what is free, and
-	// wantEvery how often it says that it waits.
+	// lookFor is the longest time that a node waits before it checks the free amount
+	// again, and wantEvery the interval at which it reports that it waits.
 	lookFor   = 500 * time.Millisecond
 	wantEvery = 2 * time.Second
-	// awayFor is how long calls wait for a store that does not answer.
+	// awayFor is how long calls wait while the store does not answer.
 	awayFor = 20 * time.Second
 	// triesFor bounds one exchange with the store.
 	triesFor = 5 * time.Second
@@ -28,14 +28,15 @@ const (
 type sharing struct {
 	l        *Limit
 	ctx      context.Context
-	ended    lease     // that the ledger does not know the end of
-	wanted   time.Time // when it last said so; zero if it did not
-	failing  time.Time // since when the store has not answered
-	lastUsed Amount    // in the lease before
-	drained  bool      // that was
+	ended    lease     // whose end the ledger does not have
+	wanted   time.Time // time of the last report of a want; zero if there is none
+	failing  time.Time // the start of the store's failure
+	lastUsed Amount    // of the previous lease
+	drained  bool      // of the previous lease
 }
 
-// share gets the node what its calls need, until none waits and all that was used is told.
+// share leases the amounts for the node's calls, until no call waits and all usage is
+// reported.
 func (l *Limit) share(ctx context.Context) {
 	s := &sharing{l: l, ctx: ctx}
 	for {
@@ -53,7 +54,7 @@ func (l *Limit) share(ctx context.Context) {
 			l.mu.Unlock()
 			s.sleep(until, true)
 			continue
-		case l.lease.open: // what is told of it has to stay so
+		case l.lease.open: // the reported lease must not change
 			s.end()
 		case idle && s.ended.serial == 0 && s.wanted.IsZero():
 			l.running = false
@@ -73,15 +74,15 @@ func (s *sharing) end() {
 	s.ended, s.lastUsed, s.drained = l.lease, l.lease.used, l.lease.drained
 }
 
-// plan is what a node wants of an exchange.
+// plan is a node's input to an exchange.
 type plan struct {
-	need, ask Amount // nothing if no call waits
+	need, ask Amount // zero if no call waits
 	want      want
 	returned  int64
 	beyond    int64
 }
 
-// plan says what is needed now. l.mu is held.
+// plan computes the current needs. l.mu is held.
 func (s *sharing) plan(now time.Time) plan {
 	l := s.l
 	p := plan{want: want{Node: l.set.node}, beyond: l.beyond}
@@ -103,7 +104,7 @@ func (s *sharing) plan(now time.Time) plan {
 	return p
 }
 
-// exchange tells the ledger what was used, and takes a lease if calls wait.
+// exchange reports the usage to the ledger, and takes a lease if calls wait.
 func (s *sharing) exchange(p plan) {
 	l := s.l
 	ctx, cancel := context.WithTimeout(s.ctx, triesFor)
@@ -129,8 +130,8 @@ func (s *sharing) exchange(p plan) {
 	}
 }
 
-// try makes one exchange. It returns how long to wait for the next one, if calls wait and
-// nothing is free.
+// try makes one exchange. It returns the time to wait before the next one if calls wait
+// and nothing is free.
 func (s *sharing) try(ctx context.Context, p plan) (time.Duration, error) {
 	l, t := s.l, s.l.set.terms
 	e, err := l.set.store.Read(ctx, l.name)
@@ -166,7 +167,7 @@ func (s *sharing) try(ctx context.Context, p plan) (time.Duration, error) {
 			ledger.waits(want{Node: node})
 		}
 	case p.want.Requests > 0 && now.Sub(s.wanted) < wantEvery && !tells:
-		return l.set.untilFree(&ledger, now), nil // it said so already
+		return l.set.untilFree(&ledger, now), nil // it is reported already
 	case p.want.Requests == 0 && !tells && s.wanted.IsZero():
 		return 0, nil
 	}
@@ -178,7 +179,7 @@ func (s *sharing) try(ctx context.Context, p plan) (time.Duration, error) {
 	if err := l.set.store.Write(ctx, l.name, e.Seq, data); err != nil {
 		return 0, err
 	}
-	// It is stored: what was told is not told again.
+	// The report is stored and must not be repeated.
 	s.ended = lease{}
 	first := s.wanted.IsZero()
 	s.wanted = time.Time{}
@@ -191,7 +192,7 @@ func (s *sharing) try(ctx context.Context, p plan) (time.Duration, error) {
 		l.lease = lease{serial: serial, open: true, until: sent.Add(t.lease), left: got, paced: paced}
 		l.mu.Unlock()
 		return 0, nil
-	case p.want.Requests > 0 && first: // what is read next says which time it is
+	case p.want.Requests > 0 && first: // the next read shows the entry's time
 		return 0, nil
 	case p.want.Requests > 0:
 		return l.set.untilFree(&ledger, now), nil
@@ -199,8 +200,8 @@ func (s *sharing) try(ctx context.Context, p plan) (time.Duration, error) {
 	return 0, nil
 }
 
-// away takes in that the store did not answer. What was used is told later, once more if
-// need be, and what was returned is not, which may be stored.
+// away handles a store that does not answer. Usage is reported again later, perhaps
+// twice. Returned amounts are not reported again, because they may be stored already.
 func (s *sharing) away(p plan, err error) {
 	l := s.l
 	now := time.Now()
@@ -213,7 +214,7 @@ func (s *sharing) away(p plan, err error) {
 	if now.Sub(s.failing) >= awayFor {
 		l.fail(&llm.Error{Code: llm.CodeUnavailable, Final: true, Message: fmt.Sprintf(
 			"%s cannot be kept: the NATS servers have not answered for it for %v (%s); the next call asks them again", l, awayFor, llm.Clip(err.Error(), 200))})
-		if l.waiting.len == 0 { // nothing is left that a call needs: what was told is left to run out
+		if l.waiting.len == 0 { // no call needs the rest: the reported lease expires by itself
 			l.beyond, l.returned, s.ended, s.wanted = 0, nil, lease{}, time.Time{}
 		}
 		s.failing = time.Time{}
@@ -222,7 +223,7 @@ func (s *sharing) away(p plan, err error) {
 	s.sleep(lookFor/2+rand.N(lookFor/2), false)
 }
 
-// sleep waits, and with wake until share is to look again.
+// sleep waits for d or, with wake, until share is woken.
 func (s *sharing) sleep(d time.Duration, wake bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

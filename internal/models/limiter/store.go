@@ -9,19 +9,19 @@ import (
 
 // Store keeps the ledgers of limits. Its methods may be called concurrently.
 type Store interface {
-	// Read returns the last entry of a name, as the store's leader has it; the zero Entry
-	// if there is none.
+	// Read returns the last entry of a name from the store's leader; the zero Entry if
+	// there is none.
 	Read(ctx context.Context, name string) (Entry, error)
-	// Write stores data after the entry with the sequence last. It is ErrChanged if that
-	// is not the last one. Every other error leaves open whether it is stored.
+	// Write stores data after the entry with the sequence last. It returns ErrChanged
+	// if that is not the last one. After any other error the data may be stored or not.
 	Write(ctx context.Context, name string, last uint64, data []byte) error
 }
 
-// Entry is what a store holds of a name.
+// Entry is the stored value of a name.
 type Entry struct {
 	Data []byte
 	Seq  uint64
-	Time time.Time // at which it was stored, by the store's clock
+	Time time.Time // of the write, by the store's clock
 }
 
 // ErrChanged is returned by a Store if another write was faster.

@@ -1,4 +1,4 @@
-// Package listfile reads the lists that an operator writes for a node, such as that of
-// its models and that of its MCP servers: YAML in which a name that is not known is an
-// error with its line and a remedy, and in which secrets are named and never held.
+// Package listfile reads an operator's lists for a node, such as its models and its MCP
+// servers. The lists are YAML. An unknown name is an error with its line and a remedy.
+// Secrets are named and never contained.
 package listfile

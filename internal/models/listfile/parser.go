@@ -23,7 +23,7 @@ const (
 	maxEntries = 1000
 )
 
-// Parser reads one list. It keeps what is wrong with it, so that all is told at once.
+// Parser reads one list. It collects all mistakes of the list, to report them together.
 type Parser struct {
 	File  string
 	wrong []mistake
@@ -34,7 +34,7 @@ type mistake struct {
 	err  error
 }
 
-// maxMistakes bounds those that are told.
+// maxMistakes bounds the reported mistakes.
 const maxMistakes = 50
 
 // Err returns the mistakes, a line each and in the order of the file; nil if there are none.
@@ -51,11 +51,12 @@ func (p *Parser) Err() error {
 	return errors.Join(all...)
 }
 
-// Mistakes counts what is wrong so far. A check of several fields together asks it whether
-// one of them was wrong already.
+// Mistakes returns the number of mistakes so far. A check of several fields together
+// uses it to find out whether one of them was wrong already.
 func (p *Parser) Mistakes() int { return len(p.wrong) }
 
-// Parse returns a parser and the top of a list, whose entries are below the field what.
+// Parse returns a parser and the root of a list, whose entries are below the field
+// what.
 func Parse(file, what string, data []byte) (*Parser, *yaml.Node, error) {
 	if len(data) > maxFile {
 		return nil, nil, fmt.Errorf("%s: it has %d bytes, at most %d are read", file, len(data), maxFile)
@@ -69,9 +70,9 @@ func Parse(file, what string, data []byte) (*Parser, *yaml.Node, error) {
 	return &Parser{File: file}, doc.Content[0], nil
 }
 
-// Secret returns what a reference of a list stands for: "env:NAME" or "file:PATH", as Key
-// reads it. what names it in errors, such as "key". A client may read these, so they have
-// names of files and no folders.
+// Secret returns the value of a reference in a list: "env:NAME" or "file:PATH", as Key
+// reads it. what names the reference in errors, such as "key". A client may read the
+// errors, so they have names of files without their folders.
 func Secret(env func(string) string, file, ref, what string) (string, error) {
 	kind, name, _ := strings.Cut(ref, ":")
 	file = filepath.Base(file)
@@ -96,7 +97,7 @@ func Secret(env func(string) string, file, ref, what string) (string, error) {
 	return secret, nil
 }
 
-// Fail notes what is wrong in a line.
+// Fail records a mistake in a line.
 func (p *Parser) Fail(line int, format string, args ...any) {
 	p.wrong = append(p.wrong, mistake{line, fmt.Errorf("%s:%d: %s", p.File, line, fmt.Sprintf(format, args...))})
 }
@@ -179,8 +180,8 @@ func (p *Parser) Yes(n *yaml.Node, what string) bool {
 	return n.Value == "true"
 }
 
-// Key reads a reference to a secret into the field of that name, such as key. What is
-// none may be the secret, so the error does not repeat it.
+// Key reads a reference to a secret into the field of that name, such as key. An
+// invalid reference may be the secret itself, so the error does not repeat it.
 func (p *Parser) Key(n *yaml.Node, what, field string) string {
 	kind, name, _ := strings.Cut(n.Value, ":")
 	switch {

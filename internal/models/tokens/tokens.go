@@ -1,13 +1,13 @@
-// Package tokens counts the tokens of requests without their server, where no server has
-// counted them: the calls that were cut off, the answers of servers that state no usage,
-// and a first request that may be too long.
+// Package tokens counts the tokens of requests that no server has counted: calls that
+// were cut off, calls to servers that report no usage, and a first request that may be
+// too long.
 //
-// It counts by o200k_base, the vocabulary of OpenAI's models since 2024. For other models
-// the count is corrected by what their servers stated for a request before; a server's own
-// count is always better than either.
+// It counts by o200k_base, the vocabulary of OpenAI's models since 2024. For other
+// models the count is corrected by the server's count of an earlier request; a server's
+// own count is always better than either.
 //
-// The vocabulary takes about 5 MB of the program, and 20 ms and 7 MB of memory with the
-// first count, not before.
+// The vocabulary takes about 5 MB of the program. The first count takes 20 ms and 7 MB
+// of memory.
 package tokens
 
 import (
@@ -23,22 +23,22 @@ import (
 
 var vocabulary = sync.OnceValue(codec.NewO200kBase)
 
-// anImage is about what servers count for one, large or small.
+// anImage is the approximate token count of an image, large or small.
 const anImage = 1536
 
 const (
-	// maxCounted is how many bytes are looked at, of all texts in proportion: the time
-	// for a word without end grows faster than its length.
+	// maxCounted is the number of bytes that are counted, of all texts in proportion.
+	// The time for a very long word grows faster than its length.
 	maxCounted = 64 << 10
-	// maxSample is the size of a request that is kept to compare counts, and maxModels
-	// how many models have one.
+	// maxSample is the maximum size of a request that is kept to compare counts, and
+	// maxModels the number of models with such a request.
 	maxSample = 32 << 10
 	maxModels = 64
-	// aroundMessage is what protocols put around a message or a call.
+	// aroundMessage is the protocol's overhead for a message or a call.
 	aroundMessage = 4
 )
 
-// Count returns how many tokens texts have, by what it looks at of them.
+// Count returns the number of tokens of texts, estimated from a sample of them.
 func Count(texts ...string) int64 {
 	all, seen, n := 0, 0, 0
 	for _, t := range texts {
@@ -68,7 +68,7 @@ func count(text string) int {
 	return n
 }
 
-// request counts what a request has.
+// request counts the contents of a request.
 func request(r *llm.Request) int64 {
 	var texts []string
 	around, images := len(r.Messages), 0
@@ -89,7 +89,7 @@ func request(r *llm.Request) int64 {
 	return Count(texts...) + int64(around)*aroundMessage + int64(images)*anImage
 }
 
-// Model is a model as it is told apart from others: kind, server and name.
+// Model identifies a model: kind, server and name.
 type Model [3]string
 
 // Of returns the model of a provider.
@@ -110,9 +110,10 @@ type sample struct {
 	ratio float64
 }
 
-// Stated takes in that a server counted so many tokens in r, which has so many bytes and is
-// not changed any more. A small request is kept until the next one; one that shows images
-// is not, because their bytes are not counted and servers count them in ways of their own.
+// Stated records that a server counted input tokens in r, which has size bytes and must
+// not change afterwards. A small request is kept until the next one. A request with
+// images is not kept, because their bytes are not counted and servers count them
+// differently.
 func (c *Counter) Stated(r *llm.Request, size int, input int64) {
 	shows := func(m llm.Message) bool { return len(m.Images) > 0 }
 	if size > maxSample || input <= 0 || slices.ContainsFunc(r.Messages, shows) {
@@ -131,13 +132,13 @@ func (c *Counter) Stated(r *llm.Request, size int, input int64) {
 	c.samples[m] = &sample{r: kept, input: input}
 }
 
-// The bounds of a correction: beyond them a server counts something else than the texts.
+// The bounds of a correction: beyond them a server counts more than the texts.
 const (
 	least = 0.5
 	most  = 3.0
 )
 
-// correction is how many tokens of the model one is, as its server counts them.
+// correction is the number of the server's tokens per counted token of the model.
 func (c *Counter) correction(m Model) float64 {
 	c.mu.Lock()
 	s := c.samples[m]
@@ -152,12 +153,12 @@ func (c *Counter) correction(m Model) float64 {
 	return s.ratio
 }
 
-// Request returns how many tokens r has for its model.
+// Request returns the number of tokens of r for its model.
 func (c *Counter) Request(r *llm.Request) int64 {
 	return int64(math.Round(float64(request(r)) * c.correction(Of(&r.Provider))))
 }
 
-// Texts returns how many tokens texts have for a model.
+// Texts returns the number of tokens of texts for a model.
 func (c *Counter) Texts(m Model, texts ...string) int64 {
 	return int64(math.Round(float64(Count(texts...)) * c.correction(m)))
 }

@@ -31,7 +31,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestCounter: a model's counts are corrected by what its server stated, within bounds, and
+// TestCounter: a model's counts are corrected by its server's counts, within bounds;
 // those of other models are not.
 func TestCounter(t *testing.T) {
 	r := &llm.Request{Provider: llm.Provider{Kind: "anthropic", Model: "m"}, Messages: []llm.Message{

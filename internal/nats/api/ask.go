@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// ServeNode answers what is asked of this incarnation itself: each verb by its
-// handler, whose answer is sent as JSON.
+// ServeNode answers requests to this incarnation: handle returns the answer to a verb,
+// which is sent as JSON.
 func (c *Conn) ServeNode(ctx context.Context, incarnation, verb string, handle func(ctx context.Context, body []byte) (any, error)) (*conn.Service, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
@@ -32,8 +32,9 @@ func (c *Conn) ServeNode(ctx context.Context, incarnation, verb string, handle f
 	})
 }
 
-// drainOf drains a node for a user of a tenant, unless the node is another tenant's or
-// also that of others: session.ErrTenant. run.ErrNotSupported: nothing proves the user.
+// drainOf drains a node for a user of a tenant. The error is session.ErrTenant if the node
+// belongs to another tenant or is shared, and run.ErrNotSupported if the credentials do not
+// authenticate the user.
 func (c *controls) drainOf(ctx context.Context, of wire.Controlled) error {
 	if of.User == messages.UserAnonymous {
 		return fmt.Errorf("drain node %s: %w for clients without credentials; use those of a user with the role operate, or drain it where the store is", of.ID, run.ErrNotSupported)
@@ -59,8 +60,8 @@ func (c *controls) drainOf(ctx context.Context, of wire.Controlled) error {
 	return err
 }
 
-// replicaLag is how far a replica may be behind the leader of its stream when both are
-// asked, before the commits that it lacks count as another tenant's.
+// replicaLag is the maximum lag of a replica behind the leader of its stream, when both are
+// read, before the commits that it lacks count as another tenant's.
 const replicaLag = 250 * time.Millisecond
 
 // othersStore reports whether the event streams hold a commit of any other tenant.
@@ -84,7 +85,7 @@ func (c *controls) othersStore(ctx context.Context, t session.Tenant) (bool, err
 	return false, nil
 }
 
-// replay asks the hook of this node, see Queries.Replay.
+// replay calls this node's Queries.Replay.
 func (a answerer) replay(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if err := oneRun(q); err != nil {
 		return nil, err

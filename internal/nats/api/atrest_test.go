@@ -43,7 +43,7 @@ func TestFanOutsAtRest(t *testing.T) {
 		}}
 		n := startNodeWith(t, srv, "node-1", &spec{slots: 256, more: []flow.Registration{open}, members: newMembers()})
 		minute := func() (sent, got uint64) {
-			time.Sleep(10 * time.Minute) // what begins is over, and no session is in memory
+			time.Sleep(10 * time.Minute) // new sessions have settled, and none is in memory
 			before, beforeGot := n.conn.Traffic()
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -78,8 +78,8 @@ func TestFanOutsAtRest(t *testing.T) {
 	})
 }
 
-// TestIdleNode holds what a node with two partitions says and hears while nothing
-// happens, in all and of what waits for slots.
+// TestIdleNode bounds the traffic of an idle node with two partitions, in all and for
+// waiting runs.
 func TestIdleNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)

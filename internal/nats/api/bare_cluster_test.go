@@ -17,10 +17,10 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// A bareCluster measures how long a cluster has kept a program waiting that has nothing
-// of Rath: it publishes a message to a stream of its own, makes a consumer and reads the
-// message, again and again. Where the disk stalls for seconds, servers elect leaders again,
-// and no relay can be faster than they are.
+// A bareCluster measures how long a cluster delays a program that does not use Rath: it
+// publishes a message to a stream of its own, makes a consumer and reads the message, again
+// and again. When the disk stalls for seconds, servers elect leaders again, and no relay
+// can be faster than they are.
 type bareCluster struct {
 	mu    sync.Mutex
 	worst time.Duration
@@ -50,7 +50,7 @@ func startBare(ctx context.Context, t *testing.T, cluster *natstest.Cluster) *ba
 	return b
 }
 
-// pass goes on until a message has been published and read.
+// pass repeats until a message has been published and read.
 func (b *bareCluster) pass(ctx context.Context, js jetstream.JetStream) {
 	b.mu.Lock()
 	b.began = time.Now()
@@ -81,9 +81,9 @@ func (b *bareCluster) pass(ctx context.Context, js jetstream.JetStream) {
 	b.worst = max(b.worst, time.Since(b.began))
 }
 
-// allowance returns what the cluster may add to a limit, and begins to measure again: nothing
-// where no pass took a second, else the longest one and an election, since each stream
-// elects a leader of its own.
+// allowance returns the time that the cluster may add to a limit, and begins a new
+// measurement: zero if no pass took a second, else the longest one and an election, since
+// each stream elects a leader of its own.
 func (b *bareCluster) allowance() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -38,17 +38,17 @@ func BoundTo(ctx context.Context, o *conn.Options) (session.Tenant, error) {
 	return t, errors.Join(err, c.Close())
 }
 
-// Bound is what a node has that is bound to a tenant, over requests to the nodes for all
+// Bound is the access of a node bound to a tenant, through requests to the nodes for all
 // tenants.
 type Bound struct {
 	c      *Conn
 	tenant session.Tenant
-	// Level is how safely those store that answer.
+	// Level is the durability of the nodes that answer.
 	Level string
 }
 
-// Bind asks where the sessions of a tenant are. The connection is one with
-// Options.Client; from now on it knows the event streams.
+// Bind asks for the location of a tenant's sessions. The connection has Options.Client;
+// from now on it has the event streams.
 func (c *Conn) Bind(ctx context.Context, t session.Tenant) (*Bound, error) {
 	b := &Bound{c: c, tenant: t}
 	m, err := b.patiently(ctx, storeAbout, nil, nil)
@@ -81,8 +81,8 @@ func (b *Bound) ask(ctx context.Context, verb string, header nats.Header, body [
 	return m, err
 }
 
-// patiently sends a request that may be answered twice, and again for as long as no
-// answer comes.
+// patiently sends a request that may be answered twice, and repeats it until an answer
+// arrives.
 func (b *Bound) patiently(ctx context.Context, verb string, header nats.Header, body []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
 	defer cancel()
@@ -103,7 +103,7 @@ func (b *Bound) Log() commitlog.Log {
 	return &boundStore{offload.New(l, b.Blobs, nil), l}
 }
 
-// Blobs returns the blobs of a tenant; those of another one are refused.
+// Blobs returns the blobs of a tenant; operations on another tenant's fail.
 func (b *Bound) Blobs(t session.Tenant) blob.Store {
 	return wire.NewBlobs(&boundBlobs{b.c.Requests.TenantBlobs(t)})
 }
@@ -122,8 +122,8 @@ func (b *boundBlobs) Store(ctx context.Context, d blob.Digest, list bool, data [
 	return unavailable(ctx, b.TenantBlobs.Store(ctx, d, list, data))
 }
 
-// unavailable marks an error that only says that no node for all tenants did what it was
-// asked, or that there is no room at the moment.
+// unavailable marks an error that only reports that no node for all tenants carried out the
+// request, or that there is no room at the moment.
 func unavailable(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, session.ErrUnavailable) {
 		return err
@@ -162,8 +162,8 @@ func (l *boundLog) of(t session.Tenant) error {
 }
 
 // Append implements commitlog.Log. A request whose answer is lost is sent again with the
-// same bytes: the log that stores them says where they are, or that another writer has
-// been there. Once they may have arrived, no other answer ends that.
+// same bytes: the log either stores them and returns their position, or reports another
+// writer. Once they may have arrived, no other answer ends the retries.
 func (l *boundLog) Append(ctx context.Context, at commitlog.Position, c commitlog.Commit) (commitlog.Position, error) {
 	if err := errors.Join(ctx.Err(), l.of(c.Key.Tenant)); err != nil {
 		return commitlog.Position{}, err
@@ -192,7 +192,7 @@ func (l *boundLog) append(ctx context.Context, at commitlog.Position, raw []byte
 		case errors.Is(err, session.ErrConflict):
 			return 0, err
 		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, run.ErrBusy):
-			// Not sent, or not taken.
+			// The request was not sent, or not accepted.
 		case requests.Passes(err):
 			maybe = true
 		case !maybe:
@@ -222,7 +222,7 @@ func (l *boundLog) Read(ctx context.Context, k session.Key, after commitlog.Posi
 	}
 }
 
-// sessionHeader is the header of a request that is about a session.
+// sessionHeader is the header of a request about a session.
 func sessionHeader(k session.Key) nats.Header { return nats.Header{headerSession: {string(k.ID)}} }
 
 // Last implements commitlog.Log.
@@ -301,7 +301,7 @@ func (l *boundLog) LoadPage(ctx context.Context, t session.Tenant, digest string
 	return m.Data, nil
 }
 
-// Deliver is Dispatch.Deliver by way of a node for all tenants.
+// Deliver is Dispatch.Deliver through a node for all tenants.
 func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error) {
 	body, err := messages.Encode(delivery{incarnation, translate.WorkOf(w)})
 	if err != nil {
@@ -321,7 +321,7 @@ func (b *Bound) Deliver(ctx context.Context, incarnation string, w journal.Work)
 	return journal.Answer(a.Note), a.Err()
 }
 
-// Announce is Conn.Announce by way of nodes for all tenants.
+// Announce is Conn.Announce through nodes for all tenants.
 func (b *Bound) Announce(ctx context.Context, incarnation string, about func() messages.Node, entered func()) error {
 	return announcing(ctx, b.c.Conn.Logger, func(ctx context.Context) error {
 		n := about()
@@ -337,7 +337,7 @@ func (b *Bound) Announce(ctx context.Context, incarnation string, about func() m
 	}, entered)
 }
 
-// Offer puts workflows on offer to the tenant, whose own nodes get their runs.
+// Offer offers workflows to the tenant, whose own nodes get their runs.
 func (b *Bound) Offer(ctx context.Context, all []messages.Workflow) error {
 	body, err := messages.Encode(offer{all})
 	if err == nil {
@@ -356,8 +356,8 @@ func (b *Bound) Nodes(ctx context.Context) ([]messages.Node, error) {
 	return all.Nodes, err
 }
 
-// Workflows returns what is on offer to the tenant. For those that are named and not known
-// to the replica that answers, the registry's leader is asked.
+// Workflows returns the workflows on offer to the tenant. For named workflows that the
+// answering replica does not have, it asks the registry's leader.
 func (b *Bound) Workflows(ctx context.Context, names ...string) ([]messages.Workflow, error) {
 	var all wire.Workflows
 	if err := b.c.Requests.Ask(ctx, b.tenant, messages.QueryWorkflows, wire.Query{}, &all); err != nil {
@@ -370,8 +370,8 @@ func (b *Bound) Workflows(ctx context.Context, names ...string) ([]messages.Work
 	return append(all.Workflows, more.Workflows...), err
 }
 
-// Tools returns the tools that processes have announced to the tenant; t is no other one.
-// Of those that are named the registry's leader says what they are now.
+// Tools returns the tools that processes have announced to the tenant; t has to be that
+// tenant. The named ones are read from the registry's leader.
 func (b *Bound) Tools(ctx context.Context, t session.Tenant, names ...string) ([]messages.Tool, error) {
 	var all wire.Tools
 	if err := b.c.Requests.Ask(ctx, t, messages.QueryTools, wire.Query{}, &all); err != nil {
@@ -400,8 +400,8 @@ func (b *Bound) named(ctx context.Context, n named) (out found, err error) {
 	return out, nil
 }
 
-// Answering returns nil if this node can take work at this moment: it is connected, and a
-// node for all tenants answers.
+// Answering returns nil if this node can accept work now: it is connected, and a node for
+// all tenants answers.
 func (b *Bound) Answering(ctx context.Context) error {
 	if !b.c.Conn.Connected() {
 		return fmt.Errorf("%w: %s: the connection is lost and is being made again", conn.ErrUnreachable, b.c.Conn.Servers())

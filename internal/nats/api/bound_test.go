@@ -106,8 +106,7 @@ func (b *bindings) Foul(ctx context.Context, k session.Key, raw []byte) error {
 	return err
 }
 
-// TestBoundLogSuite has the log of a node that is bound to a tenant keep what every log
-// promises.
+// TestBoundLogSuite runs the log suite on the log of a node bound to a tenant.
 func TestBoundLogSuite(t *testing.T) {
 	sessiontest.TestLog(t, func(t *testing.T) commitlog.Log {
 		srv := natstest.Start(t, &natsserver.Options{Lazy: true})
@@ -122,8 +121,8 @@ func TestBoundLogSuite(t *testing.T) {
 	})
 }
 
-// TestBoundAppendSettles loses the answers of appends, and requests on their way: what is
-// appended is there once, and a writer that was overtaken meanwhile hears of it.
+// TestBoundAppendSettles loses the answers of appends, and requests in transit: each commit
+// is appended once, and a writer that was overtaken meanwhile gets a conflict.
 func TestBoundAppendSettles(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Lazy: true})
 	o := streamstest.NodeOptions(srv)
@@ -151,7 +150,7 @@ func TestBoundAppendSettles(t *testing.T) {
 	if err != nil || !lost() || third.Seq != 3 {
 		t.Fatalf("after a lost request: %+v, %v, lost %v", third, err, lost())
 	}
-	// Another writer is first: the answer that says so is lost, and then a conflict.
+	// Another writer is first: that answer is lost, and then comes a conflict.
 	var overtaken atomic.Bool
 	hook, lost = natstest.Once("overtaken", func(p []byte) bool {
 		overtaken.Store(true)
@@ -175,8 +174,8 @@ func TestBoundAppendSettles(t *testing.T) {
 	}
 }
 
-// TestBoundWithoutNodes has no node for all tenants left: what a bound node asks for is
-// unavailable, which ends an attempt and not its run, and comes with the next node.
+// TestBoundWithoutNodes leaves no node for all tenants: requests of a bound node are
+// unavailable, which ends an attempt and not its run, and succeed with the next node.
 func TestBoundWithoutNodes(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		store := must.Get(c.ServeStore(t.Context(), nil))(t)

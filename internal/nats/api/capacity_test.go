@@ -21,8 +21,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// steps is a workflow of steps, each of which may be made twice and waits for a
-// gate. It says when it waits at one.
+// steps is a workflow of steps, each of which may be made twice and waits for a gate. It
+// calls at when it waits at one.
 func steps(gates []chan struct{}, at func(step int)) flow.Registration {
 	return flow.Registration{Name: "steps", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
@@ -45,8 +45,8 @@ func steps(gates []chan struct{}, at func(step int)) flow.Registration {
 	}}
 }
 
-// filler makes event streams as full as a test says: it stores something, and
-// changes their limit.
+// filler fills event streams to a given level: it stores a message, and changes their
+// limit.
 type filler struct {
 	t  *testing.T
 	n  *node
@@ -66,8 +66,8 @@ func (f *filler) store(tenant session.Tenant, runs int) {
 	}
 }
 
-// limit makes what the streams hold now so many percent of their limit, and waits
-// until the nodes know.
+// limit makes the streams' current contents percent of their limit, and waits until the
+// nodes have noticed.
 func (f *filler) limit(percent uint64) {
 	f.t.Helper()
 	for p := range f.n.conn.Streams.Partitions() {
@@ -89,9 +89,9 @@ func (f *filler) commits() (n uint64) {
 	return n
 }
 
-// TestNeededStreamsFillUp fills, one after the other, what every run needs beside its
-// log. A run that is open ends and its result is there; no run begins, and who asks
-// is told which stream it is; with room again those go on that waited.
+// TestNeededStreamsFillUp fills, one after the other, the streams that every run needs
+// beside its log. An open run ends and its result is stored; no run begins, and clients get
+// the name of the full stream; with room again the waiting runs resume.
 func TestNeededStreamsFillUp(t *testing.T) {
 	for _, name := range []string{streams.StreamBlob, "KV_" + streams.BucketAlias, streams.StreamResult} {
 		t.Run(name, func(t *testing.T) {
@@ -139,9 +139,9 @@ func TestNeededStreamsFillUp(t *testing.T) {
 	}
 }
 
-// TestStreamsFillUp fills the event streams while runs are at work. At 85 % no run
-// begins and the others go on. At 95 % runs make no step, but end, and are
-// cancelled. With room again everything goes on by itself.
+// TestStreamsFillUp fills the event streams while runs are at work. At 85 % no run begins
+// and the others continue. At 95 % runs make no step, but end, and are cancelled. With room
+// again everything resumes by itself.
 func TestStreamsFillUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -221,8 +221,8 @@ func TestStreamsFillUp(t *testing.T) {
 	})
 }
 
-// TestGreedyTenant: of a stream that begins to be full no tenant gets more who
-// holds most of it, and the others do.
+// TestGreedyTenant: in a stream that is filling up, the tenant that holds most of it gets
+// no more room, and the others do.
 func TestGreedyTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -264,7 +264,7 @@ func limitTo(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig, m
 	time.Sleep(5 * time.Second)
 }
 
-// TestBlobsFull: a run whose data finds no room in BLOB stops, and goes on by itself when
+// TestBlobsFull: a run whose data finds no room in BLOB stops, and resumes by itself when
 // there is room.
 func TestBlobsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

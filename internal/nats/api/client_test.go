@@ -341,7 +341,7 @@ func TestTailOverLostLineage(t *testing.T) {
 	})
 }
 
-// TestWaitReturnsWithTheResult: who waits has the result when it is there.
+// TestWaitReturnsWithTheResult: a waiting client gets the result as soon as it exists.
 func TestWaitReturnsWithTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -363,8 +363,8 @@ func TestWaitReturnsWithTheResult(t *testing.T) {
 	})
 }
 
-// TestListProgress lists runs of several pages, and is told after each but the last how far
-// that is.
+// TestListProgress lists runs of several pages, and gets the progress after each except the
+// last.
 func TestListProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const runs = 230

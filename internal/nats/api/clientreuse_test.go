@@ -22,8 +22,8 @@ import (
 )
 
 // TestAnotherTasksResult submits another body under the id of a run, and lets that run end
-// before a node takes the task, or the client hear nothing of its refusal: the result of
-// the other task is not taken for that of this one.
+// before a node claims the task, or loses the notice of its refusal: the client does not
+// take the other task's result for its own.
 func TestAnotherTasksResult(t *testing.T) {
 	for name, lost := range map[string]bool{"the other run ends meanwhile": false, "the refusal is not heard": true} {
 		t.Run(name, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestCancelledBeforeItsTask(t *testing.T) {
 	})
 }
 
-// TestAnswerOnAnotherSubject has a user ask for the result of a run and name, as the
-// subject of the answer, one that another user watches: he does not take it for his run's.
+// TestAnswerOnAnotherSubject has a user request the result of a run with a subject for the
+// answer that another user watches: the other user does not take it for its run's.
 func TestAnswerOnAnotherSubject(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")

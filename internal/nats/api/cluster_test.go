@@ -20,8 +20,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestClusterMessageIDs is why nothing here sends Nats-Msg-Id: on three replicas
-// the server looks for duplicates before it compares sequences.
+// TestClusterMessageIDs is the reason Rath never sends Nats-Msg-Id: on three replicas the
+// server looks for duplicates before it compares sequences.
 func TestClusterMessageIDs(t *testing.T) {
 	ctx := t.Context()
 	cluster := natstest.StartCluster(t, 3)

@@ -24,14 +24,14 @@ type Conn struct {
 	Dispatch    *dispatch.Dispatch
 	Requests    *requests.Requests
 	controls    *controls
-	// renewed is the last renewal of this node's entry, nil before there was one.
+	// renewed is the last renewal of this node's entry, or nil.
 	renewed atomic.Pointer[renewal]
 }
 
-// Connect connects and, unless Options.Client is set, verifies that the
-// servers store as the level demands. It fails at once when no server answers
-// (ErrUnreachable), when they refuse the credentials (ErrDenied) and when they
-// promise less (ErrDurability).
+// Connect connects and, unless Options.Client is set, verifies that the servers store as
+// the level demands. It fails at once when no server answers (ErrUnreachable), when the
+// servers reject the credentials (ErrDenied) and when they provide less durability
+// (ErrDurability).
 func Connect(ctx context.Context, o *streams.Options) (*Conn, error) {
 	s, err := streams.OpenStore(ctx, o)
 	if err != nil {

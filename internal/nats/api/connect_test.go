@@ -96,8 +96,7 @@ func TestClientDoesNotStore(t *testing.T) {
 	}
 }
 
-// TestCloseIsBounded closes a connection whose subscriber never ends with what
-// it has received.
+// TestCloseIsBounded closes a connection whose subscriber never finishes its messages.
 func TestCloseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -128,8 +127,8 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-// TestCloseDelivers shows that Close is a drain: what was received is handled
-// and what was answered is sent.
+// TestCloseDelivers shows that Close is a drain: received messages are handled and answers
+// are sent.
 func TestCloseDelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)

@@ -24,12 +24,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// queueGroup is what the nodes share that answer the same requests.
+// queueGroup is the queue group of the nodes that answer the same requests.
 const queueGroup = "rath"
 
-// ServeControl answers control requests, each by one of the nodes, once apply
-// has made the fact durable. Files are imported by take, and notes written to memories,
-// unless they are nil.
+// ServeControl answers control requests, each by one of the nodes, once apply has made the
+// fact durable. It imports files with take, and writes notes to memories, unless they are
+// nil.
 func (c *Conn) ServeControl(ctx context.Context, apply func(ctx context.Context, s journal.Signal) error, take TakeOver, memories Memories) (*conn.Service, error) {
 	imports := &importer{c, take, make(chan struct{}, 1)}
 	return c.Conn.Serve(ctx, messages.ControlPrefix+">", queueGroup, func(ctx context.Context, m *nats.Msg) any {
@@ -83,12 +83,12 @@ func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx cont
 		})
 		return string(again), err
 	}
-	// The verb and its body are checked before the run is looked for.
+	// The verb and its body are checked before the run is looked up.
 	s, err := translate.Signal(body, session.Key{Tenant: tenant}, of.User, run.ID(id), verb)
 	if err != nil {
 		return "", err
 	}
-	if s.Cancel != nil && s.Cancel.ID == "" { // else no log could tell it from another one
+	if s.Cancel != nil && s.Cancel.ID == "" { // otherwise no log could distinguish it from another one
 		s.Cancel.ID = rand.Text()
 	}
 	if s.Run == "" {
@@ -112,15 +112,15 @@ func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx cont
 	return c.cancelEarly(ctx, tenant, s, body.Submitted, apply)
 }
 
-// unborn reports whether no log holds what a signal is for. A quarantine is about
-// the session, which may not be there yet either.
+// unborn reports whether no log holds the signal's run. A quarantine is about the session,
+// which may not exist yet either.
 func unborn(s journal.Signal, err error) bool {
 	return errors.Is(err, run.ErrUnknownRun) || s.Quarantine != nil && errors.Is(err, session.ErrNotFound)
 }
 
-// notBegun asks again for what a run has to have begun for, if it has an entry
-// among the aliases: the node that was given its task may have brought it to its
-// log since the first try. Else it tells a run whose task waits, or was refused or
+// notBegun retries a request that needs a run that has begun, if the run has an entry among
+// the aliases: the node that received its task may have brought it to its log since the
+// first attempt. Otherwise it distinguishes a run whose task waits, or was refused or
 // cancelled, from one that was not submitted.
 func (c *controls) notBegun(ctx context.Context, tenant session.Tenant, s journal.Signal, unknown error, apply func(ctx context.Context, s journal.Signal) error) error {
 	have, revision, err := eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(tenant, s.Run))
@@ -154,8 +154,8 @@ func (c *controls) notBegun(ctx context.Context, tenant session.Tenant, s journa
 	return unknown
 }
 
-// ofBegun does what needs a run that has begun, and says of one that has not how it
-// stands.
+// ofBegun calls do, which needs a run that has begun, and returns the state of a run that
+// has not.
 func (c *controls) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID, do func() error) error {
 	err := do()
 	if errors.Is(err, run.ErrUnknownRun) {
@@ -164,11 +164,11 @@ func (c *controls) ofBegun(ctx context.Context, tenant session.Tenant, id run.ID
 	return err
 }
 
-// cancelEarly cancels a run that no log holds. The note that it leaves is read by
-// the intake, before and after it takes the task. It is left for a task that
-// waits, and unless only submitted ones are meant also for one that may come: the
-// publisher picks the id, and his cancel may overtake his task. Which of the two it
-// is for is looked up only if that decides anything. For a branch none is left.
+// cancelEarly cancels a run that no log holds. It marks the run's alias, which the intake
+// reads before and after it claims the task. It marks it for a waiting task and, unless
+// only submitted tasks are meant, also for a task that may come: the publisher picks the
+// id, and the cancel may overtake the task. cancelEarly distinguishes the two only if that
+// affects the result. It marks no alias for a branch.
 func (c *controls) cancelEarly(ctx context.Context, tenant session.Tenant, s journal.Signal, submitted bool, apply func(ctx context.Context, s journal.Signal) error) (string, error) {
 	subject := eventlog.RunAliasSubject(tenant, s.Run)
 	submitted = submitted || branchID.MatchString(string(s.Run))
@@ -177,7 +177,7 @@ func (c *controls) cancelEarly(ctx context.Context, tenant session.Tenant, s jou
 		if err == nil && revision == 0 && submitted {
 			var waits bool
 			if waits, err = c.taskWaits(ctx, tenant, s.Run); err == nil && !waits {
-				// An intake that has taken it since then has made the entry before.
+				// An intake that has claimed it since then has made the entry before.
 				have, revision, err = eventlog.ReadAlias(ctx, c.all.Logs, subject)
 				if err == nil && revision == 0 {
 					return "", fmt.Errorf("run %s: %w: no log holds it, and no task of this id waits", s.Run, run.ErrUnknownRun)
@@ -203,7 +203,7 @@ func (c *controls) cancelEarly(ctx context.Context, tenant session.Tenant, s jou
 				continue
 			}
 		}
-		// The process that left the note may have got no further.
+		// The process that set the cancel may have ended right after that.
 		if have.Session == "" {
 			return told, c.all.Dispatch.PutCancelled(ctx, tenant, s.Run)
 		}
@@ -216,25 +216,25 @@ func (c *controls) cancelEarly(ctx context.Context, tenant session.Tenant, s jou
 	}
 }
 
-// branchID is what the ids of branches look like, which commitlog.IDGenerator.Child
-// derives. Their tasks come from the log of the run that opened them, and the node that
-// takes one looks for no note.
+// branchID matches the ids of branches, which commitlog.IDGenerator.Child derives. Their
+// tasks come from the log of the run that opened them, and the node that handles such a
+// task looks for no alias.
 var branchID = regexp.MustCompile(`^[0-9a-f]{20}-[0-9a-z]+-[0-9a-z]+$`)
 
 const (
-	// lookAt bounds the tasks that are read to find one that no node was given.
+	// lookAt bounds the tasks that are read to find an undelivered one.
 	lookAt = 64
-	// aliasSoon is how soon the node that was given a task has made the run's entry.
+	// aliasSoon is the time within which a node that received a task has made the run's
+	// entry.
 	aliasSoon = 500 * time.Millisecond
 )
 
-// taskWaits reports whether a task of this id, for which there was no entry among
-// the aliases, waits in the stream of tasks. A node that is given a task makes the
-// entry before all else, so it is looked for among those that no node was given,
-// run.ErrBusy if they are many, and then among those under way. The caller reads the entry again if none
-// waits: a node that was given the task meanwhile has made it by then, but for one
-// of the tasks for which no stream has room. While there may be such, the answer is
-// run.ErrBusy, too.
+// taskWaits reports whether a task of this id, for which there was no entry among the
+// aliases, waits in the stream of tasks. A node that receives a task makes the entry first.
+// So taskWaits searches the undelivered tasks, and returns run.ErrBusy if they are many,
+// and then the tasks in progress. If none waits, the caller reads the entry again: a node
+// that received the task meanwhile has made it by then, unless the task waits for room in a
+// stream. While such tasks may exist, the error is run.ErrBusy, too.
 func (c *controls) taskWaits(ctx context.Context, tenant session.Tenant, id run.ID) (bool, error) {
 	consumer, err := c.all.Streams.Reconciler.LookQueue(ctx, streams.TasksQueue())
 	if err != nil {
@@ -264,9 +264,9 @@ func (c *controls) taskWaits(ctx context.Context, tenant session.Tenant, id run.
 	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that no node has taken; try again later, or it was refused when it was submitted", id, run.ErrBusy)
 }
 
-// taskGiven is taskWaits for the tasks that nodes were given and have not taken: one
-// may come again because its node could not make the entry yet. If they are many, the
-// entry is waited for instead, and the answer is run.ErrBusy if there is none by then.
+// taskGiven is taskWaits for delivered tasks without an acknowledgement: a task may be
+// redelivered because its node could not make the entry yet. If they are many, taskGiven
+// waits for the entry instead, and returns run.ErrBusy if there is none by then.
 func (c *controls) taskGiven(ctx context.Context, tenant session.Tenant, id run.ID, info *jetstream.ConsumerInfo) (bool, error) {
 	from := info.AckFloor.Stream + 1
 	for range lookAt {

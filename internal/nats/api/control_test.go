@@ -23,9 +23,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// mute takes its part of the control requests as a node does that freezes
-// between the commit and the answer: what is asked happens, the client gets no answer.
-// Sent again, they are answered.
+// mute takes its share of the control requests like a node that freezes between the commit
+// and the answer: the request takes effect, and the client gets no answer. A repeated
+// request is answered.
 func mute(t *testing.T, n *node) (muted *atomic.Int32) {
 	t.Helper()
 	user, password := n.srv.Node()
@@ -60,9 +60,8 @@ func mute(t *testing.T, n *node) (muted *atomic.Int32) {
 	return muted
 }
 
-// TestControlAgain has control requests reach a node that freezes after the
-// commit: they are put to another node within seconds, which finds that they
-// were taken.
+// TestControlAgain has control requests reach a node that freezes after the commit: they
+// are sent to another node within seconds, which finds them applied.
 func TestControlAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -142,7 +141,7 @@ func TestControlAgain(t *testing.T) {
 			if _, err := c.Run(t.Context(), id+"-r2"); !errors.Is(err, run.ErrUnknownRun) {
 				t.Errorf("run %s was asked for once, and there is a second rerun: %v", id, err)
 			}
-			// Who asks for another one gets it, although the tasks are the same.
+			// A request for another run gets it, although the tasks are the same.
 			if again, err = c.Rerun(t.Context(), id); err != nil || again != id+"-r2" {
 				t.Errorf("rerun %s: %q, %v", id, again, err)
 			}
@@ -161,9 +160,9 @@ func TestResolveAgain(t *testing.T) {
 		srv := natstest.Start(t, nil)
 		n := startNode(t, srv, "node-1")
 		c, _ := visitor(t, srv)
-		// Which of two subscriptions gets a request is the server's choice: a
-		// play goes on until each decision met the frozen node; one play in
-		// thousands of millions does not get there.
+		// The server chooses which of two subscriptions gets a request: a play continues
+		// until each decision met the frozen node; one play in thousands of millions does
+		// not get there.
 		var ids []run.ID
 		for i := range 64 {
 			ids = append(ids, run.ID(fmt.Sprintf("r%d", i)))

@@ -20,16 +20,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The letters of a tenant and their ends lie in one stream that forgets its
-// oldest messages. Nodes delete nothing there: a letter that an operator has
-// dealt with has an end, and is listed no more.
+// The letters of a tenant and their ends lie in one stream that drops its oldest messages.
+// Nodes delete none: a letter that an operator has handled has an end, and is no longer
+// listed.
 
 // lettersAhead bounds the letters that wait for a slow watcher; more are lost to it.
 const lettersAhead = 256
 
-// WatchDeadLetters calls fn for each task of any tenant that is refused from now on,
-// until ctx ends, but not again for one whose letter is stored again at once. It takes
-// the rights of a node.
+// WatchDeadLetters calls fn for each task of any tenant that is refused from now on, until
+// ctx ends. It skips a letter that is soon stored again. It needs the rights of a node.
 func (c *Conn) WatchDeadLetters(ctx context.Context, fn func(t session.Tenant, workflow string, l messages.DeadLetter)) error {
 	sub, err := c.Conn.NC.SubscribeSync(streams.PrefixDLQ + ">")
 	if err == nil {
@@ -145,8 +144,8 @@ func endedBefore(e wire.LetterEnd) error {
 	return fmt.Errorf("dead letter %d was %s before: %w", e.At, e.End, run.ErrState)
 }
 
-// endLetter stores the end of a letter after the one of a revision, zero for none,
-// and returns the one that is there then.
+// endLetter stores the end of a letter after the end with a revision, zero for none, and
+// returns the end that is stored then.
 func (c *controls) endLetter(ctx context.Context, subject string, last uint64, end wire.LetterEnd) (now wire.LetterEnd, revision uint64, err error) {
 	data, err := messages.Encode(end)
 	if err != nil {
@@ -162,8 +161,8 @@ func (c *controls) endLetter(ctx context.Context, subject string, last uint64, e
 	return now, m.Seq, nil
 }
 
-// retry submits a letter's task again. Who does that says so first: of a letter that
-// was dropped nothing runs, and all who retry it submit one run.
+// retry submits a letter's task again. It first records the retry: no task of a dropped
+// letter runs, and all who retry it submit one run.
 func (c *controls) retry(ctx context.Context, t session.Tenant, workflow, subject string, m conn.Message, begun wire.LetterEnd) (run.ID, error) {
 	l, err := messages.DecodeDeadLetter(m.Data)
 	if err != nil {
@@ -206,8 +205,8 @@ func (c *controls) retry(ctx context.Context, t session.Tenant, workflow, subjec
 	return begun.Run, err
 }
 
-// retried is the task of a letter as it is submitted again: from the user who submitted it
-// first, by way of the one who retries it.
+// retried returns the task of a letter for a new submission: from the user who first
+// submitted it, by way of the user who retries it.
 func retried(t session.Tenant, workflow string, at uint64, l *messages.DeadLetter, by wire.LetterEnd) (subject string, body []byte, err error) {
 	body, err = l.Retry(by.Run)
 	tenant, from, of, ok := messages.ParseTaskSubject(l.Subject)
@@ -218,9 +217,9 @@ func retried(t session.Tenant, workflow string, at uint64, l *messages.DeadLette
 	return messages.TaskSubject(t, from.Token(), workflow), body, err
 }
 
-// retryID is the id for the next try of a letter's task: its own one unless
-// another task has it or a result was told under it, which is for ever. Then it is one as
-// a rerun has.
+// retryID returns the id for the next try of a letter's task: its own id, unless another
+// task has it or a result was published under it, which is permanent. Otherwise it is an id
+// like a rerun's.
 func (c *controls) retryID(ctx context.Context, t session.Tenant, at uint64, l *messages.DeadLetter) (run.ID, error) {
 	if l.Run != "" {
 		_, revision, err := eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(t, l.Run))

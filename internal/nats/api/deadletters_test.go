@@ -36,10 +36,10 @@ func listedLetters(t *testing.T, c *Conn) []messages.StoredLetter {
 	return page.(wire.DeadLetters).Letters
 }
 
-// TestLetterEndsOnce has two deal with one letter at the same time: the node of the
-// first stands still when it has seen that no operator has, and is about to say that it
-// does. He is told what the other one did, and the task is submitted once, or not at
-// all where that was to drop it.
+// TestLetterEndsOnce has two operators handle one letter at the same time: the node of the
+// first freezes after it has found the letter open, before it records its decision. The
+// first operator gets the decision of the other, and the task is submitted once, or not at
+// all if the other dropped it.
 func TestLetterEndsOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		late, early string
@@ -75,9 +75,9 @@ func TestLetterEndsOnce(t *testing.T) {
 	}
 }
 
-// TestLetterHalfRetried has a node end when it has said that it retries a letter, and
-// has not submitted the task. The letter stays on the list, it cannot be dropped,
-// and who retries it again gets the same run.
+// TestLetterHalfRetried has a node end after it has recorded a retry, before it submits the
+// task. The letter stays on the list, it cannot be dropped, and a further retry gets the
+// same run.
 func TestLetterHalfRetried(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		at := refusedLetter(t, c)
@@ -105,7 +105,7 @@ func TestLetterHalfRetried(t *testing.T) {
 	})
 }
 
-// ofLetter is what a request about a letter says.
+// ofLetter is a request about a letter.
 func ofLetter(at, verb string) wire.Controlled {
 	return wire.Controlled{Tenant: session.DefaultTenant, User: messages.UserAnonymous, ID: at, Verb: verb}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// members is what membership tells one node. A nil one tells nothing.
+// members is the membership of one node. A nil one reports no deaths.
 type members struct {
 	mu       sync.Mutex
 	dead     []string
@@ -37,7 +37,7 @@ func newMembers() *members {
 	return &members{changed: make(chan struct{}), relay: make(chan struct{}, 1)}
 }
 
-// die tells of a death.
+// die reports a death.
 func (m *members) die(incarnation string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,9 +89,9 @@ func (m *members) news() <-chan struct{} {
 	return m.relay
 }
 
-// TestNodeDies kills one of three nodes at work, at some moment and with some
-// delays until membership tells the others, again and again: all of its runs
-// go on elsewhere soon after both know.
+// TestNodeDies kills one of three nodes at work, at random moments and with random delays
+// until membership reports it to the others: all of its runs resume elsewhere soon after
+// both have been notified.
 func TestNodeDies(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -119,8 +119,8 @@ var steady = flow.Registration{Name: "work", Description: "takes a while", Revis
 	})
 }}
 
-// load has so many runs of "work" be executed at the same time, and each of them
-// succeed, until it is stopped.
+// load keeps inFlight runs of "work" executing concurrently, and requires each to succeed,
+// until it is stopped.
 func load(t *testing.T, nc *nats.Conn, inFlight int) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup
@@ -152,8 +152,8 @@ func load(t *testing.T, nc *nats.Conn, inFlight int) (stop func()) {
 	}
 }
 
-// goneOn returns how many runs that a dead incarnation held others took, and how
-// long after a time the last of them was.
+// goneOn returns how many runs of a dead incarnation others claimed, and how long after
+// since the last claim was.
 func (n *node) goneOn(t *testing.T, dead string, since time.Time) (taken int, worst time.Duration) {
 	t.Helper()
 	held := map[session.Key]bool{}
@@ -218,11 +218,12 @@ func nodeDies(t *testing.T, dice *rand.Rand) {
 	}
 }
 
-// TestNodeStartsAgain kills one of some nodes at work and starts it again soon,
-// as another incarnation, which never saw the former one: membership cannot tell it
-// for five seconds whether that lives, and does not tell when it can. Others hear
-// of the death when membership has noticed it. All runs go on within 2.5 s of the
-// death, or of the start if no other relay is there, the one that takes its partitions.
+// TestNodeStartsAgain kills one of some nodes at work and soon starts it again, as another
+// incarnation without knowledge of the former one: for five seconds membership cannot
+// report whether the former is alive, and it does not report when it can. Others are
+// notified of the death when membership has noticed it. All runs resume within 2.5 s of the
+// death, or of the start if no other relay is there, because the new one takes over its
+// partitions.
 func TestNodeStartsAgain(t *testing.T) {
 	for _, others := range []int{0, 2} {
 		for _, after := range []time.Duration{200 * time.Millisecond, time.Second, 5 * time.Second} {
@@ -284,8 +285,8 @@ func nodeStartsAgain(t *testing.T, others int, after time.Duration, dice *rand.R
 	}
 }
 
-// TestUnclaimed kills a node that has taken a task from the queue, and no log
-// knows it yet: another one has it within three seconds.
+// TestUnclaimed kills a node that has received a task from the queue, before a log holds
+// it: another node has it within three seconds.
 func TestUnclaimed(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
@@ -309,7 +310,7 @@ func TestUnclaimed(t *testing.T) {
 		submit(t, nc, "agent", `{"id":"r1","input":"x"}`)
 		<-taken
 		n = startNode(t, srv, "node-2")
-		time.Sleep(30 * time.Second) // it is at it, and says so
+		time.Sleep(30 * time.Second) // it executes the run, and reports progress
 		if r := ask(t, nc, "rath.query.default.result", `{"run":"r1"}`); r["state"] != nil {
 			t.Errorf("somebody else has taken it: %v", r)
 		}

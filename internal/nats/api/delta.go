@@ -5,9 +5,9 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// PublishDelta publishes a piece of model output to the clients that watch its run,
-// and keeps none: without a listener it is gone. It is what engine.Runtime.OnDelta
-// wants: it does not block and reports nothing.
+// PublishDelta publishes a piece of model output to the clients that watch its run. It is
+// not stored: without a listener it is lost. PublishDelta fits engine.Runtime.OnDelta: it
+// does not block and returns no error.
 func (c *Conn) PublishDelta(p engine.Delta) {
 	out := messages.Delta{
 		Run: p.Run, Session: p.Session.ID, Step: p.Path, Attempt: p.Attempt, Try: p.Try, N: p.N, Void: p.Void, Agent: p.Agent,

@@ -21,9 +21,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestDiskFillsUp takes the room on the disk of the store away while runs are at
-// work: first no run begins, then none makes a step, then nothing is stored and all
-// who store are told so at once. With room again everything goes on by itself.
+// TestDiskFillsUp fills the disk of the store while runs are at work: first no run begins,
+// then none makes a step, then no write succeeds and all writers get an error at once. With
+// room again everything resumes by itself.
 func TestDiskFillsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20

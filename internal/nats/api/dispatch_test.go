@@ -39,7 +39,7 @@ func (a *asked) woken(incarnation string, id run.ID, taken bool) {
 	}
 }
 
-// on notes what a node is sent.
+// on records the dispatches to a node.
 func (a *asked) on(node string) func(own taker) taker {
 	return func(own taker) taker {
 		return func(ctx context.Context, r journal.Task) (journal.Answer, error) {
@@ -58,13 +58,13 @@ func (a *asked) counts() (all, taken int) {
 	return a.all, len(a.taken)
 }
 
-// story of a run: who claimed it, and how often it ended.
+// claims are the claims of a run, and the number of its ends.
 type claims struct {
 	by   []string
 	ends int
 }
 
-// claims returns what the event streams say of all runs.
+// claims returns the claims of all runs in the event streams.
 func (n *node) claims(t *testing.T) map[run.ID]*claims {
 	t.Helper()
 	all := map[run.ID]*claims{}
@@ -89,8 +89,8 @@ func (n *node) claims(t *testing.T) map[run.ID]*claims {
 	return all
 }
 
-// TestWokenRunsGoOnWhereTheyWere has two nodes with free slots: every run goes
-// on where it was, also if nothing of its session is in memory any more.
+// TestWokenRunsGoOnWhereTheyWere has two nodes with free slots: every run resumes at its
+// former node, even if its session is no longer in memory.
 func TestWokenRunsGoOnWhereTheyWere(t *testing.T) {
 	for _, nap10 := range []string{"10s", "10m"} {
 		t.Run(nap10, func(t *testing.T) {
@@ -127,8 +127,8 @@ func TestWokenRunsGoOnWhereTheyWere(t *testing.T) {
 	}
 }
 
-// TestWokenRunGoesOnElsewhere has the node where a run was not take it up: the
-// other one does, soon after its time.
+// TestWokenRunGoesOnElsewhere has the former node of a run reject it: the other node
+// resumes it, soon after its time.
 func TestWokenRunGoesOnElsewhere(t *testing.T) {
 	const sleeps = 30 * time.Second
 	cases := map[string]struct {
@@ -233,7 +233,7 @@ func TestWokenRunGoesOnElsewhere(t *testing.T) {
 	}
 }
 
-// TestDrainedNodeIsLeftAlone drains what executes runs while its node still serves
+// TestDrainedNodeIsLeftAlone drains the executor of runs while its node still serves
 // relays, and runs wait for its slots: it is asked once, and not again at once.
 func TestDrainedNodeIsLeftAlone(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
@@ -265,9 +265,9 @@ func TestDrainedNodeIsLeftAlone(t *testing.T) {
 	})
 }
 
-// TestManyWake wakes hundreds of runs at once that were on a node with a few
-// slots, beside another one: hardly any is sent in vain, nothing is done twice, and
-// no slot is idle for long.
+// TestManyWake wakes hundreds of runs at once that were on a node with a few slots, beside
+// another one: hardly any dispatch is rejected, no run executes twice, and no slot is idle
+// for long.
 func TestManyWake(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		const runs, slots, takes = 400, 8, 50 * time.Millisecond
@@ -324,8 +324,8 @@ func TestManyWake(t *testing.T) {
 		if took > least*3/2 {
 			t.Errorf("%d runs went on within %v, the slots need %v", runs, took, least)
 		}
-		// What shares a round of the disk is told at once, and slots that are free then
-		// are asked for by several relays.
+		// Commits that share a sync of the disk are published at once, and several relays
+		// ask for the slots that are free then.
 		if bound := runs + runs/2; questions > bound {
 			t.Errorf("%d questions were asked, want at most %d", questions, bound)
 		}
@@ -344,9 +344,8 @@ func TestManyWake(t *testing.T) {
 	})
 }
 
-// TestNodeThatTakesNothingMore has a node say of a dispatch that it takes nothing
-// more, while runs wait for its slots: it is not asked again, and another node has
-// the runs.
+// TestNodeThatTakesNothingMore has a node answer a dispatch that it accepts no more runs,
+// while runs wait for its slots: it is not asked again, and another node has the runs.
 func TestNodeThatTakesNothingMore(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		const runs = 40

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// dump yields what Dump reads.
+// dump yields the messages of Dump.
 func (n *node) dump(t *testing.T) iter.Seq2[audit.Message, error] {
 	return func(yield func(audit.Message, error) bool) {
 		stop := errors.New("stop")
@@ -44,8 +44,8 @@ func connectOperator(t *testing.T, srv *natsserver.Server) *api.Conn {
 	return c
 }
 
-// TestDumpIsAudited reads the streams of nodes that were killed in the middle
-// of runs, one of which has an input that lies in a blob.
+// TestDumpIsAudited reads the streams of nodes that were killed in the middle of runs, one
+// of which has an input in a blob.
 func TestDumpIsAudited(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
@@ -90,8 +90,7 @@ func TestDumpIsAudited(t *testing.T) {
 	})
 }
 
-// TestDumpWithoutOldResults: results that are gone because they are kept for a
-// while only are not missed.
+// TestDumpWithoutOldResults: expired results do not count as missing.
 func TestDumpWithoutOldResults(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
@@ -112,7 +111,7 @@ func TestDumpWithoutOldResults(t *testing.T) {
 	})
 }
 
-// audited is what the auditor says of all that a node has stored.
+// audited returns the auditor's report on everything that a node has stored.
 func audited(t *testing.T, n *node) (*audit.Report, error) {
 	t.Helper()
 	schemas, err := audit.ReadSchemas(os.DirFS("../../../messages/schema"))

@@ -33,7 +33,7 @@ func start(ctx context.Context) (srv *natsserver.Server, stop func()) {
 	}
 }
 
-// connect is what a node does beside a server in its process.
+// connect connects a node to the server in its process.
 func connect(ctx context.Context, srv *natsserver.Server) (*api.Conn, error) {
 	user, password := srv.Node()
 	c, err := api.Connect(ctx, &streams.Options{

@@ -17,8 +17,8 @@ type (
 	netConn = net.Conn
 )
 
-// Kill ends the connection as the death of its process does: nothing that is
-// under way is finished.
+// Kill ends the connection as the death of its process does: no request in progress is
+// finished.
 func (c *Conn) Kill() { c.Conn.NC.Close() }
 
 // Cut breaks the connection, which is restored by itself.
@@ -35,7 +35,7 @@ func (c *Conn) Relays() []uint32 {
 	return out
 }
 
-// Stored yields the messages of a stream, and those that come.
+// Stored yields the messages of a stream, and later ones as they arrive.
 func (c *Conn) Stored(ctx context.Context, stream, filter string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

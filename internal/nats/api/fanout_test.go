@@ -59,9 +59,9 @@ func inTurn(branches int) flow.Registration {
 	}}
 }
 
-// traffic counts what a fan-out asks of the servers: reads of streams by what
-// they are for, and by stream what was stored. Its branches go on one after another, so
-// that the counts do not depend on how many of them the machine carries on at once.
+// traffic counts the requests of a fan-out to the servers: reads of streams by purpose, and
+// stored messages by stream. Its branches execute one after another, so that the counts do
+// not depend on the parallelism of the machine.
 func traffic(t *testing.T, branches int) map[string]int {
 	counts := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,7 @@ func traffic(t *testing.T, branches int) map[string]int {
 		n := startNodeWith(t, srv, "node-1", &spec{slots: 128, more: []flow.Registration{inTurn(branches)}})
 		nc := guest(t, srv)
 		_, js := operatorOf(t, srv)
-		time.Sleep(15 * time.Second) // what a start does is over
+		time.Sleep(15 * time.Second) // the work of the start is over
 		stored := func(sign int) {
 			all := js.ListStreams(t.Context())
 			for s := range all.Info() {
@@ -91,7 +91,7 @@ func traffic(t *testing.T, branches int) map[string]int {
 		if r := resultOf(t, nc, "r1"); r["state"] != "succeeded" {
 			t.Errorf("%v", r)
 		}
-		time.Sleep(time.Second) // the branches are closed, and told of
+		time.Sleep(time.Second) // the branches are closed, and reported
 		stop()
 		stored(1)
 		nc.Close()
@@ -131,8 +131,8 @@ func reads(t *testing.T, srv *natsserver.Server, branches []string, counts map[s
 	}
 }
 
-// TestTrafficOfABranch holds what each branch of a fan-out costs: with many
-// branches they cost more than what they do.
+// TestTrafficOfABranch bounds the cost of each branch of a fan-out: with many branches it
+// dominates the cost of their work.
 func TestTrafficOfABranch(t *testing.T) {
 	const few, many = 8, 40
 	a, b := traffic(t, few), traffic(t, many)
@@ -142,19 +142,19 @@ func TestTrafficOfABranch(t *testing.T) {
 		"RESULT":              1,
 		"reads of snapshots":  0,
 		"reads of their logs": 0,
-		// Where it ends and what is new in it. Branches that begin at once share most of
-		// these, as many as the machine lets begin at once.
+		// One read of its end and one of its new commits. Branches that begin together
+		// share most of these, as many as the machine begins at once.
 		"reads of the run's log": 2,
 	} {
-		const other = 0.25 // what the run does itself may be eight more or less
+		const other = 0.25 // the run itself may make eight requests more or less
 		if got := float64(b[what]-a[what]) / (many - few); got > most+other {
 			t.Errorf("%s: %.2f per branch, want %v at most (%d branches: %d, %d branches: %d)", what, got, most, few, a[what], many, b[what])
 		}
 	}
 }
 
-// TestResultBeforeClosings: a client that waits for a run is not kept waiting by the
-// closing of its branches, of which there are more than go on at once.
+// TestResultBeforeClosings: a client that waits for a run does not wait for the closing of
+// its branches, of which there are more than run concurrently.
 func TestResultBeforeClosings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const branches = 80

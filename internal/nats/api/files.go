@@ -15,9 +15,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Files and logs go over requests, so that a program with the credentials of a client has
-// what those have that read the streams. The subject says the tenant, and a digest opens
-// nothing: the blobs of each tenant are its own.
+// Files and logs go over requests, so that a program with the credentials of a client can
+// read the same data as one that reads the streams. The subject names the tenant, and a
+// digest gives no access by itself: the blobs of each tenant are separate.
 
 // controlBlob stores a message of a tenant's blobs.
 func (c *controls) controlBlob(ctx context.Context, t session.Tenant, id, verb string, body []byte) error {
@@ -100,5 +100,5 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (
 	return out, nil
 }
 
-// commitRoom is about what a commit takes in an answer beside its bytes.
+// commitRoom is the approximate size of a commit in an answer beside its bytes.
 const commitRoom = 64

@@ -21,7 +21,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// served answers what clients ask, over one connection that asks as well.
+// served answers requests of clients, over one connection that also sends them.
 func served(t *testing.T, test func(t *testing.T, c *Conn)) {
 	t.Helper()
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
@@ -32,8 +32,8 @@ func served(t *testing.T, test func(t *testing.T, c *Conn)) {
 	})
 }
 
-// TestRemoteBlobs puts and gets blobs by requests, those of several parts too, and what
-// the streams hold is the same as if a node had stored them.
+// TestRemoteBlobs puts and gets blobs by requests, also blobs of several parts. The streams
+// hold the same messages as if a node had stored them.
 func TestRemoteBlobs(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
 		far, near := c.Requests.RemoteBlobs("acme"), c.Logs.Blobs("acme")
@@ -55,7 +55,7 @@ func TestRemoteBlobs(t *testing.T) {
 	})
 }
 
-// TestBlobsOfOthers: a digest opens nothing of another tenant.
+// TestBlobsOfOthers: a digest gives no access to another tenant's blobs.
 func TestBlobsOfOthers(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
 		ref := must.Get(c.Requests.RemoteBlobs("acme").Put(t.Context(), strings.NewReader("secret")))(t)
@@ -73,7 +73,7 @@ func TestBlobsOfOthers(t *testing.T) {
 	})
 }
 
-// TestBadBlobs refuses what is not the blob that it is said to be.
+// TestBadBlobs rejects bytes that are not the named blob.
 func TestBadBlobs(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
 		part := must.Get(c.Logs.Blobs("acme").Put(t.Context(), strings.NewReader("part")))(t)
@@ -111,8 +111,8 @@ func TestBadBlobs(t *testing.T) {
 	})
 }
 
-// TestUploadWithoutRoom: a tenant that holds most of a store that begins to be full puts
-// nothing more, while others do.
+// TestUploadWithoutRoom: a tenant that holds most of a store that is filling up can put no
+// more, while others can.
 func TestUploadWithoutRoom(t *testing.T) {
 	served(t, func(t *testing.T, c *Conn) {
 		for _, tenant := range []session.Tenant{"acme", "acme", "acme", "other"} {

@@ -148,8 +148,8 @@ func tailAll(ctx context.Context, c *api.Conn) func(func(messages.Record, error)
 	}
 }
 
-// BenchmarkClusterRelay relays commits that a cluster of three servers holds
-// already: how fast lineage is stored there.
+// BenchmarkClusterRelay relays commits stored in a cluster of three servers: it measures
+// how fast lineage is stored there.
 func BenchmarkClusterRelay(b *testing.B) {
 	cluster := natstest.StartCluster(b, 3)
 	c := must.Get(api.Connect(b.Context(), &streams.Options{
@@ -206,8 +206,8 @@ func BenchmarkClusterRelay(b *testing.B) {
 	}
 }
 
-// TestClusterHandover has relays of a cluster leave and die in turn, and
-// measures after how long the lineage of what is written then comes.
+// TestClusterHandover has relays of a cluster leave and die in turn, and measures the delay
+// until the lineage of later writes is published.
 func TestClusterHandover(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -276,7 +276,7 @@ func TestClusterHandover(t *testing.T) {
 		p := live[0]
 		live = append(live[1:], start(3+i))
 		how, most := "leaves", 3*time.Second
-		bare.allowance() // what was before counts no more
+		bare.allowance() // drop the measurements so far
 		if i%2 == 1 {
 			how, most = "dies", 6*time.Second
 			p.c.Kill()
@@ -306,9 +306,9 @@ func TestClusterHandover(t *testing.T) {
 	must.Report(t, writer.Conn.Close())
 }
 
-// TestClusterFollow begins to follow streams of a cluster, from all servers and
-// many at a time, as the relays do when one of them dies: a consumer that was
-// just made does not hear what is asked of it on another server at once.
+// TestClusterFollow begins to follow streams of a cluster, from all servers and many at a
+// time, as the relays do when one of them dies: a new consumer does not at once receive
+// requests from another server.
 func TestClusterFollow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -361,7 +361,7 @@ func TestClusterFollow(t *testing.T) {
 	}
 }
 
-// clustered connects to a cluster of three, which is said to sync every write.
+// clustered connects to a cluster of three, with a probe that reports synced writes.
 func clustered(ctx context.Context, tb testing.TB, urls string) *api.Conn {
 	tb.Helper()
 	c := must.Get(api.Connect(ctx, &streams.Options{

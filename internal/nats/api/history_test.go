@@ -38,8 +38,8 @@ func publish(t *testing.T, js jetstream.JetStream, records ...messages.Record) {
 	}
 }
 
-// TestHistoryFollowsItsStream limits LINEAGE and has more published than it holds:
-// what it has forgotten no answer tells any more.
+// TestHistoryFollowsItsStream limits LINEAGE and publishes more than it holds: no answer
+// includes the records it has dropped.
 func TestHistoryFollowsItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -71,9 +71,8 @@ func TestHistoryFollowsItsStream(t *testing.T) {
 	})
 }
 
-// past makes up the lineage of a tenant: sessions with one run or several after each
-// other, some quarantined, some runs that go on for the whole time, some that have not
-// ended.
+// past makes up the lineage of a tenant: sessions with one run or several after each other,
+// some quarantined, some runs that last the whole time, some that have not ended.
 type past struct {
 	rnd     *rand.Rand
 	mint    commitlog.IDGenerator

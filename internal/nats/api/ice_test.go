@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// deaf drops what a client sends of a subscription, as a server does that
-// denies it.
+// deaf drops a client's messages for a subscription, like a server that denies it.
 func deaf(dial func() (net.Conn, error), what string) func() (net.Conn, error) {
 	return func() (net.Conn, error) {
 		c, err := dial()
@@ -33,9 +32,8 @@ func (c *deafConn) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// ice is a network that can be frozen: nothing passes, and nothing is lost.
-// Writes do not block then: a lock that is held meanwhile would stop virtual
-// time.
+// ice is a network that can be frozen: no data passes, and none is lost. Writes do not
+// block then: a lock held meanwhile would stop virtual time.
 type ice struct {
 	mu   sync.Mutex
 	melt chan struct{} // closed unless frozen
@@ -47,7 +45,7 @@ func newIce() *ice {
 	return i
 }
 
-// freeze returns how to thaw.
+// freeze returns the function that thaws.
 func (i *ice) freeze() (thaw func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

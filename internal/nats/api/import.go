@@ -14,11 +14,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// importFor is how long a node works on an import before it answers that it goes on.
+// importFor is how long a node works on an import before it answers that the import
+// continues.
 const importFor = 20 * time.Second
 
-// TakeOver brings the sessions of a file into the streams for a user of a tenant. Called
-// again it goes on where it was cut off.
+// TakeOver imports the sessions of a file for a user of a tenant. A repeated call resumes
+// where the previous one stopped.
 type TakeOver func(ctx context.Context, t session.Tenant, user string, file []byte) ([]messages.Imported, error)
 
 // importer answers requests to import, one at a time.
@@ -63,7 +64,7 @@ func (i *importer) run(ctx context.Context, of wire.Controlled) ([]messages.Impo
 	return i.take(ctx, of.Tenant, of.User, file)
 }
 
-// read reads a file, of which no more than its length is looked at before.
+// read reads a file, after it has checked the file's length alone.
 func (i *importer) read(ctx context.Context, t session.Tenant, d blob.Digest) ([]byte, error) {
 	data, list, err := i.c.Logs.LoadBlobMessage(ctx, t, d)
 	if errors.Is(err, blob.ErrNotFound) {

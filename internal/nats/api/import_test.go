@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// importing answers requests to import by take, and what a client asks besides.
+// importing answers requests to import by take, and the other requests of clients.
 func importing(t *testing.T, take TakeOver, test func(t *testing.T, c *Conn)) {
 	t.Helper()
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
@@ -31,8 +31,8 @@ func importing(t *testing.T, take TakeOver, test func(t *testing.T, c *Conn)) {
 	})
 }
 
-// TestImportGoesOn: an import that takes longer than one request may is asked for until it
-// is done, and so is one that a node does not answer any more.
+// TestImportGoesOn: the client repeats an import that takes longer than one request until
+// it is done, and also an import that a node no longer answers.
 func TestImportGoesOn(t *testing.T) {
 	file := bytes.Repeat([]byte("0123456789abcdef"), 100<<10) // of several parts
 	calls := 0
@@ -83,7 +83,7 @@ func TestImportIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestBadImports are refused before anything is taken over.
+// TestBadImports are rejected before anything is imported.
 func TestBadImports(t *testing.T) {
 	take := func(context.Context, session.Tenant, string, []byte) ([]messages.Imported, error) {
 		t.Error("it is taken over")

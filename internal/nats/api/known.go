@@ -14,15 +14,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// knownLooks is how many ids are looked up at once, and untakenMost how many tasks
-// that no node has taken are read for one answer.
+// knownLooks is how many ids are looked up concurrently, and untakenMost how many unclaimed
+// tasks are read for one answer.
 const (
 	knownLooks  = 32
 	untakenMost = 1000
 )
 
-// tasks answers from the entries of ids and, for those that have none, from the tasks
-// that no node has taken.
+// tasks answers from the entries of ids and, for ids without one, from the tasks that no
+// node has claimed.
 func (a answerer) tasks(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	found := make([]*wire.KnownTask, len(q.Tasks))
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -67,8 +67,8 @@ func (a answerer) tasks(ctx context.Context, t session.Tenant, q wire.Query) (an
 	return out, nil
 }
 
-// amongUntaken looks for ids among the tasks that wait to be taken; the first one of an
-// id counts. The stream of tasks takes no direct reads.
+// amongUntaken searches the unclaimed tasks for ids; the first task of an id counts. The
+// stream of tasks has no direct reads.
 func (a answerer) amongUntaken(ctx context.Context, t session.Tenant, missing map[run.ID]int, found []*wire.KnownTask) error {
 	for from, read := uint64(1), 0; len(missing) > 0 && read < untakenMost; read++ {
 		m, err := a.c.Messages.LeaderNext(ctx, streams.StreamTasks, streams.PrefixTask+string(t)+".>", from)

@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestLineageFromReplicaBehind reads lineage page by page while the replica that
-// answers lacks what the leader has. No record is left out, and none comes twice.
+// TestLineageFromReplicaBehind reads lineage page by page while the answering replica lacks
+// records of the leader. It omits no record, and repeats none.
 func TestLineageFromReplicaBehind(t *testing.T) {
 	const all, held, others = 12, 5, 3
 	for _, tree := range []bool{false, true} {
@@ -71,8 +71,8 @@ func TestLineageFromReplicaBehind(t *testing.T) {
 	}
 }
 
-// TestLettersFromReplicaBehind lists dead letters, one of which was dealt with, while the
-// replica that answers has none of that yet.
+// TestLettersFromReplicaBehind lists dead letters, one of which was handled, while the
+// answering replica does not have that yet.
 func TestLettersFromReplicaBehind(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		at := refusedLetter(t, c)

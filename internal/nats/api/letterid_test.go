@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestLetterBesideRerun runs a task again, and retries another one that was refused
-// because its id was taken: each gets an id of its own.
+// TestLetterBesideRerun reruns a task, and retries another one that was refused because its
+// id was in use: each gets an id of its own.
 func TestLetterBesideRerun(t *testing.T) {
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
 		c := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.srv.Dial}, Client: true}))(t)

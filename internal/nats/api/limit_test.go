@@ -16,9 +16,9 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestTenantAtItsLimit: who has as many tasks waiting as may wait is told so, and
-// what to do. Another tenant is not, and there is room
-// again once nodes take tasks.
+// TestTenantAtItsLimit fills a tenant's quota of waiting tasks: the next one fails with the
+// reason and the remedy. Another tenant is not affected, and there is room again once nodes
+// claim tasks.
 func TestTenantAtItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -53,9 +53,9 @@ func TestTenantAtItsLimit(t *testing.T) {
 	})
 }
 
-// TestFullEventStreams fills the streams of events while a run executes: who asks
-// is told so, and what to do. With room again the run ends, and so does the one
-// whose task was accepted meanwhile, on the node that was there all the time.
+// TestFullEventStreams fills the event streams while a run executes: clients get the reason
+// and the remedy. With room again the run ends, and so does the run whose task was accepted
+// meanwhile, on the same node.
 func TestFullEventStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)

@@ -20,9 +20,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestClusterLosesLineage has one of three servers alone hold LINEAGE and lose its disk, while the
-// logs have three replicas: relays in two processes go on, and a repair derives all lineage again.
-// A second one finds nothing.
+// TestClusterLosesLineage has LINEAGE on one of three servers alone, which loses its disk,
+// while the logs have three replicas: relays in two processes continue, and a repair
+// derives all lineage again. A second repair finds none missing.
 func TestClusterLosesLineage(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()

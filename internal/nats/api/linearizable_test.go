@@ -37,7 +37,7 @@ func TestReadBehind(t *testing.T) {
 	})
 }
 
-// TestReadBesideForeign: messages that are no commits are no commits that are missed.
+// TestReadBesideForeign: messages that are no commits do not count as missing commits.
 func TestReadBesideForeign(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		k := session.Key{Tenant: "default", ID: c.Logs.HomeOf("default", "r1")}

@@ -18,11 +18,12 @@ import (
 )
 
 const (
-	// tellTimeout bounds how long the node that executes a run may take to tell what
-	// it is at. It answers from memory, at once if it is well.
+	// tellTimeout bounds how long the node that executes a run may take to report its
+	// progress. It answers from memory, at once if it is well.
 	tellTimeout = 2 * time.Second
-	// standAgain is when the relay is asked again about a run that is not where it said,
-	// and standTries how often: its commit may be on the way to the relay.
+	// standAgain is the pause before the relay is asked again about a run that is not at
+	// the node it named, and standTries the number of attempts: its commit may be on the
+	// way to the relay.
 	standAgain = 50 * time.Millisecond
 	standTries = 5
 )
@@ -39,8 +40,8 @@ type toldLive struct {
 	Live *messages.Live `json:"live,omitempty"`
 }
 
-// ServeLive answers for this incarnation what the runs are at that it executes, which
-// tell says.
+// ServeLive answers with the progress of the runs that this incarnation executes, which
+// tell returns.
 func (c *Conn) ServeLive(ctx context.Context, incarnation string, tell func(session.Tenant, run.ID) (live.Report, bool)) (*conn.Service, error) {
 	return c.ServeNode(ctx, incarnation, messages.NodeLive, func(_ context.Context, body []byte) (any, error) {
 		var q askedLive
@@ -51,7 +52,7 @@ func (c *Conn) ServeLive(ctx context.Context, incarnation string, tell func(sess
 	})
 }
 
-// here is what an execution is at, as it travels.
+// here converts the progress of an execution to its wire form.
 func here(l live.Report, ok bool) toldLive {
 	if !ok {
 		return toldLive{}
@@ -75,8 +76,8 @@ func stamp(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// live tells how a run stands at this moment. The relay of its partition says where it
-// is, and the node that executes it what it is at. Each is waited for a bounded time.
+// live returns the current state of a run. The relay of its partition reports where it is,
+// and the node that executes it reports its progress. The wait for each is bounded.
 func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if err := oneRun(q); err != nil {
 		return nil, err
@@ -116,8 +117,8 @@ func (a answerer) live(ctx context.Context, t session.Tenant, q wire.Query) (any
 	}
 }
 
-// stands fills in how a run stands that is open. It is not done if the run is not at
-// the node that the relay named, unless that is the last word.
+// stands fills in the state of an open run. done is false if the run is not at the node
+// that the relay named, unless this is the last attempt.
 func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Live, st schedule.Standing, last bool) (done bool) {
 	out.Silent = false
 	out.State, out.Attempt, out.Node, out.Behind, out.Due, out.Unbegun = st.State, st.Attempt, st.Holder, st.Behind, st.Due, st.Unbegun
@@ -146,7 +147,7 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Li
 	switch {
 	case err != nil:
 		out.Silent = true
-		return st.Lost || last || !errors.Is(err, conn.ErrNoAnswer) // a node that has gone is missed by its relay soon
+		return st.Lost || last || !errors.Is(err, conn.ErrNoAnswer) // the relay soon notices that a node has left
 	case !told.Here:
 		return last
 	}
@@ -168,7 +169,7 @@ func (a answerer) holder(ctx context.Context, t session.Tenant, id run.ID, incar
 	return told, err
 }
 
-// untakenLive tells of a run that no log holds: its task may wait to be taken.
+// untakenLive reports a run that no log holds: its task may wait for a node.
 func (a answerer) untakenLive(ctx context.Context, t session.Tenant, out messages.Live, unknown error) (any, error) {
 	info, err := a.run(ctx, t, wire.Query{Run: out.Run, All: true})
 	r, ok := info.(messages.RunInfo)

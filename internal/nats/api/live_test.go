@@ -13,15 +13,16 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// live asks how a run stands, as a client without credentials, and how long that takes.
+// live queries the state of a run, as a client without credentials, and returns how long
+// that takes.
 func live(t *testing.T, nc *nats.Conn, id string) (object, time.Duration) {
 	t.Helper()
 	began := time.Now()
 	return ask(t, nc, "rath.query.default.live", fmt.Sprintf(`{"run":%q}`, id)), time.Since(began)
 }
 
-// TestLiveOnThreeNodes asks a node that executes none of them about the runs of two
-// others, about those that wait for their slots, and about one whose node has died.
+// TestLiveOnThreeNodes asks a node about runs that it does not execute: runs of two other
+// nodes, runs that wait for their slots, and a run whose node has died.
 func TestLiveOnThreeNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)

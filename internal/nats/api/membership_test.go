@@ -66,7 +66,7 @@ func (r *relayer) leave() {
 	must.Report(r.t, r.conn.Conn.Close())
 }
 
-// crash ends it as kill -9 does: nothing is said to anybody.
+// crash ends it like kill -9, without a message to anybody.
 func (r *relayer) crash() {
 	r.dead = true
 	r.conn.Kill()
@@ -76,7 +76,7 @@ func (r *relayer) crash() {
 	}
 }
 
-// within polls until ok, in virtual time, and returns how long it took.
+// within polls ok until it returns true, in virtual time, and returns the elapsed time.
 func within(t *testing.T, limit time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
@@ -106,8 +106,8 @@ func spread(most int, relays ...*relayer) func() bool {
 	}
 }
 
-// TestRelaysSpread starts, stops and kills relays over one server: the
-// partitions spread over those that live, each on one of them.
+// TestRelaysSpread starts, stops and kills relays over one server: the partitions spread
+// over the living ones, each on one of them.
 func TestRelaysSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -131,15 +131,15 @@ func TestRelaysSpread(t *testing.T) {
 		if d := within(t, 5*time.Second, "one is left", spread(4, c)); d < time.Second || d > 3100*time.Millisecond {
 			t.Errorf("the part of one who crashed was taken over after %v", d)
 		}
-		// A server that restarts, or a network that comes back.
+		// A server restarts, or a network comes back.
 		must.Do(t, c.conn.Cut())
 		time.Sleep(10 * time.Second)
 		within(t, time.Second, "it goes on", spread(4, c))
 	})
 }
 
-// TestRelayFrozen freezes a relay between two records until another one has
-// taken over: it stores at most what it was storing.
+// TestRelayFrozen freezes a relay between two records until another one has taken over: it
+// stores at most the record in progress.
 func TestRelayFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -219,8 +219,8 @@ func TestRelaysTakeOver(t *testing.T) {
 	})
 }
 
-// checkReaders demands that a reader who drops repetitions gets each record
-// once, those of each partition in order. It returns how many were repeated.
+// checkReaders demands that a reader who drops repetitions gets each record once, and the
+// records of each partition in order. It returns the number of repetitions.
 func checkReaders(t *testing.T, srv *natsserver.Server, conn *api.Conn) (extra int) {
 	t.Helper()
 	n := &node{t: t, srv: srv, conn: conn}
@@ -245,8 +245,8 @@ func checkReaders(t *testing.T, srv *natsserver.Server, conn *api.Conn) (extra i
 	return extra
 }
 
-// TestDeadNodesRuns tells the relays of a membership: the runs of a node that
-// dies are offered at once, not with the next sweep.
+// TestDeadNodesRuns gives the relays a membership: the runs of a dead node are offered at
+// once, not with the next sweep.
 func TestDeadNodesRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -273,9 +273,9 @@ func TestDeadNodesRuns(t *testing.T) {
 	})
 }
 
-// TestDeadRelaysRuns kills one of three nodes that relay: as soon as membership
-// calls it dead its runs are offered, those of its own partitions too, and the
-// others keep the partitions that they have.
+// TestDeadRelaysRuns kills one of three nodes that relay: as soon as membership considers
+// it dead its runs are offered, including the runs of its own partitions, and the others
+// keep their partitions.
 func TestDeadRelaysRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -325,7 +325,7 @@ func TestDeadRelaysRuns(t *testing.T) {
 	})
 }
 
-// listener hears a subject as an operator does.
+// listener subscribes to a subject as an operator.
 func listener(t *testing.T, srv *natsserver.Server, subject string) <-chan string {
 	t.Helper()
 	nc, _ := operatorOf(t, srv)
@@ -335,8 +335,7 @@ func listener(t *testing.T, srv *natsserver.Server, subject string) <-chan strin
 	return heard
 }
 
-// TestRelayedElsewhere asks a process that relays nothing how far the lineage
-// is.
+// TestRelayedElsewhere asks a process that relays nothing for the watermark of the lineage.
 func TestRelayedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -361,8 +360,8 @@ func TestRelayedElsewhere(t *testing.T) {
 	})
 }
 
-// TestRelayDenied gives a relay credentials that may not talk to other relays:
-// it says which permissions are missing.
+// TestRelayDenied gives a relay credentials that may not reach other relays: it reports the
+// missing permissions.
 func TestRelayDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -380,7 +379,7 @@ func TestRelayDenied(t *testing.T) {
 	})
 }
 
-// spokesmen are the processes that say that they relay, or could, in a second.
+// spokesmen are the processes that report in a second that they relay, or could.
 func spokesmen(t *testing.T, beats <-chan string) (said int, names map[string]bool) {
 	t.Helper()
 	for len(beats) > 0 {
@@ -397,9 +396,9 @@ func spokesmen(t *testing.T, beats <-chan string) (said int, names map[string]bo
 	return said, names
 }
 
-// TestRosterOfMany has many more processes than partitions: those that hold one say
-// that they are there, and two more, who take over as soon as with few processes; the
-// others are silent until they are needed, also if all who spoke die at once.
+// TestRosterOfMany has many more processes than partitions: the processes that hold one
+// send heartbeats, and so do two spares, which take over as soon as with few processes. The
+// others are silent until they are needed, even if all speakers die at once.
 func TestRosterOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many, speak = 30, relayPartitions + 2

@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// remember does what a bound node asks of a memory.
+// remember carries out a bound node's request about a memory.
 func (t *tenantStore) remember(ctx context.Context, of session.Tenant, body []byte) (*nats.Msg, error) {
 	var r requests.MemoryRequest
 	if err := json.Unmarshal(body, &r); err != nil {
@@ -35,7 +35,7 @@ func (t *tenantStore) remember(ctx context.Context, of session.Tenant, body []by
 	return encoded(out)
 }
 
-// perform does what is asked of a memory.
+// perform carries out a request about a memory.
 func (all Memories) perform(ctx context.Context, c *Conn, of session.Tenant, r *requests.MemoryRequest) (out requests.MemoryAnswer, err error) {
 	if all == nil {
 		return out, fmt.Errorf("memory %s: %w: this node has none", r.Memory, run.ErrNotSupported)
@@ -98,7 +98,7 @@ func namesAfter(all []string, after string, limit int) (page []string, more bool
 	return page, false
 }
 
-// notesAfter is a page of notes with their texts and, where the store tells it, origins.
+// notesAfter returns a page of notes with their texts and, if the store has them, origins.
 func notesAfter(ctx context.Context, m memory.Store, r *requests.MemoryRequest) (page []notebook.Note, more bool, err error) {
 	if paged, ok := m.(interface {
 		Page(ctx context.Context, under, after string, limit, room int) ([]notebook.Note, bool, error)
@@ -114,7 +114,7 @@ func notesAfter(ctx context.Context, m memory.Store, r *requests.MemoryRequest) 
 	for _, uri := range names {
 		text, err := m.Read(ctx, uri)
 		if errors.Is(err, memory.ErrNotFound) {
-			continue // it was forgotten meanwhile
+			continue // it was deleted meanwhile
 		}
 		if err != nil {
 			return nil, false, err
@@ -156,7 +156,7 @@ var (
 	_ memory.Archiver = (*BoundMemory)(nil)
 )
 
-// Memory returns a memory of a tenant; one of another tenant is refused.
+// Memory returns a memory of a tenant; it returns an error for another tenant.
 func (b *Bound) Memory(t session.Tenant, name string) (*BoundMemory, error) {
 	if t != b.tenant {
 		return nil, fmt.Errorf("nats/api: memory of tenant %s, on a node of tenant %s: %w", t, b.tenant, session.ErrTenant)
@@ -164,7 +164,7 @@ func (b *Bound) Memory(t session.Tenant, name string) (*BoundMemory, error) {
 	return &BoundMemory{requests.NewMemory(name, b.remember), b}, nil
 }
 
-// remember asks something of a memory of the node's tenant.
+// remember sends a request about a memory of the node's tenant.
 func (b *Bound) remember(ctx context.Context, r *requests.MemoryRequest) (out requests.MemoryAnswer, err error) {
 	body, err := messages.Encode(r)
 	if err != nil {
@@ -182,7 +182,7 @@ func (b *Bound) remember(ctx context.Context, r *requests.MemoryRequest) (out re
 
 // Archive implements memory.Archiver.
 func (m *BoundMemory) Archive(ctx context.Context, session, key string, all []memory.Message, from memory.Origin) (string, error) {
-	// What no archive takes is not sent.
+	// A transcript that every archive would reject is not sent.
 	dir, err := notebook.ArchiveURI(session, key)
 	if err == nil {
 		_, err = notebook.Transcript(dir, all, from)

@@ -21,26 +21,25 @@ import (
 const (
 	// announceEvery is how often a node renews its entry, which lives three times as long.
 	announceEvery = streams.NodeTTL / 3
-	// announceAgain is when a node tries again that did not renew it. At a server or a node
-	// that is slow to answer three tries in a row may fail, and the node lives all the same.
+	// announceAgain is the pause before a node retries a failed renewal. At a slow server
+	// or node three attempts in a row may fail while the node is alive.
 	announceAgain = time.Second
 )
 
-// silentAfter is when a node that has not renewed its entry is told as silent: a
-// renewal is missing.
+// silentAfter is the age of an entry from which its node is reported as silent: a renewal
+// is missing.
 const silentAfter = announceEvery + announceEvery/2
 
-// renewal is when this connection last renewed an entry. It tells what the time is
-// on the server, whose times entries have.
+// renewal is the time at which this connection last renewed an entry. It relates the local
+// time to the server's, which entries have.
 type renewal struct {
 	incarnation string
 	seq         uint64
 	at          time.Time
 }
 
-// Announce keeps the node's entry in the bucket NODE until ctx ends, and takes
-// it away then. about is asked before each renewal, and entered is called once the entry
-// is there.
+// Announce keeps the node's entry in the bucket NODE until ctx ends, and then removes it.
+// It calls about before each renewal, and entered once the entry is stored.
 func (c *Conn) Announce(ctx context.Context, incarnation string, about func() messages.Node, entered func()) error {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return err
@@ -97,8 +96,8 @@ func (c *Conn) removeNode(ctx context.Context, incarnation string) error {
 	return err
 }
 
-// Nodes returns the nodes that live, sorted by name, and those that died less than
-// [NodeTTL] ago, which Silent tells.
+// Nodes returns the living nodes, sorted by name, and those that died less than [NodeTTL]
+// ago, which Silent marks.
 func (c *Conn) Nodes(ctx context.Context) ([]messages.Node, error) {
 	var out []messages.Node
 	var renewed []time.Time
@@ -114,7 +113,7 @@ func (c *Conn) Nodes(ctx context.Context) ([]messages.Node, error) {
 		n.Dead, n.Silent = false, 0
 		out, renewed = append(out, n), append(renewed, m.Time)
 		if own != nil && n.Incarnation == own.incarnation {
-			if now = m.Time; m.Seq == own.seq { // else it was renewed at this moment
+			if now = m.Time; m.Seq == own.seq { // otherwise it was just renewed
 				now = now.Add(time.Since(own.at))
 			}
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestNodesThatDied lists a node that renews its entry beside some that do not any
-// more. Those with gossip are dead as soon as it says so, all are silent when a
-// renewal is missing, and after half a minute they are gone.
+// TestNodesThatDied lists a node that renews its entry beside some that have stopped. Those
+// with gossip are dead as soon as the gossip reports it, all are silent when a renewal is
+// missing, and after half a minute they are removed.
 func TestNodesThatDied(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		for _, n := range []messages.Node{
@@ -78,8 +78,8 @@ func TestNodesThatDied(t *testing.T) {
 	})
 }
 
-// TestRenewalMissed has a node's renewal of its entry lost: it renews the entry soon after,
-// and not with the next of its turns, three of which may be lost on a slow machine.
+// TestRenewalMissed loses a node's renewal of its entry: the node retries soon, and not at
+// the next interval, three of which may be lost on a slow machine.
 func TestRenewalMissed(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		entered := 0

@@ -21,10 +21,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestControlNotBegun asks for something that needs a run in a log. A task may
-// be taken between the look into the log and the look for a task that waits:
-// then the run is found. Of one that will never begin it is told why, and only an
-// id without a use is unknown.
+// TestControlNotBegun sends requests that need a run in a log. A task may be claimed
+// between the look into the log and the look for a waiting task: then the run is found. For
+// a run that will never begin the answer has the reason, and only an unused id is unknown.
 func TestControlNotBegun(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		for id, a := range map[run.ID]translate.Alias{
@@ -99,8 +98,8 @@ func TestCancelMeanwhile(t *testing.T) {
 			if tries[s.Run]++; tries[s.Run] == 1 {
 				return fmt.Errorf("run %s: %w", s.Run, run.ErrUnknownRun)
 			}
-			// The intake has brought what the note says, and a log knows again
-			// what has an id.
+			// The intake has applied the alias's cancel, and a log again has the run of the
+			// id.
 			a, _, err := eventlog.ReadAlias(ctx, c.Logs, eventlog.RunAliasSubject("default", s.Run))
 			if err != nil || a.Cancelled == nil {
 				return fmt.Errorf("the note is %+v: %w", a, err)
@@ -124,9 +123,9 @@ func TestCancelMeanwhile(t *testing.T) {
 	})
 }
 
-// TestCancelUnbornBranch cancels a branch that has not begun, as one would a task
-// that may come. The node that takes the branch looks for no note: none is left, and no caller
-// is told that it was cancelled.
+// TestCancelUnbornBranch cancels a branch that has not begun, as one would a task that may
+// come. The node that handles the branch looks for no alias: none is left, and no caller
+// gets the answer that it was cancelled.
 func TestCancelUnbornBranch(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		s := must.Get(c.ServeControl(t.Context(), func(_ context.Context, s journal.Signal) error {
@@ -149,9 +148,9 @@ func TestCancelUnbornBranch(t *testing.T) {
 	})
 }
 
-// TestCancelAmongMany cancels runs while more tasks wait than are looked through:
-// the answer is busy, soon also where a server is slow. Whether one of the id is
-// among them decides nothing unless only submitted ones are meant.
+// TestCancelAmongMany cancels runs while more tasks wait than a cancel searches: the answer
+// is busy, even soon from a slow server. A task of the id among them matters only if only
+// submitted tasks are meant.
 func TestCancelAmongMany(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		const waiting = 150

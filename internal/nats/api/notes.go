@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// What clients ask of memories: queries read them, and control requests change them in the
-// name of a user, whom a note has as its origin.
+// Requests of clients about memories: queries read memories, and control requests change
+// them in the name of a user, who becomes the origin of a note.
 
 func (a answerer) memory(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Memory == "" {
@@ -61,7 +61,7 @@ func (a answerer) remembered(ctx context.Context, t session.Tenant, q wire.Query
 	return out.Memory, withCode(err)
 }
 
-// withCode gives an error of package memory the code that clients know it by.
+// withCode adds to an error of package memory its code for clients.
 func withCode(err error) error {
 	if name := requests.FaultOf(err); name != "" {
 		return requests.NewFault(err.Error(), requests.Faults[name].Code, err)

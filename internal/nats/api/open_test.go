@@ -23,9 +23,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestOpenRuns lists the runs that have not ended below hundreds that have: runs that
-// execute, wait for a person, for branches and for a slot. It takes as many requests as with
-// none that has ended, and lists what a list of all runs does.
+// TestOpenRuns lists the open runs below hundreds of ended ones: runs that execute, wait
+// for an operator, for branches and for a slot. It takes as many requests as without ended
+// runs, and returns the open runs of a list of all runs.
 func TestOpenRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const branches, slots, ended, page = 6, 4, 700, 4

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// serviceName is what service discovery shows of the queries.
+	// serviceName is the name of the queries in service discovery.
 	serviceName = "rath"
 )
 
-// ServeQueries answers the queries of all tenants, each by one of the nodes.
-// They are a service that "nats micro ls" shows. Each answer is one message;
-// an error is one too, see wire.ReplyError.
+// ServeQueries answers the queries of all tenants, each by one of the nodes. They form a
+// service that "nats micro ls" shows. Each answer, also an error, is one message, see
+// wire.ReplyError.
 func (c *Conn) ServeQueries(ctx context.Context, q *Queries) (*conn.Service, error) {
 	a := answerer{c, q}
 	s := c.Conn.NewService(ctx)
@@ -100,8 +100,8 @@ func (c *Conn) endpoint(s *conn.Service, v verb) micro.HandlerFunc {
 	}
 }
 
-// unanswered marks the error of a request that was not answered in time, or by a node
-// that ends: another one can.
+// unanswered marks the error of a request that was not answered in time, or that an ending
+// node received: another node can answer it.
 func unanswered(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
@@ -109,8 +109,7 @@ func unanswered(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: the node that was asked ends, or took too long: %w", session.ErrUnavailable, err)
 }
 
-// reply publishes an answer or, with the headers of a service's error, why
-// there is none.
+// reply publishes an answer or, with the headers of a service's error, the error.
 func (c *Conn) reply(inbox, subject string, answer any, err error) {
 	m := &nats.Msg{Subject: inbox}
 	if err == nil {

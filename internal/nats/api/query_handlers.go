@@ -86,7 +86,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 			return nil, err
 		}
 		for i := range rows {
-			rows[i].At++ // before which to go on
+			rows[i].At++ // the position before which to continue
 		}
 	}
 	room := pageRoom
@@ -108,9 +108,9 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 	return out, nil
 }
 
-// untaken returns how many tasks of a tenant no node has taken. What was
-// delivered and not acknowledged yet is in a log or soon will be; the consumer
-// counts that for all tenants together, so this is the most that may be left.
+// untaken returns how many tasks of a tenant no node has claimed. A delivered,
+// unacknowledged task is in a log or soon will be; the consumer counts those for all
+// tenants together, so the result is an upper bound.
 func (c *Conn) untaken(ctx context.Context, t session.Tenant) (uint64, error) {
 	tasks, err := c.Streams.Subjects(ctx, streams.StreamTasks, streams.PrefixTask+string(t)+".>")
 	if err != nil {
@@ -215,8 +215,8 @@ func (a answerer) result(ctx context.Context, t session.Tenant, q wire.Query) (a
 	if r, there, err := a.c.Projections.Stored(ctx, t, q.Run); there || err != nil {
 		return r, err
 	}
-	// Clients ask again and again while they wait: that a run has not ended is told without
-	// its log being read from the beginning.
+	// Waiting clients poll: a run that has not ended is reported without reading its log
+	// from the beginning.
 	if home, err := a.c.Logs.RunSession(ctx, t, q.Run); err == nil {
 		if g, err := a.Values.Recorded(ctx, home, q.Run); err == nil && !g.State.Terminal() {
 			return nil, project.NoResult(q.Run, g.State)
@@ -255,7 +255,7 @@ func (a answerer) session(ctx context.Context, t session.Tenant, q wire.Query) (
 	if ref.Version == 0 {
 		s, err = a.c.Logs.LinearizableLast(ctx, a.Values, ref.Key)
 	} else {
-		// A value that is kept does not know that its log was purged.
+		// A cached value does not show that its log was purged.
 		if gone, ok := errors.AsType[*session.ArchivedError](a.Values.Archived(ctx, ref.Key)); ok && !gone.Fenced {
 			return nil, gone
 		}
@@ -361,8 +361,8 @@ func (a answerer) rootNamed(ctx context.Context, t session.Tenant, name string) 
 	return session.Key{Tenant: t, ID: root}, err
 }
 
-// lineage reads a page of the stream itself, so that a reader who goes on from
-// page to page misses nothing.
+// lineage reads a page of the stream itself, so that a reader who continues from page to
+// page misses no record.
 func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (_ any, err error) {
 	at := new(lineage.Cursor)
 	if q.Cursor != messages.LineageEnd {
@@ -391,7 +391,7 @@ func (a answerer) workflows(ctx context.Context, t session.Tenant, _ wire.Query)
 	return wire.Workflows{Workflows: dispatch.OfferedTo(ws, t)}, err
 }
 
-// nodes are those that the tenant may see: of the nodes of tenants its own.
+// nodes returns the nodes visible to the tenant: the shared ones and its own.
 func (a answerer) nodes(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
 	ns, err := a.c.Nodes(ctx)
 	ns = slices.DeleteFunc(ns, func(n messages.Node) bool {
@@ -399,25 +399,25 @@ func (a answerer) nodes(ctx context.Context, t session.Tenant, _ wire.Query) (an
 		return bound && of != t
 	})
 	if a.Alive != nil {
-		for i := range ns { // gossip knows nothing of those that have none
+		for i := range ns { // gossip has no news of nodes without it
 			ns[i].Dead = ns[i].Gossip != "" && !a.Alive(ns[i].Incarnation)
 		}
 	}
 	return wire.Nodes{Nodes: append([]messages.Node{}, ns...), Streams: a.c.Streams.Capacity.Room()}, err
 }
 
-// Queries answer what a tenant asks about its runs and sessions.
+// Queries answer a tenant's queries about its runs and sessions.
 type Queries struct {
 	// Values reads sessions.
 	Values *journal.Values
-	// Replay runs the code of a run against its journal; nil replays nothing.
+	// Replay runs the code of a run against its journal; nil supports no replay.
 	Replay func(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error)
-	// Live tells what the execution of a run is at, if it is one of Incarnation, this
-	// process; nil is a process that executes nothing.
+	// Live returns the progress of a run's execution, if Incarnation, this process,
+	// executes it; nil for a process that executes no runs.
 	Live        func(session.Tenant, run.ID) (live.Report, bool)
 	Incarnation string
-	// Alive says which incarnations live, as actors.Options.Alive does; nil knows of
-	// no death.
+	// Alive reports whether an incarnation is alive, as actors.Options.Alive does; nil
+	// detects no death.
 	Alive func(incarnation string) bool
 	// Memories opens the memories of tenants; nil has none.
 	Memories Memories
@@ -431,7 +431,6 @@ type Memories func(ctx context.Context, t session.Tenant, name string) (memory.S
 const (
 	// pageRows is how many rows a page has without a number in the question.
 	pageRows = 100
-	// pageRoom is how many bytes of rows a page holds, below what a message may
-	// have.
+	// pageRoom is the size of the rows of a page in bytes, below the limit of a message.
 	pageRoom = 640 << 10
 )

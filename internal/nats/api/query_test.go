@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestQueryOfANodeThatEnds ends a node while it looks for an answer: who asked is
-// told to ask again, and not of a context of the node that was cancelled.
+// TestQueryOfANodeThatEnds ends a node during a query: the client is asked to retry, and
+// does not see the cancelled context of the node.
 func TestQueryOfANodeThatEnds(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
 		if _, _, _, err := eventlog.CreateAlias(t.Context(), c.Logs, eventlog.RunAliasSubject("default", "r1"), translate.Alias{Digest: "d", Session: c.Logs.HomeOf("default", "r1")}); err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestNewerEntryStays writes to the registry while another process does: what was
-// stored later, and answered, is not undone by a try of who was overtaken. Either
-// the server's acknowledgement is lost, or the writer stands still before it sends.
+// TestNewerEntryStays writes to the registry concurrently with another process: a retry of
+// the overtaken writer does not undo a later, acknowledged entry. Either the server's
+// acknowledgement is lost, or the writer freezes before it sends.
 func TestNewerEntryStays(t *testing.T) {
 	const tenant = session.DefaultTenant
 	announce := func(ctx context.Context, c *Conn, description string) error {
@@ -104,8 +104,8 @@ func TestNewerEntryStays(t *testing.T) {
 	}
 }
 
-// TestAnnouncedAgain announces what is withdrawn at the same moment: a program that
-// takes the place of another one is there in the end.
+// TestAnnouncedAgain announces a tool that is withdrawn at the same moment: a program that
+// replaces another one is there in the end.
 func TestAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
@@ -128,8 +128,8 @@ func TestAnnouncedAgain(t *testing.T) {
 	})
 }
 
-// TestLaggingReplica asks for what is on offer while the replica that answers does not
-// know it yet, or says what it was before. What is named is as it was stored last.
+// TestLaggingReplica lists the offers while the answering replica lacks one, or has an
+// earlier version of it. Named offers have their last stored version.
 func TestLaggingReplica(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		data := json.RawMessage(`{"name":"weather","description":"Better weather."}`)

@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// turns appends a session with a run of so many turns: an assistant's row with
-// a call, and the call's result.
+// turns appends a session with a run of n turns: an assistant's row with a call, and the
+// call's result.
 func turns(tb testing.TB, log commitlog.Log, k session.Key, n int, end bool) (commits int) {
 	tb.Helper()
 	var at commitlog.Position
@@ -65,8 +65,8 @@ func turns(tb testing.TB, log commitlog.Log, k session.Key, n int, end bool) (co
 	return commits
 }
 
-// lazyNode returns a connection to a server that does not sync, so that the
-// processor is what is measured.
+// lazyNode returns a connection to a server that does not sync, so that the benchmark
+// measures the processor.
 func lazyNode(tb testing.TB) *api.Conn {
 	tb.Helper()
 	srv := natstest.Start(tb, &natsserver.Options{Lazy: true})
@@ -78,8 +78,8 @@ func lazyNode(tb testing.TB) *api.Conn {
 	return c
 }
 
-// BenchmarkRelay relays commits that are there already, with all that follows
-// from them: ns/commit is on all processors at once.
+// BenchmarkRelay relays existing commits, with all that follows from them: ns/commit is the
+// time on all processors together.
 func BenchmarkRelay(b *testing.B) {
 	c := lazyNode(b)
 	log := c.Logs.Log()

@@ -60,10 +60,10 @@ func TestLineageExactlyOnce(t *testing.T) {
 	})
 }
 
-// TestCancelledEarly: the end of a run that was cancelled before its task was
-// taken is told by the one who takes the cancel, and by the one who takes the
-// task if the result is not there yet. As both may do so at once, they say the
-// same.
+// TestCancelledEarly: the result of a run that was cancelled before its task was claimed is
+// published by the node that handles the cancel, and by the node that claims the task if
+// the result is not stored yet. Both may do so concurrently, so both publish the same
+// result.
 func TestCancelledEarly(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
@@ -101,9 +101,9 @@ func TestCancelledEarly(t *testing.T) {
 	})
 }
 
-// TestCancelledNeverBegins cancels a run whose task a node is bringing to a log for
-// those of another pool. The node then stands still before it brings the cancel there:
-// they execute nothing.
+// TestCancelledNeverBegins cancels a run while a node brings its task to a log for the
+// nodes of another pool. The node then freezes before it brings the cancel there: those
+// nodes execute nothing.
 func TestCancelledNeverBegins(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		var begun atomic.Int64
@@ -151,8 +151,8 @@ func TestCancelledNeverBegins(t *testing.T) {
 	})
 }
 
-// TestForkOverTaken submits a task that forks a session under a name. Between the look
-// whether that is free and the claim, for which there is no slot, another task takes it.
+// TestForkOverTaken submits a task that forks a session under a name. Between the check of
+// the name and the claim, for which there is no slot, another task takes the name.
 func TestForkOverTaken(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		free := make(chan struct{})
@@ -184,10 +184,9 @@ func TestForkOverTaken(t *testing.T) {
 	})
 }
 
-// TestCancelUnknown cancels, if it was submitted, an id that was not submitted
-// while tasks of others wait: that is answered, and leaves nothing behind, so
-// that the id can be used. All but a cancel has to wait until a run has begun, and
-// says so.
+// TestCancelUnknown cancels, if it was submitted, an id that was not submitted while tasks
+// of others wait: the request is answered and leaves no trace, so that the id can be used.
+// All requests except a cancel fail until a run has begun, with that reason.
 func TestCancelUnknown(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
@@ -259,7 +258,7 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 			}
 		},
 		"wrong": func(t *testing.T, n *node) {
-			// They name the ends of the streams, but not what is there.
+			// They name the ends of the streams, but not their contents.
 			at := len(n.stored(t, streams.StreamLineage))
 			for _, m := range n.stored(t, streams.StreamSnap) {
 				var p uint32
@@ -272,7 +271,7 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 			}
 		},
 		"of another release": func(t *testing.T, n *node) {
-			// They are about what is there, and hold the open runs otherwise.
+			// They match the streams, and hold the open runs in another format.
 			spoiled := 0
 			for _, m := range n.stored(t, streams.StreamSnap) {
 				var fields map[string]json.RawMessage
@@ -325,14 +324,14 @@ func TestLineageWithoutCheckpoint(t *testing.T) {
 	}
 }
 
-// cancelRelay ends what the node runs in the background.
+// cancelRelay ends the background work of the node.
 func (n *node) cancelRelay() {
 	n.cancel()
 	n.work.Wait()
 }
 
-// TestForeignBytes puts messages on event subjects that are no commits:
-// everybody skips them.
+// TestForeignBytes puts messages that are no commits on event subjects: every reader skips
+// them.
 func TestForeignBytes(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
@@ -446,8 +445,8 @@ func TestSpilledCommits(t *testing.T) {
 	})
 }
 
-// TestRelayAfterRest goes on with a session after a time in which relays have forgotten
-// where its log stands: nothing of it is missing, and nothing comes twice.
+// TestRelayAfterRest resumes a session after relays have forgotten the position of its log:
+// no record is missing, and none is repeated.
 func TestRelayAfterRest(t *testing.T) {
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
 		for i := range 3 {

@@ -12,7 +12,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// repairFor is how long a node waits for a repair before it answers that it goes on.
+// repairFor is how long a node waits for a repair before it answers that the repair
+// continues.
 const repairFor = 20 * time.Second
 
 // controlRepair has the relay of a partition repair its lineage.

@@ -29,7 +29,7 @@ func (n *node) forgetLineage(t *testing.T, from, to int) {
 }
 
 // TestLineageLosesItsEnd has LINEAGE lose its last messages behind a running relay, and the
-// connection break as with the start of a server: the relay publishes them again at once,
+// connection break as with the restart of a server: the relay publishes them again at once,
 // and lists are complete right after.
 func TestLineageLosesItsEnd(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
@@ -47,9 +47,9 @@ func TestLineageLosesItsEnd(t *testing.T) {
 	})
 }
 
-// TestLineageBeginsAnew has LINEAGE lose all that it holds while the relay stays connected, as
-// with one replica on another server of a cluster, which started again: the sequence of the
-// next message shows it, and the relay derives what is missing.
+// TestLineageBeginsAnew has LINEAGE lose its contents while the relay stays connected, as
+// with one replica on another server of a cluster that restarted: the sequence of the next
+// message shows it, and the relay derives the missing records.
 func TestLineageBeginsAnew(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
@@ -68,9 +68,9 @@ func TestLineageBeginsAnew(t *testing.T) {
 	})
 }
 
-// TestRepairLineage has LINEAGE lose messages in the middle, of which some tell of a log that
-// was purged since: a repair derives the others again and keeps what there is of that log,
-// in the order of the commits. A second one finds nothing.
+// TestRepairLineage has LINEAGE lose messages in the middle, some of them about a log that
+// was purged since: a repair derives the others again and keeps the remaining records of
+// that log, in the order of the commits. A second repair finds none missing.
 func TestRepairLineage(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
@@ -102,7 +102,7 @@ func TestRepairLineage(t *testing.T) {
 			t.Errorf("a second repair does %+v", did)
 		}
 
-		// The last messages are lost, and nothing later shows it.
+		// The last messages are lost, and no later message shows it.
 		n.forgetLineage(t, 10, 0)
 		if did := repaired(); did.Published-did.Removed != 10 {
 			t.Errorf("the last 10 messages are lost, and a repair does %+v", did)
@@ -136,8 +136,8 @@ func TestRepairLineage(t *testing.T) {
 	})
 }
 
-// TestCursorOverRepair has readers continue after a repair with nothing but the text of their
-// cursors: each record comes once, and after the end only those of later commits.
+// TestCursorOverRepair has readers continue after a repair from the text of their cursors
+// alone: each record appears once, and after the end only records of later commits.
 func TestCursorOverRepair(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")

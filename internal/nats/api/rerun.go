@@ -23,12 +23,12 @@ import (
 // maxReruns bounds how often one task is run again.
 const maxReruns = 1000
 
-// rerunID is what the id of a rerun ends with.
+// rerunID matches the end of a rerun's id.
 var rerunID = regexp.MustCompile(`-r[0-9]+$`)
 
-// rerun submits the task of a run again and returns the new run's id, the same
-// one for each time that the same request comes. The task is what the run's home
-// log recorded, without its times; it is from the user who submitted it, by way of user.
+// rerun submits the task of a run again and returns the new run's id, the same one for each
+// repetition of the request. The task is the one that the run's home log recorded, without
+// its times; it is from the user who submitted it, by way of user.
 func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user, request string) (run.ID, error) {
 	home, err := c.all.Logs.RunSession(ctx, t, id)
 	if err != nil {
@@ -44,8 +44,8 @@ func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user,
 	}
 	task := translate.TaskOf(h.Record.Task)
 	task.Deadline, task.NotBefore, task.Session = messages.Task{}.Deadline, messages.Task{}.NotBefore, ""
-	// A session that the run opened itself is opened again; one that it went on
-	// with is forked as it was.
+	// A session that the run opened itself is opened again; a session that the run
+	// continued is forked at its base.
 	if base := h.Base.Ref(); h.Session.Opening().Run != string(id) && base.Version > 0 {
 		task.ForkOf = base.String()
 	}
@@ -67,8 +67,8 @@ func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user,
 	return task.ID, err
 }
 
-// nextRerun finds the id that a request has, or else takes the first one that no
-// rerun has.
+// nextRerun returns the id of an earlier rerun by the same request, or else the first
+// unused one.
 func (c *controls) nextRerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
 	base := rerunID.ReplaceAllString(string(id), "")
 	for n := 1; n <= maxReruns; n++ {

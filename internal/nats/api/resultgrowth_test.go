@@ -33,7 +33,7 @@ func TestAskingForAResult(t *testing.T) {
 			must.Get(c.Submit(ctx, "hold", messages.Task{ID: id, Session: "talk"}))(t)
 			time.Sleep(2 * time.Second)
 			var took uint64
-			for range 2 { // the first question reads what is new
+			for range 2 { // the first request reads the new commits
 				_, from := n.conn.Traffic()
 				_, err := c.Result(ctx, id)
 				if !errors.Is(err, run.ErrState) {

@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// quick ends at once, and tells when it began.
+// quick ends at once, and sends the time at which it began.
 func quick(began chan<- time.Time) flow.Registration {
 	return flow.Registration{Name: "quick", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(_ context.Context, v session.Session) (session.Session, error) {
@@ -29,8 +29,8 @@ func quick(began chan<- time.Time) flow.Registration {
 	}}
 }
 
-// opens returns the commit that the stored open set of each partition knows last,
-// and the last one of its stream.
+// opens returns the last commit in the stored open set of each partition, and the last one
+// of its stream.
 func (n *node) opens(t *testing.T) (known, last map[string]uint64) {
 	t.Helper()
 	known, last = map[string]uint64{}, map[string]uint64{}
@@ -49,10 +49,10 @@ func (n *node) opens(t *testing.T) (known, last map[string]uint64) {
 	return known, last
 }
 
-// TestResultsThatWait takes the stream of results away for longer than one is tried,
-// in two ways: what is stored there is refused at once, or is not answered. Runs
-// are dispatched without delay meanwhile, and the open set is saved. When the
-// stream is there again, all results are stored.
+// TestResultsThatWait removes the stream of results for longer than the retries of one, in
+// two ways: writes to it are rejected at once, or not answered. Runs are dispatched without
+// delay meanwhile, and the open set is saved. When the stream is back, all results are
+// stored.
 func TestResultsThatWait(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		t.Run(map[bool]string{false: "refused", true: "silent"}[silent], func(t *testing.T) {
@@ -102,9 +102,8 @@ func TestResultsThatWait(t *testing.T) {
 	}
 }
 
-// TestFullPoolBesideAnIdleOne has more tasks wait for a pool without nodes than
-// its tenants may have in logs: the task of another pool, whose node is idle, begins
-// at once.
+// TestFullPoolBesideAnIdleOne has more tasks wait for a pool without nodes than its tenants
+// may have in logs: the task of another pool, whose node is idle, begins at once.
 func TestFullPoolBesideAnIdleOne(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, _ *nats.Conn) {
 		nc, _ := operatorOf(t, srv) // for all tenants
@@ -136,8 +135,7 @@ func TestFullPoolBesideAnIdleOne(t *testing.T) {
 	})
 }
 
-// TestOneRound has as many tasks submitted as a node has slots: they are executed
-// at the same time.
+// TestOneRound submits as many tasks as a node has slots: they are executed concurrently.
 func TestOneRound(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		const slots, takes = 64, 50 * time.Millisecond
@@ -175,8 +173,8 @@ func TestOneRound(t *testing.T) {
 	})
 }
 
-// TestCreditDoesNotPace submits more tasks at once than credit is lent for at a
-// time, to a pool that has a free slot for each: all of them begin soon.
+// TestCreditDoesNotPace submits more tasks at once than one credit covers, to a pool that
+// has a free slot for each: all of them begin soon.
 func TestCreditDoesNotPace(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		const tasks = 400

@@ -19,13 +19,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestReusedIdIsTold submits two bodies under one id, both of which are acknowledged,
-// while the node that takes them is disturbed. Whichever of them a log gets, the other
-// one is a dead letter, and its sender hears of that.
+// TestReusedIdIsTold submits two bodies under one id, both of which are acknowledged, while
+// the node that handles them is disturbed. Whichever of them a log gets, the other one is a
+// dead letter, and its sender is notified.
 func TestReusedIdIsTold(t *testing.T) {
 	const subject = "rath.run.default.r1.event"
 	for name, tc := range map[string]struct {
-		mark   string // what the node writes when its connection breaks, once
+		mark   string // in the bytes that the node writes when its connection breaks, once
 		bodies [2]string
 		broken int // how many times in a row the first one gets into no log
 	}{
@@ -101,8 +101,8 @@ func TestReusedIdIsTold(t *testing.T) {
 	}
 }
 
-// TestRefusalIsTold loses the connection as a refusal is told: a client that listens hears
-// of it all the same.
+// TestRefusalIsTold loses the connection while a refusal is published: a listening client
+// receives it all the same.
 func TestRefusalIsTold(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		const subject = "rath.run.default.r1.event"

@@ -16,9 +16,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestGreedyTenantLeavesRoom has one tenant send the largest tasks of as many
-// workflows as the stream has room for, until each is answered as busy. Those of
-// another tenant are taken, also the largest.
+// TestGreedyTenantLeavesRoom has one tenant send the largest tasks of as many workflows as
+// the stream has room for, until each is answered as busy. Another tenant's tasks are
+// accepted, even the largest.
 func TestGreedyTenantLeavesRoom(t *testing.T) {
 	ctx := t.Context()
 	o := streamstest.NodeOptions(natstest.Start(t, nil))

@@ -26,8 +26,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestServeOverLostConnection loses the connection while a service begins, before
-// the server said that its subscription is in effect.
+// TestServeOverLostConnection loses the connection while a service begins, before the
+// server has confirmed its subscription.
 func TestServeOverLostConnection(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Conn, w *natstest.Wire) {
 		hook, fired := natstest.Once("PING\r\n", natstest.Drop)
@@ -65,7 +65,7 @@ func TestServiceThatIsNot(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			hook, fired := natstest.Once("PING\r\n", func(b []byte) bool {
 				cancel()
-				return natstest.Replace("PING\r\n", "PONG\r\n")(b) // the server says nothing
+				return natstest.Replace("PING\r\n", "PONG\r\n")(b) // the server does not answer
 			})
 			w.Set(nil, hook)
 			if _, err := serve(ctx, c, `"first"`); !errors.Is(err, context.Canceled) || !fired() {
@@ -167,8 +167,8 @@ func TestServicePanics(t *testing.T) {
 	})
 }
 
-// TestStoppingNode: who is refused by a node that stops is answered by another one,
-// and told the reason where there is none. Both are asked with the same id.
+// TestStoppingNode: a request rejected by a stopping node is answered by another one, and
+// fails with the reason if there is none. Both get the same id.
 func TestStoppingNode(t *testing.T) {
 	query := func(ctx context.Context, c *Conn) error {
 		data, err := c.Requests.Query(ctx, "default", messages.QueryRuns, wire.Query{})
@@ -204,8 +204,8 @@ func TestStoppingNode(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, others %v", name, others), func(t *testing.T) {
 				layer.InBubble(t, func(t *testing.T, c *Conn, _ *natstest.Wire) {
-					// One subscription stands for both nodes: its handler is called for
-					// one request after the other.
+					// One subscription represents both nodes: its handler is called for one
+					// request after the other.
 					var asked atomic.Int64
 					var body []byte
 					var node *nats.Subscription
@@ -238,8 +238,8 @@ func TestStoppingNode(t *testing.T) {
 	}
 }
 
-// TestTenantThatAsksALot has a tenant ask more than a node answers at the same time. It gets
-// busy for the rest, another tenant is answered, and large requests count for more.
+// TestTenantThatAsksALot has a tenant send more requests than a node answers concurrently.
+// It gets busy for the rest, another tenant is answered, and large requests count for more.
 func TestTenantThatAsksALot(t *testing.T) {
 	for _, tt := range []struct {
 		name           string

@@ -45,8 +45,8 @@ func pullWhile(t *testing.T, c *Conn, d time.Duration, in dispatch.Intake) (take
 	return taken
 }
 
-// takeAll is a node that takes every run that is dispatched, and executes none. It
-// returns how many runs that were.
+// takeAll is a node that accepts every dispatched run, and executes none. It returns a
+// function that counts the runs.
 func takeAll(t testing.TB, c *Conn) (taken func() int) {
 	t.Helper()
 	var mu sync.Mutex

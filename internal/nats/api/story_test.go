@@ -27,8 +27,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The stories in this file are what a program in another language does: a
-// plain NATS client without credentials, and JSON.
+// The stories in this file act as a program in another language: a plain NATS client
+// without credentials, and JSON.
 
 type inProcess func() (net.Conn, error)
 
@@ -45,7 +45,7 @@ func guest(t *testing.T, srv *natsserver.Server) *nats.Conn {
 // object is any JSON object.
 type object map[string]any
 
-// heard collects what a guest hears of a run.
+// heard collects the messages that a guest receives about a run.
 type heard struct {
 	deltas, events, results chan object
 }
@@ -164,7 +164,7 @@ func TestStoryOfTheSameTaskTwice(t *testing.T) {
 				}
 			}
 		}
-		// Another body under the same id is told, and changes no result.
+		// Another body under the same id is reported, and changes no result.
 		submit(t, nc, "agent", `{"id":"r1","input":"twice"}`)
 		if e := refusal(); e["code"] != "key_reused" {
 			t.Errorf("event %v", e)
@@ -317,7 +317,7 @@ func TestStoryOfACancel(t *testing.T) {
 		if letters := n.letters(t); len(letters) != 0 {
 			t.Errorf("dead letters %v", letters)
 		}
-		// What the server lets nobody but an operator send, and a node refuses.
+		// The server lets only an operator send these, and a node rejects them.
 		op, _ := operatorOf(t, n.srv)
 		for subject, code := range map[string]string{
 			"rath.ctl.default.r1.cancel":                    "malformed",
@@ -404,8 +404,8 @@ func TestStoryOfQueries(t *testing.T) {
 	})
 }
 
-// TestStoryOfACancelInTheQueue cancels a task that no node has taken, because
-// all slots are in use.
+// TestStoryOfACancelInTheQueue cancels a task that no node has claimed, because all slots
+// are in use.
 func TestStoryOfACancelInTheQueue(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNodeWith(t, srv, "node-1", &spec{slots: 1, intake: leaves})
@@ -436,8 +436,9 @@ func TestStoryOfACancelInTheQueue(t *testing.T) {
 	})
 }
 
-// TestStoryOfManyThatComeAgain asks for one of many tasks that nodes were given and
-// could not take yet. It is not unknown: a client that hears so takes it for lost.
+// TestStoryOfManyThatComeAgain queries one of many tasks that were delivered to nodes and
+// could not be claimed yet. It is not unknown: a client would take an unknown task for
+// lost.
 func TestStoryOfManyThatComeAgain(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		var open atomic.Bool
@@ -463,8 +464,8 @@ func TestStoryOfManyThatComeAgain(t *testing.T) {
 	})
 }
 
-// TestStoryOfACancelBetweenDeliveries: a task that a log holds is delivered
-// again after a cancel that found it in none. Its log says how it ends.
+// TestStoryOfACancelBetweenDeliveries redelivers a task that a log holds after a cancel
+// that found it in no log. Its log determines the outcome.
 func TestStoryOfACancelBetweenDeliveries(t *testing.T) {
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
 		h := listen(t, nc, "r1")
@@ -493,9 +494,8 @@ func TestStoryOfACancelBetweenDeliveries(t *testing.T) {
 	})
 }
 
-// TestStoryOfATaskThatNobodyOffersAnyMore: a task that a log holds is delivered
-// again while no node offers its workflow. It is not refused: its run goes on
-// as soon as one does.
+// TestStoryOfATaskThatNobodyOffersAnyMore redelivers a task that a log holds while no node
+// offers its workflow. It is not refused: its run resumes as soon as one does.
 func TestStoryOfATaskThatNobodyOffersAnyMore(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		first := startNode(t, srv, "node-1")

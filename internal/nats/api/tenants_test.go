@@ -43,10 +43,9 @@ func busy(class string, began func()) flow.Registration {
 	}}
 }
 
-// TestTenantsTakeTurns lets one tenant submit ten thousand tasks, most of which
-// are answered as busy, to nodes whose slots are all taken. The first task of
-// another tenant waits for at most two task times, also the first one of a
-// third.
+// TestTenantsTakeTurns lets one tenant submit ten thousand tasks, most of which are
+// answered as busy, to nodes without free slots. The first task of another tenant waits for
+// at most two task times, and so does the first one of a third.
 func TestTenantsTakeTurns(t *testing.T) {
 	for _, slots := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d slots", slots), func(t *testing.T) {
@@ -95,9 +94,9 @@ func TestTenantsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestTenantsTakeTurnsAcrossPools has the nodes of one pool take in what only
-// another pool runs, whose slots one tenant's tasks fill. The first task of
-// another tenant begins within two task times, and so do those that follow.
+// TestTenantsTakeTurnsAcrossPools has the nodes of one pool ingest tasks for another pool,
+// whose slots one tenant's tasks fill. The first task of another tenant begins within two
+// task times, and so do the next ones.
 func TestTenantsTakeTurnsAcrossPools(t *testing.T) {
 	for _, slots := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d slots", slots), func(t *testing.T) {
@@ -231,9 +230,9 @@ func results(t *testing.T, n *node, tenant session.Tenant) int {
 	return len(info.State.Subjects)
 }
 
-// TestSlotIsGrantedOnce has a relay say once more what waits while a slot is kept for it:
-// that is no answer, and no relay is granted the slot a second time. One that gives
-// it back is granted it again.
+// TestSlotIsGrantedOnce has a relay repeat its demand while a slot is reserved for it: that
+// is no answer, and no relay is granted the slot a second time. A relay that returns the
+// slot is granted it again.
 func TestSlotIsGrantedOnce(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, _ *nats.Conn) {
 		a := startNodeWith(t, srv, "node-a", &spec{slots: 1})
@@ -280,8 +279,8 @@ func TestPools(t *testing.T) {
 		note := func(what string) func() { return func() { order = append(order, what) } }
 		gpu := &spec{slots: 1, pool: "gpu", only: []flow.Registration{busy("", note("interactive")), busy("batch", note("batch"))}}
 		a, g := startNode(t, srv, "node-a"), startNodeWith(t, srv, "node-g", gpu)
-		// Who takes over a part of the relay may offer again what was offered just
-		// before, which would stay here.
+		// A process that takes over partitions may repeat the last offers, which would stay
+		// here.
 		time.Sleep(3 * time.Second)
 		submit(t, nc, "busy", `{"id":"r1"}`)
 		submit(t, nc, "agent", `{"id":"r2","input":"x"}`)
@@ -299,7 +298,7 @@ func TestPools(t *testing.T) {
 		if r := ask(t, nc, "rath.query.default.run", `{"run":"b0"}`); r["state"] != "queued" {
 			t.Errorf("run %v", r)
 		}
-		// What autoscalers see.
+		// The view of autoscalers.
 		want := []dispatch.PoolWaiting{{Pool: "gpu", Class: messages.ClassInteractive, Runs: 5}, {Pool: "gpu", Class: messages.ClassBatch, Runs: 5}}
 		if got, err := a.conn.Dispatch.Waiting(t.Context()); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%v wait, %v; want %v", got, err, want)
@@ -311,7 +310,7 @@ func TestPools(t *testing.T) {
 				succeeded(t, nc, fmt.Sprintf("%s%d", id, i))
 			}
 		}
-		// What was asked for before the first answer came may be a batch's.
+		// Requests sent before the first answer may be for a batch run.
 		if last := len(order) - 1 - slices.Index(reversed(order), "interactive"); len(order) != 10 || last > 6 {
 			t.Errorf("the order was %v, want interactive runs first", order)
 		}
@@ -428,8 +427,8 @@ func TestDeadLetters(t *testing.T) {
 	})
 }
 
-// TestDroppedLetter retries a dead letter that was dropped: that is refused, and
-// nothing is submitted.
+// TestDroppedLetter retries a dropped dead letter: the retry fails, and no task is
+// submitted.
 func TestDroppedLetter(t *testing.T) {
 	story(t, func(t *testing.T, n *node, nc *nats.Conn) {
 		submit(t, nc, "nap", `{"id":"n1","input":"1ms"}`) // no node offers it
@@ -457,8 +456,8 @@ func TestDroppedLetter(t *testing.T) {
 	})
 }
 
-// TestEnqueueBesideARun puts tasks into the log of a session in which another
-// pool's node executes a run: that is not disturbed.
+// TestEnqueueBesideARun puts tasks into the log of a session in which another pool's node
+// executes a run: the run is not disturbed.
 func TestEnqueueBesideARun(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		began := 0

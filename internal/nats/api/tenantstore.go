@@ -26,14 +26,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// A node that is bound to a tenant reaches no stream. What it stores, and what it reads
-// beside what clients may, it asks of the nodes for all tenants: one of them does it, by
-// the log that it uses itself. The subject says the tenant, which the server holds the
-// node to, and all that the body names has to be of that tenant.
+// A node bound to a tenant reaches no stream. It sends its writes, and reads beyond those
+// of clients, to the nodes for all tenants: one of them carries them out, with its own log.
+// The subject names the tenant, which the server enforces, and everything that the body
+// names has to belong to that tenant.
 
 // The verbs of messages.StoreSubject, beside dispatch.VerbStanding.
 const (
-	storeAbout    = "about"    // which event streams there are, and how safely they store
+	storeAbout    = "about"    // the event streams, and their durability
 	storeAppend   = "append"   // a commit
 	storeLast     = "last"     // the newest commit of a session
 	storeSave     = "save"     // a snapshot
@@ -44,7 +44,7 @@ const (
 	storeAnnounce = "announce" // the node's entry
 	storeLeave    = "leave"    // the end of it
 	storeOffer    = "offer"    // workflows for the tenant
-	storeMemory   = "memory"   // what is done with a memory
+	storeMemory   = "memory"   // an operation on a memory
 	storeNamed    = "named"    // workflows and tools by their names, as the leader of the registry has them
 )
 
@@ -73,7 +73,7 @@ type named struct {
 	Workflows []string `json:"workflows,omitempty"`
 }
 
-// found is the answer to storeNamed: those that there are.
+// found is the answer to storeNamed: the existing ones.
 type found struct {
 	Tools     []messages.Tool     `json:"tools,omitempty"`
 	Workflows []messages.Workflow `json:"workflows,omitempty"`
@@ -85,8 +85,8 @@ type offer struct {
 }
 
 const (
-	// maxOffered is how many workflows a tenant's own nodes may offer, maxOffer the most
-	// bytes of one.
+	// maxOffered is how many workflows a tenant's own nodes may offer, maxOffer the maximum
+	// size of one in bytes.
 	maxOffered = 128
 	maxOffer   = 32 << 10
 	// maxEntry is the most bytes of the entry of a bound node, maxName of a text in it, and
@@ -95,15 +95,15 @@ const (
 	maxName  = 256
 )
 
-// tenantStore answers what bound nodes ask.
+// tenantStore answers requests of bound nodes.
 type tenantStore struct {
 	c        *Conn
 	log      commitlog.Log
 	memories Memories
 }
 
-// ServeStore answers what nodes ask that are bound to a tenant, each request by one of
-// the nodes for all tenants. Nil memories are none.
+// ServeStore answers requests of nodes bound to a tenant, each request by one of the nodes
+// for all tenants. Nil memories are none.
 func (c *Conn) ServeStore(ctx context.Context, memories Memories) (*conn.Service, error) {
 	t := tenantStore{c, c.Logs.StoredLog(), memories}
 	s := c.Conn.NewService(ctx)
@@ -121,7 +121,7 @@ func (c *Conn) ServeStore(ctx context.Context, memories Memories) (*conn.Service
 	return s.Begun(ctx, c.Conn, subject, sub, err)
 }
 
-// hear takes what needs no answer.
+// hear processes a message without an answer.
 func (t *tenantStore) hear(m *nats.Msg) {
 	of, verb, ok := messages.ParseStoreSubject(m.Subject)
 	if !ok || verb != dispatch.VerbStanding {
@@ -147,7 +147,7 @@ func (t *tenantStore) respond(m, out *nats.Msg, err error) {
 	}
 }
 
-// answer does what a request asks for the tenant that its subject names.
+// answer carries out a request for the tenant that its subject names.
 func (t *tenantStore) answer(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	of, verb, ok := messages.ParseStoreSubject(m.Subject)
 	if !ok {
@@ -208,7 +208,7 @@ func encoded(v any) (*nats.Msg, error) {
 	return &nats.Msg{Data: data}, err
 }
 
-// append stores a commit. Its bytes have to be those that this log would store.
+// append stores a commit. Its bytes have to equal the bytes that this log would store.
 func (t *tenantStore) append(ctx context.Context, of session.Tenant, m *nats.Msg) (*nats.Msg, error) {
 	at, err := eventlog.PositionOf(m.Header)
 	if err != nil {
@@ -232,9 +232,9 @@ func (t *tenantStore) append(ctx context.Context, of session.Tenant, m *nats.Msg
 	return &nats.Msg{Header: eventlog.HeaderOf(at)}, err
 }
 
-// within refuses a commit that is of another tenant, or refers to one. What an event has
-// in a blob is not looked at: a reference is followed only if it has the hash of the
-// commit, which no other tenant knows.
+// within rejects a commit that belongs or refers to another tenant. It does not inspect the
+// data of an event in a blob: a reference is followed only if it has the hash of the
+// commit, which no other tenant has.
 func within(of session.Tenant, c *commitlog.Commit) error {
 	if c.Key.Tenant != of {
 		return fmt.Errorf("commit of %s, by a node of tenant %s: %w", c.Key, of, session.ErrTenant)
@@ -345,8 +345,8 @@ func (t *tenantStore) entered(ctx context.Context, incarnation string) (bool, er
 	return err == nil && m.Header.Get("KV-Operation") == "", err
 }
 
-// offer puts workflows on offer to the tenant, and takes away what its nodes offered
-// before unless another one of them lives, which may have it.
+// offer offers workflows to the tenant, and removes the earlier offers of its nodes unless
+// another one of them is alive, which may have them.
 func (t *tenantStore) offer(ctx context.Context, of session.Tenant, body []byte) (*nats.Msg, error) {
 	var o offer
 	if err := json.Unmarshal(body, &o); err != nil {
@@ -390,7 +390,7 @@ func (t *tenantStore) offer(ctx context.Context, of session.Tenant, body []byte)
 	return &nats.Msg{}, errors.Join(t.c.Dispatch.Registry.Withdraw(ctx, pool, gone...), t.c.Dispatch.Registry.Register(ctx, pool, o.Workflows))
 }
 
-// named looks for workflows and tools by their names.
+// named looks up workflows and tools by their names.
 func (t *tenantStore) named(ctx context.Context, of session.Tenant, body []byte) (*nats.Msg, error) {
 	var n named
 	if err := json.Unmarshal(body, &n); err != nil {

@@ -21,16 +21,16 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// A tool of another process is an entry in the registry and a process that
-// answers requests on its subject. The entry stays when no process answers: its
-// calls fail then, and the model is told.
+// A tool of another process is an entry in the registry and a process that answers requests
+// on its subject. The entry stays when no process answers: its calls then fail, and the
+// model gets the error.
 
 // maxTools is how many tools a tenant may have.
 const maxTools = 1024
 
-// Tools returns the tools that processes have announced to a tenant, sorted by
-// name. They are read from any replica, which may lag behind; of those that are named
-// the registry's leader says what they are now.
+// Tools returns the tools that processes have announced to a tenant, sorted by name. It
+// reads any replica, which may lag behind; it reads the named ones from the registry's
+// leader.
 func (c *Conn) Tools(ctx context.Context, t session.Tenant, named ...string) ([]messages.Tool, error) {
 	var all []messages.Tool
 	for m, err := range c.Streams.Values(ctx, streams.BucketRegistry, wire.ToolKey(t, "*")) {
@@ -64,7 +64,7 @@ func (a answerer) tools(ctx context.Context, t session.Tenant, _ wire.Query) (an
 	return wire.Tools{Tools: append([]messages.Tool{}, all...)}, err
 }
 
-// controlTool announces a tool or takes it away.
+// controlTool announces or withdraws a tool.
 func (c *controls) controlTool(ctx context.Context, t session.Tenant, name, verb string, data []byte) error {
 	switch verb {
 	case messages.VerbToolAnnounce:
@@ -83,7 +83,7 @@ func (c *controls) announceTool(ctx context.Context, t session.Tenant, name stri
 	if err != nil {
 		return err
 	}
-	if _, builtin := tool.ByName(name); builtin { // which agents get, and not this one
+	if _, builtin := tool.ByName(name); builtin { // agents get the builtin tool, and not this one
 		return &strict.Error{Message: "tool", Field: "name", Problem: "the tool " + name + " is built into every node", Remedy: "choose another name"}
 	}
 	if err := c.all.ToolOf(t, v).Spec().Check(); err != nil {
@@ -127,14 +127,14 @@ func (r *remoteTool) Spec() tool.Spec {
 	return tool.Spec{Name: r.v.Name, Description: r.v.Description, Schema: r.v.Input, Effect: e}
 }
 
-// toolAbsence is how long a call waits for a process that answers: one process
-// may be about to take the place of another.
+// toolAbsence is how long a call waits for a process that answers: one process may be about
+// to replace another.
 const toolAbsence = 5 * time.Second
 
-// Call implements tool.Tool. A request that no process took, or that could not be sent,
-// is made again for a moment. One that may have been taken is not: whether it was done is not known,
-// so the attempt ends, and what may be done about it, such as calling again
-// under the same id, the next one records.
+// Call implements tool.Tool. It briefly retries a request that no process received, or that
+// could not be sent. It does not retry a request that a process may have received, because
+// the outcome is unknown: the attempt ends, and the next one records how to proceed, such
+// as by a call under the same id.
 func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, error) {
 	limit := time.Duration(r.v.TimeoutMS) * time.Millisecond
 	if limit <= 0 {

@@ -57,9 +57,9 @@ func TestToolCutOff(t *testing.T) {
 	}
 }
 
-// TestToolOfNobody calls a tool that no process answers and whose calls may take less
-// than the time for which an answering process is waited for. No program has taken the call, so
-// no answer says that it may have done its work.
+// TestToolOfNobody calls a tool that no process answers and whose calls may take less time
+// than the wait for an answering process. No program has received the call, so the answer
+// does not claim that its work may be done.
 func TestToolOfNobody(t *testing.T) {
 	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestToolOfNobody(t *testing.T) {
 	}
 }
 
-// TestToolBeforeReconnect calls a tool while the connection is being restored. The
-// call was not sent, so it is made once that is done, with any effect.
+// TestToolBeforeReconnect calls a tool while the connection is being restored. The call was
+// not sent, so it is made once the connection is restored, whatever its effect.
 func TestToolBeforeReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, w := streamstest.NodeOptions(natstest.Start(t, nil)), &natstest.Wire{}
@@ -105,7 +105,7 @@ func TestToolBeforeReconnect(t *testing.T) {
 }
 
 // TestSlowTool calls a tool of a tenant's program that takes minutes, beside other calls of
-// it: the answer comes from the account of the tenant to that of the nodes.
+// it: the answer crosses from the account of the tenant to the account of the nodes.
 func TestSlowTool(t *testing.T) {
 	for _, takes := range []time.Duration{3 * time.Minute, 9 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// nap sleeps as long as its input says.
+// nap sleeps for the duration in its input.
 var nap = flow.Registration{Name: "nap", Revision: "1", NewFor: func(s flow.Info) (flow.Workflow, error) {
 	var text string
 	if err := json.Unmarshal(s.Input, &text); err != nil {
@@ -33,7 +33,7 @@ var nap = flow.Registration{Name: "nap", Revision: "1", NewFor: func(s flow.Info
 	}), err
 }}
 
-// question asks a person, who has a minute.
+// question asks a person, with a timeout of a minute.
 var question = flow.Registration{Name: "question", Revision: "1", New: func() flow.Workflow {
 	return flow.Func(func(ctx context.Context, v session.Session) (session.Session, error) {
 		a, err := flow.Approve(ctx, "May I?", &flow.AwaitOptions{Timeout: time.Minute})
@@ -44,8 +44,7 @@ var question = flow.Registration{Name: "question", Revision: "1", New: func() fl
 	})
 }}
 
-// TestDueTimes lets times come while no node, another node or the same node
-// is there.
+// TestDueTimes lets times come while no node, another node or the same node is up.
 func TestDueTimes(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		sp := &spec{more: []flow.Registration{nap, question}}
@@ -124,12 +123,12 @@ func closedBranches(t *testing.T, nc *nats.Conn) {
 	}
 }
 
-// TestFrozenAnswerer has a node that took part in answering freeze: questions
-// and answers that reach it are put to another node.
+// TestFrozenAnswerer freezes a node that took part in answering: requests that reach it are
+// sent to another node.
 func TestFrozenAnswerer(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
-		// Which subscription gets a request is the server's choice: with so many
-		// nodes none is put to the frozen one every time.
+		// The server chooses which subscription gets a request: with so many nodes no
+		// request reaches the frozen one every time.
 		var nodes []*node
 		for i := range 4 {
 			nodes = append(nodes, startNodeWith(t, srv, fmt.Sprint("node-", i), &spec{more: []flow.Registration{question}}))

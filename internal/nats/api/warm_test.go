@@ -66,9 +66,9 @@ func (w *warmFan) registration() flow.Registration {
 	}}
 }
 
-// TestWarmFirstThatGetsLost loses what tells a run that its first branch has an
-// answer, and then the dispatches of the other branches, also with the node that
-// relayed them: the relay makes up for both, long before the branch ends.
+// TestWarmFirstThatGetsLost loses the notice to a run that its first branch has an answer,
+// and then the dispatches of the other branches, also with the node that relayed them: the
+// relay makes up for both, long before the branch ends.
 func TestWarmFirstThatGetsLost(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(map[bool]string{false: "same node", true: "another node"}[dies], func(t *testing.T) {

@@ -21,10 +21,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestQueryBeforeRelays asks a process for its runs that has just started, while
-// LINEAGE lacks what its predecessor published last: the answer waits until it is
-// known what is relayed here. That takes a moment, because another process is
-// there, which relays nothing.
+// TestQueryBeforeRelays asks a process that has just started for its runs, while LINEAGE
+// lacks its predecessor's last records: the answer waits until the partitions relayed here
+// are known. That takes a moment, because another process is there, which relays nothing.
 func TestQueryBeforeRelays(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")
@@ -68,8 +67,9 @@ func forget(t *testing.T, n *node) {
 	must.Do(t, err)
 }
 
-// TestRelayedEnds ends a relay that is asked by another process how far it is, while
-// it cannot go on. Who asked is not kept waiting, nor does he keep the relay.
+// TestRelayedEnds ends a relay that is stuck while another process asks it for its
+// watermark. The other process does not wait for it, nor does the relay wait for that
+// process.
 func TestRelayedEnds(t *testing.T) {
 	for how, end := range map[string]func(*relayer){"leaves": (*relayer).leave, "dies": (*relayer).crash} {
 		t.Run(how, func(t *testing.T) {
@@ -115,8 +115,8 @@ func full(t *testing.T, js jetstream.JetStream, name string) {
 	must.Get(js.UpdateStream(t.Context(), cfg))(t)
 }
 
-// TestRelayGivesUp ends a relay before it has begun, in a process that is asked for
-// what was committed: no caller waits for relays that never come.
+// TestRelayGivesUp ends a relay before it has begun, in a process with queries for a
+// commit: no caller waits for relays that never come.
 func TestRelayGivesUp(t *testing.T) {
 	withGuest(t, func(t *testing.T, srv *natsserver.Server, nc *nats.Conn) {
 		n := startNode(t, srv, "node-1")

@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// release writes notes, asks a person and publishes. What comes after the
-// question differs by revision; other is code that asks for other notes.
+// release writes notes, asks a person and publishes. The part after the question differs by
+// revision; revision other asks for other notes.
 func release(revision string, notes, published *atomic.Int32) flow.Registration {
 	name := "notes"
 	if revision == "other" {
@@ -47,9 +47,8 @@ func release(revision string, notes, published *atomic.Int32) flow.Registration 
 	}}
 }
 
-// TestAWeekAcrossACodeChange: a run waits a week for an approval, with every
-// process down meanwhile, and goes on under code of another revision that still
-// asks for the same steps.
+// TestAWeekAcrossACodeChange: a run waits a week for an approval, with every process down
+// meanwhile, and resumes under code of another revision with the same steps.
 func TestAWeekAcrossACodeChange(t *testing.T) {
 	for _, after := range []string{"2", "other"} {
 		t.Run(after, func(t *testing.T) {

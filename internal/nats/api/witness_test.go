@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// kill ends the node as kill -9 does, as far as anybody else sees.
+// kill ends the node like kill -9, as seen by all others.
 func (n *node) kill() {
 	n.t.Helper()
 	if n.gone {
@@ -37,8 +37,8 @@ func (n *node) kill() {
 	must.Report(n.t, n.sys.Drain(drain))
 }
 
-// records returns what LINEAGE holds, and what it should hold: the records of
-// the commits in the event streams.
+// records returns the records in LINEAGE, and the expected ones: the records of the commits
+// in the event streams.
 func (n *node) records(t *testing.T) (have, want []string) {
 	t.Helper()
 	for _, m := range n.told(t) {
@@ -79,7 +79,7 @@ func place(r *messages.Record) string {
 	return fmt.Sprintf("%d %6d.%02d %s %s %s", r.Partition, r.Seq, r.K, r.Kind, r.Session, r.Summary)
 }
 
-// checkLineage demands each record exactly once, those of each partition in
+// checkLineage demands each record exactly once, and the records of each partition in
 // order.
 func (n *node) checkLineage(t *testing.T) {
 	t.Helper()

@@ -36,9 +36,9 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// node is a Rath node for tests: everything of this package around a System
-// that runs the workflows "agent", which answers its input with the scripted
-// model, and "hold", which goes on when the test says so.
+// node is a Rath node for tests: everything of this package around a System that runs the
+// workflows "agent", which answers its input with the scripted model, and "hold", which
+// continues at the test's signal.
 type node struct {
 	t    testing.TB
 	conn *api.Conn
@@ -50,12 +50,12 @@ type node struct {
 	js       jetstream.JetStream // an operator's
 	services []*conn.Service
 	cancel   context.CancelFunc
-	intake   context.CancelFunc // ends what brings in tasks and work
+	intake   context.CancelFunc // ends the delivery of tasks and work
 	work     sync.WaitGroup
 	gone     bool
 }
 
-// options are those of a node beside the server.
+// options are the options of a node beside the server.
 func options(srv *natsserver.Server, tb testing.TB) *streams.Options {
 	user, password := srv.Node()
 	return &streams.Options{
@@ -80,7 +80,7 @@ func startNode(t testing.TB, srv *natsserver.Server, incarnation string) *node {
 	return startNodeWith(t, srv, incarnation, &spec{})
 }
 
-// spec says how a node differs from the usual one.
+// spec lists the differences of a node from the default one.
 type spec struct {
 	slots      int    // zero is 64
 	partitions uint32 // zero is two
@@ -88,20 +88,19 @@ type spec struct {
 	// more are workflows beside the usual ones, only those instead of them.
 	more, only []flow.Registration
 	members    *members // nil: it asks who lives
-	// signal, if set, is how the relay applies signals, made from what nodes do.
+	// signal, if set, replaces how the relay applies signals; own is the node's way.
 	signal func(own func(context.Context, journal.Signal) error) func(context.Context, journal.Signal) error
-	// delivered, if set, is what is done with delivered work, made from what
-	// nodes do with it.
+	// delivered, if set, replaces how delivered work is handled; own is the node's way.
 	delivered func(own handler) handler
-	// intake, if set, changes what the node does with tasks.
+	// intake, if set, changes the node's handling of tasks.
 	intake func(*dispatch.Intake)
-	// take, if set, is what is done with dispatched runs, made from what nodes do.
+	// take, if set, replaces how dispatched runs are handled; own is the node's way.
 	take func(own taker) taker
-	// disk, if set, is how the node sees the disk of the streams.
+	// disk, if set, returns the node's view of the disk of the streams.
 	disk func() streams.Disk
 }
 
-// leaves has tasks that cannot begin at once stay in their stream.
+// leaves keeps tasks that cannot begin at once in their stream.
 func leaves(in *dispatch.Intake) {
 	enqueue := in.Enqueue
 	in.Enqueue = func(ctx context.Context, k journal.Task, c *journal.CancelRequested) error {
@@ -289,13 +288,13 @@ func (n *node) stored(t *testing.T, stream string) []*jetstream.RawStreamMsg {
 	return out
 }
 
-// told is a message of LINEAGE with the records that it holds.
+// told is a message of LINEAGE with its records.
 type told struct {
 	*jetstream.RawStreamMsg
 	records []messages.Record
 }
 
-// told returns what LINEAGE holds.
+// told returns the messages of LINEAGE.
 func (n *node) told(t *testing.T) []told {
 	t.Helper()
 	var out []told
@@ -331,8 +330,8 @@ func (n *node) letters(t *testing.T) []object {
 	return out
 }
 
-// pending is how many tasks wait in the stream. The last one that a node took leaves it
-// within a second.
+// pending returns how many tasks wait in the stream. The last task that a node claimed
+// leaves it within a second.
 func (n *node) pending(t *testing.T) int {
 	t.Helper()
 	time.Sleep(time.Second)

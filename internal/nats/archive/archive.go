@@ -7,8 +7,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
-// Archive takes sessions out of streams, and brings them back. It is safe for
-// concurrent use.
+// Archive removes sessions from streams, and restores them. It is safe for concurrent use.
 type Archive struct {
 	conn        *conn.Conn
 	messages    *conn.Messages

@@ -33,7 +33,7 @@ type storedBlob struct {
 	parts []blob.Digest // of a long one
 }
 
-// storedBlobs reads all blobs that are stored now.
+// storedBlobs reads all stored blobs.
 func (c *Archive) storedBlobs(ctx context.Context) (map[blobKey]storedBlob, error) {
 	all := map[blobKey]storedBlob{}
 	err := c.logs.DumpStream(ctx, streams.StreamBlob, false, func(m eventlog.Stored) error {
@@ -45,7 +45,7 @@ func (c *Archive) storedBlobs(ctx context.Context) (map[blobKey]storedBlob, erro
 		b := storedBlob{seq: m.Seq, time: m.Time, size: len(m.Data)}
 		if nats.Header(m.Header).Get(eventlog.HeaderBlob) == eventlog.BlobList {
 			if b.parts, err = wire.PartsOf(d, m.Data); err != nil {
-				b.parts = nil // it is damaged, and names nothing
+				b.parts = nil // it is damaged, and names no blob
 			}
 		}
 		all[blobKey{session.Tenant(tenant), d}] = b
@@ -54,7 +54,7 @@ func (c *Archive) storedBlobs(ctx context.Context) (map[blobKey]storedBlob, erro
 	return all, err
 }
 
-// removeBlob removes a message of a blob, and reports whether it was there: one that was
+// removeBlob removes a message of a blob, and reports whether it existed: a blob that was
 // stored again meanwhile has another sequence.
 func (c *Archive) removeBlob(ctx context.Context, seq uint64) (bool, error) {
 	removed, err := c.messages.RemoveMessage(ctx, streams.StreamBlob, seq)
@@ -67,9 +67,9 @@ func (c *Archive) removeBlob(ctx context.Context, seq uint64) (bool, error) {
 	return removed, nil
 }
 
-// naming are the streams whose messages name blobs, in the order in which a name goes
-// through them: a task that leaves the first is in a later one by then. Lineage names what
-// the logs name.
+// naming returns the streams whose messages name blobs, in the order in which a name moves
+// through them: a task that leaves the first is in a later one by then. Lineage names only
+// blobs that the logs name.
 func (c *Archive) naming(ctx context.Context) ([]string, error) {
 	events, err := c.streams.EventStreams(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *Archive) named(ctx context.Context, after map[string]uint64, fn func(bl
 	return nil
 }
 
-// hex64 finds what may be a digest, also inside of JSON that is text.
+// hex64 matches possible digests, also inside of JSON that is text.
 var hex64 = regexp.MustCompile(`[0-9a-f]{64,}`)
 
 // digestsIn calls fn for each text in data that may be a digest.
@@ -124,7 +124,7 @@ func digestsIn(data []byte, fn func(blob.Digest)) {
 		if at == nil {
 			return
 		}
-		// In a longer run of digits each part of it may be one.
+		// In a longer run of digits each substring may be a digest.
 		for run := data[at[0]:at[1]]; len(run) >= 64; run = run[1:] {
 			if d, err := blob.ParseDigest(string(run[:64])); err == nil {
 				fn(d)

@@ -24,7 +24,7 @@ import (
 // sweeper is the variable that makes the test's program a sweep of the server at its value.
 const sweeper = "RATH_TEST_SWEEPER"
 
-// sweepUntilKilled sweeps blobs of every age and says so after each one that is removed.
+// sweepUntilKilled sweeps blobs of every age and prints a line after each removal.
 func sweepUntilKilled(at string) int {
 	u, err := url.Parse(at)
 	if err != nil {
@@ -50,8 +50,8 @@ func sweepUntilKilled(at string) int {
 	return 0
 }
 
-// TestSweepKilled ends a process that sweeps by SIGKILL, earlier and later: no blob is left in
-// part, nothing that is named is gone, and the last sweep comes to its end.
+// TestSweepKilled ends a sweeping process by SIGKILL, earlier and later: no blob is left in
+// part, no named blob is removed, and the last sweep finishes.
 func TestSweepKilled(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	op := layer.Operator(t, srv)

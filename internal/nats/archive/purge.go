@@ -30,11 +30,11 @@ func (c *Archive) MayPurge(ctx context.Context) error {
 	return c.purge(ctx, streams.EventStream(c.streams.Generation(), 0), purgeRequest{Filter: streams.PrefixEvent + "none"})
 }
 
-// Purge removes the commits of an archived session but for its tombstone, the
-// commit at a position, and the session's snapshot. It fails with
-// session.ErrForeign, and removes nothing, if another commit is there, if it
-// archives nothing or if the session goes on since. Purging again changes
-// nothing. The connection needs the rights of an operator: ErrDenied.
+// Purge removes the commits of an archived session except its tombstone, the commit at a
+// position, and removes the session's snapshot. It fails with session.ErrForeign, and
+// removes none, if another commit is at the position, if that commit does not archive the
+// session, or if the session was resumed since. Purge is idempotent. The connection needs
+// the rights of an operator: ErrDenied.
 func (c *Archive) Purge(ctx context.Context, k session.Key, at commitlog.Position) error {
 	stream, subject, err := c.logs.Place(k)
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *Archive) Purge(ctx context.Context, k session.Key, at commitlog.Positio
 	return nil
 }
 
-// purge sends one request, and again while servers elect.
+// purge sends one request, and repeats it during elections.
 func (c *Archive) purge(ctx context.Context, stream string, r purgeRequest) error {
 	body, err := json.Marshal(r)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Restore stores the commits of an archived session again: all of them, the
-// first one first, of which the last one archives it. It reports whether it stored
-// any; a log that has all of them is left alone; and whether the session never was
-// here before. Where a tombstone is left it has to be the last of the commits:
-// session.ErrForeign says that the archive is of another history.
+// Restore stores the commits of an archived session again: all of them, in order, of which
+// the last one archives it. It reports whether it stored any, which it does not if the log
+// is complete, and whether the session was never here before. An existing tombstone has to
+// be the last of the commits: otherwise the error is session.ErrForeign, because the
+// archive has another history.
 //
-// Until all commits are there every reader takes the session for archived, and
-// a further Restore goes on where this one was cut off. The session stays
-// archived afterwards, but can be read; journal.Signal.Restore lets it go on.
+// Until all commits are stored every reader treats the session as archived, and a further
+// Restore resumes where this one stopped. The session stays archived afterwards, but can be
+// read; journal.Signal.Restore resumes it.
 func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (restored, fresh bool, err error) {
 	stream, subject, err := c.logs.Place(k)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *Archive) Restore(ctx context.Context, k session.Key, raws []string) (re
 	return restored, r.fresh, nil
 }
 
-// restoring is one session on its way back.
+// restoring is one session being restored.
 type restoring struct {
 	c               *Archive
 	key             session.Key
@@ -62,14 +62,14 @@ type restoring struct {
 	raws            []string
 	end             commitlog.Position // of the last commit; Token is not used
 
-	// How the subject stands.
+	// State of the subject.
 	next   int    // index of the next commit; -1 for the tombstone
 	expect uint64 // sequence of its last message
-	fresh  bool   // nothing of the session was here before
+	fresh  bool   // the session was never here before
 }
 
-// run stores what is missing, one commit after the other. After an attempt that
-// was not answered it looks again where the subject stands.
+// run stores the missing commits, one after the other. After an attempt that was not
+// answered it reads the subject's state again.
 func (r *restoring) run(ctx context.Context) (restored bool, err error) {
 	if err := r.look(ctx); err != nil {
 		return false, err
@@ -113,7 +113,7 @@ func (r *restoring) put(ctx context.Context) error {
 	return err
 }
 
-// look reads what the subject holds.
+// look reads the state of the subject.
 func (r *restoring) look(ctx context.Context) error {
 	r.next, r.expect, r.fresh = -1, 0, true
 	last, err := r.c.messages.LeaderLast(ctx, r.stream, r.subject)
@@ -124,7 +124,7 @@ func (r *restoring) look(ctx context.Context) error {
 		return err
 	}
 	var at commitlog.Position
-	copied := false // what the log has are copies
+	copied := false // the log holds copies
 	for m, err := range r.c.logs.Messages(ctx, r.stream, r.subject, 0, last) {
 		if err != nil {
 			return err
@@ -163,11 +163,11 @@ func (r *restoring) look(ctx context.Context) error {
 	return nil
 }
 
-// RestoreRun stores what is kept of a run beside its log, when that was brought
-// back, unless it is there: its alias, so that its id is not used again, and
-// with an end its result, signed as it was before or not at all. The digest is of the
-// task, as its run.submitted says. An id that is another run's here stays that one's, with
-// its result: of the run that was brought the log tells.
+// RestoreRun stores the data of a run kept beside its restored log, unless it exists: its
+// alias, so that its id is not used again, and, if end is set, its result, signed as it was
+// before or not at all. The digest is the task's, as in its run.submitted. An id that
+// another run has here stays with that run and its result; the restored run is in its log
+// only.
 func (c *Archive) RestoreRun(ctx context.Context, k session.Key, id run.ID, digest string, end *messages.Result) error {
 	if session.ID(id) != k.ID { // a branch of a fan-out needs no alias
 		name := string(k.ID)

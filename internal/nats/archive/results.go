@@ -13,10 +13,10 @@ import (
 )
 
 // RemoveResult removes the stored result of a run whose home is purged, the message with a
-// sequence of the stream RESULT, and reports whether it did. A home that was brought back
-// meanwhile keeps it. The run's alias is marked first: intake reads there that the run has
-// ended, and the id stays used. A branch has no alias. Removing again changes nothing. The
-// connection needs the rights of an operator.
+// sequence of the stream RESULT, and reports whether it did. A home that was restored
+// meanwhile keeps it. RemoveResult marks the run's alias first, from which the intake
+// learns that the run has ended and the id stays used. A branch has no alias. RemoveResult
+// is idempotent. The connection needs the rights of an operator.
 func (c *Archive) RemoveResult(ctx context.Context, home session.Key, id run.ID, seq uint64) (bool, error) {
 	err := c.logs.Archived(ctx, home)
 	a, ok := errors.AsType[*session.ArchivedError](err)
@@ -29,7 +29,8 @@ func (c *Archive) RemoveResult(ctx context.Context, home session.Key, id run.ID,
 	return c.messages.RemoveMessage(ctx, streams.StreamResult, seq)
 }
 
-// markEnded notes in the alias of a run, if it is of this home, that the run has ended.
+// markEnded records in the alias of a run, if it belongs to this home, that the run has
+// ended.
 func (c *Archive) markEnded(ctx context.Context, home session.Key, id run.ID) error {
 	subject := eventlog.RunAliasSubject(home.Tenant, id)
 	for {
@@ -44,9 +45,9 @@ func (c *Archive) markEnded(ctx context.Context, home session.Key, id run.ID) er
 	}
 }
 
-// renewResult stores the result of a run whose log was brought back. One that is there is
-// stored anew if it is of the same end: a prune that found the log purged before may be
-// about to remove the message with its former sequence.
+// renewResult stores the result of a run whose log was restored. It stores an existing
+// result of the same end anew: a prune that found the log purged before may be about to
+// remove the message with its former sequence.
 func (c *Archive) renewResult(ctx context.Context, t session.Tenant, end messages.Result) error {
 	subject := messages.RunSubject(t, end.Run, messages.OnResult)
 	m, err := c.messages.LeaderLast(ctx, streams.StreamResult, subject)

@@ -16,18 +16,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// DefaultBlobGrace is how long a blob stays that nothing names, after it has to be stored
-// again to be relied on.
+// DefaultBlobGrace is how long an unreferenced blob stays, after the age from which it has
+// to be stored again to be relied on.
 const DefaultBlobGrace = 24 * time.Hour
 
-// SweepOptions say which blobs are removed.
+// SweepOptions select the blobs to remove.
 type SweepOptions struct {
-	// Tenant limits it to the blobs of one tenant; "" means all.
+	// Tenant limits the sweep to the blobs of one tenant; "" means all.
 	Tenant session.Tenant
-	// Grace is the time from when a blob was stored, or found to be there, to when
-	// something has to name it; 0 means DefaultBlobGrace.
+	// Grace is the time within which a blob has to be named, after it was stored or found
+	// to be stored; 0 means DefaultBlobGrace.
 	Grace time.Duration
-	// DryRun only tells what would be removed.
+	// DryRun only reports the blobs that would be removed.
 	DryRun bool
 
 	// fresh is eventlog.BlobFresh, but in tests.
@@ -36,26 +36,25 @@ type SweepOptions struct {
 	after func(step string) error
 }
 
-// Sweep is what became of the blobs. Their numbers are those of messages: a long blob has
-// one for each part.
+// Sweep is the result of a sweep. Its numbers count messages: a long blob has one for each
+// part.
 type Sweep struct {
 	Stored, Named, Young, Removed int
 	StoredBytes, RemovedBytes     int64
-	// Missing are the blobs that a head needs which is named, and that are not stored.
+	// Missing are the blobs that a named head needs and that are not stored.
 	Missing []blob.Digest
 }
 
-// SweepBlobs removes the blobs that nothing names, by mark and sweep. Named is what a log, a
-// task that waits, a result or a dead letter names, and what a named blob names in turn: a
-// head its packs and files, large data of an event what is in them, a long blob its parts.
-// Any 64 hexadecimal digits count as a name.
+// SweepBlobs removes the unreferenced blobs, by mark and sweep. A blob is named if a log, a
+// waiting task, a result or a dead letter names it, or if a named blob does: a head names
+// its packs and files, large data of an event the digests in it, a long blob its parts. Any
+// 64 hexadecimal digits count as a name.
 //
-// Others may write at the same time. A blob is removed only once it was stored, or found
-// to be stored, longer ago than eventlog.BlobFresh and the grace together: a writer that
-// puts one of that age, or asks for it, stores its message again, and that one has another
-// sequence than the one that is removed. Both judge ages by the server's clock. Long blobs
-// go before their parts, so that a sweep that ends in between leaves no long blob without
-// a part.
+// Others may write at the same time. A blob is removed only once it was stored, or found to
+// be stored, longer ago than eventlog.BlobFresh and the grace together: a writer that puts
+// or requests a blob of that age stores its message again, under another sequence than the
+// removed one. Both judge ages by the server's clock. Long blobs are removed before their
+// parts, so that a sweep that ends in between leaves no long blob without a part.
 //
 // The connection needs the rights of an operator: conn.ErrDenied.
 func (c *Archive) SweepBlobs(ctx context.Context, opts *SweepOptions) (*Sweep, error) {
@@ -78,7 +77,7 @@ func (c *Archive) SweepBlobs(ctx context.Context, opts *SweepOptions) (*Sweep, e
 	return s.run(ctx)
 }
 
-// sweep is one of them.
+// sweep is the state of one sweep.
 type sweep struct {
 	c       *Archive
 	o       SweepOptions
@@ -97,7 +96,7 @@ func (s *sweep) run(ctx context.Context) (*Sweep, error) {
 	if s.began, err = s.c.logs.BlobTime(ctx); err != nil {
 		return nil, err
 	}
-	// What is stored is listed first: what is stored later stays.
+	// The stored blobs are listed first: blobs stored later stay.
 	if s.blobs, err = s.c.storedBlobs(ctx); err != nil {
 		return nil, err
 	}
@@ -108,7 +107,7 @@ func (s *sweep) run(ctx context.Context) (*Sweep, error) {
 			s.tenants = append(s.tenants, k.tenant)
 		}
 	}
-	// Names that came while the streams were read are read after that.
+	// Names that arrived during the read of the streams are read after that.
 	read := map[string]uint64{}
 	for _, step := range []string{"listed", "marked"} {
 		if err := s.o.after(step); err != nil {
@@ -152,7 +151,7 @@ func (s *sweep) mark(d blob.Digest) {
 	}
 }
 
-// follow looks into the blobs that are named for the names of others.
+// follow reads the named blobs for the names of others.
 func (s *sweep) follow(ctx context.Context) error {
 	for len(s.todo) > 0 {
 		k := s.todo[len(s.todo)-1]
@@ -164,7 +163,7 @@ func (s *sweep) follow(ctx context.Context) error {
 	return nil
 }
 
-// into marks what a blob names.
+// into marks the blobs that a blob names.
 func (s *sweep) into(ctx context.Context, k blobKey) error {
 	rc, err := s.c.logs.Blobs(k.tenant).Get(ctx, k.digest)
 	if err != nil {
@@ -191,7 +190,7 @@ func (s *sweep) into(ctx context.Context, k blobKey) error {
 	}
 }
 
-// head marks what a head names: the bytes of its files name nothing.
+// head marks the blobs that a head names: the bytes of its files name none.
 func (s *sweep) head(ctx context.Context, k blobKey, data []byte, rest io.Reader) error {
 	more, err := io.ReadAll(rest)
 	if err != nil && !errors.Is(err, blob.ErrCorrupt) {
@@ -217,8 +216,8 @@ func (s *sweep) head(ctx context.Context, k blobKey, data []byte, rest io.Reader
 	return ctx.Err()
 }
 
-// unreadable is what becomes of a named blob that cannot be read. One that is damaged, or
-// whose part is missing, names nothing; any other error ends the sweep.
+// unreadable handles a named blob that cannot be read. A blob that is damaged, or lacks a
+// part, names no others; any other error ends the sweep.
 func (s *sweep) unreadable(k blobKey, err error) error {
 	if errors.Is(err, blob.ErrCorrupt) || errors.Is(err, blob.ErrNotFound) {
 		s.missing[k.digest] = true
@@ -227,8 +226,8 @@ func (s *sweep) unreadable(k blobKey, err error) error {
 	return fmt.Errorf("nats/archive: look into blob %s: %w", k.digest.Short(), err)
 }
 
-// unnamed returns the blobs that are removed: long ones, and those that are one message.
-// What stays keeps its parts.
+// unnamed returns the blobs to be removed: long ones, and those of one message. Blobs that
+// stay keep their parts.
 func (s *sweep) unnamed() (long, short []blobKey) {
 	limit := s.began.Add(-s.o.fresh - s.o.Grace)
 	stays := func(k blobKey, b storedBlob) bool {
@@ -262,7 +261,7 @@ func (s *sweep) keepParts(k blobKey, b storedBlob) {
 	}
 }
 
-// removers is how many blobs are removed at once.
+// removers is how many blobs are removed concurrently.
 const removers = 16
 
 // remove removes blobs.

@@ -62,8 +62,8 @@ func (s shelf) read(d blob.Digest) error {
 	return errors.Join(err, rc.Close())
 }
 
-// gone fails unless a blob is there, or is not. One in which something is missing is wrong
-// in any case.
+// gone fails unless a blob's existence is as given. A blob that lacks a part fails in any
+// case.
 func (s shelf) gone(what string, d blob.Digest, gone bool) {
 	s.t.Helper()
 	err := s.read(d)
@@ -94,8 +94,8 @@ func names(t *testing.T, c *Archive, id string, events ...session.Event) {
 // old is the age from which on a blob goes.
 const old = eventlog.BlobFresh + DefaultBlobGrace + time.Minute
 
-// short is a grace for tests in which nothing hangs on how long it is: virtual time is not
-// free while a server and its connections tell each other every other second that they live.
+// short is a grace for tests that do not depend on its length: virtual time is not free
+// while a server and its connections exchange pings every other second.
 const short = time.Hour
 
 func swept(t *testing.T, op *Archive, o *SweepOptions) *Sweep {
@@ -171,8 +171,8 @@ func TestSweepKeepsWhatIsNamed(t *testing.T) {
 	})
 }
 
-// TestSweepAhead: the clock of the machine that sweeps is three days ahead of that of the
-// server. What was stored just now stays, and goes when it is old for the server.
+// TestSweepAhead: the clock of the sweeping machine is three days ahead of the server's. A
+// blob that was just stored stays, and is removed when it is old for the server.
 func TestSweepAhead(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Archive, w *natstest.Wire) {
 		w.Set(natstest.Days(-3), nil)
@@ -200,7 +200,7 @@ func TestSweepSaysWhatIsMissing(t *testing.T) {
 }
 
 // TestSweepStopped ends a sweep after each blob that it removes: no blob is left in part,
-// and the next sweep goes on.
+// and the next sweep resumes.
 func TestSweepStopped(t *testing.T) {
 	stop := errors.New("stopped")
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {

@@ -59,7 +59,7 @@ func TestTombstone(t *testing.T) {
 		if a, ok := errors.AsType[*session.ArchivedError](err); !ok || a.File != "old.json" || a.Partial {
 			t.Errorf("Last: %v", err)
 		}
-		// A writer that knows the log's end, or some place before it, or nothing.
+		// A writer with the log's end, or an earlier position, or none.
 		events := []session.Event{session.ChunkEvent(session.UserText("late"))}
 		for seq := range uint64(5) {
 			var from commitlog.Position
@@ -74,7 +74,7 @@ func TestTombstone(t *testing.T) {
 		if err := op.Purge(ctx, k, commitlog.Position{Seq: 4, Token: at.Token, Hash: at.Hash}); !errors.Is(err, session.ErrForeign) {
 			t.Errorf("Purge of another commit: %v", err)
 		}
-		// Foreign bytes behind it change nothing.
+		// Foreign bytes behind it have no effect.
 		_, subject, err := eventlog.EventSubject(k)
 		must.Do(t, err)
 		must.Get(op.messages.Publish(ctx, &nats.Msg{Subject: subject, Data: []byte("noise")}))(t)
@@ -94,8 +94,8 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
-// TestPurgedWhileItIsRead: of a log that is purged between two pages of a reading
-// no reader takes the first page for the whole, nor what it knew of it before.
+// TestPurgedWhileItIsRead purges a log between two pages of a read: no reader takes the
+// first page for the whole log, nor its earlier state of the log.
 func TestPurgedWhileItIsRead(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
@@ -137,8 +137,8 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 	})
 }
 
-// TestAppendedBehindATombstone: who lets a session go on that is purged at the same
-// time finds that it was too late, as everybody does.
+// TestAppendedBehindATombstone resumes a session that is purged at the same time: the
+// writer finds that it was too late, as every reader does.
 func TestAppendedBehindATombstone(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
@@ -170,7 +170,7 @@ func TestAppendedBehindATombstone(t *testing.T) {
 	})
 }
 
-// TestForeignTombstone: bytes that look like a tombstone bury nothing behind a log.
+// TestForeignTombstone: bytes that look like a tombstone do not bury a log before them.
 func TestForeignTombstone(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
@@ -190,7 +190,7 @@ func TestForeignTombstone(t *testing.T) {
 	})
 }
 
-// TestPurgeOfWhatGoesOn: a fence that was lifted lets nothing be purged.
+// TestPurgeOfWhatGoesOn: after a fence was lifted, a purge removes nothing.
 func TestPurgeOfWhatGoesOn(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()
@@ -252,7 +252,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 					case whole && err != nil, empty && !errors.Is(err, session.ErrNotFound), !whole && !empty && !errors.Is(err, session.ErrArchived):
 						t.Errorf("Last: %v", err)
 					}
-					// Nor who knows a place in the middle, from a snapshot.
+					// Nor does a reader with a position in the middle, from a snapshot.
 					if n >= 3 && !fresh && !whole {
 						var mid commitlog.Position
 						for e, err := range c.logs.Log().Read(ctx, k, commitlog.Position{}) {
@@ -276,7 +276,7 @@ func TestRestoreIsCutOff(t *testing.T) {
 	}
 }
 
-// TestRestoreRefuses brings back what is not of the log that is there.
+// TestRestoreRefuses restores commits that do not belong to the existing log.
 func TestRestoreRefuses(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Archive) {
 		ctx := t.Context()

@@ -20,42 +20,41 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Tree is what is archived together: a root with all sessions that came of it
-// by forks, and the trees that its logs refer to or that refer to it, because a
-// session is read from all of them.
+// Tree is the unit of archiving: a root with all sessions forked from it, directly or not,
+// and the trees that its logs refer to or that refer to it, because a session is read from
+// all of them.
 type Tree struct {
 	Tenant session.Tenant
 	// Root is the oldest root.
 	Root     session.ID
 	Sessions []TreeSession // the oldest first
-	// Last is the time of the last commit, apart from those that archive a
-	// session, or let it go on that was never purged.
+	// Last is the time of the last commit, except commits that archive a session, or resume
+	// one that was never purged.
 	Last time.Time
-	// Bytes are those of the commits that are stored.
+	// Bytes is the size of the stored commits.
 	Bytes int64
-	// Busy is why the tree has not finished, "" if it has: nothing is open in
-	// any of its sessions.
+	// Busy is the reason the tree has not finished, "" if it has: none of its sessions has
+	// open work.
 	Busy string
 }
 
-// TreeSession is one session of a tree, as its log stands.
+// TreeSession is the state of one session of a tree in its log.
 type TreeSession struct {
 	ID   session.ID
 	Root session.ID
-	// At is the last commit; of a purged session that is the tombstone.
+	// At is the last commit; the tombstone for a purged session.
 	At commitlog.Position
-	// Archived says since when and in which file the session is archived; nil
-	// if it is not.
+	// Archived is the time and the file of the session's archiving; nil if it is not
+	// archived.
 	Archived *session.ArchivedError
-	// Purged is set when the tombstone is all that is left, or when not all
-	// commits were brought back.
+	// Purged is set when only the tombstone is left, or when not all commits were restored.
 	Purged bool
 }
 
-// Trees reads all event streams up to their present end and returns the trees
-// of a tenant, or of all with "", the longest unused first. Its time is that
-// of reading everything that is stored; in memory stay some hundred bytes for
-// each session. The connection needs the rights of a node or an operator.
+// Trees reads all event streams up to their current end and returns the trees of a tenant,
+// or of all with "", the longest unused first. Its time is the time to read the whole
+// store; it keeps some hundred bytes per session in memory. The connection needs the rights
+// of a node or an operator.
 func (c *Archive) Trees(ctx context.Context, t session.Tenant) ([]Tree, error) {
 	streams, err := c.streams.EventStreams(ctx)
 	if err != nil {
@@ -90,16 +89,16 @@ type forest struct {
 	up       map[session.Key]session.Key // of a session, one that belongs to the same tree
 }
 
-// wood is what the forest knows of one session.
+// wood is the forest's state of one session.
 type wood struct {
 	TreeSession
 	key    session.Key
-	copied bool   // the last commit that archives it was brought back
+	copied bool   // the last commit that archives it was restored
 	grave  uint64 // number of the tombstone that the log begins with
 	first  time.Time
 	last   time.Time
 	bytes  int64
-	step   string // of a branch: who opened it
+	step   string // of a branch: the step that opened it
 	closed bool
 	newer  bool // written by a later release
 }
@@ -126,7 +125,7 @@ func (f *forest) take(ctx context.Context, h *eventlog.Chain, m conn.Message) er
 	return nil
 }
 
-// fill loads spilled data of the events that are looked at.
+// fill loads spilled data of the relevant events.
 func (f *forest) fill(ctx context.Context, h *eventlog.Chain, e *commitlog.Entry) error {
 	needed := false
 	for i := range e.Commit.Events {
@@ -154,14 +153,14 @@ func (f *forest) session(k session.Key) *wood {
 	return s
 }
 
-// apart returns a key that shares no text with the commit that it comes from: all of the
+// apart returns a copy of a key that shares no text with its commit: otherwise the whole
 // commit would stay in memory with it.
 func apart(k session.Key) session.Key {
 	return session.Key{Tenant: session.Tenant(strings.Clone(string(k.Tenant))), ID: session.ID(strings.Clone(string(k.ID)))}
 }
 
-// fold takes the next commit of a session, stored in so many bytes, which may be a copy
-// that was brought back.
+// fold folds the next commit of a session, stored in so many bytes; copied marks a restored
+// copy.
 func (f *forest) fold(e commitlog.Entry, bytes int, copied bool) {
 	s := f.session(e.Commit.Key)
 	k := s.key
@@ -200,14 +199,14 @@ func (f *forest) fold(e commitlog.Entry, bytes int, copied bool) {
 		s.last = when
 	}
 	if !grave && e.At.Seq < s.grave {
-		return // one of those that are brought back, and not the last
+		return // a restored commit, and not the last one
 	}
 	s.Purged = grave
 	s.At = e.At
 }
 
-// refer notes what an event says of other sessions. What does not decode is
-// told by those who read the session.
+// refer records an event's references to other sessions. The readers of the session report
+// references that do not decode.
 func (f *forest) refer(k session.Key, s *wood, ev session.Event) {
 	switch ev.Kind {
 	case session.KindOpened:
@@ -236,7 +235,7 @@ func (f *forest) refer(k session.Key, s *wood, ev session.Event) {
 	}
 }
 
-// tie puts two sessions into one tree.
+// tie joins two sessions into one tree.
 func (f *forest) tie(a, b session.Key) {
 	if a.Tenant != b.Tenant || b.ID == "" {
 		return
@@ -259,9 +258,9 @@ func (f *forest) top(k session.Key) session.Key {
 	}
 }
 
-// together ties sessions that were archived to one file. A tombstone says nothing
-// of what its session was made of, and who takes the rest of a tree that is purged
-// in part for all of it would write the file again, without what is purged.
+// together ties sessions that were archived to one file. A tombstone does not name its
+// session's parents. If the rest of a partly purged tree were taken for the whole tree, the
+// file would be written again, without the purged sessions.
 func (f *forest) together() {
 	type file struct {
 		tenant session.Tenant
@@ -314,7 +313,7 @@ func (f *forest) trees() []Tree {
 	return all
 }
 
-// busy says why a session keeps its tree, "" if it does not.
+// busy returns the reason a session keeps its tree, "" if it does not.
 func (f *forest) busy(k session.Key, s *wood) string {
 	open := f.open.Open(k)
 	switch {
@@ -330,8 +329,8 @@ func (f *forest) busy(k session.Key, s *wood) string {
 	return ""
 }
 
-// mixed finds a tree of which a part was purged and another part goes on: the
-// latter cannot be read without the former.
+// mixed detects a tree of which a part was purged and another part was resumed: the latter
+// cannot be read without the former.
 func (t *Tree) mixed() {
 	purged, live := session.ID(""), session.ID("")
 	for _, s := range t.Sessions {
@@ -347,8 +346,8 @@ func (t *Tree) mixed() {
 	}
 }
 
-// LineageOf reports up to which sequence the lineage of a session's event
-// stream is published. What is purged before that leaves no record of itself.
+// LineageOf returns the sequence up to which the lineage of a session's event stream is
+// published. A commit that is purged before that leaves no record.
 func (c *Archive) LineageOf(ctx context.Context, id session.ID) (uint64, error) {
 	g, p, ok := id.Locate()
 	if !ok {

@@ -11,8 +11,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestTreesKeepNoCommits folds logs of long texts. What is known of a session afterwards does
-// not keep the texts of its commits in memory: a prune knows all sessions of a store at once.
+// TestTreesKeepNoCommits folds logs of long texts. The resulting state of a session does
+// not keep the texts of its commits in memory: a prune holds the state of all sessions of a
+// store at once.
 func TestTreesKeepNoCommits(t *testing.T) {
 	const sessions, text = 500, 16 << 10
 	f := forest{sessions: map[session.Key]*wood{}, up: map[session.Key]session.Key{}}

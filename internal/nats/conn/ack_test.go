@@ -2,8 +2,8 @@ package conn
 
 import "testing"
 
-// TestStoredAs reads acknowledgements as servers write them. What is not simply
-// "stored" is left to the decoder.
+// TestStoredAs reads acknowledgements as servers write them. The decoder handles all that
+// are not simply "stored".
 func TestStoredAs(t *testing.T) {
 	for ack, want := range map[string]uint64{
 		`{"stream":"EV_1_0","seq":7}`:                      7,

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// attempt is one attempt of a request, and the context that it has: it ends with that
-// of its caller, after RequestTimeout, when the connection is lost and when the server
-// refuses the subject. Each commit makes a few requests, almost all of which are
-// answered: what an attempt consists of is then used again for another one.
+// attempt is one attempt of a request, and its context. The context ends with the caller's,
+// after RequestTimeout, when the connection is lost, and when the server rejects the
+// subject. Each commit makes a few requests, almost all of which are answered, so attempts
+// are reused.
 type attempt struct {
 	context.Context // of its caller
 	asking
@@ -17,7 +17,7 @@ type attempt struct {
 	ended atomic.Pointer[error] // set before done is closed
 	done  chan struct{}
 	timer *time.Timer
-	stop  func() bool // hearing of the caller's context; nil if that never ends
+	stop  func() bool // detaches from the caller's context; nil if that never ends
 }
 
 // beginAttempt returns an attempt of a caller whose context has not ended.
@@ -38,7 +38,8 @@ func (c *Conn) beginAttempt(ctx context.Context, subject string) *attempt {
 	return a
 }
 
-// endAttempt ends an attempt that came to err, and returns why it was ended, if it was.
+// endAttempt ends an attempt with the result err, and returns the reason it was ended
+// early, if any.
 func (c *Conn) endAttempt(a *attempt, err error) error {
 	err = c.refusals.leave(&a.asking, err)
 	again := a.timer.Stop()
@@ -46,7 +47,7 @@ func (c *Conn) endAttempt(a *attempt, err error) error {
 		again = a.stop() && again
 	}
 	if !again || a.ended.Load() != nil {
-		return err // what ended it looks at it still
+		return err // the goroutine that ended it may still read it
 	}
 	a.Context, a.stop = nil, nil
 	c.attempts.Put(a)

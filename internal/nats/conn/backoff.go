@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// RequestTimeout bounds one attempt to get an answer. It is shorter than
-	// an election, so that a new leader is asked soon after.
+	// RequestTimeout bounds one attempt to get an answer. It is shorter than an election,
+	// so that a new leader gets the next attempt soon.
 	RequestTimeout = 2 * time.Second
-	// RetryBudget is how long an append or a read goes on trying: longer than a
-	// stream takes to elect a new leader, which is 4 to 9 s.
+	// RetryBudget bounds the retries of an append or a read. It exceeds the election of a
+	// stream's leader, which takes 4 to 9 s.
 	RetryBudget = 25 * time.Second
 )
 

@@ -18,34 +18,34 @@ import (
 )
 
 const (
-	// pingEvery is how often a connection that is silent is tested, and
-	// writeFor how long a write may take before it counts as lost.
+	// pingEvery is how often a silent connection is tested, and writeFor how long a write
+	// may take before it counts as lost.
 	pingEvery = 2 * time.Second
 	writeFor  = 10 * time.Second
-	// pingsFar and pingsHere are how many tests may be open before a server counts as
-	// lost. One on this machine that is gone breaks the connection, and one whose disk
-	// takes seconds for each write answers nothing for as long.
+	// pingsFar and pingsHere are the number of unanswered pings before a server counts as
+	// lost. A dead server on this machine breaks the connection, and a server whose disk
+	// takes seconds for each write does not answer for as long.
 	pingsFar, pingsHere = 2, 15
 )
 
 var (
 	// ErrUnreachable is returned by Connect when no server answers.
 	ErrUnreachable = errors.New("nats/conn: no NATS server reachable")
-	// ErrDenied is returned by Connect when the servers refuse the credentials,
-	// and by what needs a permission that these lack (a *PermissionError).
+	// ErrDenied is returned by Connect when the servers reject the credentials, and by
+	// operations that need a missing permission (a *PermissionError).
 	ErrDenied = errors.New("nats/conn: NATS refused the credentials")
 )
 
-// Conn is a connection. It reconnects by itself for as long as it is open. It
-// is safe for concurrent use.
+// Conn is a connection. It reconnects by itself while it is open. It is safe for concurrent
+// use.
 type Conn struct {
-	// NC and JS are for what this package has no words for: plain messages and
+	// NC and JS serve operations that this package does not cover: plain messages and
 	// subscriptions, streams and consumers.
 	NC *nats.Conn
 	JS jetstream.JetStream
 	// Messages are the messages in streams.
 	Messages *Messages
-	// Logger receives what happens in the background.
+	// Logger logs events in the background.
 	Logger *slog.Logger
 
 	o Options
@@ -53,9 +53,8 @@ type Conn struct {
 	refusals refusals
 	attempts sync.Pool // that ended by an answer
 	link     atomic.Pointer[link]
-	// dials counts the connections that were begun, each before anything is
-	// sent over it. The client's own count of reconnects is behind its lock,
-	// which it holds while it writes.
+	// dials counts the connections begun, each before any message is sent over it. The
+	// client's own count of reconnects is behind its lock, which it holds while it writes.
 	dials  atomic.Uint64
 	closed chan struct{}
 }
@@ -67,10 +66,10 @@ type link struct {
 
 	mu   sync.Mutex
 	told bool      // the server was asked for info
-	info *userInfo // what it knows of the credentials
+	info *userInfo // the server's record of the credentials
 }
 
-// relink ends what waits for an answer on the link before: it will not come.
+// relink ends the requests on the previous link: their answers will not come.
 func (c *Conn) relink() {
 	l := &link{}
 	l.ctx, l.cut = context.WithCancel(context.Background())
@@ -80,8 +79,8 @@ func (c *Conn) relink() {
 	c.refusals.cut()
 }
 
-// Connect connects. It fails at once when no server answers (ErrUnreachable) and
-// when they refuse the credentials (ErrDenied).
+// Connect connects. It fails at once when no server answers (ErrUnreachable) and when the
+// servers reject the credentials (ErrDenied).
 func Connect(ctx context.Context, opts *Options) (*Conn, error) {
 	var o Options
 	if opts != nil {
@@ -133,13 +132,12 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, 250*time.Millisecond),
 		nats.IgnoreAuthErrorAbort(),
-		// A host that is gone says nothing: without these it takes minutes to
-		// notice.
+		// A dead host sends no error: without these settings it takes minutes to notice.
 		nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(pings),
 		nats.FlusherTimeout(writeFor),
-		// What cannot be sent now is the caller's to retry: a buffer would
-		// send it at an unexpected time.
+		// The caller retries a message that cannot be sent now: a buffer would send it at
+		// an unexpected time.
 		nats.ReconnectBufSize(-1),
 		nats.ClosedHandler(func(*nats.Conn) {
 			c.link.Load().cut()
@@ -200,7 +198,7 @@ func (c *Conn) natsOptions(ctx context.Context) ([]nats.Option, error) {
 	return opts, nil
 }
 
-// inProcess is a Dialer in the shape that the NATS client takes.
+// inProcess is a Dialer in the form that the NATS client expects.
 type inProcess func() (net.Conn, error)
 
 // InProcessConn implements nats.InProcessConnProvider.
@@ -224,12 +222,11 @@ func (o *Options) connectError(err error) error {
 	return fmt.Errorf("%w: %s: %w; start a server there or name another one", ErrUnreachable, o.where(), err)
 }
 
-// Close lets subscriptions finish what they have received, sends what is
-// buffered and closes the connection, within Options.DrainTimeout. It may be
-// called more than once.
+// Close lets subscriptions finish the messages they have received, sends buffered messages
+// and closes the connection, within Options.DrainTimeout. It may be called more than once.
 func (c *Conn) Close() error {
 	if err := c.NC.Drain(); err != nil {
-		// Not connected: there is nothing to drain.
+		// Not connected: no subscription to drain.
 		c.NC.Close()
 	}
 	// The client bounds draining itself; the margin is for its last flush.
@@ -253,9 +250,9 @@ func (c *Conn) Closed() <-chan struct{} { return c.closed }
 // Connected reports whether a server is connected at this moment.
 func (c *Conn) Connected() bool { return c.NC.IsConnected() }
 
-// Incarnation tells the connections that were begun apart: it grows with each, from
-// 1, and with attempts over a network that failed.
+// Incarnation distinguishes the connections begun so far: it grows with each, from 1, and
+// with attempts over a network that failed.
 func (c *Conn) Incarnation() uint64 { return c.dials.Load() }
 
-// Linked ends with the connection to a server that there is at this moment.
+// Linked returns a context that ends with the current connection to a server.
 func (c *Conn) Linked() context.Context { return c.link.Load().ctx }

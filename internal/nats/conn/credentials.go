@@ -44,8 +44,8 @@ func (i *userInfo) held() *permission.Held {
 	return held
 }
 
-// info asks the server what it knows of these credentials, once for a connection; nil
-// if it does not say.
+// info returns the server's record of these credentials, requested once per connection; nil
+// if the server returns none.
 func (c *Conn) info(ctx context.Context) (*userInfo, error) {
 	l := c.link.Load()
 	l.mu.Lock()
@@ -73,9 +73,9 @@ func (c *Conn) info(ctx context.Context) (*userInfo, error) {
 	return l.info, nil
 }
 
-// User is the user that control requests for a tenant name: Options.As, or the one
-// that the permissions of these credentials allow or, where they allow any, that the
-// server knows them by.
+// User returns the user that control requests for a tenant name: Options.As, or the user
+// that the permissions of these credentials allow or, if they allow any, the server's name
+// for them.
 func (c *Conn) User(ctx context.Context, t session.Tenant) (string, error) {
 	if c.o.As != "" {
 		return c.o.As, messages.ValidUser(c.o.As)
@@ -103,9 +103,9 @@ func (c *Conn) User(ctx context.Context, t session.Tenant) (string, error) {
 	return name, nil
 }
 
-// MayPublish reports whether the credentials of a connection may publish to a subject: also
-// where the server does not report it, so that publishing shows it. It is ErrUnreachable
-// without a connection.
+// MayPublish reports whether the credentials of a connection may publish to a subject. It
+// returns true if the server does not report permissions: then publishing shows it. The
+// error is ErrUnreachable without a connection.
 func MayPublish(ctx context.Context, c *Conn, subject string) (bool, error) {
 	if !c.NC.IsConnected() {
 		return false, fmt.Errorf("%w: %s: the connection is lost and being restored; try again", ErrUnreachable, c.o.where())
@@ -131,7 +131,7 @@ func (c *Conn) Bound(ctx context.Context) (session.Tenant, error) {
 	return permission.HostOf(info.Data.Permissions.Publish.Allow), nil
 }
 
-// Require returns a *PermissionError if these credentials lack what a role
+// Require returns a *PermissionError if these credentials lack a permission that a role
 // needs for the event streams of a place. It asks the server once.
 func (c *Conn) Require(ctx context.Context, role permission.Role, place permission.Place) error {
 	info, err := c.info(ctx)

@@ -1,12 +1,13 @@
-// Package conn is the connection to the NATS servers, and what all of Rath on NATS
-// asks over it: one request and its retry, also while a stream elects a leader,
+// Package conn is the connection to the NATS servers, and the operations over it that all
+// of Rath on NATS uses: one request and its retry, also while a stream elects a leader,
 // messages stored and read, a stream followed as it grows, subjects served.
 //
-// A [Conn] reconnects by itself. A request whose answer only a lost connection could
-// bring ends as [ErrCut]. What credentials lack is a [PermissionError], at the start
-// by [Conn.Require] and later where the servers refuse a request.
+// A [Conn] reconnects by itself. A request whose answer a lost connection can no longer
+// bring ends with [ErrCut]. Missing permissions of the credentials are reported as a
+// [PermissionError], at the start by [Conn.Require] and later where the servers reject a
+// request.
 //
-// The package knows streams by their names only. Package streams says which there are.
+// The package refers to streams by name only. Package streams defines them.
 //
 // Files, the lowest first: options, backoff, faults (errors that pass by themselves),
 // retry, pumps, permission, refusals (of requests under way), conn, attempt (of a

@@ -8,27 +8,27 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrCut is returned for a request whose connection was lost on the way.
+// ErrCut is returned for a request whose connection was lost before the answer.
 var ErrCut = errors.New("nats/conn: connection lost")
 
 var (
 	// ErrStaleLeader is returned for the answer of a leader that has not heard from a
 	// majority for too long.
 	ErrStaleLeader = errors.New("nats/conn: the stream's leader does not hear from a majority of its servers")
-	// ErrBehind is returned for what was read of a log and misses its end.
+	// ErrBehind is returned for a read of a log that lacks the log's end.
 	ErrBehind = errors.New("nats/conn: the server that was asked does not have the end of the log")
 )
 
-// unconnected is the error of what was not sent because no server is reached. The client
-// library says that its buffer is full: Rath gives it none, so that what is late is not
-// sent after the caller has given up.
+// unconnected is the error of a message that was not sent because no server is reached. The
+// client library reports a full buffer: Rath gives it none, so that no message is sent
+// after the caller has given up.
 type unconnected struct{ error }
 
 func (unconnected) Error() string   { return "no connection to NATS" }
 func (e unconnected) Unwrap() error { return e.error }
 
-// IsTransient reports whether an error is one of a connection or a leader that is
-// being replaced.
+// IsTransient reports whether an error comes from a connection or a leader that is being
+// replaced.
 func IsTransient(err error) bool {
 	if e, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return e.Code >= 500
@@ -47,12 +47,12 @@ const (
 	codeNotLeader    = 10009
 )
 
-// ErrLeaderless is returned for a stream that none of its servers leads: what
-// the cluster knows of it can be asked all the same.
+// ErrLeaderless is returned for a stream that none of its servers leads. The cluster's
+// record of the stream is readable all the same.
 var ErrLeaderless = errors.New("nats/conn: the stream has no leader")
 
-// IsLeaderless reports whether an error is one of servers that choose a leader: some
-// say so, others say nothing. No server listens where JetStream is off.
+// IsLeaderless reports whether an error comes from servers that elect a leader: some report
+// it, others do not answer. Without JetStream no server listens.
 func IsLeaderless(err error) bool {
 	if code := APICode(err); code != 0 {
 		return code == codeNotAvailable || code == codeNotLeader

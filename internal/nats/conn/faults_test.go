@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestErrorsSayWhatToDo: what the client library returns is told as what it means, and
-// stays what it is for programs.
+// TestErrorsSayWhatToDo: errors of the client library get a text with their meaning, and
+// still match for programs.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for want, tc := range map[string]struct{ err, is error }{
 		"nats/conn: read stream KV_NODE: nats: no responders available for request: the servers that hold it are starting or away; try again in a moment": {statusError("KV_NODE", "503", nil), nats.ErrNoResponders},

@@ -11,16 +11,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// FollowAhead bounds the messages that are on their way to a follower.
+// FollowAhead bounds the messages in transit to a follower.
 const FollowAhead = 128
 
-// Follow sends a stream's messages under a subject to out: those from a
-// sequence on, in order, each of them once, also over the loss of a connection
-// or of a server. It returns when ctx ends. What was removed from the stream is
-// not sent.
+// Follow sends a stream's messages under a subject to out: those from a sequence on, in
+// order, each of them once, even across the loss of a connection or of a server. It returns
+// when ctx ends. It does not send messages removed from the stream.
 func (ms *Messages) Follow(ctx context.Context, stream, filter string, from uint64, out chan<- Message) error {
 	from = max(from, 1)
-	told := false // that it is broken off, since the last message
+	told := false // the interruption was logged, since the last message
 	for wait := NewBackoff(); ; {
 		next, err := ms.followOnce(ctx, stream, filter, from, out)
 		if ctx.Err() != nil {
@@ -42,33 +41,33 @@ func (ms *Messages) Follow(ctx context.Context, stream, filter string, from uint
 }
 
 const (
-	// followPull is how long a follower's request for messages stands, and
-	// followBeat how often the server says that it does: a request that was
-	// lost, as while servers elect, is noticed after two of them.
+	// followPull is how long a follower's request for messages stands, and followBeat the
+	// interval of the server's heartbeats: a request that was lost, as during an election,
+	// is noticed after two of them.
 	followPull = 10 * time.Second
 	followBeat = time.Second
 	// followGone is how long a consumer outlives its follower.
 	followGone = 30 * time.Second
-	// reachFirst is how long a new consumer may take to answer before it is
-	// asked again, and after twice the time again.
+	// reachFirst is how long a new consumer may take to answer before the request is
+	// repeated; the time doubles with each attempt.
 	reachFirst = 25 * time.Millisecond
-	// HistoryCheck is how often the leader is asked whether it has what is still
-	// missing of a history: its last messages may have been removed.
+	// HistoryCheck is how often the leader is checked for the missing rest of a history:
+	// its last messages may have been removed.
 	HistoryCheck = time.Second
-	// apiNext is where a consumer is asked for messages.
+	// apiNext is the subject prefix of requests to a consumer for messages.
 	apiNext = "$JS.API.CONSUMER.MSG.NEXT."
 )
 
-// errGap is returned when messages were lost on the way to the follower.
+// errGap is returned when messages to the follower were lost.
 var errGap = errors.New("nats/conn: messages were lost on the way")
 
-// followOnce follows with one consumer and returns the sequence to go on from.
+// followOnce follows with one consumer and returns the sequence from which to continue.
 func (ms *Messages) followOnce(ctx context.Context, stream, filter string, from uint64, out chan<- Message) (uint64, error) {
 	failed := func(err error) (uint64, error) {
 		return from, fmt.Errorf("nats/conn: follow stream %s: %w", stream, err)
 	}
-	// The consumer lives in the memory of one server and acknowledges nothing:
-	// the follower knows where it is, and makes a new one when this is lost.
+	// The consumer lives in the memory of one server and has no acknowledgements: the
+	// follower stores its own position, and makes a new consumer when this one is lost.
 	consumer, err := Call(ctx, ms.conn, APIConsumerCreate+stream, func(ctx context.Context) (jetstream.Consumer, error) {
 		return ms.conn.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 			FilterSubject:     filter,
@@ -114,12 +113,11 @@ func (ms *Messages) followOnce(ctx context.Context, stream, filter string, from 
 	}
 }
 
-// reach returns when a new consumer of a follower hears what this process asks
-// of it. In a cluster the news that it was made comes by another way than the
-// news of where it listens, and may be earlier: what it is asked meanwhile is
-// lost without a word, and a request for messages is missed only after two
-// beats. What is asked here is more than it may give: it says so, and gives
-// nothing.
+// reach returns when a follower's new consumer receives requests. In a cluster the news of
+// its creation and the news of its subject travel separately, and the first may be earlier.
+// A request sent in between is lost without an error, and a lost request for messages is
+// noticed only after two heartbeats. So reach requests more messages than the consumer may
+// deliver: the consumer answers with an error, and delivers none.
 func (ms *Messages) reach(ctx context.Context, stream, consumer string) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -128,7 +126,7 @@ func (ms *Messages) reach(ctx context.Context, stream, consumer string) error {
 		attempt, cancel := context.WithTimeout(ctx, wait)
 		_, err := ms.conn.Request(attempt, &nats.Msg{Subject: apiNext + stream + "." + consumer, Data: body})
 		if errors.Is(err, nats.ErrNoResponders) {
-			<-attempt.Done() // the same at once
+			<-attempt.Done() // otherwise the answer is the same at once
 		}
 		cancel()
 		if err == nil {
@@ -140,8 +138,8 @@ func (ms *Messages) reach(ctx context.Context, stream, consumer string) error {
 	}
 }
 
-// LastSequence asks for the sequence of the newest message of a stream, zero
-// for an empty one. The stream's leader answers.
+// LastSequence returns the sequence of the newest message of a stream, zero for an empty
+// one. The stream's leader answers.
 func (ms *Messages) LastSequence(ctx context.Context, stream string) (uint64, error) {
 	return Retry(ctx, func(ctx context.Context) (uint64, error) {
 		info, err := ms.StreamInfo(ctx, stream)
@@ -152,8 +150,8 @@ func (ms *Messages) LastSequence(ctx context.Context, stream string) (uint64, er
 	})
 }
 
-// Holds asks the leader of a stream whether it has messages from a sequence up to
-// another. A follower's consumer cannot tell: its replica may be behind.
+// Holds asks the leader of a stream whether it has messages from a sequence up to another.
+// A follower's consumer cannot answer that: its replica may be behind.
 func (ms *Messages) Holds(ctx context.Context, stream string, from, to uint64) (bool, error) {
 	m, err := ms.LeaderNext(ctx, stream, ">", from)
 	if errors.Is(err, ErrNoMessage) {

@@ -17,16 +17,16 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// TestFollowUnheard follows a stream on a server that learns of the new
-// consumer a moment after it was made, as one of a cluster does: what it is
-// sent before is lost. The messages come as soon as it knows, all of them.
+// TestFollowUnheard follows a stream on a server that learns of the new consumer a moment
+// after its creation, like a server of a cluster: earlier requests to it are lost. The
+// messages arrive as soon as the server has the consumer, all of them.
 func TestFollowUnheard(t *testing.T) {
 	for name, deaf := range map[string]time.Duration{"at once": 0, "soon": 30 * time.Millisecond, "late": 400 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			layer.InBubble(t, func(t *testing.T, c *conn.Conn, w *natstest.Wire) {
-				// What one request brings. More need a second one, which nats.go makes two
-				// beats late where these are read before the goroutine that wrote the first
-				// one goes on (fetchInProgress in its checkPending).
+				// The messages of one request. More need a second one, which nats.go makes
+				// two heartbeats late if these are read before the goroutine that wrote the
+				// first one continues (fetchInProgress in its checkPending).
 				const messages = conn.FollowAhead
 				for range messages {
 					must.Get(c.Messages.Publish(t.Context(), &nats.Msg{Subject: streams.PrefixEvent + "1.0.default.s", Data: []byte("x")}))(t)
@@ -69,8 +69,8 @@ func TestFollowUnheard(t *testing.T) {
 	}
 }
 
-// TestFollowWithoutServer: while no server is reached, a follower says that once, and
-// follows when there is one again. What else asks is told of the missing connection.
+// TestFollowWithoutServer: while no server is reached, a follower logs that once, and
+// follows when there is one again. Other requests fail with the missing connection.
 func TestFollowWithoutServer(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *conn.Conn, w *natstest.Wire) {
 		var said bytes.Buffer

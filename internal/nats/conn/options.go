@@ -25,25 +25,25 @@ const (
 	NodeInbox = permission.InboxNode
 )
 
-// Options configure a connection. The zero value is one to DefaultURL.
+// Options configure a connection. The zero value connects to DefaultURL.
 type Options struct {
 	// URL names one or more servers, separated by commas; empty means
 	// DefaultURL. It is not used with a Dialer.
 	URL string
 	// Dialer connects to a server in this process.
 	Dialer func() (net.Conn, error)
-	// Alone says that the server belongs to no cluster: each stream has one replica.
+	// Alone marks a server that belongs to no cluster: each stream has one replica.
 	Alone bool
-	// Name tells the connection from others in the server's monitoring.
+	// Name identifies the connection in the server's monitoring.
 	Name string
 	// User and Password, or CredsFile (a JWT and its seed), or NKeyFile (a
 	// seed) log in; none of them is a client without credentials.
 	User, Password, CredsFile, NKeyFile string
-	// Login is asked for the user and the password at each connect, where a
-	// server may have others when it is back; nil means User and Password.
+	// Login returns the user and the password at each connect, because a restarted server
+	// may have others; nil means User and Password.
 	Login func() (user, password string)
-	// As is the user that control requests name, for credentials that may name any;
-	// empty means the one that they are of, see Conn.User.
+	// As is the user that control requests name, for credentials that may name any; empty
+	// means the credentials' own user, see Conn.User.
 	As string
 	// RootCAs is a PEM file of certificate authorities; with it, or with a
 	// URL of scheme tls, the connection is encrypted.
@@ -54,8 +54,7 @@ type Options struct {
 	// ConnectTimeout and DrainTimeout are bounded waits; zero means
 	// DefaultConnectTimeout and DefaultDrainTimeout.
 	ConnectTimeout, DrainTimeout time.Duration
-	// Logger receives what happens to the connection in the background; nil
-	// discards it.
+	// Logger logs events of the connection in the background; nil discards them.
 	Logger *slog.Logger
 }
 
@@ -130,8 +129,8 @@ func (o *Options) where() string {
 	return strings.Join(names, ", ")
 }
 
-// serverURL reads an address as the NATS client does: one without a scheme may
-// hold a user and a password too.
+// serverURL parses an address as the NATS client does: an address without a scheme may also
+// hold a user and a password.
 func serverURL(s string) (*url.URL, error) {
 	if s = strings.TrimSpace(s); !strings.Contains(s, "://") {
 		s = "nats://" + s

@@ -14,30 +14,30 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// A server tells a client that it lacks a permission, but not which of its
-// requests that ends: it goes unanswered. Here the two are brought together.
+// A server notifies a client that it lacks a permission, but not which of its requests
+// fails for it: that request goes unanswered. This file matches the two.
 
-// Permission is what a PermissionError says is missing.
+// Permission is an entry of PermissionError.Missing.
 type Permission = permission.Permission
 
-// PermissionError says which permissions credentials lack. errors.Is(err,
-// ErrDenied) holds.
+// PermissionError lists the permissions that credentials lack. errors.Is(err, ErrDenied)
+// holds.
 type PermissionError struct {
-	// Role is what they were checked for; "" for what a server refused.
+	// Role is the role the credentials were checked for; "" for a server's rejection.
 	Role permission.Role
-	// Roles have what a server refused.
+	// Roles are the roles that have the rejected permission.
 	Roles []permission.Role
-	// Missing is what they lack.
+	// Missing are the missing permissions.
 	Missing []Permission
-	// Subject is what a server refused, with a single Missing.
+	// Subject is the subject that a server rejected, with a single Missing.
 	Subject string
-	// User and Account are theirs, if the server told.
+	// User and Account belong to the credentials, if the server returned them.
 	User, Account string
-	// Tenants are theirs where Subject is of another one.
+	// Tenants are the tenants of the credentials, if Subject belongs to another one.
 	Tenants []session.Tenant
 }
 
-// Error names each permission and what to do.
+// Error names each permission and the remedy.
 func (e *PermissionError) Error() string {
 	if e.Subject != "" {
 		p := e.Missing[0]
@@ -77,9 +77,9 @@ func (e *PermissionError) who() string {
 // Is reports whether target is ErrDenied.
 func (e *PermissionError) Is(target error) bool { return target == ErrDenied }
 
-// causeOf says more of a refusal: whether the subject is of another tenant than these
-// credentials are, for which the server is asked once. Where there is no connection it
-// says that.
+// causeOf adds the cause to a rejection: whether the subject belongs to another tenant than
+// these credentials, for which it asks the server once. Without a connection it returns
+// unconnected.
 func (c *Conn) causeOf(ctx context.Context, err error) error {
 	if errors.Is(err, nats.ErrReconnectBufExceeded) {
 		return unconnected{err}
@@ -96,7 +96,7 @@ func (c *Conn) causeOf(ctx context.Context, err error) error {
 	defer cancel()
 	info, asked := c.info(ctx)
 	if asked != nil || info == nil || info.Data.Permissions == nil {
-		return err // it is refused for a reason that the server does not say
+		return err // the server does not state the reason
 	}
 	own := permission.TenantsOf(info.Data.Permissions.Publish.Allow)
 	if len(own) == 0 || slices.Contains(own, of[0]) {
@@ -107,11 +107,10 @@ func (c *Conn) causeOf(ctx context.Context, err error) error {
 	return &known
 }
 
-// violation reads what a server refuses.
+// violation matches a server's rejection.
 var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription)(?: with reply of| to) "([^"]+)"`)
 
-// violated returns what an error of the connection refuses; nil for another
-// error.
+// violated returns the rejection in an error of the connection; nil for another error.
 func violated(err error) *PermissionError {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return nil

@@ -21,22 +21,22 @@ const (
 	CodeStoreFailed    = 10077 // a limit of the stream
 	CodeTooLarge       = 10054 // larger than the stream's messages may be
 	CodeTooManyPending = 10167 // the server sheds load
-	CodeNoResources    = 10002 // the server keeps what its disk has left
+	CodeNoResources    = 10002 // the server keeps a reserve on its disk
 )
 
 var (
-	// ErrFull is returned when a stream has reached its limit, or its disk is full:
-	// nothing is stored until an operator archives, raises the limit or makes room.
+	// ErrFull is returned when a stream has reached its limit, or its disk is full: writes
+	// fail until an operator archives, raises the limit or makes room.
 	ErrFull = errors.New("nats/conn: stream is full")
-	// ErrExpectation is returned when the subject's last sequence is, or for
-	// replicated streams may be, another one than expected.
+	// ErrExpectation is returned when the subject's last sequence differs, or for
+	// replicated streams may differ, from the expected one.
 	ErrExpectation = errors.New("nats/conn: not the expected last sequence")
 )
 
-// ErrDiskFull is what a server says that keeps the reserve of its disk.
+// ErrDiskFull is the error of a server that keeps the reserve of its disk.
 var ErrDiskFull = fmt.Errorf("%w: the servers store nothing more: their disk is full, or all is used that this account may store; free some space there", ErrFull)
 
-// PubAck is what a stream answers to a message.
+// PubAck is a stream's answer to a message.
 type PubAck struct {
 	Error *struct {
 		Code        int    `json:"code"`
@@ -46,16 +46,16 @@ type PubAck struct {
 	Stream    string `json:"stream"`
 	Seq       uint64 `json:"seq"`
 	Duplicate bool   `json:"duplicate"`
-	// Count is of the messages of a batch that are stored.
+	// Count is the number of stored messages of a batch.
 	Count int `json:"count"`
-	// Type is that of an answer on the way of a batch, empty for an acknowledgement.
+	// Type is the type of an intermediate answer of a batch, empty for an acknowledgement.
 	Type string `json:"type"`
 }
 
-// PublishExpecting stores data as the next message of a subject, provided that
-// the subject's last one has the sequence last (0: none), and returns its
-// sequence. Every other outcome than a clean acknowledgement leaves open
-// whether it is stored, but for ErrFull and a message too large.
+// PublishExpecting stores data as the next message of a subject, provided that the
+// subject's last one has the sequence last (0: none), and returns its sequence. Every
+// outcome other than a clean acknowledgement leaves open whether it is stored, except
+// ErrFull and a message too large.
 func (ms *Messages) PublishExpecting(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) (uint64, error) {
 	m := &nats.Msg{Subject: subject, Data: data, Header: header}
 	if m.Header == nil {
@@ -79,8 +79,8 @@ func (ms *Messages) Publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	return ack.Seq, err
 }
 
-// decodeAck reads what a stream answered, which is an error unless it stored what it
-// was asked to.
+// decodeAck reads a stream's answer. It returns an error unless the stream stored the
+// message.
 func decodeAck(subject string, answer []byte) (PubAck, error) {
 	var ack PubAck
 	if err := json.Unmarshal(answer, &ack); err != nil {
@@ -100,7 +100,7 @@ func decodeAck(subject string, answer []byte) (PubAck, error) {
 		return PubAck{}, &jetstream.APIError{Code: e.Code, ErrorCode: jetstream.ErrorCode(e.ErrCode), Description: e.Description}
 	}
 	if ack.Duplicate || ack.Seq == 0 && ack.Type == "" {
-		// Nothing here sends message ids, so the message of another connection is meant.
+		// This program sends no message ids, so another connection's message is meant.
 		return PubAck{}, ErrExpectation
 	}
 	return ack, nil
@@ -112,9 +112,9 @@ const (
 	headerBatchCommit = "Nats-Batch-Commit"
 )
 
-// PublishBatch stores messages of one stream, which allows that, one after another: all
-// of them or none. It returns the sequence of the last one. As with PublishExpecting, an
-// error leaves open whether they are stored.
+// PublishBatch stores messages of one stream, which has to allow that, in order: all of
+// them or none. It returns the sequence of the last one. As with PublishExpecting, an error
+// leaves open whether they are stored.
 func (ms *Messages) PublishBatch(ctx context.Context, batch []*nats.Msg) (uint64, error) {
 	id := rand.Text()
 	for i, m := range batch {
@@ -133,11 +133,11 @@ func (ms *Messages) PublishBatch(ctx context.Context, batch []*nats.Msg) (uint64
 	return 0, nil
 }
 
-// PublishInOrder stores messages of one stream, which allows that, without waiting for
-// each: what follows one that the server does not get or does not store is not stored
+// PublishInOrder stores messages of one stream, which has to allow that, without waiting
+// for each: messages after one that the server does not receive or store are not stored
 // either. It returns the sequence of the last one. As with PublishExpecting, an error
 // leaves open how many are stored. The protocol is that of nats-server's fast batches
-// (ADR-50): the subject for answers says where in the batch a message is.
+// (ADR-50): the subject for answers carries a message's position in the batch.
 func (ms *Messages) PublishInOrder(ctx context.Context, batch []*nats.Msg) (uint64, error) {
 	inbox := ms.conn.NC.NewInbox()
 	answers, err := ms.conn.NC.SubscribeSync(inbox + ".>")
@@ -181,7 +181,7 @@ func (ms *Messages) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox
 		case err != nil:
 			return 0, err
 		case ack.Type == "ack":
-			// The server has some, and takes more.
+			// The server has received some, and accepts more.
 		case ack.Type != "" || ack.Count != len(batch):
 			return 0, fmt.Errorf("nats/conn: publish to %s: the server stored %d of %d messages: %s", batch[0].Subject, ack.Count, len(batch), m.Data)
 		default:
@@ -190,17 +190,17 @@ func (ms *Messages) publishInOrder(ctx context.Context, batch []*nats.Msg, inbox
 	}
 }
 
-// PublishAtLeastOnce publishes patiently. Where an acknowledgement is lost it publishes the
-// message again: it is for what may be there twice.
+// PublishAtLeastOnce publishes with retries. After a lost acknowledgement it publishes the
+// message again, so the stream may hold duplicates.
 func (ms *Messages) PublishAtLeastOnce(ctx context.Context, m *nats.Msg) error {
 	_, err := Retry(ctx, func(ctx context.Context) (uint64, error) { return ms.Publish(ctx, m) })
 	return err
 }
 
-// PutAfter stores data, patiently, as the next message of a subject whose last one
-// has the sequence last, zero for none. It returns the one that comes after that:
-// this one, or another one that was faster. What tells them apart is what they say;
-// mine is true only if this one was acknowledged.
+// PutAfter stores data, with retries, as the next message of a subject whose last one has
+// the sequence last, zero for none. It returns the next message: this one, or a faster
+// writer's. Only their contents distinguish them; mine is true only if this one was
+// acknowledged.
 func (ms *Messages) PutAfter(ctx context.Context, stream, subject string, last uint64, data []byte) (m Message, mine bool, err error) {
 	patient, cancel := context.WithTimeout(ctx, RetryBudget)
 	defer cancel()
@@ -212,8 +212,7 @@ func (ms *Messages) PutAfter(ctx context.Context, stream, subject string, last u
 		if errors.Is(err, ErrFull) || errors.Is(err, jetstream.ErrStreamNotFound) {
 			return Message{}, false, err
 		}
-		// There is another one, or the attempt before was stored, or nothing
-		// is known.
+		// Another message is stored, or the previous attempt was, or neither is known.
 		now, readErr := ms.LeaderLast(patient, stream, subject)
 		if readErr == nil && now.Seq != last {
 			return now, false, nil
@@ -224,9 +223,9 @@ func (ms *Messages) PutAfter(ctx context.Context, stream, subject string, last u
 	}
 }
 
-// storedAs reads the sequence of a message that was stored from the form in which
-// servers say so, {"stream":"S","seq":7}, without the time that decoding takes. It
-// is 0 for any other answer.
+// storedAs parses the sequence of a stored message from the servers' usual form
+// {"stream":"S","seq":7}, without the time that decoding takes. It returns 0 for any other
+// answer.
 func storedAs(ack []byte) uint64 {
 	rest, first := bytes.CutPrefix(ack, []byte(`{"stream":"`))
 	stream, rest, second := bytes.Cut(rest, []byte(`","seq":`))

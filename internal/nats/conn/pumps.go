@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Following runs a reader beside the one who takes what it reads, and returns
-// when both have ended.
+// Following runs read concurrently with take, which processes its output, and returns when
+// both have ended.
 func Following(ctx context.Context, read, take func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -16,10 +16,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Reads come in two kinds. A direct read may be answered by any replica, which
-// may lag behind what was acknowledged already; it is fast and reads in bulk.
-// A leader read goes to the stream's leader and is never outdated; the end of
-// a log is always asked there.
+// Reads come in two kinds. Any replica may answer a direct read; it may lag behind
+// acknowledged messages, is fast and reads in bulk. A leader read goes to the stream's
+// leader and is never outdated; the end of a log is always read from the leader.
 
 // Message is a message as a stream holds it.
 type Message struct {
@@ -28,7 +27,7 @@ type Message struct {
 	Time    time.Time
 	Header  nats.Header
 	Data    []byte
-	// Behind is how many messages came behind this one when a follower was given it.
+	// Behind is how many messages followed this one when a follower received it.
 	Behind uint64
 }
 
@@ -47,8 +46,8 @@ const (
 	codeNoMessage      = 10037
 	CodeStreamNotFound = 10059
 
-	// One page of a bulk read: few enough bytes to stay far below what a
-	// client may have pending.
+	// PageMessages and PageBytes bound one page of a bulk read, far below a client's limit
+	// of pending bytes.
 	PageMessages = 512
 	PageBytes    = 4 << 20
 )
@@ -57,7 +56,7 @@ const (
 // exist.
 var ErrNoMessage = errors.New("nats/conn: no message")
 
-// GetRequest says which messages are asked for.
+// GetRequest selects the messages to read.
 type GetRequest struct {
 	Seq            uint64   `json:"seq,omitempty"`
 	LastBySubject  string   `json:"last_by_subj,omitempty"`
@@ -86,7 +85,7 @@ type getReply struct {
 // concurrent use.
 type Messages struct{ conn *Conn }
 
-// StreamInfo returns how a stream is, as its leader says.
+// StreamInfo returns the state of a stream, from its leader.
 func (ms *Messages) StreamInfo(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	s, err := Call(ctx, ms.conn, APIStreamInfo+name, func(ctx context.Context) (jetstream.Stream, error) { return ms.conn.JS.Stream(ctx, name) })
 	if err != nil {
@@ -95,7 +94,7 @@ func (ms *Messages) StreamInfo(ctx context.Context, name string) (*jetstream.Str
 	return s.CachedInfo(), nil
 }
 
-// StreamError says what to do about a missing stream.
+// StreamError adds the remedy to the error of a missing stream.
 func StreamError(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: run Provision first (rath cluster provision)", err)
@@ -106,9 +105,9 @@ func StreamError(err error) error {
 	return err
 }
 
-// LeaderGet asks the stream's leader for one message. Where that is the only replica it
-// answers a direct read as well, without the events that servers tell of each request
-// to a leader.
+// LeaderGet reads one message from the stream's leader. A leader that is the only replica
+// also answers a direct read, without the events that servers publish for each request to a
+// leader.
 func (ms *Messages) LeaderGet(ctx context.Context, stream string, req GetRequest) (Message, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -155,19 +154,18 @@ func (ms *Messages) LeaderGet(ctx context.Context, stream string, req GetRequest
 	return out, nil
 }
 
-// LeaderLast asks the stream's leader for the last message of a subject,
-// patiently.
+// LeaderLast reads the last message of a subject from the stream's leader, with retries.
 func (ms *Messages) LeaderLast(ctx context.Context, stream, subject string) (Message, error) {
 	return ms.leaderPatiently(ctx, stream, GetRequest{LastBySubject: subject})
 }
 
-// LeaderAt asks for the message with a sequence, patiently.
+// LeaderAt reads the message with a sequence from the stream's leader, with retries.
 func (ms *Messages) LeaderAt(ctx context.Context, stream string, seq uint64) (Message, error) {
 	return ms.leaderPatiently(ctx, stream, GetRequest{Seq: seq})
 }
 
-// LeaderNext asks for the first message of the subjects that a filter matches with
-// a sequence of at least from, patiently.
+// LeaderNext reads the first message of the subjects that a filter matches with a sequence
+// of at least from, from the stream's leader, with retries.
 func (ms *Messages) LeaderNext(ctx context.Context, stream, filter string, from uint64) (Message, error) {
 	return ms.leaderPatiently(ctx, stream, GetRequest{Seq: from, NextBySubject: filter})
 }
@@ -176,9 +174,9 @@ func (ms *Messages) leaderPatiently(ctx context.Context, stream string, req GetR
 	return Retry(ctx, func(ctx context.Context) (Message, error) { return ms.LeaderGet(ctx, stream, req) })
 }
 
-// Last returns the Last message of a subject from any replica, and from the
-// leader if that one does not have it, patiently. It may be outdated: it is
-// for subjects whose message does not change.
+// Last returns the last message of a subject from any replica, and from the leader if that
+// replica does not have it, with retries. It may be outdated, so it is for subjects whose
+// message does not change.
 func (ms *Messages) Last(ctx context.Context, stream, subject string) (Message, error) {
 	return Retry(ctx, func(ctx context.Context) (Message, error) {
 		m, err := ms.DirectOne(ctx, stream, APIDirectGet+stream+"."+subject, nil)
@@ -189,8 +187,8 @@ func (ms *Messages) Last(ctx context.Context, stream, subject string) (Message, 
 	})
 }
 
-// At returns the message with a sequence, from any replica, and from the
-// leader if that one does not have it, patiently.
+// At returns the message with a sequence, from any replica, and from the leader if that
+// replica does not have it, with retries.
 func (ms *Messages) At(ctx context.Context, stream string, seq uint64) (Message, error) {
 	body, err := json.Marshal(GetRequest{Seq: seq})
 	if err != nil {
@@ -217,9 +215,9 @@ func (ms *Messages) DirectOne(ctx context.Context, stream, subject string, body 
 	return directStored(stream, m)
 }
 
-// Lasts returns the last messages of subjects, PageMessages at most, from any replica,
-// patiently, by their subjects; those that this replica does not have are left out. Like
-// Last it is for subjects whose message does not change.
+// Lasts returns the last messages of subjects, at most PageMessages, from any replica, with
+// retries, by their subjects; it omits messages that this replica does not have. Like Last
+// it is for subjects whose message does not change.
 func (ms *Messages) Lasts(ctx context.Context, stream string, subjects []string) (map[string]Message, error) {
 	found := make(map[string]Message, len(subjects))
 	for left := subjects; len(left) > 0; {
@@ -230,15 +228,15 @@ func (ms *Messages) Lasts(ctx context.Context, stream string, subjects []string)
 		if len(page) == 0 {
 			break
 		}
-		maps.Copy(found, page) // which may end before all that there are
+		maps.Copy(found, page) // which may end before all of them
 		left = slices.DeleteFunc(slices.Clone(left), func(s string) bool { _, ok := found[s]; return ok })
 	}
 	return found, nil
 }
 
-// LastsNow returns the last messages of subjects, PageMessages at most, from any replica,
-// by their subjects, and the sequence up to which this replica has the stream, zero if
-// it has none of them. It may leave out some.
+// LastsNow returns the last messages of subjects, at most PageMessages, from any replica,
+// by their subjects, and the sequence up to which this replica has the stream, zero if it
+// has none of them. It may omit some.
 func (ms *Messages) LastsNow(ctx context.Context, stream string, subjects []string) (found map[string]Message, upTo uint64, err error) {
 	_, err = Retry(ctx, func(ctx context.Context) (struct{}, error) {
 		var end nats.Header
@@ -262,10 +260,10 @@ func (ms *Messages) DirectPage(ctx context.Context, stream, subject string, from
 	return ms.DirectBatch(ctx, stream, GetRequest{Seq: from, NextBySubject: subject, Batch: PageMessages, MaxBytes: PageBytes})
 }
 
-// UpTo yields the messages that a filter matches with a sequence above after and of at
-// most end, in order, patiently. The caller has end from the stream's leader. Pages come
-// from any replica; where one has no more, the leader says what comes next. So a replica
-// that lags leaves nothing out.
+// UpTo yields the messages that a filter matches with a sequence above after and of at most
+// end, in order, with retries. The caller has end from the stream's leader. Pages come from
+// any replica; if a replica has no more, the leader returns the next message. So a lagging
+// replica omits none.
 func (ms *Messages) UpTo(ctx context.Context, stream, filter string, after, end uint64) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		quiet, wait := time.Now().Add(RetryBudget), NewBackoff()
@@ -309,7 +307,7 @@ func (ms *Messages) DirectBatch(ctx context.Context, stream string, req GetReque
 	return ms.directBatch(ctx, stream, req, new(nats.Header))
 }
 
-// directBatch is DirectBatch that keeps what the replica says at the end.
+// directBatch is DirectBatch that keeps the header of the replica's last message.
 func (ms *Messages) directBatch(ctx context.Context, stream string, req GetRequest, end *nats.Header) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		fail := func(err error) { yield(Message{}, readError(stream, err)) }
@@ -319,7 +317,7 @@ func (ms *Messages) directBatch(ctx context.Context, stream string, req GetReque
 			return
 		}
 		link := ms.conn.Linked()
-		// A page and its end fit, so that a slow reader loses nothing.
+		// A page and its end fit, so that a slow reader loses no message.
 		answers := make(chan *nats.Msg, max(req.Batch, PageMessages)+1)
 		inbox := ms.conn.NC.NewInbox()
 		sub, err := ms.conn.NC.ChanSubscribe(inbox, answers)
@@ -353,8 +351,7 @@ func (ms *Messages) directBatch(ctx context.Context, stream string, req GetReque
 	}
 }
 
-// nextWithin waits for an answer at most RequestTimeout, and not for one that
-// the link will not bring any more.
+// nextWithin waits for an answer for at most RequestTimeout, or until the link is lost.
 func nextWithin(ctx, link context.Context, answers <-chan *nats.Msg) (*nats.Msg, error) {
 	select {
 	case m := <-answers:

@@ -15,7 +15,7 @@ type refusals struct {
 	deaf    *PermissionError // answers do not reach this connection
 }
 
-// asking is a request under way.
+// asking is a request in progress.
 type asking struct {
 	subject string
 	cancel  func()
@@ -23,8 +23,8 @@ type asking struct {
 	err     error
 }
 
-// enter notes a request, which cancel ends. subject is what it publishes to, or
-// the first tokens of that.
+// enter registers a request, which cancel ends. subject is the subject that it publishes
+// to, or the first tokens of that.
 func (r *refusals) enter(subject string, cancel func()) *asking {
 	a := &asking{subject: subject, cancel: cancel}
 	r.note(a)
@@ -44,8 +44,7 @@ func (r *refusals) note(a *asking) {
 	}
 }
 
-// leave ends the note and returns why the request was ended, or the error that
-// it ended with.
+// leave unregisters a request and returns the reason it was ended, or its own error.
 func (r *refusals) leave(a *asking, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +55,7 @@ func (r *refusals) leave(a *asking, err error) error {
 	return err
 }
 
-// refuse takes what a server refuses, and reports whether that ends a request.
+// refuse processes a server's rejection, and reports whether it ends a request.
 func (r *refusals) refuse(e *PermissionError, inbox string) (told bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +63,7 @@ func (r *refusals) refuse(e *PermissionError, inbox string) (told bool) {
 	if all {
 		r.deaf = e
 	} else if e.Missing[0].Op == permission.OpSubscribe {
-		return false // who subscribes looks himself
+		return false // the subscriber checks by itself
 	}
 	for a := range r.waiting {
 		if all || a.subject == e.Subject || strings.HasPrefix(e.Subject, a.subject+".") {

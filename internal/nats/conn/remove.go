@@ -10,11 +10,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// apiMsgDelete is where a stream is asked to remove a message.
+// apiMsgDelete is the subject prefix of requests to remove a message of a stream.
 const apiMsgDelete = "$JS.API.STREAM.MSG.DELETE."
 
-// RemoveMessage removes the message with a sequence from a stream, patiently, and reports
-// whether it was there. Its bytes stay on the disk until the server compacts them.
+// RemoveMessage removes the message with a sequence from a stream, with retries, and
+// reports whether it existed. Its bytes stay on the disk until the server compacts them.
 func (ms *Messages) RemoveMessage(ctx context.Context, stream string, seq uint64) (bool, error) {
 	body, err := json.Marshal(struct {
 		Seq     uint64 `json:"seq"`

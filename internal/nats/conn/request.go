@@ -12,13 +12,12 @@ import (
 )
 
 const (
-	// AskTimeout bounds one request if its context does not: an answer comes
-	// after a commit, which may wait for the election of a leader.
+	// AskTimeout bounds one request if its context does not. An answer may follow a commit,
+	// which may wait for the election of a leader.
 	AskTimeout = 30 * time.Second
 )
 
-// Request sends one Request and waits for its answer, which does not come any
-// more when the connection is lost.
+// Request sends one request and waits for its answer, or until the connection is lost.
 func (c *Conn) Request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -32,9 +31,9 @@ func (c *Conn) Request(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 // answers it.
 var ErrNoAnswer = errors.New("nats/conn: no answer")
 
-// Await sends a request and waits for its answer for as long as ctx says. It is ErrCut
-// when the connection is lost: the answer does not come any more. It is ErrDenied when the
-// server refuses to take the request.
+// Await sends a request and waits for its answer until ctx ends. The error is ErrCut when
+// the connection is lost, because the answer does not come any more, and ErrDenied when the
+// server rejects the request.
 func (c *Conn) Await(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
 	asking, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
@@ -47,8 +46,8 @@ func (c *Conn) Await(ctx context.Context, subject string, data []byte) (*nats.Ms
 	return m, c.refusals.leave(a, err)
 }
 
-// Ask sends a request of a client and returns the answer's bytes, or an error that
-// says what to do.
+// Ask sends a request of a client and returns the answer's bytes, or an error with the
+// remedy.
 func (c *Conn) Ask(ctx context.Context, subject string, data []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
@@ -90,8 +89,8 @@ const (
 	APIConsumerList   = "$JS.API.CONSUMER.LIST."
 )
 
-// Call calls the server through the client library, for at most RequestTimeout.
-// subject is what that publishes to, or the first tokens of it.
+// Call calls the server through the client library, for at most RequestTimeout. subject is
+// the subject that call publishes to, or the first tokens of it.
 func Call[T any](ctx context.Context, c *Conn, subject string, call func(context.Context) (T, error)) (T, error) {
 	return CallWithin(ctx, c, subject, RequestTimeout, call)
 }

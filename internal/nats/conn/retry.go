@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Election is the retry budget of a start, which looks at many streams. While
-// servers elect the leader of a stream, or of JetStream, they do not answer for it
-// or answer that it is not available. All requests of one start share one wait,
-// which is logged once. An error that no election explains ends it, so that the
-// operator sees at once that no server has JetStream, or that there are too few.
-// Later requests, to servers that have answered before, have a budget each, see
-// Retry. It is not safe for concurrent use.
+// Election is the retry budget of a start, which reads many streams. While servers elect
+// the leader of a stream, or of JetStream, they do not answer for it or answer that it is
+// not available. All requests of one start share one wait, which is logged once. An error
+// that no election explains ends it, so that the operator sees at once that no server has
+// JetStream, or that there are too few. Later requests, to servers that have answered
+// before, have a budget each, see Retry. It is not safe for concurrent use.
 type Election struct {
 	Log   *slog.Logger // nil: silent
 	What  string       // is asked for
@@ -31,7 +30,7 @@ func RetryElection[T any](ctx context.Context, e *Election, call func(context.Co
 	return RetryWhile(ctx, e, IsLeaderless, call)
 }
 
-// RetryWhile is Retry for errors that are worth it, within the budget of an election.
+// RetryWhile is Retry for errors that worth accepts, within the budget of an election.
 func RetryWhile[T any](ctx context.Context, e *Election, worth func(error) bool, call func(context.Context) (T, error)) (T, error) {
 	began := time.Now()
 	v, err := call(ctx)

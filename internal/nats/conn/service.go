@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// slots bounds the requests of one service that are answered at the same time; over
-	// it they are answered as busy. A request takes one, and one more for each slotBytes of
+	// slots bounds the requests that one service answers concurrently; further requests
+	// are answered as busy. A request takes one slot, and one more for each slotBytes of
 	// its body: 256 large ones would fill the memory, and leave the reader of the
 	// connection so little processor that the server cuts it off.
 	slots     = 256
 	slotBytes = 64 << 10
-	// tenantShare is how many times the slots that stay free a tenant may hold: three
-	// quarters of all if it is alone, and some stay free however many tenants ask.
+	// tenantShare bounds a tenant's slots to a multiple of the free ones: three quarters
+	// of all if it is alone, and some stay free however many tenants send requests.
 	tenantShare = 3
 	// handleFor bounds the answering of one request.
 	handleFor = 30 * time.Second
@@ -37,7 +37,7 @@ const (
 
 // Service answers requests until it is stopped.
 type Service struct {
-	// Cancel ends the answering of what was asked for.
+	// Cancel cancels the requests in progress.
 	Cancel context.CancelFunc
 	// Limit bounds the answering of one request.
 	Limit time.Duration
@@ -56,17 +56,16 @@ type Service struct {
 	held     map[session.Tenant]int // those of a tenant
 }
 
-// NewService returns a service whose subscriptions the caller makes, and ends in Close.
+// NewService returns a service. The caller makes its subscriptions, and ends them in Close.
 func (c *Conn) NewService(ctx context.Context) *Service {
 	s := &Service{log: c.Logger, held: map[session.Tenant]int{}, Limit: handleFor}
 	s.ctx, s.Cancel = context.WithCancel(ctx)
 	return s
 }
 
-// Stop takes no more requests, and returns when those that were taken are
-// answered: the caller that ends the context that the service was begun with has them
-// refused. The error says if some heed no context and are left behind. It may be
-// called more than once.
+// Stop accepts no more requests, and returns when the accepted ones are answered. A caller
+// that ends the context of the service has them rejected. Stop returns an error if some
+// requests ignore their context and are abandoned. It may be called more than once.
 func (s *Service) Stop() error {
 	s.once.Do(func() {
 		s.err = errors.Join(s.Close(), s.answered())
@@ -75,10 +74,10 @@ func (s *Service) Stop() error {
 	return s.err
 }
 
-// answered returns when all that was taken is answered, or should long have been.
+// answered returns when all accepted requests are answered, or are long overdue.
 func (s *Service) answered() error {
 	done := make(chan struct{})
-	go func() { // it outlives this call only with what it waits for
+	go func() { // it outlives this call only with the abandoned requests
 		s.wg.Wait()
 		close(done)
 	}()
@@ -102,9 +101,9 @@ func (s *Service) answered() error {
 	}
 }
 
-// Go answers m in the background. refuse is called instead with run.ErrBusy when too many
-// requests are being answered, in all or of the tenant, and if answering it panics: what one
-// request does must not end the process that answers all others.
+// Go answers m in the background. It calls refuse instead, with run.ErrBusy, when too many
+// requests are in progress, in all or of the tenant, and if handle panics: one request must
+// not end the process that answers all others.
 func (s *Service) Go(m Request, handle func(ctx context.Context), refuse func(error)) {
 	of, n := m.tenant(), 1+m.Size/slotBytes
 	if err := s.take(of, n); err != nil {
@@ -125,17 +124,19 @@ func (s *Service) Go(m Request, handle func(ctx context.Context), refuse func(er
 	})
 }
 
-// Request is what of a request says how much it takes to answer it, and whose it is.
+// Request holds the size of a request, which determines its cost, and the subject, which
+// names its tenant.
 type Request struct {
 	Subject string
 	Size    int // of the body
 }
 
-// RequestOf returns that of a message.
+// RequestOf returns the Request of a message.
 func RequestOf(m *nats.Msg) Request { return Request{m.Subject, len(m.Data)} }
 
-// tenant returns the tenant whose clients or nodes ask; "" of what nodes for all tenants
-// and relays ask each other, and of calls of a tool, whose program has one tenant.
+// tenant returns the tenant whose clients or nodes sent the request; "" for requests
+// between nodes for all tenants and relays, and for calls of a tool, whose program has one
+// tenant.
 func (r Request) tenant() session.Tenant {
 	for _, prefix := range []string{messages.ControlPrefix, messages.QueryPrefix, messages.StorePrefix} {
 		if rest, ok := strings.CutPrefix(r.Subject, prefix); ok {
@@ -163,7 +164,7 @@ func (s *Service) take(of session.Tenant, n int) error {
 	return nil
 }
 
-// give gives back what take took.
+// give releases the slots that take took.
 func (s *Service) give(of session.Tenant, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,8 +203,9 @@ func (c *Conn) Serve(ctx context.Context, subject, queue string, handle func(ctx
 	return s.Begun(ctx, c, subject, sub, err)
 }
 
-// Begun returns the service once its subscription, or the error of that, is in
-// effect. One that is not is ended: it would take requests after a reconnect.
+// Begun returns the service once its subscription is in effect, or the subscription's
+// error. It ends a subscription that is not in effect, which would receive requests after a
+// reconnect.
 func (s *Service) Begun(ctx context.Context, c *Conn, subject string, sub *nats.Subscription, err error) (*Service, error) {
 	if err == nil {
 		if err = c.InEffect(ctx, subject); err != nil {
@@ -218,9 +220,9 @@ func (s *Service) Begun(ctx context.Context, c *Conn, subject string, sub *nats.
 	return s, nil
 }
 
-// Flush returns when the server has everything that was sent over the connection as it is
-// now: subscriptions are in effect. What was published before it was made again may be
-// lost, see Tell. It is patient.
+// Flush returns when the server has received everything sent over the current connection:
+// subscriptions are in effect. Messages published before a reconnect may be lost, see Tell.
+// Flush retries.
 func (c *Conn) Flush(ctx context.Context) error {
 	_, err := Retry(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.flush(ctx) })
 	return err
@@ -231,15 +233,15 @@ func (c *Conn) flush(ctx context.Context) error {
 	defer cancel()
 	err := c.NC.FlushWithContext(ctx)
 	if errors.Is(err, nats.ErrConnectionClosed) && !c.NC.IsClosed() {
-		// Its answer was lost with a connection that is being made again, with
-		// the subscriptions.
+		// Its answer was lost with a connection that is being restored, with the
+		// subscriptions.
 		return ErrCut
 	}
 	return err
 }
 
-// Tell publishes what no stream stores, patiently, and returns when the server has
-// it. Subscribers may get it more than once.
+// Tell publishes a message that no stream stores, with retries, and returns when the server
+// has it. Subscribers may get it more than once.
 func (c *Conn) Tell(ctx context.Context, subject string, data []byte) error {
 	_, err := Retry(ctx, func(ctx context.Context) (struct{}, error) {
 		before := c.NC.Stats().Reconnects
@@ -248,15 +250,15 @@ func (c *Conn) Tell(ctx context.Context, subject string, data []byte) error {
 			err = c.flush(ctx)
 		}
 		if err == nil && c.NC.Stats().Reconnects != before {
-			err = ErrCut // what the connection now has may not be what it was given before it broke
+			err = ErrCut // messages sent before the reconnect may be lost
 		}
 		return struct{}{}, err
 	})
 	return err
 }
 
-// Handled returns when the subscriptions have taken what the server had sent them
-// before the last one was ended. A service of package micro ends its own ones
+// Handled returns when the subscriptions have processed the messages that the server sent
+// before the last one was ended. A service of package micro ends its own subscriptions
 // without waiting for that, and would answer the last requests with an error.
 func (c *Conn) Handled() error {
 	if !c.NC.IsConnected() {
@@ -281,7 +283,7 @@ func (c *Conn) Handled() error {
 	}
 }
 
-// drainSubscription ends a subscription after what it has received.
+// drainSubscription ends a subscription after the messages it has received.
 func (c *Conn) drainSubscription(sub *nats.Subscription) error {
 	if !c.NC.IsConnected() {
 		_ = sub.Unsubscribe() // else it is restored with the connection
@@ -302,13 +304,13 @@ func (c *Conn) drainSubscription(sub *nats.Subscription) error {
 	}
 }
 
-// InEffect returns when the server has taken a subscription, or says that it
-// was refused.
+// InEffect returns when the server has accepted a subscription, or an error if it was
+// rejected.
 func (c *Conn) InEffect(ctx context.Context, subject string) error {
 	if err := c.Flush(ctx); err != nil {
 		return err
 	}
-	// What the server refuses it says before it answers the flush.
+	// The server sends a rejection before it answers the flush.
 	e := violated(c.NC.LastError())
 	if e != nil && e.Missing[0].Op == permission.OpSubscribe && e.Subject == subject {
 		return c.causeOf(ctx, e)

@@ -22,8 +22,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// certificate is one for 127.0.0.1 that is its own authority, and the PEM file
-// of that authority.
+// certificate returns a certificate for 127.0.0.1 that is its own authority, and the PEM
+// file of that authority.
 func certificate(t *testing.T) (tls.Certificate, string) {
 	t.Helper()
 	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
@@ -71,7 +71,7 @@ func TestRootCAs(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// What cannot be read is no server that is away: waiting brings no file.
+	// An unreadable file is not an absent server: waiting brings no file.
 	for _, o := range []*Options{{RootCAs: "/none/ca.pem"}, {RootCAs: ca, CredsFile: "/none/nats.creds"}} {
 		o.URL = address
 		if c, err := Connect(t.Context(), o); err == nil {

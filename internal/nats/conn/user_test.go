@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestUser has a server tell who its users are: the one that their permissions name, or
-// their own name, or none.
+// TestUser has a server return its users: the name in their permissions, or their own name,
+// or none.
 func TestUser(t *testing.T) {
 	const users = `
 		accounts {

@@ -15,7 +15,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Admit says whether a new run of a session may begin.
+// Admit returns nil if a new run of a session may begin, and the reason otherwise.
 func (c *Dispatch) Admit(ctx context.Context, k session.Key) error {
 	stream, _, err := c.logs.Place(k)
 	if err != nil {
@@ -24,10 +24,10 @@ func (c *Dispatch) Admit(ctx context.Context, k session.Key) error {
 	return c.streams.Capacity.Admit(ctx, stream, k.Tenant)
 }
 
-// admit lets a task that no log holds begin, or says why not. It is asked before
-// anything is stored for the task, which then waits where it is: JetStream has
-// acknowledged it. When more wait than may, the stream of tasks answers busy. One
-// whose deadline passes meanwhile is refused.
+// admit returns nil if a task that no log holds may begin, and the reason otherwise. The
+// intake calls it before it stores anything for the task. A rejected task waits in its
+// stream: JetStream has acknowledged it. The stream of tasks answers busy once too many
+// wait. A task whose deadline passes meanwhile is refused.
 func (i *intake) admit(ctx context.Context, t journal.Task, home session.ID) error {
 	err := i.c.Admit(ctx, session.Key{Tenant: t.Session.Tenant, ID: home})
 	if errors.Is(err, streams.ErrNoRoom) && !t.Deadline.IsZero() && !time.Now().Before(t.Deadline) {
@@ -48,13 +48,13 @@ func (i *intake) admitAgain(ctx context.Context, t journal.Task) error {
 	case errors.Is(err, session.ErrNotFound):
 		return refused
 	case errors.Is(err, session.ErrArchived):
-		return nil // which is told by the node that takes it
+		return nil // the node that claims it reports that
 	}
 	return err
 }
 
-// publishHeld tells the clients that watch a run that its task waits, at its 1st, 2nd, 4th
-// delivery and so on. A client that misses the message asks.
+// publishHeld notifies the clients that watch a run that its task waits, at its 1st, 2nd,
+// 4th delivery and so on. A client that misses the message queries the run.
 func (i *intake) publishHeld(l *incomingTask, cause error) {
 	meta, err := l.msg.Metadata()
 	if err != nil || meta.NumDelivered&(meta.NumDelivered-1) != 0 {

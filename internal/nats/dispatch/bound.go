@@ -13,19 +13,19 @@ import (
 )
 
 // VerbStanding is the verb of messages.StoreSubject by which a node that is bound to a
-// tenant says how it stands. Nothing answers.
+// tenant reports its state. It has no answer.
 const VerbStanding = "standing"
 
-// nodeStanding is how a node stands, for all relays, or with a Grant that it keeps a slot for
-// the relay of a partition. It travels so from a node that is bound to a tenant to one for
-// all tenants, which passes it on.
+// nodeStanding is the state of a node, for all relays, or with a Grant the slot that it
+// reserves for the relay of a partition. A node bound to a tenant sends it to a shared
+// node, which forwards it.
 type nodeStanding struct {
 	wireGrant
 	Generation uint32 `json:"generation,omitempty"`
 	Partition  uint32 `json:"partition,omitempty"`
 }
 
-// tellStanding tells the relays how a node stands.
+// tellStanding publishes the state of a node to the relays.
 func (c *Dispatch) tellStanding(s nodeStanding) {
 	switch t, bound := messages.BoundTo(s.Incarnation); {
 	case bound:
@@ -37,8 +37,8 @@ func (c *Dispatch) tellStanding(s nodeStanding) {
 	}
 }
 
-// helloSubject is where a node is asked how it stands: one that is bound to a tenant hears
-// only what is sent to it.
+// helloSubject is the subject on which a node is asked for its state: a node bound to a
+// tenant receives only messages addressed to it.
 func helloSubject(incarnation string) string {
 	if _, bound := messages.BoundTo(incarnation); bound {
 		return messages.NodeSubject(incarnation, "hello")
@@ -46,7 +46,7 @@ func helloSubject(incarnation string) string {
 	return subjectHello
 }
 
-// callBound asks the nodes that are bound to tenants how they stand.
+// callBound asks the nodes bound to tenants for their state.
 func (c *Dispatch) callBound(ctx context.Context) error {
 	for n, err := range c.Registry.boundNodes(ctx) {
 		if err == nil {
@@ -74,8 +74,8 @@ func (r *Registry) boundNodes(ctx context.Context) iter.Seq2[messages.Node, erro
 	}
 }
 
-// PassStanding tells the relays how a node stands that is bound to a tenant, as it said.
-// A name that is not of this tenant's is session.ErrTenant.
+// PassStanding forwards the state that a node bound to a tenant reported to the relays. It
+// returns session.ErrTenant for a name that does not belong to this tenant.
 func (c *Dispatch) PassStanding(t session.Tenant, said []byte) error {
 	var s nodeStanding
 	if err := json.Unmarshal(said, &s); err != nil {
@@ -99,5 +99,5 @@ func (c *Dispatch) PassStanding(t session.Tenant, said []byte) error {
 	return nil
 }
 
-// maxFree bounds the free slots that a bound node may say it has.
+// maxFree bounds the free slots that a bound node may report.
 const maxFree = 1 << 16

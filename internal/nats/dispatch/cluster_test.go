@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// TestClusterQueueAfterRestart stops three servers, one after another and all at once,
-// and starts them again while a node is at a task.
+// TestClusterQueueAfterRestart stops three servers, one after another and all at once, and
+// restarts them while a node handles a task.
 func TestClusterQueueAfterRestart(t *testing.T) {
 	for name, rolling := range map[string]bool{"rolling": true, "at once": false} {
 		t.Run(name, func(t *testing.T) {

@@ -12,37 +12,37 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Submitted runs that no node has begun wait in logs, so many of a tenant and
-// workflow in each partition; the other tasks wait in the stream TASKS. The relay
-// of a partition knows how many there are, and lends credit for more to the nodes
-// that take tasks in.
+// Submitted runs that no node has begun wait in logs, up to a number per tenant and
+// workflow in each partition; the other tasks wait in the stream TASKS. The relay of a
+// partition counts its waiting runs, and lends credit for more to the nodes that ingest
+// tasks.
 
-// maxWaiting bounds the runs of a tenant and workflow that wait in the logs of a
-// partition: more than TASKS holds of a user. A run takes no time while it waits in a log, but a
-// task in TASKS is sent and given back again and again.
+// maxWaiting bounds the runs of a tenant and workflow that wait in the logs of a partition:
+// more than TASKS holds of a user. A run in a log costs nothing while it waits, but a task
+// in TASKS is redelivered again and again.
 const maxWaiting = 1024
 
 const (
-	// creditsAtOnce is how much credit is asked for at once, for further tasks of
-	// the same tenant and workflow.
+	// creditsAtOnce is the credit requested at once, for further tasks of the same tenant
+	// and workflow.
 	creditsAtOnce = 16
 	// creditTTL is how long credit may be used, creditNone how long its lack is
 	// believed.
 	creditTTL  = 2 * time.Second
 	creditNone = 250 * time.Millisecond
-	// creditTimeout bounds the question. A partition without a relay gives none.
+	// creditTimeout bounds the request. A partition without a relay grants none.
 	creditTimeout = time.Second
 )
 
-// credit is what a node asks the relay of a partition for.
+// credit is a node's request to the relay of a partition.
 type credit struct {
 	Tenant   session.Tenant `json:"tenant"`
 	Workflow string         `json:"workflow"`
 	N        int            `json:"n"`
 }
 
-// creditAnswer grants N of it. Moving says that runs of the tenant and workflow
-// begin now and then, so that asking again soon is worth it.
+// creditAnswer grants N of the requested credit. Moving reports that runs of the tenant and
+// workflow begin now and then, so that an early retry is worthwhile.
 type creditAnswer struct {
 	N      int  `json:"n"`
 	Moving bool `json:"moving,omitempty"`
@@ -58,7 +58,7 @@ type creditKey struct {
 	workflow string
 }
 
-// lent is the credit of a partition that is not used up.
+// lent is the unused credit of a partition.
 type lent map[creditKey]loan
 
 type loan struct {
@@ -79,7 +79,7 @@ func (d *dispatcher) lend(now time.Time, c credit) creditAnswer {
 	return creditAnswer{N: n, Moving: now.Sub(moved) < catalogFresh}
 }
 
-// returned takes the credit back that a commit with these facts has used.
+// returned returns the credit that a commit with these facts has used.
 func (d *dispatcher) returned(t session.Tenant, facts []journal.Fact) {
 	if len(d.lent) == 0 {
 		return
@@ -113,18 +113,18 @@ type partitionCredit struct {
 type creditHeld struct {
 	n      int
 	until  time.Time // it may be used
-	none   time.Time // until when it is believed that there is no more
+	none   time.Time // until when no more credit is requested
 	moving bool
-	asking chan struct{} // closed when the answer is there; nil if none is awaited
+	asking chan struct{} // closed when the answer has arrived; nil if none is awaited
 }
 
-// heldKept bounds the credits that are remembered.
+// heldKept bounds the stored credits.
 const heldKept = 4096
 
 func newCredits(c *Dispatch) *credits { return &credits{c: c, of: map[partitionCredit]*creditHeld{}} }
 
-// take takes credit for one run. If there is none, moving says whether asking
-// again soon is worth it.
+// take takes credit for one run. If there is none, moving reports whether an early retry is
+// worthwhile.
 func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok, moving bool, err error) {
 	g, p, located := k.ID.Locate()
 	if !located || g != s.c.streams.Generation() {
@@ -181,12 +181,12 @@ func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok,
 	}
 }
 
-// ask asks the relay of a partition for credit. No answer is no credit.
+// ask requests credit from the relay of a partition. No answer is no credit.
 func (s *credits) ask(ctx context.Context, at partitionCredit) (a creditAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, creditTimeout)
 	defer cancel()
 	if s.c.Delivery.askRelay(ctx, creditSubject(s.c.streams.Generation(), at.partition), credit{at.tenant, at.workflow, creditsAtOnce}, &a) {
 		return a
 	}
-	return creditAnswer{Moving: true} // it may be taken over at this moment
+	return creditAnswer{Moving: true} // a relay may be taking it over at this moment
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestLentCredit lends credit to many tenants: what is used comes back, and what is not
-// used is forgotten when its time is over.
+// TestLentCredit lends credit to many tenants: used credit comes back, and unused credit
+// expires.
 func TestLentCredit(t *testing.T) {
 	d := &dispatcher{s: schedule.New(&schedule.Options{}), lent: lent{}}
 	now := time.Now()

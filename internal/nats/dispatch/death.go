@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// verbDeath asks how a node ended: the process that started it answers for it.
+	// verbDeath requests the cause of a node's end: the process that started it answers.
 	verbDeath = "death"
-	// deathTimeout bounds the question. Nobody answers for most nodes.
+	// deathTimeout bounds the request. No process answers for most nodes.
 	deathTimeout = 500 * time.Millisecond
 )
 
-// LastWords returns how an incarnation ended, as the process that started it saw it, "" if
-// none answers.
+// LastWords returns the cause of an incarnation's end from the process that started it, ""
+// if none answers.
 func (d *Delivery) LastWords(ctx context.Context, incarnation string) string {
 	if session.ValidID("incarnation", incarnation) != nil {
 		return ""
@@ -35,12 +35,12 @@ func (d *Delivery) LastWords(ctx context.Context, incarnation string) string {
 }
 
 // ServeDeaths answers for the nodes that this process started until ctx ends: died returns
-// how an incarnation ended, "" for one that it does not know or that lives.
+// the cause of an incarnation's end, "" for an unknown or living one.
 func (d *Delivery) ServeDeaths(ctx context.Context, died func(incarnation string) string) error {
 	sub, err := d.conn.NC.Subscribe(messages.NodeSubject("*", verbDeath), func(m *nats.Msg) {
 		incarnation, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, messages.NodePrefix), ".")
 		if words := died(incarnation); words != "" {
-			_ = m.Respond([]byte(words)) // a node that asked in vain says that the node was lost
+			_ = m.Respond([]byte(words)) // a node without an answer reports that the node was lost
 		}
 	})
 	if err != nil {

@@ -23,9 +23,9 @@ const pingTimeout = time.Second
 // use.
 type Delivery struct{ conn *conn.Conn }
 
-// Deliver hands work to the incarnation that holds a session and returns its
-// answer, or the error that it answered. It fails when no node answers before
-// ctx ends, at once if no node listens there.
+// Deliver hands work to the incarnation that holds a session and returns its answer, or its
+// error. It fails when no node answers before ctx ends, and at once if no node listens
+// there.
 func (d *Delivery) Deliver(ctx context.Context, incarnation string, w journal.Work) (journal.Answer, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return "", err
@@ -57,12 +57,12 @@ func (d *Delivery) Ping(ctx context.Context, incarnation string) bool {
 	return err == nil
 }
 
-// relayAgain is when the relay of a partition is asked again.
+// relayAgain is the pause before the relay of a partition is asked again.
 const relayAgain = 20 * time.Millisecond
 
-// askRelay asks the relay of a partition on a subject of its own, and again until ctx ends
-// while the partition has none, which is the moment of a handover. It reports whether
-// there was an answer, which is in a then.
+// askRelay sends a request to the relay of a partition on a subject of its own, and repeats
+// it until ctx ends while the partition has none, as during a handover. It reports whether
+// there was an answer, and decodes it into a.
 func (d *Delivery) askRelay(ctx context.Context, subject string, question, a any) bool {
 	data, err := json.Marshal(question)
 	for err == nil && ctx.Err() == nil {
@@ -74,9 +74,8 @@ func (d *Delivery) askRelay(ctx context.Context, subject string, question, a any
 	return false
 }
 
-// ServeDeliver answers for this incarnation: handle is given each delivered
-// work. The incarnation lives, for others, from now until the service
-// stops.
+// ServeDeliver answers for this incarnation: it calls handle with each delivered work. For
+// other processes the incarnation is alive from now until the service stops.
 func (d *Delivery) ServeDeliver(ctx context.Context, incarnation string, handle func(ctx context.Context, w journal.Work) (journal.Answer, error)) (*conn.Service, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err

@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
-// Dispatch takes tasks in, gives runs to nodes, and takes those that this process is
-// given. It is safe for concurrent use.
+// Dispatch ingests tasks, gives runs to nodes, and accepts the runs given to this process.
+// It is safe for concurrent use.
 type Dispatch struct {
 	conn        *conn.Conn
 	messages    *conn.Messages
@@ -21,7 +21,7 @@ type Dispatch struct {
 	// Registry has the offers of the nodes, and Delivery brings work to incarnations.
 	Registry *Registry
 	Delivery *Delivery
-	// host takes what is dispatched to this process; nil while it takes nothing.
+	// host accepts the runs dispatched to this process; nil while it accepts none.
 	host atomic.Pointer[gateway]
 	// deadLetters counts the dead letters that this process stored.
 	deadLetters atomic.Uint64

@@ -30,16 +30,16 @@ const (
 	dispatchTimeout = 12 * time.Second
 	// resultTimeout bounds the storing of one result.
 	resultTimeout = 30 * time.Second
-	// lookTimeout bounds what is read for the scheduler.
+	// lookTimeout bounds the reads for the scheduler.
 	lookTimeout = 10 * time.Second
-	// outcomesAhead bounds the outcomes that wait for the pump. With more of them the
-	// workers wait, and with them the actions that come next.
+	// outcomesAhead bounds the outcomes that wait for the pump. Beyond it the workers
+	// block, and with them the next actions.
 	outcomesAhead = 256
 )
 
-// dispatcher is the driver of a partition's scheduler: it feeds it the commits of
-// the event stream and what nodes say, carries out what it asks for, and saves
-// its open set. Its pump waits for nothing but its inputs.
+// dispatcher drives a partition's scheduler: it feeds the scheduler the commits of the
+// event stream and the reports of nodes, carries out its actions, and saves its open set.
+// Its pump blocks only on its inputs.
 type dispatcher struct {
 	c                     *Dispatch
 	o                     RelayOptions
@@ -48,13 +48,13 @@ type dispatcher struct {
 	recheck               <-chan struct{} // the set of living nodes may have changed
 
 	s         *schedule.Scheduler
-	at        commitlog.Position // of the last commit taken; Seq is not used
+	at        commitlog.Position // of the last folded commit; Seq is not used
 	set       openSet            // as it is stored
 	gathered  map[int][]byte     // the pages of its next root; nil while none are gathered
 	pace      *eventlog.Pacer
 	outcomes  chan outcome // of actions
 	reports   chan nodeReport
-	requests  chan func() // what others ask of the pump
+	requests  chan func() // requests of others to the pump
 	lent      lent
 	actions   *workers.Pool                  // carries actions out
 	work      sync.WaitGroup                 // the rest that it began
@@ -99,9 +99,9 @@ func (d *dispatcher) options() *schedule.Options {
 	return &schedule.Options{Self: d.o.Incarnation, Known: d.o.Known}
 }
 
-// pump takes the commits. Up to end they are history: what is still to be done
-// because of it is done when all of it is known. It calls stop when it answers no
-// question any more.
+// pump processes the commits. Commits up to end are history: their outstanding actions are
+// carried out once all of the history is read. pump calls stop when it answers no more
+// questions.
 func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint64, stop func()) error {
 	h := eventlog.NewChain(d.c.logs, d.generation, d.partition)
 	d.outcomes, d.actions = make(chan outcome, outcomesAhead), workers.New()
@@ -164,7 +164,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 			if !history {
 				continue
 			}
-			// What is left of the history may have been purged.
+			// The rest of the history may have been purged.
 			if more, err := d.c.messages.Holds(ctx, d.stream, d.at.Token+1, end); err == nil && !more {
 				known()
 			} else {
@@ -192,7 +192,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 	}
 }
 
-// finish waits for what is under way, and saves the open set once more.
+// finish waits for the actions in progress, and saves the open set once more.
 func (d *dispatcher) finish(ctx context.Context, saving bool, saves chan saved) {
 	ended := make(chan struct{})
 	go func() {
@@ -235,7 +235,7 @@ func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message
 	}
 	concerns := ok && concernsRuns(e.Commit)
 	if concerns {
-		// Before it counts as taken: the open set may be saved at once.
+		// Fill first, then fold: the open set may be saved at once after that.
 		if err := d.fill(ctx, h, &e); err != nil {
 			return err
 		}
@@ -266,8 +266,7 @@ func concernsRuns(c commitlog.Commit) bool {
 	return false
 }
 
-// fill loads spilled data of run events, see Chain.FillThere; other events are not looked
-// at.
+// fill loads spilled data of run events, see Chain.FillThere; it skips other events.
 func (d *dispatcher) fill(ctx context.Context, h *eventlog.Chain, e *commitlog.Entry) error {
 	spilled := false
 	for i := range e.Commit.Events {
@@ -346,7 +345,7 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 	return schedule.Outcome{}
 }
 
-// signal applies a signal to its session, wherever that is held.
+// signal applies a signal to its session, wherever the session is held.
 func (d *dispatcher) signal(ctx context.Context, s journal.Signal) schedule.Outcome {
 	if d.o.Signal == nil {
 		return schedule.Outcome{}
@@ -393,13 +392,13 @@ func (d *dispatcher) commit(ctx context.Context, token uint64) schedule.Outcome 
 	return schedule.Outcome{Result: schedule.Settled, Entry: &e}
 }
 
-// listen subscribes to what nodes say of themselves.
+// listen subscribes to the reports of nodes.
 func (d *dispatcher) listen() (unsubscribe func(), err error) {
 	d.reports = make(chan nodeReport, reportsAhead)
 	hear := func(n nodeReport) {
 		select {
 		case d.reports <- n:
-		default: // it is said again
+		default: // it is sent again
 		}
 	}
 	slots, err := d.c.conn.NC.Subscribe(subjectSlots, func(m *nats.Msg) {
@@ -426,7 +425,7 @@ func (d *dispatcher) listen() (unsubscribe func(), err error) {
 	}, nil
 }
 
-// hear takes what a node said.
+// hear passes a node's report to the scheduler.
 func (d *dispatcher) hear(n nodeReport) {
 	if n.grant != 0 {
 		d.s.Grant(time.Now(), n.state, n.grant, n.head)

@@ -18,10 +18,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestForkMadeMeanwhile delivers a task that forks a session, when the fork is
-// there already although nothing was noted of the task when it was looked for:
-// as to a node that stood still after it had looked. Another delivery of this task
-// made it, or another task did.
+// TestForkMadeMeanwhile delivers a task that forks a session, when the fork exists already
+// although the task had no record when it was looked up: as on a node that froze after its
+// look. Another delivery of this task made the fork, or another task did.
 func TestForkMadeMeanwhile(t *testing.T) {
 	for by, want := range map[run.ID]run.State{"r1": "", "r2": run.Failed} {
 		t.Run("by "+string(by), func(t *testing.T) {
@@ -46,10 +45,9 @@ func TestForkMadeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestLateMeanwhile delivers a task whose deadline passed while a stream was nearly
-// full, to a node that stands still before it notes that the task is refused. What
-// another delivery did meanwhile counts: it began the run, or only chose its
-// session.
+// TestLateMeanwhile delivers a task whose deadline passed while a stream was nearly full,
+// to a node that freezes before it records the refusal. The work of another delivery
+// meanwhile counts: it began the run, or only chose its session.
 func TestLateMeanwhile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		begun bool

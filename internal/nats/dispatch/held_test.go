@@ -65,10 +65,10 @@ func aliasOf(t *testing.T, c *Dispatch, tenant session.Tenant, body []byte) tran
 	return translate.Alias{Digest: must.Get(in.Digest(tenant, "w"))(t), Session: c.logs.HomeOf(tenant, in.ID)}
 }
 
-// TestHeldIsNotRefused delivers a task that a log holds, and that is refused where
-// it is delivered: because of what became of the run, as when it is pinned to
-// another revision, or because the node stood still since it found a reason. Its
-// log alone says how the run ends.
+// TestHeldIsNotRefused delivers a task that a log holds, and that this delivery would
+// refuse: because of the state of the run, as when it is pinned to another revision, or
+// because the node was frozen since it found a reason. Only the log determines the run's
+// outcome.
 func TestHeldIsNotRefused(t *testing.T) {
 	body := []byte(`{"id":"r1","input":"hi","fork_of":"talk:1"}`)
 	tenant := session.DefaultTenant
@@ -125,8 +125,8 @@ func TestHeldIsNotRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedMeanwhile gets a task into its log so late, as after the node stood still,
-// that another delivery has given it up: the run does not go on.
+// TestRefusedMeanwhile gets a task into its log so late, as after a freeze of the node,
+// that another delivery has refused it: the run does not continue.
 func TestRefusedMeanwhile(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 		tenant, body := session.DefaultTenant, []byte(`{"id":"r1","input":"hi"}`)
@@ -154,9 +154,9 @@ func TestRefusedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestArchivedComesOnce delivers a task again whose run ended, and whose session is
-// purged, while no node offers its workflow any more. It neither comes for ever nor
-// is it refused.
+// TestArchivedComesOnce redelivers a task whose run ended, and whose session is purged,
+// while no node offers its workflow any more. It is neither redelivered for ever nor
+// refused.
 func TestArchivedComesOnce(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, c, op *Dispatch) {
 		k := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("old")}
@@ -180,9 +180,9 @@ func TestArchivedComesOnce(t *testing.T) {
 	})
 }
 
-// TestRefusalGoesOn delivers a task again of which is noted that it was refused,
-// because the node that did so ended then. It is kept and told, and kept once
-// however long that cannot be told.
+// TestRefusalGoesOn redelivers a task with a recorded refusal, because the node that
+// refused it ended then. The task is stored and published, and stored once no matter how
+// long the publishing fails.
 func TestRefusalGoesOn(t *testing.T) {
 	for name, away := range map[string]time.Duration{"at once": 0, "later": 3 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -216,8 +216,8 @@ func TestRefusalGoesOn(t *testing.T) {
 	}
 }
 
-// TestLaggingRegistry submits a task of a workflow that another pool has put on offer,
-// while the replica that is asked does not know that yet. It is not refused.
+// TestLaggingRegistry submits a task of a workflow that another pool offers, while the
+// answering replica does not have the offer yet. It is not refused.
 func TestLaggingRegistry(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 		must.Do(t, c.Registry.Register(t.Context(), "gpu", []messages.Workflow{{Name: "w", Revision: "1"}}))
@@ -236,9 +236,9 @@ func TestLaggingRegistry(t *testing.T) {
 	})
 }
 
-// TestUnreadRegistry has tasks come to a node for all tenants that offers their workflow, as
-// nodes of the tenant do, while the registry does not answer: nothing is decided of what
-// was not read. The node leaves the run to a relay, and the relay asks again.
+// TestUnreadRegistry delivers tasks to a node for all tenants that offers their workflow,
+// as nodes of the tenant do, while the registry does not answer: the node makes no decision
+// without it. The node leaves the run to a relay, and the relay asks again.
 func TestUnreadRegistry(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, w *natstest.Wire) {
 		tenant := session.DefaultTenant

@@ -20,35 +20,34 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Host is a node that executes what relays dispatch to it.
+// Host is a node that executes the runs that relays dispatch to it.
 type Host struct {
-	// Incarnation says whether the node is bound to a tenant, see messages.BoundTo.
+	// Incarnation shows whether the node is bound to a tenant, see messages.BoundTo.
 	Incarnation string
 	Pool        string
-	// Free returns how many slots are free, Freed yields after some were given
-	// back.
+	// Free returns how many slots are free. Freed yields after some were returned.
 	Free  func() int
 	Freed <-chan struct{}
-	// Take takes a run if a slot is free for it now, and returns when a log says
-	// how it stands: AnswerCommitted or AnswerQueued. AnswerNotMine: its workflow is not offered
-	// here. AnswerCrowded and AnswerClearing are of suspects. run.ErrBusy: no slot is free. run.ErrShutdown: the node takes nothing
-	// more.
+	// Take claims a run if a slot is free for it now, and returns when a log holds the
+	// result: AnswerCommitted or AnswerQueued. AnswerNotMine means that the node does not
+	// offer the workflow. AnswerCrowded and AnswerClearing apply to suspects. The error is
+	// run.ErrBusy if no slot is free, and run.ErrShutdown if the node accepts no more runs.
 	Take func(ctx context.Context, t journal.Task) (journal.Answer, error)
 }
 
 // Subjects between relays and nodes.
 const (
-	verbDispatch = "dispatch" // of a node: a run, with what else waits for its slots
-	verbDemand   = "demand"   // of a node: what waits for its slots
+	verbDispatch = "dispatch" // to a node: a run, with the other demand for its slots
+	verbDemand   = "demand"   // to a node: the demand for its slots
 	subjectSlots = messages.NodePrefix + "slots"
-	subjectHello = messages.NodePrefix + "hello" // relays ask how nodes stand
+	subjectHello = messages.NodePrefix + "hello" // relays ask nodes for their state
 )
 
 func grantSubject(generation, partition uint32) string {
 	return fmt.Sprintf("%sgrant.%d.%d", messages.NodePrefix, generation, partition)
 }
 
-// dispatched is a run on its way from the relay of a partition to a node.
+// dispatched is a run in transit from the relay of a partition to a node.
 type dispatched struct {
 	work                  journal.Work
 	generation, partition uint32
@@ -65,13 +64,13 @@ type wireDispatch struct {
 	Demand     *schedule.Demand `json:"demand,omitempty"`
 }
 
-// wireDispatched is what a node answers.
+// wireDispatched is a node's answer.
 type wireDispatched struct {
 	wire.Answer
 	Free int `json:"free"`
 }
 
-// wireGrant says that a node keeps a slot for a relay, under a number.
+// wireGrant reports that a node reserves a slot for a relay, under a number.
 type wireGrant struct {
 	schedule.NodeState
 	Grant uint64        `json:"grant"`
@@ -79,18 +78,18 @@ type wireGrant struct {
 }
 
 const (
-	// grantTimeout is for how long a granted slot is kept.
+	// grantTimeout is how long a granted slot is reserved.
 	grantTimeout = 250 * time.Millisecond
-	// fullPause is for how long no slot is granted after a run was not taken though
-	// one was counted as free.
+	// fullPause is how long no slot is granted after a run found none although one was
+	// counted as free.
 	fullPause = 10 * time.Millisecond
 	// turnsKept bounds the tenants whose turns a node remembers.
 	turnsKept = 4096
 )
 
-// gateway stands between the relays and the slots of this process: it takes what
-// is dispatched while slots are free, and grants those that become free to the
-// relays in turn, for the tenant that was served longest ago.
+// gateway stands between the relays and the slots of this process. It accepts dispatched
+// runs while slots are free, and grants the slots that become free to the relays in turn,
+// for the tenant that was served longest ago.
 type gateway struct {
 	c *Dispatch
 	h *Host
@@ -100,12 +99,12 @@ type gateway struct {
 	kept     map[uint64]granted        // by their numbers
 	served   map[session.Tenant]uint64 // when a tenant was last served
 	turn     uint64
-	poke     chan struct{} // a demand has come, or a slot is kept no more
+	poke     chan struct{} // a demand has arrived, or a slot is no longer reserved
 	full     time.Time     // until when no slot is granted, because one was not there
 	stopping bool
 }
 
-// granted is a slot that is kept for the relay of a partition.
+// granted is a slot reserved for the relay of a partition.
 type granted struct {
 	partitionKey
 	until time.Time
@@ -121,7 +120,7 @@ type noted struct {
 	turn  uint64 // when the partition was last granted a slot
 }
 
-// ServeRuns takes what relays dispatch to this node, until ctx ends.
+// ServeRuns accepts the runs that relays dispatch to this node, until ctx ends.
 func (c *Dispatch) ServeRuns(ctx context.Context, h *Host) error {
 	if err := session.ValidID("incarnation", h.Incarnation); err != nil {
 		return err
@@ -132,12 +131,12 @@ func (c *Dispatch) ServeRuns(ctx context.Context, h *Host) error {
 	g := &gateway{
 		c: c, h: h, demands: map[partitionKey]*noted{}, kept: map[uint64]granted{}, served: map[session.Tenant]uint64{}, poke: make(chan struct{}, 1),
 	}
-	// What was taken is claimed also after ctx ends: a node that drains waits for it.
+	// Accepted runs are claimed even after ctx ends: a draining node waits for them.
 	service, err := c.conn.Serve(context.WithoutCancel(ctx), messages.NodeSubject(h.Incarnation, verbDispatch), "", g.serve)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = service.Stop() }() // a relay that is not answered dispatches elsewhere
+	defer func() { _ = service.Stop() }() // a relay without an answer dispatches elsewhere
 	demands, err := c.conn.NC.Subscribe(messages.NodeSubject(h.Incarnation, verbDemand), g.hear)
 	if err != nil {
 		return fmt.Errorf("nats/dispatch: hear demands: %w", err)
@@ -172,7 +171,7 @@ func (c *Dispatch) ServeRuns(ctx context.Context, h *Host) error {
 	}
 }
 
-// notify leaves a token in a channel, unless it holds one.
+// notify sends a token to a channel, unless the channel holds one.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -180,7 +179,7 @@ func notify(c chan<- struct{}) {
 	}
 }
 
-// stop tells the relays that this node takes nothing more.
+// stop notifies the relays that this node accepts no more runs.
 func (g *gateway) stop() {
 	g.mu.Lock()
 	g.stopping = true
@@ -198,13 +197,14 @@ func (g *gateway) announce() {
 	g.c.tellStanding(nodeStanding{wireGrant: wireGrant{NodeState: g.state()}})
 }
 
-// free returns how many slots are free and kept for no relay. The lock is held.
+// free returns how many slots are free and not reserved for a relay. The caller holds the
+// lock.
 func (g *gateway) free() int {
 	return max(g.h.Free()-len(g.kept), 0)
 }
 
-// quiet reports whether no relay waits for a slot of this node, as far as it
-// knows, and one is free: then a new task may begin here at once.
+// quiet reports whether a slot is free and no relay waits for one, by the demand stored
+// here: then a new task may begin here at once.
 func (g *gateway) quiet() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -217,7 +217,7 @@ func (g *gateway) quiet() bool {
 	return !g.stopping && g.free() > 0
 }
 
-// serve answers a dispatch that came over the servers.
+// serve answers a dispatch that arrived over the servers.
 func (g *gateway) serve(ctx context.Context, m *nats.Msg) any {
 	var in wireDispatch
 	w, err := journal.Work{}, json.Unmarshal(m.Data, &in)
@@ -238,7 +238,7 @@ func (g *gateway) serve(ctx context.Context, m *nats.Msg) any {
 	return out
 }
 
-// take takes a run, if a slot is free for it.
+// take claims a run, if a slot is free for it.
 func (g *gateway) take(ctx context.Context, d dispatched) (a journal.Answer, free int, err error) {
 	k := partitionKey{d.generation, d.partition}
 	g.mu.Lock()
@@ -260,7 +260,7 @@ func (g *gateway) take(ctx context.Context, d dispatched) (a journal.Answer, fre
 		a, err = g.h.Take(ctx, *d.work.Task)
 	}
 	if errors.Is(err, run.ErrShutdown) {
-		g.stop() // else it would grant slots that it does not give
+		g.stop() // otherwise it would grant slots that it does not give
 	} else if kept && (err != nil || a == journal.AnswerNotMine || a == journal.AnswerCrowded) {
 		notify(g.poke) // its slot is free again
 	}
@@ -273,7 +273,7 @@ func (g *gateway) take(ctx context.Context, d dispatched) (a journal.Answer, fre
 	return a, g.free(), err
 }
 
-// hear takes the demand of a relay.
+// hear stores the demand of a relay.
 func (g *gateway) hear(m *nats.Msg) {
 	var in wireDispatch
 	if json.Unmarshal(m.Data, &in) != nil || in.Demand == nil {
@@ -287,9 +287,9 @@ func (g *gateway) hear(m *nats.Msg) {
 	notify(g.poke)
 }
 
-// note keeps what waits at a relay, unless what is kept was told later: then a tenant
-// that has just come would be forgotten until the relay tells of it again. The lock is
-// held.
+// note stores the demand of a relay, unless the stored demand is newer: otherwise a tenant
+// that has just arrived would be forgotten until the relay's next report. The caller holds
+// the lock.
 func (g *gateway) note(k partitionKey, d *schedule.Demand) {
 	n, now := g.demands[k], time.Now()
 	switch {
@@ -304,15 +304,15 @@ func (g *gateway) note(k partitionKey, d *schedule.Demand) {
 	n.heads, n.at, n.until = d.Heads, d.At, now.Add(schedule.DemandTTL)
 }
 
-// unkeep gives back the slot of a grant, if it is kept still: another relay may take
-// it now. The lock is held.
+// unkeep releases the slot of a grant, if it is still reserved: another relay may get it
+// now. The caller holds the lock.
 func (g *gateway) unkeep(grant uint64) bool {
 	_, kept := g.kept[grant]
 	delete(g.kept, grant)
 	return kept
 }
 
-// grant grants free slots to relays, and returns when to look again.
+// grant grants free slots to relays, and returns the time until the next check.
 func (g *gateway) grant(now time.Time) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -321,7 +321,7 @@ func (g *gateway) grant(now time.Time) time.Duration {
 		switch {
 		case !now.Before(k.until):
 			delete(g.kept, n)
-			delete(g.demands, k.partitionKey) // a relay that does not answer waits for nothing
+			delete(g.demands, k.partitionKey) // a relay that does not answer has no demand
 		case k.until.Before(next):
 			next = k.until
 		}
@@ -354,10 +354,10 @@ func (g *gateway) grant(now time.Time) time.Duration {
 	return max(time.Until(next), 0)
 }
 
-// choose returns for whom the next free slot is: interactive workflows go before
-// batch ones, then the tenant that was served longest ago, of its runs what follows from
-// one that has begun, and of several partitions the one that was granted a slot
-// longest ago. The lock is held.
+// choose returns the head that gets the next free slot. Interactive workflows precede batch
+// ones; then comes the tenant that was served longest ago; of its runs those that follow
+// from a begun one come first; of several partitions the one that was granted a slot
+// longest ago wins. The caller holds the lock.
 func (g *gateway) choose(now time.Time) (k partitionKey, head schedule.Head, ok bool) {
 	for at, d := range g.demands {
 		if !now.Before(d.until) {
@@ -385,7 +385,7 @@ func (g *gateway) before(a schedule.Head, of *noted, b schedule.Head, than *note
 	return of.turn < than.turn
 }
 
-// tell publishes what is only a hint: what is lost is said again.
+// tell publishes a hint: a lost hint is sent again.
 func (c *Dispatch) tell(subject string, v any) {
 	data, err := json.Marshal(v)
 	if err == nil {
@@ -396,7 +396,7 @@ func (c *Dispatch) tell(subject string, v any) {
 	}
 }
 
-// rollCall asks all nodes how they stand.
+// rollCall asks all nodes for their state.
 func (c *Dispatch) rollCall(ctx context.Context) {
 	err := c.conn.NC.Publish(subjectHello, nil)
 	if err == nil {
@@ -411,7 +411,7 @@ func (c *Dispatch) tellDemand(incarnation string, generation, partition uint32, 
 	c.tell(messages.NodeSubject(incarnation, verbDemand), wireDispatch{Generation: generation, Partition: partition, Grant: grant, Demand: d})
 }
 
-// dispatch sends a run to a node, and says what became of it.
+// dispatch sends a run to a node, and returns the outcome.
 func (c *Dispatch) dispatch(ctx context.Context, incarnation string, d dispatched) schedule.Outcome {
 	var a journal.Answer
 	var free int
@@ -463,12 +463,12 @@ func (c *Dispatch) sendDispatch(ctx context.Context, incarnation string, d dispa
 	return journal.Answer(out.Note), out.Free, out.Err()
 }
 
-// nodeReport is what a node says of itself, or that it keeps a slot for this relay.
+// nodeReport is a node's report of its state, or of a slot that it reserves for this relay.
 type nodeReport struct {
 	state schedule.NodeState
 	grant uint64 // zero for none
 	head  schedule.Head
 }
 
-// reportsAhead bounds what nodes have said and the pump has not heard.
+// reportsAhead bounds the reports of nodes that the pump has not processed.
 const reportsAhead = 1024

@@ -9,10 +9,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestDemandsOvertake: what a relay told first and a node hears last, as a demand that
-// comes with a dispatch may be, does not replace what the relay told then: the tenant who
-// has come in between has the next slot. That of a relay whose clock is
-// behind is heard when the one before is not believed any more.
+// TestDemandsOvertake: an older demand that arrives late, such as one with a dispatch, does
+// not replace a newer one: the tenant that has arrived in between has the next slot. The
+// demand of a relay whose clock is behind counts once the previous one has expired.
 func TestDemandsOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gateway{demands: map[partitionKey]*noted{}, served: map[session.Tenant]uint64{}}

@@ -19,38 +19,37 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Intake says what a node does with the tasks that it takes in. All fields are
-// required but Signal and Check.
+// Intake configures how a node ingests tasks. All fields are required except Signal and
+// Check.
 type Intake struct {
 	// Offers returns the revision under which the node offers a workflow.
 	Offers func(workflow string) (revision string, ok bool)
-	// Accept claims a task of a workflow that this node offers and returns when a
-	// log holds it, or run.ErrBusy if no slot is free. An error that
-	// messages.Refusal reports refuses the task for good; with any other one it
-	// comes again, here or on another node.
+	// Accept claims a task of a workflow that this node offers and returns when a log holds
+	// it, or run.ErrBusy if no slot is free. An error that messages.Refusal reports refuses
+	// the task for good; after any other error the task is redelivered, here or to another
+	// node.
 	Accept func(ctx context.Context, t journal.Task) (journal.Answer, error)
-	// Enqueue returns when a log holds the task without a claim: the relay
-	// dispatches it. One that comes with a cancel has ended then, if nothing is in
-	// its way.
+	// Enqueue returns when a log holds the task without a claim: the relay dispatches it. A
+	// task with a cancel has ended then, unless the log holds an obstacle.
 	Enqueue func(ctx context.Context, t journal.Task, cancel *journal.CancelRequested) error
-	// Signal applies a fact to a run. It is needed for a cancel that came
-	// while the task was on its way.
+	// Signal applies a fact to a run. It is needed for a cancel that arrived before the log
+	// held the task.
 	Signal func(ctx context.Context, s journal.Signal) error
-	// Check, if set, refuses tasks that this node would run and cannot keep to.
+	// Check, if set, refuses tasks that this node would run and whose terms it cannot meet.
 	Check func(t journal.Task) error
 }
 
 // CodeUnknownWorkflow is the code of a task whose workflow no node offers.
 const CodeUnknownWorkflow run.Code = "unknown_workflow"
 
-// tasksAtOnce bounds the tasks that a node takes in at the same time. They need no
-// slot: what cannot begin at once waits in its log.
+// tasksAtOnce bounds the tasks that a node ingests concurrently. They need no slot: a run
+// that cannot begin at once waits in its log.
 const tasksAtOnce = 128
 
-// PullTasks takes submitted tasks in until ctx ends. A task is acknowledged when a
-// log holds it, or when it is refused: then it is kept in DLQ with the reason,
-// told on the run's event subject, and the run has a failed result. But a task
-// that reuses the id of another one changes nothing about that one's result.
+// PullTasks ingests submitted tasks until ctx ends. It acknowledges a task when a log holds
+// it, or when it is refused. A refused task is stored in DLQ with the reason, reported on
+// the run's event subject, and its run gets a failed result. A task that reuses the id of
+// another one does not change the other one's result.
 func (c *Dispatch) PullTasks(ctx context.Context, in *Intake) error {
 	i := intake{c: c, Intake: *in, offers: c.Registry.newCatalog(), credits: newCredits(c)}
 	p := &puller{c: c, PullQueue: streams.TasksQueue(), most: tasksAtOnce, handle: i.handle}
@@ -64,14 +63,14 @@ type intake struct {
 	Intake
 }
 
-// incomingTask is a task on its way in.
+// incomingTask is a task being ingested.
 type incomingTask struct {
 	msg      jsMsg
 	tenant   session.Tenant
 	workflow string
 	id       run.ID // "" if it cannot be read
-	digest   string // of what was submitted
-	placed   bool   // what can still refuse it is the log of the session that its alias names, or its body
+	digest   string // of the submission
+	placed   bool   // only the log of the session that its alias names, or its body, can still refuse it
 }
 
 // again reports whether the task was delivered before.
@@ -93,7 +92,7 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 	case errors.Is(err, errCreditSoon):
 		return nakMoving
 	case errors.Is(err, streams.ErrNoRoom):
-		// What the streams hold is told once, and not with each task that waits.
+		// The usage of the streams is logged once, and not with each task that waits.
 		i.c.conn.Logger.Debug("a task waits for room", "subject", m.Subject(), "run", string(l.id), "err", err)
 		i.publishHeld(&l, err)
 		return nakDelayed
@@ -108,14 +107,14 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 	return ack
 }
 
-// errNoCredit is returned for a task of which enough of its kind wait in logs, and
-// errCreditSoon if some of them begin.
+// errNoCredit is returned for a task if enough of its kind wait in logs, and errCreditSoon
+// if some of them begin.
 var (
 	errNoCredit   = errors.New("nats/dispatch: enough runs of this tenant and workflow wait")
 	errCreditSoon = errors.New("nats/dispatch: enough runs of this tenant and workflow wait, and some begin")
 )
 
-// take gets a task into a log.
+// take brings a task into a log.
 func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	body := l.msg.Data()
 	l.digest = eventlog.DigestOf("body", string(body))
@@ -123,7 +122,7 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	l.id = in.ID
 	tenant, from, workflow, ok := messages.ParseTaskSubject(l.msg.Subject())
 	if !ok {
-		// A tenant alone is enough to tell the sender.
+		// The sender can be notified with the tenant alone.
 		head, _, _ := strings.Cut(strings.TrimPrefix(l.msg.Subject(), streams.PrefixTask), ".")
 		if session.ValidID("tenant", head) == nil {
 			l.tenant = session.Tenant(head)
@@ -157,7 +156,7 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	return i.place(ctx, l, t, in.Session, accept)
 }
 
-// IdOf reads the run's id of a task, also of one that is too large to be taken.
+// IdOf reads the run's id of a task, also of a task that is too large.
 func IdOf(body []byte) run.ID {
 	var only struct {
 		ID run.ID `json:"id"`
@@ -168,9 +167,10 @@ func IdOf(body []byte) run.ID {
 	return only.ID
 }
 
-// claimOrQueue says how a log gets a task: by a claim here, if this node offers its
-// workflow, no node of the tenant is known to, and nothing waits for the slot that is free,
-// else without one. It fails for a task whose workflow no node offers.
+// claimOrQueue returns the function by which a log gets a task: a claim here, if this node
+// offers its workflow, no node of the tenant is known to, and no run waits for the free
+// slot; an append without a claim otherwise. It fails for a task whose workflow no node
+// offers.
 func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(context.Context, journal.Task) error, err error) {
 	revision, ok := i.Offers(t.Workflow)
 	found, all, err := i.offers.find(ctx, t.Session.Tenant, t.Workflow, t.Revision)
@@ -186,7 +186,7 @@ func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(
 		return i.begin, nil
 	}
 	if len(found) == 0 && err == nil {
-		// What replicas say may lag behind, and they are not asked again.
+		// Replicas may lag behind, so the registry's leader is asked.
 		var now []messages.Workflow
 		now, err = i.c.Registry.offering(ctx, t.Workflow)
 		found = OffersOf(now, t.Session.Tenant, t.Workflow, t.Revision)
@@ -207,7 +207,7 @@ func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(
 	return nil, &unknownWorkflow{t.Workflow, slices.Compact(names)}
 }
 
-// begin has a task claimed here, if a slot is free and nothing waits for it.
+// begin claims a task here, if a slot is free and no relay waits for it.
 func (i *intake) begin(ctx context.Context, t journal.Task) error {
 	if g := i.c.host.Load(); g != nil && g.quiet() {
 		if _, err := i.Accept(ctx, t); !errors.Is(err, run.ErrBusy) {
@@ -299,9 +299,9 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 	return i.cancelledMeanwhile(ctx, subject, t)
 }
 
-// note notes the session of a task under its run's id, unless that was done before, and
-// returns what is noted. Of a task that names no session and comes for the first time
-// it finds out by writing.
+// note records the session of a task under its run's id, unless it is already recorded, and
+// returns the record. For the first delivery of a task that names no session, the write
+// itself finds an earlier record.
 func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name, subject string) (have translate.Alias, fresh bool, err error) {
 	a := translate.Alias{Digest: l.digest, Session: i.c.logs.HomeOf(l.tenant, t.ID)}
 	var refused error
@@ -328,11 +328,12 @@ func (i *intake) note(ctx context.Context, l *incomingTask, t journal.Task, name
 }
 
 // republishResult publishes the result of a run that has ended, for the client that
-// submitted it again. The stream RESULT holds it already and does not take it.
+// submitted it again. The stream RESULT already holds the result and does not store it
+// again.
 func (i *intake) republishResult(ctx context.Context, tenant session.Tenant, id run.ID) {
 	subject := messages.RunSubject(tenant, id, messages.OnResult)
 	if m, err := i.c.messages.Last(ctx, streams.StreamResult, subject); err == nil {
-		_ = i.c.conn.NC.Publish(subject, m.Data) // else the client asks
+		_ = i.c.conn.NC.Publish(subject, m.Data) // a client that misses it asks
 	}
 }
 
@@ -369,8 +370,8 @@ func (i *intake) endedIn(ctx context.Context, l *incomingTask) (bool, error) {
 	return true, i.c.conn.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 }
 
-// fork resolves the name of the session to fork. A session that exists cannot
-// become a fork, unless it is the one that another delivery of the task made.
+// fork resolves the name of the session to fork. An existing session cannot become a fork,
+// unless another delivery of the task made it.
 func (i *intake) fork(ctx context.Context, l *incomingTask, t *journal.Task, fresh bool) error {
 	if t.ForkOf == nil {
 		return nil
@@ -392,8 +393,8 @@ func (i *intake) fork(ctx context.Context, l *incomingTask, t *journal.Task, fre
 	if err != nil {
 		return err
 	}
-	// The task's entry was not there when this delivery looked. A node that stood
-	// still since then finds what another delivery did meanwhile.
+	// The task's entry did not exist when this delivery looked. A node that was frozen
+	// since then finds the work of another delivery.
 	if has, err := i.has(ctx, l, t.Session.ID); has || err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
-// Ledgers returns what keeps the ledgers of limits, in the bucket REGISTRY.
+// Ledgers returns the store of the ledgers of limits, in the bucket REGISTRY.
 func (c *Dispatch) Ledgers() limiter.Store { return ledgers{c} }
 
 type ledgers struct{ c *Dispatch }

@@ -15,13 +15,13 @@ import (
 const (
 	// openMost bounds the sessions with open runs that are named for a tenant.
 	openMost = 1000
-	// openTimeout bounds the questions. Without the answers lists are read in another way.
+	// openTimeout bounds the requests. Without the answers lists are read in another way.
 	openTimeout = time.Second
-	// openAgain is when a relay is asked again that does not know all that was committed.
+	// openAgain is the pause before a relay that has not caught up is asked again.
 	openAgain = 20 * time.Millisecond
 )
 
-// openOf asks the relay of a partition which sessions of a tenant have open runs.
+// openOf requests the sessions of a tenant with open runs from the relay of a partition.
 type openOf struct {
 	Tenant session.Tenant `json:"tenant"`
 }
@@ -37,8 +37,8 @@ func openSubject(generation, partition uint32) string {
 	return fmt.Sprintf("%sopen.%d.%d", messages.NodePrefix, generation, partition)
 }
 
-// OpenSessions returns the sessions with runs of a tenant that have not ended, as of when it
-// is called or later. It is false if the relays cannot say: they are too many, there were
+// OpenSessions returns the sessions of a tenant with runs that have not ended, as of the
+// call or later. ok is false if the relays cannot answer: there are too many, there were
 // partitions of another generation, or a partition has no relay at the moment.
 func (c *Dispatch) OpenSessions(ctx context.Context, t session.Tenant) (open []session.ID, ok bool) {
 	if c.streams.Generation() != 1 {

@@ -21,16 +21,15 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The open set of a partition lies in the stream SNAP as pages, and a root that
-// names them. It is a cache like a snapshot: its reader believes only a root
-// whose commit is in the event stream, with the pages of that root.
+// The open set of a partition lies in the stream SNAP as pages, and a root that names them.
+// It is a cache like a snapshot: its reader uses a root only if its commit is in the event
+// stream, and only with the pages of that root.
 //
-// A page has two places. One that has changed goes to the place that the root
-// does not name, so that the root before stays whole until the next one is
-// stored. The root is written by compare-and-set: of two relays one is refused,
-// and stands down.
+// A page has two places. A changed page goes to the place that the root does not name, so
+// that the previous root stays whole until the next one is stored. The root is written by
+// compare-and-set: of two relays one is rejected, and stands down.
 
-// openSet is the stored open set, as this relay knows it.
+// openSet is this relay's state of the stored open set.
 type openSet struct {
 	root     openSetRoot
 	revision uint64 // of the root's message; zero if there is none
@@ -38,7 +37,7 @@ type openSet struct {
 
 type openSetRoot struct {
 	Format int          `json:"format"`
-	Token  uint64       `json:"token"` // of the last commit that it knows
+	Token  uint64       `json:"token"` // of the last folded commit
 	Hash   session.Hash `json:"hash"`
 	Pages  []openPage   `json:"pages"`
 }
@@ -48,10 +47,10 @@ type openPage struct {
 	Place  int    `json:"p,omitempty"`
 }
 
-// openSetFormat numbers what roots and pages hold.
+// openSetFormat is the format number of roots and pages.
 const openSetFormat = schedule.Format
 
-// errRootTaken is returned by a relay that finds the root of another one.
+// errRootTaken is returned by a relay that finds another relay's root.
 var errRootTaken = errors.New("nats/dispatch: another relay has saved the open set of this partition")
 
 func (d *dispatcher) rootSubject() string {
@@ -67,8 +66,8 @@ func digestOfPage(data []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// load starts from the stored open set, if the event stream still says the same
-// at its position.
+// load starts from the stored open set, if the event stream still has the same commit at
+// its position.
 func (d *dispatcher) load(ctx context.Context) error {
 	d.s, d.at, d.set = schedule.New(d.options()), commitlog.Position{}, openSet{}
 	var root openSetRoot
@@ -102,10 +101,10 @@ func (d *dispatcher) load(ctx context.Context) error {
 	return nil
 }
 
-// pagesAtOnce bounds the pages that are read or stored at the same time.
+// pagesAtOnce bounds the pages that are read or stored concurrently.
 const pagesAtOnce = 16
 
-// loadPages reads the pages of a root, nil if they are not those that it names.
+// loadPages reads the pages of a root, nil if they do not match it.
 func (d *dispatcher) loadPages(ctx context.Context, named []openPage) ([][]byte, error) {
 	pages := make([][]byte, len(named))
 	errs := make([]error, len(named))
@@ -140,19 +139,19 @@ func (d *dispatcher) loadPages(ctx context.Context, named []openPage) ([][]byte,
 	return pages, nil
 }
 
-// saved is how saving the open set ended.
+// saved is the result of saving the open set.
 type saved struct {
 	set   openSet
 	pages map[int][]byte
 	err   error
 }
 
-// pagesPerTurn bounds the pages that are gathered in one turn of the pump. To
-// write one takes a fraction of a millisecond, and it is more than a turn changes.
+// pagesPerTurn bounds the pages that are gathered in one turn of the pump. Encoding one
+// takes a fraction of a millisecond, and the bound exceeds the pages that a turn changes.
 const pagesPerTurn = 4
 
-// gather takes some of the pages that have changed, and once all are there stores
-// them and a root for them in the background. How that ended is said on done.
+// gather collects some of the changed pages, and once all are there stores them and a root
+// for them in the background. The result is sent on done.
 func (d *dispatcher) gather(ctx context.Context, done chan<- saved) {
 	pages, more, err := d.s.Pages(pagesPerTurn)
 	maps.Copy(d.gathered, pages)
@@ -174,7 +173,8 @@ func (d *dispatcher) gather(ctx context.Context, done chan<- saved) {
 	})
 }
 
-// hasSaved takes how saving ended: what was not stored is with the next root.
+// hasSaved records the result of a save: pages that were not stored are part of the next
+// root.
 func (d *dispatcher) hasSaved(ctx context.Context, r saved) error {
 	if r.err == nil {
 		d.set = r.set

@@ -33,7 +33,7 @@ func onePartition(tb testing.TB) *Dispatch {
 	return c
 }
 
-// openWaiting appends so many sessions with a run each that waits for two weeks.
+// openWaiting appends n sessions, each with a run that waits for two weeks.
 func openWaiting(tb testing.TB, c *Dispatch, name string, n int) []session.Key {
 	tb.Helper()
 	keys := make([]session.Key, n)
@@ -100,9 +100,8 @@ func dispatchFor(t *testing.T, c *Dispatch, d time.Duration) {
 	}
 }
 
-// TestOpenSetOfManyRuns has one partition hold more waiting runs than one message
-// has room for: all of them are there for the next relay, which stores again only
-// what has changed.
+// TestOpenSetOfManyRuns has one partition hold more waiting runs than fit into one message:
+// the next relay has all of them, and stores only the changed pages again.
 func TestOpenSetOfManyRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const runs, answered = 20_000, 5
@@ -124,20 +123,19 @@ func TestOpenSetOfManyRuns(t *testing.T) {
 		before := must.Get(c.messages.LastSequence(t.Context(), streams.StreamSnap))(t)
 		dispatchFor(t, c, 10*time.Second)
 		after := must.Get(c.messages.LastSequence(t.Context(), streams.StreamSnap))(t)
-		// The pages of those that have changed, a root, and another one at the end.
+		// The changed pages, a root, and another one at the end.
 		if n := after - before; n == 0 || n > answered+2 {
 			t.Errorf("%d messages were stored for %d commits", n, answered)
 		}
 	})
 }
 
-// takeoverBar is how soon a relay dispatches the first run of a partition that it
+// takeoverBar bounds the time until a relay dispatches the first run of a partition that it
 // takes over.
 const takeoverBar = time.Second
 
-// BenchmarkTakeover takes a partition with 60,000 waiting runs over again and
-// again: its open set is read, what came after it is folded, and a run that is to
-// go on gets to a node.
+// BenchmarkTakeover takes over a partition with 60,000 waiting runs again and again: its
+// open set is read, later commits are folded, and a runnable run gets to a node.
 func BenchmarkTakeover(b *testing.B) {
 	const runs, tail = 60_000, 1000
 	c := onePartition(b)

@@ -20,60 +20,60 @@ import (
 const (
 	// maxPull bounds the messages of one request.
 	maxPull = 64
-	// pullFor is how long a request for messages waits for them. What the
-	// server sends to a node that froze while it waited comes again only after
-	// streams.AckWait: this bounds for how long after it froze it gets any. A request
-	// that was lost, as while servers elect, is noticed by its end.
+	// pullFor is how long a request for messages waits. A message that the server sends to
+	// a node that froze while it waited is redelivered only after streams.AckWait: pullFor
+	// bounds how long a frozen node is sent any. The end of a request also reveals that it
+	// was lost, as during an election.
 	pullFor = time.Second
-	// fullWait is how often a full node looks for a free slot.
+	// fullWait is how often a full node checks for a free slot.
 	fullWait = 5 * time.Millisecond
-	// retryFirst and retryMost bound the delay before a message that could not
-	// be taken comes again.
+	// retryFirst and retryMost bound the delay before a message that could not be handled
+	// is redelivered.
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 5 * time.Second
-	// waitFirst is the first delay of a message whose kind has more than enough
-	// waiting in logs, and of which none begins. streams.WaitMost is the longest, unless
-	// very many are given back: see pace.
+	// waitFirst is the first delay of a message whose kind has more than enough waiting in
+	// logs, of which none begins. streams.WaitMost is the longest, unless very many are
+	// rejected: see pace.
 	waitFirst = time.Second
-	// backlogPause is the least time between two messages of those that are given back for
-	// want of room in logs, when they come again. A server sends these before any that it
-	// has not sent yet, so that without a bound on their rate those of one tenant would keep
-	// a node from seeing those of others.
+	// backlogPause is the minimum time between the redeliveries of two messages that were
+	// rejected for want of room in logs. A server sends these before any unsent message, so
+	// without a bound on their rate one tenant's messages would keep a node from receiving
+	// others.
 	backlogPause = 2 * time.Millisecond
 )
 
 // jsMsg is a message of a work queue.
 type jsMsg = jetstream.Msg
 
-// disposition is what becomes of a message that was handled.
+// disposition is the outcome of a handled message.
 type disposition uint8
 
 const (
-	ack           disposition = iota // a log holds what it asks for, or none ever will
+	ack           disposition = iota // a log holds its content, or none ever will
 	nakDelayed                       // no node could take it now
 	nak                              // this node cannot take it: soon for another one
 	nakBacklogged                    // enough of its kind wait, and none of them begins
 	nakMoving                        // enough of its kind wait, and some of them begin
 )
 
-// puller takes the messages of a work queue, so many at once. A message is removed after handle says
-// that it is done.
+// puller handles the messages of a work queue, at most most concurrently. A message is
+// removed once handle returns ack.
 type puller struct {
 	c *Dispatch
 	streams.PullQueue
-	most   int // messages that are handled at once
+	most   int // bound of the messages handled concurrently
 	handle func(ctx context.Context, m jsMsg) disposition
 
 	work *workers.Pool
-	busy atomic.Int64 // messages that are being handled
+	busy atomic.Int64 // messages in progress
 
 	mu   sync.Mutex
-	last jsMsg     // the one that is done and is not acknowledged yet
-	next time.Time // when the last one that was given back for want of room comes again
+	last jsMsg     // finished and not acknowledged yet
+	next time.Time // when the last message rejected for want of room is redelivered
 }
 
-// run pulls until ctx ends, and returns when everything that was taken is
-// handled. It fails at once without the stream.
+// run pulls until ctx ends, and returns when all received messages are handled. It fails at
+// once without the stream.
 func (p *puller) run(ctx context.Context) error {
 	p.work = workers.New()
 	defer p.done(nil)
@@ -98,7 +98,7 @@ func (p *puller) run(ctx context.Context) error {
 	}
 }
 
-// pull asks for messages until that fails.
+// pull requests messages until a request fails.
 func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **conn.Backoff) error {
 	for ctx.Err() == nil {
 		p.done(nil)
@@ -115,7 +115,7 @@ func (p *puller) pull(ctx context.Context, consumer jetstream.Consumer, wait **c
 	return ctx.Err()
 }
 
-// batch asks for n messages and starts to handle those that come.
+// batch requests n messages and starts to handle those that arrive.
 func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) error {
 	asking, cancel := context.WithTimeout(ctx, pullFor)
 	defer cancel()
@@ -126,7 +126,7 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 	}
 	for m := range batch.Messages() {
 		if ctx.Err() != nil {
-			_ = m.Nak() // else it comes again after streams.AckWait
+			_ = m.Nak() // otherwise it is redelivered after streams.AckWait
 			continue
 		}
 		p.start(ctx, m)
@@ -134,7 +134,7 @@ func (p *puller) batch(ctx context.Context, consumer jetstream.Consumer, n int) 
 	return waited(batch.Error())
 }
 
-// waited drops the errors that only say that no more messages came in time.
+// waited drops the errors that only report that no more messages arrived in time.
 func waited(err error) error {
 	for _, none := range []error{context.DeadlineExceeded, context.Canceled, nats.ErrTimeout, jetstream.ErrNoMessages} {
 		if errors.Is(err, none) {
@@ -153,8 +153,8 @@ func (p *puller) start(ctx context.Context, m jsMsg) {
 	})
 }
 
-// one handles a message and says what became of it. If that is lost the
-// message comes again, which is harmless.
+// one handles a message and sends the outcome to the server. A lost outcome leads to a
+// redelivery, which is harmless.
 func (p *puller) one(ctx context.Context, m jsMsg) {
 	k := keep{p: p, m: m, until: time.Now().Add(streams.HoldMost + streams.AckWait)}
 	k.begin()
@@ -178,13 +178,14 @@ func (p *puller) one(ctx context.Context, m jsMsg) {
 	}
 }
 
-// pace returns after how long a message comes again that is given back for want of room:
-// after a delay, and backlogPause after the one before it where so many are given back that
-// this is later. New ones are handled in between.
+// pace returns the time after which a message rejected for want of room is redelivered: the
+// delay, or backlogPause after the previous such message if that is later. New messages are
+// handled in between.
 func (p *puller) pace(now time.Time, delay time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Those of the last delay come in any order: only what exceeds the rate queues up.
+	// Messages with the last delay are redelivered in any order: only the excess over the
+	// rate queues up.
 	if p.next.Before(now) {
 		p.next = now
 	}
@@ -192,10 +193,10 @@ func (p *puller) pace(now time.Time, delay time.Duration) time.Duration {
 	return max(delay, p.next.Sub(now))
 }
 
-// done acknowledges the message that was done before m, and so m with the next one or, if
-// none comes, when the request for messages ends: before it comes again. A server begins a
-// file for a stream that becomes empty, and removes the one before: for tasks that come one
-// at a time that would be once for each.
+// done acknowledges the previous finished message. It acknowledges m with the next one or,
+// if none comes, when the request for messages ends, before m is redelivered. A server
+// begins a new file for a stream that becomes empty, and removes the old one: for tasks
+// that come one at a time that would happen for each.
 func (p *puller) done(m jsMsg) {
 	p.mu.Lock()
 	m, p.last = p.last, m
@@ -205,22 +206,22 @@ func (p *puller) done(m jsMsg) {
 	}
 }
 
-// said takes in whether the servers were told what became of a message.
+// said logs a failure to report the outcome of a message to the servers.
 func (p *puller) said(m jsMsg, err error) {
 	if err != nil {
 		p.c.conn.Logger.Warn("a message will come again though it was handled", "stream", p.Stream, "subject", m.Subject(), "err", err)
 	}
 }
 
-// keep says that a message is being handled, until that ends. It says so no more, and
-// others get the message, if handling does not end when its time is over. It takes no
-// goroutine: most messages are handled before it has to say anything.
+// keep reports progress on a message while it is handled. After the message's time is over
+// it stops, and another node gets the message. It needs no goroutine: most messages are
+// handled before the first report is due.
 type keep struct {
 	p     *puller
 	m     jsMsg
 	until time.Time
 
-	mu    sync.Mutex // held while it is said, so that nothing is said after end
+	mu    sync.Mutex // held during a report, so that none is sent after end
 	timer *time.Timer
 	ended bool
 }

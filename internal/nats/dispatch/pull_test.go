@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestHandlingEnds has a node hang with a message: what it waits for ends with
-// its context, or never. Either way the message comes again to who takes it.
+// TestHandlingEnds has a node hang with a message: its handler ends with its context, or
+// never. Either way the message is redelivered to a node that handles it.
 func TestHandlingEnds(t *testing.T) {
 	for name, heeds := range map[string]bool{"heeds its context": true, "heeds nothing": false} {
 		t.Run(name, func(t *testing.T) {
@@ -72,9 +72,9 @@ func TestQueueAfterRestart(t *testing.T) {
 	queueAfter(t, &streams.Options{Options: conn.Options{URL: srv.URL()}, Level: streams.Lazy}, func() { srv.Restart(t) })
 }
 
-// queueAfter has restart stop and start all servers while a node is at a task, and the
-// position of the consumer may then be gone. That task is taken all the same, the one
-// before does not come again, and one that comes later is taken.
+// queueAfter has restart stop and start all servers while a node handles a task, after
+// which the position of the consumer may be lost. That task is handled all the same, the
+// previous one is not redelivered, and a later one is handled.
 func queueAfter(t *testing.T, o *streams.Options, restart func()) {
 	c := layer.Dial(t, o)
 	must.Do(t, c.streams.Provision(t.Context()))
@@ -128,9 +128,9 @@ func queueAfter(t *testing.T, o *streams.Options, restart func()) {
 	}
 }
 
-// TestLastTask has tasks come one at a time: one that is done leaves the queue with the
-// next one, which keeps the stream from becoming empty, and when no other comes, soon;
-// also when its node stops. None comes again.
+// TestLastTask has tasks come one at a time: a finished task leaves the queue with the next
+// one, which keeps the stream from becoming empty, and soon if no other comes, even when
+// its node stops. None is redelivered.
 func TestLastTask(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 		taken := make(chan run.ID, 8)

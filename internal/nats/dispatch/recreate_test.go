@@ -17,9 +17,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// TestStartWithLostStream starts a node whose cluster knows a stream in memory
-// that none of its servers leads. It is created again; a stream of the truth never
-// is.
+// TestStartWithLostStream starts a node whose cluster lists a stream in memory without a
+// leader. The stream is recreated; a stream of the truth never is.
 func TestStartWithLostStream(t *testing.T) {
 	for stream, made := range map[string]bool{"KV_NODE": true, streams.StreamResult: false} {
 		t.Run(stream, func(t *testing.T) {
@@ -61,9 +60,8 @@ func TestStartWithLostStream(t *testing.T) {
 	}
 }
 
-// TestStartWithLostAndFound starts a node that finds a stream or a consumer lost,
-// and goes on to look for others. Meanwhile another node recreates it: it is not
-// removed again.
+// TestStartWithLostAndFound starts a node that finds a stream or a consumer lost, and
+// continues with others. Meanwhile another node recreates it: it is not removed again.
 func TestStartWithLostAndFound(t *testing.T) {
 	for lost, after := range map[string]string{"STREAM.INFO.KV_NODE": "CONSUMER.INFO." + streams.StreamTasks} {
 		t.Run(lost, func(t *testing.T) {
@@ -93,8 +91,8 @@ func TestStartWithLostAndFound(t *testing.T) {
 	}
 }
 
-// TestOpenLostQueue opens the consumer of a work queue that no server serves, again
-// and again, while its stream has no leader for longer than one search goes on.
+// TestOpenLostQueue opens the consumer of a work queue that no server serves, again and
+// again, while its stream has no leader for longer than one search takes.
 func TestOpenLostQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := natstest.Start(t, nil)
@@ -129,7 +127,7 @@ func TestOpenLostQueue(t *testing.T) {
 	})
 }
 
-// leaderless is what a cluster says of a stream that it knows and no server leads.
+// leaderless is a cluster's answer for a stream that exists and has no leader.
 func leaderless(stream string) string {
 	return `{"type":"io.nats.jetstream.v1.stream_info_response","config":{"name":"` + stream + `"},"cluster":{"name":"c"}}`
 }
@@ -196,9 +194,8 @@ func TestTendThroughOutage(t *testing.T) {
 	}
 }
 
-// TestTendOneServer: a server that is alone keeps its streams in memory while it
-// runs, so that the relay asks for them once. When it starts again it has none,
-// and the relay makes them.
+// TestTendOneServer: a server without others keeps its streams in memory while it runs, so
+// the relay checks them once. After a restart it has none, and the relay creates them.
 func TestTendOneServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := &natsserver.Options{StoreDir: t.TempDir(), NodePassword: "fixed"}

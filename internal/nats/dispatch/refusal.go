@@ -28,11 +28,11 @@ func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) er
 	return i.deadLetter(ctx, l, code.Err(fmt.Sprintf("task %s was refused before; submit it under another id", l.id)))
 }
 
-// cancelledMeanwhile applies a cancel that came too early for the log. Once a session was
-// chosen for a task its log alone says how the run ends, because another delivery of the
-// task may be on its way there. If this delivery took longer than the client waits, as on a
-// node that stood still, the alias may say that the task is refused: then the run is
-// cancelled, so that no run goes on whose client was answered that it was refused.
+// cancelledMeanwhile applies a cancel that came too early for the log. Once a session is
+// chosen for a task, only the session's log decides the run's outcome, because another
+// delivery of the task may be on its way there. If this delivery took longer than the
+// client waits, as on a frozen node, the alias may mark the task as refused. Then the run
+// is cancelled, so that no run continues after its client was notified of a refusal.
 func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
 	have, _, err := eventlog.ReadAlias(ctx, i.c.logs, subject)
 	if err == nil && have.Cancelled == nil && have.Refused != "" {
@@ -58,12 +58,12 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 			return err
 		}
 		if have.Task() != l.digest {
-			// Another task has the id: that this one uses it is the worst that
-			// is wrong with it.
+			// Another task has the id. A reused id outranks every other reason for the
+			// refusal.
 			cause = fmt.Errorf("task %s: %w, and: %s", l.id, run.ErrKeyReused, cause.Error())
 		} else if have.Session != "" {
-			// A log that holds the task says alone how the run ends, also if the cause
-			// was found before that log was read, or is the state of the run itself.
+			// If a log holds the task, only that log decides the run's outcome, even if the
+			// cause was found before that log was read, or is the state of the run itself.
 			if held, err := i.held(ctx, l, have.Session); held || err != nil {
 				return err
 			}
@@ -80,7 +80,7 @@ func (i *intake) refuse(ctx context.Context, l *incomingTask, cause error) error
 	return i.deadLetter(ctx, l, cause)
 }
 
-// deadLetter keeps a refused task in the stream DLQ, and publishes why it is there.
+// deadLetter stores a refused task in the stream DLQ, and publishes the reason.
 func (i *intake) deadLetter(ctx context.Context, l *incomingTask, cause error) error {
 	now := time.Now()
 	if err := i.storeDeadLetter(ctx, l, cause, now); err != nil {
@@ -99,7 +99,8 @@ func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause erro
 	ev.Time = now.UnixMilli()
 	data, err := messages.Encode(ev)
 	if err == nil {
-		// The task may be acknowledged over another connection, and does not come again then.
+		// The task may be acknowledged over another connection, and is not redelivered
+		// then.
 		err = i.c.conn.Tell(ctx, messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 	}
 	if err != nil || e.Code == run.CodeKeyReused {
@@ -111,13 +112,13 @@ func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause erro
 	return i.c.projections.PutResult(ctx, l.tenant, translate.RefusedResult(l.id, l.workflow, e, now), true)
 }
 
-// placing is how long a delivery of a task that chose a session for it may
-// still bring it there.
+// placing is how long a delivery of a task that chose a session may still bring the task
+// there.
 const placing = time.Minute
 
-// held reports whether a log holds a task that a session was found for. It fails
-// while another delivery may be bringing it there, unless the task is refused because of its
-// session or its body.
+// held reports whether the log of a task's chosen session holds the task. It fails while
+// another delivery may be bringing the task there, unless the task is refused because of
+// its session or its body.
 func (i *intake) held(ctx context.Context, l *incomingTask, home session.ID) (bool, error) {
 	has, err := i.has(ctx, l, home)
 	if errors.Is(err, session.ErrArchived) {
@@ -148,7 +149,7 @@ func (i *intake) has(ctx context.Context, l *incomingTask, home session.ID) (boo
 	return false, nil
 }
 
-// storeDeadLetter keeps the task in the stream DLQ, unless another delivery of it did.
+// storeDeadLetter stores the task in the stream DLQ, unless another delivery of it did.
 func (i *intake) storeDeadLetter(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
 	meta, err := l.msg.Metadata()
 	if err != nil {
@@ -169,9 +170,9 @@ func (i *intake) storeDeadLetter(ctx context.Context, l *incomingTask, cause err
 	return nil
 }
 
-// PutCancelled stores and tells how a run ended that was cancelled before a log
-// held it. Both the node that takes the cancel and the one that takes the task do that. A
-// client may receive both results, so they are the same to the byte: what the alias says.
+// PutCancelled stores and publishes the result of a run that was cancelled before a log
+// held it. The node that handles the cancel and the node that ingests the task both call
+// it. A client may receive both results, so both have the bytes that follow from the alias.
 func (c *Dispatch) PutCancelled(ctx context.Context, tenant session.Tenant, id run.ID) error {
 	subject := eventlog.RunAliasSubject(tenant, id)
 	m, err := c.messages.LeaderLast(ctx, "KV_"+streams.BucketAlias, subject)

@@ -15,9 +15,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestOneLetter refuses one task twice: the acknowledgement is lost after the first
-// time, or a node stands still before it notes the refusal, or before it stores the
-// letter, while another one refuses it. There is one letter.
+// TestOneLetter refuses one task twice: the acknowledgement is lost after the first time,
+// or a node freezes before it records the refusal, or before it stores the letter, while
+// another one refuses it. There is one letter.
 func TestOneLetter(t *testing.T) {
 	const ok = `{"id":"r1","input":"hi"}`
 	nobody := Intake{Offers: func(string) (string, bool) { return "", false }}
@@ -63,8 +63,8 @@ func TestOneLetter(t *testing.T) {
 	}
 }
 
-// TestRefusedIsToldAgain: who submits a task again that was refused, or cancelled before it
-// was submitted, hears how it ended, as with one that a log held.
+// TestRefusedIsToldAgain submits a task again that was refused, or cancelled before it was
+// submitted: the client gets the outcome, as for a task that a log held.
 func TestRefusedIsToldAgain(t *testing.T) {
 	for name, cancelled := range map[string]bool{"refused": false, "cancelled before": true} {
 		t.Run(name, func(t *testing.T) {

@@ -16,9 +16,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestRefusedForGood delivers a task again whose refusal was told: what refused
-// it is gone, as when a session that was archived is brought back. The run does
-// not begin.
+// TestRefusedForGood redelivers a task whose refusal was published: its cause is gone, as
+// when an archived session is restored. The run does not begin.
 func TestRefusedForGood(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Dispatch, _ *natstest.Wire) {
 		taken := 0

@@ -27,9 +27,9 @@ type Registry struct {
 	streams  *streams.Streams
 }
 
-// Register puts workflows on offer for a pool: a client that asks for workflows sees
-// them while any node of the pool is up. It replaces what the pool offered
-// under the same names, and changes nothing that says the same already.
+// Register offers workflows for a pool: a client that lists workflows sees them while any
+// node of the pool is up. It replaces the pool's offers of the same names, and does not
+// rewrite equal ones.
 func (r *Registry) Register(ctx context.Context, pool string, workflows []messages.Workflow) error {
 	if err := validPool(pool); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (r *Registry) Register(ctx context.Context, pool string, workflows []messag
 	return nil
 }
 
-// Withdraw takes workflows off a pool. Those that it does not offer are left
-// alone.
+// Withdraw removes workflows from a pool's offers. It ignores workflows that the pool does
+// not offer.
 func (r *Registry) Withdraw(ctx context.Context, pool string, workflows ...string) error {
 	if err := validPool(pool); err != nil {
 		return err
@@ -70,10 +70,10 @@ func (r *Registry) Withdraw(ctx context.Context, pool string, workflows ...strin
 // Unregister deletes an entry of the registry, if there is one.
 func (r *Registry) Unregister(ctx context.Context, key string) error { return r.Enter(ctx, key, nil) }
 
-// Enter stores an entry of the registry, or deletes it without data, unless that
-// is how it stands. What another process stores meanwhile is newer: a try after one
-// whose acknowledgement was lost, or of a node that stood still, does not undo it.
-// But an entry that goes away as another one comes is replaced.
+// Enter stores an entry of the registry, or deletes it if data is nil, unless the entry
+// already has that state. An entry that another process stores meanwhile is newer: a retry
+// after a lost acknowledgement, or of a frozen node, does not undo it. An entry that is
+// deleted while this one arrives is replaced.
 func (r *Registry) Enter(ctx context.Context, key string, data []byte) error {
 	subject := streams.KeySubject(streams.BucketRegistry, key)
 	var header nats.Header
@@ -118,9 +118,9 @@ func validPool(pool string) error {
 	return session.ValidID("pool", pool)
 }
 
-// Workflows returns what all pools offer, sorted by name and pool. It is read from any
-// replica, which may lag behind; for the workflows that are named and not known to it
-// the registry's leader is asked.
+// Workflows returns the offers of all pools, sorted by name and pool. It reads any replica,
+// which may lag behind. For named workflows that the replica does not have it asks the
+// registry's leader.
 func (r *Registry) Workflows(ctx context.Context, named ...string) ([]messages.Workflow, error) {
 	var out []messages.Workflow
 	for m, err := range r.streams.Values(ctx, streams.BucketRegistry, "workflow.>") {
@@ -148,7 +148,7 @@ func (r *Registry) Workflows(ctx context.Context, named ...string) ([]messages.W
 	return out, nil
 }
 
-// offering returns the offers of a workflow now, as the registry's leader says.
+// offering returns the current offers of a workflow, from the registry's leader.
 func (r *Registry) offering(ctx context.Context, workflow string) ([]messages.Workflow, error) {
 	var out []messages.Workflow
 	filter := streams.KeySubject(streams.BucketRegistry, wire.WorkflowKey("*", workflow))
@@ -178,14 +178,14 @@ type catalog struct {
 	read time.Time
 }
 
-// catalogFresh is how old an entry may be. What is not there is looked for in
-// the registry itself.
+// catalogFresh is the maximum age of an entry. Missing workflows are looked up in the
+// registry itself.
 const catalogFresh = 5 * time.Second
 
 func (r *Registry) newCatalog() *catalog { return &catalog{r: r} }
 
-// find returns the offers of a workflow to a tenant: in a revision, if one is given. If there
-// is none, all are the workflows that are on offer to the tenant.
+// find returns the offers of a workflow to a tenant: in a revision, if one is given. If
+// there is none, it returns all workflows on offer to the tenant in all.
 func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision string) (found, all []messages.Workflow, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -207,7 +207,7 @@ func (g *catalog) find(ctx context.Context, t session.Tenant, workflow, revision
 	return nil, OfferedTo(all, t), nil
 }
 
-// withoutGone leaves out what nodes of a tenant offered that have gone, where nodes for all
+// withoutGone removes the offers of a tenant's nodes that have left, if nodes for all
 // tenants offer the same.
 func (r *Registry) withoutGone(ctx context.Context, all []messages.Workflow) ([]messages.Workflow, error) {
 	type revision struct{ name, revision string }
@@ -236,8 +236,8 @@ func (r *Registry) withoutGone(ctx context.Context, all []messages.Workflow) ([]
 	return slices.DeleteFunc(all, func(w messages.Workflow) bool { return twice(w) && !here[w.Pool] }), nil
 }
 
-// OffersOf returns the offers of a workflow that may get the runs of a tenant, in a revision if
-// one is given: that of its own nodes, else those of nodes for all tenants.
+// OffersOf returns the offers of a workflow that may get the runs of a tenant, in a
+// revision if one is given: the offer of its own nodes, else the offers of shared nodes.
 func OffersOf(all []messages.Workflow, t session.Tenant, workflow, revision string) (found []messages.Workflow) {
 	for i := range all {
 		w := &all[i]
@@ -254,8 +254,7 @@ func OffersOf(all []messages.Workflow, t session.Tenant, workflow, revision stri
 	return found
 }
 
-// OfferedTo returns those of the workflows that are on offer to a tenant: of nodes for all
-// tenants, and of its own.
+// OfferedTo returns the workflows on offer to a tenant: by shared nodes, and by its own.
 func OfferedTo(all []messages.Workflow, t session.Tenant) []messages.Workflow {
 	out := make([]messages.Workflow, 0, len(all))
 	for _, w := range all {
@@ -266,9 +265,9 @@ func OfferedTo(all []messages.Workflow, t session.Tenant) []messages.Workflow {
 	return out
 }
 
-// pools returns the pools that may get the runs of a workflow. A revision that is not on offer
-// goes to pools that offer another one: a run may go on under new code. The error says that
-// the registry could not be read, so that nothing is known.
+// pools returns the pools that may get the runs of a workflow. A revision that is not on
+// offer goes to pools that offer another one: a run may resume under new code. An error
+// means that the registry could not be read, so that the pools are unknown.
 func (g *catalog) pools(ctx context.Context, t session.Tenant, workflow, revision string) ([]schedule.Pool, error) {
 	found, all, err := g.find(ctx, t, workflow, revision)
 	if err != nil {

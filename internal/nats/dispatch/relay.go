@@ -16,42 +16,42 @@ import (
 // DefaultPool is the pool of nodes and workflows that name none.
 const DefaultPool = "default"
 
-// Relay is this process's part in passing on what follows from commits. StartRelay
-// begins it, and it ends with the context that it was given.
+// Relay is this process's share of the work that follows from commits. StartRelay begins
+// it, and it ends with its context.
 type Relay struct {
 	ended chan struct{}
 	err   error // once it has ended
 }
 
-// Wait returns once the relay has ended: nil if its context did, else an error that
-// does not pass, such as a missing stream. It may be called by several at once.
+// Wait returns once the relay has ended: nil if its context ended, else a permanent error,
+// such as a missing stream. It is safe for concurrent use.
 func (r *Relay) Wait() error {
 	<-r.ended
 	return r.err
 }
 
-// StartRelay passes on, until ctx ends, what follows from the commits of the
-// connection's generation, together with all other processes that do: each event
-// stream is relayed by one of them at a time. A process that leaves gives
-// up its part at once; the part of one that crashes is taken over within some three
-// seconds, and one that was frozen finds out before it goes on. The caller waits for the
-// relay's end before it closes the connection.
+// StartRelay relays the work that follows from the commits of the connection's generation,
+// until ctx ends, together with all other processes that do: one process at a time relays
+// each event stream. A process that leaves releases its share at once. The share of a
+// crashed process is taken over within about three seconds, and a process that was frozen
+// notices that before it resumes. The caller waits for the relay's end before it closes the
+// connection.
 //
-// From its start on, a query for what was committed (ServeQueries, WaitCaughtUp) waits
-// until it is known which partitions this process relays: what an earlier one did
-// not get to is not passed over. So a node starts its relay before it answers.
+// From the start of the relay, a query for a commit (ServeQueries, WaitCaughtUp) waits
+// until the partitions of this process are known, so that work left by an earlier relay is
+// not skipped. So a node starts its relay before it answers queries.
 //
-// Of each stream two pumps take care, independently of each other.
+// Two independent pumps serve each stream.
 //
-// One dispatches runs to the nodes, applies signals between sessions and stores
-// results (stream RESULT); see package schedule. What it does twice is harmless.
+// One dispatches runs to the nodes, applies signals between sessions and stores results
+// (stream RESULT); see package schedule. Repeated actions are harmless.
 //
-// The other publishes lineage records (stream LINEAGE) in the order of the
-// stream, and then to the clients that watch their run. Where relays overlap some
-// records are repeated, which readers recognise: see Ordered.
+// The other publishes lineage records (stream LINEAGE) in the order of the stream, and then
+// to the clients that watch their run. Where relays overlap some records are repeated,
+// which readers detect: see Ordered.
 //
-// Both go on after a restart where they were. The relay of the first partition
-// also recreates the streams in memory that no server serves any more.
+// Both resume at their position after a restart. The relay of the first partition also
+// recreates the streams in memory that no server serves any more.
 func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 	members := c.newRelayMembership(o)
 	r := &Relay{ended: make(chan struct{})}
@@ -77,8 +77,8 @@ func (c *Dispatch) relay(ctx context.Context, r *relayMembership, partition uint
 	return conn.Together(ctx, pumps...)
 }
 
-// again returns a pump that starts over when it fails, unless its stream is
-// not there when it starts for the first time.
+// again returns a pump that restarts when it fails, unless its stream does not exist at the
+// first start.
 func (c *Dispatch) again(name, stream string, pump func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := c.streamThere(ctx, stream); err != nil {

@@ -18,51 +18,51 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
-// A relayMembership spreads the partitions over the processes that relay, so that each
-// partition is relayed by one of them at a time.
+// A relayMembership spreads the partitions over the processes that relay, so that one
+// process at a time relays each partition.
 //
-// Each process that relays something says twice a second that it is there and what
-// it relays, and so do some spares, which relay nothing yet. From what is heard, all
-// of them work out the same plan, see shares: each keeps what it has up to its share,
-// so that the death of one moves nothing between the others, and what none has goes
-// to those with less. The process that gains a partition starts when the one that had
-// it no longer names it. Nothing of this is stored, and nothing depends on it: two
-// relays of one partition do the same twice, which readers drop and streams refuse.
-// It only keeps that rare and short.
+// Each process that relays sends a heartbeat with its partitions twice a second, and so do
+// some spares, which relay nothing yet. All of them compute the same plan from the
+// heartbeats, see shares. Each process keeps its partitions up to its share, so that the
+// death of one moves no partition between the others; unassigned partitions go to the
+// processes with fewer. A process that gains a partition starts when the previous owner's
+// heartbeats no longer name it. The plan is not stored, and correctness does not depend on
+// it: two relays of one partition do the same work twice, which readers drop and streams
+// reject. The plan only makes that rare and short.
 //
-// All other processes are quiet: they listen, and one of them becomes a spare when
-// there are too few. So how much is said depends on the number of partitions, not on
-// that of processes.
+// All other processes are quiet: they listen, and one of them becomes a spare when there
+// are too few. So the number of messages depends on the number of partitions, not on the
+// number of processes.
 //
-// A process that does not hear itself, because it was frozen or has lost its
-// connection, stops before the others miss it, and looks around again before
-// it starts anything.
+// A process that does not receive its own heartbeats, because it was frozen or lost its
+// connection, stops before the others miss it, and waits for heartbeats of the others
+// before it starts anything.
 type relayMembership struct {
 	c         *Dispatch
 	o         RelayOptions
 	id        string
 	subj      string
 	strangers []string // as Strangers was last called
-	// known is told once it is known what is relayed here.
+	// known is called once the partitions relayed here are known.
 	known func()
 
 	heard   chan heartbeat
 	ended   chan relayEnd
 	members map[string]*member           // the others
-	running map[uint32]*relayedPartition // what is relayed here, or still ends
+	running map[uint32]*relayedPartition // partitions relayed here, or still ending
 
-	// sent is when the last heartbeats went out, by number. The last one that came
-	// back says until when this process may take itself for one of them.
+	// sent holds the times of the last heartbeats, by number. The last heartbeat that came
+	// back determines until when this process is a valid member.
 	sent  [heartbeatsKept]time.Time
 	n     uint64
 	valid atomic.Int64 // Unix nanoseconds, from the monotonic clock by epoch
 	epoch time.Time
 
 	settle time.Time // nothing is started before
-	gone   bool      // it was silent, and looks around
-	echoed bool      // it has heard itself
+	gone   bool      // it was silent, and waits for heartbeats
+	echoed bool      // it has received its own heartbeat
 
-	quiet   atomic.Bool // it is no spare, and says nothing
+	quiet   atomic.Bool // it is no spare, and sends nothing
 	speaks  time.Time   // it becomes one then; zero: it does not
 	answer  *time.Timer
 	greeted bool // answer runs
@@ -70,27 +70,28 @@ type relayMembership struct {
 
 const (
 	heartbeatEvery = 500 * time.Millisecond
-	// leaseDuration is how long a process may go on after the last sign of itself;
-	// heartbeatTTL is when the others take over. The difference is for clocks that
-	// run at different speeds, and for what is being sent.
+	// leaseDuration is how long a process may continue after its own last heartbeat;
+	// heartbeatTTL is when the others take over. The difference allows for clocks that run
+	// at different speeds, and for messages in transit.
 	leaseDuration = 1500 * time.Millisecond
 	heartbeatTTL  = 2500 * time.Millisecond
 	// heartbeatDead is when they do that if membership calls it dead, too: a heartbeat is
 	// missing.
 	heartbeatDead  = heartbeatEvery + heartbeatEvery/2
 	heartbeatsKept = 8
-	// echoPatience is when a relay that never heard itself says so.
+	// echoPatience is the time after which a relay that never received its own heartbeat
+	// logs it.
 	echoPatience = 15 * time.Second
 	// lookAround is how long a process listens to the others before it starts.
 	lookAround = 250 * time.Millisecond
-	// spares is how many processes without a partition say that they are there, once
-	// each partition is on a process of its own.
+	// spares is how many processes without a partition send heartbeats, once each partition
+	// is on a process of its own.
 	spares = 2
 	// speakWithin spreads the quiet processes that find too few spares: most of them
-	// hear of the first ones before it is their turn.
+	// receive the heartbeats of the first ones before their turn.
 	speakWithin = 250 * time.Millisecond
-	// answerWithin is how long a greeting waits for an answer, which is one for all
-	// that come meanwhile.
+	// answerWithin is how long a greeting waits for an answer, which serves all greetings
+	// that arrive meanwhile.
 	answerWithin = 25 * time.Millisecond
 )
 
@@ -101,7 +102,7 @@ type heartbeat struct {
 	Holds []uint32 `json:"holds,omitempty"`
 	Hello bool     `json:"hello,omitempty"` // please answer
 	Bye   bool     `json:"bye,omitempty"`
-	Quiet bool     `json:"quiet,omitempty"` // it lives, and says nothing more
+	Quiet bool     `json:"quiet,omitempty"` // it is alive, and sends nothing more
 	// Gossip reports that the process belongs to a gossip.
 	Gossip bool `json:"gossip,omitempty"`
 }
@@ -113,7 +114,7 @@ type member struct {
 	stranger time.Time // since when this process's gossip has called it dead; zero if it does not
 }
 
-// relayedPartition is a partition that is relayed here.
+// relayedPartition is a partition relayed by this process.
 type relayedPartition struct {
 	cancel context.CancelFunc
 	poke   chan struct{} // look through the open runs now
@@ -137,12 +138,12 @@ func (c *Dispatch) newRelayMembership(o *RelayOptions) *relayMembership {
 	return r
 }
 
-// leaseValid reports whether this process may take itself for one of the relays.
+// leaseValid reports whether this process is a valid relay.
 func (r *relayMembership) leaseValid() bool {
 	return time.Since(r.epoch)-time.Duration(r.valid.Load()) < leaseDuration
 }
 
-// run keeps the membership until ctx ends or a relay fails for good.
+// run maintains the membership until ctx ends or a relay fails for good.
 func (r *relayMembership) run(ctx context.Context) error {
 	defer r.known()
 	if err := r.c.streamThere(ctx, streams.EventStream(r.c.streams.Generation(), 0)); err != nil {
@@ -193,7 +194,7 @@ func (r *relayMembership) keep(ctx context.Context, work *sync.WaitGroup) error 
 			}
 		case <-tick.C:
 			if time.Since(last) >= leaseDuration {
-				clear(r.members) // it was frozen: what they last said is old
+				clear(r.members) // it was frozen: their last heartbeats are old
 			}
 			last = time.Now()
 			if r.quiet.Load() {
@@ -207,7 +208,7 @@ func (r *relayMembership) keep(ctx context.Context, work *sync.WaitGroup) error 
 			}
 			r.say(heartbeat{Hello: r.gone})
 		case <-settled.C:
-			if !r.quiet.Load() { // those know of it that have greeted meanwhile
+			if !r.quiet.Load() { // the processes that have greeted meanwhile have received it
 				r.say(heartbeat{})
 			}
 		case e := <-r.ended:
@@ -237,7 +238,7 @@ func (r *relayMembership) alone(ctx context.Context) bool {
 	return errors.Is(err, nats.ErrNoResponders)
 }
 
-// say publishes a heartbeat. One that is lost is followed by others.
+// say publishes a heartbeat. Others follow a lost one.
 func (r *relayMembership) say(b heartbeat) {
 	r.n++
 	b.Relay, b.N, b.Gossip = r.id, r.n, r.o.Known != nil
@@ -255,7 +256,7 @@ func (r *relayMembership) say(b heartbeat) {
 	}
 }
 
-// hear takes a heartbeat from the connection.
+// hear receives a heartbeat from the connection.
 func (r *relayMembership) hear(m *nats.Msg) {
 	var b heartbeat
 	if json.Unmarshal(m.Data, &b) != nil || b.Relay == "" {
@@ -270,7 +271,7 @@ func (r *relayMembership) hear(m *nats.Msg) {
 	}
 }
 
-// note takes what a member says.
+// note processes a member's heartbeat.
 func (r *relayMembership) note(b heartbeat, settled *time.Timer) {
 	now := time.Now()
 	if b.Relay == r.id {
@@ -308,7 +309,7 @@ func (r *relayMembership) note(b heartbeat, settled *time.Timer) {
 	}
 }
 
-// speak makes this process a spare, or quiet, by what it knows of the others.
+// speak makes this process a spare, or quiet, by the heartbeats of the others.
 func (r *relayMembership) speak(settled *time.Timer) {
 	now := time.Now()
 	known, before, holders := 0, 0, min(len(r.running), 1)
@@ -337,22 +338,22 @@ func (r *relayMembership) speak(settled *time.Timer) {
 		r.speaks = now.Add(d)
 		settled.Reset(d)
 	case !now.Before(r.speaks):
-		// It looks around first, as one does that was silent.
+		// Like a process that was silent, it first waits for heartbeats of the others.
 		r.quiet.Store(false)
 		r.gone = true
 		r.say(heartbeat{Hello: true})
 	}
 }
 
-// silent notes that this process has not heard itself for too long: the others
-// have taken over, or will.
+// silent records that this process has not received its own heartbeat for too long: the
+// others have taken over, or will.
 func (r *relayMembership) silent(settled *time.Timer) {
 	if r.gone {
 		return
 	}
 	r.gone = true
 	settled.Stop()
-	clear(r.members) // what they last said is old
+	clear(r.members) // their last heartbeats are old
 	if len(r.running) > 0 {
 		r.c.conn.Logger.Warn("this relay was silent for too long and gives up its partitions", "generation", r.c.streams.Generation())
 	}
@@ -377,7 +378,7 @@ func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
 		holds[id] = m.holds
 	}
 	owners := make([]string, r.c.streams.Partitions())
-	if len(holds) > 0 { // else it is quiet, and knows of no other
+	if len(holds) > 0 { // otherwise it is quiet, and has heard of no other
 		owners = shares(r.c.streams.Partitions(), holds)
 	}
 	for p := range r.c.streams.Partitions() {
@@ -396,11 +397,11 @@ func (r *relayMembership) plan(ctx context.Context, work *sync.WaitGroup) {
 	}
 }
 
-// shares says which process is to relay each partition, given what each relays now. The
-// shares differ by one at most. Each relay keeps what it has, the lower numbers
-// first if that is more than its share; what is left goes to those that have
-// least, in the order of their names. Of two that have the same partition the
-// first by name keeps it.
+// shares returns the process that is to relay each partition, given the partitions that
+// each relays now. The shares differ by one at most. Each relay keeps its partitions, the
+// lower numbers first if they exceed its share; unassigned ones go to the processes with
+// the fewest, in the order of their names. If two relays have the same partition, the first
+// by name keeps it.
 func shares(partitions uint32, holds map[string][]uint32) []string {
 	owners := make([]string, partitions)
 	names := slices.Sorted(maps.Keys(holds))
@@ -413,7 +414,7 @@ func shares(partitions uint32, holds map[string][]uint32) []string {
 			}
 		}
 	}
-	// Those that have most get the larger shares.
+	// The processes with the most partitions get the larger shares.
 	slices.SortStableFunc(names, func(a, b string) int { return have[b] - have[a] })
 	room := map[string]int{}
 	for i, id := range names {
@@ -439,8 +440,8 @@ func shares(partitions uint32, holds map[string][]uint32) []string {
 	return owners
 }
 
-// dead reports whether membership calls another relay dead. If it is wrong,
-// that one comes back with its next heartbeat.
+// dead reports whether membership considers another relay dead. A wrong verdict is
+// corrected by that relay's next heartbeat.
 func (r *relayMembership) dead(id string) bool {
 	if r.o.Known == nil {
 		return false
@@ -474,7 +475,7 @@ func (r *relayMembership) begin(ctx context.Context, work *sync.WaitGroup, p uin
 	})
 }
 
-// poke has the open runs of all partitions here looked through.
+// poke rechecks the open runs of all partitions relayed here.
 func (r *relayMembership) poke() {
 	for _, d := range r.running {
 		select {

@@ -8,22 +8,24 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RelayOptions say what a relay works with; nil means the defaults.
+// RelayOptions configure a relay; nil means the defaults.
 type RelayOptions struct {
-	// Incarnation is this process: it lives. Empty is one that holds no
-	// sessions.
+	// Incarnation is the living incarnation of this process. Empty is a process that holds
+	// no sessions.
 	Incarnation string
-	// Known says, without waiting, whether another incarnation lives, and whether
-	// that is known at all: one of which it is not is asked. Nil knows nothing.
+	// Known returns, without blocking, whether another incarnation is alive, and whether
+	// that is known at all; the relay probes an unknown one. A nil Known knows no
+	// incarnation.
 	Known func(incarnation string) (alive, known bool)
-	// Changed tells that what Known says may have changed: runs that a dead
-	// node held are then dispatched at once.
+	// Changed signals that the answers of Known may have changed: runs of a dead node are
+	// then dispatched at once.
 	Changed <-chan struct{}
-	// Pools says which pools offer a tenant a workflow in a revision ("" for any), at least
-	// one, the preferred one first; nil reads the registry. After an error it is asked again.
+	// Pools returns the pools that offer a tenant a workflow in a revision ("" for any), at
+	// least one, the preferred one first; nil reads the registry. After an error it is
+	// called again.
 	Pools func(ctx context.Context, t session.Tenant, workflow, revision string) ([]schedule.Pool, error)
-	// Signal applies a signal to its session, wherever that is held, and returns
-	// once that is durable. It may be given a signal twice. Nil applies none.
+	// Signal applies a signal to its session, wherever the session is held, and returns
+	// once that is durable. It may receive a signal twice. Nil applies none.
 	Signal func(ctx context.Context, s journal.Signal) error
 	// Strangers receives the incarnations of the relays of another gossip, sorted, when they
 	// change: they have sent heartbeats for 30 s while Known called them dead. Nil ignores them.

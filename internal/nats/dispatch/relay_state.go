@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// PartitionState is how a partition stands that this process relays.
+// PartitionState is the state of a partition that this process relays.
 type PartitionState struct {
 	Partition uint32
 	// Open counts the runs that have not ended, by state.
@@ -24,10 +24,10 @@ type PartitionState struct {
 // stateTimeout bounds how long Relaying waits for all relays of the process.
 const stateTimeout = 4 * time.Millisecond
 
-// Relaying returns how the partitions stand that this process relays, by their numbers.
-// It asks nothing outside of the process and takes a few milliseconds at the most: a
-// relay that is busy or reads history is reported as it stood when it last answered,
-// and with nothing open before that.
+// Relaying returns the state of the partitions that this process relays, by their numbers.
+// It sends no request outside of the process and takes a few milliseconds at most: a relay
+// that is busy or reads history is reported with its last answer, and with nothing open
+// before its first.
 func (c *Dispatch) Relaying() []PartitionState {
 	c.relaysMu.Lock()
 	relays := make([]*dispatcher, 0, len(c.relays))
@@ -59,7 +59,7 @@ func (c *Dispatch) relaying(partition uint32, d *dispatcher) (ended func()) {
 	}
 }
 
-// askState asks the pump how the partition stands.
+// askState asks the pump for the state of the partition.
 func (d *dispatcher) askState(ctx context.Context) PartitionState {
 	done := make(chan struct{})
 	ask := func() {

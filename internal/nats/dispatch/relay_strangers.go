@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// strangerAfter is how long a relay sends heartbeats while gossip calls it dead until it
-// counts as one of another gossip. Both recover from a failure in less.
+// strangerAfter is how long a relay may send heartbeats while gossip considers it dead,
+// before it counts as a relay of another gossip. Both recover from a failure in less.
 const strangerAfter = 30 * time.Second
 
-// meetStrangers reports the relays of another gossip: each half of such a fleet takes the
-// other one for dead.
+// meetStrangers reports the relays of another gossip: each half of such a fleet considers
+// the other one dead.
 func (r *relayMembership) meetStrangers(now time.Time) {
 	if r.o.Known == nil || r.o.Strangers == nil {
 		return

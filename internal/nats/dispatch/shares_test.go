@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestShares lets relays come, go and have what others have, at random: the
-// plan is even, leaves everybody what he has up to his share, and is the same
-// again when it was followed.
+// TestShares lets relays come, go and hold the partitions of others, at random: the plan is
+// even, leaves every relay its partitions up to its share, and is stable once it was
+// followed.
 func TestShares(t *testing.T) {
 	dice := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -62,7 +62,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// followedPlan is who has what when a plan was followed.
+// followedPlan returns the holdings after a plan was followed.
 func followedPlan(owners, names []string) map[string][]uint32 {
 	got := map[string][]uint32{}
 	for _, id := range names {

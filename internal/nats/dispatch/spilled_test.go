@@ -20,10 +20,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestSpilledMeanwhile relays a commit that submits a run and whose data lies in a
-// blob, while no server answers for blobs: until the relay ends and another one goes
-// on, or for longer than anybody waits. The run is offered, and told, once they
-// can be read.
+// TestSpilledMeanwhile relays a commit that submits a run and whose data lies in a blob,
+// while no server answers for blobs: until the relay ends and another one takes over, or
+// for longer than any wait. The run is offered, and published, once the blobs are readable.
 func TestSpilledMeanwhile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		away time.Duration

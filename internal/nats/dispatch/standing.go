@@ -12,10 +12,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// standingTimeout bounds the question how a run stands.
+// standingTimeout bounds the request for the state of a run.
 const standingTimeout = 2 * time.Second
 
-// standingOf asks the relay of a partition how a run stands.
+// standingOf requests the state of a run from the relay of a partition.
 type standingOf struct {
 	Tenant  session.Tenant `json:"tenant"`
 	Session session.ID     `json:"session"` // the run's home
@@ -26,9 +26,9 @@ func standingSubject(generation, partition uint32) string {
 	return fmt.Sprintf("%sstanding.%d.%d", messages.NodePrefix, generation, partition)
 }
 
-// Standing asks the relay of its partition how a run stands. The answer is without a
-// state if nothing of the run is open there. conn.ErrNoAnswer: the partition has no
-// relay, which takes a few seconds at the most while a node lives.
+// Standing returns the state of a run from the relay of its partition. The answer has no
+// state if the run is not open there. The error is conn.ErrNoAnswer while the partition has
+// no relay, which takes a few seconds at most while a node is alive.
 func (c *Dispatch) Standing(ctx context.Context, home session.Key, id run.ID) (st schedule.Standing, err error) {
 	g, p, ok := home.ID.Locate()
 	if !ok {

@@ -24,26 +24,26 @@ type PoolWaiting struct {
 	Runs  int    `json:"runs"`
 }
 
-// subjectWaiting is where the relays are asked what waits.
+// subjectWaiting is the subject on which relays answer with their waiting runs.
 const subjectWaiting = messages.NodePrefix + "waiting"
 
 const (
-	// waitingTimeout bounds how long the relays may take to answer, waitingAgain is
-	// when they are asked again.
+	// waitingTimeout bounds how long the relays may take to answer; after waitingAgain they
+	// are asked again.
 	waitingTimeout = 5 * time.Second
 	waitingAgain   = 500 * time.Millisecond
 )
 
-// partitionWaiting is what one relay answers.
+// partitionWaiting is one relay's answer.
 type partitionWaiting struct {
 	Generation uint32        `json:"generation"`
 	Partition  uint32        `json:"partition"`
 	Pools      []PoolWaiting `json:"pools,omitempty"`
 }
 
-// Waiting returns how many runs wait in logs for a slot of each pool, by class:
-// what an autoscaler looks at. Tasks that no log holds yet are not among them. It
-// fails while a partition has no relay, which takes a few seconds at the most.
+// Waiting returns the number of runs that wait in logs for a slot of each pool, by class,
+// for autoscalers. It does not count tasks that no log holds yet. It fails while a
+// partition has no relay, which takes a few seconds at most.
 func (c *Dispatch) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	ctx, cancel := context.WithTimeout(ctx, waitingTimeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func (c *Dispatch) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	sum := map[PoolWaiting]int{}
 	seen := map[uint32]bool{}
 	for len(seen) < int(c.streams.Partitions()) {
-		// A relay that takes a partition over does not hear what was asked before.
+		// A relay that takes over a partition does not receive earlier requests.
 		if err := c.conn.NC.PublishRequest(subjectWaiting, inbox, nil); err != nil {
 			return nil, fmt.Errorf("nats/dispatch: waiting runs: %w", err)
 		}
@@ -78,7 +78,7 @@ func (c *Dispatch) Waiting(ctx context.Context) ([]PoolWaiting, error) {
 	return out, nil
 }
 
-// gatherWaiting takes the answers of relays until each partition has answered.
+// gatherWaiting collects the answers of relays until each partition has answered.
 func (c *Dispatch) gatherWaiting(ctx context.Context, sub *nats.Subscription, seen map[uint32]bool, sum map[PoolWaiting]int) error {
 	for len(seen) < int(c.streams.Partitions()) {
 		m, err := sub.NextMsgWithContext(ctx)
@@ -101,8 +101,8 @@ func (c *Dispatch) gatherWaiting(ctx context.Context, sub *nats.Subscription, se
 	return nil
 }
 
-// serve answers questions for credit, for what waits and for what is open, until it is stopped. What
-// was asked by then and has no answer gets an empty one: the next relay is asked.
+// serve answers requests for credit, for waiting runs and for open sessions, until it is
+// stopped. Requests without an answer by then get an empty one: the next relay is asked.
 func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 	d.lent = lent{}
 	ctx, cancel := context.WithCancel(ctx)
@@ -116,7 +116,7 @@ func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 		return errors.Join(errs...)
 	}
 	stop = func() {
-		cancel() // what waits for the pump is not waited for
+		cancel() // requests that wait for the pump are abandoned
 		_ = service.Stop()
 	}
 	answer := func(subject string, ask func(data []byte) any) error {

@@ -26,7 +26,8 @@ func publishRun(ctx context.Context, c *Dispatch, t journal.Task) error {
 	return err
 }
 
-// pullRuns takes what publishRun published, so many at once, until ctx ends.
+// pullRuns handles the runs that publishRun published, at most most concurrently, until ctx
+// ends.
 func pullRuns(ctx context.Context, c *Dispatch, most int, accept func(ctx context.Context, t journal.Task) error) error {
 	p := &puller{c: c, PullQueue: streams.TasksQueue(), most: most, handle: func(ctx context.Context, m jsMsg) disposition {
 		w, err := translate.DecodeWork(m.Data())
@@ -44,8 +45,8 @@ func pullRuns(ctx context.Context, c *Dispatch, most int, accept func(ctx contex
 	return p.run(ctx)
 }
 
-// takeAll is a node that takes every run that is dispatched, and executes none. It
-// returns how many runs that were.
+// takeAll is a node that accepts every dispatched run, and executes none. It returns a
+// function that counts the runs.
 func takeAll(t testing.TB, c *Dispatch) (taken func() int) {
 	t.Helper()
 	var mu sync.Mutex

@@ -18,12 +18,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Aliases are what the bucket ALIAS maps: a run's id, or the name that a user
-// gave a session, to the session whose log it is about. The first writer
-// creates an alias, and it does not change after that, but to note that a run was
-// cancelled before a log knew it, or that its task was refused.
+// Aliases are the entries of the bucket ALIAS: they map a run's id, or a user's name for a
+// session, to the session whose log has it. The first writer creates an alias. It does not
+// change after that, except to record that a run was cancelled before a log had it, or that
+// its task was refused.
 
-// RunAliasSubject is where the alias of a run is kept.
+// RunAliasSubject returns the subject of a run's alias.
 func RunAliasSubject(t session.Tenant, id run.ID) string {
 	return streams.KeySubject(streams.BucketAlias, translate.RunAliasKey(t, id))
 }
@@ -47,22 +47,22 @@ func ReadAlias(ctx context.Context, c *Logs, subject string) (a translate.Alias,
 	return a, m.Seq, nil
 }
 
-// CreateAlias stores an entry unless there is one, and returns the one that is there
-// then; fresh only if there was none before.
+// CreateAlias stores an entry unless one exists, and returns the stored one; fresh reports
+// that there was none before.
 func CreateAlias(ctx context.Context, c *Logs, subject string, a translate.Alias) (have translate.Alias, revision uint64, fresh bool, err error) {
 	have, revision, fresh, _, err = aliasAfter(ctx, c, subject, 0, a)
 	return have, revision, fresh, err
 }
 
-// PutAlias stores an entry over the one of a revision, zero for none. It is stored also
-// if an earlier attempt of the caller did that.
+// PutAlias stores an entry over the one of a revision, zero for none. stored is also true
+// if an earlier attempt of the caller stored it.
 func PutAlias(ctx context.Context, c *Logs, subject string, last uint64, a translate.Alias) (have translate.Alias, revision uint64, stored bool, err error) {
 	have, revision, _, stored, err = aliasAfter(ctx, c, subject, last, a)
 	return have, revision, stored, err
 }
 
-// aliasAfter stores an entry over the one of a revision. mine says that this call did,
-// same that the entry is as it was to be, by an earlier attempt perhaps.
+// aliasAfter stores an entry over the one of a revision. mine reports that this call did
+// so, same that the entry has the wanted contents, perhaps by an earlier attempt.
 func aliasAfter(ctx context.Context, c *Logs, subject string, last uint64, a translate.Alias) (have translate.Alias, revision uint64, mine, same bool, err error) {
 	data, err := json.Marshal(a)
 	if err != nil {
@@ -84,15 +84,14 @@ func (c *Logs) Minter() commitlog.IDGenerator {
 	return commitlog.IDGenerator{Generation: c.streams.Generation(), Partitions: c.streams.Partitions()}
 }
 
-// HomeOf is the id of the session that a run makes when its task names none:
-// the same for each delivery of the task.
+// HomeOf returns the id of the session that a run makes when its task names none: the same
+// for each delivery of the task.
 func (c *Logs) HomeOf(t session.Tenant, id run.ID) session.ID {
 	return c.Minter().Child(t, string(id), "home")
 }
 
-// ResolveSession returns the id of the session that a name stands for: an id
-// is its own name. With create a name that is new gets a session; otherwise
-// it is session.ErrNotFound.
+// ResolveSession returns the id of the session of a name: an id is its own name. With
+// create a new name gets a session; otherwise the error is session.ErrNotFound.
 func (c *Logs) ResolveSession(ctx context.Context, t session.Tenant, name string, create bool) (session.ID, error) {
 	k := session.Key{Tenant: t, ID: session.ID(name)}
 	if err := k.Valid(); err != nil {
@@ -119,7 +118,7 @@ func (c *Logs) ResolveSession(ctx context.Context, t session.Tenant, name string
 	return a.Session, err
 }
 
-// mintNamed makes an id that people recognise, if the name is short enough.
+// mintNamed makes a recognisable id, if the name is short enough.
 func (c *Logs) mintNamed(t session.Tenant, name string) session.ID {
 	if len(name) > maxNamed {
 		sum := sha256.Sum256([]byte(string(t) + "\x00session\x00" + name))
@@ -131,8 +130,8 @@ func (c *Logs) mintNamed(t session.Tenant, name string) session.ID {
 // maxNamed is the longest body of a session id.
 const maxNamed = 40
 
-// located reports whether a session id names an event stream that exists: a
-// name may look like an id.
+// located reports whether a session id names an existing event stream: a name may look like
+// an id.
 func (c *Logs) located(ctx context.Context, id session.ID) (bool, error) {
 	g, p, ok := id.Locate()
 	switch {
@@ -149,8 +148,8 @@ func (c *Logs) located(ctx context.Context, id session.ID) (bool, error) {
 	})
 }
 
-// RunSession returns the home session of a run. A branch's run has the id of
-// its session. It is run.ErrUnknownRun if the run was not submitted.
+// RunSession returns the home session of a run. A branch's run has the id of its session.
+// The error is run.ErrUnknownRun if the run was not submitted.
 func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
 	a, revision, err := ReadAlias(ctx, c, RunAliasSubject(t, id))
 	if err != nil {
@@ -167,7 +166,7 @@ func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (ses
 	return session.Key{}, fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)
 }
 
-// DigestOf tells two submissions under one id apart.
+// DigestOf distinguishes two submissions under one id.
 func DigestOf(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:16])

@@ -17,13 +17,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// lateCheck bounds asking the servers again before a commit that is stored already
-// is acknowledged.
+// lateCheck bounds the repeated check of the servers before a stored commit is
+// acknowledged.
 const lateCheck = 5 * time.Second
 
-// admit keeps the last room of the disk, of an event stream and of blobs for what is vital:
-// a run that found none at its step would be claimed again until it needs review. It is
-// asked before anything is stored, so also before data goes to blobs.
+// admit reserves the last room of the disk, of an event stream and of blobs for vital
+// commits: a run that found no room at its step would be claimed again until it needs
+// review. It is called before any data is stored, so also before data goes to blobs.
 func (c *Logs) admit(commit commitlog.Commit) error {
 	if d, room := c.streams.Capacity.DiskRoom(); room == streams.RoomNone || room == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
 		return fmt.Errorf("nats/eventlog: append %d to %s: %w: the disk of the store has %s; %s", commit.Seq, commit.Key, conn.ErrFull, d, streams.RemedyDisk)
@@ -77,7 +77,8 @@ func (l *eventLog) Append(ctx context.Context, at commitlog.Position, c commitlo
 	return commitlog.Position{Seq: c.Seq, Token: token, Hash: hash}, nil
 }
 
-// Successor returns the bytes to store, which are those of a valid successor.
+// Successor returns the bytes to store. It returns an error for a commit that is not a
+// valid successor.
 func Successor(at commitlog.Position, c commitlog.Commit) ([]byte, error) {
 	switch {
 	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
@@ -88,7 +89,7 @@ func Successor(at commitlog.Position, c commitlog.Commit) ([]byte, error) {
 	return commitlog.Encode(c)
 }
 
-// write is one append on its way.
+// write is one append in progress.
 type write struct {
 	l               *eventLog
 	stream, subject string
@@ -98,7 +99,7 @@ type write struct {
 	conn            uint64 // the connection whose server was verified
 }
 
-// run sends the bytes, and again what is not settled by the first attempt.
+// run sends the bytes, and sends them again if the first attempt leaves the outcome open.
 func (w *write) run(ctx context.Context) (uint64, error) {
 	always := context.WithoutCancel(ctx)
 	token, err := w.send(always, w.at.Token)
@@ -111,8 +112,8 @@ func (w *write) run(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	if w.l.c.conn.Incarnation() != w.conn {
-		// The connection changed on the way: perhaps to servers that store
-		// less safely than promised.
+		// The connection changed meanwhile, perhaps to servers that store less safely than
+		// promised.
 		check, cancel := context.WithTimeout(always, lateCheck)
 		defer cancel()
 		if err := w.l.c.streams.ReadyToStore(check); err != nil {
@@ -122,16 +123,16 @@ func (w *write) run(ctx context.Context) (uint64, error) {
 	return token, nil
 }
 
-// settle goes on after a failed attempt, with the same bytes, until it is
-// known what became of them. Once they may have arrived it does not end with
-// ctx: no other source could tell.
+// settle continues after a failed attempt, with the same bytes, until their outcome is
+// known. Once they may have arrived it does not end with ctx: the outcome has no other
+// source.
 func (w *write) settle(ctx, patient context.Context, err error) (uint64, error) {
 	expect := w.at.Token
 	maybe := false // an attempt may have been stored
 	for wait := conn.NewBackoff(); ; {
 		switch {
 		case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrNoResponders):
-			// Not sent, or no server there to store it: later.
+			// Not sent, or no server there to store it: retry later.
 		case !maybe && errors.Is(err, nats.ErrMaxPayload):
 			return 0, fmt.Errorf("%w: %w", session.ErrTooLarge, err)
 		case !maybe && (errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, conn.ErrFull)):
@@ -167,13 +168,12 @@ func (w *write) send(ctx context.Context, expect uint64) (uint64, error) {
 	return w.l.c.messages.PublishExpecting(ctx, w.subject, expect, nil, w.raw)
 }
 
-// resolve asks the stream's leader where the log stands. Settled means that
-// the commit is stored, at token, or never will be, which is the error.
-// Otherwise the next attempt expects the returned sequence: the one before,
-// because the conflict was false or the attempt was lost, or that of foreign
-// messages, which do not count as commits but do as last of their subject. It
-// takes a copy, so that the write itself, which seldom comes here, stays on its
-// caller's stack.
+// resolve reads the log's end from the stream's leader. Settled means that the commit is
+// stored, at token, or never will be, with the reason in err. Otherwise the next attempt
+// expects the returned sequence: the same one, because the conflict was false or the
+// attempt was lost, or the sequence of foreign messages, which do not count as commits but
+// are the last of their subject. The receiver is a copy, so that the write itself, which
+// seldom needs resolve, stays on its caller's stack.
 func (w write) resolve(ctx context.Context, expect uint64) (token, next uint64, settled bool, err error) {
 	last, err := w.l.c.messages.LeaderGet(ctx, w.stream, conn.GetRequest{LastBySubject: w.subject})
 	switch {
@@ -202,8 +202,8 @@ func (w write) resolve(ctx context.Context, expect uint64) (token, next uint64, 
 		if err == nil || errors.Is(err, session.ErrTooOld) {
 			return 0, 0, true, session.ErrConflict
 		}
-		// The commits between may be gone: then it is no successor, and all
-		// that says that the session was there.
+		// The commits in between may be purged: then the message is no successor, and the
+		// only evidence of the session.
 		if t, ok := TombstoneOf(w.key, m); ok && t.Seq > w.at.Seq {
 			return 0, 0, true, session.ErrConflict
 		}

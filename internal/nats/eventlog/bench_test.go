@@ -20,11 +20,11 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/sessiontest"
 )
 
-// BenchmarkAppend alternates an append with a bare JetStream publish, also
-// with compare-and-set, of the same bytes over the same connection to a stream with
-// the same settings, under a subject as long, so that both meet the same disk. The
-// metric "x-bare" compares the medians of what each took: how many times the bare
-// rate a writer of the log reaches. Server and client share this process.
+// BenchmarkAppend alternates an append with a bare JetStream publish, also with
+// compare-and-set, of the same bytes over the same connection to a stream with the same
+// settings, under a subject of the same length, so that both meet the same disk. The metric
+// "x-bare" is the ratio of the median times: how many times the bare rate a writer of the
+// log reaches. Server and client share this process.
 func BenchmarkAppend(b *testing.B) {
 	for _, lazy := range []bool{false, true} {
 		for _, size := range []int{200, 2000} {

@@ -31,26 +31,25 @@ import (
 // and files that share parts share them in the store.
 
 const (
-	// blobPart is the most bytes of one message, far below the 1 MiB that
-	// servers take by default.
+	// blobPart is the maximum size of one message, far below the servers' default of 1 MiB.
 	blobPart = wire.MaxBlobPart
 	// BlobFresh is the age at which storing a blob again, or asking for it, renews it.
-	// Those that nothing names are removed only when they are much older, and so never
-	// when they are about to be named.
+	// Unreferenced blobs are removed only when they are much older, and so never when they
+	// are about to be referenced.
 	BlobFresh = 24 * time.Hour
 
 	HeaderBlob = "Rath-Blob"
 	BlobList   = "list" // the body holds digests; no header: it holds the bytes
 )
 
-// BlobTime returns what time it is for the server that leads the stream of blobs, at most
-// blobTimeFresh early or late. The ages of blobs follow from it alone: that of a process
-// whose clock is days from the server's would let it rely on a blob that goes, or remove one
-// that others rely on.
+// BlobTime returns the time of the server that leads the stream of blobs, at most
+// blobTimeFresh early or late. The ages of blobs follow from it alone. By its own clock, a
+// process whose clock is days from the server's could rely on a blob about to be removed,
+// or remove one that others rely on.
 func (c *Logs) BlobTime(ctx context.Context) (time.Time, error) {
 	asked := time.Now()
 	if r := c.blobTime.Load(); r != nil {
-		// Of two clocks one stands still while the machine sleeps, the other one can be set.
+		// One of the two clocks stops while the machine sleeps, the other one can be set.
 		since, wall := asked.Sub(r.asked), asked.Round(0).Sub(r.asked.Round(0))
 		if since < blobTimeFresh && wall < blobTimeFresh {
 			return r.server.Add(since), nil
@@ -66,14 +65,14 @@ func (c *Logs) BlobTime(ctx context.Context) (time.Time, error) {
 	return info.TimeStamp, nil
 }
 
-// blobTime is what time it was for the server, and when it was asked.
+// blobTime is a time of the server, and the local time of the request.
 type blobTime struct{ asked, server time.Time }
 
-// blobTimeFresh is how long what the server said counts.
+// blobTimeFresh is how long a time of the server is used.
 const blobTimeFresh = time.Minute
 
-// Blobs returns the blobs of a tenant. What Put has stored is as durable as
-// the level of the connection says.
+// Blobs returns the blobs of a tenant. Stored blobs are as durable as the level of the
+// connection.
 func (c *Logs) Blobs(tenant session.Tenant) blob.Store {
 	return &blobStore{wire.NewBlobs(&blobMessages{c, tenant}), c, tenant}
 }
@@ -100,9 +99,9 @@ func (b *blobMessages) subject(d blob.Digest) string {
 	return streams.PrefixBlob + string(b.tenant) + "." + d.String()
 }
 
-// StoreBlobMessage stores one message of a tenant's blobs that another program sent,
-// after it is checked: of a list, that its parts are stored and are the blob. Its error
-// is run.ErrBusy while the tenant may store nothing more.
+// StoreBlobMessage checks and stores one message of a tenant's blobs that another program
+// sent: the parts of a list have to be stored and to match the blob. Its error is
+// run.ErrBusy while the tenant may store no more.
 func (c *Logs) StoreBlobMessage(ctx context.Context, t session.Tenant, d blob.Digest, list bool, data []byte) error {
 	b := &blobMessages{c, t}
 	if err := c.streams.Capacity.Admit(ctx, streams.StreamBlob, t); err != nil {
@@ -132,8 +131,8 @@ func (c *Logs) StoreBlobMessage(ctx context.Context, t session.Tenant, d blob.Di
 	return b.Store(ctx, d, list, data)
 }
 
-// ErrBlobMessage is returned by StoreBlobMessage for what is no message of the blob that
-// it is said to be of.
+// ErrBlobMessage is returned by StoreBlobMessage for bytes that are no message of the given
+// blob.
 var ErrBlobMessage = errors.New("not the bytes of this blob")
 
 // LoadBlobMessage returns one message of a tenant's blobs: the bytes of the blob or, of a
@@ -142,9 +141,9 @@ func (c *Logs) LoadBlobMessage(ctx context.Context, t session.Tenant, d blob.Dig
 	return (&blobMessages{c, t}).Load(ctx, d)
 }
 
-// MissingBlobs returns which of these blobs a tenant has to store before a commit may name
-// them, in their order. What is there is renewed if it is old. One that was stored a
-// moment ago may be named, which is harmless.
+// MissingBlobs returns the blobs of all that a tenant has to store before a commit may name
+// them, in their order. It renews existing blobs that are old. It may return a blob that
+// was stored a moment ago, which is harmless.
 func (c *Logs) MissingBlobs(ctx context.Context, t session.Tenant, all []blob.Digest) ([]blob.Digest, error) {
 	if err := session.ValidID("tenant", string(t)); err != nil {
 		return nil, err
@@ -198,8 +197,8 @@ func (c *Logs) MissingBlobs(ctx context.Context, t session.Tenant, all []blob.Di
 	return missing, nil
 }
 
-// renewLong renews long blobs, the parts before the list, as a sweep removes the list before
-// the parts. It returns those of which a part is missing.
+// renewLong renews long blobs, the parts before the list, as a sweep removes the list
+// before the parts. It returns the blobs that lack a part.
 func (b *blobMessages) renewLong(ctx context.Context, long map[blob.Digest]conn.Message) (lost map[blob.Digest]bool, err error) {
 	lost, parts := map[blob.Digest]bool{}, map[blob.Digest][]blob.Digest{}
 	var all []blob.Digest
@@ -251,7 +250,7 @@ func (b *blobMessages) renew(ctx context.Context, old map[blob.Digest]conn.Messa
 	return context.Cause(ctx)
 }
 
-// blobStores is how many blobs are renewed at once.
+// blobStores is how many blobs are renewed concurrently.
 const blobStores = 16
 
 // Load implements wire.BlobMessages.
@@ -291,8 +290,8 @@ func (b *blobMessages) Store(ctx context.Context, d blob.Digest, list bool, data
 	return b.c.streams.ReadyToStore(ctx)
 }
 
-// putMessage stores one message under a digest unless it is there. Doing that
-// twice is harmless, so an unclear outcome is tried again.
+// putMessage stores one message under a digest unless it exists. It is idempotent, so an
+// unclear outcome is retried.
 func (b *blobMessages) putMessage(ctx context.Context, d blob.Digest, header nats.Header, data []byte) error {
 	subject := b.subject(d)
 	ctx, cancel := context.WithTimeout(ctx, conn.RetryBudget)
@@ -316,7 +315,7 @@ func (b *blobMessages) putMessage(ctx context.Context, d blob.Digest, header nat
 				err = lookErr
 			case have.Header.Get(HeaderBlob) == header.Get(HeaderBlob) && bytes.Equal(have.Data, data) && now.Sub(have.Time) < BlobFresh:
 				return nil
-			default: // old, or not what the digest says
+			default: // old, or does not match the digest
 				last = have.Seq
 			}
 		}

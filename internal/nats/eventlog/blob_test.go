@@ -124,8 +124,8 @@ func TestBlobDamagedPart(t *testing.T) {
 	}
 }
 
-// TestBlobRenewal stores a blob again soon, which writes nothing, and after
-// more than a day, which renews it.
+// TestBlobRenewal stores a blob again soon, which writes nothing, and after more than a
+// day, which renews it.
 func TestBlobRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -148,8 +148,8 @@ func TestBlobRenewal(t *testing.T) {
 	})
 }
 
-// TestBlobRenewalBehind: the clock of a writer is two days behind that of the server. What it
-// stores or asks for is renewed after the same time all the same.
+// TestBlobRenewalBehind: the clock of a writer is two days behind the server's. The blobs
+// that it stores or requests are renewed after the same time all the same.
 func TestBlobRenewalBehind(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Logs, w *natstest.Wire) {
 		w.Set(natstest.Days(2), nil)
@@ -186,8 +186,8 @@ func TestBlobRenewalBehind(t *testing.T) {
 }
 
 // TestMissingBlobs asks for more blobs than a page of reads holds, in bytes and in number:
-// the absent ones are told in their order, and after more than a day what is there is
-// renewed, lists of parts as such and with their parts.
+// the absent ones are returned in their order, and after more than a day the existing ones
+// are renewed, lists of parts as such and with their parts.
 func TestMissingBlobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

@@ -14,57 +14,54 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Chain tells the commits of an event stream from foreign bytes, the same ones
-// that every reader of a log skips. It reads the stream in order and remembers
-// where the logs in it stand; what it forgot or never knew it looks up. It is
-// not safe for concurrent use.
+// Chain separates the commits of an event stream from foreign bytes, the same ones that
+// every reader of a log skips. It reads the stream in order and remembers the positions of
+// its logs; it looks up positions that it has forgotten or never had. It is not safe for
+// concurrent use.
 type Chain struct {
 	l      *eventLog
 	stream string
 	prefix string // of the partition's subjects
 
-	// Copies says which commits of logs that were brought back are returned;
-	// the others are skipped.
+	// Copies selects the commits of restored logs to return; the others are skipped.
 	Copies Copies
 
-	// Two generations of positions: when the young one is full it becomes the
-	// old one, whose positions move to the young one when they are used.
+	// Two generations of positions: a full young one becomes the old one, whose positions
+	// move to the young one when they are used.
 	young, old map[string]commitlog.Position
 
-	// Rest fires when nothing was read for chainRest: then forget.
+	// Rest fires when no message was read for chainRest: then call Forget.
 	Rest *time.Timer
 }
 
-// Copies are commits that were stored again when an archived session was
-// brought back.
+// Copies are commits that were stored again when an archived session was restored.
 type Copies uint8
 
 const (
-	NoCopies    Copies = iota // another reader has taken them already
-	FreshCopies               // those of logs that had never been in this store
+	NoCopies    Copies = iota // another reader has returned them already
+	FreshCopies               // copies in logs that had never been in this store
 	AllCopies
 )
 
-// takes reports whether a message is taken, by whether it is a copy.
+// takes reports whether a message is returned, which depends on whether it is a copy.
 func (c Copies) takes(m conn.Message) bool {
 	return RestoredOf(m) == 0 || c == AllCopies || c == FreshCopies && m.Header.Get(HeaderFresh) != ""
 }
 
-// chainSize bounds the positions of one generation: as many sessions may be written
-// at the same time before a position is read from the stream again, which takes one
-// request.
+// chainSize bounds the positions of one generation: so many sessions may be written
+// concurrently before a position is read from the stream again, which takes one request.
 const chainSize = 4 << 10
 
-// chainRest is how long nothing is read until a chain forgets where logs stand: as
-// long as sessions stay in memory that are not used.
+// chainRest is the idle time after which a chain forgets the positions of logs: unused
+// sessions stay in memory for as long.
 const chainRest = time.Minute
 
-// refused marks a log that holds a commit of a later release: this one cannot say
-// what follows it.
+// refused marks a log that holds a commit of a later release: this release cannot verify
+// its successors.
 var refused = commitlog.Position{Seq: 1<<64 - 1}
 
-// NewChain returns the chain of a partition, which knows where no log stands. Its Rest
-// is running; the caller stops it.
+// NewChain returns the chain of a partition, without any position yet. Its Rest is running;
+// the caller stops it.
 func NewChain(c *Logs, generation, partition uint32) *Chain {
 	return &Chain{
 		l: &eventLog{c}, stream: streams.EventStream(generation, partition),
@@ -74,16 +71,16 @@ func NewChain(c *Logs, generation, partition uint32) *Chain {
 	}
 }
 
-// Forget forgets where logs stand, and what this process has decoded last.
+// Forget forgets the positions of logs, and the commits that this process has decoded last.
 func (h *Chain) Forget() {
 	h.young, h.old = map[string]commitlog.Position{}, nil
 	h.l.c.recent.forget()
 }
 
-// Next returns a message as a commit; ok is false for one that readers of the
-// log skip. The data of spilled events is not loaded, and the stored bytes are those
-// of the message. An error is one of reading the stream, but for session.ErrTooOld,
-// which is returned once per log.
+// Next returns a message as a commit; ok is false for a message that readers of the log
+// skip. It does not load the data of spilled events, and the stored bytes are the
+// message's. An error is a failure to read the stream, except session.ErrTooOld, which is
+// returned once per log.
 func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok bool, err error) {
 	h.Rest.Reset(chainRest)
 	at, known := h.young[m.Subject]
@@ -97,7 +94,7 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok
 		return e, false, nil
 	}
 	if !h.Copies.takes(m) {
-		// What was read behind the tombstone is no part of the log that follows.
+		// Messages behind the tombstone are no part of the log that follows.
 		delete(h.young, m.Subject)
 		delete(h.old, m.Subject)
 		return e, false, nil
@@ -126,7 +123,7 @@ func (h *Chain) Next(ctx context.Context, m conn.Message) (e commitlog.Entry, ok
 	}
 	h.keep(m.Subject, e.At)
 	if h.Copies == AllCopies && e.At.Seq > at.Seq+1 {
-		h.keep(m.Subject, commitlog.Position{}) // a tombstone; what was brought back follows it
+		h.keep(m.Subject, commitlog.Position{}) // a tombstone; restored commits follow it
 	}
 	return e, true, nil
 }
@@ -140,8 +137,8 @@ func (h *Chain) PatientlyNext(ctx context.Context, m conn.Message) (e commitlog.
 	return e, ok, err
 }
 
-// Facts is journal.Facts of a commit that Next returned, decoded once for all readers
-// in this process: they change nothing in it.
+// Facts is journal.Facts of a commit that Next returned, decoded once for all readers in
+// this process. Readers must not modify them.
 func (h *Chain) Facts(e commitlog.Entry) []journal.Fact { return h.l.c.recent.facts(e) }
 
 // Fill loads the data of a commit's events that lies in blobs, retried within the
@@ -151,8 +148,8 @@ func (h *Chain) Fill(ctx context.Context, e *commitlog.Entry) error {
 	return err
 }
 
-// FillThere is Fill for a relay, which goes on without data that is gone and says
-// so. While it is unknown whether it is gone, FillThere fails.
+// FillThere is Fill for a relay, which continues without data that is gone and logs that.
+// It fails while it is unknown whether the data is gone.
 func (h *Chain) FillThere(ctx context.Context, e *commitlog.Entry) error {
 	err := h.Fill(ctx, e)
 	switch {
@@ -165,8 +162,8 @@ func (h *Chain) FillThere(ctx context.Context, e *commitlog.Entry) error {
 	return nil
 }
 
-// find reads a message of a log whose position is not known, and returns the
-// position before it too.
+// find reads a message of a log without a known position, and also returns the position
+// before it.
 func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commitlog.Entry, commitlog.Position, error) {
 	if e, err := h.successor(k, commitlog.Position{}, m); err == nil && e.Commit.Seq == 1 && m.Header.Get(conn.HeaderExpectLast) == "0" {
 		return e, commitlog.Position{}, nil
@@ -176,7 +173,7 @@ func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commit
 		if err != nil && !errors.Is(err, conn.ErrNoMessage) {
 			return commitlog.Entry{}, commitlog.Position{}, err
 		}
-		if err != nil || first.Seq >= m.Seq { // what was before it is purged, or even the message itself
+		if err != nil || first.Seq >= m.Seq { // earlier messages are purged, or even the message itself
 			return commitlog.Entry{Commit: t.commit, At: t.at(m)}, commitlog.Position{}, nil
 		}
 	}
@@ -187,8 +184,8 @@ func (h *Chain) find(ctx context.Context, k session.Key, m conn.Message) (commit
 	} else if !errors.Is(err, session.ErrForeign) && !errors.Is(err, session.ErrTooOld) {
 		return commitlog.Entry{}, before, err
 	}
-	// The message, or the one before it, is not a commit in its place. Only
-	// the whole log tells which.
+	// The message, or the one before it, is not a commit in its place. Only the whole log
+	// shows which.
 	var before commitlog.Position
 	for e, err := range h.l.Read(ctx, k, commitlog.Position{}) {
 		if errors.Is(err, session.ErrArchived) {
@@ -233,7 +230,7 @@ func (h *Chain) keep(subject string, at commitlog.Position) {
 	h.young[subject] = at
 }
 
-// named reads what a subject of the partition says of a session.
+// named parses the session in a subject of the partition.
 func (h *Chain) named(subject string) (session.Key, bool) {
 	rest, ok := strings.CutPrefix(subject, h.prefix)
 	if !ok {

@@ -16,24 +16,22 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
-// A checkpoint says how far a reader has read a stream and what it has
-// gathered, so that the next one need not read all of it again. It lies in
-// the stream SNAP and is a cache like a snapshot: its reader believes only
-// what agrees with the stream that it is about.
+// A checkpoint holds a reader's position in a stream and the data it has gathered, so that
+// the next reader need not read the whole stream again. It lies in the stream SNAP and is a
+// cache like a snapshot: its reader uses it only as far as it agrees with the stream.
 //
-// There is no durable consumer behind it: the position and what was gathered
-// up to there are one message, and a consumer that keeps its own position
-// would have to sync it.
+// A checkpoint has no durable consumer: the position and the data gathered up to there are
+// one message, and a consumer with a position of its own would have to sync it.
 
-// MaxCheckpoint is the most bytes of a checkpoint; a larger one is not saved,
-// and the one before it stays.
+// MaxCheckpoint is the maximum size of a checkpoint in bytes; a larger one is not saved,
+// and the previous one stays.
 const MaxCheckpoint = 900 << 10
 
-// zipCheckpoint is from how many bytes on one is compressed: that of ten
-// thousand open runs fits then.
+// zipCheckpoint is the size in bytes above which a checkpoint is compressed: ten thousand
+// open runs fit then.
 const zipCheckpoint = 64 << 10
 
-// maxUnzipped bounds what a compressed checkpoint may hold.
+// maxUnzipped bounds the size of a compressed checkpoint's contents.
 const maxUnzipped = 64 << 20
 
 var gzipMagic = []byte{0x1f, 0x8b}
@@ -54,12 +52,13 @@ func unzip(data []byte) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, maxUnzipped))
 }
 
-// CheckpointSubject has more tokens after its prefix than that of a snapshot.
+// CheckpointSubject returns the subject of a checkpoint, which has more tokens after its
+// prefix than a snapshot's.
 func CheckpointSubject(name string, generation, partition uint32) string {
 	return fmt.Sprintf("%s_.%s.%d.%d", streams.PrefixSnap, name, generation, partition)
 }
 
-// Pack compresses what is large.
+// Pack compresses large data.
 func Pack(data []byte) ([]byte, error) {
 	if len(data) <= zipCheckpoint {
 		return data, nil
@@ -67,7 +66,7 @@ func Pack(data []byte) ([]byte, error) {
 	return zip(data)
 }
 
-// Unpack returns what Pack was given, at most maxUnzipped bytes of it.
+// Unpack returns the data given to Pack, at most maxUnzipped bytes of it.
 func Unpack(data []byte) ([]byte, error) {
 	if !bytes.HasPrefix(data, gzipMagic) {
 		return data, nil
@@ -75,8 +74,8 @@ func Unpack(data []byte) ([]byte, error) {
 	return unzip(data)
 }
 
-// LoadCheckpoint reads the newest checkpoint into v, and returns the sequence of
-// its message, zero if there is none. One that cannot be read leaves v as it is.
+// LoadCheckpoint reads the newest checkpoint into v, and returns the sequence of its
+// message, zero if there is none. An unreadable checkpoint leaves v unchanged.
 func (c *Logs) LoadCheckpoint(ctx context.Context, subject string, v any) (revision uint64, err error) {
 	m, err := c.messages.LeaderLast(ctx, streams.StreamSnap, subject)
 	switch {
@@ -91,8 +90,8 @@ func (c *Logs) LoadCheckpoint(ctx context.Context, subject string, v any) (revis
 	return m.Seq, nil
 }
 
-// SaveCheckpoint stores a checkpoint. Losing one is harmless, so it is tried
-// once.
+// SaveCheckpoint stores a checkpoint. It makes one attempt, because a lost checkpoint is
+// harmless.
 func (c *Logs) SaveCheckpoint(ctx context.Context, subject string, v any) error {
 	data, err := json.Marshal(v)
 	if err == nil {
@@ -113,18 +112,18 @@ func (c *Logs) SaveCheckpoint(ctx context.Context, subject string, v any) error 
 const (
 	// checkpointIdle is how long after the last change a checkpoint is saved.
 	checkpointIdle = 500 * time.Millisecond
-	// checkpointBusy is how often one is saved while changes do not end: what
-	// a crash makes its successor read again.
+	// checkpointBusy is how often a checkpoint is saved while changes continue: it bounds
+	// the part that a successor reads again after a crash.
 	checkpointBusy = 5 * time.Second
-	// CheckpointLast bounds the last one, at the end.
+	// CheckpointLast bounds the saving of the last checkpoint, at the end.
 	CheckpointLast = 2 * time.Second
 )
 
-// Pacer says when to save a checkpoint: a while after the last change, and now
-// and then while there are more. Nothing runs while nothing changes.
+// Pacer decides when to save a checkpoint: a while after the last change, and at intervals
+// while changes continue. It is idle while nothing changes.
 type Pacer struct {
 	Timer *time.Timer
-	since time.Time // of the first change that is not saved
+	since time.Time // of the first unsaved change
 }
 
 // NewPacer returns a pacer whose Timer is not running.

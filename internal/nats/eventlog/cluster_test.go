@@ -79,7 +79,7 @@ func TestClusterWriters(t *testing.T) {
 	}
 }
 
-// otherPartition is a session of the other one of two partitions.
+// otherPartition returns a session in the other one of two partitions.
 func otherPartition(k session.Key) session.Key {
 	for i := 0; ; i++ {
 		if o := sessiontest.Key(fmt.Sprintf("o%d", i)); partition(o) != partition(k) {

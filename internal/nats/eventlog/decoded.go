@@ -11,19 +11,18 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// recent are the commits that this process has appended or decoded last, by their
-// hash: what it knows of a commit already, no reader of an event stream decodes
-// again. It is safe for concurrent use.
+// recent are the commits that this process has appended or decoded last, by their hash: no
+// reader of an event stream decodes them again. It is safe for concurrent use.
 type recent struct {
 	mu    sync.Mutex
 	of    map[session.Hash]*decoded
-	ring  [recentSize]session.Hash // those that are kept, the oldest at next
+	ring  [recentSize]session.Hash // hashes of the cached commits, the oldest at next
 	next  int
 	bytes int // as they are stored
 }
 
-// decoded is a commit as commitlog.Decode returns it. Its readers share it and change
-// nothing in it.
+// decoded is a commit as commitlog.Decode returns it. Its readers share it and must not
+// modify it.
 type decoded struct {
 	commit  commitlog.Commit
 	bytes   int
@@ -33,8 +32,8 @@ type decoded struct {
 	facts []journal.Fact // unless it is spilled
 }
 
-// recentSize and recentBytes bound the commits that are kept. The readers of a stream are
-// so many from each other at the most when both keep up.
+// recentSize and recentBytes bound the commits in the cache. The readers of a stream are at
+// most recentSize commits apart when both keep up.
 const (
 	recentSize  = 2 * conn.FollowAhead
 	recentBytes = 4 << 20
@@ -42,7 +41,8 @@ const (
 
 func newRecent() *recent { return &recent{of: make(map[session.Hash]*decoded, recentSize)} }
 
-// forget forgets all commits. Few are kept, but they lie among much that is not.
+// forget forgets all commits. They are few, but they keep the larger memory around them
+// alive.
 func (r *recent) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,7 @@ func (r *recent) successor(k session.Key, after commitlog.Position, raw []byte) 
 		d = r.put(hash, c, len(raw))
 	}
 	c := d.commit
-	if d.spilled { // its reader fills in what lies in blobs
+	if d.spilled { // its reader fills in the data in blobs
 		c.Events = slices.Clone(c.Events)
 	}
 	return c, hash, c.Follows(k, after)
@@ -78,7 +78,7 @@ func (r *recent) facts(e commitlog.Entry) []journal.Fact {
 	return d.facts
 }
 
-// appended takes a commit of so many bytes that its writer goes on to use.
+// appended adds a commit of so many bytes. Its writer may continue to use c.
 func (r *recent) appended(hash session.Hash, c commitlog.Commit, bytes int) {
 	c.Events = slices.Clone(c.Events)
 	for i := range c.Events {
@@ -111,7 +111,7 @@ func (r *recent) put(hash session.Hash, c commitlog.Commit, bytes int) *decoded 
 	return d
 }
 
-// drop forgets the commit at a place of the ring, if one is there; mu is held.
+// drop forgets the commit at a place of the ring, if there is one; the caller holds mu.
 func (r *recent) drop(place int) {
 	if d := r.of[r.ring[place]]; d != nil {
 		delete(r.of, r.ring[place])

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestAppendedReadsAsStored: what a writer appends is not decoded again, and its readers
-// find it as if it were.
+// TestAppendedReadsAsStored: a writer's commits are not decoded again, and readers get the
+// same commits as if they were.
 func TestAppendedReadsAsStored(t *testing.T) {
 	said := session.ChunkEvent(session.UserText("hello"))
 	said.Batch, said.Time = "r1/0", time.Date(2026, 11, 27, 1, 2, 3, 4567890, time.FixedZone("there", 3600))
@@ -28,7 +28,7 @@ func TestAppendedReadsAsStored(t *testing.T) {
 			r.appended(hash, c, len(raw))
 			c.Events[0].Kind = "used.again"
 			defer func() { c.Events[0].Kind = said.Kind }()
-			for range 2 { // a reader that loads data leaves the next one what is stored
+			for range 2 { // a reader that loads data leaves the stored form to the next one
 				got, same, err := r.successor(c.Key, commitlog.Position{}, raw)
 				if err != nil || same != hash {
 					t.Fatalf("hash %s, %v; want %s", same.Short(), err, hash.Short())

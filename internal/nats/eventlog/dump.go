@@ -38,18 +38,17 @@ const dumpQuiet = 30 * time.Second
 // dumped are the streams that Dump reads after the event streams.
 var dumped = []string{streams.StreamLineage, streams.StreamResult, streams.StreamDLQ, streams.StreamTasks, "KV_" + streams.BucketAlias}
 
-// Dump reads what an auditor looks at, as it is stored, in the order of each
-// stream's sequence: the event streams of all generations up to where they end
-// now, then lineage, results, refused and waiting tasks, aliases, and the names of the
-// blobs that are stored, with the bytes of those that look like heads of files. Before a
-// commit come the blobs that hold data of its events, each as one message of
-// stream BLOB with all of its bytes and no sequence. A message without a
-// subject says that a stream was read to its end; its sequence is that of the
-// last message, whether that is still there or not.
+// Dump reads the data that an auditor examines, as it is stored, in the order of each
+// stream's sequence: the event streams of all generations up to their current ends, then
+// lineage, results, refused and waiting tasks, aliases, and the names of the stored blobs,
+// with the bytes of those that look like heads of files. Before a commit come the blobs
+// that hold data of its events, each as one message of stream BLOB with all of its bytes
+// and no sequence. A message without a subject marks a stream that was read to its end; its
+// sequence is that of the last message, even if that was removed.
 //
-// It ends with the first error, its own or that of fn. A stream that is not there
-// is passed over; after the others a [*MissingError] says which. The connection
-// needs the rights of an operator; Options.Client is enough otherwise.
+// Dump ends with the first error, its own or that of fn. It skips a missing stream; after
+// the others it returns a [*MissingError] with the names. The connection needs the rights
+// of an operator; Options.Client is enough otherwise.
 func (c *Logs) Dump(ctx context.Context, fn func(Stored) error) error {
 	events, err := c.streams.EventStreams(ctx)
 	if err != nil {
@@ -85,8 +84,8 @@ func (c *Logs) Dump(ctx context.Context, fn func(Stored) error) error {
 	return nil
 }
 
-// dumpStored yields each blob that is stored, without its bytes unless it looks like the head
-// of a session's files.
+// dumpStored yields each stored blob, without its bytes unless it looks like the head of a
+// session's files.
 func (c *Logs) dumpStored(ctx context.Context, fn func(Stored) error) error {
 	looks := func(data []byte) bool { return bytes.HasPrefix(data, []byte(`{"format":`)) }
 	return c.DumpStream(ctx, streams.StreamBlob, false, func(m Stored) error {
@@ -120,7 +119,7 @@ func (c *Logs) dumpStored(ctx context.Context, fn func(Stored) error) error {
 	})
 }
 
-// readBlob returns the bytes of a blob, nil for one that is not there as a whole.
+// readBlob returns the bytes of a blob, nil for an incomplete blob.
 func (c *Logs) readBlob(ctx context.Context, t session.Tenant, d blob.Digest) ([]byte, error) {
 	r, err := c.Blobs(t).Get(ctx, d)
 	if errors.Is(err, blob.ErrNotFound) {
@@ -138,7 +137,7 @@ func (c *Logs) readBlob(ctx context.Context, t session.Tenant, d blob.Digest) ([
 	return data, nil
 }
 
-// MissingError says that Dump read all but streams that are not there.
+// MissingError reports that Dump read everything except missing streams.
 type MissingError struct {
 	Streams []string // their names, event streams first
 }
@@ -148,8 +147,7 @@ func (e *MissingError) Error() string {
 	return "nats/eventlog: streams that are not there: " + strings.Join(e.Streams, ", ")
 }
 
-// missingEvents returns the event streams that lack in generations of which others
-// are there.
+// missingEvents returns the missing event streams of generations that have others.
 func (c *Logs) missingEvents(ctx context.Context, events []string) ([]string, error) {
 	var missing []string
 	done := map[string]bool{}
@@ -222,7 +220,7 @@ func (c *Logs) DumpStream(ctx context.Context, stream string, events bool, fn fu
 		}
 		return nil
 	})
-	// Reading is stopped when the last message came.
+	// The read is stopped when the last message has arrived.
 	if err != nil && (!errors.Is(err, context.Canceled) || ctx.Err() != nil) {
 		return err
 	}
@@ -257,8 +255,8 @@ func (c *Logs) dumpMessage(ctx context.Context, stream string, events bool, m co
 	return fn(Stored{Stream: stream, Seq: m.Seq, Subject: m.Subject, Time: m.Time, Header: m.Header, Data: m.Data})
 }
 
-// dumpBlobs yields the blobs that hold data of a commit's events. One that is
-// not there is left out: an auditor finds that.
+// dumpBlobs yields the blobs that hold data of a commit's events. It omits a missing one:
+// an auditor detects that.
 func (c *Logs) dumpBlobs(ctx context.Context, m conn.Message, fn func(Stored) error) error {
 	if !bytes.Contains(m.Data, []byte(`"blob":{"digest":"`)) {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestSkippedOnce counts the messages of a session that are no commits: of those that
-// it has read it remembers how many they are, until they are purged.
+// TestSkippedOnce counts the messages of a session that are no commits: the count is cached
+// until they are purged.
 func TestSkippedOnce(t *testing.T) {
 	layer.BesideOperator(t, func(t *testing.T, node, op *Logs) {
 		w, o := &natstest.Wire{}, node.streams.O

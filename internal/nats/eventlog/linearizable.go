@@ -18,21 +18,20 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The leader of a stream that was cut off from the other servers, or stood still,
-// takes itself for the leader until it hears of the one that they elected, for 10 s
-// or more, and answers reads with what it has. Nothing that it takes for granted
-// gets into a log, because an append needs a majority. But a client that asks for the
-// newest version of a session would get one that is older than what others have read. So
-// that question goes to a leader that heard from a majority a moment ago, as leases
-// do it in Raft (Ongaro, "Consensus: Bridging Theory and Practice", 6.4.1): no
-// server is elected before the others have missed their leader for 4 s.
+// The leader of a stream that was cut off from the other servers, or was frozen, believes
+// that it leads until it hears of its elected successor, for 10 s or more, and answers
+// reads from its own data. None of its stale data gets into a log, because an append needs
+// a majority. But a client that reads the newest version of a session would get an older
+// version than others have read. So such a read goes to a leader that heard from a majority
+// a moment ago, as leases do it in Raft (Ongaro, "Consensus: Bridging Theory and Practice",
+// 6.4.1): no server is elected before the others have missed their leader for 4 s.
 
-// heardWithin is how long ago a leader may have heard from the servers that make it
-// one with a majority. Each of them answers it every second.
+// heardWithin is how recently a leader must have heard from the servers that form its
+// majority. Each of them answers it every second.
 const heardWithin = 3 * time.Second
 
-// LinearizableLast returns the newest version of a session: no older than any that was told
-// or read anywhere before newest was called.
+// LinearizableLast returns the newest version of a session: no older than any version
+// returned or read anywhere before the call.
 func (c *Logs) LinearizableLast(ctx context.Context, values *journal.Values, k session.Key) (session.Session, error) {
 	held, err := c.held(ctx, k)
 	if err != nil {
@@ -57,10 +56,9 @@ func (c *Logs) LinearizableLast(ctx context.Context, values *journal.Values, k s
 	})
 }
 
-// skipped counts the messages of a session that are no commits of its log and that
-// every reader skips, such as the tombstone before what was brought back; at most
-// so many as are asked for. A server that lacks the end of the log has some of
-// them, and no others.
+// skipped counts the messages of a session that are no commits of its log and that every
+// reader skips, such as the tombstone before restored commits; it counts at most most. A
+// server that lacks the end of the log has some of them, and no others.
 func (c *Logs) skipped(ctx context.Context, k session.Key, most uint64) (n uint64, err error) {
 	stream, subject, err := c.Place(k)
 	if err != nil {
@@ -105,7 +103,7 @@ func (c *Logs) skipped(ctx context.Context, k session.Key, most uint64) (n uint6
 	return s.n, nil
 }
 
-// skip is how many messages of a subject are no commits, up to one of them.
+// skip is the number of messages of a subject, up to one of them, that are no commits.
 type skip struct {
 	first uint64             // the sequence of the subject's first message, which a purge changes
 	token uint64             // of the last one that was read
@@ -113,28 +111,28 @@ type skip struct {
 	n     uint64
 }
 
-// foreignCounts remember what was counted, so that a log with messages that are no commits,
-// as one that was brought back, is read once and not each time its end is asked for.
-// The zero value is ready to use, by several at once.
+// foreignCounts cache the counts, so that a log with messages that are no commits, such as
+// a restored one, is read once and not for each read of its end. The zero value is ready to
+// use. It is safe for concurrent use.
 type foreignCounts struct {
 	mu       sync.Mutex
 	subjects map[string]skip
 }
 
-// skipsSize bounds the subjects that are remembered.
+// skipsSize bounds the cached subjects.
 const skipsSize = 4096
 
-// of returns what was counted of a subject that begins with a message.
+// of returns the count for a subject that begins with a message.
 func (k *foreignCounts) of(subject string, first uint64) skip {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if s := k.subjects[subject]; s.first == first {
 		return s
 	}
-	return skip{first: first, token: first - 1} // a replica may have what was purged
+	return skip{first: first, token: first - 1} // a replica may still have purged messages
 }
 
-// keep remembers what was counted, unless another reader counted further.
+// keep stores a count, unless another reader counted further.
 func (k *foreignCounts) keep(subject string, s skip) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -147,9 +145,9 @@ func (k *foreignCounts) keep(subject string, s skip) {
 	k.subjects[subject] = s
 }
 
-// held returns how many messages of a session its stream holds at least: all its
-// commits that were acknowledged before it was called, but for those that were
-// archived, and what readers skip.
+// held returns the minimum number of messages of a session in its stream: all its commits
+// that were acknowledged before the call, except archived ones, and the messages that
+// readers skip.
 func (c *Logs) held(ctx context.Context, k session.Key) (uint64, error) {
 	stream, subject, err := c.Place(k)
 	if err != nil {
@@ -162,15 +160,15 @@ func (c *Logs) held(ctx context.Context, k session.Key) (uint64, error) {
 	return info.Subjects[subject], err
 }
 
-// Leading is what the leader of a stream says of it.
+// Leading is the state of a stream on its leader.
 type Leading struct {
 	LastSeq  uint64            `json:"last_seq"`
 	Subjects map[string]uint64 `json:"subjects"` // how many messages each has
 }
 
-// AskLeading asks, patiently, the leader of a stream that has heard from a majority a
-// moment ago: what was acknowledged before is in what it says. subjects is a filter of
-// those to be counted, "" for none.
+// AskLeading asks, with retries, the leader of a stream that has heard from a majority a
+// moment ago: the answer includes everything acknowledged before. subjects filters the
+// subjects to be counted, "" for none.
 func AskLeading(ctx context.Context, c *streams.Streams, stream, subjects string) (Leading, error) {
 	var body []byte
 	if subjects != "" {
@@ -207,15 +205,15 @@ func AskLeading(ctx context.Context, c *streams.Streams, stream, subjects string
 	})
 }
 
-// leads reports whether a server that says so leads a group of so many servers:
-// it is one of a majority that it has heard from.
+// leads reports whether a server with this view leads a group of so many servers: it is one
+// of a majority that it has heard from.
 func leads(group *jetstream.ClusterInfo, servers int) bool {
 	if group == nil || group.Leader == "" {
 		return false
 	}
 	heard := 1
 	for _, r := range group.Replicas {
-		// It is zero where the leader has not heard from that one at all.
+		// Active is zero if the leader has never heard from the server.
 		if r.Active > 0 && r.Active <= heardWithin {
 			heard++
 		}

@@ -24,15 +24,15 @@ func (c *Logs) Log() commitlog.Log {
 	return offload.New(&eventLog{c}, c.Blobs, &offload.Options{Admit: c.admit})
 }
 
-// StoredLog is Log without what large data is in blobs: commits as they are stored. It
-// is a commitlog.Snapshotter, too.
+// StoredLog is Log without the large data in blobs: commits as they are stored. It is a
+// commitlog.Snapshotter, too.
 func (c *Logs) StoredLog() commitlog.Log { return &eventLog{c} }
 
 // eventLog is the commitlog.Log of one connection, without offloading.
 type eventLog struct{ c *Logs }
 
-// EventSubject is where the commits of a session are stored. It fails for an
-// id that no commitlog.IDGenerator made.
+// EventSubject returns the stream and subject of a session's commits. It fails for an id
+// that no commitlog.IDGenerator made.
 func EventSubject(k session.Key) (stream, subject string, err error) {
 	if err := k.Valid(); err != nil {
 		return "", "", err
@@ -54,7 +54,7 @@ func EventSubject(k session.Key) (stream, subject string, err error) {
 	return streams.EventStream(g, p), b.String(), nil
 }
 
-// Messages yields what the subject holds after a sequence, up to last.
+// Messages yields the messages of the subject after a sequence, up to last.
 func (l *Logs) Messages(ctx context.Context, stream, subject string, after uint64, last conn.Message) iter.Seq2[conn.Message, error] {
 	// Right behind: the usual case of a writer or a follower.
 	if last.Seq > after && last.Header.Get(conn.HeaderExpectLast) == strconv.FormatUint(after, 10) {
@@ -63,8 +63,8 @@ func (l *Logs) Messages(ctx context.Context, stream, subject string, after uint6
 	return l.messages.UpTo(ctx, stream, subject, after, last.Seq)
 }
 
-// Read implements commitlog.Log. A log that was purged, also while it is read, or is
-// being brought back, ends with a *session.ArchivedError.
+// Read implements commitlog.Log. A log that was purged, even during the read, or is being
+// restored, ends with a *session.ArchivedError.
 func (l *eventLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
 	return func(yield func(commitlog.Entry, error) bool) {
 		stream, subject, err := l.c.Place(k)
@@ -84,9 +84,9 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after commitlog.Posi
 			return
 		}
 		at := after
-		var grave tombstone // of the commits that would come next
+		var grave tombstone // of the next commits
 		var buried uint64   // the sequence of its message
-		var whole uint64    // commits that there are when a log was brought back
+		var whole uint64    // the number of commits of a restored log
 		for m, err := range l.c.Messages(ctx, stream, subject, after.Token, last) {
 			if err == nil {
 				var e commitlog.Entry
@@ -110,8 +110,8 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after commitlog.Posi
 		}
 		purged := grave.Seq > at.Seq
 		if purged && at.Seq > 0 {
-			// Before any other message that looks like a tombstone there is the log,
-			// of which it is no part.
+			// The log still exists if any message comes before the one that looks like a
+			// tombstone, which then is no part of it.
 			if purged, err = l.first(ctx, stream, subject, buried); err != nil {
 				yield(commitlog.Entry{}, fmt.Errorf("nats/eventlog: read %s: %w", k, err))
 				return
@@ -127,7 +127,7 @@ func (l *eventLog) Read(ctx context.Context, k session.Key, after commitlog.Posi
 	}
 }
 
-// first reports whether nothing of a subject is left before a message.
+// first reports whether a message is the first one left of its subject.
 func (l *eventLog) first(ctx context.Context, stream, subject string, seq uint64) (bool, error) {
 	m, err := l.c.messages.LeaderNext(ctx, stream, subject, 1)
 	if errors.Is(err, conn.ErrNoMessage) {
@@ -162,7 +162,7 @@ func (l *eventLog) Last(ctx context.Context, k session.Key) (commitlog.Entry, er
 	}
 	before, err := l.before(ctx, k, stream, last)
 	if RestoredOf(last) > 0 {
-		err = session.ErrForeign // whether all of it is back, only the whole log tells
+		err = session.ErrForeign // only the whole log shows whether the restore is complete
 	}
 	if err == nil {
 		var e commitlog.Entry
@@ -224,8 +224,8 @@ func (l *eventLog) before(ctx context.Context, k session.Key, stream string, m c
 	return commitlog.Position{Seq: c.Seq, Token: token, Hash: commitlog.HashOf(prev.Data)}, nil
 }
 
-// Fill reads the data that a commit keeps in blobs, for readers of event
-// streams and not of a session's log.
+// Fill reads the data that a commit has in blobs, for readers of event streams rather than
+// of a session's log.
 func (l *Logs) Fill(ctx context.Context, c *commitlog.Commit) error {
 	return offload.Fill(ctx, c, l.Blobs)
 }

@@ -154,8 +154,8 @@ func TestAppendRefuses(t *testing.T) {
 	}
 }
 
-// TestForeignMessages puts messages that are not commits on a session's
-// subject. Every reader skips them and a writer goes on after them.
+// TestForeignMessages puts messages that are not commits on a session's subject. Every
+// reader skips them and a writer continues after them.
 func TestForeignMessages(t *testing.T) {
 	ctx := t.Context()
 	c := layer.Open(t)
@@ -327,7 +327,7 @@ func TestLargeData(t *testing.T) {
 					t.Errorf("data of event %d: %d bytes, want %d", i, len(e.Commit.Events[i].Data), len(events[i].Data))
 				}
 			}
-			// What was read can be appended elsewhere: the same bytes spill.
+			// A commit that was read can be appended elsewhere: the same bytes spill.
 			cm2 := e.Commit
 			cm2.Key, cm2.Root, cm2.Seq, cm2.Prev = sessiontest.Key("copy-"+strings.ReplaceAll(name, " ", "-")), k.ID, 1, session.Hash{}
 			sessiontest.Append(t, l, commitlog.Position{}, cm2)

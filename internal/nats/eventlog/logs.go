@@ -17,9 +17,9 @@ type Logs struct {
 	// recent are the commits that this process has decoded.
 	recent  *recent
 	foreign foreignCounts
-	// blobTime is what BlobTime learned last.
+	// blobTime is the last answer used by BlobTime.
 	blobTime atomic.Pointer[blobTime]
-	// Place is EventSubject, but for tests whose ids are not minted.
+	// Place is EventSubject, except in tests whose ids are not minted.
 	Place func(session.Key) (stream, subject string, err error)
 }
 

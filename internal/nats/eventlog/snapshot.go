@@ -14,15 +14,14 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// A snapshot is one message: the state, and in headers the position it was
-// taken at.
+// A snapshot is one message: the state, and in headers its position.
 const (
 	headerSeq   = "Rath-Seq"
 	headerToken = "Rath-Token"
 	headerHash  = "Rath-Hash"
 
-	// maxSnapshot is the most bytes of a state or a page, below what servers
-	// take in one message.
+	// maxSnapshot is the maximum size of a state or a page in bytes, below the servers'
+	// limit for one message.
 	maxSnapshot = 960 << 10
 	// saveAttempts bounds how often Save meets another writer.
 	saveAttempts = 4
@@ -33,7 +32,7 @@ var (
 	_ commitlog.Snapshotter = (*eventLog)(nil)
 )
 
-// SnapSubject is where the newest snapshot of a session is kept.
+// SnapSubject returns the subject of a session's newest snapshot.
 func SnapSubject(k session.Key) string {
 	return streams.PrefixSnap + string(k.Tenant) + "." + string(k.ID)
 }
@@ -76,7 +75,7 @@ func (l *eventLog) Save(ctx context.Context, k session.Key, at commitlog.Positio
 		if !errors.Is(err, conn.ErrExpectation) {
 			return fmt.Errorf("nats/eventlog: save snapshot of %s: %w", k, err)
 		}
-		look = l.c.messages.LeaderLast // a replica that lags said something outdated
+		look = l.c.messages.LeaderLast // a lagging replica returned outdated data
 	}
 	return fmt.Errorf("nats/eventlog: save snapshot of %s: %w", k, session.ErrConflict)
 }
@@ -90,7 +89,7 @@ func HeaderOf(at commitlog.Position) nats.Header {
 	}
 }
 
-// PositionOf reads what HeaderOf wrote.
+// PositionOf parses the headers that HeaderOf writes.
 func PositionOf(h nats.Header) (commitlog.Position, error) {
 	var at commitlog.Position
 	var err, err2 error
@@ -104,8 +103,8 @@ func (l *eventLog) Load(ctx context.Context, k session.Key) (commitlog.Position,
 	if err := k.Valid(); err != nil {
 		return commitlog.Position{}, nil, err
 	}
-	// A replica that lags knows none or an older one: that costs the reading of
-	// a longer tail, and to ask the leader would cost every new session.
+	// A lagging replica has no snapshot or an older one: that costs reading a longer tail.
+	// A request to the leader would cost every new session.
 	m, err := conn.Retry(ctx, func(ctx context.Context) (conn.Message, error) {
 		m, err := l.c.messages.DirectOne(ctx, streams.StreamSnap, conn.APIDirectGet+streams.StreamSnap+"."+SnapSubject(k), nil)
 		if errors.Is(err, nats.ErrNoResponders) {
@@ -138,7 +137,7 @@ func (l *eventLog) SavePage(ctx context.Context, t session.Tenant, digest string
 		return fmt.Errorf("nats/eventlog: page of %d bytes, at most %d are kept: %w", len(page), maxSnapshot, session.ErrTooLarge)
 	}
 	_, err = l.c.messages.PublishExpecting(ctx, subject, 0, nil, page)
-	if err != nil && !errors.Is(err, conn.ErrExpectation) { // that: it is there
+	if err != nil && !errors.Is(err, conn.ErrExpectation) { // ErrExpectation: it exists
 		return fmt.Errorf("nats/eventlog: save page %s: %w", digest, err)
 	}
 	return nil

@@ -11,20 +11,19 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Of an archived session that was purged one message is left on its subject:
-// the commit with session.archived, the tombstone. It is no successor of
-// anything, but it keeps everybody from beginning the session again, and its
-// number and hash stand for the commits before it.
+// A purge of an archived session leaves one message on its subject: the commit with
+// session.archived, the tombstone. It has no predecessor, but it keeps everybody from
+// beginning the session again, and its number and hash stand for the commits before it.
 //
-// When a session is brought back its commits are stored behind the tombstone,
-// from the first to a copy of the tombstone itself, each with a header that says
-// how many there are. Until all are there the log is archived for every reader.
+// A restore stores the session's commits behind the tombstone, from the first to a copy of
+// the tombstone itself, each with a header that holds their number. Until all are stored
+// the log is archived for every reader.
 
-// HeaderRestored is the number of commits that a log brought back has.
+// HeaderRestored is the number of commits of a restored log.
 const HeaderRestored = "Rath-Restored"
 
-// HeaderFresh marks what was brought back to where it had never been: no reader
-// published its lineage here.
+// HeaderFresh marks a session restored to a store that never had it: no reader published
+// its lineage here.
 const HeaderFresh = "Rath-Fresh"
 
 // tombstone is the commit that archives a session.
@@ -40,8 +39,8 @@ func (t tombstone) at(m conn.Message) commitlog.Position {
 	return commitlog.Position{Seq: t.Seq, Token: m.Seq, Hash: t.Hash}
 }
 
-// TombstoneOf reads a message as the commit that archives a session, which may
-// be all that is left of its log.
+// TombstoneOf reads a message as the commit that archives a session, which may be the last
+// one left of its log.
 func TombstoneOf(k session.Key, m conn.Message) (t tombstone, ok bool) {
 	if !bytes.Contains(m.Data, []byte(session.KindArchived)) {
 		return t, false
@@ -54,8 +53,8 @@ func TombstoneOf(k session.Key, m conn.Message) (t tombstone, ok bool) {
 	return tombstone{c, c.Seq, commitlog.HashOf(m.Data), why}, ok
 }
 
-// RestoredOf returns how many commits are being brought back, zero for a
-// message that is no part of that.
+// RestoredOf returns the number of commits of the restore that stored a message, zero for
+// any other message.
 func RestoredOf(m conn.Message) uint64 {
 	said := m.Header.Get(HeaderRestored)
 	if said == "" {
@@ -68,8 +67,8 @@ func RestoredOf(m conn.Message) uint64 {
 	return n
 }
 
-// Archived returns a *session.ArchivedError if a session is archived, as the
-// stream's leader says.
+// Archived returns a *session.ArchivedError if a session is archived, read from the
+// stream's leader.
 func (c *Logs) Archived(ctx context.Context, k session.Key) error {
 	return journal.NewValues(c.Log()).Archived(ctx, k)
 }

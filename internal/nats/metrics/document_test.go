@@ -51,7 +51,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// TestRegistered: what a scrape answers is what is described.
+// TestRegistered: a scrape returns exactly the described series.
 func TestRegistered(t *testing.T) {
 	m := New("v1")
 	m.Observe(func() State { return full(0) })

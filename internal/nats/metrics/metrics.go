@@ -19,8 +19,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Metrics counts what a process does, and answers scrapes. It is safe for concurrent
-// use.
+// Metrics counts the work of a process, and answers scrapes. It is safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	version  string
@@ -86,8 +85,8 @@ func New(version string) *Metrics {
 // Requested counts a request to a model that ended with a code, "" for an answer.
 func (m *Metrics) Requested(code llm.Code) { m.requests.WithLabelValues(modelCode(code)).Inc() }
 
-// Appended counts a commit that the log made durable after a time, or refused with an
-// error, and what the commit says.
+// Appended counts a commit that the log made durable after took, or rejected with an error,
+// and the commit's steps and ends.
 func (m *Metrics) Appended(c commitlog.Commit, took time.Duration, err error) {
 	if err != nil {
 		m.failures.WithLabelValues(reasonOf(err)).Inc()
@@ -110,8 +109,8 @@ func (m *Metrics) Appended(c commitlog.Commit, took time.Duration, err error) {
 	}
 }
 
-// counted is what is counted of a journal.StepCompleted or journal.Ended: both have much
-// more that takes time to decode.
+// counted are the counted fields of a journal.StepCompleted or journal.Ended: both have
+// many more, which take time to decode.
 type counted struct {
 	Code   run.Code      `json:"code"`
 	Failed bool          `json:"failed"`
@@ -120,7 +119,8 @@ type counted struct {
 	Usage  session.Usage `json:"usage"`
 }
 
-// count reads what is counted of an event from the value that it was made of, if it has one.
+// count reads the counted fields of an event from the value that it was made of, if it has
+// one.
 func count(e session.Event) (counted, error) {
 	switch v := e.Made().(type) {
 	case journal.StepCompleted:
@@ -144,7 +144,7 @@ func (m *Metrics) step(v counted) {
 	}
 	m.steps.WithLabelValues(kind, outcome).Inc()
 	if v.Kind == journal.StepGather {
-		return // what its branches used was counted with their steps
+		return // the usage of its branches was counted with their steps
 	}
 	u := v.Usage
 	for i, n := range []int64{u.Input, u.Output, u.CacheRead, u.CacheWrite} {
@@ -165,8 +165,8 @@ func reasonOf(err error) string {
 	return reasonUnavailable
 }
 
-// scrapesAtOnce bounds the scrapes that are answered at the same time; over it the
-// answer is 503.
+// scrapesAtOnce bounds the scrapes that are answered concurrently; further ones get status
+// 503.
 const scrapesAtOnce = 4
 
 // Handler answers scrapes.

@@ -94,8 +94,8 @@ func TestCounters(t *testing.T) {
 	)
 }
 
-// TestBounded: no number of pools makes the answer grow beyond a bound, and what
-// exceeds it is in one sum.
+// TestBounded: no number of pools makes the answer grow beyond a bound, and the excess is
+// in one sum.
 func TestBounded(t *testing.T) {
 	m := New("v1")
 	var pools int
@@ -130,7 +130,7 @@ func TestBoundPools(t *testing.T) {
 	}
 }
 
-// TestNotStarted: before the node has started, a scrape says that it is not connected.
+// TestNotStarted: before the node has started, a scrape shows it as not connected.
 func TestNotStarted(t *testing.T) {
 	has(t, scrape(t, New("v1")), `rath_nats_connected 0`, `rath_relay_partitions 0`, `rath_runs_ended_total{state="failed"} 0`)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Kind is what a series is to Prometheus.
+// Kind is the Prometheus type of a series.
 type Kind string
 
 // The kinds.
@@ -74,8 +74,7 @@ func Series() []Desc {
 	}
 }
 
-// The values of labels. All of them are there from the start, so that a rate is known
-// of each.
+// The values of labels. All of them exist from the start, so that each has a rate.
 var (
 	openStates  = []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}
 	endedStates = []run.State{run.Succeeded, run.Failed, run.Cancelled, run.TimedOut}
@@ -117,11 +116,11 @@ func modelCode(c llm.Code) string {
 	return codeOther
 }
 
-// The pools that are none. No pool can have such a name.
+// Pool labels that name no pool. No pool can have such a name.
 const (
-	// noPool is of runs whose workflow no node offers, otherPool of all pools
-	// beyond poolsMost, boundPool of those of nodes that are bound to tenants, whose names
-	// are the tenants'.
+	// noPool labels runs whose workflow no node offers, otherPool all pools beyond
+	// poolsMost, boundPool the pools of nodes bound to tenants, whose names are the
+	// tenants'.
 	noPool, otherPool, boundPool = "(none)", "(other)", "(bound)"
 	poolsMost                    = 64
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// State is how a process stands at a scrape.
+// State is the state of a process at a scrape.
 type State struct {
 	Connected   bool
 	Pool        string // of the node
@@ -23,8 +23,8 @@ type State struct {
 	DeadLetters uint64
 }
 
-// Observe has scrapes ask state from now on. It is called by several at once and
-// waits for nothing outside of the process. Before, a process is not connected.
+// Observe sets the function that scrapes call. It is called concurrently and must not wait
+// for anything outside of the process. Before Observe, a process is not connected.
 func (m *Metrics) Observe(state func() State) { m.state.Store(&state) }
 
 // collector makes the gauges of a scrape.

@@ -15,15 +15,14 @@ const (
 	nodeUser     = "node"
 	operatorUser = messages.UserOperator
 	toolUser     = "tool"
-	clientUser   = messages.UserAnonymous // what clients without credentials are
+	clientUser   = messages.UserAnonymous // the user of clients without credentials
 )
 
 func newPassword() string { return rand.Text() }
 
-// kept is what the node of a server of its own may not do: remove what is
-// stored. Everything else it sets up itself. Single messages it may remove from LINEAGE
-// alone, which relays derive again; the streams that are not named here refuse that
-// themselves.
+// kept is the access of the node of its own server: everything except removing stored data.
+// It may remove single messages from LINEAGE alone, which relays derive again; the streams
+// not named here reject the removal themselves.
 var kept = permission.Grant{Role: permission.RoleNode, Deny: []permission.Permission{
 	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.DELETE.>"},
 	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.PURGE.>"},
@@ -34,8 +33,8 @@ var kept = permission.Grant{Role: permission.RoleNode, Deny: []permission.Permis
 	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + messages.StreamTasks},
 }}
 
-// accessConfig is the part of the server's configuration that says who may do
-// what, see permission.Accounts.
+// accessConfig returns the part of the server's configuration with the permissions of all
+// users, see permission.Accounts.
 func (o *Options) accessConfig() (string, error) {
 	t := session.DefaultTenant
 	a := permission.Accounts{
@@ -68,7 +67,7 @@ func (o *Options) accessConfig() (string, error) {
 	return a.Config(), nil
 }
 
-// ownGrant is what the users of a server may do whose node sets it up.
+// ownGrant returns the permissions of the users of a server that its node sets up.
 func ownGrant(r permission.Role, at permission.Place) *permission.Grant {
 	switch r {
 	case permission.RoleNode:

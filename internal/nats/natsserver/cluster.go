@@ -7,19 +7,18 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Cluster says how a server finds the others of its cluster. Each of them is
-// told the same Name and the same Routes.
+// Cluster configures how a server finds the other servers of its cluster. All of them have
+// the same Name and the same Routes.
 type Cluster struct {
 	Name string
-	// Host and Port are where the others connect; an empty Host is the one of
-	// the server.
+	// Host and Port are the address for the other servers; an empty Host is the server's.
 	Host string
 	Port int
-	// Routes are the addresses "host:port" of all servers of the cluster. The
-	// own one may be among them; a JetStream cluster of n servers needs n
-	// routes to know how many a majority is.
+	// Routes are the addresses "host:port" of all servers of the cluster, and may include
+	// the server's own. A JetStream cluster of n servers needs n routes to determine its
+	// majority.
 	Routes []string
-	// Handover is how long Retire takes to send clients away; zero is 2 s.
+	// Handover is how long Retire takes to move clients to other servers; zero is 2 s.
 	Handover time.Duration
 }
 
@@ -36,12 +35,12 @@ func (c *Cluster) apply(conf *server.Options) {
 	if conf.LameDuckDuration == 0 {
 		conf.LameDuckDuration = 2 * time.Second
 	}
-	// nats-server waits that long before it asks the first client to leave; the
-	// leaders are handed over before.
+	// nats-server waits that long before it asks the first client to leave; leaderships are
+	// transferred before.
 	conf.LameDuckGracePeriod = conf.LameDuckDuration / 4
 }
 
-// ports are those that Start must find free.
+// ports returns the ports that Start must find free.
 func (o *Options) ports() []int {
 	ports := []int{o.Port, o.MonitorPort}
 	if o.Cluster != nil {

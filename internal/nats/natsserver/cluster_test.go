@@ -17,9 +17,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// TestCluster starts three servers with one set of users, stores on all of
-// them, and retires one: what was acknowledged stays, and who was connected to
-// it is connected to another.
+// TestCluster starts three servers with one set of users, stores on all of them, and
+// retires one: acknowledged messages stay, and its clients are connected to another server.
 func TestCluster(t *testing.T) {
 	var (
 		options []*natsserver.Options
@@ -57,7 +56,7 @@ func TestCluster(t *testing.T) {
 		if err == nil {
 			break
 		}
-		// Who leads the servers may not have heard of all of them.
+		// The servers' leader may not have heard of all of them.
 		const noPeers = 10005
 		if api, ok := errors.AsType[*jetstream.APIError](err); !ok || api.ErrorCode != noPeers || ctx.Err() != nil {
 			t.Fatal(err)
@@ -106,7 +105,7 @@ func waitHealthy(t *testing.T, port int) {
 	}
 }
 
-// TestRetireAlone retires a server that no cluster knows.
+// TestRetireAlone retires a server that belongs to no cluster.
 func TestRetireAlone(t *testing.T) {
 	srv := start(t, natsserver.Options{})
 	must.Do(t, srv.Retire(t.Context()))

@@ -12,13 +12,13 @@ import (
 	"github.com/rathcluster/rath/internal/nats/permission"
 )
 
-// A stream that meets a write error answers no writer until its server starts again. So the server keeps a reserve on its disk: below half of it, JetStream
-// refuses at once what would be stored. If other programs take that too and a stream
-// fails all the same, it refuses what comes for the other streams as well, and starts
-// again in place as soon as the disk has room.
+// A stream that meets a write error answers no writer until its server restarts. So the
+// server keeps a reserve on its disk: below half of it, JetStream rejects writes at once.
+// If other programs use that space too and a stream fails all the same, the server rejects
+// writes to the other streams as well, and restarts in place as soon as the disk has room.
 
-// Space is how much of a disk is free for this user, in bytes, and how many inodes: each
-// file and directory takes one. A file system that does not count them has none in total.
+// Space is the free space of a disk for this user, in bytes, and its free inodes: each file
+// and directory takes one. A file system that does not count inodes has none in total.
 type Space struct{ Free, Total, FreeFiles, TotalFiles int64 }
 
 const (
@@ -28,8 +28,9 @@ const (
 
 	minKeptFiles, maxKeptFiles = 500, 10_000
 
-	// lookEvery is how often the server looks at its disk, and lookClose how often
-	// when less than some reserves are free: writers must not be faster.
+	// lookEvery is how often the server checks its disk, and lookClose how often when less
+	// than closeToEmpty reserves are free: writers must not fill the disk between two
+	// checks.
 	lookEvery    = time.Second
 	lookClose    = 100 * time.Millisecond
 	closeToEmpty = 4
@@ -38,8 +39,8 @@ const (
 	restMost  = time.Minute
 )
 
-// Kept is the reserve: what the store keeps free on such a disk, for what ends work
-// that is under way. Below half of it the server stores nothing.
+// Kept is the reserve: the bytes that the store keeps free on such a disk, for messages
+// that end work in progress. Below half of it the server stores nothing.
 func (s Space) Kept() int64 { return min(max(s.Total/100*keptPercent, minKept), maxKept) }
 
 // KeptFiles is the reserve of inodes, likewise; 0 where they are not counted.
@@ -56,22 +57,21 @@ func (s Space) below(part float64) bool {
 	return less(s.Free, s.Kept()) || less(s.FreeFiles, s.KeptFiles())
 }
 
-// Disk is how the disk of a server was when it last looked.
+// Disk is the last observed state of a server's disk.
 type Disk struct {
 	Space
-	// Failed says why the server stores nothing until it has started again; "" if
-	// that is not so.
+	// Failed is the reason the server stores nothing until it restarts; "" while it stores.
 	Failed string
 }
 
-// Disk returns how the server's disk is, without waiting; zero without Options.Space.
+// Disk returns the state of the server's disk, without waiting; zero without Options.Space.
 func (s *Server) Disk() Disk {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.disk
 }
 
-// tend has the keeper look at the disk, after a while and again until ctx ends.
+// tend checks the disk with the keeper, after wait and then again until ctx ends.
 func (s *Server) tend(ctx context.Context, k *keeper, wait time.Duration) {
 	defer close(s.tended)
 	t := time.NewTimer(wait)
@@ -86,17 +86,17 @@ func (s *Server) tend(ctx context.Context, k *keeper, wait time.Duration) {
 	}
 }
 
-// keeper is what tend knows.
+// keeper is the state of tend.
 type keeper struct {
 	s      *Server
 	failed string         // see Disk
-	closed *server.Server // stores nothing
-	next   time.Time      // it is not started again before
+	closed *server.Server // rejects writes
+	next   time.Time      // not restarted before
 	rest   time.Duration
-	blind  bool // the disk could not be looked at
+	blind  bool // the disk could not be read
 }
 
-// look does what the disk demands and returns when to look again.
+// look acts on the state of the disk and returns the time until the next look.
 func (k *keeper) look(ctx context.Context) time.Duration {
 	space, err := k.s.o.Space(k.s.dir)
 	if err != nil {
@@ -128,9 +128,9 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 	return lookEvery
 }
 
-// writeError says what write a stream has met an error in, "" if none.
+// writeError returns the write error that a stream has met, "" if none.
 func writeError(srv *server.Server) string {
-	// Without a cluster it looks at each stream of this server, and no further.
+	// Without a cluster Healthz checks only the streams of this server.
 	for _, e := range srv.Healthz(&server.HealthzOptions{Details: true}).Errors {
 		if e.Type == server.HealthzErrorJetStream || e.Type == server.HealthzErrorStream && strings.Contains(e.Error, "write error") {
 			return e.Error
@@ -144,7 +144,7 @@ func writeError(srv *server.Server) string {
 func (k *keeper) again(ctx context.Context) {
 	err := probeWritable(k.s.dir)
 	if err != nil && k.s.gate != nil && !errors.Is(err, ErrStoreFull) {
-		k.s.gate.broken(err) // what it did not store it may not find either
+		k.s.gate.broken(err) // writes that it did not store may be lost
 	}
 	if err == nil {
 		old := k.s.srv.Load()
@@ -160,14 +160,14 @@ func (k *keeper) again(ctx context.Context) {
 	if err != nil {
 		k.s.log.Errorf("store directory %s: its server does not start again yet: %v", k.s.dir, err)
 	}
-	// One whose disk fails again and again is started less and less often.
+	// A server whose disk fails repeatedly is restarted less and less often.
 	if time.Since(k.next) > 2*restMost {
 		k.rest = restFirst
 	}
 	k.next, k.rest = time.Now().Add(k.rest), min(2*k.rest, restMost)
 }
 
-// close has the server refuse what would be stored on disk, or take it again.
+// close makes the server reject writes to disk, or accept them again.
 func (k *keeper) close(closed bool) error {
 	srv := k.s.srv.Load()
 	if closed == (k.closed == srv) {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m) }
 
-// resourcesExceeded is JetStream's code for what an account may not store.
+// resourcesExceeded is JetStream's code for a write beyond an account's limit.
 const resourcesExceeded = 10002
 
 func refused(err error) bool {
@@ -35,8 +35,9 @@ func TestSpaceKept(t *testing.T) {
 	}
 }
 
-// TestReserveOfFiles takes the inodes of the disk of a server away, with room in bytes: it
-// stores nothing before the last one is gone. A disk that does not count them has no limit.
+// TestReserveOfFiles uses up the inodes of a server's disk, with room in bytes: the server
+// stops storing before the last one is used. A disk that does not count inodes has no
+// limit.
 func TestReserveOfFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var free, total atomic.Int64
@@ -61,8 +62,8 @@ func TestReserveOfFiles(t *testing.T) {
 	})
 }
 
-// TestReserve takes the room on the disk of a server away: it refuses at once to
-// store anything on it before the disk is full, and what is in memory goes on.
+// TestReserve fills the disk of a server: it rejects writes to it at once before the disk
+// is full, and streams in memory continue.
 func TestReserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var free atomic.Int64
@@ -97,9 +98,9 @@ func TestReserve(t *testing.T) {
 	})
 }
 
-// TestFailedStream has a stream meet a write error, as at a full disk: from then on
-// every writer is answered at once, the server starts again by itself when there is
-// room, and nothing that was acknowledged is lost.
+// TestFailedStream has a stream meet a write error, as at a full disk: from then on every
+// writer is answered at once, the server restarts by itself when there is room, and no
+// acknowledged message is lost.
 func TestFailedStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -127,7 +128,7 @@ func TestFailedStream(t *testing.T) {
 			return err
 		}
 		must.Do(t, publish("events"))
-		// A directory where the next file is to be fails the write as no room does.
+		// A directory in the place of the next file fails the write like a full disk.
 		must.Do(t, os.MkdirAll(filepath.Join(block, "full"), 0o700))
 		for n := 0; err == nil && n < 20; n++ {
 			err = publish("events")

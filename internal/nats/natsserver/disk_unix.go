@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DiskSpace asks the file system of a directory; it is for Options.Space.
+// DiskSpace returns the space of a directory's file system; it is for Options.Space.
 func DiskSpace(dir string) (Space, error) {
 	var st unix.Statfs_t
 	for {

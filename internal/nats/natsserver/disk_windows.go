@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// DiskSpace asks the volume of a directory; it is for Options.Space.
+// DiskSpace returns the space of a directory's volume; it is for Options.Space.
 func DiskSpace(dir string) (Space, error) {
 	var free, total uint64
 	name, err := windows.UTF16PtrFromString(dir)

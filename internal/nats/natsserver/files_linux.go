@@ -17,26 +17,27 @@ import (
 )
 
 const (
-	// syncsAtOnce bounds the files that are synced at the same time.
+	// syncsAtOnce bounds the files that are synced concurrently.
 	syncsAtOnce = 8
-	// goneFor bounds how long the kernel may take to say that a file was removed.
+	// goneFor bounds how long the kernel may take to report the removal of a file.
 	goneFor = time.Second
-	// watched is what the kernel tells of a directory: before the call returns that did
-	// it, and so before the server acknowledges.
+	// watched are the events that the kernel reports of a directory: before the system call
+	// that caused them returns, and so before the server acknowledges.
 	watched = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ONLYDIR
 )
 
-// files syncs what a server has written. Only suspect may be called beside others.
+// files syncs the files that a server has written. Only suspect may be called concurrently
+// with other methods.
 //
-// What a server rewrites, as a block that is compacted or what a consumer has done, it
-// writes to another file and renames that over the old one. Without a sync in between a
-// power cut may leave neither: ext4 begins to write the new one at the rename, and does
-// not wait (shown by cutting the power). So directories are marked synchronous, as with
-// chattr +S, which what is made in them inherits; and the mark is taken off the blocks
-// that messages are appended to.
+// A server rewrites a file, such as a compacted block or a consumer's state, by writing
+// another file and renaming it over the old one. Without a sync in between a power cut may
+// leave neither: ext4 begins to write the new one at the rename, and does not wait (shown
+// by cutting the power). So directories are marked synchronous, as with chattr +S, and
+// files made in them inherit the mark; the mark is removed from the blocks to which
+// messages are appended.
 type files struct {
 	root  string
-	marks bool                    // the file system knows them
+	marks bool                    // the file system supports them
 	flush func(path string) error // of a test
 	fd    int                     // of inotify
 	dirs  map[int32]watchedDir
@@ -50,18 +51,18 @@ type watchedDir struct {
 	place
 }
 
-// changes are what is to be synced.
+// changes are the paths to be synced.
 type changes struct {
 	files, dirs map[string]bool
-	gone        map[string]bool // what was removed
+	gone        map[string]bool // removed paths
 }
 
 func newChanges() changes {
 	return changes{map[string]bool{}, map[string]bool{}, map[string]bool{}}
 }
 
-// openFiles begins with nothing synced: what a process wrote that was killed before its
-// round can be read, and is not on disk.
+// openFiles begins with nothing synced: data written by a process that was killed before
+// its round can be read, and is not on disk.
 func openFiles(dir string, flush func(path string) error) (*files, error) {
 	f := &files{root: filepath.Join(dir, filesDir), marks: flush == nil && !isMemory(dir), flush: flush, fd: -1}
 	if err := os.MkdirAll(f.root, 0o750); err != nil {
@@ -75,7 +76,7 @@ func openFiles(dir string, flush func(path string) error) (*files, error) {
 	return f, nil
 }
 
-// suspect has the next sync take nothing for synced.
+// suspect makes the next sync treat no file as synced.
 func (f *files) suspect() { f.all.Store(true) }
 
 func (f *files) close() error {
@@ -101,15 +102,15 @@ func (f *files) begin() error {
 	return f.scan(f.root, 0)
 }
 
-// scan marks and watches a directory and what is below it, and notes what they hold.
+// scan marks and watches a directory and its subdirectories, and records their contents.
 func (f *files) scan(dir string, p place) error {
 	if err := f.mark(dir, true); err != nil {
 		return err
 	}
-	if p < placeConsumer { // of consumers what they are, and not where they stand
+	if p < placeConsumer { // of consumers their configuration, and not their positions
 		wd, err := unix.InotifyAddWatch(f.fd, dir, watched)
 		if errors.Is(err, unix.ENOENT) {
-			return nil // its directory says that it is removed
+			return nil // its directory reports the removal
 		}
 		if err != nil {
 			return fmt.Errorf("watch directory %s (inotify): %w", dir, err)
@@ -148,7 +149,7 @@ func (f *files) scan(dir string, p place) error {
 	return nil
 }
 
-// leave watches a directory no more, where messages may be lost.
+// leave stops watching a directory whose messages may be lost, and removes its marks.
 func (f *files) leave(dir string) error {
 	if f.marks {
 		if err := unmark(dir); err != nil {
@@ -166,7 +167,7 @@ func (f *files) leave(dir string) error {
 	return nil
 }
 
-// read notes what the kernel has told since the last call.
+// read records the events that the kernel has reported since the last call.
 func (f *files) read() error {
 	for {
 		n, err := unix.Read(f.fd, f.buf[:])
@@ -193,7 +194,7 @@ func (f *files) read() error {
 	}
 }
 
-// note takes in one change.
+// note records one change.
 func (f *files) note(wd int32, mask uint32, name string) error {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
 		f.suspect()
@@ -212,7 +213,7 @@ func (f *files) note(wd int32, mask uint32, name string) error {
 		f.next.dirs[dir.path] = true
 		switch {
 		case mask&(unix.IN_MOVED_FROM|unix.IN_MOVED_TO) != 0:
-			f.suspect() // what is watched has another name now
+			f.suspect() // a watched path has another name now
 		case mask&unix.IN_CREATE != 0:
 			delete(f.next.gone, path)
 			return f.scan(path, dir.within(path))
@@ -237,12 +238,12 @@ func (f *files) note(wd int32, mask uint32, name string) error {
 	delete(f.next.gone, path)
 	f.next.files[path] = true
 	if dir.place == placeStream && name == "meta.inf" && mask&unix.IN_MOVED_TO != 0 {
-		return f.scan(dir.path, dir.place) // now it says what it is
+		return f.scan(dir.path, dir.place) // now it names the stream's kind
 	}
 	return nil
 }
 
-// appended takes the mark off a block.
+// appended removes the mark from a block.
 func (f *files) appended(path string) error {
 	if filepath.Ext(path) != ".blk" {
 		return nil
@@ -270,8 +271,8 @@ func (c *changes) remove(path string) {
 	}
 }
 
-// sync puts to disk what was written before the call: the files, and then the
-// directories, so that nothing has a name whose content is missing.
+// sync writes all changes made before the call to disk: the files, and then the
+// directories, so that no name exists without its content.
 func (f *files) sync() error {
 	if err := f.read(); err != nil {
 		return err
@@ -302,7 +303,7 @@ func (f *files) sync() error {
 	return nil
 }
 
-// flushAll flushes each, and returns those that are not there.
+// flushAll flushes each path, and returns the missing ones.
 func flushAll(paths map[string]bool, flush func(path string) error) (missing []string, err error) {
 	if len(paths) == 1 {
 		for path := range paths {
@@ -339,8 +340,8 @@ func flushAll(paths map[string]bool, flush func(path string) error) (missing []s
 	return missing, err
 }
 
-// removed returns nil if the server has removed all of these meanwhile, as the kernel
-// says a moment after.
+// removed returns nil if the server has removed all of these paths meanwhile, which the
+// kernel reports with a short delay.
 func (f *files) removed(paths []string) error {
 	if len(paths) == 0 {
 		return nil
@@ -364,7 +365,7 @@ func (f *files) removed(paths []string) error {
 	}
 }
 
-// isGone reports whether a path, or a directory that it is in, was removed.
+// isGone reports whether a path, or one of its parent directories, was removed.
 func (c *changes) isGone(path string) bool {
 	for ; len(path) > 1; path = filepath.Dir(path) {
 		if c.gone[path] {
@@ -374,7 +375,7 @@ func (c *changes) isGone(path string) bool {
 	return false
 }
 
-// syncPath syncs what a file holds, or the names in a directory, which are no data.
+// syncPath syncs the content of a file (data), or the names in a directory.
 func syncPath(path string, data bool) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -83,7 +83,7 @@ func (w *tree) expect(what string, names ...string) {
 	}
 }
 
-// TestFiles: what a server wrote is synced, once, with the directories of what is new.
+// TestFiles: files that a server wrote are synced, once, with the directories of new ones.
 func TestFiles(t *testing.T) {
 	w := plant(t)
 	if err := w.f.sync(); err != nil || !w.synced["A/streams/S/msgs/1.blk"] || !w.synced["A/streams/S/obs/c/o.dat"] || !w.synced["A/streams/S/msgs"] {
@@ -129,7 +129,7 @@ func TestFiles(t *testing.T) {
 	w.expect("a message after it", "A/streams/S/msgs/3.blk")
 }
 
-// TestFilesForgotten: when the kernel could not tell all, everything is synced.
+// TestFilesForgotten: after an overflow of the kernel's events, everything is synced.
 func TestFilesForgotten(t *testing.T) {
 	w := plant(t)
 	w.expectAll("at the start")
@@ -159,9 +159,9 @@ func TestFileMissing(t *testing.T) {
 	}
 }
 
-// TestKnownRelease fails with a nats-server whose files have not been looked at: read how
-// it stores (msgs, obs, meta.inf, what it renames), run the power cuts in e2e, and then
-// name it.
+// TestKnownRelease fails with a nats-server whose files have not been examined: read how it
+// stores them (msgs, obs, meta.inf, its renames), run the power cuts in e2e, and then name
+// it.
 func TestKnownRelease(t *testing.T) {
 	if err := unknown("/proc"); err == nil || !strings.Contains(err.Error(), "lies on proc") {
 		t.Errorf("error %v, want one about the file system and not about the release", err)

@@ -6,7 +6,7 @@ import "errors"
 
 func unknownFileSystem(string) error { return errors.New("file systems are known on Linux only") }
 
-// files is not there.
+// files is not supported on this system.
 type files struct{}
 
 func openFiles(string, func(string) error) (*files, error) { return nil, unknownFileSystem("") }

@@ -14,11 +14,11 @@ import (
 // syncFlag is FS_SYNC_FL of <linux/fs.h>.
 const syncFlag = 0x8
 
-// mark makes a file or a directory synchronous, or not any more.
+// mark sets or clears the synchronous attribute of a file or a directory.
 func mark(path string, on bool) error {
 	failed := func(err error) error {
 		if errors.Is(err, unix.ENOENT) {
-			return nil // its directory says that it is removed
+			return nil // its directory reports the removal
 		}
 		return &fs.PathError{Op: "mark as synchronous (chattr +S)", Path: path, Err: err}
 	}
@@ -40,7 +40,7 @@ func mark(path string, on bool) error {
 	return nil
 }
 
-// unmark takes the marks off all that a directory holds.
+// unmark removes the marks from all entries of a directory.
 func unmark(dir string) error {
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -53,8 +53,8 @@ func unmark(dir string) error {
 	})
 }
 
-// forgetFiles undoes what openFiles does to the files of a server that is to sync
-// each write by itself, or none.
+// forgetFiles undoes the changes of openFiles to the files of a server that syncs each
+// write itself, or none.
 func forgetFiles(dir string) error {
 	if err := unknownFileSystem(dir); err != nil || isMemory(dir) {
 		return nil // there are no marks
@@ -68,7 +68,8 @@ func isMemory(dir string) bool {
 	return unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC
 }
 
-// unknownFileSystem returns nil for one that keeps the order that files relies on.
+// unknownFileSystem returns nil for a file system that keeps the order that files relies
+// on.
 func unknownFileSystem(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {

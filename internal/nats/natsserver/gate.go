@@ -10,19 +10,19 @@ import (
 	"github.com/rathcluster/rath/internal/core/protection"
 )
 
-// A server that syncs each message by itself is bound by the syncs. So where the files
-// are known (see files) it writes without, and everything that it says, to a client in
-// this process or to one at its port, is held at the gate until a round has synced what
-// was written before: acknowledgements, and messages that are read, delivered or told.
-// Nothing outside of the server can so know of a write that a power cut takes back, and
-// no client has to be told about rounds. All that arrives at the gate during a round
-// shares the next one, and what arrives at an open gate is held by its own round only.
+// A server that syncs each message itself is bound by the syncs. So if the layout of the
+// files is known (see files), it writes without syncs, and all its output, to a client in
+// this process or at its port, is held at the gate until a round has synced the earlier
+// writes: acknowledgements, and messages that are read or delivered. So no client can
+// observe a write that a power cut takes back, and clients need not know of rounds. All
+// output that arrives at the gate during a round shares the next one, and output that
+// arrives at an open gate waits for its own round only.
 
-// ErrSync is returned when what was written could not be synced: the kernel may have
-// dropped it, and only reading the disk again tells what is there.
+// ErrSync is returned when writes could not be synced: the kernel may have dropped them,
+// and only reading the disk again shows which.
 var ErrSync = errors.New("natsserver: what was written could not be synced")
 
-// gate runs rounds for those who wait.
+// gate runs rounds for waiting connections.
 type gate struct {
 	sync   func() error  // everything that was written before, to disk
 	failed chan struct{} // closed with err set
@@ -55,7 +55,7 @@ func (g *gate) pass() error {
 		}
 		g.running = true
 		g.mu.Unlock()
-		// Who is about to write goes first, and shares the round.
+		// A goroutine that is about to write goes first, and shares the round.
 		runtime.Gosched()
 		g.mu.Lock()
 		g.round()
@@ -63,7 +63,7 @@ func (g *gate) pass() error {
 	return g.err
 }
 
-// round runs one; mu is held, and given up meanwhile.
+// round runs one round; the caller holds mu, which is released meanwhile.
 func (g *gate) round() {
 	g.begun++
 	n := g.begun
@@ -77,7 +77,7 @@ func (g *gate) round() {
 	g.changed.Broadcast()
 }
 
-// fail lets nothing pass any more; mu is held.
+// fail closes the gate for good; the caller holds mu.
 func (g *gate) fail(err error) {
 	if g.err == nil {
 		g.err = fmt.Errorf("%w: %w: nothing more is acknowledged; see to the disk, and start the process again, which goes on with what the disk holds", ErrSync, err)
@@ -85,7 +85,7 @@ func (g *gate) fail(err error) {
 	}
 }
 
-// broken lets nothing pass any more, because the disk takes no writes and is not full.
+// broken closes the gate for good, because the disk accepts no writes and is not full.
 func (g *gate) broken(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,7 +93,7 @@ func (g *gate) broken(err error) {
 	g.changed.Broadcast()
 }
 
-// close waits for the last round, and runs what closes what rounds use.
+// close waits for the last round, and calls files to close the resources of rounds.
 func (g *gate) close(files func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -19,12 +19,12 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// story makes streams of all kinds and writes to them, from inside of the process and
-// from outside, and remembers what was acknowledged.
+// story makes streams of all kinds and writes to them, from inside of the process and from
+// outside, and remembers the acknowledged messages.
 type story struct {
 	t    *testing.T
 	js   jetstream.JetStream
-	want map[string]map[uint64]string // by stream and sequence: what has to be there
+	want map[string]map[uint64]string // by stream and sequence: the expected messages
 	last map[string]uint64            // by subject, of LAST
 }
 
@@ -76,7 +76,7 @@ func (s *story) work(c jetstream.Consumer) {
 	delete(s.want["WORK"], meta.Sequence.Stream)
 }
 
-// check compares what a store holds with what was acknowledged.
+// check compares the contents of a store with the acknowledged messages.
 func (s *story) check(dir string) {
 	s.t.Helper()
 	srv := start(s.t, natsserver.Options{StoreDir: dir, Open: true})
@@ -101,9 +101,9 @@ func (s *story) check(dir string) {
 	must.Report(s.t, srv.Shutdown(context.WithoutCancel(s.t.Context())))
 }
 
-// TestRounds cuts the power after acknowledgements all through a story in which blocks
-// are begun, compressed, rewritten and removed, streams are made and purged, and a
-// client outside of the process writes: nothing that was acknowledged is lost.
+// TestRounds cuts the power after acknowledgements all through a story in which blocks are
+// begun, compressed, rewritten and removed, streams are made and purged, and a client
+// outside of the process writes: no acknowledged message is lost.
 func TestRounds(t *testing.T) {
 	power := natstest.NewPower(t)
 	o := power.Options()
@@ -145,8 +145,8 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// TestWritersShareRounds: while a round is under way, what comes waits for the next
-// one, which serves all of it.
+// TestWritersShareRounds: during a round, further writes wait for the next one, which
+// serves all of them.
 func TestWritersShareRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -182,8 +182,8 @@ func TestWritersShareRounds(t *testing.T) {
 	})
 }
 
-// TestSyncFails: what could not be synced is not acknowledged, nor anything after it,
-// and the server says so.
+// TestSyncFails: a write that could not be synced is not acknowledged, nor any after it,
+// and the server reports the error.
 func TestSyncFails(t *testing.T) {
 	var mu sync.Mutex
 	broken := false
@@ -210,7 +210,7 @@ func TestSyncFails(t *testing.T) {
 	}
 	<-srv.Failed()
 	mu.Lock()
-	broken = false // the kernel tells once
+	broken = false // the kernel reports an error once
 	mu.Unlock()
 	if err := srv.Err(); !errors.Is(err, natsserver.ErrSync) || !errors.Is(err, cause) || !strings.Contains(err.Error(), "start the process again") {
 		t.Errorf("error %v", err)

@@ -12,8 +12,8 @@ import (
 // server keeps them, and its own limits for slow readers hold.
 const heldMost = 1 << 20
 
-// held is the client's end of a connection inside the process, with the gate before
-// what the server says. One goroutine at a time reads.
+// held is the client's end of a connection inside the process, with the gate before the
+// server's output. One goroutine at a time reads.
 type held struct {
 	net.Conn
 	gate *gate
@@ -21,8 +21,8 @@ type held struct {
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	come    []byte // waits at the gate
-	err     error  // of the connection, behind come
+	come    []byte // output that waits at the gate
+	err     error  // of the connection, after come
 	passed  []byte // only Read uses it
 	spare   []byte // likewise
 }
@@ -34,7 +34,8 @@ func hold(c net.Conn, g *gate) *held {
 	return h
 }
 
-// take takes in what the server says, so that a round serves as much of it as can be.
+// take reads ahead from the server, so that one round serves as much of its output as
+// possible.
 func (h *held) take() {
 	buf := make([]byte, 32<<10)
 	for {
@@ -68,7 +69,7 @@ func (h *held) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next passes the gate with all that has come.
+// next passes everything received so far through the gate.
 func (h *held) next() error {
 	h.mu.Lock()
 	for len(h.come) == 0 && h.err == nil {
@@ -105,11 +106,11 @@ func (h *held) Close() error {
 	return err
 }
 
-// acceptPause is how long a port waits that could not take a client.
+// acceptPause is how long a port waits after it failed to accept a client.
 const acceptPause = 50 * time.Millisecond
 
-// port serves clients of a server that listens on no socket itself, because what it
-// says to them has to pass the gate.
+// port serves clients of a server that listens on no socket itself, because its output has
+// to pass the gate.
 type port struct {
 	net.Listener
 	dial func() (net.Conn, error)
@@ -145,7 +146,7 @@ func (p *port) join(c net.Conn) {
 	defer c.Close()
 	server, err := p.dial()
 	if err != nil {
-		return // it is starting again: the client comes again
+		return // the server is restarting: the client reconnects
 	}
 	defer server.Close()
 	p.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// adapter writes the server's log to a slog.Logger and keeps what the server
-// would have ended its process for.
+// adapter writes the server's log to a slog.Logger and keeps the cause of a fatal error,
+// which would otherwise end the process.
 type adapter struct {
 	log *slog.Logger
 

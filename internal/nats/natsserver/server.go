@@ -1,11 +1,11 @@
-// Package natsserver runs a NATS server with JetStream inside this process:
-// the whole engine of Rath on one machine.
+// Package natsserver runs a NATS server with JetStream inside this process: the whole
+// engine of Rath on one machine.
 //
-// A started server owns one store directory, which it locks, so that two
-// processes can never write the same streams. By default every write is synced
-// to disk before it is acknowledged, where the files are known many at once, see gate.
-// The server listens on no socket and is reached with [Server.Dial]; with a port it
-// serves clients on the machine as well.
+// A started server owns one store directory, which it locks, so that two processes can
+// never write the same streams. By default every write is synced to disk before it is
+// acknowledged; if the layout of the files is known, many writes share one sync, see gate.
+// The server listens on no socket and is reached with [Server.Dial]; with a port it serves
+// clients on the machine as well.
 //
 //	srv, err := natsserver.Start(ctx, &natsserver.Options{StoreDir: dir, Port: 4222})
 //	if err != nil {
@@ -15,15 +15,15 @@
 //	user, password := srv.Node()
 //	// connect with srv.Dial, user and password
 //
-// Four kinds of clients exist, unless [Options.Open] lets everybody do everything: a
+// Four kinds of clients exist, unless [Options.Open] permits everything to everybody. A
 // client without credentials is the user "anonymous" of tenant "default" and may submit,
-// approve, operate, ask and watch there; a program with tools may announce and serve them there besides; the
-// node may do everything but delete and purge; the operator may do everything. With
-// [Options.Grant] each has exactly what that says.
+// approve, operate, query and watch there. A program with tools may also announce and serve
+// them there. The node may do everything except delete and purge. The operator may do
+// everything. With [Options.Grant] each client has exactly the permissions that it returns.
 //
-// Servers with [Options.Cluster] form a JetStream cluster: that is for tests of
-// a fleet, one server per process. Production runs an external three-server
-// cluster. The package does not know Rath's streams.
+// Servers with [Options.Cluster] form a JetStream cluster, for tests of a fleet with one
+// server per process. Production runs an external three-server cluster. The package does
+// not depend on Rath's streams.
 package natsserver
 
 import (
@@ -47,13 +47,13 @@ import (
 // are less than clients wait, and too little for a process on a machine that has other work.
 const loginWithin = 10 * time.Second
 
-// DefaultStartTimeout bounds how long Start waits for the server, including
-// the recovery of what the store directory holds.
+// DefaultStartTimeout bounds how long Start waits for the server, including the recovery of
+// the store directory.
 const DefaultStartTimeout = time.Minute
 
 // Options configure a server. Only StoreDir is required.
 type Options struct {
-	// StoreDir is where JetStream keeps its files; it is created if absent.
+	// StoreDir is the directory of JetStream's files; it is created if absent.
 	StoreDir string
 	// Port listens for clients on Host; 0 listens on no socket, so that only
 	// Dial reaches the server; -1 picks a free port, see URL.
@@ -65,11 +65,11 @@ type Options struct {
 	// Lazy acknowledges writes before they are synced to disk: a power cut
 	// may lose up to the last two minutes. The default syncs first.
 	Lazy bool
-	// MaxStore and MaxMemory bound JetStream's disk and memory in bytes. Zero
-	// means three quarters of what is free when the server starts.
+	// MaxStore and MaxMemory bound JetStream's disk and memory in bytes. Zero means three
+	// quarters of the free space when the server starts.
 	MaxStore, MaxMemory int64
-	// Open switches access control off: every client may do everything. It is
-	// for tests and benchmarks.
+	// Open disables access control: every client may do everything. It is for tests and
+	// benchmarks.
 	Open bool
 	// NodePassword, OperatorPassword and ToolPassword let another process log
 	// in as user "node", "operator" or "tool". Empty means a generated one that
@@ -77,36 +77,33 @@ type Options struct {
 	NodePassword, OperatorPassword, ToolPassword string
 	// Users are further users, each with a password as its secret.
 	Users []permission.User
-	// Grant returns what a role may do, nil for everything. Without it clients
-	// and tools have what permission.GrantOf lists, the node may do everything but
-	// delete and purge, and the operator everything.
-	// It stays here when options travel to another process.
+	// Grant returns the permissions of a role, nil for everything. If Grant is nil, clients
+	// and tools have the permissions of permission.GrantOf, the node may do everything
+	// except delete and purge, and the operator everything. It is not passed to another
+	// process with the options.
 	Grant func(r permission.Role, at permission.Place) *permission.Grant `json:"-"`
 	// Cluster makes the server one of a cluster; it needs a Port and a Name of
 	// its own, and the same passwords as the others.
 	Cluster *Cluster
 	// MonitorPort answers monitoring requests on Host; 0 is none.
 	MonitorPort int
-	// PingInterval is how often the server asks whether its clients and peers
-	// still answer; two unanswered questions end the connection. Zero is
-	// nats-server's own, two minutes.
+	// PingInterval is how often the server pings its clients and peers; two unanswered
+	// pings end the connection. Zero is nats-server's own, two minutes.
 	PingInterval time.Duration
-	// StartTimeout bounds Start; zero means DefaultStartTimeout. A server of a
-	// cluster is started when clients can connect: whether the cluster has a
-	// leader tells /healthz at MonitorPort.
+	// StartTimeout bounds Start; zero means DefaultStartTimeout. A server of a cluster is
+	// started when clients can connect: /healthz at MonitorPort shows whether the cluster
+	// has a leader.
 	StartTimeout time.Duration
-	// Space asks how full the disk of the store directory is, such as DiskSpace:
-	// then the server keeps a reserve there, see Space.Kept, and starts again by
-	// itself when the disk was full and has room. Nil keeps none and leaves a server
-	// that met a write error as it is; one of a cluster is for its operator to
-	// restart.
+	// Space returns the space on the disk of the store directory, such as DiskSpace: then
+	// the server keeps a reserve there, see Space.Kept, and restarts by itself when the
+	// disk was full and has room. Nil keeps no reserve and does not restart a server that
+	// met a write error; the operator restarts a server of a cluster.
 	Space func(dir string) (Space, error) `json:"-"`
-	// SyncFile is how a file, or a directory, is synced in rounds, on any file
-	// system; nil asks the kernel. It is for tests, which learn so what a power cut
-	// would leave.
+	// SyncFile syncs a file or a directory in rounds, on any file system; nil asks the
+	// kernel. It is for tests that examine the state a power cut would leave.
 	SyncFile func(path string) error `json:"-"`
-	// Held is called when the directory is held for this server, and before clients can
-	// connect; an error fails Start. Nil does nothing.
+	// Held, if not nil, is called when the directory is locked for this server, and before
+	// clients can connect; an error fails Start.
 	Held func() error `json:"-"`
 	// Logger receives the server's log; nil discards it. Notices are logged
 	// at debug level.
@@ -137,11 +134,10 @@ type Server struct {
 	disk   Disk
 }
 
-// Start checks and locks the store directory, starts a server on it and
-// returns when clients can connect. Its errors: ErrNoStoreDir,
-// ErrStoreReadOnly, ErrStoreFull and *InUseError (which is ErrStoreInUse)
-// about the directory, ErrPortInUse about the port. Nothing is left behind
-// when it fails. The caller that started a server shuts it down.
+// Start checks and locks the store directory, starts a server on it and returns when
+// clients can connect. Its errors are ErrNoStoreDir, ErrStoreReadOnly, ErrStoreFull and
+// *InUseError (which is ErrStoreInUse) for the directory, and ErrPortInUse for the port.
+// After an error no server or lock is left. The caller that started a server shuts it down.
 func Start(ctx context.Context, opts *Options) (_ *Server, err error) {
 	var o Options
 	if opts != nil {
@@ -220,7 +216,7 @@ func (s *Server) boot(ctx context.Context) (*server.Server, error) {
 	if s.gate != nil {
 		conf.SyncAlways, conf.DontListen = false, true
 		conf.Host, conf.Port = "127.0.0.1", -1
-		s.files.suspect() // what it reads may be what a process before it did not sync
+		s.files.suspect() // it may read data that an earlier process did not sync
 	}
 	srv, err := server.NewServer(conf)
 	if err != nil {
@@ -237,9 +233,9 @@ func (s *Server) boot(ctx context.Context) (*server.Server, error) {
 	return srv, nil
 }
 
-// openGate has writes synced in rounds, where that is shown to lose none. Another
-// process that asks a monitoring port how the server stores would be told what the
-// server itself does, and servers of a cluster tell each other what they store.
+// openGate makes the server sync writes in rounds, if that is shown to lose none. A process
+// that asks a monitoring port for the sync settings would get the server's own, and servers
+// of a cluster notify each other of stored messages; such servers have no gate.
 func (s *Server) openGate() error {
 	if s.o.Lazy || s.o.Cluster != nil || s.o.MonitorPort != 0 {
 		return forgetFiles(s.dir)
@@ -259,7 +255,7 @@ func (s *Server) openGate() error {
 	return nil
 }
 
-// openPort listens, if it is asked for and the server does not.
+// openPort listens on the port, if one is configured and the server does not listen itself.
 func (s *Server) openPort(ctx context.Context) error {
 	if s.gate == nil || s.o.Port == 0 {
 		return nil
@@ -272,7 +268,7 @@ func (s *Server) openPort(ctx context.Context) error {
 	return nil
 }
 
-// closeGate comes after the server's end.
+// closeGate is called after the server's end.
 func (s *Server) closeGate() error {
 	if s.gate == nil {
 		return nil
@@ -307,7 +303,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// server translates the options into those of nats-server.
+// server translates the options into nats-server's.
 func (o *Options) server() (*server.Options, error) {
 	conf := new(server.Options)
 	if !o.Open {
@@ -342,8 +338,8 @@ func (o *Options) server() (*server.Options, error) {
 	return conf, nil
 }
 
-// ready waits until clients can connect. What the server calls fatal it only
-// logs, because it does not own this process; it is returned here.
+// ready waits until clients can connect. The server only logs a fatal error, because it
+// does not own this process; ready returns it.
 func (s *Server) ready(ctx context.Context, srv *server.Server, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	for {
@@ -412,8 +408,8 @@ func (s *Server) credentials(user, password string) (string, string) {
 	return user, password
 }
 
-// MaxStore is how many bytes JetStream may keep on disk: what Options say, or
-// what was found to be free at the start.
+// MaxStore returns the bytes that JetStream may keep on disk: the value of the Options, or
+// three quarters of the space that was free at the start.
 func (s *Server) MaxStore() int64 {
 	if c := s.srv.Load().JetStreamConfig(); c != nil {
 		return c.MaxStore
@@ -422,8 +418,8 @@ func (s *Server) MaxStore() int64 {
 }
 
 // Sync reports whether each write is synced to disk before it is acknowledged, and the
-// interval otherwise: what the running server says about itself, or that a round comes
-// before each acknowledgement.
+// interval otherwise. It returns the running server's own state, or true if a round
+// precedes each acknowledgement.
 func (s *Server) Sync() (always bool, interval time.Duration, err error) {
 	v, err := s.srv.Load().Varz(nil)
 	if err != nil {
@@ -435,8 +431,8 @@ func (s *Server) Sync() (always bool, interval time.Duration, err error) {
 	return s.gate != nil || v.JetStream.Config.SyncAlways, v.JetStream.Config.SyncInterval, nil
 }
 
-// Failed is closed when what was written could not be synced: see Err. Then nothing
-// is acknowledged any more, and its process should end.
+// Failed is closed when writes could not be synced: see Err. Then no write is acknowledged
+// any more, and the process should end.
 func (s *Server) Failed() <-chan struct{} {
 	if s.gate == nil {
 		return nil
@@ -460,18 +456,18 @@ func (s *Server) Name() string { return s.srv.Load().Name() }
 // Done is closed when the server has ended after Shutdown.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// Shutdown stops the server, waits for it and releases the store directory.
-// Close or drain the clients first. When ctx ends first its error is returned
-// and the server goes on ending; a further call waits again. It may be called
-// more than once and concurrently.
+// Shutdown stops the server, waits for it and releases the store directory. Close or drain
+// the clients first. If ctx ends first, Shutdown returns its error and the server continues
+// to stop; a further call waits again. Shutdown may be called more than once and
+// concurrently.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop.Do(func() { go s.end((*server.Server).Shutdown) })
 	return s.ended(ctx)
 }
 
-// Retire is Shutdown for a server of a cluster whose other servers go on: it
-// first hands what it leads to them and asks its clients, over as long as the
-// Cluster says, to connect to another server.
+// Retire is Shutdown for a server of a cluster whose other servers continue: it first
+// transfers its leaderships to them and asks its clients, over the duration in Cluster, to
+// connect to another server.
 func (s *Server) Retire(ctx context.Context) error {
 	s.stop.Do(func() { go s.end((*server.Server).LameDuckShutdown) })
 	return s.ended(ctx)
@@ -495,7 +491,7 @@ func (s *Server) end(shutdown func(*server.Server)) {
 		}
 	}
 	shutdown(srv)
-	srv.Shutdown() // does nothing if it is done
+	srv.Shutdown() // a no-op if it has stopped
 	srv.WaitForShutdown()
 	if err := s.closeGate(); err != nil {
 		s.log.Errorf("close the files of store directory %s: %v", s.dir, err)
@@ -527,8 +523,7 @@ func (s *Server) ended(ctx context.Context) error {
 	}
 }
 
-// probePort fails when a port asked for by number is taken: the server itself
-// would only log it.
+// probePort fails when a configured port is in use: the server itself would only log it.
 func probePort(ctx context.Context, host string, port int) error {
 	if port <= 0 {
 		return nil

@@ -39,7 +39,7 @@ func start(t *testing.T, o natsserver.Options) *natsserver.Server {
 	return srv
 }
 
-// connect returns a connection and a channel of what the server refused.
+// connect returns a connection and a channel of the server's rejections.
 func connect(t *testing.T, srv *natsserver.Server, user, password string) (*nats.Conn, <-chan error) {
 	t.Helper()
 	refused := make(chan error, 16)
@@ -79,8 +79,8 @@ func TestStoreInUse(t *testing.T) {
 	start(t, natsserver.Options{StoreDir: dir})
 }
 
-// TestShutdownAfterClients: a server whose clients have left ends at once, also when one
-// of them left while it asked for messages. One with a client that stays gives it 50 ms.
+// TestShutdownAfterClients: a server whose clients have left ends at once, even if one of
+// them left during a request for messages. A server with a remaining client gives it 50 ms.
 func TestShutdownAfterClients(t *testing.T) {
 	ending := func(stays bool) time.Duration {
 		srv := start(t, natsserver.Options{Lazy: true})
@@ -164,8 +164,8 @@ func TestPortInUse(t *testing.T) {
 	start(t, natsserver.Options{StoreDir: dir})
 }
 
-// TestHeld: what is to be done before clients can connect is done then, by the server that
-// holds the directory.
+// TestHeld: work due before clients can connect is done then, by the server that holds the
+// directory.
 func TestHeld(t *testing.T) {
 	dir, port := t.TempDir(), natstest.FreePort(t)
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
@@ -214,8 +214,8 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// TestClientAccess shows what a client without credentials can do, and that
-// it can do nothing else.
+// TestClientAccess shows the permissions of a client without credentials, and that it has
+// no others.
 func TestClientAccess(t *testing.T) {
 	srv := start(t, natsserver.Options{})
 	user, password := srv.Node()

@@ -16,7 +16,7 @@ import (
 var (
 	// ErrNoStoreDir is returned when Options name no store directory.
 	ErrNoStoreDir = errors.New("natsserver: no store directory given; set StoreDir")
-	// ErrStoreInUse is what an *InUseError is.
+	// ErrStoreInUse matches every *InUseError.
 	ErrStoreInUse = errors.New("natsserver: store directory in use")
 	// ErrStoreReadOnly is returned for a directory this process may not write.
 	ErrStoreReadOnly = errors.New("natsserver: store directory not writable")
@@ -26,7 +26,7 @@ var (
 	ErrPortInUse = errors.New("natsserver: port in use")
 )
 
-// InUseError says who holds a store directory. errors.Is(err, ErrStoreInUse)
+// InUseError names the process that holds a store directory. errors.Is(err, ErrStoreInUse)
 // holds.
 type InUseError struct {
 	// Dir is the store directory.
@@ -35,7 +35,7 @@ type InUseError struct {
 	PID int
 }
 
-// Error names the directory, the process and what to do.
+// Error names the directory, the process and the remedy.
 func (e *InUseError) Error() string {
 	holder := "another process"
 	if e.PID > 0 {
@@ -47,8 +47,8 @@ func (e *InUseError) Error() string {
 // Is reports whether target is ErrStoreInUse.
 func (e *InUseError) Is(target error) bool { return target == ErrStoreInUse }
 
-// lockName is the file in the store directory whose lock, not whose
-// existence, says that the directory is held: it ends with its process.
+// lockName is the file in the store directory whose lock, not whose existence, marks the
+// directory as held: the lock ends with its process.
 const lockName = "rath.lock"
 
 // probeSize is enough for the first blocks of a few streams.
@@ -86,9 +86,9 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{f}, nil
 }
 
-// Hold keeps a directory for this process until release is called, as Start does
-// with that of a server: for what a node keeps beside one, or without one. An
-// *InUseError says who has it.
+// Hold locks a directory for this process until release is called, as Start locks a
+// server's directory: for files that a node keeps beside one, or without one. An
+// *InUseError names the holder.
 func Hold(dir string) (release func() error, err error) {
 	l, err := lockDir(dir)
 	if err != nil {
@@ -97,8 +97,8 @@ func Hold(dir string) (release func() error, err error) {
 	return l.release, nil
 }
 
-// release gives the directory up. The file stays: removing it would let two
-// processes hold locks on two files of the same name.
+// release unlocks the directory. The file stays: removing it would let two processes hold
+// locks on two files of the same name.
 func (l *dirLock) release() error { return filelock.Release(l.f) }
 
 func readPID(f *os.File) int {
@@ -111,9 +111,9 @@ func readPID(f *os.File) int {
 	return pid
 }
 
-// probeWritable writes and syncs a file, because a directory may refuse to be
-// written for more reasons than its mode tells. The server would start on such
-// a directory and fail with the first message.
+// probeWritable writes and syncs a file, because a directory may reject writes for more
+// reasons than its mode shows. The server would start on such a directory and fail with the
+// first message.
 func probeWritable(dir string) error {
 	f, err := os.CreateTemp(dir, ".probe-*")
 	if err != nil {
@@ -129,7 +129,7 @@ func probeWritable(dir string) error {
 	return nil
 }
 
-// classify names what keeps a directory from being used, and the remedy.
+// classify names the obstacle to using a directory, and the remedy.
 func classify(dir string, err error) error {
 	switch {
 	case isFull(err):

@@ -47,8 +47,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestLockOfEnded locks a directory that is held on behalf of a process that has
-// ended, as a child does that this one was about to start when it was killed.
+// TestLockOfEnded locks a directory that is held on behalf of an ended process, as by a
+// child that the process was about to start when it was killed.
 func TestLockOfEnded(t *testing.T) {
 	gone := exec.Command(os.Args[0], "-test.run=^$")
 	must.Do(t, gone.Run())

@@ -25,12 +25,12 @@ type pending struct {
 	data  []byte
 }
 
-// catchUp reads the stream until it has no more of this memory. A message that was
-// replaced before it was read comes later as the one that replaced it: so what was read
-// is what the stream held at one moment, that of the last question.
+// catchUp reads the stream until it has no more of this memory. A message that was replaced
+// before it was read appears later as its replacement: so the messages read are the
+// contents of the stream at one moment, that of the last request.
 func (s *Store) catchUp(ctx context.Context) error {
 	if !s.s.Conn.Alone() {
-		// The question below is answered by what takes itself for the leader.
+		// A server that only believes it leads may answer the request below.
 		led, err := eventlog.AskLeading(ctx, s.s, streams.StreamMemory, "")
 		if err != nil {
 			return err
@@ -62,11 +62,11 @@ func (s *Store) catchUp(ctx context.Context) error {
 	}
 }
 
-// pageNotes is how many messages a page has at most, if they are small. For each page the
-// server counts the subjects that are left.
+// pageNotes is the maximum number of messages of a page, if they are small. For each page
+// the server counts the remaining subjects.
 const pageNotes = 8192
 
-// pages reads what any replica has. The next page comes while one is taken.
+// pages reads from any replica. It reads the next page while one is processed.
 func (s *Store) pages(ctx context.Context, filter string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -114,8 +114,7 @@ func (s *Store) page(ctx context.Context, next conn.GetRequest) ([]conn.Message,
 	})
 }
 
-// take makes the changes in messages, which are the next ones. It stops before one that
-// it cannot read.
+// take folds the next messages. It stops before a message that it cannot read.
 func (s *Store) take(messages []conn.Message) (err error) {
 	var changes []change
 	for _, m := range messages {
@@ -143,7 +142,7 @@ func (s *Store) join(m conn.Message) (c change, whole bool, err error) {
 	p := s.pending
 	s.pending = nil
 	if len(m.Data) == 0 {
-		return c, false, nil // it was deleted, or took less messages the next time
+		return c, false, nil // it was deleted, or had fewer messages the next time
 	}
 	if part == 0 {
 		p = &pending{key: key, parts: 1, last: m.Seq - 1}

@@ -11,19 +11,19 @@ import (
 	"github.com/rathcluster/rath/memory"
 )
 
-// schema is that of changes. It is not written while it is 1.
+// schema is the schema number of changes. It is omitted while it is 1.
 const schema = 1
 
 // ErrFormat is wrapped by the errors for messages of a later release, or of another
-// program. Nothing was changed.
+// program. The memory is unchanged.
 var ErrFormat = errors.New("nats/notes: unknown format")
 
-// change is what one call does: one of its fields is set.
+// change is the effect of one call: one of its fields is set.
 type change struct {
 	Schema  int            `json:"schema,omitempty"`
 	Note    *notebook.Note `json:"note,omitempty"`    // is written
-	Archive *archive       `json:"archive,omitempty"` // takes the place of what is below its URI
-	Delete  string         `json:"delete,omitempty"`  // the name whose notes, and those below, are gone
+	Archive *archive       `json:"archive,omitempty"` // replaces everything below its URI
+	Delete  string         `json:"delete,omitempty"`  // the name whose notes, and those below, are removed
 
 	notes []notebook.Note // that it writes
 }
@@ -48,7 +48,8 @@ func archiveOf(dir notebook.URI, messages []memory.Message, from memory.Origin) 
 	return a
 }
 
-// clears is the name at and below which nothing is left of what was before; "" is none.
+// clears returns the name at and below which the change removes everything earlier; "" is
+// none.
 func (c *change) clears() string {
 	if c.Archive != nil {
 		return c.Archive.URI
@@ -56,8 +57,8 @@ func (c *change) clears() string {
 	return c.Delete
 }
 
-// key is the token of a subject for what a change is about: a later one under the same
-// key takes its place in the stream.
+// key returns the token of a subject for a change: a later change under the same key
+// replaces it in the stream.
 func (c *change) key() string {
 	switch {
 	case c.Note != nil:
@@ -78,7 +79,7 @@ func keyOf(kind, uri string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// encode writes what decode reads.
+// encode writes the format that decode reads.
 func (c *change) encode() ([]byte, error) {
 	data, err := json.Marshal(c)
 	return data, err

@@ -45,8 +45,8 @@ func contents(t *testing.T, s *Store) map[string]string {
 	return all
 }
 
-// TestFoundElsewhere: what one store was acknowledged is found by another one, also after
-// the first is gone, with all that was replaced and deleted meanwhile.
+// TestFoundElsewhere: another store finds a store's acknowledged notes, also after the
+// first is gone, with all replacements and deletions meanwhile.
 func TestFoundElsewhere(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -141,8 +141,8 @@ func TestRebuilt(t *testing.T) {
 	}
 }
 
-// TestConcurrent has several stores write their own notes and read those of all: what was
-// acknowledged before a read began is in it, or something newer.
+// TestConcurrent has several stores write their own notes and read those of all: a read
+// includes everything acknowledged before it began, or newer versions.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -178,7 +178,7 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestForgottenBytes: what was deleted leaves the stream.
+// TestForgottenBytes: deleted notes leave the stream.
 func TestForgottenBytes(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -203,8 +203,8 @@ func TestForgottenBytes(t *testing.T) {
 	}
 }
 
-// TestForeign: a message of a later release, or damaged, stops what would miss it, and
-// says so. Others are read.
+// TestForeign: a message of a later release, or a damaged one, stops the calls that would
+// miss it, with an error. Other calls succeed.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -234,7 +234,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestBounded: a call ends with its context, and a full memory says so.
+// TestBounded: a call ends with its context, and a full memory returns an error.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)

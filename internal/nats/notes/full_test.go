@@ -33,8 +33,8 @@ func wantFull(t *testing.T, err error) {
 	}
 }
 
-// TestFullStream: a tenant that holds most of a stream leaves room for another one, a
-// stream that is full says so, and what is forgotten then makes room.
+// TestFullStream: a tenant that holds most of a stream leaves room for another one, a full
+// stream returns an error, and deletions then make room.
 func TestFullStream(t *testing.T) {
 	t.Parallel()
 	o := streamstest.NodeOptions(natstest.Start(t, nil))
@@ -88,8 +88,8 @@ func openOf(t *testing.T, s *streams.Streams, tenant string) *Store {
 	return m
 }
 
-// TestFullDisk: what is kept on the disk for the ends of runs is not filled with notes,
-// which are read and forgotten meanwhile; with room they are written again.
+// TestFullDisk: notes do not fill the disk's reserve for the ends of runs. They can be read
+// and deleted meanwhile, and written again once there is room.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20

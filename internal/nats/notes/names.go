@@ -12,10 +12,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// markToken ends the subject that says that there is a memory.
+// markToken is the last token of the subject that marks an existing memory.
 const markToken = "name"
 
-// mark says that there is a memory of this name. It is stored before its first note.
+// mark returns the message that marks a memory of this name as existing. It is stored
+// before its first note.
 func (s *Store) mark() *nats.Msg {
 	data, err := json.Marshal(map[string]string{"name": s.name})
 	if err != nil {

@@ -20,21 +20,22 @@ import (
 
 // Options configure Open. The zero Options are the defaults.
 type Options struct {
-	// MaxNotes is how many notes the store takes; 0 is notebook.DefaultMaxNotes. Several
-	// processes that write at once may exceed it by what they write at once.
+	// MaxNotes is the maximum number of notes in the store; 0 is notebook.DefaultMaxNotes.
+	// Processes that write concurrently may exceed it by the notes of their concurrent
+	// writes.
 	MaxNotes int
 	// Embedder makes the vectors of notes and queries, and Model is the name under which
-	// they are kept. Nil makes none: notes are found by their words alone.
+	// they are stored. Nil makes none: notes are found by keyword.
 	Embedder llm.Embedder
 	Model    string
-	// Logger is told why a note has no vector; nil is slog.Default.
+	// Logger logs why a note has no vector; nil is slog.Default.
 	Logger *slog.Logger
 }
 
 // Store is a memory.Store and memory.Archiver over the stream MEMORY.
 type Store struct {
 	s      *streams.Streams
-	of     string // its subjects but for their last two tokens
+	of     string // its subjects without their last two tokens
 	tenant session.Tenant
 	name   string
 	m      *notebook.InMemory
@@ -45,7 +46,7 @@ type Store struct {
 	folds atomic.Uint64 // how often m began or ended to change: odd while it does
 
 	// Of the one that has the turn.
-	at      uint64 // sequence up to which m has all
+	at      uint64 // sequence up to which m is complete
 	pending *pending
 
 	mu     sync.Mutex
@@ -59,8 +60,8 @@ var (
 	_ memory.Archiver = (*Store)(nil)
 )
 
-// Open returns a tenant's memory of a name. It reads nothing yet. Nil Options are the
-// defaults.
+// Open returns a tenant's memory of a name. It does not read the stream yet. Nil Options
+// are the defaults.
 func Open(s *streams.Streams, t session.Tenant, name string, o *Options) (*Store, error) {
 	if err := errors.Join(session.ValidID("tenant", string(t)), session.ValidID("memory", name)); err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (s *Store) Write(ctx context.Context, uri, text string, from memory.Origin)
 		bytes, _ := s.m.Vectors(s.e.model)
 		v := s.e.ofNote(ctx, n, bytes)
 		if v == (notebook.Vector{}) && n.Vector != v {
-			return ctx.Err() // what there is is better than none
+			return ctx.Err() // the existing vector is better than none
 		}
 		n.Vector = v
 	}
@@ -128,8 +129,8 @@ func (s *Store) Archive(ctx context.Context, session, key string, messages []mem
 	return dir.String(), s.publish(ctx, change{Archive: archiveOf(dir, messages, from)})
 }
 
-// Delete implements memory.Store. What it deletes leaves the stream as long as ctx
-// does not end, and otherwise stays there unseen.
+// Delete implements memory.Store. The deleted notes leave the stream unless ctx ends;
+// otherwise they stay there unseen.
 func (s *Store) Delete(ctx context.Context, uri string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -173,8 +174,8 @@ func (s *Store) Find(ctx context.Context, q memory.Query) ([]memory.Hit, error) 
 	if s.e.Embedder != nil && q.Scores == "" {
 		return s.findNear(ctx, q)
 	}
-	// Servers are asked for what is newer while the index is searched. Mostly there is
-	// nothing, and what was found is right.
+	// The index is searched while servers are asked for newer changes. Mostly there are
+	// none, and the result is valid.
 	var hits []memory.Hit
 	var err error
 	searched := make(chan struct{})
@@ -224,8 +225,8 @@ func (s *Store) List(ctx context.Context, uri string) ([]string, error) {
 }
 
 // Page returns the notes at and below a name whose own names come after another one,
-// sorted: at most limit, 0 for any number, and about room bytes of JSON. more says that
-// there are others behind them.
+// sorted: at most limit, 0 for any number, and about room bytes of JSON. more reports that
+// others follow.
 func (s *Store) Page(ctx context.Context, under, after string, limit, room int) (page []notebook.Note, more bool, err error) {
 	if err := s.current(ctx); err != nil {
 		return nil, false, err
@@ -233,7 +234,7 @@ func (s *Store) Page(ctx context.Context, under, after string, limit, room int) 
 	return s.m.Page(under, after, limit, room)
 }
 
-// Len returns how many notes there are.
+// Len returns the number of notes.
 func (s *Store) Len(ctx context.Context) (int, error) {
 	if err := s.current(ctx); err != nil {
 		return 0, err
@@ -255,8 +256,8 @@ type round struct {
 	err  error
 }
 
-// current brings the projection up to what was acknowledged before it was called.
-// Calls that come while the stream is read share the next reading.
+// current updates the projection to everything that was acknowledged before the call. Calls
+// that arrive while the stream is read share the next read.
 func (s *Store) current(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -282,14 +283,14 @@ func (s *Store) current(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		// The one that read may have been out of time, and this one is not.
+		// The call that read may have run out of time, while this one has not.
 		if !errors.Is(r.err, context.Canceled) && !errors.Is(r.err, context.DeadlineExceeded) {
 			return r.err
 		}
 	}
 }
 
-// run does a round when its turn comes.
+// run reads the stream when its turn comes.
 func (s *Store) run(ctx context.Context, r *round) {
 	defer close(r.done)
 	begin := func() { // from now on callers join the one after

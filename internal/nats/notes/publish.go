@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// partBytes is what one message holds, well below what servers take by default.
+	// partBytes is the size of one message, well below the default limit of servers.
 	partBytes = 512 << 10
-	// clearing is how many messages are cleared at once.
+	// clearing is how many messages are cleared concurrently.
 	clearing = 16
 )
 
@@ -50,14 +50,14 @@ func (s *Store) publish(ctx context.Context, c change) error {
 	return s.unavailable(ctx, err)
 }
 
-// importing and importBytes bound what Import stores at once.
+// importing and importBytes bound the notes that Import stores at once.
 const (
 	importing   = 256
 	importBytes = 4 << 20
 )
 
-// Import writes the notes that all yields, many at a time, over those of the same names,
-// and returns how many there were.
+// Import writes the notes that all yields, many at a time, replacing notes of the same
+// names, and returns their number.
 func (s *Store) Import(ctx context.Context, all func(yield func(notebook.Note) error) error) (n int, err error) {
 	if err := s.current(ctx); err != nil {
 		return 0, err
@@ -104,7 +104,7 @@ func (s *Store) Import(ctx context.Context, all func(yield func(notebook.Note) e
 	return n, err
 }
 
-// store stores messages at once. They are not changed: they may be stored again.
+// store stores messages in one batch. It does not modify them: they may be stored again.
 func (s *Store) store(ctx context.Context, messages []*nats.Msg) (uint64, error) {
 	if len(messages) == 1 {
 		return s.s.Messages.Publish(ctx, messages[0])
@@ -123,8 +123,8 @@ func (s *Store) partsOf(key string) int {
 	return s.parts[key]
 }
 
-// messages are those of a change, and empty ones in the place of those that it had more
-// before.
+// messages returns the messages of a change, and empty ones that replace its surplus
+// earlier messages.
 func (s *Store) messages(key string, data []byte, before int) []*nats.Msg {
 	parts := (len(data) + partBytes - 1) / partBytes
 	batch := make([]*nats.Msg, 0, max(parts, before))
@@ -141,8 +141,8 @@ func (s *Store) messages(key string, data []byte, before int) []*nats.Msg {
 	return batch
 }
 
-// clear takes what was deleted out of the stream: an empty message is put in the place
-// of each one, unless there is a later one. What is not cleared stays deleted.
+// clear removes deleted notes from the stream: an empty message replaces each of their
+// messages, unless there is a later one. Notes that are not cleared stay deleted.
 func (s *Store) clear(ctx context.Context, dir string, gone []string) {
 	var subjects []string
 	add := func(key string) {
@@ -186,8 +186,8 @@ func (s *Store) clear(ctx context.Context, dir string, gone []string) {
 	}
 }
 
-// makeRoom is for a stream that is full, where no delete has room: it puts a smaller one in
-// the place of each note, and of each archive, that is deleted.
+// makeRoom handles a full stream, which has no room for a delete: it replaces each deleted
+// note, and each deleted archive, with a smaller delete.
 func (s *Store) makeRoom(ctx context.Context, dir string, gone []string) error {
 	done := map[string]bool{}
 	for _, uri := range gone {
@@ -214,7 +214,7 @@ func (s *Store) makeRoom(ctx context.Context, dir string, gone []string) error {
 	return nil
 }
 
-// archiveOver is the archive that a note is one of, if it is.
+// archiveOver returns the archive of a note, if it belongs to one.
 func archiveOver(uri string) (string, bool) {
 	u, err := notebook.ParseURI(uri)
 	parts := strings.Split(u.Path, "/")

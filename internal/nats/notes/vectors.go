@@ -11,7 +11,8 @@ import (
 	"github.com/rathcluster/rath/llm"
 )
 
-// embedWithin bounds how long a write or a search waits for a vector. Both go on without.
+// embedWithin bounds how long a write or a search waits for a vector. Both continue without
+// one.
 const embedWithin = 10 * time.Second
 
 // embedding makes vectors. Without an Embedder it makes none.
@@ -21,11 +22,11 @@ type embedding struct {
 	log   *slog.Logger
 
 	mu    sync.Mutex
-	asked string          // the last query: who finds too few that it may use asks for more of the same
+	asked string          // the last query: a caller with too few usable hits asks for more of the same
 	last  notebook.Vector // of it
 }
 
-// wants reports whether a note is to get another vector than it has.
+// wants reports whether a note needs another vector than it has.
 func (e *embedding) wants(n notebook.Note) bool {
 	return e.Embedder != nil && n.Vector.Model != e.model && notebook.Embedded(n.Text) != ""
 }
@@ -44,7 +45,7 @@ func (e *embedding) of(ctx context.Context, text string) (notebook.Vector, error
 }
 
 // ofNote makes the vector of a note in a memory whose vectors have so many bytes. Without
-// one the note is kept and found by its words.
+// one the note is stored and found by keyword.
 func (e *embedding) ofNote(ctx context.Context, n notebook.Note, bytes int) notebook.Vector {
 	v, err := e.of(ctx, n.Text)
 	if err == nil && bytes+len(v.Numbers) > notebook.MaxVectors {
@@ -59,7 +60,7 @@ func (e *embedding) ofNote(ctx context.Context, n notebook.Note, bytes int) note
 	return v
 }
 
-// ofQuery makes the vector of a query, once for the same one again.
+// ofQuery makes the vector of a query, and reuses it for a repeated query.
 func (e *embedding) ofQuery(ctx context.Context, text string) (notebook.Vector, error) {
 	e.mu.Lock()
 	v, have := e.last, e.asked == text && text != ""

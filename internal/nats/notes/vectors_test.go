@@ -19,7 +19,7 @@ import (
 	"github.com/rathcluster/rath/memory"
 )
 
-// topics makes the vector of a text by what it is about, not by its words.
+// topics makes the vector of a text by its topic, not by its words.
 type topics struct {
 	asked atomic.Int64
 	fails error
@@ -61,9 +61,9 @@ func uris(hits []memory.Hit) (all []string) {
 }
 
 // TestVectors: a note gets its vector once, where it is written, and all stores find by it
-// what shares no word with the query. The vector of a query is made once, also when more
-// is asked for. Vectors of another model are not compared, and without the model the search
-// goes on by words and says so.
+// notes that share no word with the query. The vector of a query is made once, also for
+// further pages. Vectors of another model are not compared, and without the model the
+// search falls back to words and reports that.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, nil)

@@ -8,46 +8,46 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Accounts is the part of a NATS server's configuration that states the users
-// and their permissions. The clients of each tenant have an account of their
-// own. They reach the account that holds the streams only through the services
-// it exports, and see only the messages it exports. Permissions alone would not
-// do: a request names the subject of its answer, so a client could make a node,
-// or JetStream itself, publish an answer into an event stream. Across accounts
-// an answer arrives only in the account that asked.
+// Accounts is the part of a NATS server's configuration that states the users and their
+// permissions. The clients of each tenant have an account of their own. They reach the
+// account that holds the streams only through its exported services, and see only its
+// exported messages. Permissions alone would not suffice: a request names the subject of
+// its answer, so a client could make a node, or JetStream itself, publish an answer into an
+// event stream. Across accounts an answer arrives only in the account that asked.
 //
-// A tool is a client that may also announce tools and answer their calls: a
-// service in the other direction, exported by the clients' account. Without a
-// permission of its own any client could take the place of any tool. A node that is
-// bound to the tenant is in that account too, for the same reason as clients are: it
-// takes what relays send to it as a tool takes calls.
+// A tool is a client that may also announce tools and answer their calls: a service in the
+// other direction, exported by the clients' account. Without a permission of its own any
+// client could take the place of any tool. A node bound to the tenant is in that account
+// too, for the same reason as clients are: it receives requests of relays as a tool
+// receives calls.
 type Accounts struct {
 	// Tenants each get an account of clients.
 	Tenants []session.Tenant
-	// Place says which event streams there are; its tenant is not used.
+	// Place determines the event streams; its tenant is not used.
 	Place Place
 	// Users of all accounts.
 	Users []User
-	// Grant returns what a role may do; nil is GrantOf. A nil *Grant is
+	// Grant returns the permissions of a role; nil means GrantOf. A nil *Grant permits
 	// everything.
 	Grant func(r Role, at Place) *Grant
 	// Anonymous is the name of the user of clients without credentials; "" refuses them.
 	Anonymous string
 }
 
-// User is who logs in.
+// User is a login.
 type User struct {
 	Role Role
 	// Tenant is empty for nodes and operators.
 	Tenant session.Tenant
-	// Name is unique, and of the users who control runs one token of subjects.
+	// Name is unique. The name of a user who controls runs is one token of subjects.
 	Name string
-	// Secret is how it logs in, as the configuration has it, such as `password: "…"`; with
-	// `nkey: U…` the server knows the user by its key, and the name is in permissions alone.
+	// Secret is the user's login in the notation of the configuration, such as `password:
+	// "…"`; with `nkey: U…` the server identifies the user by its key, and the name is in
+	// permissions alone.
 	Secret string
 }
 
-// login is what the configuration says of who logs in.
+// login returns the user's login in the notation of the configuration.
 func (u *User) login() string {
 	if strings.HasPrefix(u.Secret, "nkey:") {
 		return u.Secret
@@ -106,11 +106,11 @@ func (a *Accounts) Config() string {
 	return b.String()
 }
 
-// service is what an account does for another one.
+// service is a service that an account exports to another one.
 type service struct {
 	subject string
 	stream  bool // answers in several messages
-	long    bool // answers within ResponsesFor: servers forget who asked after two minutes
+	long    bool // answers within ResponsesFor: servers forget the requester after two minutes
 }
 
 func (s service) response() string {
@@ -132,8 +132,8 @@ func served(t session.Tenant) []service {
 	}
 }
 
-// answered is what the account of a tenant's clients does for that of the streams: its
-// tools, and the nodes that are bound to the tenant.
+// answered returns the services of a tenant's clients for the account of the streams: the
+// tools, and the nodes bound to the tenant.
 func answered(t session.Tenant) []service {
 	return []service{{subject: messages.ToolPrefix + string(t) + ".*", long: true}, {subject: messages.HostPrefix + string(t) + ".*.*"}}
 }
@@ -142,7 +142,7 @@ func published(t session.Tenant) []string {
 	return []string{messages.RunPrefix + string(t) + ".>", "rath.tail." + string(t) + ".>"}
 }
 
-// users writes those of an account.
+// users writes the users of an account.
 func (a *Accounts) users(b *strings.Builder, t session.Tenant) {
 	grant := a.Grant
 	if grant == nil {

@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the chart of accounts is told")
 
-// TestChart holds that the chart helm/accounts, which cannot ask this package while it is
-// rendered, knows the permissions of each role and what accounts exchange.
+// TestChart compares the chart helm/accounts, which cannot ask this package while it is
+// rendered, with the permissions of each role and the services between accounts.
 func TestChart(t *testing.T) {
 	const (
 		tenant     = session.Tenant("<tenant>")
@@ -37,7 +37,7 @@ func TestChart(t *testing.T) {
 		a := permission.Accounts{Tenants: []session.Tenant{tenant}, Place: place, Users: users}
 		return a.Config()
 	}
-	// between are the lines from one that ends in a mark to the one that closes it.
+	// between returns the lines from one that ends in mark to the one that closes it.
 	between := func(text, mark, end string) (lines []string, rest string) {
 		_, text, ok := strings.Cut(text, mark+"\n")
 		text, rest, closed := strings.Cut(text, "\n"+end)

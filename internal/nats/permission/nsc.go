@@ -6,8 +6,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Commands are those of nsc that make the accounts and users where both are JWTs, for a
-// shell, in this order. Grant, Anonymous and what users log in with are not used.
+// Commands returns the nsc commands that make the accounts and users where both are JWTs,
+// for a shell, in this order. They do not use Grant, Anonymous and the secrets of users.
 func (a *Accounts) Commands() []string {
 	all := []string{
 		"nsc add account --name " + AccountMain,
@@ -44,12 +44,13 @@ func (a *Accounts) Commands() []string {
 	return all
 }
 
-// key keeps the public key of an account in a variable of the shell.
+// key stores the public key of an account in a variable of the shell.
 func key(variable, account string) string {
 	return variable + "=$(nsc describe account --name " + account + ` --field sub | tr -d '"')`
 }
 
-// Command is that of nsc which makes the user of a role in the account of its tenant.
+// Command returns the nsc command that makes the user of a role in the account of its
+// tenant.
 func (g *Grant) Command(t session.Tenant) string {
 	account := AccountMain
 	if g.Role.OfTenant() {

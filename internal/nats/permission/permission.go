@@ -9,31 +9,31 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// What a permission is about.
+// The operations of a permission.
 const (
 	OpPublish   = "publish"
 	OpSubscribe = "subscribe"
 )
 
-// SubjectUserInfo is where a user asks the server what it may do.
+// SubjectUserInfo is the subject on which a user asks the server for its permissions.
 const SubjectUserInfo = "$SYS.REQ.USER.INFO"
 
-// Inboxes of answers, as subject prefixes: of clients, of nodes and operators,
-// and the one that answers to another account have.
+// Inboxes of answers, as subject prefixes: of clients, of nodes and operators, and of
+// services that answer to another account.
 const (
 	InboxClient  = "_INBOX"
 	InboxNode    = "_RATH"
 	inboxAccount = "_R_"
 )
 
-// Permission lets a user publish or subscribe to what a subject matches.
+// Permission lets a user publish or subscribe to the subjects that Subject matches.
 type Permission struct {
 	Op      string `json:"op"` // OpPublish or OpSubscribe
 	Subject string `json:"subject"`
 	Why     string `json:"why"`
 	// Answer marks inboxes of others: permission to respond does instead.
 	Answer bool `json:"answer,omitempty"`
-	// Repair marks what only a repair needs: a user without it works, and the
+	// Repair marks a permission that only a repair needs: a user without it works, and the
 	// repair fails with an error that names it.
 	Repair bool `json:"repair,omitempty"`
 }
@@ -41,7 +41,7 @@ type Permission struct {
 // String is "publish to rath.task.acme.ana.*".
 func (p Permission) String() string { return p.Op + " to " + p.Subject }
 
-// Place is what the subjects of a role depend on. Its zero value is tenant
+// Place holds the values on which the subjects of a role depend. Its zero value is tenant
 // "default", the user that UserOf names and the first generation with no event streams.
 type Place struct {
 	Tenant                 session.Tenant
@@ -49,12 +49,12 @@ type Place struct {
 	Generation, Partitions uint32
 }
 
-// Grant is exactly what a user of a role needs.
+// Grant is the exact set of permissions that a user of a role needs.
 type Grant struct {
 	Role  Role         `json:"role"`
 	User  string       `json:"user"`
 	Allow []Permission `json:"allow"`
-	// Deny is taken away from what Allow matches.
+	// Deny is excluded from the matches of Allow.
 	Deny []Permission `json:"deny,omitempty"`
 	// Responses lets the user answer requests, once each.
 	Responses bool `json:"responses,omitempty"`
@@ -64,7 +64,7 @@ type Grant struct {
 // long as the longest call of a tool, in the notation of the server.
 const ResponsesFor = "10m"
 
-// GrantOf lists what a role needs.
+// GrantOf returns the permissions that a role needs.
 func GrantOf(r Role, at Place) Grant {
 	if at.Tenant == "" {
 		at.Tenant = session.DefaultTenant
@@ -105,8 +105,8 @@ func subscribe(subject, why string) Permission {
 	return Permission{Op: OpSubscribe, Subject: subject, Why: why}
 }
 
-// tenantNeeds is what a role of a tenant needs: all may read, and control what the verbs
-// of the role say.
+// tenantNeeds returns the permissions of a role of a tenant: every role may read, and may
+// use the verbs of the role.
 func tenantNeeds(r Role, at Place) []Permission {
 	t := string(at.Tenant)
 	var all []Permission
@@ -146,7 +146,7 @@ func TenantsOf(subjects []string) []session.Tenant {
 // ofTenants begin the subjects whose next token is a tenant.
 var ofTenants = []string{messages.TaskPrefix, messages.ControlPrefix, messages.QueryPrefix, messages.RunPrefix, messages.ToolPrefix, messages.StorePrefix, "rath.tail."}
 
-// hostNeeds is what a node needs that is bound to a tenant. It has nothing of JetStream,
+// hostNeeds returns the permissions of a node bound to a tenant. It has none of JetStream,
 // and each of its subjects names the tenant.
 func hostNeeds(at Place) []Permission {
 	t := string(at.Tenant)
@@ -163,8 +163,8 @@ func hostNeeds(at Place) []Permission {
 	}
 }
 
-// HostOf returns the tenant that permissions to publish bind a node to; "" for those of
-// any other user.
+// HostOf returns the tenant to which permissions to publish bind a node; "" for the
+// permissions of any other user.
 func HostOf(publish []string) session.Tenant {
 	for _, subject := range publish {
 		rest, ok := strings.CutPrefix(subject, messages.StorePrefix)
@@ -278,8 +278,8 @@ func operatorNeeds(user string) []Permission {
 	}
 }
 
-// Needed returns the permission that a refused subject falls under, and the roles that
-// have it; it is the subject itself, of no role, if none names it.
+// Needed returns the permission that covers a rejected subject, and the roles that have it;
+// it returns the subject itself, without roles, if no permission covers it.
 func Needed(op, subject string) (Permission, []Role) {
 	at := Place{Tenant: "*", User: "*", Partitions: 0}
 	p := strings.Split(subject, ".")
@@ -289,7 +289,7 @@ func Needed(op, subject string) (Permission, []Role) {
 	if len(p) > 3 && (p[1] == "ctl" || p[1] == "task") && messages.ValidUser(p[3]) == nil {
 		at.User = p[3]
 	}
-	// Those that may least come first.
+	// The roles with the fewest permissions come first.
 	order := [][]Role{{RoleObserve}, {RoleSubmit, RoleApprove, RoleOperate}, {RoleTool}, {RoleHost}, {RoleNode}, {RoleOperator}}
 	if at.User == messages.UserOperator || op == OpPublish && strings.HasPrefix(subject, messages.NodePrefix) && strings.HasSuffix(subject, "."+messages.NodeDrain) {
 		order = order[len(order)-1:]
@@ -347,7 +347,7 @@ func Overlap(a, b string) bool {
 	}
 }
 
-// Held is what a server says that a user may do. An empty list allows every
+// Held is a server's answer with the permissions of a user. An empty list allows every
 // subject; an entry of a queue is "subject queue".
 type Held struct {
 	Publish, Subscribe struct {
@@ -358,7 +358,7 @@ type Held struct {
 	Responses bool
 }
 
-// Missing returns what a user with these permissions lacks for a grant.
+// Missing returns the permissions of a grant that a user with these permissions lacks.
 func (g *Grant) Missing(h *Held) []Permission {
 	var out []Permission
 	for _, p := range g.Allow {

@@ -109,7 +109,7 @@ func TestNeeded(t *testing.T) {
 	}
 }
 
-// TestGrants holds what must not be granted: a node removes nothing, and a
+// TestGrants lists the permissions that must not be granted: a node removes nothing, and a
 // client is kept to its tenant.
 func TestGrants(t *testing.T) {
 	for _, r := range permission.Roles() {
@@ -233,7 +233,8 @@ func ExampleAccounts() {
 	// }
 }
 
-// TestCommands holds that accounts that nsc makes exchange what those of a configuration do.
+// TestCommands: accounts made by nsc have the same exports and imports as those of a
+// configuration.
 func TestCommands(t *testing.T) {
 	a := permission.Accounts{Tenants: []session.Tenant{"acme", "globex"}}
 	exchanged := regexp.MustCompile(`(?m)^ +\{(service|stream): (?:\{account: (\w+), subject: )?"([^"]+)"(, response_type: stream)?`)
@@ -255,8 +256,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestFormatPermissions holds that FORMAT.md names each permission of each role,
-// and nothing else.
+// TestFormatPermissions: FORMAT.md names each permission of each role, and no others.
 func TestFormatPermissions(t *testing.T) {
 	_, text, _ := strings.Cut(messages.Format(), "\n### Permissions\n")
 	text, _, _ = strings.Cut(text, "\n## ")

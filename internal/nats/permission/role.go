@@ -10,25 +10,25 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Role is what a NATS user is for.
+// Role is the purpose of a NATS user.
 type Role string
 
 // The roles.
 const (
 	// RoleNode runs workflows.
 	RoleNode Role = "node"
-	// RoleRouter chooses and waits for others; it is a node of another pool and
-	// needs the same.
+	// RoleRouter chooses and waits for other workflows; it is a node of another pool and
+	// needs the same permissions.
 	RoleRouter Role = "router"
-	// RoleHost runs the workflows of one tenant, as a node that is bound to it.
+	// RoleHost runs the workflows of one tenant, as a node bound to it.
 	RoleHost Role = "host"
-	// RoleObserve reads what there is of a tenant, as all of its users may.
+	// RoleObserve reads all data of a tenant, as all of its users may.
 	RoleObserve Role = "observe"
-	// RoleSubmit gives a tenant's runs their tasks and talks to them.
+	// RoleSubmit submits tasks of a tenant and sends messages to its runs.
 	RoleSubmit Role = "submit"
-	// RoleApprove answers what runs ask.
+	// RoleApprove answers the questions of runs.
 	RoleApprove Role = "approve"
-	// RoleOperate decides about runs that stand or go wrong.
+	// RoleOperate decides about runs that are stuck or go wrong.
 	RoleOperate Role = "operate"
 	// RoleClient is all of these.
 	RoleClient Role = "client"
@@ -38,7 +38,7 @@ const (
 	RoleOperator Role = "operator"
 )
 
-// roles in the order in which people read them, each with what it is for.
+// roles in the order for readers, each with its purpose.
 var roles = []struct {
 	role Role
 	doc  string
@@ -81,7 +81,7 @@ func RoleNames() string {
 	return strings.Join(names, ", ")
 }
 
-// Doc says in a few words what a role is for.
+// Doc returns a short description of a role.
 func (r Role) Doc() string {
 	for _, known := range roles {
 		if known.role == r {
@@ -94,7 +94,8 @@ func (r Role) Doc() string {
 // OfTenant reports whether users of a role belong to one tenant.
 func (r Role) OfTenant() bool { return r != RoleNode && r != RoleRouter && r != RoleOperator }
 
-// UserOf is the name of a role's user where none is given: of a tenant's with its name.
+// UserOf returns the default user name of a role, which includes the tenant's name for a
+// role of a tenant.
 func UserOf(r Role, t session.Tenant) string {
 	if r.OfTenant() {
 		return string(r) + "-" + string(t)
@@ -120,7 +121,7 @@ type Verb struct {
 	Why   string
 }
 
-// verbs says who of a tenant may use which verb.
+// verbs lists the roles of a tenant that may use each verb.
 var verbs = []Verb{
 	{messages.VerbCancel, []Role{RoleSubmit, RoleOperate}, "stopping runs"},
 	{messages.VerbMessage, []Role{RoleSubmit}, "talking to runs"},
@@ -159,7 +160,8 @@ func (v *Verb) For(r Role) bool {
 	return slices.Contains(v.Roles, r)
 }
 
-// Subject is what a user publishes to use the verb, on anything that takes it.
+// Subject returns the subject to which a user publishes to use the verb, on any run,
+// session or other object of the verb.
 func (v *Verb) Subject(t session.Tenant, user string) string {
 	on, verb, thing := strings.Cut(v.Name, ".")
 	if !thing {

@@ -20,10 +20,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// history answers what is asked about a tenant's runs and sessions from what
-// LINEAGE holds, when it is asked: nodes keep nothing of it. A tree of sessions has
-// subjects of its own. Lists are read from the end of the stream backwards, as far
-// as a page needs.
+// history answers queries about a tenant's runs and sessions from LINEAGE, at the time of
+// the query: nodes cache none of it. A tree of sessions has subjects of its own. Lists are
+// read from the end of the stream backwards, as far as a page needs.
 type history struct {
 	c           *Projections
 	tenant      session.Tenant
@@ -33,21 +32,21 @@ type history struct {
 const (
 	// historyWait bounds how long a query waits for relays.
 	historyWait = 10 * time.Second
-	// window is how many sequences are read at once, backwards; where a tenant has
-	// few of them it grows to windowMost.
+	// window is how many sequences are read at once, backwards; if a tenant has few of them
+	// it grows to windowMost.
 	window     = conn.PageMessages
 	windowMost = 1 << 16
-	// A stretch is read whole where at least one message in wholeFrom of the stretch before
-	// was of the tenant.
+	// A stretch is read whole if at least one message in wholeFrom of the previous stretch
+	// belonged to the tenant.
 	wholeFrom = 2
-	// scanMost is about how many records one answer reads for a list: what it has
-	// found by then is a page.
+	// scanMost is the approximate number of records that one answer reads for a list: the
+	// runs found by then are a page.
 	scanMost = 8 << 10
-	// treesMost bounds the trees that are read for one answer: the one asked for, and
-	// those that it refers to.
+	// treesMost bounds the trees read for one answer: the requested tree, and the trees
+	// that it refers to.
 	treesMost = 32
-	// lastAmong is among how many of the last places the last run is looked for:
-	// partitions publish at the same time.
+	// lastAmong is the number of last messages among which the last run is searched:
+	// partitions publish concurrently.
 	lastAmong = 32
 )
 
@@ -59,9 +58,9 @@ func (c *Projections) CaughtUp(ctx context.Context) error {
 	return c.WaitCaughtUp(ctx)
 }
 
-// History returns what is to be known now, once LINEAGE has caught up with the logs. For a page
-// that goes on after another one it does not wait: nothing of it is newer than the first, which
-// did.
+// History returns the current history, once LINEAGE has caught up with the logs. It does
+// not wait for a page that follows another one: none of it is newer than the first page,
+// which waited.
 func (c *Projections) History(ctx context.Context, t session.Tenant, after uint64) (*history, error) {
 	if after == 0 {
 		if err := c.CaughtUp(ctx); err != nil {
@@ -77,8 +76,8 @@ func (c *Projections) History(ctx context.Context, t session.Tenant, after uint6
 	return &history{c, t, max(info.State.FirstSeq, 1), info.State.LastSeq}, nil
 }
 
-// Tree reads the tree of sessions of a root and, because a run may go on in a session
-// of another root, those that it refers to.
+// Tree reads the tree of sessions of a root and the trees that it refers to, because a run
+// may continue in a session of another root.
 func (h *history) Tree(ctx context.Context, root session.ID) (*lineage.Graph, error) {
 	t, err := h.tree(ctx, root)
 	return t.graph, err
@@ -137,20 +136,20 @@ func (h *history) tree(ctx context.Context, root session.ID) (tree, error) {
 	return tree{g, places, own}, nil
 }
 
-// placeOf returns the filter that matches the records of a tree, and where they end. That is
-// the tree's one subject, unless it has others: a server finds the messages of a subject
-// where they are, and those that a wildcard matches by passing all that lie between them.
+// placeOf returns the filter that matches the records of a tree, and their end. The filter
+// is the tree's one subject, unless the tree has others: a server finds the messages of a
+// subject directly, but passes all messages in between for a wildcard.
 func (h *history) placeOf(ctx context.Context, root session.ID) (filter string, end uint64, err error) {
 	filter = LineageFilter(h.tenant, root)
 	lasts, upTo, err := h.c.messages.LastsNow(ctx, streams.StreamLineage, []string{filter})
 	if ctx.Err() != nil {
 		return "", 0, fmt.Errorf("nats/project: read lineage: %w", err)
 	}
-	if err != nil { // such as of more subjects than a server tells of
+	if err != nil { // such as for more subjects than a server reports
 		return filter, h.last, nil
 	}
 	one := lineage.TreeSubject(h.tenant, root)
-	if last, ok := lasts[one]; ok && len(lasts) == 1 && upTo >= h.last { // else a replica that lags says so
+	if last, ok := lasts[one]; ok && len(lasts) == 1 && upTo >= h.last { // otherwise a lagging replica answered
 		return one, min(last.Seq, h.last), nil
 	}
 	return filter, h.last, nil
@@ -201,8 +200,8 @@ func (h *history) decode(m conn.Message) []recordAt {
 	return out
 }
 
-// RootOf returns the root of the tree that a session is in, which each of its
-// commits says; session.ErrNotFound if it has none.
+// RootOf returns the root of the tree of a session, which each of its commits names;
+// session.ErrNotFound if it has no commit.
 func (c *Projections) RootOf(ctx context.Context, k session.Key) (session.ID, error) {
 	stream, subject, err := c.logs.Place(k)
 	if err != nil {
@@ -223,10 +222,10 @@ func (c *Projections) RootOf(ctx context.Context, k session.Key) (session.ID, er
 	}
 }
 
-// backwards yields the tenant's records up to a sequence in stretches, the newest
-// one first. With the tenant's filter a server goes through the subjects of all its trees for
-// each page of messages, to count them: a third of what a list of 80,000 runs took. So
-// stretches are read whole where the tenant had a good part of the one before.
+// backwards yields the tenant's records up to a sequence in stretches, the newest one
+// first. With the tenant's filter a server goes through the subjects of all its trees for
+// each page of messages, to count them: a third of the time of a list of 80,000 runs. So a
+// stretch is read whole if the tenant had a good part of the one before.
 func (h *history) backwards(ctx context.Context, to uint64) iter.Seq2[stretch, error] {
 	return func(yield func(stretch, error) bool) {
 		filter := everything
@@ -260,14 +259,14 @@ func (h *history) backwards(ctx context.Context, to uint64) iter.Seq2[stretch, e
 	}
 }
 
-// stretch is what the tenant has in LINEAGE from one sequence to another.
+// stretch holds the tenant's records in LINEAGE from one sequence to another.
 type stretch struct {
 	from, to uint64
 	records  []recordAt
 }
 
-// Roots returns the roots of the tenant's trees that were opened before a sequence,
-// zero for all, the newest first, and the sequence to go on before; zero at the end.
+// Roots returns the roots of the tenant's trees that were opened before a sequence, zero
+// for all, the newest first, and the sequence before which to continue; zero at the end.
 func (h *history) Roots(ctx context.Context, before uint64, limit int) (roots []session.ID, next uint64, err error) {
 	read := 0
 	for s, err := range h.backwards(ctx, h.until(before)) {

@@ -14,13 +14,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// LineageRelay publishes the lineage records of one event stream: into the
-// stream LINEAGE, one message per commit and in order, and then to
-// the clients that watch the run. Its position is the last record of the partition in
-// LINEAGE, which it reads again after each loss of the connection: a server that stores
-// LINEAGE later than it acknowledges (one replica) loses the end of it when it stops
-// at once, and starts again in place behind the same connection. So the records that
-// LINEAGE lost are published again and no others twice.
+// LineageRelay publishes the lineage records of one event stream: into the stream LINEAGE,
+// one message per commit and in order, and then to the clients that watch the run. Its
+// position is the last record of the partition in LINEAGE, which it reads again after each
+// loss of the connection. A server that stores LINEAGE later than it acknowledges (one
+// replica) loses the end of it when it stops at once, and may restart in place behind the
+// same connection. So the relay publishes again exactly the records that LINEAGE lost.
 type LineageRelay struct {
 	C                     *Projections
 	Generation, Partition uint32
@@ -32,9 +31,9 @@ type LineageRelay struct {
 	batches               batches
 	took                  time.Duration // by a message that was given alone, on average, and less after each batch
 
-	records []messages.Record // of the commits that are taken, which are read into them again and again
-	text    []byte            // of the record that is told
-	mute    bool              // it tells nobody: they were told before
+	records []messages.Record // of the processed commits; reused for each
+	text    []byte            // of the record that is published
+	mute    bool              // it notifies nobody: they were notified before
 
 	asks chan chan repairAnswer // for a repair
 }
@@ -75,7 +74,7 @@ func (p *LineageRelay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = repairs.Stop() }() // who still waits is told by the next relay
+	defer func() { _ = repairs.Stop() }() // the next relay answers those who still wait
 	for {
 		if err := p.follow(ctx); !errors.Is(err, errReconnected) {
 			return err
@@ -135,7 +134,7 @@ func (p *LineageRelay) locate(ctx context.Context) error {
 	return nil
 }
 
-// stands reports whether LINEAGE holds a position where it was.
+// stands reports whether LINEAGE still holds a position.
 func (p *LineageRelay) stands(ctx context.Context, at lineagePoint) bool {
 	if at.At == 0 {
 		return true
@@ -181,7 +180,7 @@ func (p *LineageRelay) pump(ctx, linked context.Context, in <-chan conn.Message)
 			p.repaired(ctx, answer)
 			return errReconnected // its position is another one
 		case <-linked.Done():
-			p.pace.Saved() // LINEAGE may have lost what p.at names
+			p.pace.Saved() // LINEAGE may have lost the record at p.at
 			return errReconnected
 		case <-ctx.Done():
 			return ctx.Err()
@@ -196,7 +195,7 @@ func (p *LineageRelay) save(ctx context.Context) {
 	}
 }
 
-// take publishes what messages of the event stream tell.
+// take publishes the records of messages of the event stream.
 func (p *LineageRelay) take(ctx context.Context, h *eventlog.Chain, ms ...conn.Message) error {
 	all := make([][]messages.Record, 0, len(ms))
 	for _, m := range ms {
@@ -217,7 +216,7 @@ func (p *LineageRelay) take(ctx context.Context, h *eventlog.Chain, ms ...conn.M
 	return nil
 }
 
-// recordsKept bounds the room for records that is kept for the next commits.
+// recordsKept bounds the memory for records that is reused for the next commits.
 const recordsKept = 64
 
 // derive returns the records of a message, which are valid until take returns.
@@ -267,8 +266,8 @@ func (p *LineageRelay) Cursor(ctx context.Context) (lineagePoint, error) {
 	return p.backward(ctx)
 }
 
-// point reads a message of LINEAGE; mine is false for one of another
-// partition or generation.
+// point reads a message of LINEAGE; mine is false for a message of another partition or
+// generation.
 func (p *LineageRelay) point(m conn.Message) (at lineagePoint, mine bool) {
 	records, err := lineage.DecodeStored(m.Data)
 	if err != nil || records[0].Partition != p.Partition {
@@ -293,7 +292,7 @@ func (p *LineageRelay) forward(ctx context.Context, at lineagePoint) (lineagePoi
 	return found, err
 }
 
-// backward looks for the last record of the partition from the end of LINEAGE.
+// backward searches LINEAGE from its end for the last record of the partition.
 func (p *LineageRelay) backward(ctx context.Context) (lineagePoint, error) {
 	end, err := p.C.messages.LastSequence(ctx, streams.StreamLineage)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// recordRoom is about how many bytes a record has more in an answer than in LINEAGE, where
-// a commit's records share their common fields. Its cursor comes on top, which grows with
-// the partitions.
+// recordRoom is the approximate number of bytes that a record has more in an answer than in
+// LINEAGE, where a commit's records share their common fields. Its cursor, which grows with
+// the partitions, is extra.
 const recordRoom = 384
 
-// LineagePage reads the records after a cursor: of the messages that a filter matches, and
-// at most limit records and room bytes, but those of one message at least.
+// LineagePage reads the records after a cursor, from the messages that a filter matches: at
+// most limit records and room bytes, but at least those of one message.
 func (c *Projections) LineagePage(ctx context.Context, filter string, from *lineage.Cursor, limit, room int) (messages.LineagePage, error) {
 	for wait := conn.NewBackoff(); ; {
 		end, err := c.lineageEnd(ctx)
@@ -36,8 +36,7 @@ func (c *Projections) LineagePage(ctx context.Context, filter string, from *line
 		if err != nil {
 			return page, err
 		}
-		// A server that started again meanwhile may have other messages at the sequences
-		// that were read.
+		// A server that restarted meanwhile may have other messages at these sequences.
 		if still, err := c.storedAt(ctx, end.Seq); err != nil || still == end {
 			return page, err
 		}
@@ -55,7 +54,7 @@ func (c *Projections) lineagePage(ctx context.Context, filter string, at *lineag
 		if err != nil {
 			return out, fmt.Errorf("nats/project: read lineage: %w", err)
 		}
-		records, _ := lineage.DecodeStored(m.Data) // none of a message that a later release wrote
+		records, _ := lineage.DecodeStored(m.Data) // empty for a message of a later release
 		room -= len(m.Data)
 		out.More = at.At() != began && (room < 0 || len(out.Records) > 0 && len(out.Records)+len(records) > limit)
 		if out.More {
@@ -81,8 +80,8 @@ func storedAt(m conn.Message) lineage.StoredAt {
 	return lineage.StoredAt{Seq: m.Seq, Time: m.Time.UnixNano()}
 }
 
-// storedAt asks for the message of LINEAGE with a sequence. Its time is zero if it is not
-// there.
+// storedAt reads the message of LINEAGE with a sequence. Its time is zero if it does not
+// exist.
 func (c *Projections) storedAt(ctx context.Context, seq uint64) (lineage.StoredAt, error) {
 	if seq == 0 {
 		return lineage.StoredAt{}, nil
@@ -105,7 +104,7 @@ func (c *Projections) lineageEnd(ctx context.Context) (lineage.StoredAt, error) 
 	return c.storedAt(ctx, end)
 }
 
-// LineageEnd returns the cursor behind all records of the commits that are there.
+// LineageEnd returns the cursor behind all records of the existing commits.
 func (c *Projections) LineageEnd(ctx context.Context) (*lineage.Cursor, error) {
 	at := &lineage.Cursor{}
 	end, err := c.lineageEnd(ctx)

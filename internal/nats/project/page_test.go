@@ -130,8 +130,8 @@ func (w *lineageWorld) last() uint64 {
 
 func (w *lineageWorld) remove(seq uint64) { w.must(w.stream.DeleteMsg(w.t.Context(), seq)) }
 
-// repair derives a partition again from one of its commits: behind the end, and then it
-// removes the former messages, the last first. The reader reads meanwhile.
+// repair derives a partition again from one of its commits: it publishes behind the end,
+// and then removes the former messages, the last first. The reader reads meanwhile.
 func (w *lineageWorld) repair(p int) {
 	if w.stored[p] == 0 {
 		return
@@ -161,14 +161,14 @@ func (w *lineageWorld) repair(p int) {
 	}
 }
 
-// caughtUp reads all that is there.
+// caughtUp reads everything stored.
 func (w *lineageWorld) caughtUp() bool {
 	for w.read() {
 	}
 	return true
 }
 
-// read reads a page as a process that has nothing but the cursor, and may keep a part of it.
+// read reads a page as a process that has only the cursor, and may keep a part of it.
 func (w *lineageWorld) read() (more bool) {
 	w.t.Helper()
 	at, err := lineage.ParseCursor(w.cursor)
@@ -190,9 +190,10 @@ func recordText(r *messages.Record) string {
 	return fmt.Sprintf("%d %3d.%d %s", r.Partition, r.Seq, r.K, r.Session)
 }
 
-// TestCursorOverRepairs lets LINEAGE be stored, lost, stored again in other orders and
-// repaired at random, and compares a reader that keeps only the text of its cursor with a
-// list of all records: none is missing, none comes twice, those of a partition are in order.
+// TestCursorOverRepairs stores LINEAGE, loses it, stores it again in other orders and
+// repairs it at random, and compares a reader that keeps only the text of its cursor with a
+// list of all records: none is missing, none is repeated, and the records of a partition
+// are in order.
 func TestCursorOverRepairs(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -10,14 +10,14 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
-// Projections are what is derived from logs: lineage, results, and how far they are. It
-// is safe for concurrent use.
+// Projections are the data derived from logs: lineage, results, and their watermarks. It is
+// safe for concurrent use.
 type Projections struct {
 	conn     *conn.Conn
 	messages *conn.Messages
 	streams  *streams.Streams
 	logs     *eventlog.Logs
-	// Watermarks is how far the relays of this process are.
+	// Watermarks is the progress of this process's relays.
 	Watermarks *watermarks
 
 	gapsMu sync.Mutex

@@ -22,33 +22,33 @@ const (
 	batchBytes = 512 << 10
 )
 
-// batches says how LINEAGE takes several messages at once. Where every message costs a
-// round among the replicas, or waits for a sync, one by one they would come slower than
+// batches decides whether LINEAGE gets several messages at once. If every message costs a
+// round among the replicas, or waits for a sync, single messages would be slower than
 // commits.
 type batches struct {
-	// publish stores them one after the other, and returns the sequence of the last one.
-	// An error leaves open whether the first ones are stored. It is nil if the stream
-	// takes one at a time.
+	// publish stores messages one after the other, and returns the sequence of the last
+	// one. An error leaves open whether the first ones are stored. It is nil if the stream
+	// accepts one message at a time.
 	publish func(ctx context.Context, some []*nats.Msg) (uint64, error)
-	// alone is set where another server alone holds LINEAGE, and other relays store in it, too.
-	// When that server lost the end, the sequence of the next message does not show it. A repair
-	// begins behind a message that may be another relay's, and does not look.
+	// alone is set if another server alone holds LINEAGE, and other relays store in it,
+	// too. If that server loses the end, the sequence of the next message does not show it.
+	// A repair begins behind a message that may be another relay's, and does not check.
 	alone bool
-	// late has the relay give them only when it would be behind for longer than lateMost
-	// otherwise. Servers that agree on each message are given as many as there are.
+	// late limits batches to relays that would otherwise be behind for longer than
+	// lateMost. Servers that agree on each message get all waiting messages in batches.
 	late bool
 }
 
-// lateMost is about how long a relay may be behind that gives the server one message at a
-// time. A burst on a fast disk does not take as long, and what runs commit would wait
-// behind batches: 64 sessions made a fifth fewer turns. Queries wait for the relay, and give
-// up after historyWait: the half is left for what they read.
+// lateMost is the approximate lag up to which a relay gives the server one message at a
+// time. A burst on a fast disk does not take as long, and commits of runs would wait behind
+// batches: 64 sessions made a fifth fewer turns. Queries wait for the relay, and give up
+// after historyWait: the other half is left for their reads.
 const (
 	lateMost  = historyWait / 2
-	tookShare = 8 // of what a message takes the last one is this part
+	tookShare = 8 // the weight of the last message is one in tookShare
 )
 
-// several reports whether messages are worth a batch while so many commits wait.
+// several reports whether to publish messages in a batch while so many commits wait.
 func (p *LineageRelay) several(waiting uint64) bool {
 	return p.batches.publish != nil && (!p.batches.late || time.Duration(waiting)*p.took > lateMost)
 }
@@ -68,14 +68,14 @@ func (p *LineageRelay) batchesOf(ctx context.Context) (batches, error) {
 	})
 }
 
-// alone reports whether LINEAGE can lose its end without the loss of this connection: one
-// server holds it, which is not the one that this process is connected to.
+// alone reports whether LINEAGE can lose its end without the loss of this connection: its
+// only replica is on another server than the one this process is connected to.
 func (p *LineageRelay) alone(info *jetstream.StreamInfo) bool {
 	return info.Config.Replicas == 1 && p.C.streams.Partitions() > 1 &&
 		info.Cluster != nil && info.Cluster.Leader != p.C.conn.NC.ConnectedServerName()
 }
 
-// encoded is a message of LINEAGE on its way.
+// encoded is an encoded message of LINEAGE.
 type encoded struct {
 	records []messages.Record // of one commit
 	subject string
@@ -85,8 +85,8 @@ type encoded struct {
 // last returns the last record of the message.
 func (m *encoded) last() *messages.Record { return &m.records[len(m.records)-1] }
 
-// publish stores the records of commits in order, those that are not stored yet, and
-// publishes them to the clients that watch their trees and runs.
+// publish stores the unstored records of commits in order, and publishes them to the
+// clients that watch their trees and runs.
 func (p *LineageRelay) publish(ctx context.Context, commits [][]messages.Record) error {
 	all := make([]encoded, 0, len(commits))
 	for _, records := range commits {
@@ -127,8 +127,8 @@ func (p *LineageRelay) publish(ctx context.Context, commits [][]messages.Record)
 	}
 }
 
-// tell publishes records that are stored, one by one. It is live only: a client that was
-// not subscribed asks for what LINEAGE holds.
+// tell publishes stored records, one by one. It is live only: a client that was not
+// subscribed reads LINEAGE.
 func (p *LineageRelay) tell(records []messages.Record) {
 	for i := range records {
 		r := &records[i]
@@ -145,7 +145,7 @@ func (p *LineageRelay) tell(records []messages.Record) {
 	}
 }
 
-// unstored returns the records of a commit after those that are stored.
+// unstored returns the unstored records of a commit.
 func (p *LineageRelay) unstored(records []messages.Record) []messages.Record {
 	i := slices.IndexFunc(records, func(r messages.Record) bool { return !p.at.covers(&r) })
 	if i < 0 {
@@ -154,7 +154,7 @@ func (p *LineageRelay) unstored(records []messages.Record) []messages.Record {
 	return records[i:]
 }
 
-// fresh returns the messages after those that are stored.
+// fresh returns the unstored messages.
 func (p *LineageRelay) fresh(all []encoded) []encoded {
 	i := slices.IndexFunc(all, func(m encoded) bool { return !p.at.covers(m.last()) })
 	if i < 0 {
@@ -174,9 +174,9 @@ func batchOf(all []encoded) int {
 	return len(all)
 }
 
-// store publishes messages until LINEAGE holds them, and returns what it ends
-// with. After an attempt that was not answered it looks whether it does: what
-// follows must not be published before, and nothing twice.
+// store publishes messages until LINEAGE holds them, and returns the last one's position.
+// After an attempt that was not answered it checks LINEAGE: later messages must not be
+// published before these, and none twice.
 func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint, error) {
 	for wait := conn.NewBackoff(); ; {
 		if ctx.Err() != nil {
@@ -192,8 +192,8 @@ func (p *LineageRelay) store(ctx context.Context, some []encoded) (lineagePoint,
 			some = some[:1]
 		}
 		last := some[len(some)-1].last()
-		// A relay that stops waits for the answer: the next relay begins after what is
-		// stored, and announces nothing.
+		// A relay that stops waits for the answer: the next relay begins after the stored
+		// messages, and announces none of them.
 		at, err := p.send(context.WithoutCancel(ctx), some)
 		if err == nil && (p.batches.alone && !p.mute || p.C.conn.Incarnation() != p.life || at <= p.at.At) && !p.stands(ctx, p.at) {
 			return p.at, errReconnected // stored by a server that has lost the records before
@@ -230,7 +230,7 @@ func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 		defer func() { p.took += (time.Since(began) - p.took) / tookShare }()
 		return p.C.messages.Publish(ctx, &nats.Msg{Subject: some[0].subject, Data: some[0].data})
 	}
-	p.took -= p.took / tookShare // what made single messages slow may have passed
+	p.took -= p.took / tookShare // the cause of slow single messages may have passed
 	batch := make([]*nats.Msg, len(some))
 	for i, e := range some {
 		batch[i] = &nats.Msg{Subject: e.subject, Data: e.data}
@@ -242,6 +242,6 @@ func (p *LineageRelay) send(ctx context.Context, some []encoded) (uint64, error)
 	return at, err
 }
 
-// ErrLeaseExpired is returned by a pump that finds itself without the right to go
-// on, a moment before it is told to end.
+// ErrLeaseExpired is returned by a pump whose lease has expired, a moment before its
+// context ends.
 var ErrLeaseExpired = errors.New("nats/project: the relay's lease of the partition has expired")

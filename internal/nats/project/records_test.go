@@ -24,9 +24,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestRelayStopsAfterTelling stops a relay while LINEAGE takes the first of two
-// commits: it tells who watches the tree and the run of both its records before it
-// ends, because the next relay begins after what is stored.
+// TestRelayStopsAfterTelling stops a relay while LINEAGE stores the first of two commits:
+// it publishes both records to the watchers of the tree and of the run before it ends,
+// because the next relay begins after the stored records.
 func TestRelayStopsAfterTelling(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
 		heard := make(chan *nats.Msg, 10)
@@ -74,7 +74,8 @@ func recordsOf(c *Projections, id session.ID, commits int) (all [][]messages.Rec
 	return all
 }
 
-// newRelay returns the relay of a session's partition, which publishes what it is given.
+// newRelay returns the relay of a session's partition, which publishes the commits it is
+// given.
 func newRelay(t *testing.T, c *Projections, id session.ID) *LineageRelay {
 	t.Helper()
 	g, partition, _ := id.Locate()
@@ -90,10 +91,10 @@ func newRelay(t *testing.T, c *Projections, id session.ID) *LineageRelay {
 	return p
 }
 
-// TestRelayBehindSlowDisk has a relay publish commits while each answer of the server
-// comes after the sync of its disk: where that takes long it gives the server many of
-// them at once, and where it does not one after the other. What a query waits for is
-// published before the query gives up.
+// TestRelayBehindSlowDisk has a relay publish commits while each answer of the server comes
+// after the sync of its disk: if that takes long, it gives the server many of them at once,
+// and otherwise one after the other. Records that a query waits for are published before
+// the query gives up.
 func TestRelayBehindSlowDisk(t *testing.T) {
 	for _, want := range []struct {
 		sync, most time.Duration
@@ -101,7 +102,8 @@ func TestRelayBehindSlowDisk(t *testing.T) {
 		batches    bool
 	}{
 		{10 * time.Millisecond, 15 * time.Second, 8192, true},
-		// What is left after the batches takes lateMost one by one, and the machine its own time.
+		// The rest after the batches takes lateMost one by one, plus the machine's own
+		// time.
 		{10 * time.Millisecond, lateMost + lateMost/2, 800, true},
 		{100 * time.Microsecond, 5 * time.Second, 8192, false},
 	} {
@@ -143,8 +145,8 @@ func TestRelayBehindSlowDisk(t *testing.T) {
 	}
 }
 
-// TestRelayGoesOnInBatch disturbs what a relay sends and hears of a batch. LINEAGE holds
-// each record once, in order.
+// TestRelayGoesOnInBatch disturbs the messages and answers of a batch. LINEAGE holds each
+// record once, in order.
 func TestRelayGoesOnInBatch(t *testing.T) {
 	const commits = 40
 	lose := func(mark string) func([]byte) bool { // no stream has the subject
@@ -204,9 +206,9 @@ func TestRelayGoesOnInBatch(t *testing.T) {
 	}
 }
 
-// TestRelayBeginsWhereLineageEnds starts relays while the replica that answers lacks the
-// end of LINEAGE, with and without a checkpoint. They go on after its last record, so
-// that nothing is published twice.
+// TestRelayBeginsWhereLineageEnds starts relays while the answering replica lacks the end
+// of LINEAGE, with and without a checkpoint. They continue after its last record, so that
+// none is published twice.
 func TestRelayBeginsWhereLineageEnds(t *testing.T) {
 	const all, held = 12, 5
 	for _, checkpoint := range []bool{true, false} {

@@ -28,12 +28,13 @@ type entry struct {
 	records int
 }
 
-// repair looks for the first commit whose records LINEAGE lacks although this relay stored
-// them or LINEAGE has records of later ones, and publishes the lineage of the partition again
-// from there. Then it removes the messages that it replaced. The order of records in LINEAGE stays that of the commits.
-// The records of commits that were purged cannot be derived: they are copied in their
-// place, so that a purged tree is listed as it was. No other relay of the partition may
-// run. A repair that is cut off leaves a gap, which the next one finds.
+// repair finds the first commit whose records LINEAGE lacks although this relay stored them
+// or LINEAGE has records of later commits, and publishes the lineage of the partition again
+// from there. Then it removes the messages that it replaced. The order of records in
+// LINEAGE stays the order of the commits. The records of purged commits cannot be derived:
+// they are copied in their place, so that a purged tree is listed as before. No other relay
+// of the partition may run. A repair that is cut off leaves a gap, which the next one
+// finds.
 func (p *LineageRelay) repair(ctx context.Context) (did messages.Repaired, err error) {
 	end, from, have, err := p.entries(ctx)
 	if err != nil {
@@ -66,7 +67,7 @@ func (p *LineageRelay) repair(ctx context.Context) (did messages.Repaired, err e
 }
 
 // entries returns the end of LINEAGE, the messages of the partition up to there, and the
-// commit from which on there has to be lineage: LINEAGE forgets its oldest when it is full.
+// first commit that must have lineage: a full LINEAGE drops its oldest messages.
 func (p *LineageRelay) entries(ctx context.Context) (end, from uint64, have []entry, err error) {
 	info, err := conn.Retry(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		return p.C.messages.StreamInfo(ctx, streams.StreamLineage)
@@ -94,20 +95,20 @@ func (p *LineageRelay) entries(ctx context.Context) (end, from uint64, have []en
 	return end, from, have, nil
 }
 
-// repairing is a repair on its way.
+// repairing is a repair in progress.
 type repairing struct {
 	p     *LineageRelay
 	chain *eventlog.Chain
 	have  []entry
-	next  int    // of have: those before are in their place
+	next  int    // of have: earlier ones are in their place
 	until uint64 // the commit up to which the relay stored all records
 
 	did  messages.Repaired
-	old  []entry // that are replaced
-	gone []entry // of them those that may be of purged commits, in order
+	old  []entry // to be replaced
+	gone []entry // those of old that may be of purged commits, in order
 }
 
-// commit takes the next message of the event stream.
+// commit checks the next message of the event stream.
 func (r *repairing) commit(ctx context.Context, m conn.Message, end uint64) error {
 	p := r.p
 	defer func() {
@@ -135,7 +136,7 @@ func (r *repairing) commit(ctx context.Context, m conn.Message, end uint64) erro
 }
 
 // stored reports whether LINEAGE has all records of a commit in their place, or the relay
-// has not stored them yet and nothing that is later.
+// has stored neither them nor any later ones.
 func (r *repairing) stored(seq uint64, records int) bool {
 	for r.next < len(r.have) && r.have[r.next].seq < seq {
 		r.next++ // of a commit that was purged
@@ -171,7 +172,7 @@ func (r *repairing) copy(ctx context.Context, before uint64) error {
 		r.gone = r.gone[1:]
 		m, err := r.p.C.messages.LeaderAt(ctx, streams.StreamLineage, at)
 		if errors.Is(err, conn.ErrNoMessage) {
-			continue // LINEAGE has forgotten it meanwhile
+			continue // LINEAGE has dropped it meanwhile
 		}
 		if err != nil {
 			return fmt.Errorf("nats/project: lineage of %s: %w", r.p.Stream, err)
@@ -219,7 +220,7 @@ func answerOf(did messages.Repaired, err error) repairAnswer {
 	return a
 }
 
-// repaired repairs for a request, and for those that came meanwhile.
+// repaired repairs for a request, and for the requests that arrived meanwhile.
 func (p *LineageRelay) repaired(ctx context.Context, answer chan<- repairAnswer) {
 	did, err := p.repair(ctx)
 	if err == nil {
@@ -236,7 +237,8 @@ func (p *LineageRelay) repaired(ctx context.Context, answer chan<- repairAnswer)
 	}
 }
 
-// repairSubject is where the relay of an event stream is asked to repair its lineage.
+// repairSubject is the subject on which the relay of an event stream receives requests to
+// repair its lineage.
 func repairSubject(stream string) string { return messages.NodePrefix + "lineage." + stream }
 
 // serveRepair answers while the relay runs.
@@ -258,7 +260,7 @@ func (p *LineageRelay) serveRepair(ctx context.Context) (*conn.Service, error) {
 			if data, err := json.Marshal(a); err == nil {
 				_ = m.Respond(data) // fails with the connection
 			}
-		}, func(error) {}) // who asks asks again
+		}, func(error) {}) // the client repeats the request
 	})
 	if err != nil {
 		return nil, fmt.Errorf("nats/project: answer %s: %w", repairSubject(p.Stream), err)
@@ -270,8 +272,8 @@ func (p *LineageRelay) serveRepair(ctx context.Context) (*conn.Service, error) {
 	return s, nil
 }
 
-// RepairLineage asks the relay of a partition to look for lineage that is missing before
-// other lineage, and to derive it again, see LineageRelay. Repairing again changes nothing.
+// RepairLineage asks the relay of a partition to find lineage that is missing before other
+// lineage, and to derive it again, see LineageRelay. It is idempotent.
 func (c *Projections) RepairLineage(ctx context.Context, partition uint32) (messages.Repaired, error) {
 	stream := streams.EventStream(c.streams.Generation(), partition)
 	failed := func(err error) (messages.Repaired, error) {

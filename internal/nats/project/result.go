@@ -17,9 +17,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// PutResult stores the result of a run that has ended here as KeepResult does. One
-// that has no signature is signed if this connection signs: none is stored unsigned
-// that should have one, and a crash before leaves it to the next relay.
+// PutResult stores the result of a run that has ended here as KeepResult does. It signs a
+// result without a signature if this connection signs: a result that should have a
+// signature is never stored without one, and a crash before the store leaves it to the next
+// relay.
 //
 // A result of [translate.Settlements] changes the usage of the stored one.
 func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
@@ -36,8 +37,9 @@ func (c *Projections) PutResult(ctx context.Context, t session.Tenant, r message
 	return c.KeepResult(ctx, t, r, look)
 }
 
-// KeepResult stores the result of a run as it is unless it has one, until ctx ends. look
-// asks first whether it is there: storing it would tell its subscribers again.
+// KeepResult stores the result of a run as it is unless the run has one, until ctx ends. If
+// look is set it first checks for a stored result: storing it again would notify its
+// subscribers again.
 func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messages.Result, look bool) error {
 	data, err := r.Encode()
 	if err != nil {
@@ -67,9 +69,9 @@ func (c *Projections) KeepResult(ctx context.Context, t session.Tenant, r messag
 	}
 }
 
-// settleResult gives the stored result of a run the usage that its log reports now, until
-// ctx ends. One that is not there yet is stored by the follow-up of the run's end; one that
-// is older than results are kept has nothing to change.
+// settleResult updates the usage in the stored result of a run to the usage in its log,
+// until ctx ends. The follow-up of the run's end stores a result that does not exist yet;
+// an expired result needs no change.
 func (c *Projections) settleResult(ctx context.Context, t session.Tenant, now messages.Result) error {
 	subject := messages.RunSubject(t, now.Run, messages.OnResult)
 	for wait := conn.NewBackoff(); ; {
@@ -77,12 +79,13 @@ func (c *Projections) settleResult(ctx context.Context, t session.Tenant, now me
 		if errors.Is(err, conn.ErrNoMessage) {
 			r, err := c.Result(ctx, t, now.Run)
 			if errors.Is(err, session.ErrArchived) {
-				return nil // the archive has what its log reports
+				return nil // the archive has the result in its log
 			}
 			if err != nil {
 				return fmt.Errorf("nats/project: settle result of run %s: %w", now.Run, err)
 			}
-			// The follow-up of the end may store its own at the same time: then that is looked at.
+			// The follow-up of the end may store its own result concurrently: then that
+			// result is checked.
 			if err := c.PutResult(ctx, t, r, false); err != nil {
 				return err
 			}
@@ -133,12 +136,11 @@ func (c *Projections) Stored(ctx context.Context, t session.Tenant, id run.ID) (
 	return r, true, nil
 }
 
-// signing is how long a result that is read from the log waits for the stored one.
+// signing is how long a result read from the log waits for the stored one.
 const signing = 5 * time.Second
 
-// settled returns the stored result in place of one that was read from the log, if this
-// process signs and the run has just ended: the relay is about to store it with its
-// signature.
+// settled returns the stored result instead of a result read from the log, if this process
+// signs and the run has just ended: the relay is about to store it with its signature.
 func (c *Projections) settled(ctx context.Context, t session.Tenant, r messages.Result) (messages.Result, error) {
 	if c.streams.O.Sign == nil || time.Since(time.UnixMilli(r.EndedMS)) > 2*signing {
 		return r, nil
@@ -153,10 +155,10 @@ func (c *Projections) settled(ctx context.Context, t session.Tenant, r messages.
 	return r, ctx.Err()
 }
 
-// Result returns the stored result of a run, or what its log says: the stored
-// one follows the log. It is run.ErrState, and says how the run stands, while
-// the run has not ended, run.ErrPruned once a prune has removed log and result, and
-// run.ErrUnknownRun for one that was not submitted.
+// Result returns the stored result of a run, or else the result in its log; the stored one
+// follows the log. The error is run.ErrState, with the run's state, while the run has not
+// ended, run.ErrPruned once a prune has removed log and result, and run.ErrUnknownRun for a
+// run that was not submitted.
 func (c *Projections) Result(ctx context.Context, t session.Tenant, id run.ID) (messages.Result, error) {
 	if r, there, err := c.Stored(ctx, t, id); there || err != nil {
 		return r, err

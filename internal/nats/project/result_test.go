@@ -15,9 +15,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestResultIsSigned: a process with a key stores no result without its signature, so
-// that one that ends between the end of a run and its signature leaves the result to
-// the next one. What was signed stays as it was.
+// TestResultIsSigned: a process with a key stores no result without its signature, so that
+// a process that ends between the end of a run and its signature leaves the result to the
+// next one. A signed result does not change.
 func TestResultIsSigned(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Projections, _ *natstest.Wire) {
 		r := messages.Result{
@@ -41,14 +41,14 @@ func TestResultIsSigned(t *testing.T) {
 			t.Errorf("stored is %+v (%v)", got, err)
 		}
 
-		// What an archive brings back keeps its signature.
+		// A restored result keeps its signature.
 		r.Run, r.Statement, r.Signature = "r2", "said", "signed before"
 		must.Do(t, c.PutResult(t.Context(), "default", r, true))
 		if got, _, err := c.Stored(t.Context(), "default", "r2"); err != nil || got.Signature != "signed before" {
 			t.Errorf("stored is %+v (%v)", got, err)
 		}
 
-		// No log tells of a refused task.
+		// A refused task is in no log.
 		refused := translate.RefusedResult("r3", "fix", wire.Error{Code: run.CodeError, Text: "no"}, time.Now())
 		must.Do(t, c.PutResult(t.Context(), "default", refused, true))
 		if got, _, err := c.Stored(t.Context(), "default", "r3"); err != nil || got.Signature != "" {
@@ -57,8 +57,8 @@ func TestResultIsSigned(t *testing.T) {
 	})
 }
 
-// TestResultSettles: usage that is reported after the end of a run takes the place of the one
-// in its stored result, the newest report wins, and nothing else of the result changes.
+// TestResultSettles: usage reported after the end of a run replaces the usage in its stored
+// result, the newest report wins, and the rest of the result does not change.
 func TestResultSettles(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Projections, _ *natstest.Wire) {
 		r := messages.Result{

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Choice says which runs a list is of.
+// Choice selects the runs of a list.
 type Choice struct {
 	Where    *lineage.Selector // nil chooses all
 	States   []run.State       // empty is all
@@ -32,27 +32,27 @@ func (o *Choice) takes(r *lineage.Run) bool {
 	return (o.Workflow == "" || r.Workflow == o.Workflow) && (len(o.States) == 0 || slices.Contains(o.States, r.State))
 }
 
-// Listed is a run of a list, with its place there and the graph that tells of it.
+// Listed is a run of a list, with its position there and its graph.
 type Listed struct {
 	lineage.Run
 	At    uint64
 	Graph *lineage.Graph
 }
 
-// runList reads one page of a tenant's runs, the newest first. A run has its place
-// where LINEAGE holds that it was submitted; nearly all that there is of it follows
-// in the stream, so the page has read it before. What may lie in pages before this
-// one is read from the subjects of the run's tree.
+// runList reads one page of a tenant's runs, the newest first. The submission of a run in
+// LINEAGE determines its position; nearly all of its other records follow in the stream, so
+// the page has read them before. Records that may lie in pages before this one are read
+// from the subjects of the run's tree.
 type runList struct {
 	*history
 	Choice
 	limit int
 	top   uint64 // the page reads from there backwards
-	whole bool   // all that is newer than the page is in graph
+	whole bool   // graph has everything newer than the page
 	trees bool   // the selector asks for whole trees
 	graph *lineage.Graph
-	apart map[session.ID]bool // sessions of which newer records may say that they are quarantined
-	back  map[session.ID]bool // sessions that were brought back from archives
+	apart map[session.ID]bool // sessions that newer records may mark as quarantined
+	back  map[session.ID]bool // sessions restored from archives
 	read  map[session.ID]*lineage.Graph
 	above map[session.ID]bool // trees whose records above the page were asked for: all are in graph
 	told  map[run.ID]bool
@@ -67,12 +67,12 @@ type submission struct {
 	root session.ID
 }
 
-// treesKept bounds the trees that are kept while a page is read.
+// treesKept bounds the trees that are cached while a page is read.
 const treesKept = 64
 
-// Runs returns a page of the runs that were submitted before a sequence of LINEAGE,
-// zero for all, and the sequence to go on before; zero at the end. A page may have
-// few rows or none and not be the last one: it ends when enough was read.
+// Runs returns a page of the runs that were submitted before a sequence of LINEAGE, zero
+// for all, and the sequence before which to continue; zero at the end. A page may have few
+// rows or none and not be the last one: it ends when enough was read.
 func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) (rows []Listed, next uint64, err error) {
 	l := runList{
 		history: h, Choice: o, limit: limit, top: h.until(before), whole: before == 0,
@@ -87,8 +87,8 @@ func (h *history) Runs(ctx context.Context, before uint64, limit int, o Choice) 
 			return nil, 0, err
 		}
 	}
-	// What follows from a submission may be published a moment before it, by the relay
-	// of another partition: the runs of a stretch are told when the one below it is
+	// The relay of another partition may publish records that follow from a submission a
+	// moment before it: the runs of a stretch are reported once the stretch below it is
 	// read.
 	var held []submission
 	read := 0
@@ -125,8 +125,8 @@ func submits(r *messages.Record) bool {
 	return r.Kind == messages.KindSubmitted || r.Kind == messages.KindQueued
 }
 
-// tell adds the runs that are chosen. It stops at one that the page has no room for,
-// and returns where to go on.
+// tell adds the chosen runs. It stops at a run for which the page has no room, and returns
+// where to continue.
 func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err error) {
 	if all, err = l.atHome(ctx, all); err != nil {
 		return 0, err
@@ -158,7 +158,7 @@ func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err 
 			r, chosen, err = g.Choose(l.tenant, s.id, l.Where, l.Now)
 		}
 		if errors.Is(err, lineage.ErrNotFound) || err == nil && !(chosen && l.takes(&r)) {
-			continue // LINEAGE has forgotten it meanwhile, or it is not asked for
+			continue // LINEAGE has dropped it meanwhile, or it was not requested
 		}
 		if err != nil {
 			return 0, err
@@ -172,8 +172,8 @@ func (l *runList) tell(ctx context.Context, all []submission) (next uint64, err 
 	return 0, nil
 }
 
-// atHome returns the submissions of runs whose id is theirs: a session that was brought from
-// an archive may have a run with the id of another one, to which the alias belongs.
+// atHome returns the submissions of runs that own their id: a session restored from an
+// archive may have a run with the id of another one, to which the alias belongs.
 func (l *runList) atHome(ctx context.Context, all []submission) (own []submission, err error) {
 	var doubtful []string
 	doubt := func(s *submission) bool {
@@ -212,8 +212,8 @@ func (l *runList) atHome(ctx context.Context, all []submission) (own []submissio
 	return own, nil
 }
 
-// ends returns where LINEAGE ends for the trees of runs that this page has not seen end.
-// Of thousands of runs that wait that is their submission.
+// ends returns the ends in LINEAGE of the trees of runs whose end this page has not seen.
+// For thousands of waiting runs the end is their submission.
 func (l *runList) ends(ctx context.Context, all []submission) (map[session.ID]uint64, error) {
 	if l.whole || l.trees {
 		return nil, nil
@@ -243,15 +243,16 @@ func (l *runList) ends(ctx context.Context, all []submission) (map[session.ID]ui
 	return ends, nil
 }
 
-// aboveOne is how many messages above a page are read one by one before the rest is read in
-// bulk: for a bulk read a server counts what follows, passing messages of other trees.
+// aboveOne is the number of messages above a page that are read one by one before the rest
+// is read in bulk: for a bulk read a server counts the messages that follow, passing those
+// of other trees.
 const aboveOne = 8
 
-// readAbove adds what LINEAGE holds of a tree above the page, up to its end: a run that
+// readAbove adds the records of a tree in LINEAGE above the page, up to its end: a run that
 // waited has the rest of its records there. They have one subject, whose messages a server
-// finds without passing those of other trees. It adds nothing and returns false if other
-// trees may belong to it, see Tree. A page reads a tree once: all branches of a fan-out are
-// runs of one tree.
+// finds without passing those of other trees. It adds none and returns false if other trees
+// may belong to it, see Tree. A page reads a tree once: all branches of a fan-out are runs
+// of one tree.
 func (l *runList) readAbove(ctx context.Context, root session.ID, end uint64) (all bool, err error) {
 	all, read := l.above[root]
 	if !read {
@@ -269,7 +270,7 @@ func (l *runList) addAbove(ctx context.Context, root session.ID, end uint64) (al
 	for n := 0; at < end && n < aboveOne; n++ {
 		m, err := l.c.messages.LeaderNext(ctx, streams.StreamLineage, subject, at+1)
 		if errors.Is(err, conn.ErrNoMessage) {
-			return false, nil // LINEAGE has forgotten it meanwhile
+			return false, nil // LINEAGE has dropped it meanwhile
 		}
 		if err != nil {
 			return false, fmt.Errorf("nats/project: read lineage: %w", err)
@@ -296,8 +297,7 @@ func (l *runList) addAbove(ctx context.Context, root session.ID, end uint64) (al
 	return true, nil
 }
 
-// rest adds the runs of which LINEAGE does not hold any more that they were
-// submitted. They are the last ones.
+// rest adds the runs whose submission LINEAGE no longer holds. They are the last ones.
 func (l *runList) rest(ctx context.Context) error {
 	for _, r := range l.graph.Select(l.tenant, nil, l.Now) {
 		if l.told[r.ID] || r.Whole || r.Root == "" {
@@ -339,7 +339,7 @@ func (l *runList) treeOf(ctx context.Context, root session.ID) (*lineage.Graph, 
 }
 
 // sessionsWith returns the sessions with records of a kind that has subjects of its own:
-// those that were quarantined, or brought back, now or once.
+// sessions that are or were quarantined or restored.
 func (h *history) sessionsWith(ctx context.Context, kind messages.Kind) (map[session.ID]bool, error) {
 	all, err := h.c.streams.Subjects(ctx, streams.StreamLineage, streams.PrefixLineage+string(h.tenant)+".*."+string(kind)+".*")
 	if err != nil {
@@ -352,7 +352,7 @@ func (h *history) sessionsWith(ctx context.Context, kind messages.Kind) (map[ses
 	return ids, nil
 }
 
-// Below returns the runs of the tree that a session is in, as far as they are chosen.
+// Below returns the chosen runs of a session's tree.
 func (h *history) Below(ctx context.Context, id session.ID, o Choice) ([]Listed, error) {
 	root, err := h.c.RootOf(ctx, session.Key{Tenant: h.tenant, ID: id})
 	if errors.Is(err, session.ErrNotFound) {
@@ -379,8 +379,8 @@ func (o *Choice) OnlyOpen() bool {
 	return len(o.States) > 0 && !slices.ContainsFunc(o.States, run.State.Terminal)
 }
 
-// Open is Runs for a choice of runs that have not ended, from the trees of the sessions that
-// have such: what has ended since, however much, is not read.
+// Open is Runs for a choice of runs that have not ended, from the trees of the sessions
+// that have such runs: it does not read the runs that have ended since, however many.
 func (h *history) Open(ctx context.Context, ids []session.ID, before uint64, limit int, o Choice) (rows []Listed, next uint64, err error) {
 	read, seen := map[session.ID]bool{}, map[session.ID]bool{}
 	for _, id := range ids {
@@ -416,7 +416,8 @@ func (h *history) Open(ctx context.Context, ids []session.ID, before uint64, lim
 	return rows, 0, nil
 }
 
-// InfoOf adds to what the graph tells of a run what a person has to decide.
+// InfoOf returns the graph's information on a run, with the decision that an operator has
+// to make.
 func InfoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
 	out := translate.RunInfo(r)
 	if r.State != run.NeedsReview {

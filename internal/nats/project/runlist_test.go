@@ -21,8 +21,8 @@ import (
 // also the older pages do not read the tree of each run.
 func TestRunsThatWait(t *testing.T) { testRunsThatWait(t, 0) }
 
-// TestRunsThatWaited lists runs of which a node came for later: the older pages read how
-// each ended with one request, in which a server passes no messages of other trees.
+// TestRunsThatWaited lists runs that a node claimed later: the older pages read the end of
+// each with one request, in which a server passes no messages of other trees.
 func TestRunsThatWaited(t *testing.T) { testRunsThatWait(t, 1) }
 
 func testRunsThatWait(t *testing.T, rest int) {
@@ -102,8 +102,8 @@ func testRunsThatWait(t *testing.T, rest int) {
 	})
 }
 
-// TestListsOfTenants lists the runs of a tenant that has nearly all there is, which passes the
-// subjects of no tree, and those of one that has little, which reads little of the others'.
+// TestListsOfTenants lists the runs of a tenant that has nearly all records, which passes
+// the subjects of no tree, and of a tenant that has few, which reads few of the others'.
 func TestListsOfTenants(t *testing.T) {
 	const runs, one = 3000, 30
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
@@ -163,8 +163,8 @@ func TestListsOfTenants(t *testing.T) {
 	})
 }
 
-// TestListBelowManyArchived lists runs below what a prune of thousands of trees left, in which
-// no run was submitted. An answer ends there as well when it has read enough.
+// TestListBelowManyArchived lists runs below the records of a prune of thousands of trees,
+// among which no run was submitted. An answer ends there as well when it has read enough.
 func TestListBelowManyArchived(t *testing.T) {
 	const archived, most = 3 * scanMost, scanMost/window + 4
 	layer.InBubble(t, func(t *testing.T, c *Projections, w *natstest.Wire) {
@@ -208,9 +208,9 @@ func TestListBelowManyArchived(t *testing.T) {
 	})
 }
 
-// TestListOfWideFanOuts lists the runs of fan-outs whose branches ended long after they were
-// submitted: what a list reads grows with the branches, and not with their square. All of them
-// are runs of one tree, which a page reads once.
+// TestListOfWideFanOuts lists the runs of fan-outs whose branches ended long after they
+// were submitted: the reads of a list grow with the branches, and not with their square.
+// All of them are runs of one tree, which a page reads once.
 func TestListOfWideFanOuts(t *testing.T) {
 	for _, branches := range []int{256, 1024} {
 		t.Run(fmt.Sprint(branches), func(t *testing.T) {

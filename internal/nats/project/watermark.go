@@ -14,18 +14,19 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
-// watermarks says how far the relays of this process have got: the sequence of
-// the last message of each event stream whose lineage is published. A
-// request for something that was just committed waits for it.
+// watermarks hold the progress of this process's relays: the sequence of the last message
+// of each event stream whose lineage is published. A request for a recent commit waits for
+// it.
 type watermarks struct {
-	// connection returns the incarnation of the connection. A watermark counts for the one
-	// over which it was reached: behind another one a server may have lost lineage.
+	// connection returns the incarnation of the connection. A watermark is valid only for
+	// the connection over which it was reached: behind another one a server may have lost
+	// lineage.
 	connection func() uint64
 
 	mu      sync.Mutex
 	at      map[string]watermark // by stream; absent where no relay runs here
 	changed chan struct{}        // closed at the next change
-	coming  int                  // relays of which it is not known yet what they take
+	coming  int                  // relays whose streams are not known yet
 }
 
 type watermark struct{ seq, connection uint64 }
@@ -34,8 +35,8 @@ func newWatermarks(connection func() uint64) *watermarks {
 	return &watermarks{connection: connection, at: map[string]watermark{}, changed: make(chan struct{})}
 }
 
-// Expect says that a relay begins. Waiters wait until known is called,
-// once or more often: then it is known which streams it relays.
+// Expect announces a relay. Waiters wait until known is called, once or more often: then
+// the streams that it relays are known.
 func (r *watermarks) Expect() (known func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +83,7 @@ func (r *watermarks) End(stream string) {
 	r.change()
 }
 
-// Here reports whether a relay of the stream runs in this process, and how far it is.
+// Here reports whether a relay of the stream runs in this process, and its watermark.
 func (r *watermarks) Here(stream string) (at uint64, here bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +101,7 @@ func (r *watermarks) wait(ctx context.Context, stream string, seq uint64) (here 
 		r.mu.Lock()
 		changed, coming := r.changed, r.coming
 		r.mu.Unlock()
-		at, here := r.Here(stream) // after changed, which is closed by what comes later
+		at, here := r.Here(stream) // after changed, which later changes close
 		if !here && coming == 0 || here && at >= seq {
 			return here, nil
 		}
@@ -112,12 +113,12 @@ func (r *watermarks) wait(ctx context.Context, stream string, seq uint64) (here 
 	}
 }
 
-// relayedSubject is where the relay of an event stream is asked to say when it
-// has passed a sequence.
+// relayedSubject is the subject on which the relay of an event stream answers once it has
+// passed a sequence.
 func relayedSubject(stream string) string { return "rath.node.relayed." + stream }
 
-// relayedFor is how long a relay waits before it answers that it has not passed a
-// sequence, and how long it is waited for: it may have ended with the question.
+// relayedFor is how long a relay waits before it answers that it has not passed a sequence,
+// and how long a request waits for the relay, which may have ended with the request.
 const relayedFor = time.Second
 
 // serveWatermark answers other processes while a relay of the stream runs here.
@@ -139,16 +140,16 @@ func (c *Projections) serveWatermark(ctx context.Context, stream string) (*conn.
 		return nil, fmt.Errorf("nats/project: answer %s: %w", relayedSubject(stream), err)
 	}
 	s.Close = func() error { // at once: the next relay waits
-		defer s.Cancel() // what was asked for does not come here any more
+		defer s.Cancel() // the answers cannot come here any more
 		return sub.Unsubscribe()
 	}
 	return s, nil
 }
 
-// WaitCaughtUp waits until the lineage of everything that was committed when it was
-// called is published, by this process or by those that relay. What no process
-// relays at the moment it does not wait for, nor what cannot be stored: then readers
-// are answered with what there is.
+// WaitCaughtUp waits until the lineage of everything committed before the call is
+// published, by this process or by other relays. It does not wait for partitions without a
+// relay, nor for records that cannot be stored: then readers are answered with the existing
+// records.
 func (c *Projections) WaitCaughtUp(ctx context.Context) error {
 	if _, room := c.streams.Capacity.DiskRoom(); room == streams.RoomNone {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLineageIsBehind asks a relay of another process that stays behind: a reader does not
-// take what there is for all of it, whenever its time is over.
+// take the existing records for all of them, whenever its time is over.
 func TestLineageIsBehind(t *testing.T) {
 	layer.InBubble(t, func(t *testing.T, c *Projections, _ *natstest.Wire) {
 		const stream = "EV_1_0"

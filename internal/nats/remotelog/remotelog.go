@@ -94,7 +94,7 @@ func Position(p *messages.CommitPosition) (commitlog.Position, error) {
 	return commitlog.Position{Seq: p.Seq, Token: p.Token, Hash: session.Hash(hash)}, nil
 }
 
-// Of returns the logs of the sessions of a client's tenant, with what is kept in blobs.
+// Of returns the logs of the sessions of a client's tenant, with the data in blobs.
 func Of(c *client.Client) commitlog.Log {
 	return offload.New(&Log{func(ctx context.Context, k session.Key, at *messages.CommitPosition) (messages.Commits, error) {
 		return c.Commits(ctx, k.ID, at)

@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RemoteBlobs returns the blobs of a tenant as a client stores and reads them. Beside
-// the errors of blob.Store, Put returns run.ErrBusy while the tenant may store nothing.
+// RemoteBlobs returns the blobs of a tenant with a client's access. Beside the errors of
+// blob.Store, Put returns run.ErrBusy while the tenant may store no more.
 func (c *Requests) RemoteBlobs(t session.Tenant) blob.Store {
 	m := c.TenantBlobs(t)
 	return &remoteStore{wire.NewBlobs(m), m}
@@ -52,8 +52,8 @@ func (r *TenantBlobs) Load(ctx context.Context, d blob.Digest) (data []byte, lis
 	return m.Data, m.List, err
 }
 
-// Store implements wire.BlobMessages. The nodes answer a few hundred requests at once
-// and refuse others, which are sent again.
+// Store implements wire.BlobMessages. The nodes answer a few hundred requests concurrently
+// and reject others, which are sent again.
 func (r *TenantBlobs) Store(ctx context.Context, d blob.Digest, list bool, data []byte) error {
 	body, err := messages.Encode(wire.Blob{Data: data, List: list})
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *TenantBlobs) missing(ctx context.Context, all []blob.Digest) ([]blob.Di
 	return out, nil
 }
 
-// Ask puts a query and decodes its answer.
+// Ask sends a query and decodes its answer.
 func (c *Requests) Ask(ctx context.Context, t session.Tenant, verb string, q wire.Query, into any) error {
 	data, err := c.Query(ctx, t, verb, q)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *Requests) Ask(ctx context.Context, t session.Tenant, verb string, q wir
 	return nil
 }
 
-// PutMissing stores a blob, of whose parts those that are stored are not sent again.
+// PutMissing stores a blob. It does not send parts that are already stored.
 func (r *TenantBlobs) PutMissing(ctx context.Context, data []byte) (blob.Digest, error) {
 	whole := blob.Sum(data)
 	if missing, err := r.missing(ctx, []blob.Digest{whole}); err != nil || len(missing) == 0 {

@@ -37,16 +37,16 @@ func NoLetter(at uint64) error {
 	return fmt.Errorf("dead letter %d: %w; list them to see which there are", at, session.ErrNotFound)
 }
 
-// RetryDeadLetter submits the task of a dead letter again and returns its run.
-// The run keeps its id if nothing has been told about it; otherwise it gets
-// another one, the same for each retry of the letter. run.ErrState marks a task
-// that would be refused for the same reason.
+// RetryDeadLetter submits the task of a dead letter again and returns its run. The run
+// keeps its id if no result was published under it; otherwise it gets another id, the same
+// for each retry of the letter. The error is run.ErrState for a task that would be refused
+// for the same reason.
 func (c *Requests) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, by string) (run.ID, error) {
 	note, err := c.controlLetter(ctx, t, at, messages.VerbRetry, messages.Control{By: by})
 	return run.ID(note), err
 }
 
-// DropDeadLetter says that nothing is to be done about a dead letter.
+// DropDeadLetter marks a dead letter as dropped: no action is needed.
 func (c *Requests) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, by, reason string) error {
 	_, err := c.controlLetter(ctx, t, at, messages.VerbDrop, messages.Control{By: by, Reason: reason})
 	return err

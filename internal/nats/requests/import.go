@@ -14,8 +14,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Import has a node take over a file, of which what is missing is stored first. It asks
-// again while the node is away, busy or not done, which goes on where it was.
+// Import sends a file to a node that imports it, after it has stored the missing blobs. It
+// repeats the request while the node is away, busy or not done; the node resumes where it
+// was.
 func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([]messages.Imported, error) {
 	if len(file) > wire.MaxImport {
 		return nil, fmt.Errorf("%d bytes, at most %d are taken: %w; import it at the store, or with the credentials of a node", len(file), wire.MaxImport, session.ErrTooLarge)
@@ -32,7 +33,7 @@ func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([
 	}
 	wait, lost := conn.NewBackoff(), time.Now()
 	for {
-		// One node is asked at a time: a second one would do the same work.
+		// One node at a time gets the request: a second one would do the same work.
 		data, err := c.conn.Ask(ctx, messages.ImportSubject(t, user, d), nil)
 		var a wire.ImportAnswer
 		if err == nil {
@@ -58,7 +59,7 @@ func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([
 	}
 }
 
-// importAll is how long an import is asked for.
+// importAll bounds the attempts of an import.
 const importAll = 10 * time.Minute
 
 // Passes reports whether a request is sent again after an error.
@@ -66,6 +67,6 @@ func Passes(err error) bool {
 	return errors.Is(err, run.ErrBusy) || errors.Is(err, session.ErrUnavailable) || conn.IsTransient(err)
 }
 
-// ImportPatience is how long no node may answer: longer than another one takes to notice
-// that one has died with a request.
+// ImportPatience is how long all nodes may be silent: longer than another node takes to
+// notice that one has died with a request.
 const ImportPatience = 2 * conn.AskTimeout

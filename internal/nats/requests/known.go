@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Known says what is known of tasks before they are submitted, in their order: nil of one
-// whose id is free, ErrSameTask of one that was submitted, run.ErrKeyReused if another
-// body was, and the reason of one that was refused.
+// Known returns the state of tasks before they are submitted, in their order: nil for a
+// task whose id is free, ErrSameTask for one that was submitted, run.ErrKeyReused if
+// another body was, and the reason for one that was refused.
 func (c *Requests) Known(ctx context.Context, t session.Tenant, workflow string, tasks []messages.Task) ([]error, error) {
 	out := make([]error, len(tasks))
 	for from := 0; from < len(tasks); from += wire.MaxTasks {
@@ -39,7 +39,7 @@ func (c *Requests) Known(ctx context.Context, t session.Tenant, workflow string,
 	return out, nil
 }
 
-// ErrSameTask is what Known says of a task that was submitted.
+// ErrSameTask is the error of Known for a task that was submitted.
 var ErrSameTask = errors.New("nats/requests: the same task was submitted")
 
 func knownAs(t session.Tenant, workflow string, task *messages.Task, k *wire.KnownTask) error {

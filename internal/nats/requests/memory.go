@@ -18,7 +18,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// MemoryRequest is a request about a memory, as a bound node sends it. Op says which of the other fields count.
+// MemoryRequest is a request about a memory, as a bound node sends it. Op determines the
+// other fields that apply.
 type MemoryRequest struct {
 	Memory string        `json:"memory"`
 	Op     string        `json:"op"`
@@ -26,9 +27,9 @@ type MemoryRequest struct {
 	Text   string        `json:"text,omitempty"`
 	Origin memory.Origin `json:"origin,omitzero"`
 	Query  memory.Query  `json:"query,omitzero"`
-	// Level is that of a read; "" is the note as it is.
+	// Level is the level of a read; "" is the note as it is.
 	Level string `json:"level,omitempty"`
-	// Limit bounds the rows of a page; 0 is what an answer holds.
+	// Limit bounds the rows of a page; 0 is as many as fit into an answer.
 	Limit int `json:"limit,omitempty"`
 	// Of an archive, whose messages are in a blob of the tenant.
 	Session  string      `json:"session,omitempty"`
@@ -56,8 +57,8 @@ type MemoryAnswer struct {
 	Why   string `json:"why,omitempty"`
 }
 
-// Faults are the errors of package memory that callers tell apart, each with the one that
-// has a code on the wire.
+// Faults are the errors of package memory that callers distinguish, each with the error
+// that has its code on the wire.
 var Faults = map[string]struct{ Is, Code error }{
 	"invalid_uri": {memory.ErrInvalidURI, run.ErrMalformed},
 	"not_found":   {memory.ErrNotFound, session.ErrNotFound},
@@ -66,7 +67,7 @@ var Faults = map[string]struct{ Is, Code error }{
 	"unsupported": {errors.ErrUnsupported, run.ErrNotSupported},
 }
 
-// fault is such an error that has come over the network, or goes there.
+// fault is an error of Faults that travels over the network.
 type fault struct {
 	text string
 	is   []error
@@ -75,10 +76,10 @@ type fault struct {
 // Error returns the text of the error.
 func (f *fault) Error() string { return f.text }
 
-// Unwrap returns the one of package memory, among others.
+// Unwrap returns the wrapped errors, among them the one of package memory.
 func (f *fault) Unwrap() []error { return f.is }
 
-// NewFault returns an error with a text of its own that is others.
+// NewFault returns an error with a text of its own that matches other errors.
 func NewFault(text string, is ...error) error { return &fault{text, is} }
 
 // FaultOf returns the name of the error of package memory that err is; "" if it is none.
@@ -109,7 +110,7 @@ func NewMemory(name string, send func(ctx context.Context, r *MemoryRequest) (Me
 	return &RemoteMemory{name, send}
 }
 
-// Close does nothing: the memory is open at the nodes that are asked.
+// Close is a no-op: the nodes hold the memory open.
 func (m *RemoteMemory) Close() error { return nil }
 
 // Ask sends a request about the memory.
@@ -157,8 +158,8 @@ func (m *RemoteMemory) Read(ctx context.Context, uri string) (string, error) {
 	return out.Text, err
 }
 
-// ReadLevel is memory.ReadLevel where the notes are. A full text may be more than one answer
-// holds, and comes note by note.
+// ReadLevel is memory.ReadLevel at the nodes. A full text may exceed one answer, and is
+// read note by note.
 func (m *RemoteMemory) ReadLevel(ctx context.Context, uri, level string) (string, error) {
 	if level == memory.LevelFull {
 		return memory.ReadLevel(ctx, struct{ memory.Store }{m}, uri, level)
@@ -193,8 +194,8 @@ func (m *RemoteMemory) Delete(ctx context.Context, uri string) error {
 	return err
 }
 
-// Memory returns a memory of a tenant as a client has it. Of the origin of what is written
-// nodes keep the user alone, as they know it.
+// Memory returns a memory of a tenant with a client's access. Of the origin of a written
+// note, nodes keep only the user, whom they authenticate.
 func (c *Requests) Memory(t session.Tenant, name string) (*RemoteMemory, error) {
 	if err := session.ValidID("memory", name); err != nil {
 		return nil, err
@@ -224,8 +225,8 @@ func (c *Requests) Memories(ctx context.Context, t session.Tenant) (all []string
 }
 
 // Each calls fn with each note at and below a name, sorted by their own, until it returns
-// an error. Notes that are written meanwhile may be left out. Those that no answer holds
-// are named by the error that comes after all others.
+// an error. It may omit notes written meanwhile. After all others it returns an error that
+// names the notes too large for an answer.
 func (m *RemoteMemory) Each(ctx context.Context, under string, limit int, fn func(n wire.Note) error) error {
 	var large []string
 	for r := (MemoryRequest{Op: MemoryNotes, URI: under}); ; {
@@ -255,7 +256,7 @@ func (m *RemoteMemory) Each(ctx context.Context, under string, limit int, fn fun
 	return nil
 }
 
-// remember asks something of a memory as a client.
+// remember sends a client's request about a memory.
 func (c *Requests) remember(ctx context.Context, t session.Tenant, r *MemoryRequest) (out MemoryAnswer, err error) {
 	q := wire.Query{Memory: r.Memory, URI: r.URI, AfterNote: r.Key, Limit: r.Limit}
 	switch r.Op {
@@ -280,8 +281,8 @@ func (c *Requests) remember(ctx context.Context, t session.Tenant, r *MemoryRequ
 	return out, c.Ask(ctx, t, messages.QueryMemory, q, &out.Memory)
 }
 
-// change asks for a change of a memory. It may be made twice. While a node has too much
-// under way the request is sent again.
+// change requests a change of a memory, which may be applied twice. While a node is busy
+// the request is repeated.
 func (c *Requests) change(ctx context.Context, t session.Tenant, r *MemoryRequest, verb string) error {
 	body, err := messages.Encode(messages.Control{URI: r.URI, Text: r.Text})
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// AskNode asks something of an incarnation and returns the body of the answer,
-// or the error that it is. It takes the rights of a node. ErrNoAnswer: no such
-// incarnation lives, or it does not know the verb.
+// AskNode sends a request to an incarnation and returns the body of the answer, or its
+// error. It needs the rights of a node. The error is ErrNoAnswer if no such incarnation is
+// alive, or if it does not support the verb.
 func (c *Requests) AskNode(ctx context.Context, incarnation, verb string, body any) ([]byte, error) {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return nil, err
@@ -29,8 +29,9 @@ func (c *Requests) AskNode(ctx context.Context, incarnation, verb string, body a
 	return reply, err
 }
 
-// DrainFor is [Requests.Drain] within the rights of these credentials: a user of a tenant
-// asks any node to pass it on, see drainOf. session.ErrNotFound: no such incarnation lives.
+// DrainFor is [Requests.Drain] within the rights of these credentials: for a user of a
+// tenant, any node forwards the request, see drainOf. The error is session.ErrNotFound if
+// no such incarnation is alive.
 func (c *Requests) DrainFor(ctx context.Context, t session.Tenant, incarnation string) error {
 	if err := session.ValidID("incarnation", incarnation); err != nil {
 		return err
@@ -56,8 +57,8 @@ func (c *Requests) DrainFor(ctx context.Context, t session.Tenant, incarnation s
 	return err
 }
 
-// Drain asks an incarnation to take no more work, to give its runs back and to
-// end, and returns once it has begun to. It takes the rights of a node.
+// Drain asks an incarnation to accept no more work, to return its runs and to end, and
+// returns once it has begun. It needs the rights of a node.
 func (c *Requests) Drain(ctx context.Context, incarnation string) error {
 	if _, err := c.AskNode(ctx, incarnation, messages.NodeDrain, struct{}{}); err != nil {
 		return fmt.Errorf("drain node %s: %w", incarnation, err)

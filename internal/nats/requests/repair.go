@@ -11,11 +11,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// repairAll is how long a client asks for a repair.
+// repairAll bounds a client's attempts to repair.
 const repairAll = 30 * time.Minute
 
-// Repair has the lineage of all partitions repaired, one after the other, and returns what
-// each relay did. It asks again while a relay is at work.
+// Repair repairs the lineage of all partitions, one after the other, and returns the
+// changes of each relay. It repeats a request while a relay is at work.
 func (c *Requests) Repair(ctx context.Context, t session.Tenant) (all []messages.Repaired, err error) {
 	user, err := c.conn.User(ctx, t)
 	if err != nil {

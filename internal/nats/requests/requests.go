@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// askElse is how long a question waits before it is put to another node as
-	// well, longer before the next one: a frozen node takes its part of the
-	// questions until its connection is given up. askMost bounds that.
+	// askElse is how long a request waits before it is also sent to another node; the pause
+	// before the next one is longer. A frozen node receives its share of the requests until
+	// its connection is given up. askMost bounds that.
 	askElse = 300 * time.Millisecond
 	askMost = 9
-	// controlElse is that for what is answered after a commit, and longestElse
-	// the longest pause for all.
+	// controlElse is the same pause for requests that are answered after a commit, and
+	// longestElse the longest pause for all.
 	controlElse = time.Second
 	longestElse = 3 * time.Second
 )
@@ -36,8 +36,8 @@ type Requests struct{ conn *conn.Conn }
 // New returns the requests over a connection.
 func New(c *conn.Conn) *Requests { return &Requests{c} }
 
-// question asks for something that may be answered twice, and takes the first
-// answer. It asks again after a first pause, then after longer ones.
+// question sends a request that may be answered twice, and returns the first answer. It
+// repeats the request after a first pause, then after longer ones.
 func (c *Requests) question(ctx context.Context, subject string, data []byte, pause time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, conn.AskTimeout)
 	type answer struct {
@@ -67,10 +67,10 @@ func (c *Requests) question(ctx context.Context, subject string, data []byte, pa
 	}
 }
 
-// Submit publishes a task's body, from the user of the connection, and returns once the stream holds it. Doing
-// that again with the same body is harmless, so a server that is silent is asked
-// again: one whose disk has just become full answers no earlier request. ErrFull means that too many tasks
-// wait or the disk is full, and nothing was stored.
+// Submit publishes a task's body, from the user of the connection, and returns once the
+// stream holds it. A repetition with the same body is harmless, so the request is repeated
+// to a silent server: a server whose disk has just become full answers no earlier request.
+// ErrFull means that too many tasks wait or the disk is full, and the task was not stored.
 func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
 	user, err := c.conn.User(ctx, t)
 	if err != nil {
@@ -99,8 +99,8 @@ func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow string
 	return fmt.Errorf("nats/requests: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
 }
 
-// Query asks and returns the body of the answer, or the error that it is. More
-// than one node may be asked, when none answers soon.
+// Query sends a query and returns the body of the answer, or its error. More than one node
+// may be asked, when none answers soon.
 func (c *Requests) Query(ctx context.Context, t session.Tenant, verb string, q wire.Query) ([]byte, error) {
 	body, err := messages.Encode(q)
 	if err != nil {
@@ -117,9 +117,9 @@ func (c *Requests) Query(ctx context.Context, t session.Tenant, verb string, q w
 	return data, err
 }
 
-// elsewhere puts a question, and once more if it was refused: a node that stops
-// refuses what it has not answered yet, and another one may say. Both together take
-// as long as one may.
+// elsewhere calls put, and once more if it was rejected: a node that stops rejects its
+// unanswered requests, and another node may answer. Both calls together take as long as one
+// may.
 func elsewhere(ctx context.Context, put func(ctx context.Context) error) error {
 	asking, cancel := context.WithTimeout(ctx, conn.AskTimeout)
 	defer cancel()
@@ -134,10 +134,10 @@ func elsewhere(ctx context.Context, put func(ctx context.Context) error) error {
 	return again
 }
 
-// Control asks something of a run, and returns once it is committed. The note
-// says what success alone does not. Each request has an id, drawn if there is none, with
-// which more than one node may be asked when none answers soon: it is taken once,
-// and all are told the same.
+// Control sends a control request about a run, and returns once it is committed. The note
+// holds the result beyond success. Each request has an id, drawn if there is none. With it
+// more than one node may be asked when none answers soon: the request is applied once, and
+// all get the same answer.
 func (c *Requests) Control(ctx context.Context, t session.Tenant, id run.ID, verb string, b messages.Control) (note string, err error) {
 	if b.ID == "" {
 		b.ID = rand.Text()
@@ -155,7 +155,7 @@ func (c *Requests) Control(ctx context.Context, t session.Tenant, id run.ID, ver
 	})
 }
 
-// answered asks for something to be done, elsewhere too, and reads the answer.
+// answered sends a request with ask, to another node too if needed, and reads the answer.
 func answered(ctx context.Context, ask func(ctx context.Context) ([]byte, error)) (note string, err error) {
 	err = elsewhere(ctx, func(ctx context.Context) error {
 		data, err := ask(ctx)
@@ -172,15 +172,15 @@ func answered(ctx context.Context, ask func(ctx context.Context) ([]byte, error)
 	return note, err
 }
 
-// Watch is a subscription to what is published live.
+// Watch is a subscription to live messages.
 type Watch struct {
 	requests *Requests
 	sub      *nats.Subscription
 	link     context.Context
 }
 
-// Live is a message of a Watch. Gap says, instead, that messages may have been
-// lost: the connection was, or the reader was too slow.
+// Live is a message of a Watch. If Gap is set it is no message: messages may have been
+// lost, because the connection was lost or the reader was too slow.
 type Live struct {
 	Subject string
 	Data    []byte
@@ -218,8 +218,8 @@ func (w *Watch) Next(ctx context.Context) (Live, error) {
 	case ctx.Err() != nil:
 		return Live{}, ctx.Err()
 	case w.link.Err() != nil && !w.requests.conn.NC.IsClosed():
-		// The subscription is restored with the connection: a client that asks after
-		// that, successfully, has missed nothing in between.
+		// The subscription is restored with the connection: a client whose next query
+		// succeeds has missed no message in between.
 		w.link = w.requests.conn.Linked()
 		return Live{Gap: true}, nil
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// toolQueue is what the processes share that answer the calls of one tool.
+// toolQueue is the queue group of the processes that answer the calls of one tool.
 const toolQueue = "rath.tool"
 
-// AnnounceTool puts a tool on offer to a tenant, and replaces what was there
-// under its name. It needs the right to request its ToolControlSubject.
+// AnnounceTool offers a tool to a tenant, and replaces an earlier tool of its name. It
+// needs the right to request its ToolControlSubject.
 func (c *Requests) AnnounceTool(ctx context.Context, t session.Tenant, v messages.Tool) error {
 	body, err := messages.Encode(v)
 	if err != nil {
@@ -26,7 +26,7 @@ func (c *Requests) AnnounceTool(ctx context.Context, t session.Tenant, v message
 	return c.controlledTool(ctx, t, v.Name, messages.VerbAnnounce, body)
 }
 
-// WithdrawTool takes a tool away; one that is not there is no error.
+// WithdrawTool removes a tool; a missing tool is no error.
 func (c *Requests) WithdrawTool(ctx context.Context, t session.Tenant, name string) error {
 	return c.controlledTool(ctx, t, name, messages.VerbWithdraw, nil)
 }
@@ -76,8 +76,8 @@ func (c *Requests) ServeTool(ctx context.Context, t session.Tenant, name string,
 	return s.Begun(ctx, c.conn, subject, sub, err)
 }
 
-// failedAnswer is the body of a failure as package tool writes it, of a call that did not
-// come to the tool, or whose answer did not fit.
+// failedAnswer is the body of a failure as package tool writes it, for a call that did not
+// reach the tool, or whose answer did not fit.
 func failedAnswer(err error) messages.ToolAnswer {
 	kind := "tool_execution_exception"
 	if errors.Is(err, session.ErrTooLarge) {

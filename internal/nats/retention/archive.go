@@ -17,9 +17,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// smallTree is how many bytes of commits, and how many of blobs, a tree has at most
-// that is archived beside others: a tree is in memory while it is archived. Of larger
-// ones there is one at a time.
+// smallTree is the maximum size in bytes of a tree's commits, and of its blobs, for a tree
+// that is archived beside others: a tree is in memory while it is archived. Larger trees
+// are archived one at a time.
 const smallTree = 4 << 20
 
 // archive writes the archive of a fenced tree and reads it back, or finds that
@@ -38,7 +38,7 @@ func (p *pruning) archive(ctx context.Context, t *archive.Tree, name string) (in
 }
 
 // archiveWithin is archive for a tree of at most limit bytes of commits, and as many of
-// blobs. A larger one is dossier.ErrTooLarge, before anything is written.
+// blobs. For a larger one it returns dossier.ErrTooLarge, before it writes anything.
 func (p *pruning) archiveWithin(ctx context.Context, t *archive.Tree, name string, limit int64) (int64, error) {
 	heads := map[session.ID]session.Hash{}
 	var ids []session.ID
@@ -52,7 +52,7 @@ func (p *pruning) archiveWithin(ctx context.Context, t *archive.Tree, name strin
 		return size, nil
 	}
 	if _, purged := marks(t); purged > 0 {
-		// Nothing can write it again.
+		// The purged part cannot be written again.
 		return 0, fmt.Errorf("retention: tree %s is purged in part, and its archive %s does not serve: %w; name the directory where it is", t.Root, name, err)
 	}
 	tree, err := dossier.CollectTree(ctx, p.c.Logs.Log(), p.c.Logs.Blobs(t.Tenant), session.Key{Tenant: t.Tenant, ID: t.Root}, ids, &dossier.CollectOptions{
@@ -86,7 +86,7 @@ func (p *pruning) archiveWithin(ctx context.Context, t *archive.Tree, name strin
 	case err != nil:
 		return 0, fmt.Errorf("retention: %s does not read as it was written: %w", name, err)
 	}
-	// If written is an error, another prune was first and dropped what this one wrote.
+	// If written is an error, another prune was first and removed this one's file.
 	p.dropParts(name)
 	return size, p.step("archive")
 }
@@ -105,10 +105,10 @@ func verified(name string, heads map[session.ID]session.Hash) (int64, error) {
 	return int64(len(data)), err
 }
 
-// write makes a file durable before it has its name. What could not be written
-// whole is removed. Until then no other prune writes to it: one that is as far
-// with the same tree puts its own file, which says the same of the sessions, in
-// its place.
+// write makes a file durable before it renames it to its final name. It removes a file that
+// could not be written completely. No other prune writes to the same temporary file. A
+// prune that is at the same point of the same tree replaces the archive by its own, which
+// holds the same sessions.
 func (p *pruning) write(name string, data []byte) error {
 	tmp := name + "." + p.o.part + partSuffix
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -133,13 +133,13 @@ func (p *pruning) write(name string, data []byte) error {
 // partSuffix ends the names of files while they are written.
 const partSuffix = ".part"
 
-// partAge is how long a file of another prune may be under way: far longer than it
-// takes to write one.
+// partAge is the age from which a partial file of another prune counts as abandoned: far
+// longer than writing one takes.
 const partAge = time.Hour
 
-// partsIn lists the files in a directory that were not written whole, by the archives that
-// they were to become. It is done once: with a look for each archive, the time of a prune
-// would grow with the square of their number.
+// partsIn lists the partial files in a directory, by their archives. It reads the directory
+// once: with a read for each archive, the time of a prune would grow with the square of
+// their number.
 func partsIn(dir string) map[string][]string {
 	parts := map[string][]string{}
 	files, _ := os.ReadDir(dir)
@@ -152,17 +152,17 @@ func partsIn(dir string) map[string][]string {
 	return parts
 }
 
-// dropParts removes what prunes that were killed have left of an archive which is
-// there as a whole. One that is about to put its own file in the place of it finds
-// that it has not to. What cannot be removed is left to the next prune.
+// dropParts removes the partial files that killed prunes left of a complete archive. A
+// prune that is about to replace the archive by its own file finds that it need not. The
+// next prune removes files that this one cannot.
 func (p *pruning) dropParts(name string) {
 	for _, part := range p.parts[name] {
 		_ = os.Remove(part)
 	}
 }
 
-// dropOldParts removes what prunes that were killed have left, of any archive. now
-// is the file system's own time.
+// dropOldParts removes the partial files that killed prunes left, of any archive. now is
+// the file system's own time.
 func dropOldParts(dir string, now time.Time) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {
@@ -173,8 +173,8 @@ func dropOldParts(dir string, now time.Time) {
 	}
 }
 
-// fill writes a file, makes it durable and closes it. The first error is the
-// cause of those that follow.
+// fill writes a file, makes it durable and closes it. The first error is the cause of the
+// later ones.
 func fill(f *os.File, data []byte) error {
 	_, err := f.Write(data)
 	if err == nil {
@@ -183,8 +183,8 @@ func fill(f *os.File, data []byte) error {
 	return cmp.Or(err, f.Close())
 }
 
-// writable tries whether archives can be written to a directory, which it
-// creates if absent, and removes what was left there long ago.
+// writable returns an error if archives cannot be written to a directory. It creates the
+// directory if absent, and removes old partial files.
 func writable(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -200,7 +200,7 @@ func writable(dir string) error {
 	return errors.Join(err, os.Remove(f.Name()), syncDir(dir))
 }
 
-// syncDir makes the names in a directory durable, where the system can.
+// syncDir makes the names in a directory durable, if the system supports that.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestBlobsOfPurgedSessions: an operator, with the rights of that role alone, sees that the
-// blobs of a session are named as long as it is not purged; they are named again once it is
-// brought back.
+// TestBlobsOfPurgedSessions: an operator, with the rights of that role alone, finds the
+// blobs of a session named until it is purged, and named again once it is restored.
 func TestBlobsOfPurgedSessions(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		sweep := func() *archive.Sweep {

@@ -20,9 +20,9 @@ import (
 
 var errCrash = errors.New("crash")
 
-// TestCrashes ends a prune after each of its steps. After each, every
-// session can be read from its log or from an archive that verifies; the next
-// prune does the rest, and what it archived comes back.
+// TestCrashes ends a prune after each of its steps. After each, every session can be read
+// from its log or from an archive that verifies; the next prune finishes the work, and a
+// restore brings its archives back.
 func TestCrashes(t *testing.T) {
 	steps := []string{"fence 0", "fence 1", "fence 2", "write", "rename", "archive", "purge 2", "purge 1", "purge 0", "free"}
 	for i, step := range append(steps, "none") {
@@ -56,7 +56,7 @@ func TestCrashes(t *testing.T) {
 				w.nothingLost(3)
 				w.audited()
 
-				// Another process goes on, with another idea of what is old.
+				// Another process continues, with another limit of age.
 				later := w.options()
 				later.Keep = func(session.Tenant) (time.Duration, bool) { return time.Hour, true }
 				out := w.prune(later)
@@ -112,8 +112,8 @@ func (w *world) cutOff(step string) {
 	}
 }
 
-// nothingLost demands so many sessions, each from its log or from an archive, whose last
-// commit its tombstone is.
+// nothingLost demands so many sessions, each from its log or from an archive whose last
+// commit is the session's tombstone.
 func (w *world) nothingLost(sessions int) {
 	w.t.Helper()
 	kept := map[session.ID]session.Hash{}
@@ -141,8 +141,8 @@ func (w *world) nothingLost(sessions int) {
 	}
 }
 
-// TestPartOfAnArchiveIsMissed: a tree that is purged in part goes no further
-// without the archive of the rest.
+// TestPartOfAnArchiveIsMissed: the prune of a partly purged tree does not continue without
+// the archive of the rest.
 func TestPartOfAnArchiveIsMissed(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.done("tree", messages.Task{ID: "r1"})
@@ -161,8 +161,7 @@ func TestPartOfAnArchiveIsMissed(t *testing.T) {
 	})
 }
 
-// TestRaces: a caller that uses a tree while it is being archived keeps it, at
-// any moment.
+// TestRaces uses a tree at any moment of its archiving: the tree is kept.
 func TestRaces(t *testing.T) {
 	for _, tc := range []struct {
 		name, at string
@@ -236,8 +235,8 @@ func (w *world) started(id run.ID, home session.ID) {
 	w.t.Fatalf("run %s does not start", id)
 }
 
-// TestRestoreElsewhere brings an archive into another store, where it is told
-// and goes on; and refuses it where another history is.
+// TestRestoreElsewhere restores an archive in another store, where it is listed and
+// resumes, and rejects it in a store with another history.
 func TestRestoreElsewhere(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})
@@ -284,7 +283,7 @@ func TestRestoreElsewhere(t *testing.T) {
 	})
 }
 
-// TestNotAnArchive are files that are not brought back.
+// TestNotAnArchive are files that cannot be restored.
 func TestNotAnArchive(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.done("agent", messages.Task{ID: "r1"})
@@ -310,8 +309,8 @@ func TestNotAnArchive(t *testing.T) {
 	})
 }
 
-// TestPartsOfOthers prunes beside files that prunes left which were killed: those
-// that are old go, no matter what they were for, and nothing else does.
+// TestPartsOfOthers prunes beside files of killed prunes: old ones are removed, whatever
+// their purpose, and no other file is.
 func TestPartsOfOthers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.done("agent", messages.Task{ID: "r1"})
@@ -339,8 +338,8 @@ func TestPartsOfOthers(t *testing.T) {
 	})
 }
 
-// TestUsedSinceAPruneWasCutOff: what was used after a prune had fenced a part of its
-// tree is kept as long as any other, and all of it goes on.
+// TestUsedSinceAPruneWasCutOff uses a session after a prune has fenced a part of its tree:
+// the tree is kept as long as any other, and all of it resumes.
 func TestUsedSinceAPruneWasCutOff(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("agent", messages.Task{ID: "r1"})

@@ -13,9 +13,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestCutOffWhileItWaits ends a prune behind its fences. That they stand is told
-// in its report and to the caller that uses a session, which is not sent to a file that
-// was never written; a tenant that keeps everything has its sessions back.
+// TestCutOffWhileItWaits ends a prune behind its fences. Its report names the standing
+// fences, and so does the error of a caller that uses a session, without a file that was
+// never written; a tenant that keeps everything has its sessions back.
 func TestCutOffWhileItWaits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})

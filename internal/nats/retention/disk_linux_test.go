@@ -18,8 +18,8 @@ import (
 // full is a device that takes no byte.
 const full = "/dev/full"
 
-// TestDirectoryIsTriedFirst: nothing is fenced for a directory that is there and
-// takes no file, even from a superuser.
+// TestDirectoryIsTriedFirst: no tree is fenced for an existing directory that accepts no
+// file, even from a superuser.
 func TestDirectoryIsTriedFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("agent", messages.Task{ID: "r1"})
@@ -39,9 +39,9 @@ func TestDirectoryIsTriedFirst(t *testing.T) {
 	})
 }
 
-// TestDiskFull has no room for the archive of one tree of two. That one goes on
-// and the other one is archived; with room the next prune does the rest, because
-// it was not used meanwhile.
+// TestDiskFull has no room for the archive of one tree of two. That tree resumes and the
+// other one is archived; with room the next prune archives the first, because it was not
+// used meanwhile.
 func TestDiskFull(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})

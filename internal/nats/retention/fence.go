@@ -15,8 +15,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// marks counts the sessions that are fenced and stored, and those that are
-// purged.
+// marks counts the fenced, stored sessions and the purged ones.
 func marks(t *archive.Tree) (fenced, purged int) {
 	for _, s := range t.Sessions {
 		switch {
@@ -29,13 +28,13 @@ func marks(t *archive.Tree) (fenced, purged int) {
 	return fenced, purged
 }
 
-// elsewhere is why a tree is left alone that another prune has in hand.
+// elsewhere is the reason a tree is kept while another prune handles it.
 const elsewhere = "another prune archives it at the same time"
 
-// fence archives each session of a tree in its log. Where one does not let it
-// the tree is let go, and the reason returned. Where another prune was first the
-// tree is left to that one, with what is fenced: all go through a tree in the
-// same order, so that one of them comes to its end.
+// fence archives each session of a tree in its log. If a log rejects the fence, the tree is
+// released, and fence returns the reason. If another prune was first, this one leaves it
+// the tree and the fences: all prunes go through a tree in the same order, so that one of
+// them finishes.
 func (p *pruning) fence(ctx context.Context, t *archive.Tree, file string) (reason string, err error) {
 	store := direct(p.c)
 	for i, s := range t.Sessions {
@@ -59,15 +58,15 @@ func (p *pruning) fence(ctx context.Context, t *archive.Tree, file string) (reas
 	return "", nil
 }
 
-// direct appends to logs beside the nodes that hold them: the compare-and-set
-// decides. It folds each session again, so that nothing is remembered.
+// direct appends to logs beside the nodes that hold them: the compare-and-set decides. It
+// folds each session anew, and caches none.
 func direct(c *api.Conn) journal.Store {
 	return journal.NewStore(c.Logs.Log(), &journal.StoreOptions{Incarnation: "operator"})
 }
 
-// lift lets the sessions of a tree go on that are fenced and not purged. It goes
-// the way of a purge, from the last one: if another prune purges the tree
-// meanwhile, one of the two comes first there, and the other one stops.
+// lift resumes the sessions of a tree that are fenced and not purged. It begins with the
+// last one, like a purge: if another prune purges the tree meanwhile, one of the two is
+// first there, and the other one stops.
 func (p *pruning) lift(ctx context.Context, t *archive.Tree, reason string) error {
 	var ids []session.ID
 	for _, s := range slices.Backward(t.Sessions) {
@@ -78,10 +77,9 @@ func (p *pruning) lift(ctx context.Context, t *archive.Tree, reason string) erro
 	return goOn(ctx, p.c, t.Tenant, ids, commitlog.Restoration{By: p.o.By, Reason: "not archived: " + reason})
 }
 
-// goOn lifts the fences of sessions whose logs are whole. Where none stands, and
-// where another one lifts it at the same time, nothing is done. The log's end
-// is asked first: an event that says that a session goes on follows only the one
-// that archives it.
+// goOn lifts the fences of sessions whose logs are complete. It does nothing for a session
+// without a fence, or whose fence another process lifts at the same time. It reads the
+// log's end first: a restoring event follows only the archiving event.
 func goOn(ctx context.Context, c *api.Conn, tenant session.Tenant, ids []session.ID, why commitlog.Restoration) error {
 	store := direct(c)
 	for _, id := range ids {
@@ -95,7 +93,7 @@ func goOn(ctx context.Context, c *api.Conn, tenant session.Tenant, ids []session
 		if err != nil && !errors.Is(err, run.ErrState) {
 			return fmt.Errorf("retention: let %s go on: %w", k, err)
 		}
-		// What is appended behind a purge lets nothing go on.
+		// An event appended after a purge resumes no session.
 		if a, ok := errors.AsType[*session.ArchivedError](c.Logs.Archived(ctx, k)); ok && !a.Fenced {
 			return fmt.Errorf("retention: let %s go on: %w", k, a)
 		}

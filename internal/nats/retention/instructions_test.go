@@ -19,8 +19,8 @@ import (
 // keptPrompt is the prompt of an agent.
 const keptPrompt = "Answer with care."
 
-// TestPromptsOfPurgedSessions: the prompt of an agent is named by the trees whose steps had
-// it, the last of which takes it along into its file; the file brings it back.
+// TestPromptsOfPurgedSessions: the trees whose steps had an agent's prompt name it. The
+// last of them includes it in its file, which restores it.
 func TestPromptsOfPurgedSessions(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		named := func() int {

@@ -16,7 +16,7 @@ import (
 // manyTrees is more trees than a prune works at, and no multiple of that.
 const manyTrees = 2*treesAtOnce + 5
 
-// grow makes many trees that are due.
+// grow makes many due trees.
 func (w *world) grow() {
 	w.t.Helper()
 	for i := range manyTrees {
@@ -28,8 +28,8 @@ func (w *world) grow() {
 	time.Sleep(keep)
 }
 
-// TestSeveralTreesAtOnce: a prune works at as many trees at the same time as it may, tells
-// how far it is, and returns the trees in the order of a dry run.
+// TestSeveralTreesAtOnce: a prune works at as many trees concurrently as it may, reports
+// its progress, and returns the trees in the order of a dry run.
 func TestSeveralTreesAtOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.grow()
@@ -78,7 +78,7 @@ func TestSeveralTreesAtOnce(t *testing.T) {
 }
 
 // TestCrashAmongMany ends a prune while several trees are at different steps. No further
-// tree is begun, nothing is lost, and the next prune does the rest.
+// tree is begun, no session is lost, and the next prune finishes the work.
 func TestCrashAmongMany(t *testing.T) {
 	for _, step := range []string{"fence 0", "write", "rename", "archive", "purge 0"} {
 		t.Run(strings.ReplaceAll(step, " ", "-"), func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestCrashAmongMany(t *testing.T) {
 	}
 }
 
-// TestLargeAmongSmall archives a tree that is too large to be in memory beside others.
+// TestLargeAmongSmall archives a tree that is too large to be archived beside others.
 func TestLargeAmongSmall(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for i := range 3 {

@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// wait lets the forks of those come who read a tree before its fence.
+// wait waits for the forks by processes that read a tree before its fence.
 func (p *pruning) wait(ctx context.Context) error {
 	if p.o.Grace < 0 {
 		return nil
@@ -28,8 +28,8 @@ func (p *pruning) wait(ctx context.Context) error {
 	}
 }
 
-// purgeAll reads the logs again and archives and purges the trees that stand
-// as they were fenced.
+// purgeAll reads the logs again, and archives and purges the trees that are unchanged since
+// their fences.
 func (p *pruning) purgeAll(ctx context.Context) error {
 	trees, err := p.c.Archive.Trees(ctx, p.o.Tenant)
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *pruning) purgeAll(ctx context.Context) error {
 	return err
 }
 
-// finish archives and purges one tree, or lets it go.
+// finish archives and purges one tree, or releases it.
 func (p *pruning) finish(ctx context.Context, out *Outcome, t *archive.Tree) error {
 	fenced, purged := marks(t)
 	reason := t.Busy
@@ -100,13 +100,13 @@ func (p *pruning) finish(ctx context.Context, out *Outcome, t *archive.Tree) err
 		return nil
 	}
 	out.Size = size
-	// What came last is read from what came before, so it goes first.
+	// A later session is read from earlier ones, so it is purged first.
 	for i, s := range slices.Backward(t.Sessions) {
 		if s.Purged {
 			continue
 		}
 		err := p.c.Archive.Purge(ctx, session.Key{Tenant: t.Tenant, ID: s.ID}, s.At)
-		// After any other error it may be purged, and the rest is not let go.
+		// After any other error the session may be purged, so the rest is not released.
 		t.Sessions[i].Purged = !errors.Is(err, session.ErrForeign)
 		if err != nil {
 			return err

@@ -20,8 +20,8 @@ type lineageMessage struct {
 	records []messages.Record
 }
 
-// lineage returns what LINEAGE holds, and demands that the records of each partition are in
-// the order of its commits, each once.
+// lineage returns the messages of LINEAGE, and demands that the records of each partition
+// are in the order of its commits, each once.
 func (w *world) lineage() (all []lineageMessage, records []string) {
 	w.t.Helper()
 	type place struct {
@@ -70,8 +70,9 @@ func (w *world) forget(id session.ID) {
 	}
 }
 
-// TestRepairBesidePrunedTrees loses lineage of a session before and after that of trees which
-// are pruned, brought back and pruned again. A repair derives it, and changes nothing of theirs.
+// TestRepairBesidePrunedTrees loses lineage of a session before and after the lineage of
+// trees that are pruned, restored and pruned again. A repair derives it, and does not
+// change theirs.
 func TestRepairBesidePrunedTrees(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		live := w.done("agent", messages.Task{ID: "r1", Session: "talk"})

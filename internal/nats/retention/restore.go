@@ -17,16 +17,16 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Restored tells of one session that was brought back.
+// Restored describes one restored session.
 type Restored struct {
 	Session session.ID
 	Commits int
-	// There is set if the session's commits were in the store already.
+	// There is set if the store already had the session's commits.
 	There bool
 }
 
-// Open verifies an archive, and that no run in it is open, as none is that Prune has
-// archived: session.ErrForeign otherwise. One would go on where it is brought.
+// Open verifies an archive, and that no run in it is open: session.ErrForeign otherwise.
+// Prune archives no open run, and one would resume where it is restored.
 func Open(doc []byte) (*dossier.Evidence, error) {
 	t, _, err := dossier.VerifyTree(doc, nil)
 	if err != nil {
@@ -46,14 +46,14 @@ func Open(doc []byte) (*dossier.Evidence, error) {
 	return t, nil
 }
 
-// Restore brings the sessions of an archive that Open has verified back under their own
-// ids, and lets them go on: what was purged here, or what was archived in another store.
-// A session that is purged here must have been archived with the same last commit; a
-// session that is here must have the same commits: session.ErrForeign otherwise.
-// Restoring again changes nothing. The log of each says by whom it was brought.
+// Restore restores the sessions of an archive that Open has verified under their own ids,
+// and resumes them. They were purged here, or archived in another store. A session that is
+// purged here must have been archived with the same last commit, and a session that exists
+// here must have the same commits; the error is session.ErrForeign otherwise. Restore is
+// idempotent. Each log records by whom it was restored.
 //
-// Until all of it is there every session of it stays archived, for readers too.
-// The connection has to store; the rights of a node are enough.
+// Every session of the archive stays archived, for readers too, until all of it is
+// restored. The connection has to store; the rights of a node are enough.
 func Restore(ctx context.Context, c *api.Conn, t *dossier.Evidence, by string) ([]Restored, error) {
 	store := c.Logs.Blobs(t.Home.Tenant)
 	for d, data := range t.Blobs {
@@ -87,7 +87,7 @@ func Restore(ctx context.Context, c *api.Conn, t *dossier.Evidence, by string) (
 	return all, nil
 }
 
-// runs brings back what is kept of a log's runs beside it.
+// runs restores the data stored beside a log for its runs.
 func runs(ctx context.Context, c *api.Conn, t *dossier.Evidence, k session.Key, raws []string) error {
 	r, err := runsOf(t, k, raws)
 	if err != nil {

@@ -19,10 +19,10 @@ type storedResult struct {
 	seq    uint64
 }
 
-// free removes the results of the runs whose home is purged, by this prune or by a former
-// one that was cut off, and those of tasks that no log took, once they are as old as trees
-// of their tenant that are due. It returns how many. The stream is read once, and nothing is
-// kept between two prunes.
+// free removes the results of runs whose home is purged, by this prune or by an earlier one
+// that was cut off, and the results of tasks that no log claimed, once they are as old as
+// due trees of their tenant. It returns their number. It reads the stream once, and keeps
+// no state between two prunes.
 func (p *pruning) free(ctx context.Context) (int, error) {
 	found, err := p.superfluous(ctx)
 	if err != nil {
@@ -32,7 +32,8 @@ func (p *pruning) free(ctx context.Context) (int, error) {
 	_, err = p.each(Freed, len(found), func(i int) (err error) {
 		r := &found[i]
 		if r.home == "" {
-			// Its alias has the code or the cancel, from which intake makes the result again.
+			// Its alias has the code or the cancel, from which the intake recreates the
+			// result.
 			removed[i], err = p.c.Messages.RemoveMessage(ctx, streams.StreamResult, r.seq)
 		} else {
 			removed[i], err = p.c.Archive.RemoveResult(ctx, session.Key{Tenant: r.tenant, ID: r.home}, r.run, r.seq)

@@ -32,8 +32,8 @@ func (w *world) stored() (ids []string) {
 	return ids
 }
 
-// pruned demands that who asks for the result of a run, or waits for it, learns that it was
-// pruned, and where it is.
+// pruned demands that a query for the result of a run, and a wait for it, report that the
+// run was pruned, and the archive.
 func (w *world) pruned(id run.ID) {
 	w.t.Helper()
 	_, err := w.client.Result(w.t.Context(), id)
@@ -48,7 +48,7 @@ func (w *world) pruned(id run.ID) {
 }
 
 // again submits a task of a pruned run again, with its own body and with another one: it is
-// not executed, and who submitted it learns that, who listens and who asks.
+// not executed, and both listeners and queries report that.
 func (w *world) again(workflow string, task messages.Task) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
@@ -62,9 +62,9 @@ func (w *world) again(workflow string, task messages.Task) {
 	}
 }
 
-// TestPruneFreesResults archives a tree with forks and one with branches. Their results go
-// with them, and those of old tasks that no log took; a younger one stays. Ids stay used. What
-// is brought back has its results again.
+// TestPruneFreesResults archives a tree with forks and one with branches. Their results are
+// removed with them, and those of old tasks that no log claimed; a younger one stays. Ids
+// stay used. A restored tree has its results again.
 func TestPruneFreesResults(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.done("tree", messages.Task{ID: "forks"})
@@ -189,7 +189,7 @@ func (w *world) limit(stream string, most uint64) {
 }
 
 // TestPruneMakesRoom fills the stream of results to 87 %: no run begins, and the reason
-// names the command. It frees the stream, and what waited begins.
+// names the command. The command frees the stream, and the waiting runs begin.
 func TestPruneMakesRoom(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		watching, cancel := context.WithCancel(t.Context())

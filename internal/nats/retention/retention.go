@@ -1,42 +1,39 @@
-// Package retention archives trees of sessions that are not used any more, purges
-// them, and brings them back.
+// Package retention archives, purges and restores unused trees of sessions.
 //
 //	outcomes, err := retention.Prune(ctx, conn, &retention.Options{
 //		Keep: func(session.Tenant) (time.Duration, bool) { return 30 * 24 * time.Hour, true },
 //		Dir:  "archives",
 //	})
 //
-// A tree goes in this order, each step of which may be the last one before a
-// crash, since the next [Prune] finds how far it came from the logs and the
-// directory alone:
+// Prune handles a tree in the following order. A crash is harmless after each step: the
+// next [Prune] determines the progress from the logs and the directory alone.
 //
-//  1. Each of its sessions gets a commit with session.archived. The log's
-//     compare-and-set decides whether another process wrote meanwhile, and after
-//     it no run, message or step is taken: it is the fence.
-//  2. A process that read the tree before may still fork it: that is waited for, and
-//     the logs are read again. A tree that grew is let go with session.restored,
-//     and so is one whose archive cannot be written.
+//  1. Each session of the tree gets a commit with session.archived. The log's
+//     compare-and-set decides whether another process wrote meanwhile. The commit is
+//     the fence: after it the session accepts no run, message or step.
+//  2. A process that read the tree before may still fork it. Prune waits for such
+//     forks and reads the logs again. It releases a tree that grew, or whose archive
+//     cannot be written, with session.restored.
 //  3. The archive is written, synced, renamed, read back and verified.
-//  4. The logs are purged but for those last commits, the tombstones, which keep
-//     the hash of each head; and their snapshots.
-//  5. The results of runs whose log is purged are removed, when the alias of the run is
-//     marked. That begins with the stream of results and the tombstones, whichever prune
-//     left them. Results of tasks that no log took go when they are as old.
+//  4. The logs are purged except those last commits, the tombstones, which keep
+//     the hash of each head. Snapshots are purged too.
+//  5. The results of runs whose log is purged are removed, once the alias of the run is
+//     marked. This step begins with the stream of results and the tombstones, whichever
+//     prune left them. Results of tasks that no log claimed are removed at the same age.
 //
-// What stays: aliases, so that no id is used twice; lineage, as long as its stream keeps
-// it; blobs, because other trees may name them. The archive holds all blobs that its
-// commits name.
+// Aliases stay, so that no id is used twice; lineage stays as long as its stream keeps it;
+// blobs stay, because other trees may reference them. The archive holds all blobs that its
+// commits reference.
 //
-// Prunes of the same tree at the same time are harmless. One of them archives it,
-// and the others tell that another one does: at the fence the log decides who it
-// is, and who lets a tree go begins where a purge begins, so that one of the two
-// finds that the other was there.
+// Concurrent prunes of the same tree are harmless. One of them archives it, and the others
+// report that. The log decides at the fence which one it is. A prune that releases a tree
+// begins where a purge begins, so that one of the two detects the other.
 //
-// One prune works at several trees at the same time. Each of them goes in the order
-// above; only what is waited for, and the second reading, is done once for all.
+// One prune works at several trees concurrently, each in the order above. It waits and
+// reads the logs again once for all of them.
 //
-// The package holds policy and order. What is stored is up to internal/nats, how the
-// file looks to dossier.
+// The package holds policy and order. Package internal/nats stores the data; dossier
+// defines the file format.
 package retention
 
 import (
@@ -60,84 +57,83 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// DefaultGrace is how long a fence stands before its tree is purged, where
-// others write to the store: longer than it takes to begin a fork of what was
-// read before, with all attempts to store it.
+// DefaultGrace is the time between a fence and the purge of its tree, if others write to
+// the store. It exceeds the time to begin a fork from an earlier read, with all attempts to
+// store it.
 const DefaultGrace = 60 * time.Second
 
-// Options say what is pruned. Keep is required, and Dir unless DryRun is set.
+// Options are the options of Prune. Keep is required, and Dir unless DryRun is set.
 type Options struct {
-	// Keep is how long a tenant's trees are kept after their last commit; false
-	// keeps them for ever, and lets those go on that were fenced before.
+	// Keep is how long a tenant's trees are kept after their last commit; false keeps them
+	// for ever, and resumes trees that were fenced before.
 	Keep func(session.Tenant) (time.Duration, bool)
-	// Tenant limits it to one tenant; "" means all.
+	// Tenant limits the prune to one tenant; "" means all.
 	Tenant session.Tenant
-	// Dir is where the archives are written; it is created if absent. That it
-	// can be written is tried before anything is fenced.
+	// Dir is the directory of the archives; it is created if absent. Prune verifies that it
+	// is writable before it fences a tree.
 	Dir string
-	// DryRun only tells what would be done.
+	// DryRun reports the outcomes and changes nothing.
 	DryRun bool
-	// Grace is how long a fence stands before its tree is purged; negative is
-	// none, for a store that no other process has open. Zero means DefaultGrace.
+	// Grace is the time between a fence and the purge of its tree; negative is none, for a
+	// store that no other process has open. Zero means DefaultGrace.
 	Grace time.Duration
-	// By is who prunes, for the logs; "" is "operator".
+	// By is the user who prunes, for the logs; "" is "operator".
 	By string
-	// Limit is how many bytes of commits, and how many of blobs, one archive
-	// holds at most; 0 means dossier.DefaultTree. Its file has at most twice as
-	// many bytes. A larger tree is kept.
+	// Limit is the maximum size in bytes of the commits, and of the blobs, of one archive;
+	// 0 means dossier.DefaultTree. Its file has at most twice as many bytes. A larger tree
+	// is kept.
 	Limit int64
 	// Stated goes into each archive.
 	Stated []dossier.Fact
-	// Progress is told how many trees of how many are through: first with Fenced, when
-	// they are fenced or kept, then with Archived, of those that were fenced; at last with
-	// Freed how many results are. It is
-	// called by one goroutine at a time, and holds up the others; nil is none.
+	// Progress, if not nil, is called with the number of finished trees and of all trees:
+	// first with Fenced, when they are fenced or kept, then with Archived, of the fenced
+	// ones. At last it is called with Freed and the number of freed results. One goroutine
+	// at a time calls it and blocks the others.
 	Progress func(to State, done, all int)
 	// Freed is called at the end with the number of results that were removed; nil is none.
 	Freed func(results int)
 
-	// after is called after each step, also by several goroutines at the same time; an
-	// error stops everything there, as a crash would.
+	// after is called after each step, also concurrently; an error stops everything there,
+	// as a crash would.
 	after func(step string) error
-	// part is in the names of files while they are written; "" is drawn, so that
-	// no other prune has the same ones.
+	// part is part of the names of files while they are written; "" draws a random one, so
+	// that no other prune uses the same names.
 	part string
 }
 
-// State is what became of a tree.
+// State is the outcome of a tree.
 type State string
 
 // The states of a tree.
 const (
-	Kept     State = "kept"     // Reason says why
+	Kept     State = "kept"     // Reason is the reason
 	Due      State = "due"      // of a dry run: it would be archived
 	Archived State = "archived" // and purged
-	// Fenced is a tree that Prune did not come back to before an error ended it:
-	// it takes nothing until the next Prune finishes it or lets it go on.
+	// Fenced is a tree that Prune did not finish before an error ended it: it accepts no
+	// work until the next Prune finishes or resumes it.
 	Fenced State = "fenced"
-	// Failed is a tree that could not be archived, Reason says why. It goes on,
-	// unless it is purged in part or Reason says that it stays fenced.
+	// Failed is a tree that could not be archived for Reason. It resumes, unless it is
+	// purged in part or Reason states that it stays fenced.
 	Failed State = "failed"
 	// Freed is no state of a tree: Options.Progress gets it for results.
 	Freed State = "freed"
 )
 
-// Outcome tells of one tree.
+// Outcome is the outcome of one tree.
 type Outcome struct {
 	archive.Tree
 	State  State
 	Reason string
-	File   string // of the archive, with the directory; "" while there is none, but for Due
+	File   string // path of the archive; "" while none exists, except for Due
 	Size   int64  // of the file
 }
 
-// Prune archives and purges what is due, and returns what became of each tree
-// that is stored, the longest unused first. Trees that are purged already are
-// left out. What goes wrong with one tree is told in its outcome, and the others
-// go on. An error is what ended all: the directory cannot be written, the store
-// does not answer, ctx has ended; the outcomes up to there are returned too. The
-// connection has to store, and needs the rights of an operator unless
-// Options.DryRun is set: conn.ErrDenied.
+// Prune archives and purges the trees that are due, and returns the outcome of each stored
+// tree, the longest unused first. It omits trees that are already purged. An error with one
+// tree is reported in its outcome, and the other trees continue. Prune returns an error
+// that ended all work, with the outcomes up to there: the directory cannot be written, the
+// store does not answer, or ctx has ended. The connection has to store, and needs the
+// rights of an operator unless Options.DryRun is set: conn.ErrDenied.
 func Prune(ctx context.Context, c *api.Conn, opts *Options) ([]Outcome, error) {
 	o := *opts
 	o.Grace, o.By, o.Limit = cmp.Or(o.Grace, DefaultGrace), cmp.Or(o.By, "operator"), cmp.Or(o.Limit, dossier.DefaultTree)
@@ -177,13 +173,13 @@ type pruning struct {
 	now   time.Time
 	parts map[string][]string
 	out   []Outcome
-	// purged are the sessions that are purged.
+	// purged are the purged sessions.
 	purged map[session.Key]bool
 
 	asking  sync.Mutex
-	lineage map[string]uint64 // how far it is published, by event stream; asking guards it
+	lineage map[string]uint64 // published sequences, by event stream; asking guards it
 
-	large sync.Mutex // is held for a tree of which one at a time is in memory
+	large sync.Mutex // held for a large tree, of which one at a time is in memory
 }
 
 func (p *pruning) run(ctx context.Context) error {
@@ -218,14 +214,14 @@ func (p *pruning) run(ctx context.Context) error {
 	return p.purgeAll(ctx)
 }
 
-// treesAtOnce bounds the trees that are fenced, or archived and purged, at the same
-// time. Each waits for the disks most of the time, its own and those of the servers,
-// which sync the writes of several together.
+// treesAtOnce bounds the trees that are fenced, or archived and purged, concurrently. Each
+// waits for the disks most of the time, its own and the servers', which sync the writes of
+// several together.
 const treesAtOnce = 16
 
-// each calls do for the numbers below n in their order, for treesAtOnce at a time, and
-// reports progress. After an error it begins with no further one, and waits for those
-// that are under way. It returns with how many it began, and the error of the first.
+// each calls do for the numbers below n in their order, treesAtOnce concurrently, and
+// reports progress. After an error it begins no further call, and waits for the calls in
+// progress. It returns the number of calls begun, and the first error.
 func (p *pruning) each(to State, n int, do func(i int) error) (begun int, err error) {
 	var mu sync.Mutex // guards done and first
 	done, first := 0, n
@@ -261,12 +257,12 @@ func (p *pruning) each(to State, n int, do func(i int) error) (begun int, err er
 	return begun, err
 }
 
-// decide keeps a tree, or fences it.
+// decide fences a tree, or records why it is kept.
 func (p *pruning) decide(ctx context.Context, out *Outcome) (err error) {
 	t := &out.Tree
 	fenced, purged := marks(t)
 	if fenced > 0 {
-		out.State = Fenced // by one who was cut off
+		out.State = Fenced // by a prune that was cut off
 	}
 	if out.Reason, err = p.keep(ctx, t); err != nil {
 		return err
@@ -288,9 +284,9 @@ func (p *pruning) decide(ctx context.Context, out *Outcome) (err error) {
 	return err
 }
 
-// failed tells of a tree that an error stopped, and lets it go on if nothing of
-// it is purged. It returns the error if that ends everything: the other trees
-// would meet it too, each after waiting.
+// failed records the error that stopped a tree, and resumes the tree if none of it is
+// purged. It returns an error that ends all work: the other trees would meet it too, each
+// after waiting.
 func (p *pruning) failed(ctx context.Context, out *Outcome, t *archive.Tree, err error) error {
 	_, stop := errors.AsType[stopped](err)
 	if p.o.DryRun || stop || ctx.Err() != nil || errors.Is(err, session.ErrUnavailable) || errors.Is(err, conn.ErrDenied) {
@@ -309,8 +305,8 @@ func (p *pruning) failed(ctx context.Context, out *Outcome, t *archive.Tree, err
 	return nil
 }
 
-// standing tells of the trees that an error which ended all left as they were,
-// and names no archive that is not there.
+// standing sets the outcome of the trees that an error which ended all work left
+// unfinished, and clears the names of archives that do not exist.
 func (p *pruning) standing(ended error) {
 	for i := range p.out {
 		out := &p.out[i]
@@ -328,7 +324,7 @@ type stopped struct{ error }
 
 func (s stopped) Unwrap() error { return s.error }
 
-// step has come to the end of a step.
+// step marks the end of a step.
 func (p *pruning) step(name string) error {
 	if err := p.o.after(name); err != nil {
 		return stopped{err}
@@ -336,9 +332,9 @@ func (p *pruning) step(name string) error {
 	return nil
 }
 
-// keep says why a tree is kept, "" if it is due. A tree that was fenced before
-// was due then, but a tenant that keeps everything has it back, and so has one who
-// used meanwhile what was not fenced yet.
+// keep returns the reason a tree is kept, or "" if it is due. A tree that is already fenced
+// was due when it was fenced. It is released if its tenant keeps everything, or has since
+// used a session that was not yet fenced.
 func (p *pruning) keep(ctx context.Context, t *archive.Tree) (string, error) {
 	if t.Busy != "" {
 		return t.Busy, nil
@@ -374,8 +370,8 @@ func (p *pruning) keep(ctx context.Context, t *archive.Tree) (string, error) {
 	return "", nil
 }
 
-// lineageOf reports how far the lineage of an event stream is published, in which a
-// session is. Each stream is asked once.
+// lineageOf returns the sequence up to which the lineage of a session's event stream is
+// published. It asks once per stream.
 func (p *pruning) lineageOf(ctx context.Context, stream string, id session.ID) (uint64, error) {
 	p.asking.Lock()
 	defer p.asking.Unlock()
@@ -410,8 +406,8 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.1f days", d.Hours()/24)
 }
 
-// file is where the archive of a tree goes: under the name that its first
-// fence says, if there is one.
+// file returns the path of a tree's archive. The name in the first fence takes precedence,
+// if there is one.
 func (p *pruning) file(t *archive.Tree) string {
 	name := fmt.Sprintf("%s-%s-%s.json", t.Tenant, t.Root, p.now.UTC().Format("20060102T150405Z"))
 	for _, s := range t.Sessions {

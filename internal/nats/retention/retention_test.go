@@ -28,8 +28,8 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	})
 }
 
-// TestPruneAndRestore archives a tree with branches, finds it gone for readers
-// and writers alike, and brings it back.
+// TestPruneAndRestore archives a tree with branches, finds it closed to readers and writers
+// alike, and restores it.
 func TestPruneAndRestore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})
@@ -65,7 +65,7 @@ func TestPruneAndRestore(t *testing.T) {
 			t.Errorf("verified: %+v, %v", r, err)
 		}
 
-		// Readers are told what happened and what to do, the others go on.
+		// Readers get an error with the cause and the remedy; the other sessions continue.
 		for _, s := range out[0].Sessions {
 			_, err := w.texts(s.ID)
 			a, ok := errors.AsType[*session.ArchivedError](err)
@@ -155,7 +155,7 @@ func TestOfWhatIsArchived(t *testing.T) {
 	}
 }
 
-// TestKept are trees that are not pruned, each with the reason.
+// TestKept are trees that are kept, each with the reason.
 func TestKept(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		old := w.done("agent", messages.Task{ID: "old"})
@@ -208,8 +208,8 @@ func TestNodesMayNotPurge(t *testing.T) {
 	})
 }
 
-// TestArchiveThatCannotBeReadBack: what would become a larger file than is read back
-// is kept. In a file a character of a text may take six.
+// TestArchiveThatCannotBeReadBack keeps a tree whose file would exceed the limit of a read.
+// In a file a character of a text may take six.
 func TestArchiveThatCannotBeReadBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		input := must.Get(json.Marshal(strings.Repeat("<", 40<<10)))(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestCrashesBetweenRoots ends a prune of two trees that are archived together,
-// because one is a copy of what is in the other, at each of its steps. A
-// tombstone does not tell any more what its session was made of.
+// TestCrashesBetweenRoots ends a prune of two trees that are archived together, because one
+// holds a copy from the other, at each of its steps. A tombstone no longer names its
+// session's parents.
 func TestCrashesBetweenRoots(t *testing.T) {
 	for _, step := range []string{"fence 1", "archive", "purge 2", "purge 1", "purge 0"} {
 		t.Run(strings.ReplaceAll(step, " ", "-"), func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestCrashesBetweenRoots(t *testing.T) {
 	}
 }
 
-// all is what every session says, or why it does not.
+// all returns the text of every session, or the error of its read.
 func (w *world) all() string {
 	w.t.Helper()
 	trees := must.Get(w.op.Archive.Trees(w.t.Context(), ""))(w.t)

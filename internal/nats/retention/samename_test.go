@@ -41,9 +41,9 @@ func (w *world) listed(limit int) map[run.ID][]run.State {
 	return states
 }
 
-// TestImportOfRunsWithTheSameID brings sessions of another store, whose runs have the ids of
-// runs that are here: lists, results and verbs go on being about those. The sessions that
-// were brought are read under their own ids.
+// TestImportOfRunsWithTheSameID imports sessions of another store, whose runs have the ids
+// of existing runs: lists, results and verbs still apply to the existing ones. The imported
+// sessions are read under their own ids.
 func TestImportOfRunsWithTheSameID(t *testing.T) {
 	ids := []run.ID{"r1", "r2", "r3", "r4"}
 	var docs [][]byte

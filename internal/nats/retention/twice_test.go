@@ -46,8 +46,8 @@ func TestPruneWithinAnother(t *testing.T) {
 	}
 }
 
-// TestPrunesAtOnce has two prunes of the same tree at work at the same time, of
-// one that no prune has touched and of one whose fences another prune left.
+// TestPrunesAtOnce runs two prunes of the same tree concurrently, for an untouched tree and
+// for one with the fences of another prune.
 func TestPrunesAtOnce(t *testing.T) {
 	for name, change := range others {
 		for _, left := range []string{"", "fence 0", "fence 2", "archive", "purge 2"} {
@@ -68,9 +68,9 @@ func TestPrunesAtOnce(t *testing.T) {
 	}
 }
 
-// twice makes a tree that is due, prunes it more than once, and demands that it
-// is there as a whole: either in the logs, or in an archive that the tombstones
-// name. A further prune finishes what is left, and the tree comes back.
+// twice makes a tree that is due, prunes it more than once, and demands that it is
+// complete: either in the logs, or in an archive that the tombstones name. A further prune
+// finishes the work, and a restore brings the tree back.
 func twice(t *testing.T, do func(w *world, prune func(*Options))) {
 	inWorld(t, func(t *testing.T, w *world) {
 		root := w.done("tree", messages.Task{ID: "r1"})
@@ -137,8 +137,8 @@ func (w *world) whole(root session.ID) []byte {
 	return nil
 }
 
-// purgedFirst is a log that a prune purges when another one has read it and lets
-// it go on.
+// purgedFirst is a log that a prune purges after another prune has read it to resume the
+// session.
 type purgedFirst struct {
 	commitlog.Log
 	purge func()
@@ -149,8 +149,8 @@ func (l purgedFirst) Append(ctx context.Context, at commitlog.Position, c commit
 	return l.Log.Append(ctx, at, c)
 }
 
-// TestLiftedTooLate has a prune let a session go on in the moment in which another
-// one purges it. The session stays archived, and comes back as a whole.
+// TestLiftedTooLate has a prune resume a session at the moment in which another one purges
+// it. The session stays archived, and can be restored completely.
 func TestLiftedTooLate(t *testing.T) {
 	twice(t, func(w *world, prune func(*Options)) {
 		w.cutOff("archive")

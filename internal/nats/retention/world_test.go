@@ -38,8 +38,8 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m) }
 
-// keep is how long trees are kept here. Virtual time is not free while a node
-// and its server tell each other every second that they live.
+// keep is how long trees are kept here. Virtual time is not free while a node and its
+// server exchange pings every second.
 const keep = 2 * time.Minute
 
 // world is a store with a node at work and an operator beside it.
@@ -81,7 +81,7 @@ func connect(t testing.TB, srv *natsserver.Server, user, password string) *api.C
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	ctx := t.Context()
-	// Everybody may do what his role needs, and nothing else.
+	// Every user has the permissions of its role, and no others.
 	srv := natstest.Start(t, &natsserver.Options{Grant: func(r permission.Role, at permission.Place) *permission.Grant {
 		at.Partitions = 2
 		g := permission.GrantOf(r, at)
@@ -197,7 +197,7 @@ func answer(ctx context.Context, set flow.Info, s session.Session) (session.Sess
 	return (&flow.Agent{Name: "answerer"}).Forward(ctx, s.With(session.UserText(text)))
 }
 
-// aside copies its session and goes on without the copy, which is younger.
+// aside copies its session and continues without the copy, which is younger.
 func aside(ctx context.Context, _ flow.Info, s session.Session) (session.Session, error) {
 	time.Sleep(time.Second)
 	if _, err := flow.Detach(ctx, s); err != nil {
@@ -206,7 +206,7 @@ func aside(ctx context.Context, _ flow.Info, s session.Session) (session.Session
 	return s.With(session.UserText("the copy is elsewhere")), nil
 }
 
-// borrow reads another session, waits while it is told to hold, and goes on with it.
+// borrow reads another session, waits while its input has hold set, and continues with it.
 func (w *world) borrow(with func(ctx context.Context, s, other session.Session) (session.Session, error)) func(context.Context, flow.Info, session.Session) (session.Session, error) {
 	return func(ctx context.Context, set flow.Info, s session.Session) (session.Session, error) {
 		var in struct {
@@ -227,8 +227,7 @@ func (w *world) borrow(with func(ctx context.Context, s, other session.Session) 
 	}
 }
 
-// tree makes two branches, of which one is taken, and keeps a long text in a
-// blob.
+// tree makes two branches, of which it picks one, and stores a long text in a blob.
 func (w *world) tree(ctx context.Context, set flow.Info, s session.Session) (session.Session, error) {
 	s, err := answer(ctx, set, s.With(session.UserText(strings.Repeat("long ", 10<<10))))
 	if err != nil {
@@ -296,7 +295,7 @@ func fan(ctx context.Context, _ flow.Info, s session.Session) (session.Session, 
 	return flow.Merge(ctx, j, flow.Pick(0))
 }
 
-// options keep what was used just now.
+// options keep recently used trees.
 func (w *world) options() *Options {
 	return &Options{Dir: w.dir, Keep: func(session.Tenant) (time.Duration, bool) { return keep, true }, Grace: 5 * time.Second}
 }
@@ -310,7 +309,7 @@ func (w *world) prune(o *Options) []Outcome {
 	return out
 }
 
-// states is what became of the trees, in one line each.
+// states returns the outcomes of the trees, in one line each.
 func states(out []Outcome) (lines []string) {
 	for _, o := range out {
 		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %d %s", o.State, len(o.Sessions), o.Reason)))
@@ -368,7 +367,7 @@ func (w *world) treeOf(root session.ID) archive.Tree {
 	return trees[i]
 }
 
-// fencedFor is the name of the file that a tree is being archived to.
+// fencedFor returns the name of the file to which a tree is being archived.
 func (w *world) fencedFor(root session.ID) string {
 	w.t.Helper()
 	for _, s := range w.treeOf(root).Sessions {

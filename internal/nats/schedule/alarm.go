@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// alarm calls fire once its time has come. It belongs to what it is for, which
-// stops it when it goes.
+// alarm calls fire once its time has come. Its owner stops it when the owner is removed.
 type alarm struct {
 	at    time.Time
 	fire  func(now time.Time)
 	index int // in the heap, from one; zero is not set
 }
 
-// alarms are the alarms that are set, the earliest first.
+// alarms are the set alarms, the earliest first.
 type alarms []*alarm
 
 // Len implements sort.Interface.
@@ -77,7 +76,7 @@ func (h alarms) next() time.Time {
 	return h[0].at
 }
 
-// backoff paces what is repeated until a log shows that it was taken.
+// backoff paces repetitions until a log shows that the action was carried out.
 type backoff struct{ n int }
 
 // next counts an attempt and returns the pause after it, which doubles from

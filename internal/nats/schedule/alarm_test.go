@@ -10,9 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestAlarmsLeave has 10,000 runs wait for two weeks at most, and each of them
-// answered, ended or given another budget soon: their alarms go with what they
-// were for.
+// TestAlarmsLeave has 10,000 runs wait for two weeks at most, and each of them answered,
+// ended or given another budget soon: their alarms are removed with their causes.
 func TestAlarmsLeave(t *testing.T) {
 	const runs = 10_000
 	s, h := waitingRuns(t, runs)
@@ -36,7 +35,7 @@ func TestAlarmsLeave(t *testing.T) {
 	if n := len(s.alarms); n > others {
 		t.Errorf("%d alarms after %d waits were answered", n, runs)
 	}
-	// They go on, wait and are answered again and again, and end.
+	// They resume, wait and are answered again and again, and end.
 	for round := range uint64(3) {
 		for i := range 100 {
 			k, id := session.Key{Tenant: "t", ID: session.ID(fmt.Sprint("s", i))}, run.ID(fmt.Sprint("r", i))

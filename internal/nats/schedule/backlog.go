@@ -7,21 +7,19 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Backlog is what waits for slots of a pool in a partition.
+// Backlog is the number of runs that wait for slots of a pool in a partition.
 type Backlog struct {
 	// Pool is "" while no node offers the workflow that a run needs.
 	Pool  string
 	Batch bool
 	Runs  int
-	// Since is when the run that waits longest began to: it became runnable then, or
-	// came back from a node that failed to take it, or this scheduler took the
-	// partition over.
+	// Since is when the longest wait began: the run became runnable then, or came back from
+	// a node that failed to claim it, or this scheduler took over the partition.
 	Since time.Time
 }
 
-// Backlogs returns what waits, for each pool and class with something that does. It
-// takes a time that grows with the tenants that wait and the runs without a pool, and
-// not with the runs that are open.
+// Backlogs returns the backlog of each pool and class with waiting runs. Its time grows
+// with the waiting tenants and the runs without a pool, and not with the open runs.
 func (s *Scheduler) Backlogs() []Backlog {
 	var all []Backlog
 	for k, q := range s.queues {

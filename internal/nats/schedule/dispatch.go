@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// enqueue has an item dispatched. One that comes back goes first, and has waited
-// since it came first.
+// enqueue queues an item for dispatch. An item that comes back goes first, and keeps its
+// waiting time.
 func (s *Scheduler) enqueue(now time.Time, it *item, back bool) {
 	if !back || it.since.IsZero() {
 		it.since = now
@@ -45,7 +45,7 @@ func (s *Scheduler) queue(g *group) *queue {
 	return q
 }
 
-// place asks which pools offer a group.
+// place requests the pools that offer a group.
 func (s *Scheduler) place(g *group) {
 	if !g.asked && g.again.index == 0 {
 		g.asked = true
@@ -61,7 +61,7 @@ func (s *Scheduler) placeAgain(k groupKey, g *group) {
 	s.place(g)
 }
 
-// placed takes what the registry says of a group, and moves what waits.
+// placed processes the registry's answer for a group, and moves its waiting runs.
 func (s *Scheduler) placed(now time.Time, g *group, o Outcome) {
 	g.asked = false
 	if o.Result != Settled {
@@ -96,8 +96,8 @@ func (s *Scheduler) placed(now time.Time, g *group, o Outcome) {
 	}
 }
 
-// poolFor returns the first pool with a node that lives and may be asked for a group: an offer
-// outlives the nodes of its pool. Without such a node it is the first pool of all.
+// poolFor returns the first pool with a living node that may be asked for a group: an offer
+// outlives the nodes of its pool. Without such a node it returns the first pool of all.
 func (s *Scheduler) poolFor(now time.Time, g *group, pools []Pool) Pool {
 	if len(pools) > 1 {
 		for _, p := range pools {
@@ -109,8 +109,7 @@ func (s *Scheduler) poolFor(now time.Time, g *group, pools []Pool) Pool {
 	return pools[0]
 }
 
-// drop ends the dispatching of an item. An answer that is under way is only
-// counted.
+// drop ends the dispatching of an item. An answer in transit is only counted.
 func (s *Scheduler) drop(it *item) {
 	if it.queue != nil {
 		it.queue.remove(it)
@@ -142,7 +141,7 @@ func (s *Scheduler) pause(now time.Time, it *item, first, most time.Duration) {
 	s.alarms.set(it.rest, now.Add(it.tries.next(first, most)))
 }
 
-// assign sends what waits to nodes with free slots.
+// assign sends waiting runs to nodes with free slots.
 func (s *Scheduler) assign(now time.Time) {
 	for _, k := range slices.SortedFunc(maps.Keys(s.queues), func(a, b queueKey) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.pool, b.pool))
@@ -176,8 +175,8 @@ func (s *Scheduler) anyMay(now time.Time, pool string) bool {
 	return false
 }
 
-// choose returns the node for an item: the one where it was, else the one with
-// the most free slots.
+// choose returns the node for an item: its former node, else the one with the most free
+// slots.
 func (s *Scheduler) choose(now time.Time, pool string, it *item) *node {
 	able := func(n *node) bool {
 		return n != nil && n.Pool == pool && n.may(now) && n.takes(it, now)
@@ -223,7 +222,7 @@ func (s *Scheduler) send(now time.Time, it *item, n *node, grant uint64) {
 	s.out = append(s.out, a)
 }
 
-// overdue gives what a node does not answer for to another one.
+// overdue gives a run whose node does not answer to another node.
 func (s *Scheduler) overdue(now time.Time, f *flight) {
 	it := f.item
 	if it == nil {
@@ -239,8 +238,8 @@ func (s *Scheduler) overdue(now time.Time, f *flight) {
 	s.pause(now, it, restFirst, restMost)
 }
 
-// unoffered takes the items of a group out of their queue for a while, if no node
-// of its pool offers its workflow.
+// unoffered removes the items of a group from their queue for a while, if no node of its
+// pool offers its workflow.
 func (s *Scheduler) unoffered(now time.Time, g *group) {
 	for _, n := range s.nodes {
 		if n.Pool == g.pool && n.serves(g.tenant) && n.offers(g, now) {
@@ -256,7 +255,7 @@ func (s *Scheduler) unoffered(now time.Time, g *group) {
 	s.alarms.set(g.again, now.Add(g.tries.next(placeFirst, placeMost)))
 }
 
-// silence has a node not asked for a while.
+// silence excludes a node from dispatches for a while.
 func (s *Scheduler) silence(now time.Time, n *node) {
 	n.silent = now.Add(silentFor)
 	s.nudge(n.silent)
@@ -269,7 +268,7 @@ func (s *Scheduler) avoid(it *item, n *node) {
 	it.not[n.Incarnation] = true
 }
 
-// othersTake reports whether a node of the pool may be asked for an item besides one.
+// othersTake reports whether another node of the pool may be asked for an item.
 func (s *Scheduler) othersTake(now time.Time, it *item, n *node) bool {
 	for _, other := range s.nodes {
 		if other != n && other.Pool == n.Pool && !other.Stopping && other.takes(it, now) {
@@ -279,7 +278,7 @@ func (s *Scheduler) othersTake(now time.Time, it *item, n *node) bool {
 	return false
 }
 
-// answered takes what a node said to a dispatch.
+// answered processes a node's answer to a dispatch.
 func (s *Scheduler) answered(now time.Time, f *flight, o Outcome) {
 	n, it := f.node, f.item
 	s.alarms.stop(&f.late)
@@ -334,7 +333,7 @@ func (s *Scheduler) answered(now time.Time, f *flight, o Outcome) {
 	}
 }
 
-// Node takes what a node says of itself.
+// Node processes a node's report of its state.
 func (s *Scheduler) Node(now time.Time, st NodeState) {
 	n := s.nodes[st.Incarnation]
 	if st.Stopping {
@@ -353,7 +352,7 @@ func (s *Scheduler) Node(now time.Time, st NodeState) {
 		s.nodes[st.Incarnation] = n
 		for _, g := range s.groups {
 			if !g.placed && g.again.index != 0 {
-				s.alarms.set(g.again, now) // it may offer what no other one does
+				s.alarms.set(g.again, now) // it may be the only one that offers the workflow
 			}
 		}
 	}
@@ -364,7 +363,7 @@ func (s *Scheduler) Node(now time.Time, st NodeState) {
 	s.alarms.set(n.gone, now.Add(nodeTTL))
 }
 
-// heardOf returns how many nodes that are bound to a tenant are believed to be there.
+// heardOf returns the number of tracked nodes bound to a tenant.
 func (s *Scheduler) heardOf(t session.Tenant) (nodes int) {
 	for _, n := range s.nodes {
 		if n.tenant == t {
@@ -374,7 +373,7 @@ func (s *Scheduler) heardOf(t session.Tenant) (nodes int) {
 	return nodes
 }
 
-// lose forgets a node. What it did not answer goes to others.
+// lose removes a node. Runs without its answer go to other nodes.
 func (s *Scheduler) lose(now time.Time, n *node) {
 	if s.nodes[n.Incarnation] != n {
 		return
@@ -390,9 +389,9 @@ func (s *Scheduler) lose(now time.Time, n *node) {
 	}
 }
 
-// Grant takes a slot that a node keeps for this relay under a number, for the tenant
-// whose turn it is there. The answer is a Dispatch that uses it, or a Tell with what
-// still waits.
+// Grant uses a slot that a node reserves for this relay under a number, for the tenant
+// whose turn it is there. The answer is a Dispatch that uses it, or an Announce with the
+// remaining demand.
 func (s *Scheduler) Grant(now time.Time, st NodeState, grant uint64, head Head) {
 	s.Node(now, st)
 	n := s.nodes[st.Incarnation]
@@ -422,7 +421,7 @@ func (s *Scheduler) Grant(now time.Time, st NodeState, grant uint64, head Head) 
 	s.out = append(s.out, Action{Kind: Announce, Node: n.Incarnation, Grant: grant, Demand: s.demand(now, n)})
 }
 
-// demand returns what waits for a node, and notes that it is told.
+// demand returns the demand for a node, and records that it is announced.
 func (s *Scheduler) demand(now time.Time, n *node) *Demand {
 	s.told = max(s.told+1, uint64(now.UnixNano()))
 	d := &Demand{At: s.told}
@@ -448,8 +447,8 @@ func (s *Scheduler) demand(now time.Time, n *node) *Demand {
 	return d
 }
 
-// tellDemands tells busy nodes what waits for them: when that begins, when a
-// tenant comes, and now and then.
+// tellDemands announces demand to busy nodes: when it begins, when a tenant arrives, and at
+// intervals.
 func (s *Scheduler) tellDemands(now time.Time) {
 	for _, n := range s.nodes {
 		if !n.busy || n.Stopping || !s.news(now, n) {
@@ -467,7 +466,7 @@ func (s *Scheduler) news(now time.Time, n *node) bool {
 		return true
 	}
 	if len(n.tenants) >= maxHeads {
-		return false // tenants that come wait behind them
+		return false // arriving tenants wait behind them
 	}
 	for rank := range classes {
 		q := s.queues[queueKey{n.Pool, rank}]

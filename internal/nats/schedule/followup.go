@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// followUps are those of one commit that nothing has settled. Only its sequence and
-// their places are stored: what they are is derived from the commit.
+// followUps are the unsettled follow-ups of one commit. Only the commit's sequence and
+// their places are stored: the follow-ups are derived from the commit.
 type followUps struct {
 	Token uint64 `json:"token"`
 	Open  []int  `json:"open"` // places, see derive
@@ -22,12 +22,11 @@ type followUps struct {
 	tries   backoff
 }
 
-// followUp is one thing that follows from a commit: one of begin, signal and
-// result is set.
+// followUp is one follow-up of a commit: one of begin, signal and result is set.
 type followUp struct {
 	of    *followUps
 	place int
-	// before is set for one that may have been settled by a former relay.
+	// before is set for a follow-up that a former relay may have settled.
 	before bool
 
 	begin  *item // the first dispatch of a branch
@@ -36,15 +35,14 @@ type followUp struct {
 
 	tick *openSession // of a tick, which belongs to no commit
 
-	busy  bool // an action for it is under way
+	busy  bool // an action for it is in progress
 	over  bool // settled
 	again *alarm
 	tries backoff
 }
 
-// derive returns the follow-ups of a commit in an order that is always the
-// same. Runs that its own session offers are not among them: the state of the
-// session says them.
+// derive returns the follow-ups of a commit in an order that is always the same. Runs that
+// its own session offers are not among them: they follow from the state of the session.
 func derive(e commitlog.Entry, facts []journal.Fact) ([]*followUp, error) {
 	work, err := journal.Followups(e, facts)
 	var out []*followUp
@@ -69,9 +67,9 @@ func derive(e commitlog.Entry, facts []journal.Fact) ([]*followUp, error) {
 	return out, err
 }
 
-// later reports whether nothing waits for a follow-up, so that it does not go
-// before what a caller waits for: the results of branches, of which their
-// parents have reports, and the closing of branches that were disposed of.
+// later reports whether no caller waits for a follow-up, so that it yields to follow-ups
+// with a waiting caller: the results of branches, of which their parents have reports, and
+// the closing of disposed branches.
 func (f *followUp) later() bool {
 	if f.signal != nil {
 		return f.signal.Close != nil
@@ -79,18 +77,18 @@ func (f *followUp) later() bool {
 	return f.result != nil && f.of != nil && string(f.result.Run) == string(f.of.session.Session)
 }
 
-// settle takes a follow-up off its commit.
+// settle removes a follow-up from its commit.
 func (o *followUps) settle(f *followUp) {
 	f.over = true
 	o.Open = slices.DeleteFunc(o.Open, func(i int) bool { return i == f.place })
 }
 
-// settled takes a commit off its session: nothing follows from it any more.
+// settled removes the follow-ups of a commit from its session.
 func (s *openSession) settled(d *followUps) {
 	s.FollowUps = slices.DeleteFunc(s.FollowUps, func(x *followUps) bool { return x == d })
 }
 
-// Bounds of what is under way at the same time, per partition.
+// Bounds of concurrent actions, per partition.
 const (
 	dispatchesAtOnce = 256
 	signalsAtOnce    = 64
@@ -107,17 +105,17 @@ const (
 	// seen.
 	restFirst = 100 * time.Millisecond
 	restMost  = 10 * time.Second
-	// crowdedMost bounds the pause of a run that all nodes are too crowded for,
-	// clearingMost the time that one may take to make room for it.
+	// crowdedMost bounds the pause of a run for which all nodes are too crowded,
+	// clearingMost the time that a node may take to make room for it.
 	crowdedMost  = time.Second
 	clearingMost = 40 * time.Second
-	// signalFirst and signalMost pace what no answer has settled.
+	// signalFirst and signalMost pace signals that no answer has settled.
 	signalFirst = time.Second
 	signalMost  = time.Hour
-	// resultMost paces results: a stream that is full for long gets room again.
+	// resultMost paces results: even a stream that is full for long gets room again.
 	resultMost = 30 * time.Second
-	// tickFirst and tickMost pace what is due: the clock of the node that took it
-	// may be behind.
+	// tickFirst and tickMost pace due ticks: the clock of the node that received one may be
+	// behind.
 	tickFirst  = time.Second
 	tickMost   = 30 * time.Second
 	tickMargin = 20 * time.Millisecond
@@ -125,6 +123,6 @@ const (
 	placeFresh = 5 * time.Second
 	placeFirst = time.Second
 	placeMost  = 30 * time.Second
-	// holdersEvery is how often it is asked whether holders live, apart from news.
+	// holdersEvery is how often holders are checked for life, apart from news.
 	holdersEvery = 10 * time.Second
 )

@@ -15,8 +15,8 @@ import (
 // heldBar is for how long a driver may be held by one call.
 const heldBar = 10 * time.Millisecond
 
-// processor is the processor time that this thread has used: what neighbours use
-// of the machine does not count.
+// processor is the processor time of this thread: the load of the machine's neighbours does
+// not count.
 func processor(tb testing.TB) time.Duration {
 	tb.Helper()
 	var u syscall.Rusage
@@ -24,8 +24,8 @@ func processor(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkPages is for how long a driver is held at most by one call for pages,
-// with 60,000 waiting runs all of which have changed.
+// BenchmarkPages measures how long one call for pages holds a driver at most, with 60,000
+// waiting runs all of which have changed.
 func BenchmarkPages(b *testing.B) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -6,7 +6,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 )
 
-// Next returns what is to be carried out now.
+// Next returns the actions to be carried out now.
 func (s *Scheduler) Next(now time.Time) []Action {
 	if s.idle {
 		return nil
@@ -32,7 +32,7 @@ func (s *Scheduler) Next(now time.Time) []Action {
 	return out
 }
 
-// ask adds an action whose answer is for v.
+// ask adds an action whose outcome belongs to v.
 func (s *Scheduler) ask(v any, a Action) {
 	s.last++
 	a.ID = s.last
@@ -65,9 +65,9 @@ func (s *Scheduler) lane(f *followUp) *lane[*followUp] {
 	return &s.urgent
 }
 
-// action is what carries a follow-up out. The beginning of a branch that a
-// former relay may have seen to is looked for: from its first commit on the
-// relay of the branch's own partition sees to it.
+// action returns the action that carries a follow-up out. The beginning of a branch that a
+// former relay may have started is looked up: from its first commit on the relay of the
+// branch's own partition is responsible.
 func (s *Scheduler) action(f *followUp) Action {
 	switch {
 	case f.begin != nil:
@@ -78,7 +78,7 @@ func (s *Scheduler) action(f *followUp) Action {
 	return Action{Kind: Signal, Work: journal.Work{Signal: f.signal}}
 }
 
-// Done takes what became of an action.
+// Done processes the outcome of an action.
 func (s *Scheduler) Done(now time.Time, id uint64, o Outcome) {
 	if f, ok := s.flights[id]; ok {
 		delete(s.flights, id)
@@ -102,7 +102,7 @@ func (s *Scheduler) Done(now time.Time, id uint64, o Outcome) {
 	}
 }
 
-// carriedOut takes what became of a follow-up.
+// carriedOut processes the outcome of a follow-up.
 func (s *Scheduler) carriedOut(now time.Time, f *followUp, o Outcome) {
 	s.lane(f).busy--
 	f.busy = false
@@ -118,7 +118,7 @@ func (s *Scheduler) carriedOut(now time.Time, f *followUp, o Outcome) {
 		s.settle(f)
 		s.refresh(now, home)
 	default:
-		f.before = true // what failed may have been done all the same
+		f.before = true // a failed action may have been carried out all the same
 		if f.again == nil {
 			f.again = &alarm{fire: func(now time.Time) { s.start(now, f) }}
 		}
@@ -144,7 +144,7 @@ func (s *Scheduler) loaded(now time.Time, d *followUps, o Outcome) {
 	}
 	var items []*followUp
 	if o.Entry != nil {
-		items, _ = derive(*o.Entry, journal.Facts(o.Entry.Commit)) // what cannot be read was reported when it was folded
+		items, _ = derive(*o.Entry, journal.Facts(o.Entry.Commit)) // unreadable facts were reported when the commit was folded
 	}
 	open := map[int]bool{}
 	for _, i := range d.Open {
@@ -171,14 +171,14 @@ func (s *Scheduler) loaded(now time.Time, d *followUps, o Outcome) {
 	s.refresh(now, d.session)
 }
 
-// nudge has Next called at a time at which a node can be asked again.
+// nudge schedules a call of Next at a time at which a node can be asked again.
 func (s *Scheduler) nudge(at time.Time) {
 	if s.reminder.index == 0 || at.Before(s.reminder.at) {
 		s.alarms.set(&s.reminder, at)
 	}
 }
 
-// remind has the demand of busy nodes told again.
+// remind schedules the next announcement of demand to busy nodes.
 func (s *Scheduler) remind() {
 	for _, n := range s.nodes {
 		if n.busy && n.demanded {

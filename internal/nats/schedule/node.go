@@ -6,12 +6,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// NodeState is what a node says of itself: a hint, which its answers correct.
+// NodeState is a node's report of its own state: a hint, which its answers correct.
 type NodeState struct {
 	Incarnation string `json:"incarnation"`
 	Pool        string `json:"pool"`
 	Free        int    `json:"free"` // slots
-	// Stopping is set while it takes nothing more.
+	// Stopping is set once the node accepts no more runs.
 	Stopping bool `json:"stopping,omitempty"`
 }
 
@@ -22,39 +22,37 @@ type Head struct {
 	Derived bool           `json:"derived,omitempty"` // whether that follows from a run that has begun
 }
 
-// Times of what is said again and again.
+// Intervals of repeated reports.
 const (
-	// NodeEvery is how often a node says how it stands, nodeTTL for how long it
-	// is believed.
+	// NodeEvery is how often a node reports its state, nodeTTL how long a report is valid.
 	NodeEvery = 5 * time.Second
 	nodeTTL   = 16 * time.Second
-	// demandEvery is how often a relay says what waits for a node's slots, DemandTTL
-	// for how long it is believed.
+	// demandEvery is how often a relay announces its demand for a node's slots, DemandTTL
+	// how long an announcement is valid.
 	demandEvery = time.Second
 	DemandTTL   = 3 * time.Second
 )
 
 const (
-	// silentFor is for how long a node gets nothing that did not answer.
+	// silentFor is how long a node that did not answer gets no dispatches.
 	silentFor = time.Second
-	// notOffered is for how long a node is not asked for a workflow that it did
-	// not offer.
+	// notOffered is how long a node is not asked for a workflow that it did not offer.
 	notOffered = 5 * time.Second
-	// maxHeads bounds the tenants of a demand: those that are next.
+	// maxHeads bounds the heads of a demand: the next ones.
 	maxHeads = 8
-	// MaxBound is how many nodes may be bound to a tenant, maxHeard of how many a relay
-	// believes that they are there: those that have died, too. A client with the credentials
-	// of one may name as many as it likes.
+	// MaxBound is the maximum number of nodes bound to a tenant. maxHeard bounds the bound
+	// nodes that a relay tracks, including dead ones: a client with the credentials of one
+	// may name any number.
 	MaxBound = 256
 	maxHeard = 2 * MaxBound
 )
 
-// node is what a relay knows of a node.
+// node is a relay's state of a node.
 type node struct {
 	NodeState
 	tenant session.Tenant // whose runs alone it gets; "" for all
 	gone   *alarm
-	busy   bool // it said so, and knows the demand
+	busy   bool // it reported so, and has the demand
 	silent time.Time
 	out    map[*flight]struct{} // dispatches that it has not answered
 	not    map[*group]time.Time // until when it is not asked for a group
@@ -64,8 +62,8 @@ type node struct {
 	demandDue time.Time
 }
 
-// may reports whether a node can be sent something now. Of one whose slots are
-// all given, as far as is known, one more dispatch finds out.
+// may reports whether a node can be sent a dispatch now. A node without a free slot, by its
+// last report, gets one dispatch as a probe.
 func (n *node) may(now time.Time) bool {
 	return !n.busy && !n.Stopping && !now.Before(n.silent) && (n.Free > len(n.out) || len(n.out) == 0)
 }
@@ -88,9 +86,9 @@ func (n *node) takes(it *item, now time.Time) bool {
 	return n.serves(it.tenant()) && !it.not[n.Incarnation] && n.offers(it.group, now)
 }
 
-// Demand is what waits at a relay for the slots of a node. It replaces what was told
-// before it, but not what was told after: it comes with dispatches and by itself, on two
-// ways, of which either may be the faster one.
+// Demand is a relay's demand for the slots of a node. It replaces earlier announcements,
+// but not later ones: it arrives with dispatches and by itself, on two paths, of which
+// either may be the faster one.
 type Demand struct {
 	Heads []Head `json:"heads,omitempty"`
 	// At grows with each demand of a partition's relay, and from one relay to the next as

@@ -13,10 +13,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// pages divides the sessions of the open set, so that of a large one only what
-// has changed is stored again. A session's page follows from its name and the
-// number of pages. When there are too few for the sessions, the next one in turn
-// is divided in two, so that no commit has to move many sessions.
+// pages divides the sessions of the open set, so that only the changed part of a large one
+// is stored again. A session's page follows from its name and the number of pages. When
+// there are too few for the sessions, the next one in turn is divided in two, so that no
+// commit has to move many sessions.
 type pages struct {
 	of    []map[*openSession]struct{}
 	dirty map[int]struct{}
@@ -84,9 +84,9 @@ func (p *pages) remove(o *openSession) {
 
 func (p *pages) changed(o *openSession) { p.dirty[p.place(o.key())] = struct{}{} }
 
-// Format numbers what pages hold. One of another number is not restored: in a
-// fleet that is upgraded node by node, a relay may go on where one of another
-// release stopped, which gathers something else.
+// Format is the format number of pages. A page with another number is not restored: in a
+// fleet that is upgraded node by node, a relay may continue where one of another release
+// stopped, which gathers other data.
 const Format = 1
 
 // PageCount returns how many pages the open set has.
@@ -95,11 +95,10 @@ func (s *Scheduler) PageCount() int { return len(s.pages.of) }
 // Changed reports whether there are pages to be stored.
 func (s *Scheduler) Changed() bool { return len(s.pages.dirty) > 0 }
 
-// Pages returns pages that have changed since they were last returned, by number,
-// as they are to be stored: nil is one without sessions. It returns so many of
-// them at most, and whether there are more, so that a driver can fold commits in
-// between. What it has returned when there are no more, the latest of each page, is
-// the open set after the last commit.
+// Pages returns the pages that have changed since they were last returned, by number, in
+// their stored form: nil is a page without sessions. It returns at most most pages, and
+// whether there are more, so that a driver can fold commits in between. When there are no
+// more, the latest version of each returned page is the open set after the last commit.
 func (s *Scheduler) Pages(most int) (pages map[int][]byte, more bool, err error) {
 	pages = map[int][]byte{}
 	for i := range s.pages.dirty {
@@ -129,7 +128,7 @@ func (s *Scheduler) Unsaved(pages map[int][]byte) {
 	}
 }
 
-// Restore returns a scheduler that goes on from stored pages.
+// Restore returns a scheduler that continues from stored pages.
 func Restore(o *Options, now time.Time, stored [][]byte) (*Scheduler, error) {
 	s := New(o)
 	s.pages.make(max(len(stored), minPages))

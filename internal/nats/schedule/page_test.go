@@ -151,8 +151,8 @@ func (s *Scheduler) settleSome(random *rand.Rand) {
 	}
 }
 
-// stateOf is what a page says of each session, without its follow-ups, and which
-// follow-ups are open, by the commits that they follow from.
+// stateOf returns the pages' state of each session, without its follow-ups, and the open
+// follow-ups, by their commits.
 func (s *Scheduler) stateOf(tb testing.TB) (state map[session.Key]string, owed map[string]bool) {
 	tb.Helper()
 	state, owed = map[session.Key]string{}, map[string]bool{}
@@ -181,10 +181,9 @@ func (s *Scheduler) fold(tb testing.TB, e commitlog.Entry) {
 	must.Do(tb, s.Fold(epoch, e, journal.Facts(e.Commit)))
 }
 
-// TestPagesWhileFolding takes the pages one by one while the runs that they are
-// about go on, and restores them. With the commits that came after the last of
-// them, the open set is that of a scheduler that never stopped; only follow-ups
-// that were settled since then are open again.
+// TestPagesWhileFolding collects the pages one by one while their runs continue, and
+// restores them. With the later commits the open set equals that of a scheduler that never
+// stopped; only follow-ups that were settled since then are open again.
 func TestPagesWhileFolding(t *testing.T) {
 	for seed := range uint64(400) {
 		h := newHistory(t, seed)
@@ -198,7 +197,7 @@ func TestPagesWhileFolding(t *testing.T) {
 			s.fold(t, e)
 			s.settleSome(h.random)
 		}
-		for range 3 { // roots, each with what changed since the one before
+		for range 3 { // roots, each with the changes since the one before
 			for range h.random.IntN(200) {
 				commit()
 			}
@@ -242,7 +241,7 @@ func TestPagesWhileFolding(t *testing.T) {
 	}
 }
 
-// restored returns a scheduler that goes on from pages.
+// restored returns a scheduler that continues from pages.
 func restored(tb testing.TB, count int, pages map[int][]byte) *Scheduler {
 	tb.Helper()
 	stored := make([][]byte, count)
@@ -253,8 +252,8 @@ func restored(tb testing.TB, count int, pages map[int][]byte) *Scheduler {
 	return s
 }
 
-// TestManyPages saves 60,000 waiting runs and restores them. After that only the
-// pages of what has changed are there to be stored.
+// TestManyPages saves 60,000 waiting runs and restores them. After that only the changed
+// pages are to be stored.
 func TestManyPages(t *testing.T) {
 	const runs = 60_000
 	s, h := waitingRuns(t, runs)
@@ -285,7 +284,7 @@ func TestManyPages(t *testing.T) {
 	}
 }
 
-// waitingRuns returns a scheduler with so many runs that wait for two weeks.
+// waitingRuns returns a scheduler with n runs that wait for two weeks.
 func waitingRuns(tb testing.TB, n int) (*Scheduler, *history) {
 	h := newHistory(tb, 1)
 	s := New(&Options{Self: "relay"})

@@ -8,27 +8,27 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The classes of workflows, as the registry names them: within a pool runs of
-// interactive ones go first.
+// The classes of workflows, as the registry names them: within a pool interactive runs
+// precede batch ones.
 const (
 	classes   = 2
 	batchRank = 1
 )
 
-// item is a run that is to be dispatched.
+// item is a run to be dispatched.
 type item struct {
 	task    journal.Task
 	group   *group
-	derived bool      // follows from a run that has begun: goes before what has not
+	derived bool      // follows from a run that has begun: precedes fresh ones
 	prefer  string    // the incarnation where the run was, "" for none
 	since   time.Time // when it began to wait
 
 	session *openSession // whose run it is; nil for the beginning of a branch
 	branch  *followUp    // nil for a run of this partition
 
-	queue  *queue // it waits in; nil while it is not in one
+	queue  *queue // the queue it waits in, or nil
 	place  *list.Element
-	flight *flight // of the last dispatch that nothing has answered
+	flight *flight // of the last unanswered dispatch
 	tries  backoff
 	rest   *alarm // until it is queued again
 	not    map[string]bool
@@ -36,7 +36,7 @@ type item struct {
 
 func (it *item) tenant() session.Tenant { return it.task.Session.Tenant }
 
-// group is what offers and places have in common: a tenant's runs of a workflow that
+// group holds the offers and places that items share: a tenant's runs of a workflow that
 // need a revision, "" for any.
 type group struct {
 	groupKey
@@ -44,21 +44,21 @@ type group struct {
 	placed bool // whether pool and rank are known, and a node may offer it
 	pool   string
 	rank   int
-	items  map[*item]struct{} // that are to be dispatched
+	items  map[*item]struct{} // to be dispatched
 	asked  bool               // a Place is under way
 	again  *alarm             // to ask again
 	tries  backoff            // while no node offers it
 }
 
-// queue holds the runnable runs of a pool and class. Its tenants take turns, and
-// of one tenant what follows from a run that has begun goes first.
+// queue holds the runnable runs of a pool and class. Its tenants take turns, and of one
+// tenant the runs that follow from a begun run precede the others.
 type queue struct {
 	turns *list.List // of *line, the next tenant first
 	lines map[session.Tenant]*line
 	len   int
 }
 
-// line is what a tenant has in a queue.
+// line holds a tenant's runs in a queue.
 type line struct {
 	tenant         session.Tenant
 	derived, fresh *list.List // of *item
@@ -67,8 +67,8 @@ type line struct {
 
 func newQueue() *queue { return &queue{turns: list.New(), lines: map[session.Tenant]*line{}} }
 
-// add puts an item at the end of its tenant's line; first puts it at the
-// beginning, for one that was taken and comes back.
+// add puts an item at the end of its tenant's line; first puts it at the beginning, for an
+// item that was dispatched and comes back.
 func (q *queue) add(it *item, first bool) {
 	t := it.tenant()
 	l := q.lines[t]
@@ -90,7 +90,7 @@ func (q *queue) add(it *item, first bool) {
 	q.len++
 }
 
-// remove takes an item out. A tenant that has nothing left loses its turn.
+// remove removes an item. A tenant without further items loses its turn.
 func (q *queue) remove(it *item) {
 	l := q.lines[it.task.Session.Tenant]
 	of := l.fresh
@@ -105,12 +105,12 @@ func (q *queue) remove(it *item) {
 	}
 }
 
-// lookPast bounds the items of one tenant that are passed over for one that a
-// node may take.
+// lookPast bounds the items of one tenant that are skipped for an item that a node may
+// execute.
 const lookPast = 16
 
-// first returns the first item in turn that may is true for, of a tenant if one
-// is named, nil if there is none. It takes nothing out.
+// first returns the first item in turn for which may is true, of a tenant if one is named,
+// nil if there is none. It does not remove the item.
 func (q *queue) first(tenant session.Tenant, may func(*item) bool) *item {
 	of := func(l *line) *item {
 		for _, items := range []*list.List{l.derived, l.fresh} {
@@ -137,7 +137,7 @@ func (q *queue) first(tenant session.Tenant, may func(*item) bool) *item {
 	return nil
 }
 
-// take takes an item out and ends its tenant's turn.
+// take removes an item and ends its tenant's turn.
 func (q *queue) take(it *item) {
 	l := q.lines[it.task.Session.Tenant]
 	q.turns.MoveToBack(l.turn)
@@ -155,7 +155,7 @@ func (q *queue) heads(yield func(t session.Tenant, derived bool) bool) {
 	}
 }
 
-// ahead returns how many items are taken before one, if none comes: those before it in
+// ahead returns how many items precede one, if no further items arrive: those before it in
 // its tenant's line, and of each other tenant one for each turn until then.
 func (q *queue) ahead(it *item) int {
 	own := q.lines[it.task.Session.Tenant]
@@ -180,7 +180,7 @@ func (q *queue) ahead(it *item) int {
 	return sum
 }
 
-// front is the first item of a line, nil for an empty one.
+// front returns the first item of a line, nil for an empty one.
 func front(items *list.List) *item {
 	if e := items.Front(); e != nil {
 		return e.Value.(*item)

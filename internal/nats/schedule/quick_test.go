@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// world is a partition's event stream with nodes that execute what a scheduler
-// dispatches, as naive as can be: a run is claimed, takes a while, and ends.
+// world is a partition's event stream with nodes that execute the dispatches of a scheduler
+// in the simplest way: a run is claimed, takes a while, and ends.
 type world struct {
 	t      *testing.T
 	random *rand.Rand
@@ -101,7 +101,7 @@ func (w *world) start(pool string, slots int) *modelNode {
 	return w.join(&modelNode{name: fmt.Sprintf("n%d", w.next), pool: pool, slots: slots, busy: map[run.ID]uint64{}, kept: map[uint64]bool{}, alive: true})
 }
 
-// bind starts a node that is bound to a tenant.
+// bind starts a node bound to a tenant.
 func (w *world) bind(t session.Tenant, pool string, slots int) *modelNode {
 	w.next++
 	name := must.Get(messages.BoundIncarnation(t, fmt.Sprintf("%012d", w.next)))(w.t)
@@ -132,7 +132,7 @@ func (w *world) die(n *modelNode) {
 	w.after(time.Second, func() { w.s.Recheck(w.now) })
 }
 
-// take is what a node does with a dispatch.
+// take is a node's handling of a dispatch.
 func (w *world) take(n *modelNode, t *journal.Task, grant uint64) schedule.Outcome {
 	r := w.runs[t.ID]
 	delete(n.kept, grant)
@@ -252,7 +252,7 @@ func (w *world) options() *schedule.Options {
 	}}
 }
 
-// save stores what has changed of the open set, while the world goes on.
+// save stores the changes of the open set, while the world continues.
 func (w *world) save() {
 	pages := map[int][]byte{}
 	for more := true; more; {
@@ -270,7 +270,7 @@ func (w *world) save() {
 	w.count, w.stored = w.s.PageCount(), w.folded
 }
 
-// restart has another relay go on from what is stored.
+// restart has another relay continue from the stored open set.
 func (w *world) restart() {
 	stored := make([][]byte, w.count)
 	for i, data := range w.pages {
@@ -290,7 +290,7 @@ func (w *world) restart() {
 	}
 }
 
-// step carries out what the scheduler wants and goes to the next event.
+// step carries out the scheduler's actions and advances to the next event.
 func (w *world) step() {
 	for _, a := range w.s.Next(w.now) {
 		w.carryOut(a)
@@ -318,10 +318,9 @@ func (w *world) step() {
 	}
 }
 
-// TestQuick has nodes come and die, answers and dispatches get lost, and the
-// relay start again from what it has stored: every run ends, none is executed by
-// two living nodes or sent to a node that is bound to another tenant, each has its
-// result, and nothing stays open.
+// TestQuick has nodes come and die, answers and dispatches get lost, and the relay restart
+// from its stored state: every run ends, none is executed by two living nodes or sent to a
+// node bound to another tenant, each has its result, and nothing stays open.
 func TestQuick(t *testing.T) {
 	for seed := range uint64(60) {
 		w := &world{

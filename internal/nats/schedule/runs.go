@@ -8,12 +8,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Runs are the runs that have not ended, of any partitions: a fold for readers
-// that schedule nothing. The zero value is ready to use. It is not safe for
-// concurrent use.
+// Runs are the open runs of any partitions: a fold for readers that do not schedule. The
+// zero value is ready to use. It is not safe for concurrent use.
 type Runs struct{ sessions map[session.Key]*openSession }
 
-// Fold takes the next commit.
+// Fold folds the next commit.
 func (r *Runs) Fold(e commitlog.Entry) {
 	k := e.Commit.Key
 	o := r.sessions[k]
@@ -35,7 +34,7 @@ func (r *Runs) Fold(e commitlog.Entry) {
 	}
 }
 
-// Open says what is open in a session, "" if nothing is.
+// Open describes the open part of a session, "" if there is none.
 func (r *Runs) Open(k session.Key) string {
 	o := r.sessions[k]
 	switch {
@@ -49,7 +48,7 @@ func (r *Runs) Open(k session.Key) string {
 	return ""
 }
 
-// opens reports whether a fact opens a session of which nothing is open.
+// opens reports whether a fact opens a session without open work.
 func opens(f *journal.Fact) bool {
 	switch f.What.(type) {
 	case journal.Submitted, journal.Quarantined:

@@ -10,12 +10,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Options say what a scheduler works with.
+// Options configure a scheduler.
 type Options struct {
 	// Self is the incarnation of this process: it lives.
 	Self string
-	// Known says, without waiting, whether an incarnation lives, and whether that is
-	// known at all: one of which it is not is asked with a Ping. Nil knows nothing.
+	// Known returns, without blocking, whether an incarnation is alive, and whether that is
+	// known at all; the scheduler sends an unknown one a Ping. A nil Known knows no
+	// incarnation.
 	Known func(incarnation string) (alive, known bool)
 }
 
@@ -33,9 +34,9 @@ type Scheduler struct {
 	fresh    map[freshKey]*freshRuns
 	states   map[run.State]int // of the open runs
 	sweep    alarm             // for the next recheck
-	reminder alarm             // of nodes that can be asked, or are told, again
+	reminder alarm             // of nodes that can be asked, or are notified, again
 
-	// idle is set while commits are history: nothing is sent.
+	// idle is set while commits are history: no action is sent.
 	idle    bool
 	last    uint64 // id of an action
 	told    uint64 // At of the last Demand
@@ -70,17 +71,17 @@ type queueKey struct {
 	rank int
 }
 
-// flight is a dispatch under way.
+// flight is a dispatch in progress.
 type flight struct {
-	item *item // nil when nothing depends on its answer any more
+	item *item // nil once its answer no longer matters
 	node *node
 	late alarm
-	// clearing is set once the node answered Clearing: nothing else comes of it but the
-	// run's claim, which the log shows.
+	// clearing is set once the node answered Clearing: the only further effect is the run's
+	// claim, which the log shows.
 	clearing bool
 }
 
-// holder is an incarnation that executes runs, as far as the logs say.
+// holder is an incarnation that executes runs, by the logs.
 type holder struct {
 	incarnation string
 	alive       bool
@@ -88,7 +89,7 @@ type holder struct {
 	sessions    map[*openSession]struct{}
 }
 
-// lane holds what waits to be carried out, in order, so many at once.
+// lane holds the actions that wait to be carried out, in order, at most most concurrently.
 type lane[T any] struct {
 	waiting []T
 	busy    int
@@ -106,8 +107,7 @@ func (l *lane[T]) next() (v T, ok bool) {
 	return v, true
 }
 
-// New returns a scheduler with nothing open. Until [Scheduler.Begin] it only
-// folds.
+// New returns a scheduler with an empty open set. Until [Scheduler.Begin] it only folds.
 func New(o *Options) *Scheduler {
 	s := &Scheduler{
 		o: *o, sessions: map[session.Key]*openSession{}, groups: map[groupKey]*group{}, queues: map[queueKey]*queue{},
@@ -119,15 +119,15 @@ func New(o *Options) *Scheduler {
 	return s
 }
 
-// Begin ends the history: what is open is now acted on, after it was asked which
-// holders live.
+// Begin ends the history: the scheduler now acts on the open set, after it has asked which
+// holders are alive.
 func (s *Scheduler) Begin(now time.Time) {
 	if !s.idle {
 		return
 	}
 	s.idle = false
 	for _, h := range s.holders {
-		h.alive = true // until recheck says otherwise
+		h.alive = true // until recheck finds it dead
 	}
 	s.recheck(now)
 	for _, o := range s.sessions {
@@ -144,8 +144,8 @@ func (s *Scheduler) Begin(now time.Time) {
 	}
 }
 
-// Fold takes the next commit of the partition, with its facts. It returns an error for
-// what cannot be read in it; all else of it counts.
+// Fold folds the next commit of the partition, with its facts. It returns an error for
+// unreadable parts; the rest of the commit counts.
 func (s *Scheduler) Fold(now time.Time, e commitlog.Entry, facts []journal.Fact) error {
 	k := e.Commit.Key
 	o := s.sessions[k]
@@ -280,7 +280,7 @@ func (s *Scheduler) owe(now time.Time, o *openSession, token uint64, items []*fo
 	}
 }
 
-// ended forgets what was to be done for a run that has ended.
+// ended drops the pending actions for a run that has ended.
 func (s *Scheduler) ended(o *openSession, r *openRun) {
 	s.alarms.stop(r.timer)
 	for _, d := range slices.Clone(o.FollowUps) {
@@ -312,8 +312,8 @@ func (s *Scheduler) settle(f *followUp) {
 	s.pages.changed(d.session)
 }
 
-// refresh brings what depends on a session up to date: its place among those
-// that a holder executes, its timers and its dispatch.
+// refresh updates the state that depends on a session: its place among the sessions of its
+// holder, its timers and its dispatch.
 func (s *Scheduler) refresh(now time.Time, o *openSession) {
 	s.hold(o)
 	if o.done() {
@@ -343,7 +343,7 @@ func (s *Scheduler) refresh(now time.Time, o *openSession) {
 	}
 }
 
-// forget drops a session of which nothing is open.
+// forget drops a session without open work.
 func (s *Scheduler) forget(o *openSession) {
 	if o.ready != nil {
 		s.drop(o.ready)
@@ -353,7 +353,7 @@ func (s *Scheduler) forget(o *openSession) {
 	delete(s.sessions, o.key())
 }
 
-// hold keeps the index of sessions by the incarnation that executes their run.
+// hold updates the index of sessions by the incarnation that executes their run.
 func (s *Scheduler) hold(o *openSession) {
 	held := ""
 	if r := o.run(o.Active); r != nil && r.State == run.Running {
@@ -372,7 +372,7 @@ func (s *Scheduler) hold(o *openSession) {
 	}
 	h := s.holders[held]
 	if h == nil {
-		// Its commit has just been read, or it is asked when history ends.
+		// Its commit has just been read, or the holder is checked when history ends.
 		h = &holder{incarnation: held, alive: true, sessions: map[*openSession]struct{}{}}
 		s.holders[held] = h
 	}
@@ -387,8 +387,8 @@ func (s *Scheduler) lives(incarnation string) bool {
 	return h != nil && h.alive
 }
 
-// Recheck asks again which nodes and holders live: membership has changed, or
-// another relay has gone.
+// Recheck checks again which nodes and holders are alive, after a change of the membership
+// or the end of another relay.
 func (s *Scheduler) Recheck(now time.Time) {
 	if !s.idle {
 		s.recheck(now)
@@ -433,8 +433,8 @@ func (s *Scheduler) setAlive(now time.Time, h *holder, alive bool) {
 	}
 }
 
-// arm sets the timer of a run for the first time that comes, or for the next
-// attempt to tell its session of one that has come.
+// arm sets the timer of a run for its next time, or for the next attempt to notify its
+// session of a time that has come.
 func (s *Scheduler) arm(now time.Time, o *openSession, r *openRun) {
 	var first time.Time
 	for ms := range r.times {
@@ -466,9 +466,8 @@ func (s *Scheduler) arm(now time.Time, o *openSession, r *openRun) {
 	}
 }
 
-// timed does what is due: a run whose time has come is dispatched, and a
-// session looks at the clock. A run that a node executes ends at its deadline by
-// itself.
+// timed handles due times: a run whose time has come is dispatched, and a session checks
+// the clock. A run that a node executes ends at its deadline by itself.
 func (s *Scheduler) timed(now time.Time, o *openSession, r *openRun) {
 	if r.due(now.Add(-tickMargin)) && !o.executes(r, s.lives) {
 		pause := r.ticks.next(tickFirst, tickMost)

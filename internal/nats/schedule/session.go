@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// openSession is a session with runs that have not ended, with follow-ups that
-// nothing has settled, or in quarantine. Its JSON is part of a page.
+// openSession is a session with runs that have not ended, with unsettled follow-ups, or in
+// quarantine. Its JSON is part of a page.
 type openSession struct {
 	Tenant  session.Tenant `json:"tenant"`
 	Session session.ID     `json:"session"`
@@ -19,13 +19,13 @@ type openSession struct {
 	Writer string     `json:"writer,omitempty"`
 	Active run.ID     `json:"active,omitempty"` // claimed, not ended
 	Runs   []*openRun `json:"runs,omitempty"`   // in the order of their submission
-	// Quarantined is set while nothing of the session executes.
+	// Quarantined is set while no run of the session may execute.
 	Quarantined bool `json:"quarantined,omitempty"`
-	// FollowUps are of the commits of which not all is settled.
+	// FollowUps are the unsettled follow-ups, by commit.
 	FollowUps []*followUps `json:"owed,omitempty"`
 
-	ready   *item  // the dispatch of the run that is to go on, nil if none is
-	ticking bool   // it is being told that a time has come
+	ready   *item  // the dispatch of the run that is to resume, nil if none is
+	ticking bool   // a Tick is on its way
 	holder  string // the incarnation under which it is indexed, "" for none
 }
 
@@ -41,13 +41,13 @@ type openRun struct {
 	NotBefore   int64     `json:"not_before,omitempty"`
 	Deadline    int64     `json:"deadline,omitempty"`
 	Expires     int64     `json:"expires,omitempty"` // of a review
-	Waits       []dueWait `json:"waits,omitempty"`   // with a time, that nothing has answered
+	Waits       []dueWait `json:"waits,omitempty"`   // unanswered, with a time
 	// Life is the budget of time in milliseconds, which counts from the first
 	// claim at Started.
 	Life    int64 `json:"life,omitempty"`
 	Started int64 `json:"started,omitempty"`
 
-	timer *alarm  // of the first time that has not come, nil without any
+	timer *alarm  // of the next time, nil without any
 	ticks backoff // of ticks
 }
 
@@ -68,7 +68,7 @@ func (s *openSession) run(id run.ID) *openRun {
 	return nil
 }
 
-// done reports whether nothing of the session is open.
+// done reports whether the session has no open work.
 func (s *openSession) done() bool { return len(s.Runs) == 0 && len(s.FollowUps) == 0 && !s.Quarantined }
 
 // begin folds that a task was submitted.
@@ -82,8 +82,8 @@ func (s *openSession) begin(v journal.Submitted) {
 	})
 }
 
-// fold takes one fact. One that cannot be read is skipped: it stops the session's
-// own writer too. It returns the run that the fact ended, if any.
+// fold folds one fact. It skips an unreadable fact, which stops the session's own writer
+// too. It returns the run that the fact ended, if any.
 func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 	switch v := f.What.(type) {
 	case journal.Submitted:
@@ -139,7 +139,7 @@ func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 	return nil
 }
 
-// to folds a change of state, which ends what was due before.
+// to folds a change of state, which cancels the earlier due times.
 func (r *openRun) to(state run.State) {
 	r.State, r.Incarnation, r.Expires, r.Waits, r.ticks = state, "", 0, nil, backoff{}
 }
@@ -156,7 +156,7 @@ func (r *openRun) end() int64 {
 	return r.Deadline
 }
 
-// times yields when something about a run is due by the clock.
+// times yields the times at which the run is due.
 func (r *openRun) times(yield func(int64) bool) {
 	if r.State == run.Queued && r.NotBefore != 0 && !yield(r.NotBefore) {
 		return
@@ -174,7 +174,7 @@ func (r *openRun) times(yield func(int64) bool) {
 	}
 }
 
-// due reports whether a time of the run has come that its session must look at.
+// due reports whether a time of the run has come that its session must handle.
 func (r *openRun) due(now time.Time) bool {
 	for at := range r.times {
 		if at <= now.UnixMilli() && !(r.State == run.Queued && at == r.NotBefore) {
@@ -184,8 +184,8 @@ func (r *openRun) due(now time.Time) bool {
 	return false
 }
 
-// runnable returns the run that a node should take up, if the incarnation that
-// holds the session's run does not live: nil if there is nothing to do.
+// runnable returns the run that a node should execute, if the incarnation that holds the
+// session's run is not alive; nil if there is none.
 func (s *openSession) runnable(now time.Time, lives func(incarnation string) bool) *openRun {
 	if s.Quarantined {
 		return nil
@@ -197,7 +197,7 @@ func (s *openSession) runnable(now time.Time, lives func(incarnation string) boo
 		return nil // it executes, or waits and holds the session
 	}
 	for _, r := range s.Runs {
-		// What is not due yet does not keep others waiting.
+		// A run that is not due yet does not block others.
 		if r.State == run.Queued && r.NotBefore <= now.UnixMilli() {
 			return r
 		}

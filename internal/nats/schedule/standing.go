@@ -9,13 +9,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Standing is how a run that has not ended stands at the relay of its partition. Times
+// Standing is the state of a run that has not ended at the relay of its partition. Times
 // are in Unix milliseconds; zero is never.
 type Standing struct {
-	State   run.State `json:"state,omitempty"` // "" if nothing of the run is open here
+	State   run.State `json:"state,omitempty"` // "" if the run is not open here
 	Attempt uint64    `json:"attempt,omitempty"`
 	// Holder is the incarnation that executes the run, and Lost is set if the relay
-	// takes it for dead.
+	// considers it dead.
 	Holder string `json:"holder,omitempty"`
 	Lost   bool   `json:"lost,omitempty"`
 	// Due is when the run may begin, a wait times out, a review expires or the run
@@ -26,10 +26,10 @@ type Standing struct {
 	Quarantined bool   `json:"quarantined,omitempty"`
 	// Unbegun is how many branches of the run wait for a slot.
 	Unbegun int `json:"unbegun,omitempty"`
-	// Unoffered are those of them that no node that lives could take, as far as the
-	// relay knows.
+	// Unoffered are the waiting branches that no living node could execute, by the relay's
+	// state.
 	Unoffered []Unoffered `json:"unoffered,omitempty"`
-	Queue     *QueuePlace `json:"queue,omitempty"` // of a run that is to be dispatched
+	Queue     *QueuePlace `json:"queue,omitempty"` // of a run to be dispatched
 }
 
 // Unoffered counts branches of a workflow, in a revision if they need one.
@@ -41,26 +41,27 @@ type Unoffered struct {
 
 // QueuePlace is where a run waits for a slot.
 type QueuePlace struct {
-	// Pool is "" while no pool is known that offers the workflow, and Revision the one that
-	// the run needs.
+	// Pool is the pool that offers the workflow, "" while none is known. Revision is the
+	// revision that the run needs.
 	Pool     string `json:"pool,omitempty"`
 	Revision string `json:"revision,omitempty"`
 	Batch    bool   `json:"batch,omitempty"`
-	// Ahead is how many runs of the partition get a slot before it, if none comes,
-	// and Waiting how many runs of the pool wait in the partition.
+	// Ahead is how many runs of the partition get a slot before it, if no further runs
+	// arrive, and Waiting how many runs of the pool wait in the partition.
 	Ahead   int `json:"ahead"`
 	Waiting int `json:"waiting"`
-	// Nodes of the pool live, with Free slots, as far as the relay knows.
+	// Nodes is the number of living nodes of the pool, and Free their free slots, by the
+	// relay's state.
 	Nodes int `json:"nodes"`
 	Free  int `json:"free"`
 	// Sent is the incarnation that was sent the run and has not answered.
 	Sent string `json:"sent,omitempty"`
-	// Again is when the run is offered again, after a node failed to take it.
+	// Again is when the run is offered again, after a node failed to claim it.
 	Again int64 `json:"again,omitempty"`
 }
 
-// OpenSessions returns the sessions with runs of a tenant that have not ended, most of them at
-// most, and whether these are all. It takes a time that grows with the runs that are open.
+// OpenSessions returns the sessions of a tenant with runs that have not ended, at most
+// most, and whether these are all. Its time grows with the open runs.
 func (s *Scheduler) OpenSessions(t session.Tenant, most int) (open []session.ID, all bool) {
 	for k, o := range s.sessions {
 		if k.Tenant != t || len(o.Runs) == 0 {
@@ -74,7 +75,7 @@ func (s *Scheduler) OpenSessions(t session.Tenant, most int) (open []session.ID,
 	return open, true
 }
 
-// Standing tells how a run stands.
+// Standing returns the state of a run.
 func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 	o := s.sessions[k]
 	if o == nil {
@@ -123,7 +124,7 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 	return st
 }
 
-// nodesOf counts the nodes of a pool that live and may be asked for a group, and their free
+// nodesOf counts the living nodes of a pool that may be asked for a group, and their free
 // slots.
 func (s *Scheduler) nodesOf(now time.Time, g *group, pool string) (nodes, free int) {
 	for _, n := range s.nodes {

@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts")
 
-// TestTranscripts plays the transcripts that say what a scheduler does with the commits
-// of its partition and the answers of nodes.
+// TestTranscripts plays the transcripts of a scheduler's actions for the commits of its
+// partition and the answers of nodes.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -37,9 +37,9 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestNodesOfATenant lets nodes that are bound to a tenant say how ten thousand of them
-// stand: a relay believes in no more than a tenant may have twice, and forgets them all.
-// Nodes for all tenants are heard beside them.
+// TestNodesOfATenant lets ten thousand nodes bound to a tenant report their state: a relay
+// tracks at most twice the nodes that a tenant may have, and forgets them all. Nodes for
+// all tenants are tracked beside them.
 func TestNodesOfATenant(t *testing.T) {
 	s := newStage(t)
 	s.play("submit r1")
@@ -62,7 +62,7 @@ func TestNodesOfATenant(t *testing.T) {
 }
 
 // stage is a scheduler over the logs of one partition. Nodes claim runs as they do in
-// production, and the transcript says what they answer.
+// production, and the transcript holds their answers.
 type stage struct {
 	*testing.T
 	now       time.Time
@@ -220,7 +220,7 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 		s.done(a, schedule.Outcome{Result: schedule.Settled, Free: s.number(cmp.Or(named["free"], "0"))})
 		return err
 	},
-	// refuse RUN busy|not-offered|silent|gone|failed: the node of a dispatch does not take it.
+	// refuse RUN busy|not-offered|silent|gone|failed: the node of a dispatch rejects it.
 	"refuse": func(s *stage, words []string, _ map[string]string) error {
 		s.done(s.action(schedule.Dispatch, " "+words[0]+" to "), schedule.Outcome{Free: -1, Result: map[string]schedule.Result{
 			"failed": schedule.Failed, "busy": schedule.Busy, "not-offered": schedule.NotOffered, "silent": schedule.Silent, "gone": schedule.Gone, "crowded": schedule.Crowded, "clearing": schedule.Clearing,
@@ -239,8 +239,8 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 		s.done(s.action(schedule.Signal, " "+words[0]+" "), schedule.Outcome{})
 		return nil
 	},
-	// place WORKFLOW pool=P,... [batch]: the registry says which pools offer a workflow; without
-	// a pool it does not answer.
+	// place WORKFLOW pool=P,... [batch]: the registry's answer with the pools that offer a
+	// workflow; without a pool it does not answer.
 	"place": func(s *stage, words []string, named map[string]string) error {
 		var o schedule.Outcome
 		for name := range strings.SplitSeq(named["pool"], ",") {
@@ -301,7 +301,7 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 		}
 		return s.record(words[0], id, journal.KindRunWaiting, journal.RunWaiting{Attempt: s.attempts[id], For: []journal.Wait{w}, Run: id})
 	},
-	// node NAME free=N [pool=P] [stopping]: a node says how it stands.
+	// node NAME free=N [pool=P] [stopping]: a node reports its state.
 	"node": func(s *stage, words []string, named map[string]string) error {
 		s.scheduler.Node(s.now, s.state(words, named))
 		return nil
@@ -311,7 +311,7 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 		s.scheduler.Grant(s.now, s.state(words, named), uint64(s.number(words[1])), schedule.Head{Tenant: session.Tenant(named["tenant"])})
 		return nil
 	},
-	// dies NODE: membership says that a node is gone.
+	// dies NODE: membership reports that a node is gone.
 	"dies": func(s *stage, words []string, _ map[string]string) error {
 		s.dead[words[0]] = true
 		s.scheduler.Recheck(s.now)
@@ -328,7 +328,7 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 		s.count, s.stored = s.scheduler.PageCount(), s.folded
 		return err
 	},
-	// restart: another relay goes on from the stored open set and the rest of the stream.
+	// restart: another relay continues from the stored open set and the rest of the stream.
 	"restart": func(s *stage, _ []string, _ map[string]string) (err error) {
 		stored := make([][]byte, s.count)
 		for i, page := range s.pages {

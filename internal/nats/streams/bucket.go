@@ -10,8 +10,8 @@ import (
 // KeySubject is where an entry of a bucket lies.
 func KeySubject(bucket, key string) string { return "$KV." + bucket + "." + key }
 
-// Values yields the entries of a bucket under a key filter, as any replica has them:
-// one that lags does not have the newest.
+// Values yields the entries of a bucket under a key filter, from any replica: a lagging
+// replica lacks the newest.
 func (c *Streams) Values(ctx context.Context, bucket, filter string) iter.Seq2[conn.Message, error] {
 	return func(yield func(conn.Message, error) bool) {
 		for next := uint64(1); ; {

@@ -13,43 +13,43 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// Room is what an event stream still takes.
+// Room is the kind of appends that an event stream still accepts.
 type Room uint8
 
-// What a stream takes, from all to the least.
+// The values of Room, from everything to nothing.
 const (
-	// RoomAll takes everything.
+	// RoomAll accepts everything.
 	RoomAll Room = iota
-	// RoomOpen takes what open runs append; no new run begins.
+	// RoomOpen accepts appends of open runs; no new run begins.
 	RoomOpen
-	// RoomEnds takes only what journal.IsTerminalOnly reports: runs end, are cancelled and
-	// answered, and none of them makes a step.
+	// RoomEnds accepts only signals that journal.IsTerminalOnly reports: runs end, are
+	// cancelled and answered, and no run makes a step.
 	RoomEnds
-	// RoomNone takes nothing: the disk is full.
+	// RoomNone accepts no appends: the disk is full.
 	RoomNone
 )
 
-// String returns what people and programs are told.
+// String returns the name that reports and messages use.
 func (r Room) String() string {
 	return [...]string{messages.RoomAll, messages.RoomOpen, messages.RoomEnds, messages.RoomNone}[min(r, RoomNone)]
 }
 
 const (
-	// The parts of its limit, in percent, from which on a stream takes less.
+	// The percentages of the limit from which on a stream accepts less.
 	openOnly = 85
 	endsOnly = 95
-	// sharesFrom is the part from which on no new run begins for a tenant that
-	// holds more than half of what a stream with several tenants holds.
+	// sharesFrom is the percentage of the limit from which on no new run begins for a
+	// tenant that holds more than half of a stream with several tenants.
 	sharesFrom = 70
 )
 
 // Fill is how much an event stream holds.
 type Fill struct {
 	Bytes uint64
-	Max   int64 // its limit; nothing above zero is none
+	Max   int64 // its limit; zero or less is none
 }
 
-// Room says what a stream that is so full takes.
+// Room returns the appends that a stream with this usage accepts.
 func (f Fill) Room() Room {
 	switch {
 	case f.over(endsOnly):
@@ -65,9 +65,9 @@ func (f Fill) over(percent uint64) bool {
 	return f.Max > 0 && f.Bytes >= uint64(f.Max)/100*percent+uint64(f.Max)%100*percent/100
 }
 
-// refuses reports whether a new run of a tenant may not begin because others
-// come first: he holds more than half of what is stored, others hold something
-// too, and the stream begins to be full.
+// refuses reports whether other tenants take precedence over a new run of this one: the
+// tenant holds more than half of the stored bytes, others hold some too, and the stream is
+// filling up.
 func (f Fill) refuses(h TenantUsage) bool {
 	return f.over(sharesFrom) && !h.Alone && h.Bytes > f.Bytes/2
 }
@@ -80,12 +80,12 @@ func (f Fill) String() string {
 	return fmt.Sprintf("%.0f %% of %s", 100*float64(f.Bytes)/float64(f.Max), bytesText(f.Max))
 }
 
-// needed are the streams beside those of events that every run stores something in:
-// what it was submitted as, large values, its result. Where one of them is nearly
-// full no run begins, so that those which are open end before it is full.
+// needed are the streams, beside those of events, that every run stores something in: its
+// submission, large values, its result. No run begins while one of them is nearly full, so
+// that open runs end before it is full.
 var needed = []string{StreamBlob, "KV_" + BucketAlias, StreamResult}
 
-// RemedyOf is what an operator does about a stream that is full.
+// RemedyOf returns the operator's remedy for a full stream.
 func RemedyOf(stream string) string {
 	switch {
 	case stream == StreamBlob:
@@ -98,23 +98,24 @@ func RemedyOf(stream string) string {
 	return Remedy
 }
 
-// Remedy is what an operator does about an event stream that is full.
+// Remedy is the operator's remedy for a full event stream.
 const Remedy = "archive finished sessions with rath cluster prune, or give the stream a larger MaxBytes with rath cluster provision"
 
-// StreamUsage is how full one stream is: as it was last asked, and with what was
-// appended to it over this connection since then, if it is one of events.
+// StreamUsage is the usage of one stream: the last sample, and for an event stream the
+// bytes appended over this connection since then.
 type StreamUsage struct {
 	Bytes, since, Max atomic.Int64
-	Needed            bool // one of those
-	said              Room // what was logged last
-	silent            bool // it could not be asked
+	Needed            bool // one of needed
+	said              Room // the value last logged
+	silent            bool // the last sample failed
 }
 
 func (g *StreamUsage) fill() Fill {
 	return Fill{Bytes: uint64(g.Bytes.Load() + g.since.Load()), Max: g.Max.Load()}
 }
 
-// room is what the stream takes. Nothing is kept back for ends but by logs.
+// room returns the appends that the stream accepts. Only logs keep a reserve for ends of
+// runs.
 func (g *StreamUsage) room() Room {
 	r := g.fill().Room()
 	if g.Needed {
@@ -124,25 +125,26 @@ func (g *StreamUsage) room() Room {
 }
 
 const (
-	// lookEvery is how often the streams are asked how full they are, and
-	// lookAgain the least time between two times, when appends fail.
+	// lookEvery is the interval between samples of the streams' usage, and lookAgain the
+	// minimum interval, when appends fail.
 	lookEvery = 3 * time.Second
 	lookAgain = 500 * time.Millisecond
-	// perMessage is about what a stream stores of a message beside subject and data.
+	// perMessage is the approximate overhead of a stored message beside subject and data,
+	// in bytes.
 	perMessage = 96
 )
 
-// capacity is how full the streams are that this connection watches.
+// capacity is the usage of the streams that this connection watches.
 type capacity struct {
 	conn     *conn.Conn
 	messages *conn.Messages
 	o        *Options
 
 	Scarce atomic.Bool   // a stream is so full that logs keep room for ends
-	look   chan struct{} // asks for a look at once
+	look   chan struct{} // requests a sample at once
 
-	saidDisk Room                      // what was logged last about the disk
-	apart    bool                      // that the clocks are was logged
+	saidDisk Room                      // the value last logged for the disk
+	apart    bool                      // the clock difference was logged
 	probed   atomic.Pointer[time.Time] // when Stores last stored something
 
 	mu      sync.RWMutex
@@ -155,14 +157,14 @@ func newCapacity(c *conn.Conn, o *Options) *capacity {
 	return &capacity{conn: c, messages: c.Messages, o: o, look: make(chan struct{}, 1), Streams: map[string]*StreamUsage{}}
 }
 
-// of returns the usage of a stream, nil for one that is not watched.
+// of returns the usage of a stream, nil for an unwatched one.
 func (r *capacity) of(stream string) *StreamUsage {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.Streams[stream]
 }
 
-// Fill says how full a stream is, nothing for one that is not watched.
+// Fill returns the usage of a stream, or the zero Fill for a stream that is not watched.
 func (r *capacity) Fill(stream string) Fill {
 	if g := r.of(stream); g != nil {
 		return g.fill()
@@ -182,7 +184,7 @@ func (r *capacity) MayRefuse() bool {
 	return false
 }
 
-// Appended notes what was stored in a stream.
+// Appended records bytes stored in a stream.
 func (r *capacity) Appended(stream string, bytes int) {
 	g := r.of(stream)
 	if g == nil {
@@ -195,7 +197,7 @@ func (r *capacity) Appended(stream string, bytes int) {
 	}
 }
 
-// Soon has the streams looked at without delay.
+// Soon requests a sample without delay.
 func (r *capacity) Soon() {
 	select {
 	case r.look <- struct{}{}:
@@ -203,13 +205,13 @@ func (r *capacity) Soon() {
 	}
 }
 
-// WatchRoom keeps an eye on how full the event streams of the generation are, and
-// the others that every run needs, until ctx ends. From then on this connection's
-// log and intake keep room for what must not fail: at 85 % of a stream's MaxBytes
-// PullTasks begins no new run there, and at 95 % of an event stream's the log
-// refuses what journal.IsTerminalOnly does not report, as ErrFull and without asking the
-// servers. Without it everything is tried until JetStream refuses it. The reserve on
-// the disk, see Disk, is kept in the same way, by every connection that sees the disk.
+// WatchRoom watches the usage of the generation's event streams, and of the other streams
+// that every run needs, until ctx ends. From then on this connection's log and intake keep
+// a reserve for messages that must not fail. At 85 % of a stream's MaxBytes PullTasks
+// begins no new run there. At 95 % of an event stream's MaxBytes the log rejects everything
+// that journal.IsTerminalOnly does not report, with ErrFull and without a request to the
+// servers. Without WatchRoom the log tries every append until JetStream rejects it. Every
+// connection that sees the disk keeps the disk's reserve in the same way, see Disk.
 func (r *capacity) WatchRoom(ctx context.Context) error {
 	r.mu.Lock()
 	for p := range r.o.Partitions {
@@ -233,7 +235,7 @@ func (r *capacity) WatchRoom(ctx context.Context) error {
 	}
 }
 
-// lookAtRooms asks all streams that are watched.
+// lookAtRooms samples all watched streams.
 func (r *capacity) lookAtRooms(ctx context.Context) {
 	r.lookAtDisk()
 	r.mu.RLock()
@@ -254,7 +256,7 @@ func (r *capacity) lookAtRooms(ctx context.Context) {
 			g.silent = true
 		} else {
 			g.silent = false
-			if i == 0 { // of one server: those of others may tell another time
+			if i == 0 { // of one server: the clocks of others may differ
 				r.lookAtClock(asked, info.TimeStamp)
 			}
 			g.Max.Store(info.Config.MaxBytes)
@@ -280,13 +282,13 @@ func (r *capacity) lookAtRooms(ctx context.Context) {
 	r.Scarce.Store(scarce)
 }
 
-// clocksApart is how far the clock of this machine may be from that of a server before it
-// is told.
+// clocksApart is the difference between this machine's clock and a server's above which a
+// warning is logged.
 const clocksApart = 2 * time.Second
 
-// lookAtClock says when the clock of this machine is not in step with that of the server
-// which answered a request with its time: no caller notices otherwise why runs meet their
-// deadlines early or late. However long the answer took counts for neither.
+// lookAtClock logs when this machine's clock differs from the clock of the server that
+// answered a request with its time: otherwise no caller notices why runs meet their
+// deadlines early or late. The duration of the request does not count as a difference.
 func (r *capacity) lookAtClock(asked, server time.Time) {
 	ahead := asked.Sub(server)
 	if ahead < 0 {
@@ -304,8 +306,8 @@ func (r *capacity) lookAtClock(asked, server time.Time) {
 	}
 }
 
-// Fills returns how full the watched streams are, by their names, as they were last
-// looked at. It asks no server.
+// Fills returns the last sampled usage of the watched streams, by their names. It sends no
+// request.
 func (r *capacity) Fills() map[string]Fill {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -316,14 +318,14 @@ func (r *capacity) Fills() map[string]Fill {
 	return fills
 }
 
-// Full returns the watched streams that do not take everything, and first the disk of
-// the store if that does not.
+// Full returns the watched streams that do not accept everything, preceded by the disk of
+// the store if it does not.
 func (r *capacity) Full() []messages.StreamFill {
 	return slices.DeleteFunc(r.Room(), func(f messages.StreamFill) bool { return f.Room == RoomAll.String() })
 }
 
-// Room returns how full the watched streams are, and first the disk of the store if that
-// does not take everything.
+// Room returns the usage of the watched streams, preceded by the disk's if the disk does
+// not accept everything.
 func (r *capacity) Room() []messages.StreamFill {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

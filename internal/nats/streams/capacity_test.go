@@ -69,8 +69,8 @@ func TestDiskRoom(t *testing.T) {
 	}
 }
 
-// TestClocksApart: a node says once that the clock of its machine is days from that of the
-// server, by how much, and when that is over.
+// TestClocksApart: a node logs once that the clock of its machine is days from the
+// server's, by how much, and when that is over.
 func TestClocksApart(t *testing.T) {
 	for days, says := range map[int]string{-2: "ahead=48h0m0s", 3: "ahead=-72h0m0s"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,46 +11,46 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// Action is what becomes of a stream, a bucket or a consumer.
+// Action is the action that provisioning takes on a stream, a bucket or a consumer.
 type Action string
 
 // The actions.
 const (
 	Create Action = "create"
 	Update Action = "update"
-	Keep   Action = "keep"   // it is as it should be
+	Keep   Action = "keep"   // it matches the wanted configuration
 	Refuse Action = "refuse" // at least one of its differences is not changed
 )
 
-// What a Change is about.
+// The kinds of a Change.
 const (
 	KindStream   = "stream"
 	KindBucket   = "bucket"
 	KindConsumer = "consumer"
 )
 
-// Change is what provisioning does about one stream, bucket or consumer.
+// Change is the change that provisioning makes to one stream, bucket or consumer.
 type Change struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"` // of a consumer: "STREAM/consumer"
 	Action Action `json:"action"`
-	// About says in a few words what it is like, once everything is done.
+	// About is a short description of the result, once everything is done.
 	About       string       `json:"about"`
 	Differences []Difference `json:"differences,omitempty"`
-	// Away is how many of its replicas no server keeps that the others reach.
+	// Away is the number of its replicas without a reachable server.
 	Away int `json:"away,omitempty"`
-	// Done: the servers hold what was asked for.
+	// Done reports that the servers have the wanted configuration.
 	Done bool `json:"done"`
 
 	want, have *jetstream.StreamConfig // of a stream or bucket
 	queue      PullQueue
-	made       int64 // when the consumer was, in nanoseconds
-	lost       bool  // it is there, but no server serves it
+	made       int64 // creation time of the consumer, in nanoseconds
+	lost       bool  // it exists, but no server serves it
 	denied     *conn.PermissionError
 }
 
-// changes compares everything that options ask for with what is there. more, if
-// set, is given each stream.
+// changes compares everything that options ask for with the existing streams, buckets and
+// consumers. It calls more, if set, with each stream.
 func (c *Streams) changes(ctx context.Context, o *Options, e *Lookup, more func(*Change, jetstream.StreamState)) ([]Change, error) {
 	if o.StoreBytes < MinStoreBytes {
 		return nil, fmt.Errorf("nats/streams: %d bytes for all streams: at least %d are needed", o.StoreBytes, MinStoreBytes)
@@ -102,7 +102,7 @@ func streamChange(want jetstream.StreamConfig) Change {
 	return ch
 }
 
-// merged is how a stream is once the change is made.
+// merged returns the configuration of a stream after the change.
 func (ch *Change) merged() jetstream.StreamConfig {
 	if ch.have == nil {
 		return *ch.want
@@ -117,12 +117,12 @@ func (ch *Change) merged() jetstream.StreamConfig {
 	return cfg
 }
 
-// away compares the replicas that a stream is to have with the servers that keep one.
+// away compares the wanted replicas of a stream with the servers that have one.
 func away(info *jetstream.StreamInfo) int {
 	if info.Cluster == nil {
 		return 0
 	}
-	there := 1 // the leader, which says this
+	there := 1 // the leader, which answers
 	for _, peer := range info.Cluster.Replicas {
 		if !peer.Offline {
 			there++
@@ -138,12 +138,12 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// found takes in how a stream is.
+// found records the configuration of an existing stream.
 func (ch *Change) found(have *jetstream.StreamConfig) {
 	ch.Action, ch.have, ch.Differences = Keep, have, differences(ch.want, have)
 }
 
-// decide says what becomes of what is there.
+// decide chooses the action for an existing stream, bucket or consumer.
 func (ch *Change) decide() {
 	if ch.want != nil {
 		cfg := ch.merged()
@@ -172,7 +172,7 @@ func (ch *Change) config() jetstream.StreamConfig {
 	return jetstream.StreamConfig{Name: ch.queue.Stream}
 }
 
-// carryOut does what a change says. Doing it again is harmless.
+// carryOut makes a change. It is idempotent.
 func (c *Streams) carryOut(ctx context.Context, e *Lookup, ch *Change) error {
 	e.What = ch.Kind + " " + ch.Name
 	_, err := conn.RetryElection(ctx, &e.Election, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.carryOutOnce(ctx, ch) })

@@ -51,8 +51,8 @@ func TestClusterPlan(t *testing.T) {
 	}
 }
 
-// TestClusterAway stops one of three servers: the plan says that each stream has fewer
-// replicas than were asked for, until the server is back.
+// TestClusterAway stops one of three servers: the plan shows fewer replicas of each stream
+// than wanted, until the server is back.
 func TestClusterAway(t *testing.T) {
 	cluster := natstest.StartCluster(t, 3)
 	c := dial(t, &Options{Options: conn.Options{URL: cluster.URLs(0)}, Client: true})

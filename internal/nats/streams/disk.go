@@ -12,22 +12,21 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Disk is how much room there is on the disk of the streams, where a process can see
-// that: its own server's, or that of a server of the same machine. The zero Disk has
-// room for everything.
+// Disk is the room on the disk of the streams, if a process can see it: the disk of its own
+// server, or of a server of the same machine. The zero Disk has room for everything.
 type Disk struct {
 	Free, Total int64 // bytes
-	// Kept is the reserve. Below twice as much no new run begins, below it runs only
-	// end, and below half of it nothing is stored.
+	// Kept is the reserve. Below twice as much no new run begins, below it runs only end,
+	// and below half of it no write succeeds.
 	Kept int64
 	// FreeFiles and KeptFiles are the same in inodes. Without a reserve they are not counted.
 	FreeFiles, KeptFiles int64
-	// Failed says why nothing is stored although there may be room; "" if something
-	// is.
+	// Failed is the reason no write succeeds although there may be room; "" while writes
+	// succeed.
 	Failed string
 }
 
-// Room says what is stored on such a disk.
+// Room returns the appends that such a disk accepts.
 func (d Disk) Room() Room {
 	switch {
 	case d.Failed != "", d.Free < d.Kept/2, d.FreeFiles < d.KeptFiles/2:
@@ -43,7 +42,8 @@ func (d Disk) Room() Room {
 // fewFiles reports whether inodes run short.
 func (d Disk) fewFiles() bool { return d.FreeFiles < 2*d.KeptFiles }
 
-// String is like "40.0 MiB free and keeps 64.0 MiB", and names the inodes where they run short.
+// String is like "40.0 MiB free and keeps 64.0 MiB", and includes the inodes if they run
+// short.
 func (d Disk) String() string {
 	text := fmt.Sprintf("%s free and keeps %s", bytesText(d.Free), bytesText(d.Kept))
 	if d.fewFiles() {
@@ -55,10 +55,10 @@ func (d Disk) String() string {
 	return text
 }
 
-// RemedyDisk is what an operator does about a full disk, for the end of an error.
+// RemedyDisk is the operator's remedy for a full disk, for the end of an error.
 const RemedyDisk = "free some space there"
 
-// DiskRoom returns how the disk is, and what it takes.
+// DiskRoom returns the state of the disk and the appends that it accepts.
 func (r *capacity) DiskRoom() (Disk, Room) {
 	if r.o.Disk == nil {
 		return Disk{}, RoomAll
@@ -75,7 +75,7 @@ func (r *capacity) admitsDisk() error {
 	return nil
 }
 
-// fillOfDisk is how the disk is told where that of streams is.
+// fillOfDisk returns the disk's usage in the form of a stream's.
 func (d Disk) fillOfDisk() messages.StreamFill {
 	fill := messages.StreamFill{
 		Stream: messages.FullDisk, Bytes: uint64(max(d.Total-d.Free, 0)), MaxBytes: uint64(max(d.Total, 0)), Room: d.Room().String(), Reason: d.Failed,
@@ -86,7 +86,7 @@ func (d Disk) fillOfDisk() messages.StreamFill {
 	return fill
 }
 
-// lookAtDisk logs when the disk takes something else than before.
+// lookAtDisk logs when the appends that the disk accepts change.
 func (r *capacity) lookAtDisk() {
 	d, room := r.DiskRoom()
 	if room == r.saidDisk {
@@ -105,15 +105,15 @@ func (r *capacity) lookAtDisk() {
 	}
 }
 
-// subjectProbe is where a write is tried: the last one stays in the cache of
+// subjectProbe is the subject of the probe write: the last one stays in the cache of
 // snapshots, under a name that no session has.
 const subjectProbe = PrefixSnap + "probe"
 
-// probeFresh is how long a write that was stored answers for the next ones.
+// probeFresh is how long a successful write answers for the next ones.
 const probeFresh = 2 * time.Second
 
-// Stores returns nil if a message can be stored at this moment, and otherwise says
-// what is in the way. ctx bounds the wait; nothing is tried twice.
+// Stores returns nil if a message can be stored now, and an error with the obstacle
+// otherwise. ctx bounds the wait; it makes one attempt.
 func (r *capacity) Stores(ctx context.Context) error {
 	if d, room := r.DiskRoom(); room != RoomAll {
 		return fmt.Errorf("%w: the disk of the store has %s; %s", conn.ErrFull, d, RemedyDisk)

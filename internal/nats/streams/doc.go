@@ -1,10 +1,10 @@
-// Package streams is the table of streams, buckets and consumers: which there are, what
-// has to be as the table says, who makes them, how full they are.
+// Package streams is the table of streams, buckets and consumers: their configuration, the
+// settings that must match the table, the process that creates them, and their usage.
 //
-// A [Streams] is the streams at one durability over one connection. One that stores
-// promises a durability, see [Level], and refuses to store when the servers run with
-// less. Streams are made by [Streams.Provision], which alters none, or by an operator,
-// see [Streams.Plan]. What these credentials lack is a [conn.PermissionError].
+// A [Streams] is the streams at one durability over one connection. A connection that
+// stores promises a durability, see [Level], and does not store when the servers provide
+// less. [Streams.Provision] creates streams and alters none; operators use [Streams.Plan].
+// Missing rights of the credentials are reported as a [conn.PermissionError].
 //
 // Files, the lowest first: options, streams, recreate, capacity, store, durability,
 // bucket, settings, lag, queues, change, plan, provision, disk, tenant_usage,

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// Level names what an acknowledged write survives. Every record and every
+// Level names the failures that an acknowledged write survives. Every record and every
 // dossier carries it.
 type Level string
 
@@ -25,7 +25,7 @@ const (
 	// Replicated writes survive the loss of any one machine, not the loss of
 	// power of all of them: three servers hold them, in memory or on disk.
 	Replicated Level = "replicated"
-	// Lazy writes survive the end of a server's process, nothing more.
+	// Lazy writes survive only the end of a server's process.
 	Lazy Level = "lazy"
 )
 
@@ -42,8 +42,7 @@ func ParseLevel(s string) (Level, error) {
 // demands, or when that cannot be verified. It is an *DurabilityError.
 var ErrDurability = errors.New("nats/streams: durability level not met")
 
-// DurabilityError says why a level is refused. errors.Is(err, ErrDurability)
-// holds.
+// DurabilityError is the reason a level is rejected. errors.Is(err, ErrDurability) holds.
 type DurabilityError struct {
 	Level  Level
 	Reason string
@@ -51,7 +50,7 @@ type DurabilityError struct {
 	Cause  error // nil when the servers answered
 }
 
-// Error names the level, the reason and what to do.
+// Error names the level, the reason and the remedy.
 func (e *DurabilityError) Error() string {
 	cause := ""
 	if e.Cause != nil {
@@ -66,16 +65,16 @@ func (e *DurabilityError) Is(target error) bool { return target == ErrDurability
 // Unwrap returns the cause.
 func (e *DurabilityError) Unwrap() error { return e.Cause }
 
-// SyncState is what one server says about how it stores.
+// SyncState is one server's sync configuration.
 type SyncState struct {
 	Server   string
 	Always   bool          // synced to disk before each acknowledgement
 	Interval time.Duration // between syncs otherwise
 }
 
-// A Probe asks the servers that may hold streams how they store. It leaves out
-// a server that does not answer as long as a majority does, because it is asked
-// when a server has just failed, and returns an error otherwise.
+// A Probe returns the sync configuration of the servers that may hold streams. It omits
+// silent servers as long as a majority answers, because it is called when a server has just
+// failed, and returns an error otherwise.
 type Probe func(ctx context.Context) ([]SyncState, error)
 
 const (
@@ -83,9 +82,9 @@ const (
 	maxVarz      = 4 << 20
 )
 
-// gate remembers for which connection the servers were last verified. After a
-// reconnect another server, or the same one restarted with other settings, is
-// at the other end.
+// gate stores the connection for which the servers were last verified. After a reconnect
+// the connection may lead to another server, or to the same one restarted with other
+// settings.
 type gate struct {
 	busy     chan struct{} // holds one token: one probe at a time
 	verified atomic.Uint64 // the incarnation then; 0: never
@@ -96,9 +95,9 @@ func newGate() gate { return gate{busy: make(chan struct{}, 1)} }
 // Level is the durability that this connection promises.
 func (c *Streams) Level() Level { return c.O.Level }
 
-// Durable verifies that the servers store as the level demands, asking them
-// once per connection: after a reconnect they are asked again, before the
-// first write is acknowledged. It returns a *DurabilityError otherwise.
+// Durable verifies that the servers store as the level demands. It asks them once per
+// connection: after a reconnect it asks again, before the first write is acknowledged. It
+// returns a *DurabilityError otherwise.
 func (c *Streams) Durable(ctx context.Context) error {
 	if c.O.Client {
 		return ErrClientOnly
@@ -125,9 +124,8 @@ func (c *Streams) Durable(ctx context.Context) error {
 	return nil
 }
 
-// ReadyToStore is Durable for a writer: while the servers cannot be asked,
-// which is usual for a moment after one of them has failed, it asks again, as
-// long as an append would.
+// ReadyToStore is Durable for a writer: while the servers do not answer, which is usual for
+// a moment after one of them has failed, it retries for as long as an append would.
 func (c *Streams) ReadyToStore(ctx context.Context) error {
 	if c.gate.verified.Load() == c.Conn.Incarnation() {
 		return nil

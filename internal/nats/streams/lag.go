@@ -10,19 +10,17 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// Lag is how far the nodes are behind with one work queue: what an autoscaler
-// looks at.
+// Lag is the backlog of one work queue. Autoscalers scale on it.
 type Lag struct {
 	Stream   string `json:"stream"`
 	Consumer string `json:"consumer"`
-	// Pending messages were not delivered yet, Unacked ones were delivered and
-	// no log holds yet what they ask for, but for the last one of each node.
+	// Pending is the number of messages not yet delivered. Unacked is the number of
+	// delivered messages whose requests no log holds yet, except the last one of each node.
 	Pending int64 `json:"pending"`
 	Unacked int64 `json:"unacked"`
 }
 
-// Lag returns how far each work queue is behind. It takes the
-// rights of an operator.
+// Lag returns the backlog of each work queue. It needs the rights of an operator.
 func (c *Streams) Lag(ctx context.Context) ([]Lag, error) {
 	var out []Lag
 	for _, name := range []string{StreamTasks} {
@@ -38,7 +36,7 @@ func (c *Streams) Lag(ctx context.Context) ([]Lag, error) {
 			return struct{}{}, list.Err()
 		})
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue // nothing was ever asked for
+			continue // no task was ever submitted
 		}
 		if err != nil {
 			return nil, fmt.Errorf("nats/streams: lag of stream %s: %w; it takes the credentials of an operator", name, err)

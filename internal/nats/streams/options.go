@@ -23,19 +23,19 @@ const (
 type Options struct {
 	conn.Options
 
-	// Disk says, without waiting, how much room the disk of the streams has, where
-	// this process can see it; nil means that it cannot.
+	// Disk returns the room on the disk of the streams and does not block. nil means that
+	// this process cannot see the disk.
 	Disk func() Disk
-	// Client says that the connection submits, asks and watches only, like a
-	// program outside the cluster: nothing is verified and it does not store.
+	// Client restricts the connection to submitting, querying and watching, like a program
+	// outside the cluster: it verifies nothing and does not store.
 	Client bool
 	// Level is the durability to promise; empty means Fsync.
 	Level Level
-	// Probe asks the servers how they store. Level Fsync needs one.
+	// Probe returns the servers' sync configuration. Level Fsync needs one.
 	Probe Probe
-	// Generation and Partitions say which event streams new sessions use; zero
-	// means DefaultGeneration, and as many partitions as the generation has, or
-	// NewPartitions if it is new. Partitions are fixed per generation.
+	// Generation and Partitions determine the event streams of new sessions; zero means
+	// DefaultGeneration, and as many partitions as the generation has, or NewPartitions if
+	// it is new. Partitions are fixed per generation.
 	Generation, Partitions uint32
 	// NewPartitions is the number of partitions of a new generation; zero is
 	// DefaultPartitions.
@@ -45,11 +45,11 @@ type Options struct {
 	// StoreBytes is shared among the streams that Provision creates; zero
 	// means DefaultStoreBytes.
 	StoreBytes int64
-	// KeepResults is for how long Provision has stored results kept; zero is as
-	// long as there is room. Later they are read from the logs.
+	// KeepResults is how long stored results are kept, as set by Provision; zero is as long
+	// as there is room. Later they are read from the logs.
 	KeepResults time.Duration
-	// Sign signs the statement about each result that is stored over this connection;
-	// nil stores them without a signature. It may be called at the same time.
+	// Sign signs the statement about each result that is stored over this connection; nil
+	// stores results without a signature. It may be called concurrently.
 	Sign func(statement string) (signature string, err error)
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Plan is what provisioning would do. It holds for the streams as they were
-// when it was made.
+// Plan is the list of changes that provisioning would make. It is valid for the state of
+// the streams at the time it was made.
 type Plan struct {
 	Generation uint32   `json:"generation"`
 	Partitions uint32   `json:"partitions"`
@@ -27,42 +27,42 @@ type Plan struct {
 	o Options
 }
 
-// Pending returns the changes that something is to be done about.
+// Pending returns the changes that remain to be made.
 func (p *Plan) Pending() []Change {
 	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action == Keep || c.Done })
 }
 
-// Provisioning says how streams, buckets and consumers are to be. The zero value
-// keeps what an operator chose before.
+// Provisioning is the wanted configuration of streams, buckets and consumers. The zero
+// value keeps the operator's earlier choices.
 type Provisioning struct {
 	// Partitions is the number of event streams of a new generation; 0 is
-	// DefaultPartitions. For one that exists it can only be repeated.
+	// DefaultPartitions. For an existing generation it has to equal the current number.
 	Partitions uint32
-	// Replicas of each stream; 0 is as many as there are, 3 in a new
+	// Replicas of each stream; 0 keeps the current number, which is 3 in a new
 	// installation.
 	Replicas int
-	// StoreBytes is shared among all streams, on each server that holds
-	// replicas of all; 0 leaves those that exist as large as they are, and
-	// makes new ones as large as DefaultStoreBytes says.
+	// StoreBytes is shared among all streams, on each server that holds replicas of all. 0
+	// keeps the size of existing streams and sizes new ones for DefaultStoreBytes.
 	StoreBytes int64
-	// KeepResults is for how long stored results are kept; 0 leaves that, and
-	// in a new installation keeps them while there is room.
+	// KeepResults is how long stored results are kept; 0 leaves the setting unchanged, and
+	// in a new installation keeps results while there is room.
 	KeepResults time.Duration
-	// Cluster and Tags say on which servers streams may lie; empty leaves that.
+	// Cluster and Tags restrict the servers on which streams may lie; empty leaves the
+	// setting unchanged.
 	Cluster string
 	Tags    []string
 	// FewerReplicas agrees to lower the number of replicas.
 	FewerReplicas bool
 }
 
-// RouterPool is the pool of routers that are told no other.
+// RouterPool is the default pool of routers.
 const RouterPool = "router"
 
-// newReplicas is what a new installation gets without a setting.
+// newReplicas is the default number of replicas of a new installation.
 const newReplicas = 3
 
-// Plan compares what is there with what is asked for, and changes nothing. It
-// takes the rights of an operator; Options.Client is enough otherwise.
+// Plan compares the existing streams, buckets and consumers with the wanted ones, and
+// changes nothing. It needs the rights of an operator; otherwise Options.Client is enough.
 func (c *Streams) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	if p == nil {
 		p = &Provisioning{}
@@ -97,8 +97,8 @@ func (c *Streams) Plan(ctx context.Context, p *Provisioning) (*Plan, error) {
 	return &Plan{Generation: o.Generation, Partitions: o.Partitions, Replicas: o.Replicas, Changes: changes, o: o}, nil
 }
 
-// follows takes what is fixed, or was chosen, from the first event stream of a
-// generation that exists.
+// follows copies fixed and chosen settings from the first event stream of a generation that
+// exists.
 func (c *Streams) follows(ctx context.Context, o *Options, first *jetstream.StreamConfig) error {
 	have, err := PartitionsOf(first)
 	if err == nil && have == 0 {
@@ -122,8 +122,8 @@ func (c *Streams) follows(ctx context.Context, o *Options, first *jetstream.Stre
 	return nil
 }
 
-// PartitionsOf reads the number of partitions of the generation of an event
-// stream; 0 if it was made by a build that did not note it.
+// PartitionsOf reads the number of partitions of the generation of an event stream; 0 if a
+// build that did not record the number made it.
 func PartitionsOf(first *jetstream.StreamConfig) (uint32, error) {
 	text := first.Metadata[metaPartitions]
 	if text == "" {
@@ -149,11 +149,10 @@ func (c *Streams) countPartitions(ctx context.Context, generation uint32) (uint3
 	return n, nil
 }
 
-// ErrRefused is returned for a change that would lose or hide data. Nothing was
-// changed.
+// ErrRefused is returned for a change that would lose or hide data. No change was made.
 var ErrRefused = errors.New("refused")
 
-// choose adds to a change what only an operator may ask for, and refuses what
+// choose adds the settings reserved to an operator to a change, and rejects those that
 // would lose data.
 func (p *Provisioning) choose(ch *Change, state jetstream.StreamState) {
 	want := ch.want
@@ -212,7 +211,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// Refused returns a *RefusedError if anything in the plan is refused.
+// Refused returns a *RefusedError if any change in the plan is refused.
 func (p *Plan) Refused() error {
 	if slices.ContainsFunc(p.Changes, func(ch Change) bool { return ch.Action == Refuse }) {
 		return &RefusedError{p}
@@ -220,10 +219,9 @@ func (p *Plan) Refused() error {
 	return nil
 }
 
-// Apply carries a plan out. It refuses as a whole, and changes nothing, if
-// anything in it is refused; a *RefusedError says what. When it fails in the
-// middle, what it did is Done in the plan, and planning again goes on from
-// there.
+// Apply carries out a plan. If any change in the plan is refused, Apply changes nothing and
+// returns a *RefusedError with the refused changes. After a failure in the middle the
+// completed changes are marked Done, and a new plan continues from there.
 func (c *Streams) Apply(ctx context.Context, p *Plan) error {
 	if err := p.Refused(); err != nil {
 		return err
@@ -240,11 +238,10 @@ func (c *Streams) Apply(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// RefusedError says which changes of a plan are refused. errors.Is(err,
-// ErrRefused) holds.
+// RefusedError lists the refused changes of a plan. errors.Is(err, ErrRefused) holds.
 type RefusedError struct{ Plan *Plan }
 
-// Error has a line for each difference that is refused.
+// Error has a line for each refused difference.
 func (e *RefusedError) Error() string {
 	lines := []string{"nats/streams: nothing was changed: " + ErrRefused.Error()}
 	for _, ch := range e.Plan.Changes {

@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// operatorOf connects as an operator does to provision: it stores nothing.
+// operatorOf connects as an operator that provisions: it does not store.
 func operatorOf(t *testing.T, srv *natsserver.Server) *Conn {
 	t.Helper()
 	user, password := srv.Operator()
@@ -76,7 +76,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("a node that was told 5: %v", err)
 	}
 
-	// What an operator may choose.
+	// The operator's choices.
 	p := planned(t, c, &Provisioning{StoreBytes: 16 << 30, KeepResults: 48 * time.Hour, Tags: nil})
 	if got := actions(p); len(got[Update]) != 13 || len(got[Create]) != 0 {
 		t.Errorf("more bytes, results for two days: %v", got)
@@ -90,7 +90,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanRefuses asks for what would lose or hide data.
+// TestPlanRefuses asks for changes that would lose or hide data.
 func TestPlanRefuses(t *testing.T) {
 	ctx := t.Context()
 	srv := natstest.Start(t, nil)
@@ -119,7 +119,7 @@ func TestPlanRefuses(t *testing.T) {
 			}
 		}
 	}
-	// From one to three replicas what is stored later would be stored at once.
+	// With three replicas instead of one, asynchronous writes would become synchronous.
 	refuses("more replicas", &Provisioning{Replicas: 3}, "stream SNAP: persist mode is Async")
 
 	node := dial(t, nodeOptions(srv))
@@ -150,8 +150,8 @@ func TestPlanRefuses(t *testing.T) {
 	refuses("somebody else's stream", nil, "stream DLQ: subjects is letters.>", "not Rath's")
 }
 
-// TestPlanFewerReplicas needs no cluster: what is asked for is compared with
-// what a stream says.
+// TestPlanFewerReplicas needs no cluster: it compares the wanted replicas with a stream's
+// configuration.
 func TestPlanFewerReplicas(t *testing.T) {
 	o := Options{Replicas: 3, Partitions: 1}
 	o.setDefaults()
@@ -201,7 +201,7 @@ func TestPlanOfOtherSettings(t *testing.T) {
 	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "SNAP", "BLOB", "MEMORY", "TASKS", "LINEAGE", "RESULT", "DLQ", "REGISTRY", "ALIAS"}) || p.Partitions != 2 {
 		t.Errorf("updates %v with %d partitions", got, p.Partitions)
 	}
-	// What waits stays, and no more of that size comes.
+	// Waiting messages stay, and no more of that size are accepted.
 	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); err != nil || info.State.Msgs != 3 || info.Config.MaxMsgSize != messages.MaxTask || info.Config.MaxMsgsPerSubject != 1000 {
 		t.Errorf("the stream of tasks: %+v, %v", info, err)
 	}
@@ -218,8 +218,8 @@ func TestPlanOfOtherSettings(t *testing.T) {
 	must.Report(t, found.Provision(ctx))
 }
 
-// TestProvisionMendsConsumers changes a consumer, also one on disk as an earlier release
-// made it; it holds nothing that an operator chose, so that a node mends it.
+// TestProvisionMendsConsumers changes a consumer, also one on disk as made by an earlier
+// release; it has no settings chosen by an operator, so a node repairs it.
 func TestProvisionMendsConsumers(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)

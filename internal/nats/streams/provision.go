@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// Mismatch is one setting of a stream that is not as this release needs it.
+// Mismatch is one setting of a stream that differs from this release's.
 type Mismatch struct {
 	Stream string
 	Field  string
@@ -20,7 +20,7 @@ type Mismatch struct {
 	Remedy string
 }
 
-// MismatchError lists what Provision or Verify found. Nothing was altered.
+// MismatchError lists the mismatches that Provision or Verify found. Nothing was altered.
 type MismatchError struct{ Mismatches []Mismatch }
 
 // Error has one line per mismatch.
@@ -33,14 +33,13 @@ func (e *MismatchError) Error() string {
 	return strings.Join(lines, "\n\t")
 }
 
-// Provision makes the streams, buckets and consumers that are missing, checks
-// those that exist and alters no stream: it returns a *MismatchError for
-// settings that differ, and for what is missing and these credentials may not
-// make. Nodes may call it at the same time, and again. Operators use Plan and
-// Apply.
+// Provision creates the missing streams, buckets and consumers, checks the existing ones
+// and alters no stream. It returns a *MismatchError for settings that differ, and for
+// missing objects that these credentials may not create. Nodes may call it concurrently and
+// repeatedly. Operators use Plan and Apply.
 func (c *Streams) Provision(ctx context.Context) error { return c.setUp(ctx, true) }
 
-// Verify is Provision that makes nothing: what is missing is a mismatch.
+// Verify is like Provision but creates nothing: everything missing is a mismatch.
 func (c *Streams) Verify(ctx context.Context) error { return c.setUp(ctx, false) }
 
 func (c *Streams) setUp(ctx context.Context, make bool) error {
@@ -63,8 +62,7 @@ func (c *Streams) setUp(ctx context.Context, make bool) error {
 	return nil
 }
 
-// makeMissing makes what is missing, until the server says that these
-// credentials may not.
+// makeMissing creates the missing objects, until the server rejects these credentials.
 func (c *Streams) makeMissing(ctx context.Context, e *Lookup, all []Change) error {
 	denied := map[bool]*conn.PermissionError{} // for consumers, and for streams
 	absent := map[string]bool{}
@@ -100,7 +98,7 @@ func (c *Streams) makeMissing(ctx context.Context, e *Lookup, all []Change) erro
 	return nil
 }
 
-// mismatches lists what is not done.
+// mismatches lists the changes that are not done.
 func (o *Options) mismatches(all []Change) []Mismatch {
 	var out []Mismatch
 	missing := map[string]bool{}
@@ -140,13 +138,13 @@ func (o *Options) mismatches(all []Change) []Mismatch {
 	return out
 }
 
-// provision is what an operator does so that nodes with these options find
-// everything.
+// provision returns the command with which an operator makes everything that nodes with
+// these options need.
 func (o *Options) provision() string {
 	return fmt.Sprintf("as operator run: rath cluster provision --replicas %d", o.Replicas)
 }
 
-// The codes of the server that mean that a stream asks for more than is left.
+// The server's error codes for a stream that asks for more than is left.
 const (
 	codeInsufficient    = 10023
 	codeMemoryExceeded  = 10028

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// AckWait is how long a node that takes a message may be silent about it
-	// before another one gets it. While a node is at it, it says so.
+	// AckWait is the time without a progress report after which a message is redelivered to
+	// another node. A node reports progress while it handles a message.
 	AckWait = 3 * time.Second
-	// HoldMost bounds how long a node handles a message, which is longer than any
-	// single wait for a log or for another node takes. What it began goes on
-	// where it has to; the message comes again, here or elsewhere.
+	// HoldMost bounds the time for which a node handles a message. It exceeds every single
+	// wait for a log or for another node. Work that must continue continues; the message is
+	// redelivered to this node or another one.
 	HoldMost = time.Minute
-	// WaitMost is the longest for which a message is given back.
+	// WaitMost is the maximum delay of a rejected message.
 	WaitMost = 30 * time.Second
 )
 
-// PullQueue is a durable consumer that nodes share: what is pending there is work
-// for one of them.
+// PullQueue is a durable consumer that nodes share: each pending message is work for one of
+// them.
 type PullQueue struct {
 	Stream, Durable, filter string
 }
 
-// TasksConsumer is the one consumer of TASKS, shared by all nodes: what is
-// pending there no log holds yet.
+// TasksConsumer is the one consumer of TASKS, shared by all nodes. No log holds its pending
+// tasks yet.
 const TasksConsumer = "tasks"
 
 // TasksQueue is the queue of the tasks that no log holds yet.
@@ -45,16 +45,16 @@ func (q PullQueue) config() jetstream.ConsumerConfig {
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       AckWait,
 		MaxDeliver:    -1,
-		MaxAckPending: -1, // what waits for its turn must not keep others waiting
-		// A message is sent to a node once a majority of the servers has noted that,
-		// which takes no disk: the position says nothing that the stream, which is
-		// synced, and the logs do not say. A server does not change that of a
-		// queue that is there: it is made again.
+		MaxAckPending: -1, // a held message must not block others
+		// The servers deliver a message once a majority has recorded the delivery, which
+		// takes no disk: the position is implied by the logs and by the stream, which is
+		// synced. A server does not change the storage of an existing consumer, so the
+		// consumer is recreated.
 		MemoryStorage: true,
 	}
 }
 
-// differences compares the consumer with how it should be.
+// differences compares the consumer with its wanted configuration.
 func (q PullQueue) differences(have *jetstream.ConsumerConfig) []Difference {
 	want := q.config()
 	var out []Difference
@@ -83,7 +83,7 @@ func (q PullQueue) differences(have *jetstream.ConsumerConfig) []Difference {
 	return out
 }
 
-// LookQueue returns the consumer, nil if it is not there.
+// LookQueue returns the consumer, nil if it does not exist.
 func (r *Reconciler) LookQueue(ctx context.Context, q PullQueue) (jetstream.Consumer, error) {
 	consumer, err := conn.Call(ctx, r.conn, conn.APIConsumerInfo+q.Stream+"."+q.Durable, func(ctx context.Context) (jetstream.Consumer, error) {
 		return r.conn.JS.Consumer(ctx, q.Stream, q.Durable)
@@ -94,16 +94,16 @@ func (r *Reconciler) LookQueue(ctx context.Context, q PullQueue) (jetstream.Cons
 	return consumer, err
 }
 
-// putQueue makes the consumer.
+// putQueue creates the consumer.
 func (r *Reconciler) putQueue(ctx context.Context, q PullQueue) (jetstream.Consumer, error) {
 	return conn.Call(ctx, r.conn, conn.APIConsumerCreate+q.Stream+"."+q.Durable, func(ctx context.Context) (jetstream.Consumer, error) {
 		return r.conn.JS.CreateConsumer(ctx, q.Stream, q.config())
 	})
 }
 
-// OpenQueue returns the consumer to take messages from. A missing one is created
-// if the credentials allow it, and one that no server serves is created again. A
-// caller that opens it repeatedly keeps the election.
+// OpenQueue returns the consumer from which to pull messages. It creates a missing one if
+// the credentials allow it, and recreates one that no server serves. A caller that opens it
+// repeatedly keeps e.
 func (r *Reconciler) OpenQueue(ctx context.Context, e *Lookup, q PullQueue) (jetstream.Consumer, error) {
 	r.resume(e)
 	consumer, lost, err := r.findQueue(ctx, e, q)
@@ -118,7 +118,7 @@ func (r *Reconciler) OpenQueue(ctx context.Context, e *Lookup, q PullQueue) (jet
 	return consumer, err
 }
 
-// removeQueue removes the consumer, if it is there.
+// removeQueue removes the consumer, if it exists.
 func (r *Reconciler) removeQueue(ctx context.Context, q PullQueue) error {
 	_, err := conn.Call(ctx, r.conn, conn.APIConsumerDelete+q.Stream+"."+q.Durable, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.conn.JS.DeleteConsumer(ctx, q.Stream, q.Durable)

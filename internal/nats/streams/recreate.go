@@ -11,45 +11,44 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// Servers that restart before they have caught up with each other, or that take
-// what they store of a consumer for left over, can leave a stream or a consumer
-// behind that their cluster knows and no server ever leads again. They do not
-// repair that. Here such a stream or consumer is removed and created again, if logs
-// hold all that it held: the consumer of a work queue, which begins again with all
-// that its stream holds, and the streams in memory, whose content relays and nodes
-// publish again. A message that comes twice is harmless.
+// Servers that restart before they have caught up with each other, or that take the stored
+// state of a consumer for a leftover, can leave behind a stream or a consumer that their
+// cluster lists and no server ever leads again. The servers do not repair it. A Reconciler
+// removes such a stream or consumer and creates it again if the logs hold its contents: the
+// consumer of a work queue, which begins again with the whole stream, and the streams in
+// memory, whose contents relays and nodes publish again. A duplicate message is harmless.
 
-// ElectionMost is how long a stream takes at most to elect a leader once its
-// servers can. When they could not, all streams do so at about the same time.
+// ElectionMost is the maximum time for a stream to elect a leader once its servers can. If
+// they could not before, all streams elect at about the same time.
 const ElectionMost = 10 * time.Second
 
-// askStream bounds the question how a stream is.
+// askStream bounds a request for the state of a stream.
 const askStream = 5 * time.Second
 
-// provisionFor bounds one request that makes or changes something: servers
+// provisionFor bounds one request that creates or changes a stream or consumer: servers
 // choose a leader for it.
 const provisionFor = 15 * time.Second
 
-// Reconciler finds streams and queues through elections, and creates again those that no
-// server serves. It is safe for concurrent use.
+// Reconciler finds streams and queues through elections, and recreates those that no server
+// serves. It is safe for concurrent use.
 type Reconciler struct {
 	conn     *conn.Conn
 	messages *conn.Messages
 	o        *Options
 }
 
-// Lookup is an election, and whether what is looked for is lost. It is not safe for
-// concurrent use.
+// Lookup is an election, and whether the stream or consumer in question is lost. It is not
+// safe for concurrent use.
 type Lookup struct {
 	conn.Election
-	conn uint64 // the connection, if this is kept from one search to the next
-	// led is since when the witness of what may be lost has had a leader while no
-	// server answered for it, and lost whether that is long enough, see search.
+	conn uint64 // the connection, if the Lookup is kept from one search to the next
+	// led is the time since which the witness has had a leader while no server answered for
+	// the stream or consumer. lost reports whether that is long enough, see search.
 	led  time.Time
 	lost bool
 }
 
-// layout is the table of streams as the server that is connected can set them up.
+// layout returns the table of streams in the form that the connected server supports.
 func (r *Reconciler) layout(o *Options) []jetstream.StreamConfig {
 	all := layout(o)
 	if !ordersBatches(r.conn.NC.ConnectedServerVersion()) {
@@ -60,8 +59,8 @@ func (r *Reconciler) layout(o *Options) []jetstream.StreamConfig {
 	return all
 }
 
-// LookStream returns how a stream is, nil if it is not there. One that no server
-// leads is an error.
+// LookStream returns the state of a stream, nil if it does not exist. A stream without a
+// leader is an error.
 func (r *Reconciler) LookStream(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
 	s, err := conn.CallWithin(ctx, r.conn, conn.APIStreamInfo+name, askStream, func(ctx context.Context) (jetstream.Stream, error) {
 		return r.conn.JS.Stream(ctx, name)
@@ -79,10 +78,11 @@ func (r *Reconciler) LookStream(ctx context.Context, name string) (*jetstream.St
 	return info, nil
 }
 
-// search looks for something with conn.RetryElection, and says whether it is lost: the
-// budget is used up, and for as long as an election takes at most the leader of the witness
-// has answered, and no server for it. While the witness has no leader either it goes
-// on for one more budget. Without a witness, "", nothing is lost.
+// search calls look with conn.RetryElection, and reports whether its object is lost. The
+// object is lost when the budget is used up and, for the longest duration of an election,
+// the leader of the witness has answered and no server has for the object. While the
+// witness has no leader either, search continues for one more budget. Without a witness,
+// "", nothing is lost.
 func search[T any](ctx context.Context, r *Reconciler, e *Lookup, what, witness string, look func(context.Context) (T, error)) (v T, lost bool, err error) {
 	if e.What != what {
 		e.What, e.led = what, time.Time{}
@@ -105,17 +105,17 @@ func search[T any](ctx context.Context, r *Reconciler, e *Lookup, what, witness 
 	case conn.IsLeaderless(err):
 		return v, e.lost, err
 	case e.conn != 0:
-		*e = Lookup{} // what comes later is another one
+		*e = Lookup{} // a later search starts anew
 	}
 	return v, false, err
 }
 
-// compare takes in that something was looked for, and found to be absent or not.
+// compare records the result of a lookup: the object was absent or not.
 func (e *Lookup) compare(ctx context.Context, r *Reconciler, witness string, absent bool) {
 	e.lost = false
 	led := absent && r.led(ctx, witness)
 	switch {
-	case ctx.Err() != nil: // too late to ask says nothing
+	case ctx.Err() != nil: // too late to ask: no evidence
 	case !led:
 		e.led = time.Time{}
 	case e.led.IsZero():
@@ -125,8 +125,8 @@ func (e *Lookup) compare(ctx context.Context, r *Reconciler, witness string, abs
 	}
 }
 
-// resume makes an election go on that is kept from one search to the next: in sum
-// they are no more patient than one. Over another connection other servers answer.
+// resume continues an election from one search to the next: their total patience is that of
+// one search. Over another connection other servers answer, so the election begins anew.
 func (r *Reconciler) resume(e *Lookup) {
 	if now := r.conn.Incarnation(); e.conn != now {
 		*e = Lookup{Election: conn.Election{Log: r.conn.Logger}, conn: now}
@@ -139,8 +139,8 @@ func (r *Reconciler) led(ctx context.Context, stream string) bool {
 	return err == nil && info != nil
 }
 
-// findStream is LookStream with conn.RetryElection, and says whether a stream that may be
-// created again is lost though one of the truth is not.
+// findStream is LookStream with conn.RetryElection. It also reports whether a stream that
+// may be recreated is lost while the event streams are not.
 func (r *Reconciler) findStream(ctx context.Context, e *Lookup, want jetstream.StreamConfig) (info *jetstream.StreamInfo, lost bool, err error) {
 	witness := ""
 	if replaceable(&want) {
@@ -149,8 +149,8 @@ func (r *Reconciler) findStream(ctx context.Context, e *Lookup, want jetstream.S
 	return search(ctx, r, e, "stream "+want.Name, witness, func(ctx context.Context) (*jetstream.StreamInfo, error) { return r.LookStream(ctx, want.Name) })
 }
 
-// findQueue is LookQueue with conn.RetryElection, and says whether the consumer is lost
-// though its stream is not.
+// findQueue is LookQueue with conn.RetryElection. It also reports whether the consumer is
+// lost while its stream is not.
 func (r *Reconciler) findQueue(ctx context.Context, e *Lookup, q PullQueue) (consumer jetstream.Consumer, lost bool, err error) {
 	return search(ctx, r, e, "consumer "+q.Durable, q.Stream, func(ctx context.Context) (jetstream.Consumer, error) { return r.LookQueue(ctx, q) })
 }
@@ -158,16 +158,17 @@ func (r *Reconciler) findQueue(ctx context.Context, e *Lookup, q PullQueue) (con
 // unserved is why a lost stream or consumer is created again.
 const unserved = "no server serves it"
 
-// recreateQueue removes a consumer that does not give what it should, and makes it
-// again, unless another node did since it was made: in nanoseconds, zero for one
-// that did not answer.
+// recreateQueue removes a faulty consumer and creates it again, unless another node has
+// done so since made, the creation time of the faulty one in nanoseconds; made is zero for
+// a consumer that did not answer.
 func (r *Reconciler) recreateQueue(ctx context.Context, q PullQueue, made int64, why string) (jetstream.Consumer, error) {
 	now, err := r.LookQueue(ctx, q)
 	if err == nil && now != nil && now.CachedInfo().Created.UnixNano() != made {
 		return now, nil
 	}
 	r.conn.Logger.Warn("a consumer is created again: "+why, "stream", q.Stream, "consumer", q.Durable)
-	// Whether it is gone its absence tells: who would answer is what it lacks.
+	// The lookup below shows whether the consumer is removed: it has no leader to answer
+	// the removal.
 	if err := r.removeQueue(ctx, q); err != nil && !conn.IsTransient(err) {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func (r *Reconciler) recreateQueue(ctx context.Context, q PullQueue, made int64,
 	return r.putQueue(ctx, q)
 }
 
-// recreateStream removes a lost stream and makes it again, unless another node did
+// recreateStream removes and recreates a lost stream, unless another node has done so
 // meanwhile.
 func (r *Reconciler) recreateStream(ctx context.Context, want jetstream.StreamConfig) error {
 	if info, err := r.LookStream(ctx, want.Name); err == nil && info != nil {
@@ -191,7 +192,7 @@ func (r *Reconciler) recreateStream(ctx context.Context, want jetstream.StreamCo
 	if err != nil && !conn.IsTransient(err) && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err
 	}
-	// Whether it is gone its absence tells.
+	// The lookup shows whether the stream is removed.
 	if info, err := r.LookStream(ctx, want.Name); err != nil || info != nil {
 		return err
 	}
@@ -205,13 +206,13 @@ func (r *Reconciler) makeStream(ctx context.Context, want jetstream.StreamConfig
 	return err
 }
 
-// replaceable reports whether a stream may be created again when it is lost.
+// replaceable reports whether a lost stream may be recreated.
 func replaceable(want *jetstream.StreamConfig) bool { return want.Storage == jetstream.MemoryStorage }
 
-// ReconcileEvery is how often the streams in memory are looked after.
+// ReconcileEvery is how often the streams in memory are checked.
 const ReconcileEvery = 10 * time.Second
 
-// ReconcileStreams looks after the streams in memory until ctx ends, after each by itself.
+// ReconcileStreams monitors the streams in memory until ctx ends, each by itself.
 func (r *Reconciler) ReconcileStreams(ctx context.Context) error {
 	var each []func(context.Context) error
 	for _, want := range r.layout(r.o) {
@@ -222,9 +223,9 @@ func (r *Reconciler) ReconcileStreams(ctx context.Context) error {
 	return conn.Together(ctx, each...)
 }
 
-// reconcileStream looks after one: if it is lost, or gone because the node that created
-// it again died meanwhile, it is created. A server without others loses it only with the
-// connection: it is asked once for each.
+// reconcileStream monitors one stream. It creates the stream if it is lost, or absent
+// because the node that recreated it died meanwhile. A server without others loses it only
+// with the connection: it is asked once for each.
 func (r *Reconciler) reconcileStream(ctx context.Context, want jetstream.StreamConfig) error {
 	tick := time.NewTicker(ReconcileEvery)
 	defer tick.Stop()
@@ -248,7 +249,7 @@ func (r *Reconciler) reconcileStream(ctx context.Context, want jetstream.StreamC
 	}
 }
 
-// ensureStream sees to it that a stream in memory is there, and led.
+// ensureStream makes sure that a stream in memory exists and has a leader.
 func (r *Reconciler) ensureStream(ctx context.Context, e *Lookup, want jetstream.StreamConfig) error {
 	info, lost, err := r.findStream(ctx, e, want)
 	switch {
@@ -263,18 +264,17 @@ func (r *Reconciler) ensureStream(ctx context.Context, e *Lookup, want jetstream
 }
 
 const (
-	// staleTask is for how long the consumer of tasks may look as if it passed one over:
-	// longer than one is handled, and than it is given back for.
+	// staleTask is how long the consumer of tasks may appear to have skipped one: longer
+	// than a task is handled, and longer than a rejected one is delayed.
 	staleTask = HoldMost + WaitMost
-	// staleEvery is how often it is looked at.
+	// staleEvery is how often the consumer is checked.
 	staleEvery = 15 * time.Second
 )
 
-// ReconcileTasks looks after the queue of tasks until ctx ends. A consumer may lose
-// count of its stream, or be led by no server any more. Its position says nothing
-// that the stream and the logs do not say, so it is made again when it does nothing
-// about a task that waits: each task then comes once more, which is harmless, but
-// before all that are submitted from then on.
+// ReconcileTasks repairs the queue of tasks until ctx ends. A consumer may lose track of
+// its stream, or lose its leader for good. The stream and the logs imply its position, so
+// ReconcileTasks recreates the consumer when it makes no progress while a task waits. Each
+// task is then redelivered, which is harmless, but before all tasks submitted from then on.
 func (r *Reconciler) ReconcileTasks(ctx context.Context) error {
 	tick := time.NewTicker(staleEvery)
 	defer tick.Stop()
@@ -285,7 +285,8 @@ func (r *Reconciler) ReconcileTasks(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		// Asked before the stream is: what the consumer has done with by then is gone.
+		// The consumer is read before the stream: by then the stream lacks every task that
+		// it has acknowledged.
 		consumer, err := r.LookQueue(ctx, TasksQueue())
 		var at *jetstream.ConsumerInfo
 		if err == nil && consumer != nil {
@@ -293,7 +294,7 @@ func (r *Reconciler) ReconcileTasks(ctx context.Context) error {
 		}
 		first, err := r.messages.LeaderNext(ctx, StreamTasks, subjectTasks, 1)
 		switch {
-		case err != nil || first.Seq != oldest: // none waits, or the stream elects a leader; or the oldest was taken
+		case err != nil || first.Seq != oldest: // none waits, or the stream elects a leader; or the oldest was acknowledged
 			well = time.Now()
 		case at != nil && at.Delivered.Consumer != sent && at.AckFloor.Stream < first.Seq:
 			well = time.Now() // it sends tasks, and the oldest is among them or will be

@@ -25,12 +25,12 @@ func refusal(code, errCode int) string {
 	return fmt.Sprintf(`{"type":"io.nats.jetstream.v1.stream_info_response","error":{"code":%d,"err_code":%d,"description":"no"}}`, code, errCode)
 }
 
-// TestStartWhileLeadersAreElected starts nodes while servers elect: they wait,
-// say so once, and go on; what does not pass they are told at once.
+// TestStartWhileLeadersAreElected starts nodes during an election: they wait, log that
+// once, and continue; they return a permanent error at once.
 func TestStartWhileLeadersAreElected(t *testing.T) {
 	const election = 8 * time.Second
 	tests := map[string]struct {
-		answer  string // to what is asked during the election
+		answer  string // to requests during the election
 		only    string // of which subjects
 		forever bool
 		alone   bool // no server has JetStream

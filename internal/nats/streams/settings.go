@@ -14,13 +14,13 @@ import (
 type setting struct {
 	name  string
 	value func(*jetstream.StreamConfig) string
-	// take copies it; nil for what a server does not change in a stream that
-	// exists.
+	// take copies the setting; nil for a setting that a server does not change in an
+	// existing stream.
 	take func(dst, src *jetstream.StreamConfig)
 	// lax: a node works with a stream that does not have it at all.
 	lax bool
-	// replicated is the value that a stream which is made again has on several
-	// servers. It keeps it when there are fewer, and works as well.
+	// replicated is the value that a recreated stream has on several servers. The stream
+	// keeps it when there are fewer, and works as well.
 	replicated string
 }
 
@@ -42,7 +42,7 @@ var settings = []setting{
 		dst.DiscardNewPerSubject = src.DiscardNewPerSubject
 	}, false, ""},
 	{"max bytes", func(c *jetstream.StreamConfig) string {
-		// How much is the operator's choice; that there is a bound is not.
+		// The operator chooses the bound, but there has to be one.
 		if c.MaxBytes > 0 {
 			return "bounded"
 		}
@@ -54,8 +54,8 @@ var settings = []setting{
 	}, false, ""},
 	{"max messages per subject", func(c *jetstream.StreamConfig) string {
 		if c.Name == StreamTasks && c.MaxMsgsPerSubject > 0 {
-			// How many may wait is the operator's choice: a server that is
-			// told of fewer removes what is over.
+			// The operator chooses the number of waiting tasks: a server with a lower bound
+			// removes the excess.
 			return "bounded"
 		}
 		return limit(c.MaxMsgsPerSubject)
@@ -65,7 +65,7 @@ var settings = []setting{
 	}, true, ""},
 	{"max age", func(c *jetstream.StreamConfig) string {
 		if c.Name == StreamResult {
-			return "" // how long results are kept is the operator's choice
+			return "" // the operator chooses how long results are kept
 		}
 		return c.MaxAge.String()
 	}, func(dst, src *jetstream.StreamConfig) { dst.MaxAge = src.MaxAge }, false, ""},
@@ -124,20 +124,20 @@ func unset(value string) bool {
 	return value == "" || value == "false" || value == "none" || value == unlimited
 }
 
-// Difference is one setting that is not as it should be.
+// Difference is one setting that differs from the wanted one.
 type Difference struct {
 	Setting string `json:"setting"`
 	Have    string `json:"have"`
 	Want    string `json:"want"`
-	// Refused says why it is not changed, and what to do; empty for what
-	// provisioning changes.
+	// Refused is the reason the setting is not changed, and the remedy; empty for a setting
+	// that provisioning changes.
 	Refused string `json:"refused,omitempty"`
 
 	take func(dst, src *jetstream.StreamConfig)
 	lax  bool
 }
 
-// differences compares a stream with how it should be.
+// differences compares a stream with its wanted configuration.
 func differences(want, have *jetstream.StreamConfig) []Difference {
 	var out []Difference
 	for _, s := range settings {

@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// ErrClientOnly is returned for what a connection with Options.Client
-// cannot do.
+// ErrClientOnly is returned for operations that a connection with Options.Client does not
+// support.
 var ErrClientOnly = errors.New("nats/streams: this connection does not store; connect without Options.Client")
 
 // Streams is the streams, at one durability, over one connection. It is safe for
@@ -21,13 +21,13 @@ type Streams struct {
 	Messages *conn.Messages
 	O        Options
 	gate     gate
-	// Capacity is how full the event streams are, see WatchRoom.
+	// Capacity is the usage of the event streams, see WatchRoom.
 	Capacity *capacity
-	// Reconciler finds streams and queues, and creates again those that are lost.
+	// Reconciler finds streams and queues, and recreates lost ones.
 	Reconciler *Reconciler
 }
 
-// OpenStore connects and verifies as Connect says.
+// OpenStore connects and verifies as Connect does.
 func OpenStore(ctx context.Context, opts *Options) (*Streams, error) {
 	var o Options
 	if opts != nil {
@@ -62,7 +62,7 @@ func OpenStore(ctx context.Context, opts *Options) (*Streams, error) {
 	return c, nil
 }
 
-// findPartitions asks how many partitions the generation has, if it is there.
+// findPartitions reads the number of partitions of the generation, if it exists.
 func (c *Streams) findPartitions(ctx context.Context) error {
 	name := EventStream(c.O.Generation, 0)
 	first, _, err := c.Reconciler.findStream(ctx, &Lookup{Election: conn.Election{Log: c.Conn.Logger}}, jetstream.StreamConfig{Name: name})
@@ -72,7 +72,7 @@ func (c *Streams) findPartitions(ctx context.Context) error {
 	if first == nil {
 		return nil
 	}
-	// A build that did not note the number made as many as are the default.
+	// A build that did not record the number used the default.
 	n, err := PartitionsOf(&first.Config)
 	if n != 0 {
 		c.O.Partitions = n
@@ -80,7 +80,7 @@ func (c *Streams) findPartitions(ctx context.Context) error {
 	return err
 }
 
-// Generation and Partitions say which event streams new sessions use.
+// Generation and Partitions return the event streams of new sessions.
 func (c *Streams) Generation() uint32 { return c.O.Generation }
 
 // Partitions is the number of event streams of the generation.

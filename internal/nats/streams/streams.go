@@ -13,7 +13,7 @@ import (
 const (
 	// maxPartitions bounds the event streams of a generation.
 	maxPartitions = 64
-	// DefaultStoreBytes is what the streams share when nothing else is said.
+	// DefaultStoreBytes is the default size of all streams together.
 	DefaultStoreBytes = 8 << 30
 	// MinStoreBytes is the least that Provision shares out: below it a stream
 	// would not hold a few of its largest messages.
@@ -51,20 +51,19 @@ const (
 const (
 	// NodeTTL is how long a node's entry outlives its last renewal.
 	NodeTTL = 30 * time.Second
-	// maxQueued bounds the tasks that wait on one subject, which is one
-	// workflow of one user: more are answered as busy. A tenant has many users, and nodes
-	// may have to look through what all of them have waiting for the tasks of other tenants.
+	// maxQueued bounds the tasks that wait on one subject, which is one workflow of one
+	// user; further tasks are answered as busy. A tenant has many users, and nodes may have
+	// to search all of its waiting tasks for the tasks of other tenants.
 	maxQueued = 1000
-	// minQueued is how many may wait there for a store of any size.
+	// minQueued is the minimum number of waiting tasks for a store of any size.
 	minQueued = 64
-	// fullWorkflows is for how many workflows of one user the stream of tasks
-	// has room besides that of others, each with as many tasks waiting as may
-	// and these as large as they may be. A server bounds subjects and whole
-	// streams, and nothing in between: with more such workflows or users a tenant
-	// could fill the stream.
+	// fullWorkflows is the number of workflows of one user for which the stream of tasks
+	// has room besides the tasks of others, each with the maximum number of waiting tasks
+	// of the maximum size. A server bounds subjects and whole streams only: with more such
+	// workflows or users a tenant could fill the stream.
 	fullWorkflows = 2
-	// minDuplicates is the shortest window that the server takes: nothing here
-	// relies on its duplicate detection, and each id in it costs memory.
+	// minDuplicates is the shortest duplicate window that the server accepts: Rath does not
+	// rely on its duplicate detection, and each id in it costs memory.
 	minDuplicates = 100 * time.Millisecond
 )
 
@@ -73,11 +72,12 @@ func EventStream(generation, partition uint32) string {
 	return messages.EventStream(generation, partition)
 }
 
-// metaPartitions is where an event stream keeps the number of partitions of its
-// generation, so that no process has to be told, or can be told wrongly.
+// metaPartitions is the metadata key under which an event stream stores the number of
+// partitions of its generation, so that no process needs, or can get wrong, a setting for
+// it.
 const metaPartitions = "rath-partitions"
 
-// kind is what a stream is for; it decides how it stores.
+// kind is the purpose of a stream; it determines the storage.
 type kind uint8
 
 const (
@@ -86,8 +86,8 @@ const (
 	volatile               // renewed all the time: memory
 )
 
-// ordersBatches reports whether a server of this version takes batches in order. One that
-// does not refuses a stream that asks for them.
+// ordersBatches reports whether a server of this version accepts batches in order. Older
+// servers reject a stream that asks for them.
 func ordersBatches(version string) bool {
 	var major, minor int
 	_, err := fmt.Sscanf(version, "%d.%d.", &major, &minor)
@@ -141,7 +141,7 @@ func layout(o *Options) []jetstream.StreamConfig {
 		Discard:           jetstream.DiscardNew,
 		DenyDelete:        true,
 		AllowDirect:       true,
-		// What is larger than a message is several of them, stored at once.
+		// A value larger than a message is stored as several messages in one atomic batch.
 		AllowAtomicPublish: true,
 	})
 	const tasks = 115
@@ -161,8 +161,8 @@ func layout(o *Options) []jetstream.StreamConfig {
 		Subjects:    []string{PrefixLineage + ">"},
 		Discard:     jetstream.DiscardOld,
 		AllowDirect: true,
-		// Replicas agree on a batch at once. On one replica, which stores this
-		// stream later, the messages of one follow each other.
+		// Replicas agree on a batch at once. On one replica, which stores this stream
+		// later, the messages of a batch follow each other.
 		AllowAtomicPublish: o.Replicas > 1,
 		AllowBatchPublish:  o.Replicas == 1,
 	})
@@ -209,7 +209,7 @@ func bucket(name, description string, ttl time.Duration) jetstream.StreamConfig 
 	}
 }
 
-// complete fills in what follows from what a stream is for.
+// complete sets the fields that follow from the purpose of a stream.
 func (o *Options) complete(k kind, share int64, cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	cfg.Replicas = o.Replicas
 	cfg.Duplicates = minDuplicates
@@ -228,9 +228,9 @@ func (o *Options) complete(k kind, share int64, cfg jetstream.StreamConfig) jets
 	case k != truth && o.Replicas == 1:
 		cfg.PersistMode = jetstream.AsyncPersistMode
 	}
-	// A server whose disk was full when it was killed may find a compressed block that
-	// it cannot read, and then its replica stands still until an operator removes it: of
-	// a block without compression it knows the messages before the torn one.
+	// A server whose disk was full when it was killed may find a compressed block that it
+	// cannot read. Its replica then stops until an operator removes it. From a block
+	// without compression it recovers the messages before the torn one.
 	cfg.Compression = jetstream.NoCompression
 	return cfg
 }

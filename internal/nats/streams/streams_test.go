@@ -52,8 +52,8 @@ func TestProvisionTogether(t *testing.T) {
 	}
 }
 
-// TestLayoutForThree checks what changes with three replicas; the settings
-// themselves are checked by a server that clusters, in the end-to-end tests.
+// TestLayoutForThree checks the settings that change with three replicas; a server that
+// clusters checks the settings themselves, in the end-to-end tests.
 func TestLayoutForThree(t *testing.T) {
 	o := Options{Replicas: 3, Partitions: DefaultPartitions}
 	o.setDefaults()
@@ -138,7 +138,7 @@ func TestMismatch(t *testing.T) {
 			if diff := differences(&altered, &after.Config); len(diff) > 0 {
 				t.Errorf("Provision altered the stream: %v", diff)
 			}
-			// Not every change can be taken back, so the next one starts from the beginning.
+			// Not every change can be reverted, so the next one starts from the beginning.
 			recreate(t, c, stream)
 		})
 	}
@@ -193,8 +193,7 @@ func TestProvisionTooLittle(t *testing.T) {
 	}
 }
 
-// TestStreamsKeepTheirPromises publishes to each kind of stream past what it
-// is to hold.
+// TestStreamsKeepTheirPromises publishes to each kind of stream beyond its limits.
 func TestStreamsKeepTheirPromises(t *testing.T) {
 	ctx := t.Context()
 	c := open(t)
@@ -261,7 +260,7 @@ func TestStreamsKeepTheirPromises(t *testing.T) {
 	})
 }
 
-// TestOrdersBatches: what servers before 2.14 refuse is not asked of them.
+// TestOrdersBatches: servers before 2.14 get no requests that they reject.
 func TestOrdersBatches(t *testing.T) {
 	for version, want := range map[string]bool{
 		"2.12.4": false, "2.11.0-RC.1": false, "2.14.0": true, "2.15.2-dev": true, "3.0.0": true, "": false,

@@ -15,27 +15,27 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TenantUsage is about how much of an event stream is a tenant's.
+// TenantUsage is the approximate usage of an event stream by a tenant.
 type TenantUsage struct {
 	Bytes uint64
-	Alone bool // no other tenant holds anything there
+	Alone bool // no other tenant holds data there
 	Of    Fill // the stream
 }
 
 const (
-	// usageFresh is how long a sample is used, and refusedFresh one that refuses, which
-	// what is removed may change.
+	// usageFresh is the time for which a sample is valid. refusedFresh is the shorter time
+	// for a sample that rejects runs, because removals may change it.
 	usageFresh, refusedFresh = 30 * time.Second, 2 * time.Second
-	// usageGrows is how many bytes may be stored before another sample is taken.
+	// usageGrows is how many bytes may be stored before the next sample.
 	usageGrows = 1 << 20
-	// maxUsages bounds the samples that are kept.
+	// maxUsages bounds the cached samples.
 	maxUsages = 4096
-	// At so many places of a stream so many commits of a tenant are weighed.
+	// A sample weighs weighEach commits of a tenant at weighAt places of a stream.
 	weighAt, weighEach = 16, 4
 )
 
-// tenantUsages keeps the samples, by stream and tenant. Its lock is held while one is
-// taken, so that requests at the same time take one sample.
+// tenantUsages caches the samples, by stream and tenant. Its lock is held while a sample is
+// taken, so that concurrent requests share one.
 type tenantUsages struct {
 	mu sync.Mutex
 	m  map[string]usageSample
@@ -47,9 +47,9 @@ type usageSample struct {
 	stored int // since then, by Grow
 }
 
-// tenantUsage estimates how much of a stream is a tenant's: the server counts its
-// commits, and some of them, all over the stream, are weighed. That costs as many
-// requests for one session as for a hundred thousand.
+// tenantUsage estimates a tenant's share of a stream: the server counts its commits, and
+// some of them, from all over the stream, are weighed. That takes as many requests for one
+// session as for a hundred thousand.
 func (r *capacity) tenantUsage(ctx context.Context, stream string, t session.Tenant, storing int) (TenantUsage, error) {
 	r.tenants.mu.Lock()
 	defer r.tenants.mu.Unlock()
@@ -106,8 +106,8 @@ func (r *capacity) SampleUsage(ctx context.Context, stream string, t session.Ten
 	return h, nil
 }
 
-// Count counts the messages of a stream under a subject with wildcards, as any
-// replica has them: a read in bulk says with each message how many follow.
+// Count counts the messages of a stream under a subject with wildcards, in the state of any
+// replica: each message of a batch read carries the number of those that follow.
 func (r *capacity) Count(ctx context.Context, stream, subject string) (uint64, error) {
 	body, err := json.Marshal(conn.GetRequest{Seq: 1, NextBySubject: subject, Batch: 1})
 	if err != nil {
@@ -127,12 +127,12 @@ func (r *capacity) Count(ctx context.Context, stream, subject string) (uint64, e
 	return more + 1, nil
 }
 
-// ErrNoRoom is returned for a task that no log holds while a stream that it needs
-// takes no new runs.
+// ErrNoRoom is returned for a task that no log holds while a stream that it needs accepts
+// no new runs.
 var ErrNoRoom = errors.New("no new runs begin")
 
-// Admit says whether a new run of a tenant may begin in an event stream: its error is
-// run.ErrBusy and ErrNoRoom if the stream takes none, or none of this tenant, or
+// Admit returns nil if a new run of a tenant may begin in an event stream. Its error is
+// run.ErrBusy and ErrNoRoom if the stream accepts no new run, or none of this tenant, or if
 // another stream that every run needs is nearly full.
 func (r *capacity) Admit(ctx context.Context, stream string, tenant session.Tenant) error {
 	if err := r.admitsDisk(); err != nil {
@@ -155,10 +155,10 @@ func (r *capacity) Admit(ctx context.Context, stream string, tenant session.Tena
 	return err
 }
 
-// Grow says whether a tenant may store so many bytes in a stream that keeps what it has: its
-// error is conn.ErrFull if the disk has its reserve alone, or if the stream is more than
-// 70 % full and the tenant holds more than half of it beside others. That is estimated,
-// and nil if it cannot be asked.
+// Grow returns nil if a tenant may store so many bytes in a stream that keeps its contents.
+// Its error is conn.ErrFull if only the disk's reserve is left, or if the stream is more
+// than 70 % full and the tenant holds more than half of it beside others. The usage is an
+// estimate; the error is nil if the servers do not answer.
 func (r *capacity) Grow(ctx context.Context, stream string, t session.Tenant, bytes int) error {
 	if d, room := r.DiskRoom(); room >= RoomEnds {
 		return fmt.Errorf("%w: the disk of the store has %s; %s", conn.ErrFull, d, RemedyDisk)

@@ -8,11 +8,11 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 )
 
-// WillPass reports whether an error of Connect, Provision or Verify is one that
-// may pass without anybody changing a setting: no server answers yet, a stream
-// has no leader, too few servers of a cluster are up, or the servers cannot be
-// asked yet how they store. Refused credentials, other settings than this
-// release needs, less durability than was asked for and full disks do not pass.
+// WillPass reports whether an error of Connect, Provision or Verify may pass without a
+// change of the settings: no server answers yet, a stream has no leader, too few servers of
+// a cluster are up, or the servers' sync configuration is not available yet. Rejected
+// credentials, settings that differ from this release's, insufficient durability and full
+// disks do not pass.
 func WillPass(err error) bool {
 	if e, ok := errors.AsType[*DurabilityError](err); ok {
 		return e.Cause != nil
@@ -28,10 +28,10 @@ func WillPass(err error) bool {
 	return conn.IsTransient(err)
 }
 
-// Answering returns nil if this connection can take work at this moment: it is
-// connected, the servers store as the level demands, the leader of the stream of
-// tasks answers, and a message can be stored. Otherwise it says what is in the way.
-// ctx bounds the wait; nothing is tried twice.
+// Answering returns nil if this connection can accept work now: it is connected, the
+// servers store as the level demands, the leader of the stream of tasks answers, and a
+// message can be stored. Otherwise it returns an error with the obstacle. ctx bounds the
+// wait; it makes one attempt.
 func (c *Streams) Answering(ctx context.Context) error {
 	if !c.Conn.NC.IsConnected() {
 		return fmt.Errorf("%w: %s: the connection is lost and is being made again", conn.ErrUnreachable, c.Conn.Servers())

@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// TestWillPass makes the errors that a starting node meets and tells those that
-// pass by themselves from those that an operator has to mend.
+// TestWillPass makes the errors that a starting node meets and separates those that pass by
+// themselves from those that an operator has to fix.
 func TestWillPass(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Lazy: true})
 	plain := must.Get(server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true}))(t)
@@ -74,8 +74,8 @@ func TestWillPass(t *testing.T) {
 	}
 }
 
-// TestAnswering follows what a node would say of itself: without streams,
-// with them, and without a server.
+// TestAnswering compares the answers of a node without streams, with them, and without a
+// server.
 func TestAnswering(t *testing.T) {
 	srv := natstest.Start(t, nil)
 	c := layer.Dial(t, streamstest.NodeOptions(srv))

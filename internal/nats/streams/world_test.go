@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// Conn is what the tests connect.
+// Conn is the type that the tests connect.
 type Conn = Streams
 
 func TestMain(m *testing.M) { natstest.Main(m) }
@@ -19,7 +19,7 @@ func connect(ctx context.Context, o *Options) (*Conn, error) {
 	return OpenStore(ctx, o)
 }
 
-// nodeOptions are those of a node beside the server.
+// nodeOptions are the options of a node beside the server.
 func nodeOptions(srv *natsserver.Server) *Options {
 	user, password := srv.Node()
 	return &Options{

@@ -12,14 +12,14 @@ import (
 	"github.com/rathcluster/rath/client"
 )
 
-// Attachment is what a node that listens leaves in its store for the tools of
-// the same user: its process, the address of its server, such as
-// nats://127.0.0.1:4222, the durability that it promises, and how to log in.
+// Attachment is the file that a listening node leaves in its store for the tools of the
+// same user: its process, the address of its server, such as nats://127.0.0.1:4222, the
+// durability that it promises, and the login.
 type Attachment struct {
 	PID   int    `json:"pid"`
 	URL   string `json:"url"`
 	Level string `json:"level"`
-	// Store is the directory, which tells the store from a copy of it.
+	// Store is the directory, which distinguishes the store from a copy of it.
 	Store string `json:"store,omitempty"`
 	// User and Password have the rights of a node.
 	User     string `json:"user"`
@@ -30,8 +30,8 @@ type Attachment struct {
 	// OperatorUser and OperatorPassword may delete and purge.
 	OperatorUser     string `json:"operator_user"`
 	OperatorPassword string `json:"operator_password"`
-	// Gossip is where other nodes of this machine join, with GossipKey, see
-	// node.Options.Dev; "" takes none.
+	// Gossip is the address at which other nodes of this machine join, with GossipKey, see
+	// node.Options.Dev; "" accepts none.
 	Gossip    string `json:"gossip,omitempty"`
 	GossipKey string `json:"gossip_key,omitempty"`
 }
@@ -56,7 +56,7 @@ func (a *Attachment) Write(store string) error {
 	return nil
 }
 
-// RemoveAttachment removes the attachment that this process left.
+// RemoveAttachment removes this process's attachment.
 func RemoveAttachment(store string) error {
 	name := attachFile(store)
 	data, err := os.ReadFile(name)
@@ -70,8 +70,8 @@ func RemoveAttachment(store string) error {
 	return os.Remove(name)
 }
 
-// ClearAttachment removes what a node that was killed has left over a store, of which the
-// caller knows that no other process holds it.
+// ClearAttachment removes the attachment that a killed node has left in a store. The caller
+// has made sure that no other process holds the store.
 func ClearAttachment(store string) error {
 	err := os.Remove(attachFile(store))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,9 +80,9 @@ func ClearAttachment(store string) error {
 	return err
 }
 
-// ReadAttachment returns what the node left that runs over a store directory. It
-// fails with client.ErrUnreachable when none did. A node that died may have left
-// one: connecting shows that.
+// ReadAttachment returns the attachment of the node that runs over a store directory. It
+// fails with client.ErrUnreachable without one. A node that died may have left one:
+// connecting shows that.
 func ReadAttachment(store string) (Attachment, error) {
 	var a Attachment
 	name := attachFile(store)

@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestReadAttachmentOfNone reads what was left where no node can be reached:
-// the reader then opens the store itself, or says why that fails.
+// TestReadAttachmentOfNone reads leftovers in a store whose node cannot be reached: the
+// reader then opens the store itself, or reports why that fails.
 func TestReadAttachmentOfNone(t *testing.T) {
 	for name, text := range map[string]string{"no node": "", "half written": `{"url":`, "one that does not listen": `{"pid":1}`} {
 		store := t.TempDir()
@@ -32,7 +32,7 @@ func TestReadAttachmentOfNone(t *testing.T) {
 	}
 }
 
-// TestClearAttachment: after it no node is found, whichever left what was there.
+// TestClearAttachment: after it no node is found, whatever node left the file.
 func TestClearAttachment(t *testing.T) {
 	store := t.TempDir()
 	must.Do(t, (&supervise.Attachment{PID: 1, URL: "nats://127.0.0.1:4222"}).Write(store))
@@ -44,8 +44,8 @@ func TestClearAttachment(t *testing.T) {
 	}
 }
 
-// TestCopyOfStore: what was copied with the store of a node that runs leads to no node, as
-// its tools would change the store that the copy is of.
+// TestCopyOfStore: an attachment that was copied with the store of a running node leads to
+// no node, because its tools would change the original store.
 func TestCopyOfStore(t *testing.T) {
 	store, copied := t.TempDir(), t.TempDir()
 	must.Do(t, (&supervise.Attachment{URL: "nats://127.0.0.1:4222"}).Write(store))

@@ -1,10 +1,10 @@
-// Package supervise is what a node says to other processes of its machine. What it leaves
-// in its store tells the tools of the same user how to reach it: [Attachment].
+// Package supervise is the interface of a node to other processes of its machine. An
+// [Attachment] in its store shows the tools of the same user how to reach it.
 //
-// `rath dev` starts the programs of its nodes and listens to them. A node says on its
-// standard output, in a line of its own, that it is up, or why it did not start;
-// everything else there is the program's. Its standard input tells it to drain, and ends
-// when the process that started it ends, and that process' server with it.
+// `rath dev` starts the programs of its nodes and reads their output. A node writes one
+// line to its standard output when it is up, or with the reason it did not start; the rest
+// of the output is the program's. A word on its standard input requests a drain. The input
+// ends when the process that started the node ends, and that process' server with it.
 package supervise
 
 import (
@@ -15,21 +15,20 @@ import (
 	"time"
 )
 
-// Env is "true" in the environment of a program that is run so.
+// Env is "true" in the environment of a supervised program.
 const Env = "RATH_SUPERVISED"
 
-// OrphanStop bounds how long a node goes on once the process that started it has
-// ended without a word, and its server with it: nothing can be given back.
+// OrphanStop bounds how long a node continues once the process that started it has ended
+// without a word, and its server with it: the node cannot return its runs.
 const OrphanStop = 3 * time.Second
 
-// Up is what a node says once: Incarnation when it is up, else Error.
+// Up is a node's one report: Incarnation when it is up, else Error.
 type Up struct {
 	Incarnation string `json:"rath_node,omitempty"`
 	Error       string `json:"rath_node_error,omitempty"`
 }
 
-// Line reads a line of a node's standard output; ok is false for one that the
-// program wrote.
+// Line parses a line of a node's standard output; ok is false for a line of the program.
 func Line(line []byte) (up Up, ok bool) {
 	if json.Unmarshal(line, &up) != nil {
 		return Up{}, false
@@ -37,25 +36,25 @@ func Line(line []byte) (up Up, ok bool) {
 	return up, up.Incarnation != "" || up.Error != ""
 }
 
-// Say says it. The process that started this one may have ended.
+// Say writes the report. The process that started this one may have ended.
 func Say(w io.Writer, up Up) {
 	if data, err := json.Marshal(up); err == nil {
 		_, _ = fmt.Fprintf(w, "%s\n", data)
 	}
 }
 
-// drain is the word before standard input ends that asks for a drain.
+// drain is the word on standard input that requests a drain.
 const drain = "drain"
 
-// Drain tells a node to drain.
+// Drain requests a node to drain.
 func Drain(stdin io.WriteCloser) {
 	_, _ = io.WriteString(stdin, drain+"\n") // it may have ended
 	_ = stdin.Close()
 }
 
-// Ended is closed when standard input has ended; orphaned, to be read after that, is
-// whether it ended without the word to drain. What waits for it ends with the process,
-// because a read cannot be cut off.
+// Ended returns a channel that is closed when standard input has ended; orphaned, to be
+// read after that, is whether it ended without the word to drain. The goroutine that reads
+// it ends with the process, because a read cannot be cut off.
 func Ended(stdin io.Reader) (ended <-chan struct{}, orphaned *bool) {
 	done := make(chan struct{})
 	orphaned = new(bool)

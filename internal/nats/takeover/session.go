@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// SessionOf is the session that a file of OpenRath becomes: the same file makes the same
-// one. home is the session of a run of that id.
+// SessionOf returns the session of a file of OpenRath: the same file makes the same
+// session. home returns the session of a run of that id.
 func SessionOf(t session.Tenant, home func(session.Tenant, run.ID) session.ID, file *openrath.File) session.Key {
 	return session.Key{Tenant: t, ID: home(t, run.ID(idPrefix+file.Header.ID))}
 }
@@ -27,9 +27,9 @@ func SessionOf(t session.Tenant, home func(session.Tenant, run.ID) session.ID, f
 // idPrefix is before the ids of OpenRath.
 const idPrefix = "openrath-"
 
-// Session takes over a file of OpenRath, as SessionOf says. The writer of its commits names
-// who asked for it. Of the parents that the file names those are its parents that are here:
-// it joins the tree of the first one.
+// Session imports a file of OpenRath, with the key that SessionOf returns. The writer of
+// its commits is the user who requested it. Of the parents in the file, those that exist
+// here become its parents: it joins the tree of the first one.
 func Session(ctx context.Context, log commitlog.Log, t session.Tenant, home func(session.Tenant, run.ID) session.ID, file *openrath.File, by string) (messages.Imported, error) {
 	k := SessionOf(t, home, file)
 	out := messages.Imported{Rows: len(file.Rows), Kind: file.Header.Kind, Created: file.Header.CreatedAt, Closed: file.Closed()}
@@ -72,7 +72,7 @@ func Session(ctx context.Context, log commitlog.Log, t session.Tenant, home func
 	return out, nil
 }
 
-// maxParents is how many parents a session takes over.
+// maxParents is the maximum number of imported parents of a session.
 const maxParents = 256
 
 // parentsOf are the parents that a file names, each once.
@@ -87,7 +87,7 @@ func parentsOf(file *openrath.File) (all []string) {
 	return all
 }
 
-// opening is how the session of a file begins, with the root of its tree.
+// opening returns the opening of a file's session, with the root of its tree.
 func opening(ctx context.Context, values *journal.Values, k session.Key, home func(session.Tenant, run.ID) session.ID, file *openrath.File) (o session.Opening, root session.ID, err error) {
 	o = session.Opening{Kind: session.OpenImport, Name: file.Header.ID}
 	for _, id := range parentsOf(file) {
@@ -113,9 +113,9 @@ func isArchived(err error) bool {
 	return is
 }
 
-// record writes a file as a new session, or the rest of it if some of its rows are
-// there: an import was cut off, or the session went on in OpenRath. fresh is false
-// if all of it is there.
+// record writes a file as a new session, or the rest of it if some of its rows exist: an
+// import was cut off, or the session continued in OpenRath. fresh is false if all rows
+// exist.
 func record(ctx context.Context, log commitlog.Log, key session.Key, root session.ID, opening session.Opening, file *openrath.File, by string) (fresh bool, err error) {
 	rows := slices.Collect(file.Session().Pending())
 	n, at, begun, err := takenOver(ctx, log, key, rows)
@@ -145,13 +145,13 @@ func record(ctx context.Context, log commitlog.Log, key session.Key, root sessio
 	return fresh, nil
 }
 
-// importEpoch is that of all commits of an import. A node that uses the session has a higher
-// one.
+// importEpoch is the epoch of all commits of an import. A node that uses the session has a
+// higher one.
 const importEpoch = 1
 
-// takenOver returns how many rows of a file its session has, where its log ends, and the
-// root that it has.
-// It fails if the session has others, or went on here before all of them came in.
+// takenOver returns how many rows of a file its session has, where its log ends, and its
+// root. It fails if the session has other rows, or continued here before all of them were
+// imported.
 func takenOver(ctx context.Context, log commitlog.Log, k session.Key, rows []session.Event) (n int, at commitlog.Position, root session.ID, err error) {
 	for e, err := range log.Read(ctx, k, commitlog.Position{}) {
 		if err != nil {

@@ -1,12 +1,12 @@
-// Package takeover brings sessions into a store that were kept in files: those of an
-// archive under their own ids, those of OpenRath as new ones.
+// Package takeover imports sessions from files into a store: sessions of an archive under
+// their own ids, sessions of OpenRath as new ones.
 //
-// The command line does it over a store, and a node for a client that has put the file
-// as a blob, by the same code:
+// The command line imports over a store, and a node for a client that has put the file as a
+// blob, by the same code:
 //
 //	rows, err := takeover.File(ctx, conn, tenant, "ana", data)
 //
-// Who asked for it stands in the log of each session.
+// The log of each session names the importing user.
 package takeover
 
 import (
@@ -25,10 +25,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// File takes over a file for a user of a tenant, as a node does that was asked to:
-// nothing of another tenant, nothing that has a run copy a directory of its node, and
-// nothing while the streams take no new runs. Doing it
-// again goes on where it was cut off, and changes nothing once all is there.
+// File imports a file for a user of a tenant, with the restrictions of a node: no data of
+// another tenant, no session that makes a run copy a directory of its node, and no import
+// while the streams accept no new runs. A repeated call resumes where the previous one
+// stopped, and changes nothing once the import is complete.
 func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc []byte) ([]messages.Imported, error) {
 	if !dossier.IsTree(doc) {
 		file, err := openrath.Read(bytes.NewReader(doc), "the file")
@@ -58,9 +58,9 @@ func File(ctx context.Context, c *api.Conn, t session.Tenant, user string, doc [
 	return rows, refusal(err)
 }
 
-// named refuses an archive in which a session was sent to a directory: a run on it, or on
-// a fork of it, copies what is there on the machine of its node. That is for the code of a
-// workflow to say, and for the operator, but not for a user of a tenant.
+// named rejects an archive in which a session was sent to a directory: a run on it, or on a
+// fork of it, copies the directory's contents on the machine of its node. The code of a
+// workflow and the operator may choose such a directory, but not a user of a tenant.
 func named(tree *dossier.Evidence) error {
 	for _, l := range tree.Logs {
 		for _, raw := range l.Commits {
@@ -100,7 +100,7 @@ func placement(ev session.Event) (session.Placement, error) {
 	return session.Placement{}, nil
 }
 
-// refusal gives an error of an archive the code with which a client is told.
+// refusal returns an error of an archive with the code for the client.
 func refusal(err error) error {
 	if _, bad := errors.AsType[*dossier.Failure](err); bad {
 		return fmt.Errorf("%w: %w", run.ErrMalformed, err)

@@ -111,7 +111,7 @@ func (s *site) imports(ctx context.Context, doc []byte) ([]messages.Imported, er
 	return s.client.Import(ctx, doc)
 }
 
-// brought returns the restoration in the log of a session.
+// brought returns the restorations in the log of a session.
 func (s *site) brought(id session.ID) (all []commitlog.Restoration) {
 	s.t.Helper()
 	for e, err := range remotelog.Of(s.client).Read(s.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: id}, commitlog.Position{}) {
@@ -126,8 +126,8 @@ func (s *site) brought(id session.ID) (all []commitlog.Restoration) {
 	return all
 }
 
-// TestImport brings an archive back with a client's rights: to where it was purged, and
-// to another store, again and again. The log says who asked for it.
+// TestImport imports an archive with a client's rights: to the store that purged it, and to
+// another store, again and again. The log names the importing user.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	here, other := newSite(t), newSite(t)
@@ -150,7 +150,7 @@ func TestImport(t *testing.T) {
 		if got := tt.at.brought(id); len(got) != 1 || got[0] != (commitlog.Restoration{By: messages.UserAnonymous, Reason: tt.reason}) {
 			t.Errorf("the log says %+v", got)
 		}
-		// It goes on, and its ids are taken.
+		// It resumes, and its ids are in use.
 		tt.at.run("r2", "notes")
 		if r, err := tt.at.client.Run(t.Context(), "r1"); err != nil || r.State != run.Succeeded {
 			t.Errorf("its run: %+v, %v", r, err)
@@ -176,7 +176,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestBadArchives are refused, and nothing of them is there afterwards.
+// TestBadArchives are rejected, and leave nothing in the store.
 func TestBadArchives(t *testing.T) {
 	t.Parallel()
 	here, other := newSite(t), newSite(t)
@@ -208,7 +208,7 @@ func TestBadArchives(t *testing.T) {
 	}
 }
 
-// TestUnsignedArchive: a store does not sign what was brought to it.
+// TestUnsignedArchive: a store does not sign imported results.
 func TestUnsignedArchive(t *testing.T) {
 	t.Parallel()
 	here, other := newSite(t), newSite(t)
@@ -221,7 +221,7 @@ func TestUnsignedArchive(t *testing.T) {
 	doc, err := tree.Encode()
 	must.Do(t, err)
 	must.Get(other.imports(t.Context(), doc))(t)
-	other.run("r2", "") // the relay has come past what was brought
+	other.run("r2", "") // the relay has passed the imported commits
 	if r, err := other.client.Result(t.Context(), "r1"); err != nil || r.State != run.Succeeded || r.Signature != "" {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -230,8 +230,8 @@ func TestUnsignedArchive(t *testing.T) {
 	}
 }
 
-// TestArchiveWithOpenRun: a run that a forger left open does not go on where it is brought,
-// with an approval that no person gave.
+// TestArchiveWithOpenRun: a run that a forger left open does not resume where it is
+// imported, with an approval that no person gave.
 func TestArchiveWithOpenRun(t *testing.T) {
 	t.Parallel()
 	here, other := newSite(t), newSite(t)
@@ -272,8 +272,8 @@ func consistent(t *testing.T, tree *dossier.Evidence) []byte {
 	return doc
 }
 
-// TestArchiveNamesDirectory: a session that a forger sent to a directory of the node is not
-// brought, because the next run on it would copy what is there.
+// TestArchiveNamesDirectory rejects a session that a forger sent to a directory of the
+// node, because the next run on it would copy the directory's contents.
 func TestArchiveNamesDirectory(t *testing.T) {
 	t.Parallel()
 	here, other := newSite(t), newSite(t)
@@ -292,8 +292,8 @@ func TestArchiveNamesDirectory(t *testing.T) {
 	}
 }
 
-// TestNodeEndsMeanwhile: the client asks again when a node is back, which goes on where the
-// other one was cut off.
+// TestNodeEndsMeanwhile: the client repeats the request when a node is back, which resumes
+// where the other one stopped.
 func TestNodeEndsMeanwhile(t *testing.T) {
 	t.Parallel()
 	here, other := newSite(t), newSite(t)
@@ -313,7 +313,7 @@ func TestNodeEndsMeanwhile(t *testing.T) {
 		rows, err := other.imports(ctx, doc)
 		done <- outcome{rows, err}
 	}()
-	// Once it has begun: the session is there for readers as one that is being brought.
+	// Once it has begun, readers see the session as being restored.
 	for begun := false; !begun; {
 		_, err := other.client.Session(ctx, string(id))
 		begun = err == nil || errors.Is(err, session.ErrArchived)
@@ -356,8 +356,8 @@ func TestOpenRath(t *testing.T) {
 	}
 }
 
-// TestOpenRathGraph takes over a session, its fork and the merge of both: the graph is the
-// one of OpenRath, in one tree. A parent that is not there is told, and is no edge.
+// TestOpenRathGraph imports a session, its fork and the merge of both: the graph equals
+// OpenRath's, in one tree. A missing parent is reported, and is no edge.
 func TestOpenRathGraph(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -21,9 +21,8 @@ func Try(f *os.File) (taken bool, err error) {
 // Wait takes the lock of f once no other process has it.
 func Wait(f *os.File) error { return flock(f, unix.LOCK_EX) }
 
-// Release gives the lock back and closes f. Closing alone would not do: a program that
-// another goroutine is about to execute inherits the file, and with it the lock, until its
-// exec.
+// Release releases the lock and closes f. Closing is not enough: a program that another
+// goroutine is about to execute inherits the file, and with it the lock, until its exec.
 func Release(f *os.File) error { return errors.Join(flock(f, unix.LOCK_UN), f.Close()) }
 
 func flock(f *os.File, how int) error {

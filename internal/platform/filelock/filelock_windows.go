@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Try takes the lock of f, and reports whether no other process has it. It is that of one
-// byte far behind the content, so that others can still read it.
+// Try takes the lock of f and reports whether it succeeded. It locks one byte far beyond
+// the contents, so that other processes can still read them.
 func Try(f *os.File) (taken bool, err error) {
 	err = lock(f, windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {

@@ -2,5 +2,5 @@
 
 package scratch
 
-// InMemory does nothing: there is no file system in memory that every host has.
+// InMemory does nothing: these hosts share no common file system in memory.
 func InMemory() {}

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/term"
 )
 
-// Screen is a terminal whose whole screen is drawn again and again. What was on it
-// before is there again once Close is called. It is not safe for concurrent use.
+// Screen draws repeatedly on the whole screen of a terminal. Close restores the previous
+// contents. It is not safe for concurrent use.
 type Screen struct{ w *Writer }
 
-// Screen takes the screen of a Writer to a terminal, which prints nothing else until
-// Close.
+// Screen takes over the screen of a Writer to a terminal, which must print nothing else
+// until Close.
 func (w *Writer) Screen() *Screen {
 	s := &Screen{w}
 	s.put("\x1b[?1049h\x1b[?25l\x1b[2J")
 	return s
 }
 
-// Draw writes a page and shows it, in one piece so that nothing flickers. The size of
-// the terminal is asked for each time: what does not fit is cut.
+// Draw writes a page in a single write, to avoid flicker. It queries the terminal's size
+// each time and cuts the page to it.
 func (s *Screen) Draw(page func(*Writer)) error {
 	width, height := s.w.width, 24
 	if f, ok := s.w.out.(*os.File); ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestScreen: a page is one write that overwrites the one before without clearing it
-// first, cut at the size of the terminal, and what was there comes back.
+// TestScreen: a page is one write that overwrites the previous one without clearing it
+// first, cut to the terminal's size; Close restores the previous contents.
 func TestScreen(t *testing.T) {
 	var out bytes.Buffer
 	w := New(&out, nil)

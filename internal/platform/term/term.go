@@ -1,10 +1,9 @@
-// Package term writes for people: it knows whether the output is a terminal, how wide
-// their window is and whether they want colours, and it keeps texts from
-// elsewhere from steering the terminal.
+// Package term writes text for users. It detects whether the output is a terminal, its
+// width and whether to use colours, and it prevents external texts from controlling the
+// terminal.
 //
-// A [Writer] goes where the text goes: on a terminal it may colour and redraw
-// its last line, anywhere else it writes plain lines. The package knows
-// nothing of sessions and runs.
+// A [Writer] adapts to its output: on a terminal it may use colours and redraw its last
+// line, elsewhere it writes plain lines. The package does not depend on sessions and runs.
 package term
 
 import (
@@ -18,10 +17,10 @@ import (
 	"golang.org/x/term"
 )
 
-// DefaultWidth is the width of what is no terminal, in columns.
+// DefaultWidth is the width, in columns, of an output that is not a terminal.
 const DefaultWidth = 80
 
-// Options say what a Writer may do; the zero Options find out.
+// Options configure a Writer; the zero Options detect the capabilities.
 type Options struct {
 	// Env looks up environment variables: NO_COLOR, CLICOLOR_FORCE, TERM and
 	// COLUMNS. Nil is an empty environment.
@@ -33,7 +32,7 @@ type Options struct {
 	NoHeaders bool
 }
 
-// Writer writes text for people. It is safe for concurrent use.
+// Writer writes text for users. It is safe for concurrent use.
 type Writer struct {
 	out      io.Writer
 	terminal bool
@@ -81,11 +80,11 @@ func New(out io.Writer, o *Options) *Writer {
 // Terminal reports whether the output is a screen that can be redrawn.
 func (w *Writer) Terminal() bool { return w.terminal }
 
-// Width is how many columns there are, at least 40.
+// Width returns the number of columns, at least 40.
 func (w *Writer) Width() int { return w.width }
 
-// Message breaks a text into lines of the width where a person reads it: on a terminal, or
-// where COLUMNS says how wide one is. Elsewhere, for programs, it stays as it is.
+// Message wraps a text to the width of a terminal, or to COLUMNS if it is set. Otherwise it
+// returns the text unchanged, for programs.
 func (w *Writer) Message(text string) string {
 	if !w.wraps {
 		return text
@@ -93,7 +92,7 @@ func (w *Writer) Message(text string) string {
 	return strings.Join(Wrap(text, w.width), "\n")
 }
 
-// Write implements io.Writer: what is written goes above the note.
+// Write implements io.Writer. It writes above the note.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,9 +111,8 @@ func (w *Writer) Printf(format string, args ...any) { fmt.Fprintf(w, format, arg
 // Println writes its arguments as one line.
 func (w *Writer) Println(args ...any) { fmt.Fprintln(w, args...) }
 
-// Note shows some lines below everything else, in place of the former note, and
-// removes it for "". Lines that are too wide are cut. It does nothing without a
-// terminal.
+// Note shows some lines below all other output. It replaces the previous note, and ""
+// removes it. Lines that are too wide are cut. Note does nothing without a terminal.
 func (w *Writer) Note(text string) {
 	if !w.terminal {
 		return
@@ -129,8 +127,7 @@ func (w *Writer) Note(text string) {
 	w.show()
 }
 
-// Clear empties the screen, for a list that is drawn again. It does nothing
-// without a terminal.
+// Clear clears the screen, for a list that is redrawn. It does nothing without a terminal.
 func (w *Writer) Clear() {
 	if !w.terminal {
 		return
@@ -186,8 +183,8 @@ const (
 	Cyan   Style = "36"
 )
 
-// Paint returns s in a style, or s itself where no colours are wanted. Paint
-// what was padded already: the style's characters take no room.
+// Paint returns s in a style, or s itself if colours are off. Pad s before painting: the
+// style's control characters have no width.
 func (w *Writer) Paint(st Style, s string) string {
 	if !w.color || s == "" || st == "" {
 		return s
@@ -198,10 +195,10 @@ func (w *Writer) Paint(st Style, s string) string {
 // Dim is Paint in Faint.
 func (w *Writer) Dim(s string) string { return w.Paint(Faint, s) }
 
-// Rows writes a table: columns as wide as their widest cell, two spaces between
-// them, the last column cut at the window's width on a terminal. Empty
-// headers, and those that the options leave out, are not written. A row of one cell is a line about the row above it, and
-// widens no column.
+// Rows writes a table: columns as wide as their widest cell, separated by two spaces, the
+// last column cut at the window's width on a terminal. It omits empty headers and those
+// that the options exclude. A row with one cell is a line about the row above it, and does
+// not affect column widths.
 func (w *Writer) Rows(headers []string, rows [][]string) {
 	widths := make([]int, 0, 8)
 	measure := func(cells []string) {

@@ -6,13 +6,13 @@ import (
 	"unicode"
 )
 
-// sequences are what steers a terminal: CSI and OSC sequences and the escapes
-// of two characters.
+// sequences matches terminal control sequences: CSI and OSC sequences and escapes of two
+// characters.
 var sequences = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b\n]*(?:\x07|\x1b\\\\)?|[PX^_][^\x1b\n]*(?:\x1b\\\\)?|[ -/]+[0-~]|[0-~])|\u009b[0-?]*[ -/]*[@-~]")
 
-// Clean returns a text from elsewhere as it may be written to a terminal: line
-// breaks and tabs stay, sequences go, and characters that steer, reorder or
-// show nothing become U+FFFD.
+// Clean returns an external text that is safe to write to a terminal. It keeps line breaks
+// and tabs, removes control sequences, and replaces characters that control, reorder or are
+// invisible by U+FFFD.
 func Clean(s string) string {
 	if strings.ContainsAny(s, "\x1b\u009b") {
 		s = sequences.ReplaceAllString(s, "")
@@ -44,7 +44,7 @@ func Line(s string, width int) string {
 	return Clip(strings.Join(strings.Fields(Clean(s)), " "), width)
 }
 
-// Width returns how many columns a text takes; it holds no control characters.
+// Width returns the number of columns of a text without control characters.
 func Width(s string) int {
 	n := 0
 	for _, r := range s {
@@ -53,8 +53,7 @@ func Width(s string) int {
 	return n
 }
 
-// Clip cuts a text to a number of columns, the last of which says that it was
-// cut.
+// Clip cuts a text to a number of columns, the last of which marks the cut.
 func Clip(s string, width int) string {
 	if width <= 0 {
 		return ""

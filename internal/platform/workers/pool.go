@@ -1,6 +1,5 @@
-// Package workers runs functions in goroutines that it reuses. It is for what happens
-// often and takes a deep stack for a moment, as a commit does; elsewhere a go statement
-// says more.
+// Package workers runs functions in goroutines that it reuses. It suits frequent functions
+// that briefly need a deep stack, such as a commit; elsewhere a go statement is clearer.
 package workers
 
 import (
@@ -10,11 +9,11 @@ import (
 )
 
 const (
-	// maxParked is how many goroutines a Pool keeps for later work. It starts
-	// as many as it needs.
+	// maxParked is the maximum number of idle goroutines that a Pool keeps. It has no limit
+	// on active ones.
 	maxParked = 64
-	// parkedFor is after how long without any work it keeps none. It may take
-	// twice as long.
+	// parkedFor is the idle time after which a Pool keeps no goroutines. It may take twice as
+	// long.
 	parkedFor = 10 * time.Second
 )
 
@@ -25,7 +24,7 @@ type Pool struct {
 	next    chan func() // nil ends a parked goroutine
 	stop    chan struct{}
 	parked  atomic.Int32
-	used    atomic.Bool // something was run since shrink last looked
+	used    atomic.Bool // a function was run since the last check of shrink
 	watched atomic.Bool // shrink is going to look
 	wg      sync.WaitGroup
 }
@@ -70,8 +69,8 @@ func (w *Pool) watch() {
 	}
 }
 
-// shrink ends the parked goroutines if nothing was run since it last looked, and
-// goes on looking while there are some.
+// shrink ends the parked goroutines if no function ran since its last check, and repeats
+// the check while there are some.
 func (w *Pool) shrink() {
 	for idle := !w.used.Swap(false); idle; {
 		select {
@@ -90,7 +89,7 @@ func (w *Pool) shrink() {
 	}
 }
 
-// End waits until all that was run has returned. Nothing may be run after it.
+// End waits until all functions have returned. No function may be run afterwards.
 func (w *Pool) End() {
 	close(w.stop)
 	w.wg.Wait()

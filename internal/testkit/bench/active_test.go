@@ -93,7 +93,7 @@ func (l *elsewhere) Last(_ context.Context, k session.Key) (commitlog.Entry, err
 
 // inUse returns the heap and the stacks that are in use.
 func inUse() (heap, stack uint64) {
-	for range 4 { // pools let go of what they hold, and each time stacks shrink by half
+	for range 4 { // pools drop their contents, and each time stacks shrink by half
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -101,8 +101,8 @@ func inUse() (heap, stack uint64) {
 	return m.HeapAlloc, m.StackInuse
 }
 
-// active reports what n sessions take that begin opens, once all of them wait in a
-// call of m, and fails if that is more than the bar.
+// active reports the resources of n sessions that begin opens, once all of them wait in a
+// call of m. It fails if they exceed the bar.
 func active(b *testing.B, m *hanging, n int, begin func(i int) error) {
 	b.Helper()
 	wait := func(of int) {
@@ -114,7 +114,7 @@ func active(b *testing.B, m *hanging, n int, begin func(i int) error) {
 			}
 		}
 	}
-	const warm = 16 // what all sessions share
+	const warm = 16 // shared by all sessions
 	for i := range warm {
 		must.Do(b, begin(n+i))
 	}

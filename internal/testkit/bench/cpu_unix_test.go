@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is what this process, server included, has used so far.
+// cpuTime returns the CPU time used so far by this process, including the server.
 func cpuTime() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

@@ -27,20 +27,20 @@ const (
 	crowdTenants = 20
 	crowdTasks   = 1_000 // of each tenant
 	crowdSlots   = 8
-	crowdEvery   = 10 * time.Millisecond // a task of the busy pool comes
-	crowdTask    = 50 * time.Millisecond // how long it takes
+	crowdEvery   = 10 * time.Millisecond // interval of the busy pool's tasks
+	crowdTask    = 50 * time.Millisecond // duration of a task
 	crowdProbe   = 2_000                 // tasks that are measured at a time
 	crowdProbes  = 5
-	// crowdBar is how much longer the slowest of a hundred dispatches may take beside the
-	// tasks that wait.
+	// crowdBar is the limit of the 99th percentile of dispatches beside the waiting tasks,
+	// relative to that without them.
 	crowdBar = 1.2
 )
 
-// BenchmarkCrowd says what 20,000 tasks of 20 tenants, which wait for a pool that no
-// node is in, cost the pool beside them: how long it takes from the submission of a task
-// until its workflow begins, alone and beside them, with five of eight slots taken on
-// average. It fails where the slowest of a hundred takes a fifth longer, by the medians of
-// several measurements: of a single one the disk of another guest may make twice as much.
+// BenchmarkCrowd measures the cost of 20,000 tasks of 20 tenants, which wait for a pool
+// without nodes, to another pool: the time from a task's submission until its workflow
+// begins, with and without them, with five of eight slots taken on average. It fails if the
+// 99th percentile is more than a fifth longer, by the medians of several measurements: the
+// disk of another guest may double a single one.
 func BenchmarkCrowd(b *testing.B) {
 	for b.Loop() {
 		crowd(b)
@@ -73,7 +73,7 @@ func crowd(b *testing.B) {
 	op := must.Get(nats.Connect(at.URL, nats.UserInfo(at.OperatorUser, at.OperatorPassword)))(b)
 	defer op.Close()
 
-	// probe returns how long dispatches took, shortest first.
+	// probe returns the times of dispatches, shortest first.
 	probe := func() []time.Duration {
 		prefix := newPrefix()
 		input := func(i int) string { return fmt.Sprintf("%q", fmt.Sprint(prefix, i)) }
@@ -108,7 +108,7 @@ func crowd(b *testing.B) {
 		slices.Sort(took)
 		return took
 	}
-	// probes returns the medians of what half and what 99 of a hundred dispatches took at most.
+	// probes returns the medians of the 50th and 99th percentiles of dispatch times.
 	probes := func() (p50, p99 time.Duration) {
 		var halves, slowest []time.Duration
 		for range crowdProbes {
@@ -152,8 +152,8 @@ func crowd(b *testing.B) {
 	}
 }
 
-// crowdSettles waits until each task was looked at, and until those that came at once
-// come again at different times.
+// crowdSettles waits until each task was examined once, and until tasks that arrived
+// together are redelivered at different times.
 func crowdSettles(b *testing.B, op *nats.Conn) {
 	b.Helper()
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
@@ -176,8 +176,8 @@ func crowdSettles(b *testing.B, op *nats.Conn) {
 // logs as sessions that were opened for them.
 func crowdWaiting(b *testing.B, op *nats.Conn) int {
 	b.Helper()
-	// of counts messages but those of the busy pool's tenant, whose last task stays until
-	// the next one is taken in.
+	// of counts messages except those of the busy pool's tenant, whose last task stays until
+	// the next one is ingested.
 	of := func(stream, filter, busy string, each func(messages int) int) (n int) {
 		m := must.Get(op.Request("$JS.API.STREAM.INFO."+stream, fmt.Appendf(nil, `{"subjects_filter":%q}`, filter), 10*time.Second))(b)
 		var info struct {

@@ -1,10 +1,10 @@
-// Package bench measures one machine's node against the limits of what it is
-// built on, in the same run:
+// Package bench measures the node of one machine against the limits of its
+// foundations, in the same run:
 //
 //	go test -run '^$' -bench . ./internal/testkit/bench
 //
-// Every figure stands beside its limit: turns of an agent beside a bare program
+// Every figure has its limit beside it: turns of an agent beside a bare program
 // that publishes the same bytes to the same streams, a fan of slow model calls
-// beside their ideal. It holds no code of its own. Package internal/testkit/load tells how
-// a fleet of processes is measured.
+// beside their ideal. The package has no code of its own. Package internal/testkit/load
+// describes the measurement of a fleet of processes.
 package bench

@@ -14,12 +14,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// fanOutDelay is what the model takes for its one call in each branch: the
-// ideal is that all branches together take no more.
+// fanOutDelay is the model's delay for its one call in each branch. Ideally, all branches
+// together take no longer.
 const fanOutDelay = 50 * time.Millisecond
 
-// fanOut opens so many branches that ask a model once each, and takes in what
-// all of them said.
+// fanOut opens a number of branches with one model call each, requires that all succeed,
+// and adopts the first.
 func fanOut(branches int) flow.Workflow {
 	return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		j, err := flow.FanOut(ctx, s, flow.Repeat(branches, &flow.Agent{Name: "a", Prompt: "You work."}), nil)

@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// BenchmarkStep is a durable step over a log in memory: what a step costs
-// without I/O, on a short session and on a long one.
+// BenchmarkStep measures a durable step over a log in memory: its cost without I/O, on a
+// short session and on a long one.
 func BenchmarkStep(b *testing.B) {
 	for _, chunks := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("chunks=%d", chunks), func(b *testing.B) {
@@ -104,8 +104,8 @@ func BenchmarkFork(b *testing.B) {
 	}
 }
 
-// BenchmarkBytes compares what a turn writes in a run of 100 turns with one of
-// 10: the bytes of all commits.
+// BenchmarkBytes compares the bytes of all commits per turn in a run of 100 turns with
+// those in a run of 10.
 func BenchmarkBytes(b *testing.B) {
 	for b.Loop() {
 		short, long := bytesPerTurn(b, 10), bytesPerTurn(b, 100)
@@ -133,8 +133,8 @@ func bytesPerTurn(b *testing.B, n int) float64 {
 	return float64(total) / float64(n)
 }
 
-// BenchmarkIdle is the heap that one value of a session takes beside its
-// chunks: a fork of an idle long session.
+// BenchmarkIdle measures the heap of one value of a session beyond its chunks: a fork of an
+// idle long session.
 func BenchmarkIdle(b *testing.B) {
 	k := session.Key{Tenant: "t", ID: "parent"}
 	s := session.Open(k, k.ID)

@@ -42,14 +42,14 @@ const (
 )
 
 const (
-	// stepPayload is what each of a turn's two steps, a model call and a tool call,
-	// records: the bytes that an author would call the data.
+	// stepPayload is the size of the data that each of a turn's two steps, a model call and a
+	// tool call, records.
 	stepPayload = 512
-	// growthSettle is how long the node is left alone before its memory is read: ended
-	// sessions stay for a minute. After work, growthRest: the server forgets where subjects
-	// lie in a block after two minutes, and node/slack.go gives back what it held.
+	// growthSettle is the idle time before a node's memory is measured: ended sessions stay
+	// for a minute. growthRest is the time after work: the server forgets the location of
+	// subjects in a block after two minutes, and node/slack.go releases the memory.
 	growthSettle, growthRest = 90 * time.Second, 200 * time.Second
-	// growthProbe is how many turns, one at a time, the latency is taken of.
+	// growthProbe is the number of turns, one at a time, of which the latency is measured.
 	growthProbe = 200
 )
 
@@ -62,10 +62,9 @@ var (
 // BenchmarkGrowth: to the directory of its store.
 const growthNode = "RATH_BENCH_GROWTH_NODE"
 
-// BenchmarkGrowth drives finished runs of one turn through one embedded node, which
-// is a process of its own, and tells what stays behind: resident memory, the time
-// that a node takes to start over that store, bytes on disk. It fails where a bar
-// is missed.
+// BenchmarkGrowth runs tasks of one turn on an embedded node in its own process and reports
+// the remaining costs: resident memory, the start time of a node over the store, and bytes
+// on disk. It fails if a bar is missed.
 func BenchmarkGrowth(b *testing.B) {
 	for b.Loop() {
 		growth(b, *growthRuns)
@@ -157,7 +156,7 @@ type growthProcess struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Scanner
-	took time.Duration // from the start of the process to that of the node
+	took time.Duration // from the start of the process to the start of the node
 	at   supervise.Attachment
 }
 
@@ -206,7 +205,7 @@ func (n *growthProcess) stop(b *testing.B) {
 // resident is the process's VmRSS in bytes.
 func (n *growthProcess) resident(b *testing.B) int64 { return n.status(b, "VmRSS:") }
 
-// status is a number of bytes that the kernel tells of the process.
+// status returns a number of bytes from the kernel's status of the process.
 func (n *growthProcess) status(b *testing.B, name string) int64 {
 	b.Helper()
 	data := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid)))(b)
@@ -220,7 +219,7 @@ func (n *growthProcess) status(b *testing.B, name string) int64 {
 	return 0
 }
 
-// alone is the process of BenchmarkGrowth's node, where that is what was started.
+// alone runs BenchmarkGrowth's node if this process was started for it.
 func alone() {
 	store := os.Getenv(growthNode)
 	if store == "" {
@@ -233,11 +232,12 @@ func alone() {
 	os.Exit(0)
 }
 
-// askGoroutines asks the node's process how many goroutines it has.
+// askGoroutines asks the node's process for its number of goroutines.
 const askGoroutines = "goroutines"
 
-// growthNodeMain is the node's process: it starts a node over a store as node.Main
-// does, says so, and ends with its standard input. Each line of that is a file for a profile.
+// growthNodeMain is the node's process: it starts a node over a store as node.Main does,
+// reports it, and ends when its standard input ends. Each line of the input is a file for a
+// profile.
 func growthNodeMain(store string) error {
 	node.TuneMemory(os.Getenv)
 	n, err := node.Start(context.Background(), &node.Options{
@@ -275,8 +275,8 @@ func writeHeap(name string) error {
 	return errors.Join(pprof.WriteHeapProfile(f), f.Close())
 }
 
-// turnModel answers with a text and a call, once or as often as speedTask asks for, and
-// then says that it is done.
+// turnModel answers with a text and a call, once or as often as speedTask requests, and
+// then ends the turn.
 type turnModel struct{}
 
 func (m turnModel) Client(context.Context, llm.Provider) (llm.Client, error) { return m, nil }
@@ -304,7 +304,7 @@ var turnTool = tool.Func("look", "Looks.", func(context.Context, struct{}) (stri
 	return words(stepPayload), nil
 }, &tool.FuncOptions{Effect: tool.Idempotent})
 
-// words returns a text of so many bytes that no server can compress.
+// words returns an incompressible text of n bytes.
 func words(n int) string {
 	var b strings.Builder
 	for b.Len() < n {

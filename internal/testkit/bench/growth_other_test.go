@@ -2,5 +2,5 @@
 
 package bench
 
-// alone does nothing: how much memory a process has is read on Linux only.
+// alone does nothing: the memory of a process is read only on Linux.
 func alone() {}

@@ -24,9 +24,9 @@ const (
 	limitedBar = 0.05
 )
 
-// BenchmarkLimiter says what the limits of a key and of a model cost, shared by way of a
-// NATS server, beside a call of a model's server that answers at once, both with 64 calls
-// at a time. It fails where that is more than 5 % of the call.
+// BenchmarkLimiter compares the cost of a key's and a model's limits, shared through a NATS
+// server, with a call to a model server that answers at once, both with 64 concurrent
+// calls. It fails if the cost exceeds 5 % of the call.
 func BenchmarkLimiter(b *testing.B) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -18,14 +18,14 @@ import (
 const (
 	liveRuns  = 64
 	liveAsked = 500
-	// liveBar is how long the slowest of a hundred questions how a run in flight stands
-	// may take, and the transcript of one with what it is at.
+	// liveBar bounds the 99th percentile of two queries of a run in flight: its status, and
+	// its transcript with the current step.
 	liveBar = 20 * time.Millisecond
 )
 
-// BenchmarkLive says how long a client without credentials waits for what a run in
-// flight is at, and for its transcript with it, as show does, while 64 runs wait for
-// their model. It fails where the slowest of a hundred takes 20 ms.
+// BenchmarkLive measures how long a client without credentials waits for the current step
+// of a run in flight, and for its transcript with it, as show does, while 64 runs wait for
+// their model. It fails if the 99th percentile reaches 20 ms.
 func BenchmarkLive(b *testing.B) {
 	model := newHanging(liveRuns)
 	store := b.TempDir()

@@ -18,9 +18,8 @@ const (
 	signingBar = 0.02
 )
 
-// BenchmarkSigning compares what a node does to sign a result with the one-turn runs
-// that it signs, one after the other, in turns. It fails where signing takes 2 % of
-// them.
+// BenchmarkSigning compares the time of signing a result with that of the one-turn run that
+// it signs, alternately. It fails if signing takes 2 % of the run.
 func BenchmarkSigning(b *testing.B) {
 	n, _ := start(b, model{})
 	nc := dial(b, n.URL())

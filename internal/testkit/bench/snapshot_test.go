@@ -50,8 +50,8 @@ func (s *countingStore) Put(ctx context.Context, r io.Reader) (blob.Ref, error) 
 }
 
 // BenchmarkSnapshot takes snapshots of 5,000 files of 10 KiB, half of them text, into a
-// store that syncs before it acknowledges, beside tar and zstd into a file that is synced;
-// and once more after ten of them changed. Both times are those at their best.
+// store that syncs before it acknowledges, compared with tar and zstd into a synced file;
+// and once more after ten of them changed. Both figures are the best times.
 func BenchmarkSnapshot(b *testing.B) {
 	logs := eventlogs.Open(b)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -112,7 +112,7 @@ var sourceWords = func() []string {
 	return all
 }()
 
-// tarTime returns how long tar and zstd of a directory take into a file that is synced.
+// tarTime returns the time of tar and zstd of a directory into a synced file.
 func tarTime(b *testing.B, dir string) time.Duration {
 	b.Helper()
 	f := must.Get(os.Create(filepath.Join(b.TempDir(), "tar.zst")))(b)

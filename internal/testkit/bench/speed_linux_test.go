@@ -24,7 +24,7 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// speedBar is what a workload of BenchmarkSpeed has to reach.
+// speedBar is the target of a workload of BenchmarkSpeed.
 type speedBar struct {
 	bare    float64 // turns per second, as a multiple of the bare program's
 	syncs   float64 // per turn
@@ -40,16 +40,16 @@ const speedTask = "do all of the work"
 const (
 	speedSessions = 640
 	speedAtOnce   = 64
-	// speedTurns is how many turns a run takes, unless there is a run for each.
+	// speedTurns is the number of turns of a run, except in the workload with one run per
+	// turn.
 	speedTurns = 10
 )
 
-// BenchmarkSpeed has 640 sessions at work, 64 at a time, on a node that is a process
-// of its own: steps that a workflow does itself, an agent, and a run per turn. Beside
-// it a bare program makes two writes a turn, in the same minute, on a server that
-// syncs each write. Rates are medians of ratios. It counts the calls of the kernel
-// that sync with perf (package linux-perf of Debian), which needs root, and fails
-// where a bar is missed.
+// BenchmarkSpeed runs 640 sessions, 64 at a time, on a node in its own process: steps of a
+// workflow, an agent, and a run per turn. In the same minute a bare program makes two
+// writes a turn on a server that syncs each write. Rates are medians of ratios. It counts
+// the kernel's sync calls with perf (package linux-perf of Debian), which needs root, and
+// fails if a bar is missed.
 func BenchmarkSpeed(b *testing.B) {
 	for _, w := range []struct {
 		workflow string
@@ -68,7 +68,7 @@ func BenchmarkSpeed(b *testing.B) {
 	}
 }
 
-// speedRounds is how many times a workload and the bare program alternate.
+// speedRounds is the number of alternations of a workload and the bare program.
 const speedRounds = 5
 
 func speed(b *testing.B, workflow string, turnsOfRun int, bar speedBar) {
@@ -135,9 +135,8 @@ func bytesOf(b *testing.B, n *growthProcess) (sum uint64) {
 	return sum
 }
 
-// BenchmarkResting says what a node with a server of its own does while nothing is to be
-// done: messages per second that anybody publishes, and goroutines; and how many
-// messages a run of one turn takes.
+// BenchmarkResting measures an idle node with its own server: messages per second that
+// anyone publishes, and goroutines; and the number of messages of a run of one turn.
 func BenchmarkResting(b *testing.B) {
 	n := startGrowthNode(b, b.TempDir())
 	defer n.stop(b)
@@ -168,9 +167,9 @@ func BenchmarkResting(b *testing.B) {
 	b.ReportMetric(float64(len(streamsOf(b, n))), "streams")
 }
 
-// bareTurns returns the turns per second of a program that makes two writes a turn,
-// each when the one before it is acknowledged, 64 turns at once, over a connection
-// inside the process.
+// bareTurns returns the turns per second of a program that makes two writes a turn, each
+// after the acknowledgement of the previous one, 64 turns concurrently, over an in-process
+// connection.
 func bareTurns(b *testing.B, n int) float64 {
 	b.Helper()
 	srv, nc := unchangedServer(b)
@@ -216,7 +215,7 @@ func countSyncs(b *testing.B, pid int) (count func() float64) {
 	if err := perf.Start(); err != nil {
 		b.Fatalf("count what syncs: %v; install perf (Debian: linux-perf)", err)
 	}
-	time.Sleep(300 * time.Millisecond) // it says nothing when it has begun
+	time.Sleep(300 * time.Millisecond) // its start is not reported
 	return func() float64 {
 		must.Do(b, perf.Process.Signal(os.Interrupt))
 		var exit *exec.ExitError
@@ -240,7 +239,7 @@ func countSyncs(b *testing.B, pid int) (count func() float64) {
 	}
 }
 
-// cpu is what the node's process has used so far.
+// cpu returns the CPU time used so far by the node's process.
 func (n *growthProcess) cpu(b *testing.B) time.Duration {
 	b.Helper()
 	data := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid)))(b)

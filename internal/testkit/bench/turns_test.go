@@ -38,13 +38,13 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// stepBar is the most that a run waits between two steps, alone, in bare
-	// publishes; slowBar what 64 tasks take over NATS, in calls of their model.
+	// stepBar bounds the wait of a single run between two steps, in bare publishes. slowBar
+	// bounds the time of 64 tasks over NATS, in calls of their model.
 	stepBar = 1.4
 	slowBar = 1.6
 )
 
-// turns is how many turns a run takes: a model call and a tool call each.
+// turns is the number of turns of a run, each with a model call and a tool call.
 const turns = 10
 
 // model calls the tool in each of its first turns (0: turns) and then stops.
@@ -99,9 +99,9 @@ var noop = tool.Func("noop", "Does nothing.", func(ctx context.Context, in struc
 	return "nothing done to " + in.Path, nil
 }, &tool.FuncOptions{Effect: tool.Idempotent})
 
-// steps measures what a run waits for between two steps: from the end of a
-// model or tool call to the start of the next, which includes the commit that
-// makes the first one durable and all else that the runtime does meanwhile.
+// steps measures a run's wait between two steps: from the end of a model or tool call to
+// the start of the next, which includes the commit of the first one and all other work of
+// the runtime.
 type steps struct {
 	mu   sync.Mutex
 	took []time.Duration
@@ -120,7 +120,7 @@ func (s *steps) of(ctx context.Context) context.Context {
 	return context.WithValue(ctx, watchKey{}, &watch{all: s})
 }
 
-// take returns what was measured since the last call.
+// take returns the measurements since the last call.
 func (s *steps) take() []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *steps) take() []time.Duration {
 	return took
 }
 
-// stepOf says that a step starts, and the returned function that it ends.
+// stepOf records the start of a step; the returned function records its end.
 func stepOf(ctx context.Context) func() {
 	w, ok := ctx.Value(watchKey{}).(*watch)
 	if !ok {
@@ -143,7 +143,7 @@ func stepOf(ctx context.Context) func() {
 	return func() { w.end = time.Now() }
 }
 
-// ids makes the ids of tasks: none comes again, since a task that does is
+// ids generates the ids of tasks. No id is reused, because a task with a known id is
 // answered without being run.
 var ids atomic.Int64
 
@@ -182,8 +182,8 @@ func dial(b *testing.B, url string) *nats.Conn {
 	return nc
 }
 
-// load submits tasks, inFlight at a time, and waits for each one's result. It
-// returns how long each took.
+// load submits tasks, inFlight at a time, and waits for their results. It returns the
+// duration of each.
 func load(b *testing.B, nc *nats.Conn, workflow, prefix string, tasks, inFlight int) []time.Duration {
 	b.Helper()
 	took := make([]time.Duration, tasks)
@@ -289,9 +289,9 @@ func bareStreams(b *testing.B, nc *nats.Conn) jetstream.JetStream {
 	return js
 }
 
-// bare publishes the same bytes with the same compare-and-set to as many
-// streams of a server with the same settings, inFlight sessions at a time, and
-// returns how long it took and how long each publish took.
+// bare publishes the same bytes with the same compare-and-set to as many streams of a
+// server with the same settings, inFlight sessions at a time. It returns the total duration
+// and that of each publish.
 func bare(b *testing.B, sessions [][][]byte, inFlight int) (time.Duration, []time.Duration) {
 	b.Helper()
 	srv, nc := unchangedServer(b)
@@ -329,19 +329,18 @@ func bare(b *testing.B, sessions [][][]byte, inFlight int) (time.Duration, []tim
 	return time.Since(began), slices.Concat(times...)
 }
 
-// median sorts what it is given.
+// median sorts its argument.
 func median[T cmp.Ordered](d []T) T {
 	slices.Sort(d)
 	return d[len(d)/2]
 }
 
-// BenchmarkTurns is the session workload: runs of ten turns, each a model call
-// without latency and a tool call that does nothing, all of them durable, with
-// relay, lineage and streaming on. "x-bare" is the rate as a multiple of a bare
-// program that publishes the same commits to as many streams: each iteration
-// measures both, one after the other, and the figure is the median of their ratios,
-// of which "x-bare-low" and "x-bare-high" are the ends. With -benchtime 9x it says
-// more on a machine that does other work.
+// BenchmarkTurns is the session workload: runs of ten turns, each a model call without
+// latency and a tool call that does nothing. All are durable, with relay, lineage and
+// streaming on. "x-bare" is the rate as a multiple of a bare program that publishes the
+// same commits to as many streams. Each iteration measures both, one after the other; the
+// figure is the median of their ratios, and "x-bare-low" and "x-bare-high" are the
+// extremes. On a busy machine, -benchtime 9x gives a better figure.
 func BenchmarkTurns(b *testing.B) {
 	for _, inFlight := range []int{64, 1} {
 		b.Run(fmt.Sprintf("inflight=%d", inFlight), func(b *testing.B) {

@@ -28,10 +28,11 @@ const (
 	uploadChanged = 10
 	uploadWriters = 8 // objects at once, as many as an upload has files
 
-	// uploadBar is how often the time that the bytes take in a bare object store an
-	// upload may take where nothing is stored.
+	// uploadBar is the limit of an upload to an empty store, as a multiple of the time that
+	// the bytes take in a bare object store.
 	uploadBar = 2.0
-	// uploadAgainBar is the part of that which it may take where a few files changed.
+	// uploadAgainBar is the limit of an upload after a few files changed, as a fraction of
+	// the same time.
 	uploadAgainBar = 1.0 / 20
 )
 
@@ -104,7 +105,7 @@ func objectStore(b *testing.B) jetstream.ObjectStore {
 	return objects
 }
 
-// putObjects puts each file as an object and returns how long all took.
+// putObjects puts each file as an object and returns the total duration.
 func putObjects(b *testing.B, objects jetstream.ObjectStore, files [][]byte) time.Duration {
 	b.Helper()
 	ctx, cancel := context.WithCancelCause(b.Context())

@@ -18,8 +18,8 @@ import (
 type Disk struct {
 	// Size in bytes; 0 is no disk of its own.
 	Size int64
-	// Power gives it a file system whose power can be cut, see CutPower, in a
-	// file beside the store. Without it, it is in memory.
+	// Power adds a file system whose power can be cut, see CutPower, in a file beside the
+	// store. Otherwise the file system is in memory.
 	Power bool
 }
 
@@ -60,17 +60,16 @@ func (f *Fleet) run(name string, args ...string) error {
 	})
 }
 
-// ext4Shutdown is EXT4_IOC_SHUTDOWN; without flushing, what the file system
-// has not synced is gone, as at a power cut.
+// ext4Shutdown is EXT4_IOC_SHUTDOWN; without flushing, unsynced data is lost, as at a power
+// cut.
 const (
 	ext4Shutdown        = 0x8004587d
 	shutdownWithoutSync = 2
 )
 
-// CutPower ends the disks of NATS servers at once, with what they have not
-// synced, and kills the servers. They must have disks with Power. The servers
-// are frozen first: one that outlives its disk could acknowledge what it did not
-// write.
+// CutPower ends the disks of NATS servers at once, losing unsynced data, and kills the
+// servers. They must have disks with Power. It freezes the servers first: a server that
+// outlives its disk could acknowledge data that it did not write.
 func (f *Fleet) CutPower(ps ...*Process) error {
 	var errs []error
 	for _, p := range ps {
@@ -120,7 +119,7 @@ func (f *Fleet) RestorePower(ps ...*Process) error {
 	return nil
 }
 
-// fillName is the file that takes what is free.
+// fillName is the file that occupies the free space.
 const fillName = "full"
 
 // Fill takes all the space that is left on the disk of a NATS server that has
@@ -149,7 +148,7 @@ func (f *Fleet) Fill(p *Process) error {
 	})
 }
 
-// Free gives back what Fill has taken.
+// Free releases the space that Fill occupied.
 func (f *Fleet) Free(p *Process) error {
 	return f.thread.do(nil, func() error {
 		if err := os.Remove(filepath.Join(f.store(p.Name), fillName)); err != nil && !errors.Is(err, os.ErrNotExist) {

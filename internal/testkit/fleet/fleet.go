@@ -23,22 +23,21 @@ const (
 	keyFile    = "gossip.key"
 )
 
-// Options say what a fleet begins with. Dir is required.
+// Options configure a fleet. Dir is required.
 type Options struct {
 	// Dir holds the stores and logs of all processes: dir/<name>/.
 	Dir string
 	// Servers is the number of NATS servers: 1, or 3 as a cluster.
 	Servers int
-	// Disks are those of the NATS servers, in their order.
+	// Disks are the disks of the NATS servers, in order.
 	Disks []Disk
-	// Lazy lets the NATS servers acknowledge before they sync: for tests that
-	// show what that loses.
+	// Lazy lets the NATS servers acknowledge before they sync, for tests that demonstrate the
+	// loss.
 	Lazy bool
 }
 
-// Fleet is a number of processes and the network between them. It is safe for
-// concurrent use, but for what adds processes: AddNodes, AddRouters and
-// AddProgram run alone.
+// Fleet is a number of processes and the network between them. It is safe for concurrent
+// use, except for AddNodes, AddRouters and AddProgram, which must run alone.
 type Fleet struct {
 	o                                            Options
 	thread                                       *thread
@@ -154,9 +153,9 @@ func (f *Fleet) addNode(kind string, i int, program Program) (*Process, error) {
 	})
 }
 
-// AddProgram adds a program that is no part of the system, such as one with a
-// tool, and returns when it has written up to its output. It finds the servers
-// in NATS_URL, and the login of tools in NATS_USER and NATS_PASSWORD.
+// AddProgram adds a program from outside the system, such as one with a tool, and returns
+// after it has written up to its output. It finds the servers in NATS_URL, and the login of
+// tools in NATS_USER and NATS_PASSWORD.
 func (f *Fleet) AddProgram(ctx context.Context, name, up string, program Program) error {
 	h, err := f.network.host()
 	if err != nil {
@@ -228,8 +227,8 @@ func (f *Fleet) OperatorLogin() (user, password string) { return "operator", f.o
 // ToolLogin is the login that may announce tools and answer their calls.
 func (f *Fleet) ToolLogin() (user, password string) { return "tool", f.toolPassword }
 
-// Secrets are the credentials of the fleet itself, by what they are: the
-// passwords of the logins, and the key of gossip as its file holds it.
+// Secrets returns the credentials of the fleet itself, by name: the passwords of the
+// logins, and the key of gossip in the form of its file.
 func (f *Fleet) Secrets() map[string]string {
 	return map[string]string{
 		"password of nodes": f.nodePassword, "password of operators": f.operatorPassword, "password of tools": f.toolPassword, "key of gossip": f.gossipKey,
@@ -265,8 +264,8 @@ func (f *Fleet) Close() error {
 			if err := p.Kill(); err != nil && !errors.Is(err, ErrNotRunning) {
 				errs = append(errs, err)
 			}
-			// What a killed node has mounted would keep its directory. A store on a disk
-			// that is gone cannot be looked at.
+			// The mounts of a killed node would keep its directory. A store on a removed disk
+			// cannot be read.
 			_ = overlay.Clear(f.dir(p.Name, "store"))
 		}
 		if f.network != nil {

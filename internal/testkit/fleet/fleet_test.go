@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// peer stands for a node: it answers on its health address, and sends what it
-// is asked to, once, to another address.
+// peer stands for a node: it answers on its health address, and on request sends a text
+// once to another address.
 func peer(args []string) error {
 	var at string
 	for i, a := range args {
@@ -125,8 +125,8 @@ func TestCutOneWay(t *testing.T) {
 	if !delivers("before") {
 		t.Fatal("nothing is heard over the whole network")
 	}
-	// What the peer sends is lost; what it is sent still arrives, though its
-	// TCP answers do not.
+	// Messages from the peer are lost. Messages to it still arrive, though its TCP answers do
+	// not.
 	must.Do(t, f.Cut(p, nil))
 	if send("cut"); hear("cut", 300*time.Millisecond) {
 		t.Error("the cut direction delivers")
@@ -146,7 +146,7 @@ func TestCutOneWay(t *testing.T) {
 	}
 }
 
-// TestLose counts the echoes of a host that loses a quarter of what reaches it.
+// TestLose counts the echoes of a host that loses a quarter of its incoming packets.
 func TestLose(t *testing.T) {
 	f := start(t, fleet.Options{}, 1)
 	p := f.Nodes()[0]
@@ -195,8 +195,8 @@ func TestLose(t *testing.T) {
 	}
 }
 
-// keepAll gives a socket room for all that comes while this process does not read:
-// more than programs without rights may ask for.
+// keepAll enlarges a socket's buffer for all packets that arrive while this process does
+// not read: beyond the limit of unprivileged programs.
 func keepAll(t *testing.T, c syscall.Conn) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -233,7 +233,7 @@ func TestProcess(t *testing.T) {
 	if err != nil || !strings.Contains(string(log), "round two") || p.Starts() != 2 {
 		t.Errorf("%d starts, log %s, %v", p.Starts(), log, err)
 	}
-	if err := p.Drain(ctx); err == nil { // the peer does not know SIGTERM
+	if err := p.Drain(ctx); err == nil { // the peer does not handle SIGTERM
 		t.Error("it ended cleanly by a signal")
 	}
 }
@@ -259,7 +259,7 @@ func TestFullDisk(t *testing.T) {
 	must.Report(t, f.ServersUp(ctx))
 }
 
-// TestNothingStays: what a fleet made on this machine ends with it.
+// TestNothingStays: a fleet removes everything that it created on this machine.
 func TestNothingStays(t *testing.T) {
 	f := start(t, fleet.Options{}, 2)
 	pid := f.Nodes()[1].PID()
@@ -288,7 +288,7 @@ func deviceOf(t *testing.T, ip string) string {
 		}
 		for _, a := range addrs {
 			if n, ok := a.(*net.IPNet); ok && n.IP.String() == ip {
-				return fmt.Sprint(i.Index, " ", i.Name) // the name alone may be another fleet's by now
+				return fmt.Sprint(i.Index, " ", i.Name) // another fleet may have reused the name
 			}
 		}
 	}

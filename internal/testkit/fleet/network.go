@@ -34,8 +34,7 @@ type host struct {
 	dev string
 }
 
-// nowhere is the hardware address of no host: what is sent there is lost
-// without an error.
+// nowhere is the hardware address of no host: packets to it are lost without an error.
 const nowhere = "02:00:00:00:00:fe"
 
 func newNetwork(t *thread) (_ *network, err error) {
@@ -96,7 +95,7 @@ func (n *network) host() (*host, error) {
 	return h, err
 }
 
-// cut loses what from sends to to, and counts: each cut is healed once.
+// cut drops the packets of from to to, and counts: each cut is healed once.
 func (n *network) cut(from, to *host) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -159,7 +158,7 @@ func (n *network) ip(ns *os.File, commands ...string) error {
 	return n.run(ns, "iproute2", strings.Join(commands, "\n")+"\n", "ip", "-batch", "-")
 }
 
-// run runs a program of a package in a namespace, with what it reads.
+// run runs a program of a package in a namespace, with input on its standard input.
 func (n *network) run(ns *os.File, pkg, input, name string, args ...string) error {
 	return n.t.do(ns, func() error {
 		cmd := exec.Command(name, args...)
@@ -173,7 +172,7 @@ func (n *network) run(ns *os.File, pkg, input, name string, args ...string) erro
 	})
 }
 
-// close removes this process's end; the rest goes with the last process.
+// close removes this process's end; the kernel removes the rest with the last process.
 func (n *network) close() error {
 	return errors.Join(n.ip(nil, "link del "+n.name), n.hub.Close())
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Program says how a process is started.
+// Program describes how a process is started.
 type Program struct {
 	Path string
 	Args []string
@@ -27,8 +27,7 @@ type Program struct {
 // for concurrent use.
 type Process struct {
 	Name string
-	// Log is the file that holds what all its starts wrote on standard output
-	// and error.
+	// Log is the file with the standard output and error of all its starts.
 	Log string
 
 	f       *Fleet
@@ -48,7 +47,7 @@ type Process struct {
 	from   int64  // where this start's log begins
 }
 
-// ErrNotRunning is returned for what only a running process can be told.
+// ErrNotRunning is returned by methods that need a running process.
 var ErrNotRunning = errors.New("fleet: the process does not run")
 
 // IP is the address of the process, at all its starts.
@@ -103,15 +102,15 @@ func (p *Process) Set(key, value string) {
 	p.env = append(p.env, key+"="+value) // the last one counts
 }
 
-// Use makes the process another program file, with the same arguments, from its
-// next start on; "" is the one that it was added with.
+// Use sets another program file for the process, with the same arguments, from its next
+// start; "" restores the original one.
 func (p *Process) Use(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.path = path
 }
 
-// Uses returns what Use was told last.
+// Uses returns the path that Use set last.
 func (p *Process) Uses() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,11 +208,11 @@ func (p *Process) Freeze() error {
 	return fmt.Errorf("fleet: %s did not stop within %v", p.Name, freezing)
 }
 
-// freezing bounds how long a process may take to stop: the kernel stops one thread after
-// the other, and one that waits for the disk when it comes back from there.
+// freezing bounds the time to stop a process: the kernel stops its threads one after the
+// other, and a thread that waits for the disk only after the wait.
 const freezing = 30 * time.Second
 
-// Thaw lets a frozen process go on.
+// Thaw resumes a frozen process.
 func (p *Process) Thaw() error { return p.signal(syscall.SIGCONT) }
 
 // Frozen reports whether the process is frozen.
@@ -223,8 +222,8 @@ func (p *Process) Frozen() bool {
 	return p.frozen && p.running()
 }
 
-// Drain asks the process to end (SIGTERM) and waits until it has, and kills it
-// when ctx ends. It returns how it ended, if that was not by itself and clean.
+// Drain asks the process to end (SIGTERM) and waits until it has; it kills the process when
+// ctx is done. It returns an error unless the process ended by itself and cleanly.
 func (p *Process) Drain(ctx context.Context) error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return err
@@ -252,8 +251,7 @@ func (p *Process) Done() <-chan struct{} {
 	return p.done
 }
 
-// Up waits until the process says that it is up. It fails when the process
-// ends before.
+// Up waits until the process reports that it is up. It fails if the process ends first.
 func (p *Process) Up(ctx context.Context) error {
 	for {
 		p.mu.Lock()

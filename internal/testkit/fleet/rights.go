@@ -7,10 +7,10 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// rights returns what the users of a fleet's servers may do. Nodes set up the
-// streams, and may remove nothing but what they may in production too, see
-// permission.GrantOf: the streams in memory, which they make again when the servers
-// lost them. The operator may do everything.
+// rights returns the permissions of the users of a fleet's servers. Nodes create the
+// streams. As in production, they may remove only the streams in memory, which they
+// recreate after the servers lost them; see permission.GrantOf. The operator may do
+// everything.
 func rights(r permission.Role, at permission.Place) *permission.Grant {
 	switch r {
 	case permission.RoleOperator:
@@ -38,5 +38,5 @@ func rights(r permission.Role, at permission.Place) *permission.Grant {
 	return new(permission.GrantOf(r, at))
 }
 
-// maxPartitions is how many event streams a fleet has at most.
+// maxPartitions is the maximum number of a fleet's event streams.
 const maxPartitions = 64

@@ -23,18 +23,18 @@ const (
 	monitorPort = 8222
 )
 
-// childEnv tells this program that it is a NATS server, and which.
+// childEnv is set in a child process that is a NATS server, and identifies the server.
 const childEnv = "RATH_FLEET_SERVER"
 
 const (
-	// ping is how soon a server notices that the other side is gone.
+	// ping is the interval after which a server detects a dead peer.
 	ping = 2 * time.Second
-	// serverEnd bounds how long a server that was told to end may take.
+	// serverEnd bounds the time in which a server must end after the request.
 	serverEnd = 20 * time.Second
 )
 
-// Child runs this process as a NATS server, if a fleet started it as one, and
-// ends it then. Otherwise it returns at once.
+// Child runs a NATS server and exits, if a fleet started this process as one. Otherwise it
+// returns at once.
 func Child() {
 	text := os.Getenv(childEnv)
 	if text == "" {
@@ -91,7 +91,7 @@ func (f *Fleet) startServers(ctx context.Context) error {
 		o := natsserver.Options{
 			StoreDir: f.dir(name, "store"), Host: h.ip, Port: clientPort, MonitorPort: monitorPort, Name: name,
 			NodePassword: f.nodePassword, OperatorPassword: f.operatorPassword, ToolPassword: f.toolPassword, PingInterval: ping, Lazy: f.o.Lazy,
-			// What streams may reserve; nothing is allocated.
+			// The bound of streams' reservations; nothing is allocated.
 			MaxStore: 64 << 30, MaxMemory: 4 << 30,
 		}
 		if len(hosts) > 1 {

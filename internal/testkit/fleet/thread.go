@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is one thread of the operating system that all processes of a fleet
-// are started from. The kernel kills them when it ends (PR_SET_PDEATHSIG looks
-// at the thread, not at the process), and mounts made on it are seen by it and
-// by them only.
+// thread is the operating system thread from which all processes of a fleet are started.
+// The kernel kills them when it ends (PR_SET_PDEATHSIG refers to the thread, not the
+// process), and only they see the mounts made on it.
 type thread struct {
 	calls chan func()
 	done  chan struct{}
@@ -61,7 +60,7 @@ func (t *thread) close() {
 	<-t.done
 }
 
-// do calls f on the thread, in the network namespace ns; nil is that of this
+// do calls f on the thread, in the network namespace ns; a nil ns is the namespace of this
 // process.
 func (t *thread) do(ns *os.File, f func() error) error {
 	result := make(chan error)

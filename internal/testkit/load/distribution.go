@@ -18,7 +18,7 @@ func Distribute(d []time.Duration) Distribution {
 		return Distribution{}
 	}
 	slices.Sort(d)
-	// The smallest value that so many percent of all do not exceed.
+	// The smallest value that is not below the given percentage of all.
 	at := func(percent int) time.Duration { return d[(len(d)*percent+99)/100-1] }
 	return Distribution{N: len(d), Min: d[0], P50: at(50), P90: at(90), P99: at(99), Max: d[len(d)-1]}
 }
@@ -35,7 +35,7 @@ func (d Distribution) MarshalJSON() ([]byte, error) {
 	}{d.N, d.Min.Microseconds(), d.P50.Microseconds(), d.P90.Microseconds(), d.P99.Microseconds(), d.Max.Microseconds()})
 }
 
-// Gauge describes a number that was looked at again and again.
+// Gauge describes a number that was sampled repeatedly.
 type Gauge struct {
 	Samples int   `json:"samples"`
 	Mean    int64 `json:"mean"`

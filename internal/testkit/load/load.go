@@ -18,17 +18,16 @@ import (
 )
 
 const (
-	// lookEvery is how often the numbers that vary over time are read, and
-	// lookFor how long that may take.
+	// lookEvery is the interval at which varying numbers are read, and lookFor the time limit
+	// of a read.
 	lookEvery = 100 * time.Millisecond
 	lookFor   = 2 * time.Second
-	// lookFirst is how long it may take for the first time: nodes may just have
-	// started.
+	// lookFirst is the time limit of the first read: nodes may just have started.
 	lookFirst = 10 * time.Second
-	// askAgain is how often the result of a run is asked for of which nothing is
-	// heard: what is published live may be lost.
+	// askAgain is the interval of queries for the result of a silent run: live messages may
+	// be lost.
 	askAgain = 5 * time.Second
-	// claimWait is how long a claim is waited for that comes after the result.
+	// claimWait bounds the wait for a claim that arrives after the result.
 	claimWait = 5 * time.Second
 )
 
@@ -52,8 +51,8 @@ type generator struct {
 	lag     gauge
 }
 
-// Run makes a load over a connection, waits for its end and reports. An error
-// says that there was no load; what goes wrong under load is in the report.
+// Run runs a load over a connection, waits for its end and returns a report. An error means
+// that there was no load; failures under load are in the report.
 func Run(ctx context.Context, c *api.Conn, opts *Options) (*Report, error) {
 	g := &generator{c: c, prefix: "bench-" + strings.ToLower(rand.Text()[:8]) + "-", errs: map[string]int{}}
 	if opts != nil {
@@ -195,15 +194,15 @@ func (g *generator) one(ctx context.Context, i int, over func()) {
 	}
 }
 
-// late waits for the claim of a run whose result came before it: the two come
-// different ways.
+// late waits for the claim of a run whose result arrived first: the two take different
+// paths.
 func (g *generator) late(ctx context.Context, w *requests.Watch, start time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait)
 	defer cancel()
 	for {
 		live, err := w.Next(ctx)
 		if err != nil {
-			return // how many claims were heard is in the report
+			return // the report has the number of received claims
 		}
 		if at := claimedAt(live); !at.IsZero() {
 			g.claimed(at.Sub(start))
@@ -212,8 +211,8 @@ func (g *generator) late(ctx context.Context, w *requests.Watch, start time.Time
 	}
 }
 
-// claimedAt is when a run was claimed, by the clock of its node, if that is what
-// was heard.
+// claimedAt returns the time at which a run was claimed, by the clock of its node, or zero
+// if the message is not a claim.
 func claimedAt(live requests.Live) time.Time {
 	if _, _, on, _ := messages.ParseRunSubject(live.Subject); on != messages.OnEvent {
 		return time.Time{}
@@ -246,8 +245,8 @@ func (g *generator) hear(ctx context.Context, w *requests.Watch, id run.ID) (r *
 	return nil, claimedAt(live), nil
 }
 
-// ask reads the stored result; nil if there is none, or no node to ask: it is
-// asked for again.
+// ask reads the stored result. It returns nil if there is none or no node answers; the
+// caller asks again.
 func (g *generator) ask(ctx context.Context, id run.ID) *messages.Result {
 	ctx, cancel := context.WithTimeout(ctx, askAgain)
 	defer cancel()
@@ -262,7 +261,7 @@ func (g *generator) ask(ctx context.Context, id run.ID) *messages.Result {
 	return &r
 }
 
-// look reads what varies over time.
+// look samples the values that vary over time.
 func (g *generator) look(ctx context.Context) {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
@@ -303,8 +302,8 @@ func (g *generator) begun(took time.Duration) {
 	g.waiting--
 }
 
-// claimed notes how long a task waited for its claim. The log counts
-// milliseconds, and the clocks of two machines differ.
+// claimed records a task's wait for its claim. The log has milliseconds, and the clocks of
+// two machines differ.
 func (g *generator) claimed(took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -316,7 +315,7 @@ func (g *generator) ended(id run.ID, start time.Time, began bool, r *messages.Re
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last = now
-	if !began { // its event comes another way than the result, and later
+	if !began { // its event takes another path than the result and arrives later
 		g.waiting--
 	}
 	switch {
@@ -339,7 +338,7 @@ func (g *generator) ended(id run.ID, start time.Time, began bool, r *messages.Re
 	}
 }
 
-// refused counts a task that was not taken.
+// refused counts a rejected task.
 func (g *generator) refused(err error) {
 	switch {
 	case errors.Is(err, run.ErrBusy):
@@ -355,7 +354,7 @@ func (g *generator) refused(err error) {
 	}
 }
 
-// unfinished counts a run of which no result came.
+// unfinished counts a run without a result.
 func (g *generator) unfinished(began bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -378,7 +377,7 @@ func (g *generator) fail(what string, err error) {
 	g.note(what + ": " + err.Error())
 }
 
-// maxErrors bounds the different errors that a report tells.
+// maxErrors bounds the different errors in a report.
 const maxErrors = 10
 
 // note counts an error by its text without the ids of this load. It is called

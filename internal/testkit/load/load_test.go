@@ -54,7 +54,7 @@ func start(t *testing.T, latency time.Duration) (c *api.Conn, m *Model, store st
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	const latency = 100 * time.Millisecond // so long that the lag is looked at meanwhile
+	const latency = 100 * time.Millisecond // long enough for the lag to be sampled
 	c, m, _ := start(t, latency)
 	lag := int64(0)
 	heard := 0
@@ -110,8 +110,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestLag reads how far the work queues are behind, which takes the rights of a
-// node.
+// TestLag reads the lag of the work queues, which needs the permissions of a node.
 func TestLag(t *testing.T) {
 	t.Parallel()
 	c, _, store := start(t, 300*time.Millisecond)
@@ -120,8 +119,8 @@ func TestLag(t *testing.T) {
 	own, err := api.Connect(t.Context(), &streams.Options{Options: conn.Options{URL: m.URL, User: m.User, Password: m.Password, Inbox: conn.NodeInbox}, Level: streams.Lazy})
 	must.Do(t, err)
 	defer own.Conn.Close()
-	// What waits goes from the queue to its partition: looked at the other way round, none
-	// counts twice.
+	// Messages move from the queue to its partition. Reading in the opposite order counts
+	// none twice.
 	unacked := int64(0)
 	lag := func(ctx context.Context) (int64, error) {
 		waiting, err := own.Dispatch.Waiting(ctx)

@@ -71,7 +71,7 @@ func (m *Model) arrived(step string) {
 	}
 }
 
-// First says when the first model call of a run arrived.
+// First returns the time at which the first model call of a run arrived.
 func (m *Model) First(id run.ID) (time.Time, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,10 +79,10 @@ func (m *Model) First(id run.ID) (time.Time, bool) {
 	return at, ok
 }
 
-// Busy is how many calls are being answered.
+// Busy returns the number of calls in progress.
 func (m *Model) Busy() int64 { return m.began.Load() - m.answered.Load() }
 
-// Answered is how many calls were answered.
+// Answered returns the number of answered calls.
 func (m *Model) Answered() int64 { return m.answered.Load() }
 
 // Close ends the server; calls under way are cut off.

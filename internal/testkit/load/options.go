@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// The bounds of a load, and what zero stands for.
+// The bounds of a load, and the defaults for zero.
 const (
 	MaxTasks    = 1 << 20
 	MaxInFlight = 10_000
@@ -30,32 +30,31 @@ const settleMost = 24 * time.Hour
 // ErrOptions marks options out of their bounds.
 var ErrOptions = errors.New("load: options out of bounds")
 
-// Options say what load to make; zero fields are the defaults.
+// Options configure a load; zero fields are the defaults.
 type Options struct {
 	Tenant   session.Tenant
 	Workflow string
 	// Tasks are submitted at most.
 	Tasks int
-	// Rate is how many are submitted per second; 0 is as fast as InFlight lets.
+	// Rate is the number of submissions per second; 0 is the maximum that InFlight allows.
 	Rate float64
 	// InFlight bounds the tasks that have no result yet.
 	InFlight int
-	// Duration bounds the time of submitting, Settle how long the last results
-	// are waited for after that.
+	// Duration bounds the time of submitting, Settle the wait for the last results after it.
 	Duration, Settle time.Duration
 	// Task makes the i-th task, from 0, without its id; nil is a short text as
 	// input.
 	Task func(i int) (messages.Task, error)
-	// First says when the first step of a run began, see Model.First; nil
-	// leaves that out.
+	// First returns the time at which the first step of a run began, see Model.First; nil
+	// skips the measurement.
 	First func(run.ID) (time.Time, bool)
-	// Lag reads how many messages of the work queues wait, such as the sum of
-	// Conn.Lag; nil leaves that out.
+	// Lag returns the number of waiting messages in the work queues, such as the sum of
+	// Conn.Lag; nil skips the measurement.
 	Lag func(context.Context) (int64, error)
 	// Processes are those whose processor time is measured.
 	Processes []Process
-	// Ended is called with the id of each run that has ended and its result,
-	// one call at a time; nil is nothing.
+	// Ended is called with the id and the result of each ended run, one call at a time; nil
+	// ignores them.
 	Ended func(run.ID, messages.Result)
 }
 

@@ -23,7 +23,7 @@ type Use struct {
 	PID   int           `json:"pid"`
 	CPU   time.Duration `json:"-"`     // see MarshalJSON
 	Share float64       `json:"share"` // of one processor
-	// Error says why it is not known.
+	// Error is the reason why the value is unknown.
 	Error string `json:"error,omitempty"`
 }
 
@@ -54,7 +54,7 @@ func NewMeter(ps ...Process) *Meter {
 	return m
 }
 
-// Read returns what each process has used since the meter was made.
+// Read returns the usage of each process since the meter was made.
 func (m *Meter) Read() []Use {
 	span := time.Since(m.began)
 	var out []Use
@@ -72,5 +72,5 @@ func (m *Meter) Read() []Use {
 	return out
 }
 
-// thousandths leaves out digits that say nothing.
+// thousandths rounds to three decimal places.
 func thousandths(f float64) float64 { return math.Round(f*1000) / 1000 }

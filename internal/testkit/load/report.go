@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Report is what became of a load.
+// Report is the result of a load.
 type Report struct {
 	Workflow string  `json:"workflow"`
 	Tasks    int     `json:"tasks"` // that were to be submitted
@@ -19,35 +19,36 @@ type Report struct {
 	Submitted int `json:"submitted"` // acknowledged
 	Succeeded int `json:"succeeded"`
 	Failed    int `json:"failed"`
-	Busy      int `json:"busy"` // refused because a bound was reached
-	// Unfinished have no result when the load ended; the runs go on.
+	Busy      int `json:"busy"` // rejected because a limit was reached
+	// Unfinished is the number of runs without a result at the end of the load; they
+	// continue.
 	Unfinished int `json:"unfinished"`
 	// HeldBack were due while InFlight others had no result.
 	HeldBack int `json:"held_back,omitempty"`
 
 	// Elapsed is from the first submission to the last result.
 	Elapsed time.Duration `json:"-"` // see MarshalJSON
-	// Throughput is how many runs ended well per second.
+	// Throughput is the number of successful runs per second.
 	Throughput float64 `json:"runs_per_s"`
 
-	// Submit is until a task was acknowledged, Claim until a node had begun its
-	// run by that node's clock, End until its result came.
+	// Submit is the time until a task was acknowledged, Claim until a node had begun its run
+	// by that node's clock, End until its result arrived.
 	Submit    Distribution  `json:"submit"`
 	Claim     Distribution  `json:"claim"`
 	FirstStep *Distribution `json:"first_step,omitempty"`
 	End       Distribution  `json:"end"`
 
-	// Backlog is how many tasks were acknowledged and not begun, as the client
-	// sees it.
+	// Backlog is the number of tasks that were acknowledged and not begun, from the client's
+	// view.
 	Backlog Gauge `json:"backlog"`
-	// Lag is how many messages of the work queues waited or were not
-	// acknowledged; LagError says why it is not known.
+	// Lag is the number of messages in the work queues that waited or were not acknowledged;
+	// LagError is the reason if it is unknown.
 	Lag      *Gauge `json:"lag,omitempty"`
 	LagError string `json:"lag_error,omitempty"`
 
 	CPU    []Use          `json:"cpu,omitempty"`
 	Errors map[string]int `json:"errors,omitempty"`
-	// Stopped says why the load ended before all tasks were submitted.
+	// Stopped is the reason why the load ended before all tasks were submitted.
 	Stopped string `json:"stopped,omitempty"`
 }
 
@@ -70,7 +71,7 @@ func (g *generator) report(ctx context.Context) *Report {
 		r.Stopped = "interrupted"
 	}
 	if g.o.Rate == 0 {
-		r.HeldBack = 0 // without a rate nothing is due
+		r.HeldBack = 0 // without a rate no task is due
 	}
 	if !g.last.IsZero() {
 		r.Elapsed = g.last.Sub(g.began)
@@ -89,7 +90,7 @@ func (g *generator) report(ctx context.Context) *Report {
 	return &r
 }
 
-// Table tells the report to people, in at most 80 columns.
+// Table renders the report as text, in at most 80 columns.
 func (r *Report) Table() string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// message is what a hostile server reads.
+// message is a request to a hostile server.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -22,12 +22,13 @@ type message struct {
 	} `json:"params"`
 }
 
-// hostile are servers that break the protocol, written without the SDK, which would not. Each
-// has the tool "echo", and does what it is named after during a call of it: "asks nothing",
-// "asks null" (in the protocol of 2026-07-28), "deaf" and "odd result"; "pages" lists no tools
-// on a page that comes after itself and stays valid for an hour; "loud" writes to its standard
-// error without end, "busy" reports its progress 20,000 times and answers then. One of the kind
-// "flood KIND" sends the message of that kind of Floods without end.
+// hostile are servers that break the protocol. They do not use the SDK, which prevents
+// that. Each has the tool "echo" and misbehaves during a call of it as its name indicates:
+// "asks nothing", "asks null" (in the protocol of 2026-07-28), "deaf" and "odd result".
+// "pages" lists no tools on a page that is its own successor and stays valid for an hour.
+// "loud" writes to its standard error without end. "busy" reports its progress 20,000 times
+// and then answers. A server of the kind "flood KIND" sends the message of that kind of
+// Floods without end.
 var hostile = map[string]func(m message, out io.Writer) error{
 	"asks nothing": func(m message, out io.Writer) error {
 		_, err := fmt.Fprintln(out, `{"jsonrpc":"2.0","id":1,"method":"elicitation/create"}`)
@@ -100,7 +101,7 @@ func answer(m message, out io.Writer, result string) error {
 	return err
 }
 
-// serveHostile answers what is asked on the standard input until that ends.
+// serveHostile answers the requests on the standard input until it ends.
 func serveHostile(kind string) error {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {

@@ -16,9 +16,9 @@ import (
 // word is the first argument of a test binary that is a server.
 const word = "serve-mcp"
 
-// Command is the command of a server, as the list of servers has it: "good", "banner",
-// "garbage", "silent", "exits", "tells", "prints", "many", "twins", "odd" or "former", which
-// speaks the protocol of 2025-11-25; or one of those in hostile.
+// Command returns the command of a server in the form of the list of servers: "good",
+// "banner", "garbage", "silent", "exits", "tells", "prints", "many", "twins", "odd",
+// "former", which speaks the protocol of 2025-11-25, or a key of hostile.
 func Command(kind string) string {
 	exe, err := os.Executable()
 	if err != nil {
@@ -31,7 +31,7 @@ func Command(kind string) string {
 	return string(text)
 }
 
-// Main is a server if this process was started as one, and ends then.
+// Main runs a server and exits, if this process was started as one.
 func Main() {
 	if len(os.Args) < 3 || os.Args[1] != word {
 		return
@@ -59,7 +59,7 @@ func serve(kind string) error {
 		time.Sleep(time.Hour)
 	case "exits":
 		return errors.New("there is no configuration")
-	case "tells": // what it got, as careless servers do
+	case "tells": // its secrets, as careless servers do
 		return fmt.Errorf("%s\ncannot go on with %s", strings.Repeat("in trouble with "+os.Getenv("SECRET")+"\n", 100), os.Getenv("SECRET"))
 	case "prints":
 		for range 10_000 {
@@ -70,7 +70,7 @@ func serve(kind string) error {
 	return New(kind).Run(context.Background(), &mcp.StdioTransport{})
 }
 
-// Picture is what the tool "picture" returns: a GIF of one pixel.
+// Picture is the result of the tool "picture": a GIF of one pixel.
 var Picture = []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x01D\x00;")
 
 // New returns a server of a kind.
@@ -96,7 +96,7 @@ func New(kind string) *mcp.Server {
 	}
 	readOnly := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	add(s, "echo", readOnly, say)
-	add(s, "run_shell_command", nil, say) // as one of ours
+	add(s, "run_shell_command", nil, say) // the name of a built-in tool
 	add(s, "note", nil, func(in input) (*mcp.CallToolResult, error) { return text("noted"), note(in) })
 	add(s, "note_once", &mcp.ToolAnnotations{IdempotentHint: true}, func(in input) (*mcp.CallToolResult, error) { return text("noted"), note(in) })
 	die := func(in input) (*mcp.CallToolResult, error) {
@@ -162,10 +162,10 @@ func New(kind string) *mcp.Server {
 	return s
 }
 
-// Where is the schema of what the tool "deploy" asks.
+// Where is the schema of the question of the tool "deploy".
 const Where = `{"type":"object","properties":{"copies":{"type":"integer","default":2},"place":{"type":"string","enum":["staging","production"],"description":"where to"}},"required":["copies","place"]}`
 
-// deploy notes that it begins, asks where to, and notes what it does then.
+// deploy records that it begins, asks for a place, and records its deployment.
 func deploy(kind string) mcp.ToolHandlerFor[input, any] {
 	return func(ctx context.Context, r *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
 		did := func(what string) error {
@@ -205,7 +205,7 @@ func deploy(kind string) mcp.ToolHandlerFor[input, any] {
 
 type input struct {
 	Text   string `json:"text,omitempty"`
-	File   string `json:"file,omitempty"`   // a line goes to
+	File   string `json:"file,omitempty"`   // the file that a line is appended to
 	Unless string `json:"unless,omitempty"` // this file is there
 }
 

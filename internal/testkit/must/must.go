@@ -40,8 +40,8 @@ func Pair[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
 	}
 }
 
-// Report fails the test if err is not nil, and lets it continue: for what a test does at
-// its end.
+// Report fails the test if err is not nil, but lets it continue: for checks at the end of a
+// test.
 func Report(t testing.TB, err error) {
 	if err != nil {
 		t.Helper()

@@ -18,9 +18,9 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// Cluster is a JetStream cluster in this process, on the loopback interface
-// and in real time: what three replicas do differently from one, and what
-// happens when a server goes away, cannot be seen in a bubble. Access is open.
+// Cluster is a JetStream cluster in this process, on the loopback interface and in real
+// time: a bubble cannot show the behaviour of three replicas or the loss of a server.
+// Access is open.
 type Cluster struct {
 	servers []*server.Server
 	configs []*server.Options
@@ -71,7 +71,7 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 	return c
 }
 
-// Ports below those that Linux, macOS and Windows give to outgoing connections.
+// Ports below the ranges that Linux, macOS and Windows use for outgoing connections.
 const firstPort, ports = 20000, 10000
 
 // given are the ports that this process was given: each is given once.
@@ -100,9 +100,9 @@ func FreePort(tb testing.TB) int {
 	return 0
 }
 
-// Start starts a stopped server on its directory; when all are running it
-// waits until the cluster has a leader that all of them know and that has heard of
-// all of them: before, it has no place for a stream of as many replicas.
+// Start starts a stopped server on its directory. When all are running, it waits until all
+// know the cluster's leader and the leader has heard from all of them: earlier, the cluster
+// has no place for a stream with that many replicas.
 func (c *Cluster) Start(tb testing.TB, i int) {
 	tb.Helper()
 	s := must.Get(server.NewServer(c.configs[i]))(tb)
@@ -131,7 +131,7 @@ func (c *Cluster) settled() bool {
 		if !s.JetStreamIsCurrent() {
 			return false
 		}
-		known = max(known, len(s.JetStreamClusterPeers())) // of who leads, it says
+		known = max(known, len(s.JetStreamClusterPeers())) // only the leader reports them
 	}
 	return known == len(c.servers)
 }
@@ -151,8 +151,8 @@ func (c *Cluster) Empty(tb testing.TB, i int) {
 	must.Do(tb, os.RemoveAll(filepath.Join(c.configs[i].StoreDir, "jetstream")))
 }
 
-// URLs are the addresses of all servers, separated by commas, beginning with
-// the one given.
+// URLs returns the addresses of all servers, separated by commas, beginning with the first
+// one.
 func (c *Cluster) URLs(first int) string {
 	var urls []string
 	for i := range c.configs {

@@ -51,8 +51,8 @@ func (c *Configured) stop() {
 	c.srv.WaitForShutdown()
 }
 
-// Restart stops the server and starts it at the same address, with what it has stored
-// and the text that it was last given.
+// Restart stops the server and starts it at the same address, with its stored data and its
+// last configuration.
 func (c *Configured) Restart(tb testing.TB) {
 	tb.Helper()
 	c.stop()
@@ -62,8 +62,8 @@ func (c *Configured) Restart(tb testing.TB) {
 // URL is where it listens.
 func (c *Configured) URL() string { return c.srv.ClientURL() }
 
-// Reload has the server read another text, as a signal has it; where that is refused it
-// goes on as before.
+// Reload applies another text, as after a signal. If the server rejects it, the server
+// continues unchanged.
 func (c *Configured) Reload(text string) error {
 	if err := os.WriteFile(c.part, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("natstest: %w", err)

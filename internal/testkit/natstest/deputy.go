@@ -11,15 +11,15 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// Deputy is a server whose JetStream is that of another one: what is asked of
-// its API goes through refuse first.
+// Deputy is a server whose JetStream is that of another server. Requests to its API pass
+// through refuse first.
 type Deputy struct {
 	*server.Server
 	mu     sync.Mutex
 	refuse func(subject string) (answer string, refused bool) // "" is none
 }
 
-// Set says what the server refuses from now on.
+// Set sets the function that decides which requests the server rejects.
 func (d *Deputy) Set(refuse func(subject string) (string, bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

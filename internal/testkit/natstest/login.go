@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// NewKey makes the key of a user who logs in by one: the public part, which a server is
-// told, and the file of the seed.
+// NewKey makes the key of a user who logs in with one: the public part for a server, and
+// the file of the seed.
 func NewKey(tb testing.TB) (public, file string) {
 	tb.Helper()
 	pair := must.Get(nkeys.CreateUser())(tb)

@@ -49,8 +49,8 @@ import (
 	"github.com/rathcluster/rath/internal/platform/scratch"
 )
 
-// maxStore bounds what streams may reserve. Nothing is allocated, so that the
-// tests do not depend on how much of the disk is free.
+// maxStore bounds the reservations of streams. Nothing is allocated, so the tests do not
+// depend on free disk space.
 const maxStore = 64 << 30
 
 // Main runs the tests of a package and exits. Call it from TestMain.
@@ -60,8 +60,8 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Register is what Main does before it runs the tests, for a TestMain that
-// has more to do. Call it once, outside every bubble.
+// Register does the setup of Main, for a TestMain with more to do. Call it once, outside
+// every bubble.
 func Register() { ats.Register() }
 
 // Start starts a server with a store in the test's temporary directory and
@@ -107,8 +107,8 @@ func Start(tb testing.TB, opts *natsserver.Options) *natsserver.Server {
 // virtual reports whether this is a bubble of testing/synctest, whose time begins in 2000.
 func virtual() bool { return time.Now().Year() < 2020 }
 
-// CheckConfig reads a configuration as a server does and returns what is wrong
-// with it. Variables in it are those of the environment.
+// CheckConfig parses a configuration as a server does and returns its error. Variables in
+// it are those of the environment.
 func CheckConfig(text string) error {
 	if err := new(server.Options).ProcessConfigString(text); err != nil {
 		return fmt.Errorf("natstest: configuration: %w", err)
@@ -119,10 +119,10 @@ func CheckConfig(text string) error {
 // bubble is the last test that started a server in virtual time, nil after one outside.
 var bubble atomic.Pointer[testing.TB]
 
-// enter comes before a test's first server: no timer or channel may come into a bubble or
-// out of it, and sync.Pools hand them from test to test. A bubble leaves the pools empty,
-// so that they are emptied before it only if the last server was outside of one; outside
-// of bubbles what they hold may stay.
+// enter runs before a test's first server: no timer or channel may enter or leave a bubble,
+// and sync.Pools pass them from test to test. A bubble leaves the pools empty, so enter
+// empties them before one only if the last server was outside a bubble. Outside of bubbles
+// the pools may keep their contents.
 func enter(tb testing.TB) {
 	if !virtual() {
 		if bubble.Swap(nil) != nil {
@@ -140,8 +140,8 @@ func enter(tb testing.TB) {
 	tb.Cleanup(emptyPools)
 }
 
-// emptyPools drops what sync.Pools hold: the first collection moves it aside,
-// the second frees it.
+// emptyPools empties all sync.Pools: the first collection moves their contents aside, the
+// second frees them.
 func emptyPools() {
 	runtime.GC()
 	runtime.GC()

@@ -30,8 +30,8 @@ func connect(t *testing.T, srv *natsserver.Server) *nats.Conn {
 	return nc
 }
 
-// TestVirtualTime is the canary: if nats-server changes what it keeps per
-// process, this test hangs and the rest of the bubble tests with it.
+// TestVirtualTime is the canary: if nats-server changes its state per process, this test
+// hangs, and so do the other bubble tests.
 func TestVirtualTime(t *testing.T) {
 	for _, storage := range []jetstream.StorageType{jetstream.FileStorage, jetstream.MemoryStorage} {
 		t.Run(storage.String(), func(t *testing.T) {
@@ -114,8 +114,8 @@ func redeliver(t *testing.T, storage jetstream.StorageType) {
 	must.Report(t, m.DoubleAck(ctx))
 }
 
-// TestRestart starts a second server on the directory of the first, both in
-// one bubble: what was stored is there.
+// TestRestart starts a second server on the directory of the first, both in one bubble, and
+// finds the stored data.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

@@ -18,8 +18,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// NSC is an operator whose accounts and users are JWTs. It does what the tool nsc does
-// with the commands that are printed for it; with another one the test fails.
+// NSC is an operator whose accounts and users are JWTs. It executes the printed commands as
+// the tool nsc does; any other command fails the test.
 type NSC struct {
 	tb        testing.TB
 	dir       string

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 )
 
-// Power is a store whose power can be cut without a disk of its own: it keeps a copy
-// of what was synced.
+// Power is a store whose power can be cut without a separate disk: it keeps a copy of the
+// synced data.
 type Power struct {
 	// Store is the directory of the server.
 	Store string
@@ -30,7 +30,7 @@ func (p *Power) Options() *natsserver.Options {
 	return &natsserver.Options{StoreDir: p.Store, SyncFile: p.sync}
 }
 
-// sync copies what a file holds, or the names of a directory without their content.
+// sync copies the contents of a file, or the names in a directory without their contents.
 func (p *Power) sync(path string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +65,7 @@ func (p *Power) sync(path string) error {
 	return err
 }
 
-// Cut returns a directory with what a power cut at this moment would leave.
+// Cut returns a directory with the data that a power cut at this moment would leave.
 func (p *Power) Cut() string {
 	p.tb.Helper()
 	p.mu.Lock()

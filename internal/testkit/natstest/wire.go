@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Wire lets a test change or cut what a connection carries.
+// Wire lets a test change or cut the data of a connection.
 type Wire struct {
 	mu sync.Mutex
 	// fromServer and toServer see the bytes of one read or write and may
@@ -57,7 +57,7 @@ func (c *wiredConn) Read(p []byte) (int, error) {
 
 func (c *wiredConn) Write(p []byte) (int, error) {
 	if _, hook := c.w.hooks(); hook != nil {
-		own := bytes.Clone(p) // a writer may not change what it was given
+		own := bytes.Clone(p) // a writer must not change its argument
 		if !hook(own) {
 			c.Close()
 			return 0, net.ErrClosed
@@ -67,8 +67,8 @@ func (c *wiredConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Once returns a hook that lets act have the first bytes that contain mark,
-// and a function that tells whether that happened.
+// Once returns a hook that passes the first bytes that contain mark to act, and a function
+// that reports whether that happened.
 func Once(mark string, act func(b []byte) bool) (hook func(b []byte) bool, fired func() bool) {
 	var mu sync.Mutex
 	done := false
@@ -100,8 +100,8 @@ func Replace(mark, text string) func(b []byte) bool {
 	}
 }
 
-// Days returns a hook that shows the times of messages and answers n days later than the
-// server says: those of a server whose clock is n days ahead of that of this process.
+// Days returns a hook that moves the times in messages and answers n days ahead, like a
+// server whose clock is n days ahead of this process.
 func Days(n int) func(b []byte) bool {
 	return func(b []byte) bool {
 		for _, at := range times.FindAllSubmatchIndex(b, -1) {

@@ -11,14 +11,13 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Fault is what a [FaultLog] does to one append. The zero Fault does nothing.
+// Fault is the effect of a [FaultLog] on one append. The zero Fault has no effect.
 type Fault struct {
 	// Stall delays the append; it ends early with ctx, and the append with it.
 	Stall time.Duration
-	// Conflict answers session.ErrConflict and stores nothing, without
-	// a look at the log.
+	// Conflict returns session.ErrConflict and stores nothing, without reading the log.
 	Conflict bool
-	// Unavailable answers session.ErrUnavailable and stores nothing.
+	// Unavailable returns session.ErrUnavailable and stores nothing.
 	Unavailable bool
 	// Lost stores the commit and answers session.ErrUnavailable.
 	Lost bool
@@ -31,8 +30,8 @@ type Fault struct {
 	CrashBefore, CrashAfter bool
 }
 
-// FaultLog is a log that plays faults. It is safe for concurrent use. It is
-// always a commitlog.Snapshotter; over a log that is none, nothing is kept.
+// FaultLog is a log that injects faults. It is safe for concurrent use. It always
+// implements commitlog.Snapshotter; over a log that does not, it stores no snapshots.
 type FaultLog struct {
 	inner commitlog.Log
 	fault func(n int, c commitlog.Commit) Fault
@@ -48,8 +47,8 @@ var (
 	_ commitlog.Snapshotter = (*FaultLog)(nil)
 )
 
-// NewFaultLog returns a log over inner. fault is asked at each append; n
-// counts them from one, over all sessions. A nil fault does nothing.
+// NewFaultLog returns a log over inner. It calls fault at each append; n counts them from
+// one, over all sessions. A nil fault injects nothing.
 func NewFaultLog(inner commitlog.Log, fault func(n int, c commitlog.Commit) Fault) *FaultLog {
 	if fault == nil {
 		fault = func(int, commitlog.Commit) Fault { return Fault{} }
@@ -57,7 +56,7 @@ func NewFaultLog(inner commitlog.Log, fault func(n int, c commitlog.Commit) Faul
 	return &FaultLog{inner: inner, fault: fault}
 }
 
-// Appends returns how many appends were asked for.
+// Appends returns the number of appends requested.
 func (f *FaultLog) Appends() int { f.mu.Lock(); defer f.mu.Unlock(); return f.appends }
 
 // Crash stops the log as CrashBefore does.

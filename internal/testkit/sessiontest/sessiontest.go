@@ -1,9 +1,8 @@
-// Package sessiontest is the suite that every commitlog.Log must pass, and a
-// log that plays faults for the tests of what is built on one.
+// Package sessiontest is the test suite of commitlog.Log, and provides a log that injects
+// faults for tests of its users.
 //
-// A log's own tests call [TestLog] with a function that makes an empty log.
-// What a log promises beyond the contract (durability, partitions) it tests
-// itself.
+// A log's own tests call [TestLog] with a function that makes an empty log. A log must test
+// its further promises (durability, partitions) itself.
 package sessiontest
 
 import (
@@ -177,7 +176,7 @@ func testPositions(t *testing.T, log commitlog.Log) {
 			}
 		}
 	}
-	// A reader may ask from where it stands while others go on.
+	// A reader may continue from its position while others append.
 	end := all[len(all)-1]
 	next := add(t, log, k, end, "more")
 	if got := read(t, log, k, end); len(got) != 1 || got[0].At != next {
@@ -280,8 +279,8 @@ func testSeparate(t *testing.T, log commitlog.Log) {
 	}
 }
 
-// testRace: eight writers that all believe to be the only one. Each position
-// is taken once, by the writer that was told so.
+// testRace runs eight writers that each assume to be the only one. Each position is taken
+// once, by the writer whose append succeeded.
 func testRace(t *testing.T, log commitlog.Log) {
 	const writers, rounds = 8, 12
 	k := key("t", "s")
@@ -394,7 +393,7 @@ func testStop(t *testing.T, log commitlog.Log) {
 	for i := range 5 {
 		at = add(t, log, k, at, fmt.Sprint(i))
 	}
-	for range 50 { // a reader that leaves early holds nothing
+	for range 50 { // a reader that stops early holds nothing
 		n := 0
 		for _, err := range log.Read(t.Context(), k, commitlog.Position{}) {
 			must.Do(t, err)
@@ -424,7 +423,7 @@ func testContext(t *testing.T, log commitlog.Log) {
 	}
 	end, err := log.Last(t.Context(), k)
 	must.Do(t, err)
-	// An append may go on until it knows; what it says must be true.
+	// An append may continue until the outcome is certain; the reported outcome must be true.
 	pos, err := log.Append(ctx, end.At, Next(k, end.At, say("three")))
 	n := len(read(t, log, k, commitlog.Position{}))
 	switch {
@@ -480,7 +479,7 @@ func testForeign(t *testing.T, log commitlog.Log, f Fouler) {
 	if err != nil || last.At.Seq != 1 {
 		t.Fatalf("Last = %d, %v; want 1", last.At.Seq, err)
 	}
-	// A writer that reads the end again can go on.
+	// A writer that reads the end again can continue.
 	end := add(t, log, k, last.At, "two")
 	add(t, log, k, end, "three")
 	if got := texts(t, read(t, log, k, commitlog.Position{})); !slices.Equal(got, []string{"one", "two", "three"}) {

@@ -17,7 +17,7 @@ func Key(body string) session.Key {
 	return session.Key{Tenant: session.DefaultTenant, ID: ids.ID(body)}
 }
 
-// Commit makes the commit after a position; what tells it from others.
+// Commit returns the commit after a position, with a chunk of the given text.
 func Commit(k session.Key, at commitlog.Position, what string) commitlog.Commit {
 	e := session.ChunkEvent(session.UserText(what))
 	e.Time = time.Unix(1, 0)
@@ -40,7 +40,7 @@ func Grow(tb testing.TB, l commitlog.Log, k session.Key, at commitlog.Position, 
 	return at
 }
 
-// ReadAll returns what comes after a position.
+// ReadAll returns the entries after a position.
 func ReadAll(tb testing.TB, l commitlog.Log, k session.Key, after commitlog.Position) []commitlog.Entry {
 	tb.Helper()
 	var out []commitlog.Entry

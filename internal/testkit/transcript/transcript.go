@@ -1,6 +1,6 @@
 // Package transcript plays test files that read as documentation. A line that
 // begins with "> " is a command; the lines below it, up to an empty line or the
-// next command, are what it answers. All other lines are prose:
+// next command, are its answer. All other lines are prose:
 //
 //	A claim of a session that no run holds is one commit.
 //
@@ -9,8 +9,8 @@
 //	  run.submitted r1
 //	  run.claimed r1
 //
-// A test hands [Play] a function that carries a command out. Where the answer
-// differs the test fails, or, with update, the file is rewritten.
+// A test passes a function that runs a command to [Play]. If an answer differs,
+// the test fails, or, with update, Play rewrites the file.
 package transcript
 
 import (
@@ -22,17 +22,17 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// Options say how a file is played; nil means the defaults.
+// Options configure Play; nil means the defaults.
 type Options struct {
-	// Update rewrites the file with the answers that come.
+	// Update rewrites the file with the actual answers.
 	Update bool
-	// Same reports whether an answer is as good as the one in the file; nil
-	// demands the same text.
+	// Same reports whether an answer is equivalent to the one in the file; nil requires the
+	// same text.
 	Same func(got, want string) bool
 }
 
-// Play carries out the commands of a file in their order, and stops at the first
-// one that is answered in another way than the file says.
+// Play runs the commands of a file in order, and stops at the first whose answer differs
+// from the file.
 func Play(t *testing.T, file string, o *Options, do func(command string) string) {
 	t.Helper()
 	if o == nil {
@@ -72,8 +72,8 @@ func Play(t *testing.T, file string, o *Options, do func(command string) string)
 	}
 }
 
-// Words splits a command at white space. A part in double quotes is one word, also
-// behind a key: text="two words" is the word text=two words.
+// Words splits a command at white space. A part in double quotes is one word, also after a
+// key: text="two words" is the word text=two words.
 func Words(command string) (words []string) {
 	for rest := strings.TrimSpace(command); rest != ""; rest = strings.TrimSpace(rest) {
 		var word strings.Builder
@@ -93,8 +93,7 @@ func Words(command string) (words []string) {
 	return words
 }
 
-// Args splits words into those that stand for themselves and those of the form
-// key=value.
+// Args splits words into plain words and those of the form key=value.
 func Args(words []string) (plain []string, named map[string]string) {
 	named = map[string]string{}
 	for _, w := range words {

@@ -10,33 +10,34 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Alias is what a name stands for. Of a session's name it is the session; of
-// a run's id the run's home, with what tells two tasks of one id apart.
+// Alias is the target of a name: for a session's name the session; for a run's id the
+// run's home, and the digest that distinguishes two tasks with one id.
 type Alias struct {
 	Session session.ID `json:"session,omitempty"`
-	// Digest is of the task as it was submitted.
+	// Digest is the digest of the submitted task.
 	Digest string `json:"digest,omitempty"`
-	// Ended is that digest, and takes its place, once the run has ended and its log was
+	// Ended is that digest, and replaces it once the run has ended and its log was
 	// purged: an entry stays for ever, and does not grow.
 	Ended string `json:"ended,omitempty"`
-	// Cancelled is set when the run was cancelled before a log held it.
+	// Cancelled is set if the run was cancelled before a log held it.
 	Cancelled *journal.CancelRequested `json:"cancelled,omitempty"`
-	// Refused is the code of a task that was not taken.
+	// Refused is the code of a rejected task.
 	Refused run.Code `json:"refused,omitempty"`
-	// Request is, in the entry of a rerun's id, of the request that has it, or of the dead
-	// letter whose task is submitted again under it: the first one that creates the entry,
-	// before the task is submitted that makes the run's own.
+	// Request is set in the entry of a rerun's id. It identifies the request of the
+	// rerun, or the dead letter whose task is resubmitted under the id: the first one
+	// that creates the entry. The entry is created before the task is submitted, which
+	// makes the run's own entry.
 	Request string `json:"request,omitempty"`
 }
 
-// Task returns the digest of the task as it was submitted, "" for an entry of no task.
+// Task returns the digest of the submitted task, "" for an entry without a task.
 func (a *Alias) Task() string { return cmp.Or(a.Digest, a.Ended) }
 
 // RunAliasKey is the key of a run's entry in the bucket ALIAS.
 func RunAliasKey(t session.Tenant, id run.ID) string { return string(t) + ".run." + string(id) }
 
-// RerunAliasKey is the key of the entry in the bucket ALIAS that says which
-// request the id of a rerun is for.
+// RerunAliasKey is the key of the entry in the bucket ALIAS that identifies the request
+// of a rerun's id.
 func RerunAliasKey(t session.Tenant, id run.ID) string { return string(t) + ".rerun." + string(id) }
 
 // SessionAliasKey is the key of a session's name in the bucket ALIAS.

@@ -6,7 +6,7 @@ import (
 	"github.com/rathcluster/rath/internal/wire/translate"
 )
 
-// The entry of a run's id in the bucket ALIAS says in which session's log it is.
+// The entry of a run's id in the bucket ALIAS names the session with its log.
 func ExampleDecodeAlias() {
 	key := translate.RunAliasKey("default", "run-1")
 	a, err := translate.DecodeAlias([]byte(`{"session":"s1","digest":"5f6c1c523b0e4a55"}`))

@@ -10,13 +10,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RefusedResult is the result of a task that was not taken: nothing was
-// committed for it.
+// RefusedResult is the result of a rejected task, which has no commits.
 func RefusedResult(id run.ID, workflow string, e wire.Error, at time.Time) messages.Result {
 	return messages.Result{Schema: messages.Schema, Run: id, State: run.Failed, Workflow: workflow, Code: e.Code, Error: e.Text, EndedMS: at.UnixMilli()}
 }
 
-// Refused returns the event about a task that was not taken.
+// Refused returns the event about a rejected task.
 func Refused(t session.Tenant, id run.ID, workflow string, e wire.Error) messages.Record {
 	ev := untaken(messages.KindRefused, t, id, workflow, "task refused: ", e)
 	ev.State = string(run.Failed)

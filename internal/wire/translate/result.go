@@ -11,7 +11,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RunInfo returns a run of lineage as it travels.
+// RunInfo returns the wire form of a run in the lineage.
 func RunInfo(r lineage.Run) messages.RunInfo {
 	out := messages.RunInfo{
 		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt, Node: r.Node,
@@ -46,7 +46,7 @@ func ResultOf(home session.ID, e journal.Ended, at time.Time) messages.Result {
 	if e.Result != nil {
 		r.Session, r.Version = e.Result.ID, e.Result.Version
 	}
-	if e.State == run.Succeeded && e.Version > 0 { // with what was committed together with the end
+	if e.State == run.Succeeded && e.Version > 0 { // including the chunks committed together with the end
 		r.Session, r.Version = home, e.Version
 	}
 	if !e.Head.IsZero() {
@@ -55,9 +55,9 @@ func ResultOf(home session.ID, e journal.Ended, at time.Time) messages.Result {
 	return r
 }
 
-// Results returns the results of the runs that a commit with these facts ended,
-// with the commit itself as their chain. A session that is not the run's home
-// records the end of the run too when it lets go of it: that is no result.
+// Results returns the results of the runs that a commit with these facts ended, with
+// the commit itself as their chain. A session that is not the run's home also records
+// the end of the run when it releases the run: that is no result.
 func Results(e commitlog.Entry, facts []journal.Fact) (out []messages.Result) {
 	for _, f := range facts {
 		if v, ok := f.What.(journal.Ended); ok && f.State != "" {
@@ -69,7 +69,7 @@ func Results(e commitlog.Entry, facts []journal.Fact) (out []messages.Result) {
 	return out
 }
 
-// Settle adds to a result the usage that facts of commits after the end of the run report.
+// Settle adds to a result the usage in the facts of commits after the end of the run.
 func Settle(r *messages.Result, facts []journal.Fact) {
 	for _, s := range Settlements(facts) {
 		if s.Run == r.Run && s.Settled > r.Settled {
@@ -78,8 +78,9 @@ func Settle(r *messages.Result, facts []journal.Fact) {
 	}
 }
 
-// Settlements returns of each run that had ended before a commit with these facts, and whose
-// usage the commit reports anew, that usage alone: Run, Usage, Lost and Settled.
+// Settlements returns the corrected usage of the runs that had ended before a commit
+// with these facts, if the commit reports it: only Run, Usage, Lost and Settled are
+// set.
 func Settlements(facts []journal.Fact) (out []messages.Result) {
 	for _, f := range facts {
 		if v, ok := f.What.(journal.Settled); ok && v.N > 0 {
@@ -89,7 +90,7 @@ func Settlements(facts []journal.Fact) (out []messages.Result) {
 	return out
 }
 
-// BranchOf returns a session of lineage as it travels.
+// BranchOf returns the wire form of a session in the lineage.
 func BranchOf(s lineage.Session) messages.GraphSession {
 	return messages.GraphSession{
 		Session: s.Key.ID, Version: s.Version, Root: s.Root, Via: s.Via, Name: s.Name, Parents: s.Parents, Head: s.Head,

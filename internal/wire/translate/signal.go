@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Signal returns the signal that a control request of a user is for a run whose home is a
-// session, after messages.Control.Check.
+// Signal translates a control request of a user into the signal for a run with the
+// given home session. The request must have passed messages.Control.Check.
 func Signal(c messages.Control, home session.Key, user string, id run.ID, verb string) (journal.Signal, error) {
 	if err := c.Check(verb); err != nil {
 		return journal.Signal{}, err

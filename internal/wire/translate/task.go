@@ -12,9 +12,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Task returns a task as the journal has it. Its session id, and that of ForkOf,
-// are still what the sender wrote: the node that takes the task in resolves names
-// and, where there is none, generates an id.
+// Task returns the journal's form of a task. Its session id, and that of ForkOf, are
+// still the sender's: the node that accepts the task resolves names, and generates an
+// id if there is none.
 func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Task, error) {
 	if err := t.Check(); err != nil {
 		return journal.Task{}, err
@@ -57,7 +57,7 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 	return out, nil
 }
 
-// moment is a time as logs hold it.
+// moment is a time in the form of logs.
 func moment(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -65,8 +65,8 @@ func moment(t time.Time) time.Time {
 	return time.UnixMilli(t.UnixMilli()).UTC()
 }
 
-// TaskOf returns the body of a submission of a task. A session that the task
-// names by its id stays named.
+// TaskOf returns the body of a submission of a task. It keeps the id of a session that
+// the task names.
 func TaskOf(t journal.Task) messages.Task {
 	out := messages.Task{
 		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: t.Deadline, NotBefore: t.NotBefore,
@@ -83,6 +83,6 @@ func TaskOf(t journal.Task) messages.Task {
 }
 
 func sandboxOf(s journal.Sandbox) messages.Sandbox {
-	services, _ := sandbox.ParseServices(s.Services) // what was checked when it came
+	services, _ := sandbox.ParseServices(s.Services) // validated on receipt
 	return messages.Sandbox{Allow: s.Allow, Backend: s.Backend, Image: s.Image, Limits: s.Limits, Network: s.Network, Services: services}
 }

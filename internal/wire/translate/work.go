@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Work travels between nodes only: a run to take up or a signal for a session.
-// The run itself is in the session's log.
+// Work is sent only between nodes: a run to take over or a signal for a session. The
+// run itself is in the session's log.
 type Work struct {
 	Tenant   session.Tenant           `json:"tenant"`
 	Session  session.ID               `json:"session"`
@@ -23,25 +23,25 @@ type Work struct {
 	Received *journal.SignalReceived  `json:"received,omitempty"`
 	Close    *run.BranchOutcome       `json:"close,omitempty"`
 	Tick     bool                     `json:"tick,omitempty"`
-	// Quarantine and Rebudget are what ops decide about a session and a run.
+	// Quarantine and Rebudget are the operator's decisions about a session and a run.
 	Quarantine *journal.Quarantined   `json:"quarantine,omitempty"`
 	Rebudget   *journal.Rebudgeted    `json:"rebudget,omitempty"`
 	Late       *journal.StepCompleted `json:"late,omitempty"`
 	Settle     *journal.Part          `json:"settle,omitempty"`
-	// Task is set for a task that no log holds yet. Its input is apart, as
-	// text: the task's digest covers every byte of it.
+	// Task is set for a task that no log holds yet. Its input is separate, as text: the
+	// task's digest covers every byte of it.
 	Task  *messages.Task `json:"task,omitempty"`
 	Input string         `json:"input,omitempty"`
-	// By and Via are those of the task.
+	// By and Via are the task's.
 	By  string `json:"by,omitempty"`
 	Via string `json:"via,omitempty"`
 	// Branch is set for the task of a fan-out's branch.
 	Branch *journal.Branch `json:"branch,omitempty"`
-	// Seen is what a relay knew of the run that it dispatches.
+	// Seen is the run's state as the dispatching relay knew it.
 	Seen *journal.Seen `json:"seen,omitempty"`
 }
 
-// WorkOf returns what travels of work.
+// WorkOf returns the wire form of work.
 func WorkOf(w journal.Work) Work {
 	switch {
 	case w.Signal != nil:
@@ -57,7 +57,7 @@ func WorkOf(w journal.Work) Work {
 	out := Work{Tenant: t.Session.Tenant, Session: t.Session.ID, Run: t.ID, Workflow: t.Workflow, Revision: t.Revision, Seen: t.Seen}
 	if !t.Resume {
 		task := TaskOf(*t)
-		task.Input = nil // it travels as text
+		task.Input = nil // it is sent as text
 		out.Task, out.Input, out.Branch, out.By, out.Via = &task, string(t.Input), t.Branch, t.By, t.Via
 	}
 	return out
@@ -66,10 +66,10 @@ func WorkOf(w journal.Work) Work {
 // Encode returns the JSON that DecodeWork reads.
 func (w *Work) Encode() ([]byte, error) { return messages.Encode(w) }
 
-// DecodeWork reads work and checks its ids. Work is larger than the task in
-// it, whose input is text within text. Nodes of several releases send each other
-// work while a fleet is upgraded, so fields of later ones are skipped; a signal
-// that this release does not know is run.ErrNotSupported: another node knows it.
+// DecodeWork reads work and checks its ids. Work is larger than its task, because the
+// input is text within text. Nodes of several releases exchange work while a fleet is
+// upgraded, so it skips fields of later releases. A signal unknown to this release is
+// run.ErrNotSupported: another node supports it.
 func DecodeWork(data []byte) (journal.Work, error) {
 	w, err := messages.Decode[Work]("work", data)
 	if err != nil {
@@ -78,7 +78,7 @@ func DecodeWork(data []byte) (journal.Work, error) {
 	return w.Decoded()
 }
 
-// Decoded returns the work that travelled, see DecodeWork.
+// Decoded returns the decoded work, see DecodeWork.
 func (w *Work) Decoded() (journal.Work, error) {
 	k := session.Key{Tenant: w.Tenant, ID: w.Session}
 	if err := k.Valid(); err != nil {

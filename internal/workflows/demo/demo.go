@@ -42,7 +42,7 @@ const Kind = "demo"
 // Revision of the workflow.
 const Revision = "1"
 
-// Attempts is how many patches the workflow tries.
+// Attempts is the number of patches that the workflow tries.
 const Attempts = 3
 
 // Model returns the scripted model, slower by a factor than a fast model is; 0 answers
@@ -109,10 +109,10 @@ func New(p llm.Provider) *Workflow {
 // Input is the task that the demo submits.
 const Input = "Mend the issue in issue.md: slug drops the last word."
 
-// task is what a task of this workflow may say.
+// task is the input of this workflow.
 type task struct {
-	// Live has every agent ask the task's model, in place of the scripted one. A task
-	// names no server and no key: it comes from anybody.
+	// Live lets every agent use the task's model instead of the scripted one. A task names no
+	// server and no key, because its sender is untrusted.
 	Live bool `json:"live,omitempty"`
 	// Dir is the directory that the demo works on a copy of; it must lie below
 	// the directory that the workflow was registered with. Without it the
@@ -120,8 +120,8 @@ type task struct {
 	Dir string `json:"dir,omitempty"`
 }
 
-// settings reads what a task says: the provider of its agents, and the directory
-// that it works on a copy of.
+// settings returns the provider of a task's agents, and the directory that the task works
+// on a copy of.
 func settings(s flow.Info, root string) (p llm.Provider, dir string, err error) {
 	var t task
 	if len(s.Input) > 0 {
@@ -136,8 +136,8 @@ func settings(s flow.Info, root string) (p llm.Provider, dir string, err error) 
 	return p, dir, err
 }
 
-// directory returns the directory that a task works on. A task comes from
-// anybody, so it cannot name just any directory of this machine.
+// directory returns the directory that a task works on. The sender of a task is untrusted,
+// so the task cannot name an arbitrary directory of this machine.
 func (t *task) directory(root string) (string, error) {
 	if t.Dir == "" {
 		dir := filepath.Join(root, "repo")

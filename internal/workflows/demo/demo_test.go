@@ -58,7 +58,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// story runs the demo once and counts the branches by how they ended.
+// story runs the demo once and counts the branches by outcome.
 func (b *bench) story(t *testing.T) (adopted, rejected int) {
 	t.Helper()
 	dir := t.TempDir()

@@ -69,7 +69,7 @@ func (w *fleet) Forward(ctx context.Context, s session.Session) (session.Session
 	return flow.Merge(ctx, j, flow.PickBest(best))
 }
 
-// branch is one coder's way: a patch, its tests, and a verdict.
+// branch is the work of one coder: a patch, its tests, and a verdict.
 func (w *fleet) branch(name string) flow.Workflow {
 	code := &flow.Agent{
 		Name: name, Provider: w.provider, Tools: w.base.code.Tools,
@@ -110,8 +110,8 @@ func best(_ context.Context, j *flow.Joined) (int, []string, error) {
 	return taken, reasons, nil
 }
 
-// FleetResult is the digest of the files that the workflow comes to, as of a tree, however often a
-// node dies on its way: the repository with the careful coder's patch.
+// FleetResult returns the digest of the tree that the workflow produces, however often a
+// node dies: the repository with the careful coder's patch.
 func FleetResult(ctx context.Context) (_ blob.Digest, err error) {
 	model, err := Model(0)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 
 // AutoInput is the input of "auto". JSON text in its place is the prompt.
 type AutoInput struct {
-	// Prompt is what the user says. Without one the session says what to do.
+	// Prompt is the user's message. Without one, the session holds the request.
 	Prompt string `json:"prompt"`
-	// Rounds is how many workflows are chosen at most, one after the other; 0
-	// is DefaultRounds.
+	// Rounds is the maximum number of workflows that are chosen, one after the other; 0 is
+	// DefaultRounds.
 	Rounds int `json:"rounds"`
 	// Workflows are the only ones to choose from; none is all on offer.
 	Workflows []string `json:"workflows"`
@@ -130,7 +130,7 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 	if err != nil {
 		return s, err
 	}
-	var last struct { // the choice before, if it came to nothing
+	var last struct { // the previous choice, if it failed
 		name string
 		err  error
 	}
@@ -173,9 +173,9 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 	return s, fmt.Errorf("%w: auto chose %d workflows and the model never said that the work is done; raise rounds in the input", flow.ErrMaxRounds, a.in.Rounds)
 }
 
-// try runs a workflow on a branch of s and adopts what it comes to. That it
-// failed is a result: the model sees it and may choose another one. Then s is
-// as it was, and the branch is kept as evidence.
+// try runs a workflow on a branch of s and adopts its result. A failure of the workflow is
+// a result: the model sees it and may choose another workflow. The session is then
+// unchanged, and the branch is kept as evidence.
 func (a *auto) try(ctx context.Context, s session.Session, chosen flow.Remote) (next session.Session, failure, err error) {
 	j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: chosen.Workflow, Workflow: chosen}}, nil)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// maxCandidates is how many workflows one selection shows a model. With
-	// maxDescription it bounds the prompt, however many are on offer.
+	// maxCandidates is the maximum number of workflows that one selection shows a model. With
+	// maxDescription it bounds the prompt, however many are offered.
 	maxCandidates = 64
-	// maxDescription is how much of a description is shown, in bytes.
+	// maxDescription is the length of the shown part of a description, in bytes.
 	maxDescription = 240
-	// maxTopic is how much of what was said last decides which workflows are
-	// shown when there are more than maxCandidates, in bytes.
+	// maxTopic is the length, in bytes, of the latest messages that decide which workflows
+	// are shown if there are more than maxCandidates.
 	maxTopic = 4 << 10
 )
 
@@ -32,11 +32,11 @@ type candidate struct {
 	Description string `json:"description,omitempty"`
 }
 
-// menu is what one selection chooses from, as the journal keeps it: the
-// registry changes, a decision that was made does not.
+// menu is the list of one selection, as the journal stores it: the registry changes, a past
+// decision does not.
 type menu struct {
 	Candidates []candidate `json:"candidates"`
-	// Offered is how many there were before those that match best were taken.
+	// Offered is the number of workflows before the selection of the best matches.
 	Offered int `json:"offered"`
 }
 
@@ -44,13 +44,11 @@ type menu struct {
 // package would choose for ever, the others do no work that a user asks for.
 var never = []string{Auto, FanOut, "demo", "demo-fleet", "fork", "merge"}
 
-// candidates returns the workflows that may go on with a session of which
-// topic was said last.
+// candidates returns the workflows that may continue a session with this topic.
 //
-// They run without an input, on the session. So one that a task must give
-// something to is none of them: a schema of inputs that does not accept null.
-// Of more than maxCandidates those are taken whose names and descriptions match
-// the topic best, by BM25, and then the first by name.
+// They run on the session, without an input. A workflow whose input schema does not accept
+// null is therefore no candidate. If there are more than maxCandidates, the names and
+// descriptions that match the topic best are selected, by BM25, and then by name.
 func candidates(ctx context.Context, offers Offers, in *AutoInput, topic string) (menu, error) {
 	all, err := offers(ctx, in.Workflows...)
 	if err != nil {
@@ -137,7 +135,7 @@ func best(ctx context.Context, all []messages.Workflow, topic string) ([]message
 	return slices.DeleteFunc(all, func(w messages.Workflow) bool { return !chosen[w.Name] }), nil
 }
 
-// topicOf is what was said last: the words of the user and the last answer.
+// topicOf returns the latest messages: the user's words and the last answer.
 func topicOf(s session.Session) string {
 	user, _ := s.Last(session.User)
 	return excerpt.Clip(user.Text(), maxTopic) + "\n" + excerpt.Clip(s.Text(), maxTopic)

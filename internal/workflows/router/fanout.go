@@ -20,12 +20,11 @@ import (
 
 // FanOutInput is the input of "fanout".
 type FanOutInput struct {
-	// Prompt is what the user says before the branches part; it may be empty.
+	// Prompt is the user's message before the branches start; it may be empty.
 	Prompt   string        `json:"prompt,omitzero"`
 	Branches []BranchInput `json:"branches"`
 	Join     JoinInput     `json:"join,omitzero"`
-	// TimeoutMS is how long the branches have, in milliseconds; 0 is as long
-	// as the task has.
+	// TimeoutMS is the time limit of the branches, in milliseconds; 0 is the task's.
 	TimeoutMS int64 `json:"timeout_ms,omitzero"`
 	// WarmFirst lets the branches after the first one begin only once that one
 	// has its first answer of a model, so that the provider's cache holds the
@@ -36,9 +35,8 @@ type FanOutInput struct {
 	// Pick names the branch that MergePick takes; "" is the first that
 	// succeeded.
 	Pick string `json:"pick,omitzero"`
-	// Files merges the files of the branches that are taken and says what becomes of
-	// what they changed in ways that exclude each other: one of the constants below. ""
-	// takes those of the first branch alone.
+	// Files merges the files of the selected branches; it is one of the constants below and
+	// resolves conflicts. "" keeps the files of the first branch only.
 	Files string `json:"files,omitzero"`
 	// Judge chooses for MergeBest and FilesJudge, Summariser writes for MergeSummarise.
 	Judge      AskInput `json:"judge,omitzero"`
@@ -50,21 +48,21 @@ type BranchInput struct {
 	// Name is unique; of Count branches it is followed by "-0", "-1" and so on.
 	Name     string          `json:"name"`
 	Workflow string          `json:"workflow"`
-	Revision string          `json:"revision,omitzero"` // "" is what is on offer
+	Revision string          `json:"revision,omitzero"` // "" is the offered revision
 	Input    json.RawMessage `json:"input,omitzero"`    // of the workflow; may be absent
 	Model    string          `json:"model,omitzero"`    // "" is the task's
 	Tools    []string        `json:"tools,omitzero"`    // none is the task's
 	Count    *int            `json:"count,omitzero"`
 }
 
-// JoinInput says when there is enough: after Quorum branches succeeded, or the
-// First. Without either all branches are waited for.
+// JoinInput ends the wait early: after Quorum branches succeeded, or the First. Without
+// either, all branches are awaited.
 type JoinInput struct {
 	Quorum *int `json:"quorum,omitzero"`
 	First  bool `json:"first,omitzero"`
 }
 
-// AskInput is a model that is asked; what is empty is the task's or a default.
+// AskInput configures a model call; empty fields use the task's values or defaults.
 type AskInput struct {
 	Prompt string `json:"prompt,omitzero"`
 	Model  string `json:"model,omitzero"`
@@ -72,18 +70,18 @@ type AskInput struct {
 
 // The merge policies of "fanout".
 const (
-	MergeSinceAncestor = "since_ancestor" // what each branch added, one after the other
-	MergePick          = "pick"           // one branch, as it is
+	MergeSinceAncestor = "since_ancestor" // each branch's additions, one after the other
+	MergePick          = "pick"           // one branch, unchanged
 	MergeBest          = "best"           // the branch that a judge prefers
-	MergeSummarise     = "summarise"      // a summary of what the branches came to
+	MergeSummarise     = "summarise"      // a summary of the branches' results
 )
 
-// What "fanout" makes of conflicts between files.
+// The resolutions of "fanout" for conflicts between files.
 const (
 	FilesOurs   = flow.TakeOurs   // the branch that was merged before
-	FilesTheirs = flow.TakeTheirs // the branch that comes later
+	FilesTheirs = flow.TakeTheirs // the later branch
 	FilesBoth   = flow.KeepBoth   // both, the later one as "path.<branch>"
-	FilesJudge  = "judge"         // what a judge chooses of these, for each
+	FilesJudge  = "judge"         // a judge's choice of these, for each conflict
 )
 
 var onConflicts = []string{FilesOurs, FilesTheirs, FilesBoth, FilesJudge}
@@ -122,7 +120,7 @@ func fanOutRegistration(offers Offers) flow.Registration {
 	}
 }
 
-// Check says what is wrong with an input, as the workflow itself does.
+// Check returns the error that the workflow returns for an invalid input.
 func (in *FanOutInput) Check() error {
 	copied := *in
 	return (&fanOut{in: &copied}).prepare()
@@ -140,7 +138,7 @@ type fanOut struct {
 // maxTimeout is the longest timeout; a longer one is a slip of the unit.
 const maxTimeout = 366 * 24 * time.Hour
 
-// prepare checks the input and makes of it what package flow takes.
+// prepare checks the input and converts it for package flow.
 func (w *fanOut) prepare() error {
 	in := w.in
 	bad := func(field, problem, remedy string) error { return refuse(FanOut, field, problem, remedy) }
@@ -330,10 +328,10 @@ func (w *fanOut) policy(j *flow.Joined) flow.Policy {
 	return files(flow.SinceAncestor())
 }
 
-// toldFailures is how many branches that failed an error names.
+// toldFailures is the maximum number of failed branches that an error names.
 const toldFailures = 5
 
-// tooFew says why a fan-out comes to nothing. errors.Is finds
+// tooFew returns the error of a fan-out without enough outcomes. errors.Is finds
 // flow.ErrNoOutcome.
 func tooFew(j *flow.Joined, need int) error {
 	var why []string

@@ -1,13 +1,11 @@
-// Package router holds the two built-in workflows that put other workflows to
-// work: "auto" lets a model choose, by their descriptions, among the workflows
-// that the fleet offers, and "fanout" runs several side by side and merges what
-// they come to.
+// Package router holds the two built-in workflows that run other workflows: "auto" lets a
+// model choose among the fleet's workflows by their descriptions, and "fanout" runs several
+// concurrently and merges their results.
 //
-// Both are ordinary workflows. What they choose runs by name, as a branch, on
-// any node that offers it; what they decided is in their journals, so a router
-// that dies goes on elsewhere without asking a model again. They hold nothing
-// while branches run, and know nothing of workflows that no task asks for:
-// what is on offer is read from the registry when a choice is due.
+// Both are ordinary workflows. The chosen workflows run by name, as branches, on any node
+// that offers them. The journal records the decisions, so a router that crashes resumes
+// elsewhere without calling a model again. Routers hold no resources while branches run.
+// They read the offered workflows from the registry when a choice is due.
 package router
 
 import (
@@ -29,12 +27,12 @@ const (
 	FanOut = "fanout"
 )
 
-// Offers returns the workflows on offer, of all pools. What was put on offer a moment
-// ago may be missing, but for the workflows that are named.
+// Offers returns the offered workflows of all pools. A workflow that was offered a moment
+// ago may be missing, unless named contains it.
 type Offers func(ctx context.Context, named ...string) ([]messages.Workflow, error)
 
-// Registrations offer both workflows. model is asked where a task names none;
-// "" is the node's own.
+// Registrations returns the registrations of both workflows, which choose among the
+// workflows of offers.
 func Registrations(offers Offers) []flow.Registration {
 	return []flow.Registration{autoRegistration(offers), fanOutRegistration(offers)}
 }
@@ -42,13 +40,13 @@ func Registrations(offers Offers) []flow.Registration {
 // maxPrompt bounds the prompts in inputs, in bytes.
 const maxPrompt = 256 << 10
 
-// refuse says what is wrong with an input.
+// refuse returns the error of an invalid input.
 func refuse(workflow, field, problem, remedy string) error {
 	return &strict.Error{Message: workflow + " input", Field: field, Problem: problem, Remedy: remedy}
 }
 
-// start adds what the user says to a session. A session that holds nothing to
-// work on is refused.
+// start adds the user's message to a session. It returns an error for a session without a
+// request.
 func start(workflow, prompt string, s session.Session) (session.Session, error) {
 	if strings.TrimSpace(prompt) != "" {
 		return s.With(session.UserText(prompt)), nil
@@ -73,8 +71,8 @@ func notOffered(workflow string, names []string) error {
 		workflow, strings.Join(names, ", "), session.ErrNotFound)
 }
 
-// failed names the workflow that an error comes from, and leaves errors alone
-// that stop the execution.
+// failed adds the name of the workflow to its error. It returns errors that stop the
+// execution unchanged.
 func failed(workflow, name string, err error) error {
 	if err == nil || run.IsControl(err) || errors.Is(err, run.ErrDeadline) {
 		return err

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { flowtest.Main(m) }
 
-// fleet is what these tests have on offer.
+// fleet returns the workflows that these tests offer.
 func fleet(t testing.TB) (*engine.Registry, Offers) {
 	t.Helper()
 	r := &engine.Registry{}
@@ -89,8 +89,7 @@ func texts(s session.Session) []string {
 	return all
 }
 
-// TestLaggingOffers: what a task names is not missing because what is read of the
-// registry does not have it yet.
+// TestLaggingOffers finds a named workflow even if the read of the registry lags behind.
 func TestLaggingOffers(t *testing.T) {
 	r, offers := fleet(t)
 	for i, input := range []string{`{"prompt":"write a note","workflows":["write","review"]}`, `{"prompt":"go","branches":[{"name":"a","workflow":"write"}]}`} {
@@ -184,8 +183,8 @@ func TestAutoChoosesAgainAfterCrashes(t *testing.T) {
 	}, session.New(session.UserText("write a note")), "testdata/again.txtar", &flowtest.Options{Workflows: r.All()})
 }
 
-// TestAutoSurvivesCrashes stops the router at every commit; flowtest compares
-// what the model was asked with what the log says.
+// TestAutoSurvivesCrashes stops the router at every commit; flowtest compares the model's
+// requests with the log.
 func TestAutoSurvivesCrashes(t *testing.T) {
 	r, _ := fleet(t)
 	flowtest.CrashEverywhere(t, func() flow.Workflow {
@@ -194,9 +193,8 @@ func TestAutoSurvivesCrashes(t *testing.T) {
 	}, session.New(session.UserText("write a note")), "testdata/auto.txtar", &flowtest.Options{Workflows: r.All()})
 }
 
-// TestAutoKeepsItsCandidates has another list on offer at each
-// look. Forward runs again after each branch, and must see what it saw before:
-// another list would not match the journal.
+// TestAutoKeepsItsCandidates offers another list at each read. Forward runs again after
+// each branch and must see the first list: another one would not match the journal.
 func TestAutoKeepsItsCandidates(t *testing.T) {
 	r, offers := fleet(t)
 	var asked atomic.Int64
@@ -333,8 +331,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestCandidates holds that the prompt of a selection is bounded and holds
-// what fits, however much is on offer.
+// TestCandidates: the prompt of a selection is bounded and lists the workflows that fit,
+// however many are offered.
 func TestCandidates(t *testing.T) {
 	var all []messages.Workflow
 	for i := range 1000 {

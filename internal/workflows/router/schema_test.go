@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTakesNothing: what another pool says that its workflow takes ends no router,
-// although the check of a value against it would not end.
+// TestTakesNothing: another pool's schema cannot hang a router, even if a check of a value
+// against it would not end.
 func TestTakesNothing(t *testing.T) {
 	for schema, want := range map[string]bool{
 		"":                         true,

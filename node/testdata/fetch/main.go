@@ -1,4 +1,4 @@
-// Command fetch prints what servers answer, as a program of a sandbox gets it.
+// Command fetch prints the answers of servers, as a program in a sandbox gets them.
 package main
 
 import (

@@ -20,7 +20,7 @@ import (
 
 // App is one invocation of the command line.
 type App struct {
-	program string // as it was started
+	program string // as typed
 	In      io.Reader
 	stdout  io.Writer
 	stderr  io.Writer
@@ -34,7 +34,7 @@ type App struct {
 	Config Settings
 }
 
-// flags are those of every command.
+// flags are the flags of every command.
 type flags struct {
 	config  string
 	store   string
@@ -53,8 +53,8 @@ type flags struct {
 // ErrInterrupted is the cause of a context that a signal ended.
 var ErrInterrupted = errors.New("interrupted")
 
-// New returns the invocation of a program. Until Prepare has read the
-// configuration it writes as its writers and the environment say.
+// New returns the invocation of a program. Until Prepare has read the configuration, it
+// writes in the form that its writers and the environment select.
 func New(program string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) *App {
 	a := &App{program: program, In: stdin, stdout: stdout, stderr: stderr, Getenv: getenv}
 	a.Out, a.Err = a.writer(stdout, "auto"), a.writer(stderr, "auto")
@@ -108,7 +108,7 @@ func (a *App) writer(w io.Writer, color string) *term.Writer {
 	return term.New(w, &term.Options{Env: a.Getenv, Color: color, NoHeaders: a.flags.plain})
 }
 
-// once is the value of a flag that is given one time at most.
+// once is the value of a flag that may occur once.
 type once string
 
 func (o *once) String() string { return string(*o) }
@@ -172,7 +172,7 @@ func (a *App) Logger() *slog.Logger {
 // Quiet reports whether standard error is for errors only.
 func (a *App) Quiet() bool { return a.flags.quiet }
 
-// Remark tells something that is no data.
+// Remark prints a message, which is not data, to standard error.
 func (a *App) Remark(format string, args ...any) {
 	if !a.flags.quiet {
 		a.Err.Println(a.Err.Dim(a.Err.Message(fmt.Sprintf(format, args...))))

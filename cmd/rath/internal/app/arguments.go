@@ -13,12 +13,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Usage is a wrong command line.
+// Usage returns the error of a wrong command line.
 func Usage(cmd *cobra.Command, err error) error {
 	return WithCode(ExitUsage, fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help"))
 }
 
-// moved are words that people try, and the commands that they mean.
+// moved are words that people try, and the commands for them.
 var moved = map[string]string{
 	"trace": "show RUN --steps", "graph": "show NAME --tree", "impact": "why --impact WHAT",
 	"fork": "session fork", "merge": "session merge", "rewind": "session rewind", "rerun": "session rerun", "message": "session message",
@@ -29,7 +29,7 @@ var moved = map[string]string{
 	"resolve": "answer RUN happened|again|pin|fail --reason TEXT", "config": "doctor config", "completion": "doctor completion",
 }
 
-// FlagError says what value a flag wants, without the words of package strconv.
+// FlagError explains which value a flag wants, without the words of package strconv.
 func FlagError(err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && (e.GetSpecifiedName() == "o" || e.GetSpecifiedName() == "output") {
 		return fmt.Errorf("%w; a format is asked for with --format json or jsonl", err)
@@ -51,7 +51,7 @@ func FlagError(err error) error {
 	return fmt.Errorf("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), want)
 }
 
-// NoSubcommand refuses a word that is no command, with the closest ones.
+// NoSubcommand rejects a word that is no command, with the closest ones.
 func NoSubcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -83,13 +83,13 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Exactly wants n arguments and says which.
+// Exactly requires n arguments; what describes them in the error.
 func Exactly(n int, what string) cobra.PositionalArgs { return Between(n, n, what) }
 
 // AtMost allows up to n arguments.
 func AtMost(n int, what string) cobra.PositionalArgs { return Between(0, n, what+" at most") }
 
-// Between wants from least to most arguments and says which.
+// Between requires from least to most arguments; what describes them in the error.
 func Between(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -109,13 +109,13 @@ func (a *App) OwnServer(cmd *cobra.Command) error {
 	return nil
 }
 
-// ByFlag adds --by: the name of a person, which is recorded as it is given.
+// ByFlag adds --by: the name of a person, which is recorded unchecked.
 func (a *App) ByFlag(fs *pflag.FlagSet, by *string, what string) {
 	fs.StringVar(by, "by", a.Getenv("USER"), what+", recorded as said (default $USER)")
-	fs.Lookup("by").DefValue = "" // which differs between machines
+	fs.Lookup("by").DefValue = "" // the default differs between machines
 }
 
-// RunID checks an id that a person gave.
+// RunID checks an id that a person typed.
 func RunID(s string) (run.ID, error) {
 	if err := session.ValidID("run", s); err != nil {
 		return "", WithCode(ExitUsage, err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Interactive reports whether a person sees what is written and can answer it.
+// Interactive reports whether a person sees the output and can answer it.
 func (a *App) Interactive() bool {
 	f, ok := a.In.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd())) && a.Err.Terminal()
@@ -33,7 +33,7 @@ func (a *App) Confirm(ctx context.Context, question string) (bool, error) {
 		}
 		return line == "y" || line == "yes", nil
 	case <-ctx.Done():
-		if ends { // else it waits for a line that may never come: the process ends then
+		if ends { // otherwise it waits for a line that may never come: the process ends then
 			<-answer
 		}
 	}

@@ -35,8 +35,8 @@ func (a *App) readConfig(s *Settings) (map[string]Setting, error) {
 	return parseConfig(name, data)
 }
 
-// ConfigFile is the configuration file of this user; "" if there is no
-// place for one.
+// ConfigFile returns the configuration file of this user; "" without a directory for
+// it.
 func (a *App) ConfigFile() string { return a.userConfig("rath", "config.yaml") }
 
 // parseConfig reads a flat YAML mapping. Errors name file and line.

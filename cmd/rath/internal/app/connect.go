@@ -72,7 +72,7 @@ func (a *App) attach(ctx context.Context, store string) (*System, error) {
 		case now != "" && now != first:
 			select {
 			case moved <- now:
-			default: // it was told already
+			default: // a move is pending already
 			}
 		case told:
 		case now == "":
@@ -84,18 +84,18 @@ func (a *App) attach(ctx context.Context, store string) (*System, error) {
 	return s, nil
 }
 
-// Elsewhere is the error of a command that follows an attached node that has
-// started again at another address.
+// Elsewhere returns the error of a command that follows an attached node after the node
+// has restarted at another address.
 func (s *System) Elsewhere(to, next string) error {
 	return Fail(ExitUnavailable, "%s has started again at %s: go on there with %q", s.Where, to, next)
 }
 
-// lostAfter is how long a connection is away before a remark says so.
+// lostAfter is how long a connection is lost before a remark reports it.
 const lostAfter = 2 * time.Second
 
-// reportConnection calls lost, again and again while the connection of a system
-// is lost, with whether it did before, and tells that the connection is back,
-// until the system is closed.
+// reportConnection calls lost repeatedly while the connection of a system is lost, and
+// prints a remark when it is back, until the system is closed. told is true if lost has
+// been called for this loss before.
 func (a *App) reportConnection(s *System, lost func(told bool)) {
 	var group sync.WaitGroup
 	done, end := make(chan struct{}), s.close
@@ -128,7 +128,7 @@ func (a *App) reportConnection(s *System, lost func(told bool)) {
 	})
 }
 
-// OpenSandbox is the server of sandboxes that is configured, nil without one.
+// OpenSandbox returns the configured server of sandboxes, nil without one.
 func (s *Settings) OpenSandbox() *opensandbox.Options {
 	if s.ServiceURL.Value == "" {
 		return nil

@@ -1,5 +1,5 @@
-// Package app is the frame of every command: how it was started, what is configured,
-// which system it works on, how it writes, and which exit code an error has.
+// Package app is the frame of every command: its invocation, its configuration, its
+// system, its output, and the exit codes of errors.
 //
 // Files, the lowest first: app, exit, settings, natscontext, wait_linux, ask, configfile,
 // hint, system, arguments, streams, workflows, connect, output, input,

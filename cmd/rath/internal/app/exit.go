@@ -54,7 +54,7 @@ const ExitTopic = `Exit codes:
   130  interrupted; the message says how to go on
 `
 
-// exitError is an error with the exit code that tells it to scripts.
+// exitError is an error with its exit code for scripts.
 type exitError struct {
 	code int
 	err  error
@@ -64,7 +64,7 @@ func (e *exitError) Error() string { return e.err.Error() }
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// WithCode returns an error that tells a code to scripts.
+// WithCode returns err with an exit code for scripts.
 func WithCode(code int, err error) error { return &exitError{code, err} }
 
 // Fail returns an error with an exit code.
@@ -72,12 +72,12 @@ func Fail(code int, format string, args ...any) error {
 	return WithCode(code, fmt.Errorf(format, args...))
 }
 
-// Silent ends the command with a code; everything was said already.
+// Silent ends the command with a code, without another message.
 func Silent(code int) error { return &exitError{code, errSaid} }
 
 var errSaid = errors.New("")
 
-// report tells an error and returns the exit code.
+// report prints an error and returns the exit code.
 func (a *App) report(ctx context.Context, err error) int {
 	if err == nil {
 		return ExitOK
@@ -149,7 +149,7 @@ func CodeOf(err error) int {
 	return ExitFailed
 }
 
-// StateCode is the exit code of how a run stands.
+// StateCode returns the exit code for a run's state.
 func StateCode(s run.State) int {
 	switch s {
 	case run.Succeeded:

@@ -20,7 +20,7 @@ func (a *App) Hint(args ...string) string {
 	return strings.Join(words, " ")
 }
 
-// withoutUser leaves user and password out of addresses: a hint is copied and kept.
+// withoutUser removes user and password from addresses: hints are copied and kept.
 func withoutUser(servers string) string {
 	all := strings.Split(servers, ",")
 	for i, one := range all {
@@ -32,7 +32,7 @@ func withoutUser(servers string) string {
 	return strings.Join(all, ",")
 }
 
-// Invocation is how this program was started, as a person would type it again.
+// Invocation returns the command that started this program, as a person would type it.
 func (a *App) Invocation() string {
 	if strings.Contains(filepath.ToSlash(a.program), "/go-build") {
 		if _, err := os.Stat(filepath.Join("cmd", "rath", "main.go")); err == nil {
@@ -46,7 +46,7 @@ func (a *App) Invocation() string {
 	return ShellWord(a.program)
 }
 
-// ShellWord quotes what a shell would read as more than a word.
+// ShellWord quotes a text that a shell would not read as one plain word.
 func ShellWord(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+=,", r)

@@ -33,8 +33,8 @@ func (a *App) ReadInput(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// OpenRegular opens a regular file and refuses everything else. To open a pipe that no
-// process writes to would block, and no signal would end that.
+// OpenRegular opens a regular file and rejects everything else. Opening a pipe without
+// a writer would block, and no signal would end that.
 func OpenRegular(name string) (*os.File, error) {
 	if fi, err := os.Stat(name); err == nil && !fi.Mode().IsRegular() {
 		return nil, irregular(name)
@@ -51,8 +51,8 @@ func OpenRegular(name string) (*os.File, error) {
 
 func irregular(name string) error { return Fail(ExitUsage, "%s is no regular file", name) }
 
-// ScriptModels answers all model calls from a script. Without the name of one
-// it returns nil: the models are the usual ones.
+// ScriptModels returns models that answer all calls from a script. Without a name it
+// returns nil, for the usual models.
 func (a *App) ScriptModels(name string) (llm.Models, error) {
 	if name == "" {
 		return nil, nil

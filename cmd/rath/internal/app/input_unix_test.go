@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestReadInputOfPipe: a pipe that no process writes to is refused at once, like a device.
+// TestReadInputOfPipe: a pipe without a writer is rejected at once, like a device.
 func TestReadInputOfPipe(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	must.Do(t, syscall.Mkfifo(pipe, 0o600))

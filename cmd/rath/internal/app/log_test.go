@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestStandardLogger: the lines that libraries log come with --verbose alone.
+// TestStandardLogger: the log lines of libraries appear with --verbose only.
 func TestStandardLogger(t *testing.T) {
 	out, flags := log.Writer(), log.Flags()
 	defer func() { log.SetOutput(out); log.SetFlags(flags) }()

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// natsContext is how to reach a server, as the nats command line keeps it.
+// natsContext is the address and login of a server, as the nats command line stores
+// them.
 type natsContext struct {
 	Name     string `json:"-"`
 	URL      string `json:"url"`
@@ -25,8 +26,9 @@ type natsContext struct {
 	Inbox    string `json:"inbox_prefix"`
 }
 
-// login is how the configuration reaches a server: by its address or by a context,
-// with the credentials of flags before those of the context and the environment.
+// login returns the address of the server, by URL or by a context, with its
+// credentials: those of flags take precedence over those of the context and the
+// environment.
 func (a *App) login() (natsContext, error) {
 	c := natsContext{URL: a.Config.Server.Value}
 	if c.URL == "" {
@@ -42,11 +44,11 @@ func (a *App) login() (natsContext, error) {
 	return c, nil
 }
 
-// natsDir is where the nats command line keeps its contexts; "" if there is no
-// place.
+// natsDir returns the directory in which the nats command line stores its contexts; ""
+// without one.
 func (a *App) natsDir() string { return a.userConfig("nats") }
 
-// selectedContext is the context that the nats command line uses by itself.
+// selectedContext returns the default context of the nats command line.
 func (a *App) selectedContext() string {
 	dir := a.natsDir()
 	if dir == "" {

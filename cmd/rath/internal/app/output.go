@@ -20,12 +20,12 @@ const (
 // formatsKey is the annotation of a command that writes further formats.
 const formatsKey = "formats"
 
-// WithFormats lets a command write further formats than text, json and jsonl.
+// WithFormats declares formats of a command besides text, json and jsonl.
 func WithFormats(cmd *cobra.Command, formats ...string) {
 	cmd.Annotations = map[string]string{formatsKey: strings.Join(formats, " ")}
 }
 
-// checkFormat refuses a format that the command does not write.
+// checkFormat rejects a format that the command does not write.
 func (a *App) checkFormat(cmd *cobra.Command) error {
 	formats := append([]string{formatText, formatJSON, formatLines}, strings.Fields(cmd.Annotations[formatsKey])...)
 	f := a.Config.Format
@@ -39,8 +39,8 @@ func (a *App) checkFormat(cmd *cobra.Command) error {
 	return WithCode(ExitUsage, err)
 }
 
-// Emit writes rows as JSON when that is asked for: one array, or with jsonl one
-// line each. It reports whether it did.
+// Emit writes rows as JSON if the format is JSON: one array, or with jsonl one line
+// each. It reports whether it did.
 func Emit[T any](a *App, rows []T) (bool, error) {
 	switch a.Config.Format.Value {
 	case formatJSON:
@@ -90,7 +90,7 @@ func (a *App) AsJSON() bool {
 	return a.Config.Format.Value == formatJSON || a.Config.Format.Value == formatLines
 }
 
-// Submitted is what commands print that submit a task.
+// Submitted is the output of commands that submit a task.
 type Submitted struct {
 	Run run.ID `json:"run"`
 }

@@ -2,16 +2,16 @@ package app
 
 import "time"
 
-// progressEvery is how often progress is told where there is no terminal: seldom enough
-// that a log of it stays short, and often enough to see that the command works.
+// progressEvery is how often progress is reported without a terminal: seldom enough
+// that a log of it stays short, and often enough to show that the command works.
 const progressEvery = 10 * time.Second
 
 // noteEvery is how often the note of a terminal is drawn again.
 const noteEvery = 100 * time.Millisecond
 
-// Progress returns what tells how far a command is that takes long: on a terminal in a
-// note, which "" removes, else in remarks, the first of them after progressEvery. It is
-// for one goroutine at a time.
+// Progress returns a function that reports the progress of a long command: on a
+// terminal in a note, which "" removes, else in remarks, the first of them after
+// progressEvery. The function is for one goroutine at a time.
 func (a *App) Progress() func(text string) {
 	last := time.Now()
 	if a.Err.Terminal() {

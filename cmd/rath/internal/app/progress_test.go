@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestProgress tells a program how far a command is once in a while, and nothing of one
-// that is done before.
+// TestProgress reports the progress of a command to a program once in a while, and none
+// of a command that ends before.
 func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr bytes.Buffer

@@ -15,17 +15,17 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Setting is a value with where it comes from.
+// Setting is a value with its origin.
 type Setting struct {
 	Value  string
 	Origin string // "default", "--store", "RATH_STORE", "config.yaml:3"
 }
 
-// Given reports whether a flag of this command line gives the value.
+// Given reports whether a flag of this command line sets the value.
 func (s Setting) Given() bool { return strings.HasPrefix(s.Origin, "--") }
 
-// Settings are what can be configured. The order of precedence: flags,
-// environment, file, default.
+// Settings are the configuration. The order of precedence: flags, environment, file,
+// default.
 type Settings struct {
 	Store   Setting
 	Server  Setting
@@ -49,7 +49,7 @@ type Settings struct {
 
 	ServiceURL, ServiceKey, ServiceImage Setting // of an OpenSandbox server
 
-	File string // that was read, "" for none
+	File string // the file that was read, "" for none
 }
 
 // Option describes one setting.
@@ -144,7 +144,7 @@ func checkBool(v string) error {
 	return nil
 }
 
-// checkServer refuses a password in an address, which lists of processes show.
+// checkServer rejects a password in an address, which lists of processes show.
 func checkServer(v string) error {
 	if strings.Contains(v, " ") {
 		return fmt.Errorf("%q: want one or more addresses such as nats://host:4222, separated by commas", v)
@@ -189,14 +189,14 @@ func (a *App) settings() (Settings, error) {
 	return s, nil
 }
 
-// userConfig is a name below where programs keep the configuration of this
-// user; "" if there is no place for that.
+// userConfig returns a path below this user's directory of configurations; "" if there
+// is no such directory.
 func (a *App) userConfig(names ...string) string {
 	return a.userFile("XDG_CONFIG_HOME", ".config", names...)
 }
 
-// Cache is a name below where programs keep what they can make again for this user; ""
-// if there is no place for that.
+// Cache returns a path below this user's cache directory; "" if there is no such
+// directory.
 func (a *App) Cache(names ...string) string {
 	return a.userFile("XDG_CACHE_HOME", ".cache", names...)
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/rathcluster/rath/internal/nats/supervise"
 )
 
-// Rights say what a connection to the streams is for.
+// Rights are the permissions that a connection to the streams needs.
 type Rights uint8
 
 const (
-	ToAsk   Rights = iota // what nodes answer, with a client's credentials
-	ToRead                // what is stored
+	ToAsk   Rights = iota // request answers of nodes, with a client's credentials
+	ToRead                // read the stored data
 	ToStore               // commits and blobs, as a node does
 	ToPurge               // and to purge, as the operator does
 )
 
-// Streams is a connection to where the streams are.
+// Streams is a connection to the streams of the configured system.
 type Streams struct {
 	Conn  *api.Conn
 	level string
 	// Alone is set if no other process has the store open.
 	Alone    bool
-	shutdown func() error // of the server that was started for it; nil for another one
+	shutdown func() error // stops the server that was started for it; nil for another server
 }
 
 // Close ends the connection, and the server that was started for it.
@@ -42,10 +42,9 @@ func (s *Streams) Close() error {
 	return err
 }
 
-// OpenStreams connects to where the streams are: to a server, to the one of the
-// node that runs over the store, or to one that it starts on the store and that
-// executes nothing. monitor are the monitoring addresses of a server, needed to
-// store there.
+// OpenStreams connects to the streams: of a server, of the node that runs over the
+// store, or of a server that it starts on the store and that executes no runs. monitor
+// are the monitoring addresses of a server, which the right to store requires.
 func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Streams, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
@@ -56,7 +55,7 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 	o := &streams.Options{Options: conn.Options{Name: "rath", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: r == ToRead, Level: level}
 	if a.Ambient() {
 		if r == ToAsk {
-			o.Client, o.Inbox = true, "" // that of clients
+			o.Client, o.Inbox = true, "" // the inbox of clients
 		}
 		if err := a.Login(o); err != nil {
 			return nil, err
@@ -80,7 +79,7 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 		if !errors.Is(err, conn.ErrUnreachable) {
 			return s, err
 		}
-		// What wrote the file does not live any more: the store is ours.
+		// The process that wrote the file is dead: the store is ours.
 		o.URL, o.Level = "", level
 	}
 	if err := a.StoreThere(); err != nil {

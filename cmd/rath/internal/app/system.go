@@ -21,12 +21,12 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// System is what a command works on: a server that it talks to, the node that
-// runs in this directory, or the store itself.
+// System is the system that a command works on: a remote server, the node that runs in
+// this directory, or the store itself.
 type System struct {
 	*client.Client
-	// Remote is a server: Log, Values and Blobs are what its nodes answer a client, and
-	// nothing is appended.
+	// Remote is true for a server: Log, Values and Blobs read the answers of its nodes
+	// to a client, and cannot append.
 	Remote   bool
 	Log      commitlog.Log
 	Values   *journal.Values
@@ -34,8 +34,8 @@ type System struct {
 	Stores   func(context.Context) error // nil if something can be stored; nil for a server
 	Level    string
 	Instance *node.Instance               // hosted in this process; nil if it is not
-	Alone    bool                         // that node takes no work, and there is no other
-	Moved    <-chan string                // gets the address of an attached node that has started at another one
+	Alone    bool                         // Instance takes no work, and there is no other node
+	Moved    <-chan string                // receives the new address of an attached node that has restarted elsewhere
 	Mint     func(name string) session.ID // the id of a session of this name
 	Where    string                       // "store .rath", "nats://host:4222"
 	Hint     func(args ...string) string  // App.Hint
@@ -54,7 +54,7 @@ func (s *System) Close() error {
 	return s.close()
 }
 
-// ListRuns is Runs for a list that may take long: it tells how far it is.
+// ListRuns is Runs for a long list: it reports its progress.
 func (s *System) ListRuns(ctx context.Context, o client.RunsOptions) ([]messages.RunInfo, error) {
 	tell := s.Progress()
 	defer tell("")
@@ -76,9 +76,8 @@ func (a *App) Ambient() bool {
 	return c.Server.Value != "" || c.Context.Value != "" || a.useSelected()
 }
 
-// useSelected reports whether the context that the nats command line has
-// selected is used: only where there is no store, because the store of this
-// directory is closer.
+// useSelected reports whether the selected context of the nats command line applies:
+// only without a store, because the store of this directory takes precedence.
 func (a *App) useSelected() bool {
 	if a.Config.Store.Origin != "default" || a.selectedContext() == "" {
 		return false
@@ -86,11 +85,11 @@ func (a *App) useSelected() bool {
 	return a.StoreThere() != nil
 }
 
-// logDir is the directory of a store that holds its log. Without it there is no
-// store, also if other files lie there.
+// logDir returns the directory of a store that holds its log. Without it there is no
+// store, even if other files lie there.
 func logDir(store string) string { return filepath.Join(store, "nats") }
 
-// StoreThere says what to do where there is no store; nil if there is one.
+// StoreThere returns an error with the remedy if there is no store.
 func (a *App) StoreThere() error {
 	store := a.Config.Store.Value
 	if _, err := os.Stat(logDir(store)); errors.Is(err, fs.ErrNotExist) {
@@ -100,7 +99,7 @@ func (a *App) StoreThere() error {
 	return nil
 }
 
-// OpenThere is Open for commands about what a store holds: they make none.
+// OpenThere is Open for commands that read a store: it creates none.
 func (a *App) OpenThere(ctx context.Context, work *node.Options) (*System, error) {
 	if !a.Ambient() {
 		if err := a.StoreThere(); err != nil {
@@ -110,8 +109,8 @@ func (a *App) OpenThere(ctx context.Context, work *node.Options) (*System, error
 	return a.Open(ctx, work)
 }
 
-// Open reaches the system, and makes the store that is missing. It becomes a
-// node, unless one runs already.
+// Open opens the system, and creates a missing store. It becomes a node, unless one
+// runs already.
 func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 	ctx, cancel := context.WithTimeout(ctx, OpenTimeout)
 	defer cancel()
@@ -123,12 +122,12 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 	if err == nil || !errors.Is(err, client.ErrUnreachable) {
 		return s, err
 	}
-	// No node answers, although one may have left its attachment: the store is ours.
+	// No node answers, although its attachment may be left over: the store is ours.
 	if s, err = a.host(ctx, work); !errors.Is(err, natsserver.ErrStoreInUse) {
 		return s, err
 	}
-	// A process holds it: another command, which may end at any moment, or, where a node
-	// has left its attachment, a node that starts again or waits for a slow disk.
+	// A process holds it: another command, which may end at any moment, or, if a node
+	// has left its attachment, a node that restarts or waits for a slow disk.
 	for until := time.Now().Add(storePatience); time.Now().Before(until); {
 		select {
 		case <-time.After(100 * time.Millisecond):
@@ -154,9 +153,9 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 // storePatience is how long a command waits for a store that another process holds.
 const storePatience = 3 * time.Second
 
-// Host opens the store in this process, for a command that is a node and stays. It waits for
-// another command, which has the store for a moment; of a node that has it the error says so
-// at once.
+// Host opens the store in this process, for a command that is a node and stays. It
+// waits for another command that holds the store for a moment; if a node holds it, Host
+// fails at once with an error that names the node.
 func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	for until := time.Now().Add(storePatience); ; {
 		s, err := a.host(ctx, o)
@@ -175,7 +174,7 @@ func (a *App) Host(ctx context.Context, o *node.Options) (*System, error) {
 	}
 }
 
-// With opens the system to look at it, runs fn, and closes it.
+// With opens the system for reading, runs fn, and closes it.
 func (a *App) With(ctx context.Context, fn func(*System) error) (err error) {
 	s, err := a.OpenThere(ctx, &node.Options{Idle: true})
 	if err != nil {
@@ -189,7 +188,8 @@ func (a *App) With(ctx context.Context, fn func(*System) error) (err error) {
 // Own reports whether the node runs in this process.
 func (s *System) Own() bool { return s.Instance != nil }
 
-// Direct explains what a command lacks that writes to the log itself.
+// Direct returns an error for a command that writes to the log itself if the system is
+// a server.
 func (s *System) Direct(what string) error {
 	if !s.Remote {
 		return nil
@@ -197,7 +197,7 @@ func (s *System) Direct(what string) error {
 	return Fail(ExitUsage, "%s writes to the log itself, which %s lets nodes do only: run it where the store or its node is, with --store", what, s.Where)
 }
 
-// Details returns what adds details to timelines.
+// Details returns the source of the details of timelines.
 func (s *System) Details() *view.Details {
 	return &view.Details{Values: s.Values, Blobs: s.Blobs}
 }

@@ -14,11 +14,12 @@ import (
 type waitingFile struct {
 	ctx  context.Context
 	file *os.File
-	wake *os.File // is at its end when ctx is
+	wake *os.File // reaches its end when ctx ends
 }
 
-// Until returns a reader whose reads end with a context, and reports whether it is one:
-// those of files are. Else it is in itself. Call release when nothing is read any more.
+// Until returns a reader whose reads end with a context, and true, if in is a file.
+// Otherwise, or without a free descriptor, it returns in itself, and false. Call
+// release after the last read.
 func Until(ctx context.Context, in io.Reader) (_ io.Reader, release func(), ends bool) {
 	file, ok := in.(*os.File)
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestUntil reads what comes, to its end, and is not held by input that does not come.
+// TestUntil reads input to its end, and is not blocked by silent input.
 func TestUntil(t *testing.T) {
 	r, w := must.Pair(os.Pipe())(t)
 	defer r.Close()

@@ -11,11 +11,11 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// AskTimeout bounds what is asked before a task is stored.
+// AskTimeout bounds the requests to the system before a task is stored.
 const AskTimeout = 3 * time.Second
 
-// Offered reports a workflow that no node has ever offered here. Its task would
-// be refused by the next node.
+// Offered returns an error for a workflow that no node has ever offered here. The next
+// node would reject its task.
 func (s *System) Offered(ctx context.Context, workflow string) error {
 	all, err := s.Workflows(ctx)
 	if err != nil {
@@ -31,8 +31,8 @@ func (s *System) Offered(ctx context.Context, workflow string) error {
 	return unknownWorkflow(workflow, s.Where, names)
 }
 
-// OffersAll reports workflows of branches that no node offers. Without a node
-// that could tell, the fan-out itself finds out.
+// OffersAll returns an error for workflows of branches that no node offers. If no node
+// answers, the fan-out itself checks them.
 func (s *System) OffersAll(ctx context.Context, workflows []string) error {
 	if len(workflows) == 0 {
 		return nil
@@ -58,10 +58,10 @@ func (s *System) OffersAll(ctx context.Context, workflows []string) error {
 	return nil
 }
 
-// Offer is a workflow on offer by a pool. It outlives the pool's nodes.
+// Offer is a pool's offer of a workflow. It outlives the pool's nodes.
 type Offer struct {
 	messages.Workflow
-	Nodes int `json:"nodes"` // that offer it now
+	Nodes int `json:"nodes"` // nodes with this offer now
 }
 
 // Offers returns the workflows on offer to the tenant, by name and pool.
@@ -88,7 +88,7 @@ func (s *System) Offers(ctx context.Context) ([]Offer, error) {
 	return out, nil
 }
 
-// Deserted reports whether a workflow is on offer, and by no node that lives, as far as that
+// Deserted reports whether a workflow is on offer, but by no live node, if the nodes
 // can be asked: its task would wait.
 func (s *System) Deserted(ctx context.Context, workflow string) bool {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)

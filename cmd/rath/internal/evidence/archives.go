@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/openrath"
 )
 
-// namedFiles lists the files that are meant, archives apart from those of
+// namedFiles lists the files of the arguments, with archives separate from files of
 // OpenRath.
 func namedFiles(args []string) (archives, others []string, err error) {
 	for _, arg := range args {
@@ -46,11 +46,11 @@ func namedFiles(args []string) (archives, others []string, err error) {
 	return archives, others, nil
 }
 
-// isArchive looks at the beginning of a file.
+// isArchive reports whether a file is an archive, by its beginning.
 func isArchive(name string) bool {
 	f, err := app.OpenRegular(name)
 	if err != nil {
-		return false // what reads it says so
+		return false // the reader of the file reports the error
 	}
 	defer f.Close()
 	head := make([]byte, 4<<10)

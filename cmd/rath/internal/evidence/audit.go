@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// auditFlags are those of audit.
+// auditFlags are the flags of audit.
 type auditFlags struct {
 	dump, secret           string
 	open                   bool
@@ -69,7 +69,7 @@ fields that this one does not know: audit with that one.`,
 	return cmd
 }
 
-// schemaFiles are the schemas that this program carries.
+// schemaFiles are the schemas that are embedded in this program.
 type schemaFiles struct{}
 
 func (schemaFiles) Open(name string) (fs.File, error) {
@@ -134,14 +134,14 @@ func auditStreams(ctx context.Context, a *app.App, args []string, f *auditFlags)
 		return err
 	}
 	for i, name := range *missing {
-		if !slices.Contains(report.Missing, name) { // of events, which come first
+		if !slices.Contains(report.Missing, name) { // report.Missing has only event streams, which come first
 			report.Missing = slices.Insert(report.Missing, i, name)
 		}
 	}
 	return audited(a, report)
 }
 
-// sameFile reports whether two names are of one file that is there.
+// sameFile reports whether two names denote the same existing file.
 func sameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
@@ -167,8 +167,8 @@ func secrets(a *app.App, name string) ([]string, error) {
 	return all, nil
 }
 
-// stored returns the messages of a dump, or of the streams, and where the streams
-// are told that were found to be missing when all messages were read.
+// stored returns the messages of a dump, or of the streams. missing holds the missing
+// streams once all messages have been read.
 func stored(ctx context.Context, a *app.App, args []string) (messages iter.Seq2[audit.Message, error], missing *[]string, close func() error, err error) {
 	missing = new([]string)
 	if len(args) == 1 {

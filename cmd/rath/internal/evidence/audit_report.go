@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/internal/platform/term"
 )
 
-// audited tells what an audit found.
+// audited prints the findings of an audit.
 func audited(a *app.App, r *audit.Report) error {
 	done, err := app.EmitOne(a, r)
 	if !done {

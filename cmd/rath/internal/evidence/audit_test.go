@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/audit"
 )
 
-// TestAuditOfLaterRelease: nothing is broken, and not all was looked at.
+// TestAuditOfLaterRelease: no invariant is violated, and not everything was checked.
 func TestAuditOfLaterRelease(t *testing.T) {
 	var out bytes.Buffer
 	a := app.New("rath", nil, &out, &out, func(string) string { return "" })

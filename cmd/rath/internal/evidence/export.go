@@ -123,7 +123,7 @@ func exported(ctx context.Context, a *app.App, s *app.System, name, form string,
 	return exportOpenRath(v)
 }
 
-// Collect collects what proves a run. It states what the commits do not.
+// Collect collects the evidence of a run. It states the facts that the commits lack.
 func Collect(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo) (*dossier.Evidence, error) {
 	home := session.Key{Tenant: s.Tenant(), ID: r.Session}
 	return dossier.Collect(ctx, s.Log, s.Blobs(s.Tenant()), home, r.Run, &dossier.CollectOptions{
@@ -148,8 +148,8 @@ func render(e *dossier.Evidence, form string) ([]byte, error) {
 	return e.Encode()
 }
 
-// WriteDossier writes the evidence of a run into a file whose name says the
-// form.
+// WriteDossier writes the evidence of a run into a file, in the form of the name's
+// extension.
 func WriteDossier(ctx context.Context, a *app.App, s *app.System, id run.ID, name string) error {
 	form, err := FormOf(name)
 	if err != nil {
@@ -170,7 +170,7 @@ func WriteDossier(ctx context.Context, a *app.App, s *app.System, id run.ID, nam
 	return ReplaceFile(name, data)
 }
 
-// FormOf is the form that the name of a dossier's file says.
+// FormOf returns the form of a dossier by the extension of its file's name.
 func FormOf(name string) (string, error) {
 	form := strings.TrimPrefix(filepath.Ext(name), ".")
 	if err := app.OneOf("html", "md", "json")(form); err != nil {

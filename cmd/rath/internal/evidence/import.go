@@ -68,7 +68,7 @@ fsync. Exit code 6 if some files could not be taken over.`,
 	return cmd
 }
 
-// Imported is what became of one file, or of one session of an archive.
+// Imported is the outcome for one file, or for one session of an archive.
 type Imported struct {
 	File string `json:"file"`
 	messages.Imported
@@ -91,11 +91,11 @@ func imported(name, kind string, rows []messages.Imported, err error) (all []Imp
 	return all
 }
 
-// archivesDir is where prune writes to in a store.
+// archivesDir is prune's directory in a store.
 const archivesDir = "archives"
 
-// archive returns the file that is meant. A session tells the name of its archive
-// and no directory: it may be one of the store.
+// archive returns the path of the file that name denotes. A session records the name of
+// its archive without a directory: the file may be in the store.
 func archive(a *app.App, name string) string {
 	if _, err := os.Stat(name); err == nil || filepath.Base(name) != name {
 		return name
@@ -133,7 +133,7 @@ func importFiles(ctx context.Context, a *app.App, args, monitor []string) error 
 	return importedRows(a, rows)
 }
 
-// sendFiles has a node of the server import the files, with the rights of a client.
+// sendFiles makes a node of the server import the files, with the rights of a client.
 func sendFiles(ctx context.Context, a *app.App, archives, others []string) (rows []Imported, err error) {
 	s, err := a.Open(ctx, &node.Options{Idle: true})
 	if err != nil {
@@ -158,7 +158,7 @@ func sendFiles(ctx context.Context, a *app.App, archives, others []string) (rows
 	return rows, nil
 }
 
-// importArchives brings archives back.
+// importArchives restores archives.
 func importArchives(ctx context.Context, a *app.App, names, monitor []string) (rows []Imported, err error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -186,10 +186,10 @@ func importArchives(ctx context.Context, a *app.App, names, monitor []string) (r
 	return rows, nil
 }
 
-// importer is who imports at the store itself.
+// importer is the name of the importer at the store itself.
 const importer = "import"
 
-// importSessions takes over files of OpenRath.
+// importSessions imports files of OpenRath.
 func importSessions(ctx context.Context, a *app.App, names []string) (rows []Imported, err error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -219,7 +219,7 @@ func importSessions(ctx context.Context, a *app.App, names []string) (rows []Imp
 	return rows, nil
 }
 
-// importedRows tells what came in.
+// importedRows prints the outcomes.
 func importedRows(a *app.App, rows []Imported) error {
 	bad := 0
 	for _, r := range rows {

@@ -21,7 +21,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// pruneFlags are those of prune.
+// pruneFlags are the flags of prune.
 type pruneFlags struct {
 	older, out string
 	keep       []string
@@ -99,7 +99,7 @@ store it takes none.`,
 	return cmd
 }
 
-// retentionOptions reads what is kept for how long.
+// retentionOptions reads the retention periods from the flags.
 func retentionOptions(a *app.App, f *pruneFlags) (*retention.Options, error) {
 	if f.older == "" {
 		return nil, errors.New("prune needs --older-than: 36h, 30d")

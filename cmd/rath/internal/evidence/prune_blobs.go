@@ -14,11 +14,11 @@ import (
 	natsarchive "github.com/rathcluster/rath/internal/nats/archive"
 )
 
-// leastGrace is the least time from when a blob is stored to when it is named that others
-// who write to the store have.
+// leastGrace is the least time that other writers to the store have between storing a
+// blob and referring to it.
 const leastGrace = time.Hour
 
-// sweptBlobs is what became of the blobs.
+// sweptBlobs counts the blobs that were found and removed.
 type sweptBlobs struct {
 	Stored       int           `json:"stored"`
 	StoredBytes  int64         `json:"stored_bytes"`
@@ -30,7 +30,7 @@ type sweptBlobs struct {
 	Missing      []blob.Digest `json:"missing"`
 }
 
-// sweepOptions reads how blobs are removed.
+// sweepOptions reads the options of the removal of blobs.
 func sweepOptions(a *app.App, f *pruneFlags) (*natsarchive.SweepOptions, error) {
 	if f.older != "" || f.out != "" || len(f.keep) > 0 {
 		return nil, errors.New("--blobs removes blobs and archives nothing: leave --older-than, --keep and --out to a prune before it")
@@ -49,7 +49,7 @@ func sweepOptions(a *app.App, f *pruneFlags) (*natsarchive.SweepOptions, error) 
 	return o, nil
 }
 
-// sweep removes the blobs that nothing names.
+// sweep removes unreferenced blobs.
 func sweep(ctx context.Context, a *app.App, f *pruneFlags, o *natsarchive.SweepOptions) (err error) {
 	r := app.ToPurge
 	if o.DryRun {

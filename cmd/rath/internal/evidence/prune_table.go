@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// prunedTree is what became of one tree.
+// prunedTree is the outcome for one tree.
 type prunedTree struct {
 	Tenant   session.Tenant  `json:"tenant"`
 	Root     session.ID      `json:"root"`
@@ -30,7 +30,7 @@ type prunedTree struct {
 	LastMS   int64           `json:"last_ms"`
 }
 
-// pruned tells what became of each tree, of all of them if whole is set.
+// pruned prints the outcome for each tree. whole reports that out covers all trees.
 func pruned(a *app.App, out []retention.Outcome, freed int, whole bool) error {
 	views := make([]prunedTree, len(out))
 	for i, o := range out {
@@ -77,7 +77,7 @@ func pruned(a *app.App, out []retention.Outcome, freed int, whole bool) error {
 	return nil
 }
 
-// keptReasons is how many reasons for which trees are kept have a name.
+// keptReasons bounds the reasons for keeping trees that are named.
 const keptReasons = 3
 
 // keptText counts the trees that are kept, by reason; "" without any.

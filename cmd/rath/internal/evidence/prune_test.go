@@ -51,7 +51,8 @@ d96d6a25  default  1         12           100d  due
 	}
 }
 
-// TestPruneCountsWhatIsKept: what nothing happens to has no rows of its own, however many.
+// TestPruneCountsWhatIsKept: kept trees have no rows of their own, however many they
+// are.
 func TestPruneCountsWhatIsKept(t *testing.T) {
 	var views []prunedTree
 	for i := range 300 {

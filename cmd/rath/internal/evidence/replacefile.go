@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// ReplaceFile writes a file so that a reader sees the old or the new one whole.
+// ReplaceFile writes a file atomically: a reader sees either the old or the new one.
 func ReplaceFile(name string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -16,7 +16,7 @@ func ReplaceFile(name string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), ".rath-*")
 	if err != nil {
 		if e, ok := errors.AsType[*fs.PathError](err); ok {
-			err = e.Err // without the name that the file would have had for a moment
+			err = e.Err // without the name of the temporary file
 		}
 		return fmt.Errorf("write %s: %w", name, err)
 	}

@@ -57,7 +57,7 @@ func runScript(ctx context.Context, s *app.System, r *messages.RunInfo) ([]byte,
 	return sc.Format()
 }
 
-// answerOf returns a row as the answer that a model gave.
+// answerOf returns a row as an answer of a model.
 func answerOf(c session.Chunk) *llm.Response {
 	u := c.Origin().Usage
 	resp := &llm.Response{Text: c.Text(), Usage: session.Usage{Input: u.Input, Output: u.Output}}
@@ -67,7 +67,7 @@ func answerOf(c session.Chunk) *llm.Response {
 	return resp
 }
 
-// messageOf returns a row as a request shows it.
+// messageOf returns a row as a message of a request.
 func messageOf(c session.Chunk, before []llm.Message) llm.Message {
 	switch c.Kind() {
 	case session.System:

@@ -10,10 +10,10 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/signature"
 )
 
-// signerName is the name of a store's key in the list that is printed of it.
+// signerName is the name of a store's key in the printed list of signers.
 const signerName = "rath"
 
-// trusted reads who may sign; nil without a file of signers.
+// trusted reads the trusted signers; nil without a file of signers.
 func trusted(a *app.App, signers, revoked string) (*signature.Trust, error) {
 	if signers == "" {
 		return nil, nil

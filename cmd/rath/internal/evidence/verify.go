@@ -25,7 +25,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// maxDossier bounds what verify reads into memory.
+// maxDossier bounds the bytes that verify reads into memory.
 const maxDossier = dossier.MaxTreeFile
 
 // Verify is the command "verify".
@@ -116,7 +116,7 @@ Of several files all are checked; --format json then writes a list.`,
 	return cmd
 }
 
-// verifyFlags are those of verify.
+// verifyFlags are the flags of verify.
 type verifyFlags struct {
 	signers, revoked, head, extract string
 	require, print                  bool
@@ -130,12 +130,13 @@ type verifier struct {
 	trust *signature.Trust // nil without a list of signers
 }
 
-// checked is a document that holds.
+// checked is a verified document.
 type checked struct {
 	view any // for programs
-	// text tells it to people; alone tells too what was not compared.
+	// text is the report for people; with alone it also lists the checks that were
+	// skipped.
 	text     func(alone bool) string
-	anchored bool // that was compared
+	anchored bool // the comparison with an anchor was made
 	archive  bool
 }
 
@@ -143,8 +144,8 @@ func verified(a *app.App, text string) {
 	a.Out.Println(a.Out.Paint(term.Green, strings.TrimSpace(term.Clean(text))))
 }
 
-// all checks several files, to the last one, and tells once of all of them
-// what a report tells of one.
+// all checks several files, continues after failures, and prints a sum of the facts
+// that a report shows for one file.
 func (v verifier) all(names []string) error {
 	a := v.a
 	var views []any
@@ -153,7 +154,7 @@ func (v verifier) all(names []string) error {
 		one, err := v.verify(name)
 		if err != nil {
 			a.Err.Println(a.Err.Paint(term.Red, "rath:") + " " + term.Clean(messages.Text(err)))
-			if bad++; code != app.ExitFailed { // that something does not hold weighs most
+			if bad++; code != app.ExitFailed { // a failed verification outweighs other errors
 				code = app.CodeOf(err)
 			}
 			continue
@@ -231,7 +232,7 @@ func (v verifier) check(name string) (checked, error) {
 		Anchored bool             `json:"anchored"`
 		Sessions []dossier.Chain  `json:"sessions"`
 		Signed   []dossier.Signed `json:"signed"`
-		// Stated is what the document says and nothing in it proves.
+		// Stated holds the facts that the document states without proof.
 		Stated []dossier.Fact `json:"stated,omitempty"`
 	}{true, report.Form, string(report.Run), string(report.Home.Tenant), string(report.Home.ID), string(report.State), report.Verdict, report.Commits, report.Blobs, report.Anchored > 0, report.Sessions, append([]dossier.Signed{}, report.Signed...), report.Stated}
 	return checked{view: view, anchored: report.Anchored > 0, text: report.Text}, nil
@@ -240,7 +241,7 @@ func (v verifier) check(name string) (checked, error) {
 // archivesIn lists the archives in a directory; a file is one name.
 func archivesIn(name string) ([]string, error) {
 	if fi, err := os.Stat(name); name == "-" || err != nil || !fi.IsDir() {
-		return []string{name}, nil // what reads it says what is wrong
+		return []string{name}, nil // the reader of the file reports the error
 	}
 	archives, _, err := namedFiles([]string{name})
 	if err == nil && len(archives) == 0 {
@@ -273,7 +274,7 @@ func (v verifier) tree(doc []byte, o *dossier.VerifyOptions) (checked, error) {
 	return checked{view: view, anchored: r.Anchored > 0, archive: true, text: r.Text}, nil
 }
 
-// read returns a document: a file, or the evidence of a run that is named.
+// read returns a document: a file, or the evidence of a named run.
 func (v verifier) read(name string) ([]byte, error) {
 	doc, err := v.a.ReadInput(name, maxDossier)
 	if !errors.Is(err, fs.ErrNotExist) || strings.ContainsAny(name, `/\.`) {
@@ -297,7 +298,7 @@ func (v verifier) read(name string) ([]byte, error) {
 	return doc, err
 }
 
-// extract writes what was signed, and each signature, for ssh-keygen.
+// extract writes the signed texts, and each signature, for ssh-keygen.
 func (v verifier) extract(doc []byte, signed []dossier.Signed) error {
 	dir := v.f.extract
 	if dir == "" {

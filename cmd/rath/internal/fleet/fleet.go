@@ -23,10 +23,10 @@ type Fleet struct {
 	store  string // of the server that they join
 	mu     sync.Mutex
 	nodes  []*Member
-	up     map[string]*Member // by incarnation, those that were up once
+	up     map[string]*Member // nodes that have been up, by incarnation
 }
 
-// Start starts nodes on the server of a node in this process, which Host opened.
+// Start starts nodes that join the server of this process's node, which Host opened.
 func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet, err error) {
 	if c.Models = a.Config.Models.Value; c.Models != "" {
 		if c.Models, err = filepath.Abs(c.Models); err != nil {
@@ -61,7 +61,7 @@ func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet,
 	return f, errors.Join(errs...)
 }
 
-// first starts one node, several times if that is a program that fails.
+// first starts one node, and retries if it is a program that fails.
 func (f *Fleet) first(ctx context.Context, a *app.App, name string) error {
 	for tries, rest := 1, restFirst; ; tries, rest = tries+1, 2*rest {
 		err := f.start(ctx, name)
@@ -104,8 +104,9 @@ func (f *Fleet) start(ctx context.Context, name string) error {
 	return nil
 }
 
-// LastWords returns how the node of an incarnation died, with the line of its panic or else
-// the last line that its program wrote; "" for one that lives, has drained, or is none of this fleet.
+// LastWords returns how the node of an incarnation died, with the line of its panic or
+// else the last line that its program wrote. It returns "" for a node that lives, has
+// drained, or is not of this fleet.
 func (f *Fleet) LastWords(incarnation string) string {
 	f.mu.Lock()
 	m := f.up[incarnation]
@@ -177,7 +178,7 @@ func (f *Fleet) newest(name string) *Member {
 	return nil
 }
 
-// Of returns the node of an incarnation, nil for another one.
+// Of returns the node of an incarnation, nil if the fleet has none.
 func (f *Fleet) Of(incarnation string) *Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,7 +223,7 @@ func (f *Fleet) Stop() error {
 }
 
 const (
-	// Tries is how often a node is started that ends before it was up for steady.
+	// Tries bounds the starts in a row of a node that ends before it was up for steady.
 	Tries  = 5
 	steady = 10 * time.Second
 	// restFirst and restMost bound the time before a node is started again.
@@ -233,11 +234,12 @@ const (
 // ErrNoneLeft is returned when all nodes of a fleet have drained.
 var ErrNoneLeft = errors.New("no node is left; the runs go on at the next start")
 
-// Keep starts another node in the place of each one that dies, until ctx ends. died
-// and replaced report that, from several goroutines; died returns whether the node
-// executed runs. It returns an error when a node does not stay up, and ErrNoneLeft when
-// all nodes were asked to drain and have ended. A node that executed runs may have died of
-// them. That ends nothing: a run that ends its nodes comes to a review.
+// Keep replaces each node that dies, until ctx ends. It reports that to died and
+// replaced, from several goroutines; died returns whether the node executed runs. Keep
+// returns an error if a node does not stay up, and ErrNoneLeft when all nodes were
+// asked to drain and have ended. The death of a node that executed runs does not count
+// as a failed try, because its runs may have caused it: a run that ends its nodes comes
+// to a review.
 func (f *Fleet) Keep(ctx context.Context, died func(*Member) (executed bool), replaced func(*Member)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -256,7 +258,7 @@ func (f *Fleet) Keep(ctx context.Context, died func(*Member) (executed bool), re
 	return ErrNoneLeft
 }
 
-// keep is Keep for one node; it returns nil when that has drained, or ctx ends.
+// keep is Keep for one node; it returns nil when the node has drained, or ctx ends.
 func (f *Fleet) keep(ctx context.Context, name string, died func(*Member) bool, replaced func(*Member)) error {
 	tries, rest := 1, restFirst
 	for {

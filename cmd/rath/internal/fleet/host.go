@@ -10,7 +10,7 @@ import (
 // MaxNodes bounds the fleet of one machine.
 const MaxNodes = 26
 
-// Names are "a", "b" and so on.
+// Names returns "a", "b" and so on.
 func Names(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -19,8 +19,8 @@ func Names(n int) []string {
 	return names
 }
 
-// Host opens the store in this process as the server of a fleet, which takes no work
-// itself. deaths is that of its node.Options, nil without one.
+// Host opens the store in this process as the server of a fleet, which executes no runs
+// itself. deaths is the value of node.Options.Deaths, nil for none.
 func Host(ctx context.Context, a *app.App, port int, deaths func(incarnation string) string) (*app.System, error) {
 	return a.Host(ctx, &node.Options{Name: "server", Idle: true, Port: port, Gossip: node.DevGossip(), Deaths: deaths})
 }

@@ -20,28 +20,28 @@ import (
 	"github.com/rathcluster/rath/internal/sandbox/overlay"
 )
 
-// Member is a node of a fleet, as the process that started it sees it.
+// Member is a node of a fleet, from the view of the process that started it.
 type Member struct {
 	Name        string
 	Incarnation string // "" until it is up
 	PID         int
 	Log         string // file
 
-	from  int64 // where the log of this start begins
-	to    int64 // where it ends; 0 until the process has ended
+	from  int64 // beginning of this start in the log
+	to    int64 // its end; 0 until the process has ended
 	up    time.Time
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	said  chan supervise.Up
 	done  chan struct{} // closed when the process has ended
-	Err   error         // how; to be read after done
+	Err   error         // how it ended; valid after done
 }
 
-// memberStart bounds how long a node takes to be up.
+// memberStart bounds how long a node takes to start.
 const memberStart = time.Minute
 
-// follow reads what the node says, and ends with its process. What the program itself
-// prints goes to the log.
+// follow reads the node's messages until its process ends. Other output of the program
+// goes to the log.
 func (m *Member) follow(out io.Reader, log *os.File) {
 	defer close(m.done)
 	defer log.Close()
@@ -62,9 +62,9 @@ func (m *Member) follow(out io.Reader, log *os.File) {
 	}
 	m.Err = m.cmd.Wait()
 	if at, err := log.Stat(); err == nil {
-		m.to = at.Size() // the next start goes on in the same file
+		m.to = at.Size() // the next start continues in the same file
 	}
-	// One that was killed leaves its mounts, and need not be started again.
+	// A killed node leaves its mounts, and may never be started again.
 	if err := overlay.Clear(filepath.Dir(m.Log)); err != nil {
 		fmt.Fprintln(log, err)
 	}
@@ -115,7 +115,7 @@ func (m *Member) signaled() bool {
 	return ok && s.Signaled()
 }
 
-// Ended says how a node's process ended.
+// Ended returns how a node's process ended.
 func (m *Member) Ended() string {
 	if m.Err == nil {
 		return "drained"
@@ -128,7 +128,7 @@ func (m *Member) Ended() string {
 	return "died: " + m.Err.Error()
 }
 
-// last says how the process ended, with what it wrote last.
+// last returns how the process ended, with its last lines.
 func (m *Member) last() string {
 	text := strings.TrimPrefix(m.Ended(), "died: ")
 	if text == "drained" {
@@ -141,12 +141,13 @@ func (m *Member) last() string {
 }
 
 const (
-	// lastBytes is how much of a log is looked at, lastLines how many lines are told.
+	// lastBytes is the part of a log that is read, lastLines the number of lines
+	// reported.
 	lastBytes = 16 << 10
 	lastLines = 5
 )
 
-// Lines are the last lines that the node wrote: from where a program of Go panicked,
+// Lines returns the last lines that the node wrote: from the beginning of a Go panic,
 // else the very last.
 func (m *Member) Lines() []string {
 	lines := m.tail()
@@ -161,7 +162,7 @@ func (m *Member) Lines() []string {
 	return lines[max(0, len(lines)-lastLines):]
 }
 
-// tail returns the lines at the end of the log, as they were written since the start.
+// tail returns the lines at the end of the log that were written since the start.
 func (m *Member) tail() (lines []string) {
 	log, err := os.Open(m.Log)
 	if err != nil {
@@ -185,9 +186,9 @@ func (m *Member) tail() (lines []string) {
 	return lines
 }
 
-// words returns the line that explains best why the process ended: that of its panic, or
-// the last one that the program wrote itself in its last second, while other parts of the
-// node may have logged more; else the last one.
+// words returns the line that explains best why the process ended: the line of its
+// panic, or the last one that the program wrote itself within a second of the last log
+// line; else the last line.
 func (m *Member) words() string {
 	lines := m.tail()
 	if len(lines) == 0 {
@@ -226,8 +227,8 @@ func panicked(line string) bool {
 	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 }
 
-// plain is a line of a node's log without its time, which leaves no room for what it says;
-// another line stays as it is.
+// plain returns a line of a node's log without its time, which would take up the room
+// of the message; another line stays as it is.
 func plain(line string) string {
 	dec := json.NewDecoder(strings.NewReader(line))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
@@ -256,7 +257,7 @@ func plain(line string) string {
 	return strings.Join(text, " ")
 }
 
-// given is the error of a fleet whose node does not stay up.
+// given returns the error of a fleet whose node does not stay up.
 func (m *Member) given() error {
 	return fmt.Errorf("node %s did not stay up in %d tries: %s; mend what its log %s says, and start this again", m.Name, Tries, m.Ended(), m.Log)
 }

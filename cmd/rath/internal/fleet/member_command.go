@@ -13,25 +13,26 @@ import (
 	"github.com/rathcluster/rath/node"
 )
 
-// Config is what the nodes of a fleet of one machine have in common.
+// Config is the common configuration of the nodes of a fleet on one machine.
 type Config struct {
-	// Program is a program of node.Main; "" is this one, with the built-in workflows.
+	// Program is the path of a program of node.Main; "" is this program, with the
+	// built-in workflows.
 	Program string
 	// Env is added to the environment of the nodes.
 	Env    []string
 	Slots  int
 	Models string // the file of the list of models
-	MCP    string // that of the list of MCP servers
+	MCP    string // the file of the list of MCP servers
 	Model  string
 	Unsafe bool
-	// Script is a file that answers model calls; Demo a directory over which the workflow
-	// of "demo --nodes" is offered, whose model answers Pace times slower than written.
-	// A program of its own takes neither.
+	// Script is a file that answers model calls. Demo is a directory over which the
+	// workflow of "demo --nodes" is offered, whose model answers Pace times slower than
+	// written. Other programs ignore both.
 	Script, Demo string
 	Pace         int
 }
 
-// args are the arguments of a node.
+// args returns the arguments of a node.
 func (c *Config) args(dev, name, store string) []string {
 	var args []string
 	if c.Program == "" {
@@ -48,13 +49,13 @@ func (c *Config) args(dev, name, store string) []string {
 	return args
 }
 
-// env is the environment of a node: what belongs to one node alone, such as a port, is
-// not for several.
+// env returns the environment of a node, without the settings that several nodes cannot
+// share, such as a port.
 func (c *Config) env() []string {
 	return append(append(os.Environ(), "RATH_HEALTH=", "RATH_ROUTERS=", supervise.Env+"=true"), c.Env...)
 }
 
-// Command is the hidden command that a fleet starts its nodes with.
+// Command is the hidden command with which a fleet starts its nodes.
 func Command(a *app.App) *cobra.Command {
 	var c Config
 	cmd := &cobra.Command{

@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestLastLines: what a node logged last is told so that its beginning, which is all that a
-// terminal shows, says something.
+// TestLastLines: the last lines of a node's log are shortened so that their beginning,
+// the part that fits on a terminal, is informative.
 func TestLastLines(t *testing.T) {
 	m := &Member{Log: filepath.Join(t.TempDir(), "log")}
 	for log, want := range map[string][]string{
@@ -27,8 +27,8 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// TestWords: the words of a node that died are those that its program wrote, also where other
-// parts of the node logged something in between, but none of long before.
+// TestWords: the words of a node that died are those of its program, even if other
+// parts of the node logged lines in between, but not lines from long before.
 func TestWords(t *testing.T) {
 	m := &Member{Log: filepath.Join(t.TempDir(), "log")}
 	logged := func(second, text string) string {
@@ -49,8 +49,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestWordsOfAStart: a node that is started again writes on in the same file, and the words of
-// the start before stay its own.
+// TestWordsOfAStart: a restarted node appends to the same file, and the words of its
+// former start remain separate.
 func TestWordsOfAStart(t *testing.T) {
 	before, after := "of an earlier start\n", "of a later start\n"
 	m := &Member{Log: filepath.Join(t.TempDir(), "log"), from: int64(len(before)), done: make(chan struct{})}

@@ -1,4 +1,4 @@
-// Package follow follows a run to its end, or to what a person has to do about it.
+// Package follow follows a run to its end, or until a person has to act.
 //
 // Files, the lowest first: watcher, resume, person, questions, draft, timeline, follow.
 package follow

@@ -7,26 +7,27 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// Draft joins the deltas of a step to what the model has written so far in the newest
-// try, and drops what a try wrote that broke off. The zero Draft is empty. It is not
+// Draft joins the deltas of a step to the text that the model has written so far in the
+// newest try, and drops the text of an aborted try. The zero Draft is empty. It is not
 // safe for concurrent use.
 type Draft struct {
 	Attempt uint64
 	Try     int
 	N       uint64 // of the last delta
 	Text    string
-	// Reasoning is what the model thinks aloud.
+	// Reasoning is the reasoning of the model.
 	Reasoning string
-	Calls     []messages.CallDelta // by the order of their beginnings, with the arguments so far
-	// Truncated says that more came than MaxDraft bytes, or that deltas were lost.
+	Calls     []messages.CallDelta // in the order of their beginnings, with the arguments so far
+	// Truncated reports that the text exceeded MaxDraft bytes, or that deltas were
+	// lost.
 	Truncated bool
 }
 
 // MaxDraft bounds the bytes that a Draft keeps.
 const MaxDraft = 256 << 10
 
-// Add takes the next delta of the step, and reports whether the draft was dropped
-// before: what was shown of it never happened. A delta of an older try is skipped.
+// Add adds the next delta of the step, and reports whether it dropped the earlier
+// draft, whose text is void. A delta of an older try is skipped.
 func (d *Draft) Add(x messages.Delta) (dropped bool) {
 	had := d.N > 0
 	switch {
@@ -37,7 +38,7 @@ func (d *Draft) Add(x messages.Delta) (dropped bool) {
 		dropped = had
 	}
 	if x.Void {
-		d.Try++ // nothing more comes of this one
+		d.Try++ // it gets no more deltas
 		return dropped
 	}
 	if x.N <= d.N && x.N > 0 {
@@ -60,7 +61,7 @@ func (d *Draft) Add(x messages.Delta) (dropped bool) {
 	return dropped
 }
 
-// keep appends as much as there is room for.
+// keep appends s up to the free room.
 func (d *Draft) keep(to *string, s string) {
 	room := MaxDraft - len(d.Text) - len(d.Reasoning)
 	for _, c := range d.Calls {

@@ -7,8 +7,8 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestDraft joins deltas as a client gets them: what a try wrote that broke off is no
-// part of the answer, and what was lost is told.
+// TestDraft joins deltas as a client gets them: the text of an aborted try is no part
+// of the answer, and losses are reported.
 func TestDraft(t *testing.T) {
 	piece := func(try int, n uint64, text string) messages.Delta {
 		return messages.Delta{Attempt: 1, Try: try, N: n, Text: text}

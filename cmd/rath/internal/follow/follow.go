@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Watch follows a run until it ended or a person has to decide. root is the
-// tree of its session; "" finds out, from the lineage after a cursor.
+// Watch follows a run until it ends or a person has to decide. root is the tree of its
+// session; with "" Watch finds it in the lineage after a cursor.
 func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after string, w Handlers) (Outcome, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var group sync.WaitGroup
@@ -91,7 +91,7 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 			o.out.Result = &r
 			patience = time.After(lastRecords)
 			if r.Attempt == 0 && o.root == "" {
-				return o.out, nil // refused before anything was recorded
+				return o.out, nil // rejected before its first record
 			}
 		case <-patience:
 			return o.out, nil
@@ -135,7 +135,7 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 	}
 }
 
-// heard is what comes of a run from the servers.
+// heard holds the messages of a run from the servers.
 type heard struct {
 	records chan messages.Record
 	deltas  chan messages.Delta
@@ -158,8 +158,8 @@ func (h *heard) tail(ctx context.Context, records iter.Seq2[messages.LineageReco
 	return nil
 }
 
-// follow passes on what a run publishes until it ended; that its task waits for
-// room is passed on once, if that is asked for.
+// follow passes on the messages of a run until it ends. With held it also passes on,
+// once, that the run's task waits for room.
 func (h *heard) follow(ctx context.Context, updates iter.Seq2[client.Update, error], held bool) error {
 	for u, err := range updates {
 		switch {

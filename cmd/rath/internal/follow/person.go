@@ -9,8 +9,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Stopped says what a person has to do about a run that is followed no more. o
-// is as for ResumeWith.
+// Stopped prints the decision that a person has to make about a run that is no longer
+// followed. o is as for ResumeWith.
 func Stopped(a *app.App, id run.ID, seen Outcome, o *NodeFlags) error {
 	if seen.Review != nil {
 		review(a, id, seen.Review)
@@ -36,8 +36,8 @@ func Stopped(a *app.App, id run.ID, seen Outcome, o *NodeFlags) error {
 	return app.Silent(app.ExitRefused)
 }
 
-// Person says that a run waits for a person, while it is followed, and how it
-// goes on.
+// Person prints that a run waits for a person, while it is followed, and the commands
+// that continue it.
 func Person(a *app.App, r messages.Record) {
 	who := "run " + string(r.Run)
 	if r.Kind == messages.KindReview {
@@ -58,13 +58,13 @@ func Person(a *app.App, r messages.Record) {
 	a.Err.Println("answer with\n  " + strings.Join(AnswerWith(a, r.Run, r.Waits), "\n  "))
 }
 
-// review says what a person has to decide.
+// review prints the decision that a person has to make.
 func review(a *app.App, id run.ID, r *messages.Record) {
 	a.Err.Println(a.Err.Paint(term.Yellow, "needs review:") + " " + term.Line(r.Reason, 400))
 	Decisions(a, id, r.Step, r.Revision)
 }
 
-// Decisions says how to decide about a run that stopped, see DecideWith.
+// Decisions prints the commands that decide about a run that stopped, see DecideWith.
 func Decisions(a *app.App, id run.ID, step run.Path, revision string) {
 	a.Err.Println("a person has to decide:")
 	for _, command := range DecideWith(a, id, step, revision) {
@@ -72,8 +72,8 @@ func Decisions(a *app.App, id run.ID, step run.Path, revision string) {
 	}
 }
 
-// DecideWith are the commands that decide about a run that stopped: at the step of a call,
-// or, with the revision that it was recorded under, because the code is another one.
+// DecideWith returns the commands that decide about a run that stopped: at the step of
+// a call, or, with the recorded revision, because the code differs.
 func DecideWith(a *app.App, id run.ID, step run.Path, revision string) []string {
 	var commands []string
 	words := []string{run.Again, run.Fail}
@@ -89,11 +89,11 @@ func DecideWith(a *app.App, id run.ID, step run.Path, revision string) []string 
 	return commands
 }
 
-// callAsks is how the steps end at which a call asks for values.
+// callAsks is the suffix of the steps at which a call asks for values.
 const callAsks = ".answer"
 
-// AnswerWith are the commands that answer the first of waits for a person; that for what
-// a call asks comes after the one that shows the question and the values in whole.
+// AnswerWith returns the commands that answer the first of the waits for a person. If a
+// call asks, the command that shows the whole question and its values comes first.
 func AnswerWith(a *app.App, id run.ID, waits []messages.Wait) []string {
 	for _, w := range waits {
 		switch {

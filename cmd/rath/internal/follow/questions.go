@@ -14,8 +14,9 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// Await waits for a run to end, or to stop for a person. person is told once of
-// what runs of its tree ask a person meanwhile, and held that its task waits.
+// Await waits for a run to end, or to stop for a person. It calls person once for each
+// run of the tree that waits for a person meanwhile, and held if the task waits for
+// room.
 func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, person, held func(messages.Record)) (Outcome, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -85,8 +86,9 @@ func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, pe
 }
 
 // questions returns a record for the run, and for each other run below its session that
-// waits for a person: what the lineage told before it was watched. That of the run has no
-// kind if it waits for no person, and a reason if it waits for its session to be released.
+// waits for a person: the state of the lineage before it was watched. The run's record
+// has no kind if it waits for no person, and a reason if it waits for its session to be
+// released.
 func questions(ctx context.Context, s *app.System, id run.ID) ([]messages.Record, error) {
 	r, err := s.Run(ctx, id)
 	if err != nil {
@@ -109,7 +111,7 @@ func questions(ctx context.Context, s *app.System, id run.ID) ([]messages.Record
 	return all, nil
 }
 
-// question is the record that told of what a run waits for from a person.
+// question returns the record of a run's wait for a person.
 func question(r *messages.RunInfo) messages.Record {
 	rec := messages.Record{Run: r.Run, Root: r.Root, Session: r.Session, Workflow: r.Workflow, Waits: r.Waits}
 	switch {

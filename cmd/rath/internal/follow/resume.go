@@ -22,8 +22,8 @@ func (f *NodeFlags) Add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.Unsafe, "unsafe", false, "let the model run commands where nothing confines them")
 }
 
-// ResumeWith is the command that lets a run go on in a node of its own, with the
-// settings of the one before; o is nil where they are not known.
+// ResumeWith returns the command that resumes a run in a node of its own, with the
+// settings of the former node; o is nil if they are unknown.
 func ResumeWith(a *app.App, id run.ID, o *NodeFlags) string {
 	args := []string{"resume", string(id)}
 	if o != nil && o.Script != "" {
@@ -35,11 +35,11 @@ func ResumeWith(a *app.App, id run.ID, o *NodeFlags) string {
 	return a.Hint(args...)
 }
 
-// asBegun is what a command that did not start a run cannot know of its node.
+// asBegun names the node's flags that only the command that started the run has.
 const asBegun = "the --script and --unsafe that it began with"
 
-// GoesOn says, once something was done about a run, that it goes on or how to
-// let it.
+// GoesOn prints that a run continues after an action on it, or the command that
+// continues it.
 func GoesOn(a *app.App, s *app.System, done string, r *messages.RunInfo) {
 	switch {
 	case r.Quarantine != "":

@@ -14,7 +14,8 @@ import (
 )
 
 // Timeline returns handlers that write the timeline of a run. On a terminal they show
-// below it what its model is writing, and while nothing comes what it is at.
+// below it the output of its model as it is written, and the run's progress in
+// silences.
 func Timeline(ctx context.Context, w *term.Writer, t *view.Timeline) Handlers {
 	h := Writing(w)
 	record := h.Record
@@ -30,9 +31,9 @@ func Timeline(ctx context.Context, w *term.Writer, t *view.Timeline) Handlers {
 	return h
 }
 
-// Writing returns handlers that show on a terminal, below everything else, what the
-// model of a run is writing, and while nothing comes what the run is at. What a try
-// wrote that broke off is taken away again; without a terminal nothing is shown.
+// Writing returns handlers that show on a terminal, below everything else, the output
+// of a run's model as it is written, and the run's progress in silences. The output of
+// an aborted try is removed again. Without a terminal the handlers show nothing.
 func Writing(w *term.Writer) Handlers {
 	var step run.Path
 	var draft Draft
@@ -72,15 +73,15 @@ func Writing(w *term.Writer) Handlers {
 	return h
 }
 
-// noteLines bounds the lines of what a model is writing, and noteText the bytes that
+// noteLines bounds the displayed lines of a model's output, and noteText the bytes that
 // they are taken from.
 const (
 	noteLines = 6
 	noteText  = 2 << 10
 )
 
-// draftText is the end of what a model has written so far: its words, else what it
-// thinks aloud, and the calls of tools.
+// draftText returns the end of a model's output so far: its text or else its reasoning,
+// and the calls of tools.
 func draftText(d *Draft, who string, width int) string {
 	head := "    " + term.Line(who, 24)
 	if d.Try > 1 {

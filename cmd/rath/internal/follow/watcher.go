@@ -13,47 +13,47 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Handlers says what to do with what is heard of a run. All functions are
-// called from one goroutine; nil ones are left out.
+// Handlers receive the messages of a run. All functions are called from one goroutine;
+// nil ones are skipped.
 type Handlers struct {
 	Record func(messages.Record) // of the run's tree, in the order of the stream
 	Delta  func(messages.Delta)  // provisional pieces of model output
-	Live   func(*messages.Live)  // what the run is at, asked while nothing comes
-	Idle   func(d time.Duration) // nothing came for so long
-	// Person is told once of each run of the tree that waits for a person, and
-	// goes on waiting: the record is of kind Waiting or Review.
+	Live   func(*messages.Live)  // the run's progress, requested in silences
+	Idle   func(d time.Duration) // no message came for d
+	// Person is called once for each run of the tree that waits for a person and still
+	// waits: the record is of kind Waiting or Review.
 	Person func(messages.Record)
-	// Held is told once that the run's task waits for room, and goes on waiting.
+	// Held is called once if the run's task waits for room and still waits.
 	Held func(messages.Record)
 	// Follower watches since before the run was submitted; nil follows it now.
 	Follower *client.Follower
 }
 
-// Outcome is how watching a run ended.
+// Outcome is the outcome of watching a run.
 type Outcome struct {
 	Result *messages.Result // nil for a run that did not end
-	Review *messages.Record // what a person has to decide about the run itself
-	// Asked is what runs of the tree wait for, where no answer can come while this
+	Review *messages.Record // the decision that a person has to make about the run
+	// Asked holds the questions of runs of the tree that no answer can reach while this
 	// process holds the store.
 	Asked []messages.Record
-	// Stands is whether no node works here, so that nothing more comes.
+	// Stands reports that no node works here, so that no more messages come.
 	Stands bool
 }
 
 const (
-	// idleEvery is how often a watcher that hears nothing is told so.
+	// idleEvery is how often a watcher is called during a silence.
 	idleEvery = 100 * time.Millisecond
-	// lastRecords is how long a watcher waits for the records of the end after
-	// the result, which takes another way.
+	// lastRecords is how long a watcher waits for the last records after the result,
+	// which arrives on another path.
 	lastRecords = 5 * time.Second
-	// askedAfter is how long nothing must have come before a question ends the
-	// watching, or before a watcher asks how the run stands: it may have stopped
-	// before it was watched.
+	// askedAfter is the silence after which a question ends the watching, or after
+	// which a watcher requests the run's state: the run may have stopped before it was
+	// watched.
 	askedAfter = time.Second
-	// askedAgain is when it asks again after a question without an answer.
+	// askedAgain is the time after which an unanswered request is repeated.
 	askedAgain = 5 * time.Second
-	// liveAfter is how long nothing must have come before a watcher asks what the run
-	// is at, and how long it waits before it asks again.
+	// liveAfter is the silence after which a watcher requests the run's progress, and
+	// the interval of further requests.
 	liveAfter = time.Second
 )
 
@@ -62,18 +62,18 @@ type watcher struct {
 	s    *app.System
 	w    Handlers
 	id   run.ID
-	root session.ID // of the tree; "" until it is known
+	root session.ID // of the tree; "" while unknown
 
 	out   Outcome
-	begun bool            // a record came that a node works on the run
-	ended bool            // the record of the run's end came
-	known map[run.ID]bool // runs that records came of
+	begun bool            // a record named a node that works on the run
+	ended bool            // the record of the run's end arrived
+	known map[run.ID]bool // runs with records so far
 	asked map[run.ID]messages.Record
-	told  map[run.ID]bool // whose question Person got
-	last  time.Time       // when something came
+	told  map[run.ID]bool // runs whose question Person got
+	last  time.Time       // time of the last message
 }
 
-// record takes a record of the run's tree, and none of another one.
+// record handles a record of the run's tree, and ignores records of other trees.
 func (o *watcher) record(r messages.Record) {
 	o.last = time.Now()
 	if o.root == "" && r.Run == o.id {
@@ -87,7 +87,7 @@ func (o *watcher) record(r messages.Record) {
 	}
 	o.known[r.Run] = true
 	if r.Home != "" {
-		return // of the run in another session than its own
+		return // of the run in a session other than its own
 	}
 	switch r.Kind {
 	case messages.KindWaiting:
@@ -106,7 +106,7 @@ func (o *watcher) record(r messages.Record) {
 	}
 }
 
-// ask takes a question to a person.
+// ask stores a question to a person.
 func (o *watcher) ask(r messages.Record) {
 	if r.Run == o.id && r.Kind == messages.KindReview {
 		o.out.Review = &r
@@ -116,7 +116,7 @@ func (o *watcher) ask(r messages.Record) {
 	delete(o.told, r.Run)
 }
 
-// stand takes how runs stand of which no record came.
+// stand handles the states of runs without any record so far.
 func (o *watcher) stand(all []messages.Record) {
 	for _, r := range all {
 		if o.root == "" {
@@ -128,8 +128,8 @@ func (o *watcher) stand(all []messages.Record) {
 	}
 }
 
-// rests tells of the time that nothing came, and of questions, and reports
-// whether only a person makes the run go on, so that watching ends.
+// rests reports the silence and open questions to the handlers, and returns whether
+// only a person can make the run continue, so that watching ends.
 func (o *watcher) rests() bool {
 	silence := time.Since(o.last)
 	if o.w.Idle != nil {

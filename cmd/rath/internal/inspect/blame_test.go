@@ -19,8 +19,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestBlameCalledWorkflow: a line that a call of a workflow brought is that of the step
-// inside of it, and what that step touched is in the session of the caller, too.
+// TestBlameCalledWorkflow: a line that a called workflow wrote is attributed to the
+// step inside of it, and the files of that step are in the session of the caller, too.
 func TestBlameCalledWorkflow(t *testing.T) {
 	var log commitlog.Memory
 	blobs := blob.NewMemory()
@@ -65,8 +65,8 @@ func TestBlameCalledWorkflow(t *testing.T) {
 	}
 }
 
-// TestBlameKeptBeside: of a file that a merge put beside that of another branch, a line is
-// the agent's that wrote it in its branch, and no directory was copied.
+// TestBlameKeptBeside: in a file that a merge kept beside another branch's, a line
+// belongs to the agent that wrote it in its branch, and no directory was copied.
 func TestBlameKeptBeside(t *testing.T) {
 	var log commitlog.Memory
 	blobs := blob.NewMemory()
@@ -122,7 +122,7 @@ done
 		}
 	}
 
-	// The merge is what put the file there.
+	// The merge put the file there.
 	files, err := view.FileChanges(t.Context(), blobs, changes)
 	if err != nil || len(files) != 2 {
 		t.Fatalf("%d changes of files: %v", len(files), err)
@@ -136,8 +136,8 @@ done
 	}
 }
 
-// TestBlameCallBeforeItsTurn: the row of a call waits for those of the calls before it; the
-// lines that it wrote meanwhile are its own.
+// TestBlameCallBeforeItsTurn: the row of a call waits for the rows of earlier calls;
+// the lines that the call wrote before then are its own.
 func TestBlameCallBeforeItsTurn(t *testing.T) {
 	var log commitlog.Memory
 	blobs := blob.NewMemory()

@@ -74,7 +74,7 @@ func diff(ctx context.Context, a *app.App, s *app.System, from, to blob.Digest) 
 	return nil
 }
 
-// headsOf returns the files that a run began with, and those that it left so far.
+// headsOf returns the files with which a run began, and its files so far.
 func headsOf(ctx context.Context, s *app.System, name string) (from, to blob.Digest, err error) {
 	r, err := reference.Run(ctx, s, name)
 	if err != nil {
@@ -93,7 +93,7 @@ func headsOf(ctx context.Context, s *app.System, name string) (from, to blob.Dig
 	return from, to, nil
 }
 
-// Unified is how files differ between two heads, as a unified diff.
+// Unified returns the difference between two heads as a unified diff.
 func Unified(ctx context.Context, b blob.Store, from, to blob.Digest) (string, error) {
 	patch, err := manifest.Patch(ctx, b, from, to)
 	if errors.Is(err, blob.ErrNotFound) {

@@ -1,5 +1,5 @@
-// Package inspect has the commands that look: at runs, sessions, files, and what they
-// came of. They change nothing.
+// Package inspect has the read-only commands: they show runs, sessions and files, and
+// their origins.
 //
 // Files, the lowest first: steps, target, live, watch, top, find, tree, tail, diff,
 // followsteps, impact, replay, why, instructions, workflows, ps, show.

@@ -22,12 +22,12 @@ type found struct {
 	reference.Reference
 	graph *lineage.Graph
 	run   *messages.RunInfo // of a run, or of a step
-	call  *messages.Record  // of a tool call that was named by its id
+	call  *messages.Record  // of a tool call named by its id
 	whole bool              // the answer has whole texts
 }
 
-// find resolves what a target is named by, and reads the graph: of its tree or,
-// with all, of the whole tenant.
+// find resolves the name of a target, and reads the graph: of its tree or, with all, of
+// the whole tenant.
 func find(ctx context.Context, s *app.System, t target, all bool) (*found, error) {
 	f := &found{target: t}
 	var err error
@@ -63,8 +63,8 @@ func find(ctx context.Context, s *app.System, t target, all bool) (*found, error
 	return f, err
 }
 
-// inBranch looks for a step that the run has not in its branches, whose steps
-// replay tells with those of the run: they are runs of their own.
+// inBranch looks for a step that is missing in the run in the run's branches. replay
+// lists their steps with the run's, although they are runs of their own.
 func (f *found) inBranch(t session.Tenant) {
 	if _, err := f.graph.Step(t, f.run.Run, f.step); !errors.Is(err, lineage.ErrNotFound) {
 		return
@@ -87,8 +87,8 @@ func (f *found) inBranch(t session.Tenant) {
 	}
 }
 
-// otherwise tries what a name may stand for that is no id: a file, or a tool
-// call. It returns nil for nothing.
+// otherwise tries the other meanings of a name that is no id: a file, or a tool call.
+// It returns nil if neither fits.
 func otherwise(ctx context.Context, s *app.System, t target, all bool) (*found, error) {
 	switch {
 	case t.step != "": // a file "dir/7"
@@ -117,8 +117,8 @@ func otherwise(ctx context.Context, s *app.System, t target, all bool) (*found, 
 	return lastFile(ctx, s, target{text: t.text, path: t.name, row: -1}, all)
 }
 
-// lastFile looks for a file as the last run left it; nil if there is no run, or
-// no such file to look for.
+// lastFile looks for a file in the files of the last run; it returns nil if there is no
+// run or no such file.
 func lastFile(ctx context.Context, s *app.System, t target, all bool) (*found, error) {
 	t.name = messages.Last
 	f, err := find(ctx, s, t, all)
@@ -129,13 +129,12 @@ func lastFile(ctx context.Context, s *app.System, t target, all bool) (*found, e
 		}
 	}
 	if err != nil && app.CodeOf(err) == app.ExitNotFound {
-		return nil, nil // what the name is not is told by its own error
+		return nil, nil // the error of the lookup by id applies
 	}
 	return f, err
 }
 
-// graphOf reads the lineage of the tree that a session is part of or, with all,
-// of everything in the tenant.
+// graphOf reads the lineage of a session's tree or, with all, of the whole tenant.
 func graphOf(ctx context.Context, s *app.System, id session.ID, all bool) (*lineage.Graph, error) {
 	if !all {
 		g, _, err := reference.Graph(ctx, s, id)

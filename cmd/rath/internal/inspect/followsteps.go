@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// recordPlace is where a record is in the log of a session.
+// recordPlace is the position of a record in the log of a session.
 type recordPlace struct {
 	session session.ID
 	commit  uint64
@@ -28,12 +28,12 @@ func followSteps(ctx context.Context, a *app.App, s *app.System, name string, q 
 	if err != nil {
 		return err
 	}
-	after, err := follow.Newest(ctx, s) // before the steps are read: none is missed
+	after, err := follow.Newest(ctx, s) // before reading the steps, so that none is missed
 	if err != nil {
 		return err
 	}
 	g, feed, seen, labels := lineage.NewGraph(), lineage.NewStepFeed(r.Run), map[recordPlace]bool{}, &lineage.Labels{}
-	told := false // of its end
+	told := false // the end was printed
 	if r.Session != "" {
 		err = reference.Recorded(ctx, s, r.Session, "", func(rec *messages.LineageRecord) error {
 			g.Add(rec.Record)

@@ -10,7 +10,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// impact tells what came after something and could see it; all gives whole lists.
+// impact prints the later work that could see the target; all prints whole lists.
 func impact(ctx context.Context, a *app.App, s *app.System, text string, all bool) error {
 	t, err := parseTarget(text)
 	if err != nil {

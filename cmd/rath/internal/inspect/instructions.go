@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// instructionsOf reads what the model's call got beside the rows that an answer is about;
-// nil if its record names nothing.
+// instructionsOf reads the instructions of a model's call, its input besides the rows
+// that an answer is about; nil if its record names none.
 func instructionsOf(ctx context.Context, s *app.System, r *view.Reason) (*view.Instructions, error) {
 	key := session.Key{Tenant: s.Tenant(), ID: r.Session}
 	for e, err := range s.Log.Read(ctx, key, commitlog.Position{}) {

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// liveAtOnce bounds the runs that are asked about at the same time, and liveRows
-	// those of a list: it takes the notes of the others from what is recorded.
+	// liveAtOnce bounds the concurrent requests, and liveRows the runs of a list that
+	// are asked about: the notes of the others come from recorded data.
 	liveAtOnce = 8
 	liveRows   = 64
-	// liveWithin bounds the questions of a list, which is shown also without answers.
+	// liveWithin bounds the requests of a list, which is shown even without answers.
 	liveWithin = 2 * time.Second
 )
 
-// liveNotes asks how those of the runs stand that have not ended, where lineage does not
-// say what they wait for: branches may wait for a node.
+// liveNotes requests the progress of the open runs whose waits lineage does not
+// explain: branches may wait for a node.
 func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[run.ID]*messages.Live {
 	ctx, cancel := context.WithTimeout(ctx, liveWithin)
 	defer cancel()
@@ -56,8 +56,8 @@ func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[
 	return out
 }
 
-// liveOf asks how a run stands at this moment. It is nil if the run has ended, or if
-// no node can say at the moment, which is remarked.
+// liveOf requests the current state of a run. It returns nil if the run has ended, or,
+// with a remark, if no node can answer now.
 func liveOf(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo) (*view.LiveRun, error) {
 	if r.State.Terminal() {
 		return nil, nil
@@ -75,13 +75,13 @@ func liveOf(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo)
 		return nil, nil
 	}
 	out := &view.LiveRun{Info: r, Live: &l}
-	if names, err := nodeNames(ctx, s); err == nil { // else its incarnation is shown
+	if names, err := nodeNames(ctx, s); err == nil { // otherwise its incarnation is shown
 		out.Node = names[l.Node]
 	}
 	return out, nil
 }
 
-// tellLive writes what a run is at, and its branches if it waits for them.
+// tellLive writes the progress of a run, and its branches if it waits for them.
 func tellLive(ctx context.Context, a *app.App, s *app.System, r *view.LiveRun) error {
 	answers := follow.AnswerWith(a, r.Info.Run, r.Live.Waits)
 	if r.Live.Review != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-// TestLongCommandShowsHowItEnded: of a command that does not fit a line the end is cut, and
-// not how it ended.
+// TestLongCommandShowsHowItEnded: a command that is too long for a line is cut at its
+// end, and its outcome is still shown.
 func TestLongCommandShowsHowItEnded(t *testing.T) {
 	shell, _ := tool.ByName(tool.RunShellCommand)
 	script := must.Get(llmscripted.Parse("model", []byte(`

@@ -134,8 +134,8 @@ func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) e
 	return nil
 }
 
-// remarkRefused says that tasks were refused: they are no runs. One of them is read.
-// Credentials that list runs need not be able to ask.
+// remarkRefused prints a remark if tasks were rejected: they are no runs. It reads one
+// of them, and ignores errors: credentials that list runs need not grant that.
 func remarkRefused(ctx context.Context, a *app.App, s *app.System) {
 	if refused, err := s.DeadLetters(ctx, 1); err == nil && len(refused) > 0 {
 		a.Remark("tasks were refused, and no runs came of them: %q tells why", a.Hint("cluster", "dlq", "ls"))

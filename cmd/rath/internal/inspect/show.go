@@ -141,10 +141,11 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
 	return cmd
 }
 
-// turns is what --steps without a range tells.
+// turns is the value of --steps without a range.
 const turns = "turns"
 
-// checkList refuses flags that do not go with a list of steps, with one step or with a sum.
+// checkList rejects flags that do not go with a list of steps, with one step or with a
+// sum.
 func checkList(list, goOn, spent, one, other bool) error {
 	switch {
 	case spent && (list || goOn || other || one):
@@ -155,7 +156,7 @@ func checkList(list, goOn, spent, one, other bool) error {
 	return nil
 }
 
-// checkView refuses flags that do not go with what is shown.
+// checkView rejects flags that do not apply to the selected view.
 func checkView(a *app.App, cmd *cobra.Command, steps, tree bool) error {
 	set := cmd.Flags().Changed
 	format := a.Config.Format.Value
@@ -221,11 +222,11 @@ func show(ctx context.Context, a *app.App, s *app.System, name string, full, goO
 	return tellLive(ctx, a, s, live)
 }
 
-// spentFrom is how many steps and model calls a run may have without a table of what
-// they took.
+// spentFrom is the number of steps and model calls from which a run gets a table of
+// their spending.
 const spentFrom = 12
 
-// showSpent tells where the time, the tokens and the money of a run went.
+// showSpent prints the time, the tokens and the money that a run spent.
 func showSpent(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo) error {
 	if r.Session == "" { // ended before a log held it
 		return writeSpending(a, &view.Spending{Run: r.Run})
@@ -285,7 +286,7 @@ func showOn(ctx context.Context, a *app.App, s *app.System, name string, full bo
 	if err != nil {
 		return err
 	}
-	after, err := follow.Newest(ctx, s) // before the rows are read: none is missed
+	after, err := follow.Newest(ctx, s) // before reading the rows, so that none is missed
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// showSteps tells what the sessions of the tree of a run or session did: one line per
-// turn of an agent. live goes on until the run ends.
+// showSteps prints the steps of the tree of a run or session: one line per turn of an
+// agent. With live it continues until the run ends.
 func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live bool) error {
 	t := view.NewTimeline(func(l view.Line) {
 		if a.AsJSON() {
@@ -48,7 +48,7 @@ func showSteps(ctx context.Context, a *app.App, s *app.System, name string, live
 	return ending(a, r.Run, seen, err)
 }
 
-// ending tells how a run stands that was followed, and returns the command's error.
+// ending prints the state of a run that was followed, and returns the command's error.
 func ending(a *app.App, id run.ID, seen follow.Outcome, err error) error {
 	a.Out.Note("")
 	switch {
@@ -62,7 +62,7 @@ func ending(a *app.App, id run.ID, seen follow.Outcome, err error) error {
 	return outcome(a, id, seen.Result)
 }
 
-// ended tells how a run ended of which nothing more comes.
+// ended prints the outcome of a run that has ended.
 func ended(ctx context.Context, a *app.App, s *app.System, id run.ID) error {
 	r, err := s.Result(ctx, id)
 	if err != nil {
@@ -71,8 +71,8 @@ func ended(ctx context.Context, a *app.App, s *app.System, id run.ID) error {
 	return outcome(a, id, &r)
 }
 
-// tellRecorded tells what is recorded of the tree that a session is part of. The
-// sessions are named as pictures of the whole tree do, so that it is read first.
+// tellRecorded adds the recorded history of a session's tree to t. It reads the whole
+// tree first, so that the sessions have the same names as in pictures of the tree.
 func tellRecorded(ctx context.Context, s *app.System, id session.ID, t *view.Timeline) error {
 	g := lineage.NewGraph()
 	var all []messages.Record
@@ -110,7 +110,7 @@ func succeeded(a *app.App, id run.ID, u session.Usage) {
 	a.Remark("succeeded, %s   run %s", view.UsageText(u), id)
 }
 
-// standing says how a run stands whose story was told.
+// standing prints the state of a run after its history.
 func standing(a *app.App, r *messages.RunInfo) {
 	switch {
 	case r.State == run.Succeeded:

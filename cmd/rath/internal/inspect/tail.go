@@ -136,8 +136,8 @@ func tail(ctx context.Context, a *app.App, s *app.System, name, after string, li
 	return nil
 }
 
-// movedTo is the cause of the end of a tail whose node has started again at
-// another address.
+// movedTo is the cause of the end of a tail whose node has restarted at another
+// address.
 type movedTo string
 
 func (m movedTo) Error() string { return "the node is at " + string(m) }

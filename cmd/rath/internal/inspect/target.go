@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// target is what why and impact are asked about: a session, a run, a version or
-// a row of a session, a step of a run, a tool call, a file or a line of one.
+// target is the argument of why and impact: a session, a run, a version or a row of a
+// session, a step of a run, a tool call, a file or a line of one.
 type target struct {
 	text    string
 	name    string          // of a session or run
@@ -26,11 +26,11 @@ type target struct {
 
 const targetForms = `want a session, a run, SESSION:VERSION, SESSION#ROW, RUN/STEP, the id of a tool call, FILE, FILE:LINE or SESSION:FILE:LINE`
 
-// stepForm is what a path of a step looks like: it begins with a number.
+// stepForm matches the path of a step: it begins with a number.
 var stepForm = regexp.MustCompile(`^[0-9]+(\.[A-Za-z0-9_-]+)*$`)
 
-// parseTarget reads what a person named. Of a word that may be more than one
-// target, find tries the ids first.
+// parseTarget parses a target. If a word may name more than one target, find tries the
+// ids first.
 func parseTarget(text string) (target, error) {
 	t := target{text: text, row: -1}
 	wrong := func() (target, error) {

@@ -22,8 +22,8 @@ const (
 	// topEvery is the time between two readings, and topOnce that before the only page.
 	topEvery = time.Second
 	topOnce  = 5 * time.Second
-	// topRuns bounds the open runs that are looked at, topPages what is read of the
-	// lineage in one time.
+	// topRuns bounds the open runs that are shown, topPages the pages of the lineage
+	// that are read at a time.
 	topRuns  = 1000
 	topPages = 64
 )
@@ -100,7 +100,7 @@ func top(ctx context.Context, a *app.App, s *app.System, every time.Duration, li
 	}
 }
 
-// interrupted is the error of a command that goes on until it is interrupted.
+// interrupted returns the error of a command that runs until it is interrupted.
 func interrupted(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), app.ErrInterrupted) {
 		return app.Silent(app.ExitInterrupted)
@@ -108,8 +108,8 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// readTop reads the records after a cursor, since a time, and the present
-// state of the fleet.
+// readTop reads the records after a cursor, since a time, and the current state of the
+// fleet.
 func readTop(ctx context.Context, s *app.System, after string, began time.Time) (next string, t view.Top, err error) {
 	var c view.Counts
 	for range topPages {
@@ -153,8 +153,9 @@ func readTop(ctx context.Context, s *app.System, after string, began time.Time) 
 	return after, t, nil
 }
 
-// stuckOf are the open runs that do not go on, the oldest first: their nodes are asked
-// about the oldest of those that should. unasked reports whether there are others.
+// stuckOf returns the open runs that are stuck, the oldest first. It asks the nodes
+// about the oldest running and queued ones. unasked reports whether others were not
+// asked about.
 func stuckOf(ctx context.Context, s *app.System, open []messages.RunInfo) (stuck []view.TopStuck, unasked bool) {
 	open = slices.Clone(open)
 	slices.Reverse(open)

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// redrawRest is how long a list is not drawn again after it was: a busy
-	// fleet changes it many times in a second.
+	// redrawRest is the shortest time between two drawings of a list: a busy fleet
+	// changes it many times in a second.
 	redrawRest = 250 * time.Millisecond
-	// redrawAll is when it is drawn although nothing came: ages grow.
+	// redrawAll is the time after which the list is drawn even without changes: ages
+	// grow.
 	redrawAll = 10 * time.Second
 )
 
-// watchRuns shows a list of runs, and what changes in it, until it is
-// interrupted.
+// watchRuns shows a list of runs, and its changes, until it is interrupted.
 func watchRuns(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var group sync.WaitGroup
@@ -55,7 +55,7 @@ func watchRuns(ctx context.Context, a *app.App, s *app.System, o *client.RunsOpt
 			names, err = nodeNames(ctx, s)
 		}
 		if err == nil {
-			var live map[run.ID]*messages.Live // of a list that is drawn
+			var live map[run.ID]*messages.Live // of a list on a terminal
 			if a.Out.Terminal() && !a.AsJSON() {
 				live = liveNotes(ctx, s, runs)
 			}
@@ -88,7 +88,7 @@ func watchRuns(ctx context.Context, a *app.App, s *app.System, o *client.RunsOpt
 	}
 }
 
-// rest waits, or less if ctx ends.
+// rest waits for d, or less if ctx ends.
 func rest(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -100,8 +100,8 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// redraw shows runs: all of them on a terminal, else those that are not as they
-// were shown. names are those of the nodes, and live says what the runs are at.
+// redraw shows runs: all of them on a terminal, else those that changed since shown.
+// names are the names of the nodes, and live is the progress of the runs.
 func redraw(a *app.App, runs []messages.RunInfo, names map[string]string, live map[run.ID]*messages.Live, shown map[run.ID]messages.RunInfo) error {
 	if a.Out.Terminal() && !a.AsJSON() {
 		a.Out.Clear()

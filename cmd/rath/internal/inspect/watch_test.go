@@ -11,8 +11,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestWatchedLines shows what a list of runs that is watched prints where
-// it cannot be redrawn: a line for each run that is new or has changed.
+// TestWatchedLines checks the output of a watched list of runs that cannot be redrawn:
+// a line for each run that is new or has changed.
 func TestWatchedLines(t *testing.T) {
 	var out bytes.Buffer
 	a := app.New("rath", nil, &out, &out, func(string) string { return "" })

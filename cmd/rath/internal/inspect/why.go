@@ -112,8 +112,7 @@ func why(ctx context.Context, a *app.App, s *app.System, text string) error {
 	return tellReason(a, s, f.graph, r)
 }
 
-// whyRun answers for a run: what it is at or waits for, if it has not ended, and where
-// it comes from.
+// whyRun explains a run: its progress or its wait, if it has not ended, and its origin.
 func whyRun(ctx context.Context, a *app.App, s *app.System, f *found) error {
 	live, err := liveOf(ctx, a, s, f.run)
 	if err != nil {
@@ -135,7 +134,7 @@ func whyRun(ctx context.Context, a *app.App, s *app.System, f *found) error {
 	return tellReason(a, s, f.graph, r)
 }
 
-// header writes how a run stands, without what WriteLive says of it.
+// header writes the state of a run, without the parts that WriteLive prints.
 func header(a *app.App, r *view.LiveRun) {
 	of := ""
 	if r.Info.Workflow != "" { // else no log holds it
@@ -144,7 +143,7 @@ func header(a *app.App, r *view.LiveRun) {
 	a.Out.Printf("run      %s%s, %s\n", r.Info.Run, of, r.Live.State)
 }
 
-// whyUntaken answers for a run whose task waits to be taken.
+// whyUntaken explains a run whose task waits to be taken.
 func whyUntaken(ctx context.Context, a *app.App, s *app.System, id run.ID) error {
 	live, err := liveOf(ctx, a, s, &messages.RunInfo{Run: id, State: run.Queued})
 	if err != nil || live == nil {
@@ -174,7 +173,7 @@ func whyStep(ctx context.Context, a *app.App, s *app.System, f *found, id run.ID
 	return tellMaker(ctx, a, s, f, m)
 }
 
-// whyFile answers for a file, or a line of it.
+// whyFile explains a file, or a line of it.
 func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
 	changes, err := f.graph.Heads(f.Ref(s.Tenant()).Key, f.Reference.Version)
 	if err != nil {
@@ -217,7 +216,7 @@ func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
 	return tellReason(a, s, f.graph, r)
 }
 
-// tellMaker answers for a version, or for the step that a version came of.
+// tellMaker explains a version, or the step that made a version.
 func tellMaker(ctx context.Context, a *app.App, s *app.System, f *found, m lineage.Maker) error {
 	r := view.ReasonOfMaker(&m)
 	r.What, r.Whole = cmp.Or(f.text, f.Reference.String()), f.whole

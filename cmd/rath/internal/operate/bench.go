@@ -139,7 +139,7 @@ func checkBench(a *app.App, o *benchOptions) error {
 	return nil
 }
 
-// benchFleet measures a fleet that it starts for that.
+// benchFleet measures a fleet that it starts for the purpose.
 func benchFleet(ctx context.Context, a *app.App, o *benchOptions) (err error) {
 	store, err := os.MkdirTemp("", "rath-bench-")
 	if err != nil {
@@ -172,8 +172,8 @@ func benchFleet(ctx context.Context, a *app.App, o *benchOptions) (err error) {
 	return measure(ctx, a, s, o)
 }
 
-// measured adds the processes of the nodes to those that are measured, if they
-// are of this machine: the server of a directory is reached from nowhere else.
+// measured adds the processes of the nodes to those that are measured, if they are on
+// this machine: the server of a directory is reachable only from here.
 func measured(ctx context.Context, s *app.System, o *load.Options) error {
 	if s.Remote {
 		return nil
@@ -189,7 +189,7 @@ func measured(ctx context.Context, s *app.System, o *load.Options) error {
 	return err
 }
 
-// measure puts the load on a system and tells what became of it.
+// measure runs the load on a system and prints the results.
 func measure(ctx context.Context, a *app.App, s *app.System, o *benchOptions) (err error) {
 	if err := s.Offered(ctx, o.load.Workflow); err != nil {
 		return err
@@ -201,8 +201,8 @@ func measure(ctx context.Context, a *app.App, s *app.System, o *benchOptions) (e
 	defer func() { err = errors.Join(err, c.Close()) }()
 	o.load.Processes = append(o.load.Processes, load.Self("this process"))
 	o.load.Lag = func(ctx context.Context) (int64, error) {
-		// What waits goes from the queue to its partition: looked at the other way round,
-		// little counts twice.
+		// Tasks move from the queue to their partition. Reading in the same order
+		// counts few of them twice.
 		waiting, err := c.Conn.Dispatch.Waiting(ctx)
 		if err != nil {
 			return 0, err

@@ -75,8 +75,8 @@ first column names a letter.`,
 	return cmd
 }
 
-// submitter names who submitted a refused task, and who had it submitted again; "-" where its
-// subject names nobody.
+// submitter names the users who submitted and resubmitted a rejected task; "-" if its
+// subject names none.
 func submitter(from messages.Submitter) string {
 	if from.Via != "" {
 		return from.By + ", again by " + from.Via
@@ -84,7 +84,8 @@ func submitter(from messages.Submitter) string {
 	return cmp.Or(from.By, "-")
 }
 
-// aboutLetter does something about the letter whose number is the argument.
+// aboutLetter returns the function of a command on the letter whose number is the
+// argument.
 func aboutLetter(a *app.App, do func(ctx context.Context, s *app.System, at uint64) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		at, err := strconv.ParseUint(args[0], 10, 63)
@@ -161,8 +162,8 @@ has to be submitted corrected.`,
 	}
 }
 
-// takesLetter reports a letter whose workflow no node offers, as far as that can be
-// asked: its task would be refused again.
+// takesLetter returns an error for a letter whose workflow no node offers, if the nodes
+// can be asked: its task would be rejected again.
 func takesLetter(ctx context.Context, s *app.System, at uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, app.AskTimeout)
 	defer cancel()

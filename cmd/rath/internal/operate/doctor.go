@@ -56,7 +56,7 @@ Exit code 6 if something does not work.`,
 	return cmd
 }
 
-// finding is what one check found.
+// finding is the result of one check.
 type finding struct {
 	Check  string `json:"check"`
 	OK     bool   `json:"ok"`
@@ -142,7 +142,7 @@ func checkSandbox(ctx context.Context) []finding {
 	return []finding{f, limits, network}
 }
 
-// checkContainers tries the backend "docker", where an image is configured.
+// checkContainers checks the backend "docker", if an image is configured.
 func checkContainers(ctx context.Context, a *app.App) finding {
 	f := finding{Check: "docker"}
 	if a.Config.Image.Value == "" {
@@ -165,7 +165,7 @@ func checkContainers(ctx context.Context, a *app.App) finding {
 	return f
 }
 
-// checkPods looks at the backend "kubernetes", where an image is configured.
+// checkPods checks the backend "kubernetes", if an image is configured.
 func checkPods(ctx context.Context, a *app.App) []finding {
 	o := node.PodOptions(a.Getenv)
 	if o.Image == "" {
@@ -175,7 +175,7 @@ func checkPods(ctx context.Context, a *app.App) []finding {
 	return []finding{checked("kubernetes", found, err)}
 }
 
-// checkService looks at the backend "opensandbox", where a server is configured.
+// checkService checks the backend "opensandbox", if a server is configured.
 func checkService(ctx context.Context, a *app.App) []finding {
 	o := a.Config.OpenSandbox()
 	if o == nil {
@@ -185,7 +185,7 @@ func checkService(ctx context.Context, a *app.App) []finding {
 	return []finding{checked("opensandbox", found, err)}
 }
 
-// checked is what a backend says of itself.
+// checked returns the finding about a backend.
 func checked(name, found string, err error) finding {
 	if err != nil {
 		return finding{Check: name, Found: "nodes with these settings do not start", Remedy: term.Line(messages.Text(err), 600)}
@@ -193,7 +193,7 @@ func checked(name, found string, err error) finding {
 	return finding{Check: name, OK: true, Found: "offered", Remedy: found}
 }
 
-// checkSystem opens what other commands would open, and reports whether its nodes are
+// checkSystem opens the system of the other commands, and reports whether its nodes are
 // other processes, which have settings of their own.
 func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool) {
 	where := finding{Check: "system"}
@@ -243,14 +243,14 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 	return out, !s.Own()
 }
 
-// unseen reports whether an answer is not for these credentials, which are no client's, such
-// as a node's: nodes answer questions and ask none.
+// unseen reports whether these credentials may not read an answer because they are no
+// client's but, for example, a node's: nodes answer questions and ask none.
 func unseen(err error) bool {
 	e, ok := errors.AsType[*conn.PermissionError](err)
 	return ok && len(e.Tenants) == 0 && strings.HasPrefix(e.Subject, messages.QueryPrefix)
 }
 
-// unasked is the finding about nodes and workflows where they cannot be asked for.
+// unasked returns the finding about nodes and workflows that cannot be requested.
 func unasked() finding {
 	return finding{
 		Check: "workflows", OK: true, Found: "these credentials may not ask, such as those of a node",
@@ -258,7 +258,7 @@ func unasked() finding {
 	}
 }
 
-// systemRemedy says what to look at where the system cannot be asked.
+// systemRemedy returns the remedy if the system cannot be asked.
 func systemRemedy(a *app.App) string {
 	if a.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		return "see \"help exit-codes\"; --server, --context and --store choose another system"
@@ -270,7 +270,7 @@ func systemRemedy(a *app.App) string {
 // storesFor bounds how long the check waits for a write.
 const storesFor = 5 * time.Second
 
-// checkStores writes something.
+// checkStores checks that the system can store data, by a write.
 func checkStores(ctx context.Context, s *app.System) finding {
 	ctx, cancel := context.WithTimeout(ctx, storesFor)
 	defer cancel()
@@ -280,7 +280,7 @@ func checkStores(ctx context.Context, s *app.System) finding {
 	return finding{Check: "writes", OK: true, Found: "something was stored"}
 }
 
-// checkModel looks at the model that is set here; nodes elsewhere have their own.
+// checkModel checks the model that is set here; nodes elsewhere have their own.
 func checkModel(ctx context.Context, a *app.App, ask, elsewhere bool) finding {
 	f := finding{Check: "model", OK: true}
 	key, base := a.Getenv(openai.EnvKey) != "", a.Getenv(openai.EnvBase)

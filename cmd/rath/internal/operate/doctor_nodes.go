@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// checkWorkflows names the workflows on offer and, if the nodes were seen, those of them
-// that no living node has, such as those of a pool that is gone.
+// checkWorkflows names the workflows on offer and, if the nodes were seen, the
+// workflows without a live node, such as those of a pool that has ended.
 func checkWorkflows(ws []messages.Workflow, ns []messages.Node, seen bool) finding {
 	var served, without []string
 	for _, w := range ws {
@@ -62,8 +62,8 @@ func checkPrograms(ns []messages.Node) finding {
 	return f
 }
 
-// checkModels reports which nodes cannot ask their default model while others can: a task
-// works on one and fails on another.
+// checkModels reports the nodes that cannot ask their default model while others can: a
+// task works on one and fails on another.
 func checkModels(ns []messages.Node) finding {
 	f := finding{Check: "models", OK: true}
 	var names, without, reasons []string
@@ -88,7 +88,7 @@ func checkModels(ns []messages.Node) finding {
 	return f
 }
 
-// checkGaps reports the event streams whose lineage has a gap; nothing where none has.
+// checkGaps reports the event streams whose lineage has a gap, if there are any.
 func checkGaps(ns []messages.Node) []finding {
 	var all []string
 	for _, n := range ns {
@@ -106,13 +106,13 @@ func checkGaps(ns []messages.Node) []finding {
 	}}
 }
 
-// offersAgents reports whether agents run on a node: routers have none.
+// offersAgents reports whether agents run on a node: routers run none.
 func offersAgents(n messages.Node) bool {
 	return slices.ContainsFunc(n.Offers, func(o string) bool { return strings.HasPrefix(o, "agent@") })
 }
 
-// checkNodes reports how the nodes stand: some serve, and none is silent. The dead ones it
-// names: soon no list of nodes has them.
+// checkNodes checks that some nodes serve and none is silent. It names the dead ones:
+// soon no list of nodes has them.
 func checkNodes(ns []messages.Node) finding {
 	f := finding{Check: "nodes", OK: true}
 	count := map[string]int{}

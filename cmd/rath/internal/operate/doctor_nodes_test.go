@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestNodeCredentials: a node answers questions and may ask none. With its credentials doctor
-// judges the connection alone; a wrong password and a wrong tenant stay wrong.
+// TestNodeCredentials: a node answers questions and may ask none. With its credentials
+// doctor judges only the connection; a wrong password and a wrong tenant remain errors.
 func TestNodeCredentials(t *testing.T) {
 	text := natsAccounts(permission.Place{Tenant: "acme", Generation: 1, Partitions: 4}, []permission.User{
 		{Role: permission.RoleNode, Name: "node"},
@@ -46,8 +46,8 @@ func TestNodeCredentials(t *testing.T) {
 	}
 }
 
-// TestModelsOfNodes: nodes and routers without a key beside others that have one are wrong; a
-// fleet without models is not.
+// TestModelsOfNodes: nodes and routers without a key beside others with one are an
+// error; a fleet without models is not.
 func TestModelsOfNodes(t *testing.T) {
 	with := messages.Node{Name: "a", Pools: []string{"default"}, Model: "large"}
 	router := messages.Node{Name: "r", Pools: []string{"router"}, ModelError: "no key for api.openai.com"}
@@ -94,7 +94,8 @@ func TestTwoGossips(t *testing.T) {
 	}
 }
 
-// TestWorkflowsWithoutNode: doctor counts no workflow that no living node of its pool has.
+// TestWorkflowsWithoutNode: doctor does not count workflows without a live node of
+// their pool.
 func TestWorkflowsWithoutNode(t *testing.T) {
 	on := []messages.Workflow{{Name: "agent", Pool: "default"}, {Name: "agent", Pool: "gone"}, {Name: "change", Pool: "gone"}, {Name: "demo", Pool: "default"}}
 	node := messages.Node{Name: "n", Pools: []string{"default"}, Offers: []string{"agent@1", "demo@1", "change@1"}}
@@ -107,8 +108,8 @@ func TestWorkflowsWithoutNode(t *testing.T) {
 	}
 }
 
-// TestDoctorNamesTheRepair: where a living node could not fill a gap in lineage doctor names
-// the event stream and the command that does.
+// TestDoctorNamesTheRepair: if a live node could not fill a gap in lineage, doctor
+// names the event stream and the command that fills it.
 func TestDoctorNamesTheRepair(t *testing.T) {
 	if found := checkGaps([]messages.Node{{Name: "a"}, {Name: "b", Dead: true, Gaps: []string{"EV_1_3"}}}); len(found) > 0 {
 		t.Errorf("no living node has a gap: %+v", found)

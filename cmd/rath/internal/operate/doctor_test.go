@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestBackends: doctor tells what the backends lack that the settings name, and nothing of
-// others.
+// TestBackends: doctor reports the missing requirements of the backends that the
+// settings name, and only of these.
 func TestBackends(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("OPEN-SANDBOX-API-KEY") != "right" {
@@ -67,8 +67,8 @@ func TestBackends(t *testing.T) {
 	expect(checkService(t.Context(), a), true, "opensandbox: offered", "accepts the key")
 }
 
-// TestModelAtAzure: doctor says which server and key of the environment are used, and never
-// the key.
+// TestModelAtAzure: doctor prints which server and key of the environment are used, and
+// never the key.
 func TestModelAtAzure(t *testing.T) {
 	env := map[string]string{"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com", "AZURE_OPENAI_API_KEY": "secret99"}
 	a := &app.App{Getenv: func(name string) string { return env[name] }}
@@ -81,8 +81,8 @@ func TestModelAtAzure(t *testing.T) {
 	}
 }
 
-// TestNodes: doctor tells nodes that serve from those that do not, and is content only if
-// some serve and none is silent.
+// TestNodes: doctor distinguishes nodes that serve from those that do not, and is
+// content only if some serve and none is silent.
 func TestNodes(t *testing.T) {
 	serves := messages.Node{Name: "a", Pools: []string{"default"}}
 	dead, silent, relays, drains := serves, serves, messages.Node{Name: "server"}, serves
@@ -104,8 +104,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestModelOfNodes: where the nodes are other processes, a model that is not set here says
-// nothing of theirs.
+// TestModelOfNodes: if the nodes are other processes, a model that is not set here does
+// not matter to them.
 func TestModelOfNodes(t *testing.T) {
 	a := &app.App{Getenv: func(string) string { return "" }}
 	if f := checkModel(t.Context(), a, false, true); !f.OK || f.Remedy != "" || strings.Contains(f.Found, "fail") {

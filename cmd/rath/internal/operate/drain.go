@@ -88,7 +88,7 @@ func drain(ctx context.Context, a *app.App, s *app.System, name string, wait boo
 	}
 }
 
-// drainOther adds to a node's refusal to drain which ones would.
+// drainOther adds to a node's refusal to drain the nodes that would.
 func drainOther(ctx context.Context, s *app.System, refused error) error {
 	all, err := s.Nodes(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func drainEnded(ctx context.Context, s *app.System, incarnation string) (bool, e
 	switch {
 	case errors.Is(err, client.ErrUnreachable):
 		return true, nil
-	case errors.Is(err, client.ErrNoAnswer): // it was the last one; a server that it keeps ends after it
+	case errors.Is(err, client.ErrNoAnswer): // it was the last one; its server ends after it
 		return s.Remote, nil
 	case err != nil:
 		return false, err

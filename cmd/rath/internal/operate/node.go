@@ -41,7 +41,7 @@ Nodes beside routers leave both to them with -routers.
 	}, &node.Options{Routing: node.RouteOnly})
 }
 
-// program runs a node with the flags that programs of node.Main have.
+// program runs a node with the flags of programs of node.Main.
 func program(cmd *cobra.Command, o *node.Options) *cobra.Command {
 	cmd.DisableFlagParsing, cmd.DisableFlagsInUseLine = true, true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

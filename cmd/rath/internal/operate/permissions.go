@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// printPermissions prints what the user of each role may do.
+// printPermissions prints the permissions of each role's user.
 func printPermissions(a *app.App, f *provisionFlags) error {
 	users, err := usersOf(a, f)
 	if err != nil {
@@ -51,8 +51,9 @@ func printPermissions(a *app.App, f *provisionFlags) error {
 	return nil
 }
 
-// usersOf are the users that the flags ask for: of --role one, else those of the
-// installation and of the tenant those of --user, or one client and one program with tools.
+// usersOf returns the users that the flags select: one of --role, or else the users of
+// the installation, and as users of the tenant those of --user, or one client and one
+// program with tools.
 func usersOf(a *app.App, f *provisionFlags) ([]permission.User, error) {
 	var all []permission.User
 	add := func(role, name string) error {
@@ -127,8 +128,8 @@ func permissionTable(a *app.App, grants []permission.Grant) {
 	a.Out.Rows([]string{"ROLE", "MAY", "SUBJECT", "FOR"}, rows)
 }
 
-// natsAccounts is the configuration of accounts; the operator that
-// installs it sets the passwords.
+// natsAccounts returns the configuration of accounts; the operator who installs it sets
+// the passwords.
 func natsAccounts(at permission.Place, users []permission.User) string {
 	acc := permission.Accounts{Tenants: []session.Tenant{at.Tenant}, Place: at, Users: users}
 	for i := range acc.Users {

@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/view"
 )
 
-// checkPod looks at what Kubernetes gives the pod that this process runs in: memory,
-// processors, a directory for what passes. root is "/" outside of tests.
+// checkPod checks the resources that Kubernetes gives the pod of this process: memory,
+// processors, a directory for temporary files. root is "/" outside of tests.
 func checkPod(root string) finding {
 	f := finding{Check: "pod", OK: true, Found: view.Counted(int64(runtime.GOMAXPROCS(0)), "processor")}
 	limit, collects := memoryLimit(root), debug.SetMemoryLimit(-1)
@@ -46,7 +46,7 @@ func checkPod(root string) finding {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
-// memoryLimit is what the control group of the container allows, 0 for no limit.
+// memoryLimit returns the limit of the container's control group, 0 for no limit.
 func memoryLimit(root string) int64 {
 	for _, file := range []string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"} { // version 2, 1
 		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
@@ -54,7 +54,7 @@ func memoryLimit(root string) int64 {
 			continue
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err != nil || n > math.MaxInt64/2 { // "max", and what version 1 has for it
+		if err != nil || n > math.MaxInt64/2 { // "max", and the equivalent of version 1
 			return 0
 		}
 		return n

@@ -20,7 +20,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// provisionFlags are those of the command.
+// provisionFlags are the flags of provision.
 type provisionFlags struct {
 	replicas      int
 	partitions    uint32
@@ -124,7 +124,7 @@ func provision(ctx context.Context, a *app.App, f *provisionFlags) error {
 		return err
 	}
 	if o.Level = level; level == streams.Fsync && len(f.monitor) > 0 {
-		// A connection that stores verifies that its servers do as promised.
+		// A connection that stores verifies the durability of its servers.
 		o.Client, o.Probe = false, streams.MonitorProbe(f.monitor...)
 	}
 	plan, err := provisionOnce(ctx, a, f, o, &want)
@@ -157,7 +157,7 @@ func provision(ctx context.Context, a *app.App, f *provisionFlags) error {
 	return nil
 }
 
-// provisionOnce returns the plan, as far as it was carried out.
+// provisionOnce plans, applies the plan unless this is a dry run, and returns it.
 func provisionOnce(ctx context.Context, a *app.App, f *provisionFlags, o *streams.Options, want *streams.Provisioning) (plan *streams.Plan, err error) {
 	conn, err := api.Connect(ctx, o)
 	if err != nil {
@@ -173,7 +173,7 @@ func provisionOnce(ctx context.Context, a *app.App, f *provisionFlags, o *stream
 	return plan, conn.Streams.Apply(ctx, plan)
 }
 
-// doneWords say what was done.
+// doneWords are the words for completed actions.
 var doneWords = map[streams.Action]string{streams.Create: "created", streams.Update: "updated", streams.Keep: "kept", streams.Refuse: "refused"}
 
 func tellPlan(a *app.App, p *streams.Plan, dry bool) error {

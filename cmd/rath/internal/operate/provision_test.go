@@ -9,7 +9,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// TestPermissionConfig has a server read what --as nats prints.
+// TestPermissionConfig has a server read the output of --as nats.
 func TestPermissionConfig(t *testing.T) {
 	at := permission.Place{Tenant: "acme", Generation: 1, Partitions: 4}
 	text := natsAccounts(at, []permission.User{

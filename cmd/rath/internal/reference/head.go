@@ -9,11 +9,11 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// None stands for no files, where a name stands for files.
+// None is the name of no files.
 const None = "-"
 
-// Head returns the files of what a name stands for: a session, a version of one, a run, or
-// the head itself.
+// Head returns the files of a name: of a session, a version of one, a run, or the head
+// itself.
 func Head(ctx context.Context, s *app.System, name string) (blob.Digest, error) {
 	_, head, err := Files(ctx, s, name)
 	return head, err
@@ -41,8 +41,8 @@ func Files(ctx context.Context, s *app.System, name string) (v session.Session, 
 	return v, head, nil
 }
 
-// Ancestor returns the nearest version that two sessions come from; ok is false for the
-// files of a head and for sessions that are not related.
+// Ancestor returns the nearest common version of two sessions; ok is false for the
+// files of a head and for unrelated sessions.
 func Ancestor(a, b session.Session) (at session.Ref, ok bool) {
 	if a.Unborn() || b.Unborn() {
 		return at, false

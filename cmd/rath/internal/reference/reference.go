@@ -29,19 +29,19 @@ const Topic = `How to name sessions, runs and versions:
   7f3a:12:slug.sh:7 the same at a version
 `
 
-// Reference is what a name on the command line stands for.
+// Reference is a resolved name of the command line.
 type Reference struct {
 	Run     *messages.RunInfo // nil for a session that was named itself
 	Session session.ID
 	Version session.Version // zero for the newest
 }
 
-// Ref is the session and version, of a tenant.
+// Ref returns the session and version, of a tenant.
 func (n Reference) Ref(t session.Tenant) session.Ref {
 	return session.Ref{Key: session.Key{Tenant: t, ID: n.Session}, Version: n.Version}
 }
 
-// String is "session:version".
+// String returns "session:version".
 func (n Reference) String() string {
 	if n.Version == 0 {
 		return string(n.Session)
@@ -49,8 +49,8 @@ func (n Reference) String() string {
 	return fmt.Sprintf("%s:%d", n.Session, n.Version)
 }
 
-// ofRun is where a run ended: the session and version of its result, or its
-// session.
+// ofRun returns the reference of a run's end: the session and version of its result, or
+// else its session.
 func ofRun(r *messages.RunInfo) Reference {
 	if r.Result != nil {
 		return Reference{Run: r, Session: r.Result.Session, Version: r.Result.Version}
@@ -58,8 +58,8 @@ func ofRun(r *messages.RunInfo) Reference {
 	return Reference{Run: r, Session: r.Session}
 }
 
-// Resolve finds the session that a name stands for: that of @last or of another
-// run, or one by its id, the unique beginning of it, or its name; with ":version".
+// Resolve finds the session of a name: @last or another run, or a session by its id, a
+// unique prefix of the id, or its name; with ":version".
 func Resolve(ctx context.Context, s *app.System, name string) (Reference, error) {
 	n, err := Lookup(ctx, s, name)
 	if err == nil && n.Session == "" {
@@ -82,7 +82,7 @@ func Lookup(ctx context.Context, s *app.System, name string) (Reference, error) 
 	return n, err
 }
 
-// splitVersion cuts ":12" off a name.
+// splitVersion splits ":12" off a name.
 func splitVersion(name string) (base string, v session.Version, err error) {
 	base, digits, ok := strings.Cut(name, ":")
 	if !ok {
@@ -95,7 +95,7 @@ func splitVersion(name string) (base string, v session.Version, err error) {
 	return base, session.Version(n), nil
 }
 
-// Run resolves the name of a run; that of a session is its last run.
+// Run resolves the name of a run; the name of a session resolves to its last run.
 func Run(ctx context.Context, s *app.System, name string) (messages.RunInfo, error) {
 	switch base, version, err := splitVersion(name); {
 	case err != nil:
@@ -122,8 +122,8 @@ func Run(ctx context.Context, s *app.System, name string) (messages.RunInfo, err
 	return imported(ctx, s, n.Session)
 }
 
-// imported is the last run whose home is a session, as the session's own records have it:
-// the list of runs lacks one that was imported under the id of another.
+// imported returns the last run whose home is a session, by the session's own records:
+// the list of runs lacks a run that was imported under the id of another.
 func imported(ctx context.Context, s *app.System, id session.ID) (messages.RunInfo, error) {
 	g, root, err := Graph(ctx, s, id)
 	if err != nil {

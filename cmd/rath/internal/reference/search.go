@@ -25,7 +25,7 @@ func find(ctx context.Context, s *app.System, name string) (Reference, error) {
 	switch {
 	case err == nil && (r.Submitted > 0 || r.Workflow != "" || r.State.Terminal()):
 		return ofRun(&r), nil
-	case err == nil && r.Session != "" && r.Session != session.ID(name): // lineage has nothing of it
+	case err == nil && r.Session != "" && r.Session != session.ID(name): // lineage lacks it
 		held, err := exists(ctx, s, string(r.Session))
 		if err == nil && !held {
 			err = app.Fail(app.ExitConflict, "%w", WaitingError{r.Run, s.Hint("cancel", name)})
@@ -40,7 +40,7 @@ func find(ctx context.Context, s *app.System, name string) (Reference, error) {
 	return byBeginning(ctx, s, name)
 }
 
-// beginning finds the runs and sessions whose ids begin so.
+// beginning finds the runs and sessions whose ids begin with prefix.
 func beginning(ctx context.Context, s *app.System, prefix string) ([]Reference, error) {
 	runs, err := s.ListRuns(ctx, client.RunsOptions{})
 	if err != nil {
@@ -76,9 +76,9 @@ func beginning(ctx context.Context, s *app.System, prefix string) ([]Reference, 
 	return hits, nil
 }
 
-// byBeginning finds the run or session of this id, else the session that was
-// begun with this name, else the one whose id begins so. A name too long to be
-// seen in its session's id is tried last.
+// byBeginning finds the run or session of this id, else the session that was started
+// with this name, else the one whose id begins with it. It tries a name too long to be
+// visible in its session's id last.
 func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, error) {
 	hits, err := beginning(ctx, s, prefix)
 	if err != nil {
@@ -92,7 +92,7 @@ func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, 
 	if whole := begun(prefix, hits); len(whole) == 1 {
 		return whole[0], nil
 	}
-	// A task of this very id goes before runs that begin so.
+	// A task with exactly this id takes precedence over runs whose ids begin with it.
 	switch waits, err := s.TaskWaits(ctx, run.ID(prefix)); {
 	case err != nil:
 		return Reference{}, err
@@ -118,8 +118,8 @@ func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, 
 	return Reference{}, ambiguous(prefix, hits)
 }
 
-// manyTrees is in how many trees, the newest first, a session is looked for of which nothing
-// but the beginning of its id is known, and which no run worked on.
+// manyTrees bounds the trees, the newest first, that are searched for a session on
+// which no run worked, by the beginning of its id.
 const manyTrees = 200
 
 // inTrees finds a session inside of a tree: by its id, by a name too long to be seen in the
@@ -156,7 +156,7 @@ func inTrees(ctx context.Context, s *app.System, name string) (session.ID, error
 	return "", ambiguous(name, hits)
 }
 
-// WaitingError is the error of a name that is a task which no node has taken yet.
+// WaitingError is the error of a name that is the id of a waiting task.
 type WaitingError struct {
 	Run    run.ID
 	Cancel string // the command that ends it
@@ -166,9 +166,9 @@ func (w WaitingError) Error() string {
 	return fmt.Sprintf("run %s has not begun: its task waits to be taken by a node; %q ends it, all else goes once it has begun", w.Run, w.Cancel)
 }
 
-// begun returns the sessions whose ids were minted of this name and no longer
-// one: "s1" is the whole name of s1-1-5, and the beginning of s10-1-0. There may
-// be more than one, since the name of a session may itself have the form of such an id.
+// begun returns the sessions whose ids were minted of this name and of no longer one:
+// "s1" is the whole name of s1-1-5, and the beginning of s10-1-0. There may be several,
+// since the name of a session may itself have the form of such an id.
 func begun(name string, hits []Reference) []Reference {
 	return slices.DeleteFunc(slices.Clone(hits), func(h Reference) bool {
 		_, _, minted := h.Session.Locate()
@@ -177,7 +177,7 @@ func begun(name string, hits []Reference) []Reference {
 	})
 }
 
-// ambiguous says which ids begin alike.
+// ambiguous returns an error that lists ids with the same prefix.
 func ambiguous(prefix string, hits []Reference) error {
 	var ids []string
 	for _, h := range hits[:min(len(hits), 5)] {
@@ -193,7 +193,7 @@ func ambiguous(prefix string, hits []Reference) error {
 	return app.Fail(app.ExitConflict, "%q is the beginning of %d ids: %s; give more of it", prefix, len(hits), strings.Join(ids, ", "))
 }
 
-// WaitingTasks says how many tasks no node has taken.
+// WaitingTasks describes the number of tasks that no node has taken.
 func WaitingTasks(n uint64) string {
 	if n == 1 {
 		return "1 task waits to be taken by a node"

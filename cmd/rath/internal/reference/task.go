@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Continued returns the session that a task is to work on: one that exists, by
-// its id or name or else by the beginning of its id, or a new one of this name.
+// Continued returns the session that a task is to work on: an existing one, by its id
+// or name or else by the beginning of its id, or a new one of this name.
 func Continued(ctx context.Context, a *app.App, s *app.System, t messages.Task) (string, error) {
 	name := t.Session
 	if name == "" || t.ForkOf != "" { // a branch is a new session
@@ -38,7 +38,7 @@ func Continued(ctx context.Context, a *app.App, s *app.System, t messages.Task) 
 	if err != nil {
 		return "", err
 	}
-	var sessions []Reference // of which a run may be another hit
+	var sessions []Reference // the sessions among the hits
 	for _, h := range hits {
 		if h.Run != nil && (string(h.Run.Run) == name || beginsDrawn(name, string(h.Run.Run))) && string(h.Session) != name {
 			return "", isRun(name, h)
@@ -58,18 +58,18 @@ func Continued(ctx context.Context, a *app.App, s *app.System, t messages.Task) 
 	return "", ambiguous(name, sessions)
 }
 
-// shortID is how much of a run's id tables show, at least.
+// shortID is the least number of characters of a run's id that tables show.
 const shortID = 12
 
-// beginsDrawn reports whether a name is a beginning, as tables show it, of a run's id that
-// was drawn. Of an id that a person gave, the name of a session can be a beginning, too.
+// beginsDrawn reports whether a name is a prefix, as tables show it, of a generated run
+// id. The name of a session can also be a prefix of an id that a person chose.
 func beginsDrawn(name, id string) bool {
 	drawn := len(id) == 20 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") == ""
 	return drawn && len(name) >= shortID && strings.HasPrefix(id, name)
 }
 
-// isRun refuses a run where a session is wanted: a new session of its name would have
-// nothing of what the run did.
+// isRun rejects a run where a session is wanted: a new session of that name would lack
+// the run's work.
 func isRun(name string, h Reference) error {
 	if h.Session == "" {
 		return app.Fail(app.ExitUsage, "--session: %s is a run that has no session; leave --session out", name)
@@ -77,8 +77,8 @@ func isRun(name string, h Reference) error {
 	return app.Fail(app.ExitUsage, "--session: %s is a run; go on with its session: --session %s", name, h.Session)
 }
 
-// Origin returns the session and version that a task is to begin as a branch of:
-// of a run or a session by any name that there is for one.
+// Origin returns the session and version of which a task is to begin a branch, from any
+// name of a run or a session.
 func Origin(ctx context.Context, a *app.App, s *app.System, t messages.Task) (string, error) {
 	if t.ForkOf == "" {
 		return "", nil

@@ -10,8 +10,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Labels names the sessions of the tree that a session, by id or name, is part
-// of, as pictures of it do: none where nothing can be read of it yet.
+// Labels names the sessions of a session's tree, by the id or name of the session, as
+// pictures of the tree do. It returns none if the tree cannot be read yet.
 func Labels(ctx context.Context, s *app.System, name string) *lineage.Labels {
 	if g, root, err := Graph(ctx, s, session.ID(name)); err == nil {
 		if l, err := g.Labels(root); err == nil {
@@ -21,7 +21,7 @@ func Labels(ctx context.Context, s *app.System, name string) *lineage.Labels {
 	return &lineage.Labels{}
 }
 
-// Graph reads the lineage of the tree that a session is part of.
+// Graph reads the lineage of a session's tree.
 func Graph(ctx context.Context, s *app.System, id session.ID) (*lineage.Graph, session.Key, error) {
 	g := lineage.NewGraph()
 	root := session.Key{Tenant: s.Tenant()}
@@ -39,11 +39,11 @@ func Graph(ctx context.Context, s *app.System, id session.ID) (*lineage.Graph, s
 	return g, root, nil
 }
 
-// mostTrees bounds the trees that are read beside that of a run.
+// mostTrees bounds the trees that are read in addition to a run's own.
 const mostTrees = 256
 
-// RunGraph reads the lineage of the tree that a run's session is part of, and the trees
-// of the sessions that the run opened beside it, as where a model takes notes.
+// RunGraph reads the lineage of the tree of a run's session, and the trees of the
+// sessions that the run opened beside it, for example to take notes by a model.
 func RunGraph(ctx context.Context, s *app.System, r *messages.RunInfo) (*lineage.Graph, session.Key, error) {
 	g, root, err := Graph(ctx, s, r.Session)
 	if err != nil {
@@ -69,8 +69,8 @@ func RunGraph(ctx context.Context, s *app.System, r *messages.RunInfo) (*lineage
 	return g, root, nil
 }
 
-// Recorded reads the lineage of the tree that a session is part of, or of all for "",
-// after a cursor and as far as it goes.
+// Recorded reads the lineage of a session's tree, or of all trees for "", from a cursor
+// to its end.
 func Recorded(ctx context.Context, s *app.System, id session.ID, after string, each func(*messages.LineageRecord) error) error {
 	for {
 		page, err := s.Lineage(ctx, string(id), after, 0)

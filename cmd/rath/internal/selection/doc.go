@@ -1,5 +1,5 @@
-// Package selection chooses the runs that a command is for, one by its name or all
-// that a selector fits, and does something about each.
+// Package selection selects the runs of a command, one by its name or all that match a
+// selector, and acts on each of them.
 //
 // Files, the lowest first: selection, each, topic.
 package selection

@@ -17,46 +17,46 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Outcome is what was done about one run of a selection, or would be.
+// Outcome is the result of the action on one run of a selection, or its preview.
 type Outcome struct {
 	Run      run.ID     `json:"run,omitempty"`
-	Session  session.ID `json:"session,omitempty"` // where it was done about a session
+	Session  session.ID `json:"session,omitempty"` // the target of an action on a session
 	Workflow string     `json:"workflow,omitempty"`
-	State    run.State  `json:"state,omitempty"` // before
-	// Action is what is done: "cancel". Skipped says why nothing is.
+	State    run.State  `json:"state,omitempty"` // before the action
+	// Action is the action: "cancel". Skipped is the reason for doing nothing.
 	Action  string `json:"action,omitempty"`
 	Skipped string `json:"skipped,omitempty"`
 	Done    bool   `json:"done"`
-	Note    string `json:"note,omitempty"` // what came of it
+	Note    string `json:"note,omitempty"` // details of the result
 	Error   string `json:"error,omitempty"`
 }
 
-// Acted writes for programs what was done about one run. People are told of it by
-// a remark.
+// Acted writes the result of the action on one run for programs. People get a remark
+// instead.
 func Acted(a *app.App, r *messages.RunInfo, action string) error {
 	_, err := app.Emit(a, []Outcome{{Run: r.Run, Workflow: r.Workflow, State: r.State, Action: action, Done: true}})
 	return err
 }
 
-// Verb is what a command does about each run of a selection.
+// Verb is the action of a command on each run of a selection.
 type Verb struct {
 	Name string // "cancel"
 	Past string // "asked to stop"
-	// Skip says why there is nothing to do about a run; "" if there is.
+	// Skip returns the reason for skipping a run; "" to act on it.
 	Skip func(r *messages.RunInfo) string
-	// Plan says what would be done, beyond the name.
+	// Plan returns details of the planned action, beyond the name.
 	Plan func(r *messages.RunInfo) string
 	Do   func(ctx context.Context, r *messages.RunInfo) (note string, err error)
 	// Several is set if Do may be called for several runs at the same time.
 	Several bool
 }
 
-// runsAtOnce bounds the runs that something is done about at the same time. Each waits for
-// a node that syncs what it records, several together.
+// runsAtOnce bounds the concurrent actions on runs. Each waits for a node that syncs
+// its records, several together.
 const runsAtOnce = 16
 
-// Each does something about each run of a selection. One run that was named,
-// and about which nothing can be done, is an error; of many it is skipped.
+// Each acts on each run of a selection. A single named run that must be skipped is an
+// error; of many runs it is skipped.
 func Each(ctx context.Context, a *app.App, s *app.System, o *Selection, args []string, v Verb) error {
 	runs, err := chosen(ctx, a, s, o, args)
 	if err != nil {
@@ -89,7 +89,7 @@ func Each(ctx context.Context, a *app.App, s *app.System, o *Selection, args []s
 		return err
 	}
 	all := len(rows)
-	if d.cut > 0 && !a.AsJSON() { // for programs they are not done
+	if d.cut > 0 && !a.AsJSON() { // their rows show programs that they are not done
 		rows = slices.DeleteFunc(rows[:d.begun], func(r Outcome) bool { return !r.Done && r.Error == "" && r.Skipped == "" })
 		next := "the next one may"
 		if d.cut > 1 {
@@ -109,19 +109,19 @@ func Each(ctx context.Context, a *app.App, s *app.System, o *Selection, args []s
 	return nil
 }
 
-// carriedOut is how far something was done about runs.
+// carriedOut is the progress of an action on runs.
 type carriedOut struct {
-	begun  int // so many of the first ones it came to
+	begun  int // number of runs reached, in order
 	failed int
-	cut    int // were under way when the context ended: it may be done about them
+	cut    int // in progress when the context ended: their outcome is unknown
 }
 
-// carryOut does something about the runs in their order, about several at the same time if
-// the verb says so, until ctx ends. It tells about how many it is done, by one goroutine at
-// a time. Of many one that fails is told in its row.
+// carryOut acts on the runs in their order, concurrently if the verb allows it, until
+// ctx ends. It calls tell with the number of completed actions, by one goroutine at a
+// time. With many runs, a failure goes into the row of its run.
 func carryOut(ctx context.Context, runs []messages.RunInfo, rows []Outcome, v Verb, many bool, tell func(done int)) (carriedOut, error) {
 	var (
-		mu   sync.Mutex // guards what follows
+		mu   sync.Mutex // guards the variables below
 		d    carriedOut
 		done int
 		fail error
@@ -168,7 +168,7 @@ func carryOut(ctx context.Context, runs []messages.RunInfo, rows []Outcome, v Ve
 	return d, fail
 }
 
-// Tell tells what was done, or would be.
+// Tell prints the results, or the plan if dry is set.
 func Tell(a *app.App, o *Selection, rows []Outcome, v Verb, todo int, dry bool) error {
 	if ok, err := app.Emit(a, rows); ok {
 		return err
@@ -204,7 +204,7 @@ func Tell(a *app.App, o *Selection, rows []Outcome, v Verb, todo int, dry bool) 
 	return nil
 }
 
-// Ended says of a run that has ended that nothing can be done about it.
+// Ended returns why a command skips a run that has ended, and "" for an open one.
 func Ended(r *messages.RunInfo) string {
 	if r.State.Terminal() {
 		return "has ended: " + string(r.State)

@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestInterrupted interrupts what is done about many runs, one after the other or several
-// at once. It ends with those that are under way, and the runs after them are not told as
+// TestInterrupted interrupts the action on many runs, one after the other or several at
+// once. It ends after those in progress, and the runs after them do not count as
 // failed.
 func TestInterrupted(t *testing.T) {
 	for _, several := range []bool{false, true} {
@@ -34,7 +34,7 @@ func TestInterrupted(t *testing.T) {
 			var tried atomic.Int32
 			d, err := carryOut(ctx, runs, rows, Verb{Several: several, Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
 				switch n := tried.Add(1); {
-				case n > until && atOnce == 1, n == until+runsAtOnce: // all that may be are under way
+				case n > until && atOnce == 1, n == until+runsAtOnce: // all that may be are in progress
 					interrupt()
 				case n > until:
 					<-ctx.Done()
@@ -62,8 +62,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestSeveralAtOnce does something that takes a second about many runs, as many at the
-// same time as may be. Those that fail are told in their rows, and the others go on.
+// TestSeveralAtOnce acts on many runs for a second each, with the largest concurrency.
+// Failures go into the rows of their runs, and the others continue.
 func TestSeveralAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10 * runsAtOnce

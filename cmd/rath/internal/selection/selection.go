@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// Selection is the choice of the runs that a command is for: one by its name,
-// or all that a selector chooses.
+// Selection is the choice of a command's runs: one by its name, or all that match a
+// selector.
 type Selection struct {
 	Where  string
 	DryRun bool
@@ -41,7 +41,7 @@ func (o *Selection) Args(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// Selector reads --where, with whole ids for those that it abbreviates.
+// Selector parses --where, and completes abbreviated ids.
 func Selector(ctx context.Context, a *app.App, s *app.System, where string) (*lineage.Selector, error) {
 	sel, err := lineage.ParseSelector(where)
 	if e, ok := errors.AsType[*lineage.SelectorError](err); ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// crashing is a sandbox backend that ends this whole process, as kill -9 does,
-// while the first command runs: nothing is flushed, closed or told.
+// crashing is a sandbox backend that ends this whole process, as kill -9 does, while
+// the first command runs: nothing is flushed or closed.
 type crashing struct {
 	sandbox.Backend
 	// before is called when the command is about to start.
@@ -34,17 +34,17 @@ func (c crashingBox) Exec(ctx context.Context, cmd sandbox.Cmd) (sandbox.Exit, e
 	time.AfterFunc(lifeAfterStart, killSelf)
 	exit, err := c.Sandbox.Exec(ctx, cmd)
 	if err == nil {
-		select {} // the kill is under way; nothing must be recorded before it
+		select {} // the kill is in progress; no record must precede it
 	}
 	return exit, err
 }
 
-// lifeAfterStart is how long the command has already been running when the
-// process is killed. Whether it ended in that time makes no difference: its
-// outcome is not recorded.
+// lifeAfterStart is how long the command has been running when the process is killed.
+// Whether the command ended in that time makes no difference: its outcome is not
+// recorded.
 const lifeAfterStart = 20 * time.Millisecond
 
-// killSelf ends this process the hard way.
+// killSelf kills this process.
 func killSelf() {
 	p, err := os.FindProcess(os.Getpid())
 	if err == nil {

@@ -164,23 +164,23 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	return d.footer(ctx, s, id, seen.Result)
 }
 
-// unhurried is how many times slower than a fast model the demo's is on a
-// terminal: it then takes about ten seconds.
+// unhurried is the factor by which the demo's model is slower than a fast model on a
+// terminal: the demo then takes about ten seconds.
 const unhurried = 2
 
-// node says what the node of the demo is made of.
+// node returns the options of the demo's node.
 func (d *demonstration) node(store string) (*node.Options, error) {
 	boxes, err := filepath.Abs(filepath.Join(store, "boxes"))
 	if err != nil {
 		return nil, err
 	}
 	d.box = local.New(&local.Options{State: boxes})
-	// What the script runs is known; what a model chooses is not.
+	// The script's commands are known; those that a model chooses are not.
 	o := &node.Options{Unsafe: !d.o.live || d.o.unsafe, Model: d.o.model}
 	if d.o.crash {
 		o.Sandboxes = map[string]sandbox.Backend{"local": crashing{d.box, d.beforeCrash}}
 	}
-	pace := 0 // no terminal shows it
+	pace := 0 // full speed without a terminal
 	if d.Out.Terminal() {
 		pace = unhurried
 	}
@@ -193,7 +193,7 @@ func (d *demonstration) node(store string) (*node.Options, error) {
 	return o, nil
 }
 
-// unfinished returns the demo's run that has not ended, nil if there is none.
+// unfinished returns the demo's open run, nil if there is none.
 func (d *demonstration) unfinished(ctx context.Context, s *app.System) (*messages.RunInfo, error) {
 	runs, err := s.Runs(ctx, &client.RunsOptions{
 		Workflow: demo.Name, Limit: 1, States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview},
@@ -220,7 +220,7 @@ func (d *demonstration) submit(ctx context.Context, s *app.System, dir string) (
 	return s.Submit(ctx, demo.Name, messages.Task{ID: client.NewID(), Model: d.o.model, Input: body})
 }
 
-// timeline tells the run as it is recorded.
+// timeline prints the run as it is recorded.
 func (d *demonstration) timeline(ctx context.Context, s *app.System, id run.ID, root session.ID, after string) (follow.Outcome, error) {
 	t := view.NewTimeline(func(l view.Line) { d.Out.Println(view.LineText(d.Out, l)) })
 	t.Details = s.Details()
@@ -238,10 +238,10 @@ func (d *demonstration) timeline(ctx context.Context, s *app.System, id run.ID, 
 	return seen, err
 }
 
-// settle is how long the demo lets the story catch up before it kills itself.
+// settle is how long the demo lets its output catch up before it kills itself.
 const settle = 400 * time.Millisecond
 
-// beforeCrash tells what is about to happen, once the story has come here.
+// beforeCrash announces the crash, once the output has reached this point.
 func (d *demonstration) beforeCrash(command []string) {
 	time.Sleep(settle)
 	what := command[len(command)-1]

@@ -25,20 +25,20 @@ import (
 	"github.com/rathcluster/rath/sandbox/local"
 )
 
-// fleetDemo shows a fan-out over nodes that are processes of their own, one of
-// which is killed in the middle of its branch.
+// fleetDemo shows a fan-out over nodes that are processes of their own, and kills one
+// of them in the middle of its branch.
 type fleetDemo struct {
 	*demonstration
 	nodes  *fleet.Fleet
-	atOnce int // so many branches run, one on each node
+	atOnce int // number of branches that run concurrently, one on each node
 	id     run.ID
 
 	branches map[run.ID]*fleetBranch // by their runs
-	fanned   bool                    // that they were opened was told
-	running  bool                    // where they run was told
-	victim   *fleet.Member           // that was killed
+	fanned   bool                    // their start was printed
+	running  bool                    // their nodes were printed
+	victim   *fleet.Member           // the killed node
 	killed   time.Time
-	ends     []string // how the branches ended for the run
+	ends     []string // outcomes of the branches
 	failed   error
 }
 
@@ -48,10 +48,10 @@ type fleetBranch struct {
 	node     string // incarnation of the last claim
 	attempts uint64
 	steps    int  // recorded
-	asks     bool // its model, about what a tool returned
+	asks     bool // its model call about a tool's result is in progress
 }
 
-// doomed is the branch whose node is killed: the one that is adopted later.
+// doomed is the branch whose node is killed, and which is adopted later.
 const doomed = "careful"
 
 func (d *demonstration) showFleet(ctx context.Context, count int) (err error) {
@@ -79,8 +79,8 @@ func (d *demonstration) showFleet(ctx context.Context, count int) (err error) {
 	if err := errors.Join(os.RemoveAll(dir), demo.Unpack(dir)); err != nil {
 		return fmt.Errorf("demo: unpack the repository: %w", err)
 	}
-	// One slot per node, so that the branches spread; what the script runs is
-	// known, so it may run where nothing confines it.
+	// One slot per node, so that the branches spread; the script's commands are known,
+	// so they may run without confinement.
 	c := fleet.Config{Slots: 1, Unsafe: true, Demo: root, Pace: 1}
 	if d.Out.Terminal() {
 		c.Pace = unhurried
@@ -98,7 +98,7 @@ func (d *demonstration) showFleet(ctx context.Context, count int) (err error) {
 	return fd.timeline(ctx, s, root)
 }
 
-// abandon cancels what a former demo left open.
+// abandon cancels the open runs of a former demo.
 func (d *demonstration) abandon(ctx context.Context, s *app.System) error {
 	open, err := s.Runs(ctx, &client.RunsOptions{Workflow: demo.FleetName, States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}})
 	if err != nil {
@@ -158,10 +158,10 @@ func (d *fleetDemo) timeline(ctx context.Context, s *app.System, root string) er
 	return d.footer(ctx, s, d.id, seen.Result)
 }
 
-// compare says whether the files are what they are without a kill.
+// compare prints whether the files are the same as without a kill.
 func (d *fleetDemo) compare(ctx context.Context, s *app.System, r *messages.Result) error {
 	if r.State != run.Succeeded {
-		return nil // the footer says so
+		return nil // the footer reports it
 	}
 	want, err := demo.FleetResult(ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func (d *fleetDemo) compare(ctx context.Context, s *app.System, r *messages.Resu
 	return nil
 }
 
-// say tells what happens, with its subject in the first column.
+// say prints an event, with its subject in the first column.
 func (d *fleetDemo) say(subject string, color term.Style, format string, args ...any) {
 	text := term.Pad(subject, 11) + " " + fmt.Sprintf(format, args...)
 	if color != "" {
@@ -191,7 +191,7 @@ func (d *fleetDemo) say(subject string, color term.Style, format string, args ..
 	d.Out.Println(text)
 }
 
-// record takes what the run recorded, in order.
+// record handles the records of the run, in order.
 func (d *fleetDemo) record(r *messages.Record) {
 	b := d.branches[r.Run]
 	switch {
@@ -228,7 +228,7 @@ func (d *fleetDemo) end(b *fleetBranch, word, reason string, color term.Style) {
 	d.ends = append(d.ends, term.Pad("  "+b.name, 11)+" "+d.Out.Paint(color, word)+" "+term.Line(reason, 56))
 }
 
-// nameOf is the name of a node.
+// nameOf returns the name of a node.
 func (d *fleetDemo) nameOf(incarnation string) string {
 	if m := d.nodes.Of(incarnation); m != nil {
 		return m.Name
@@ -236,7 +236,7 @@ func (d *fleetDemo) nameOf(incarnation string) string {
 	return incarnation
 }
 
-// claimed notes where a branch runs.
+// claimed records the node of a branch.
 func (d *fleetDemo) claimed(b *fleetBranch, r *messages.Record) {
 	b.node, b.attempts = r.Node, r.Attempt
 	if d.victim != nil && b.name == doomed {
@@ -251,8 +251,8 @@ func (d *fleetDemo) claimed(b *fleetBranch, r *messages.Record) {
 	d.begun()
 }
 
-// begun tells where the branches run once as many do as can. Their records may
-// overtake that of the fan-out.
+// begun prints the nodes of the branches once as many run as can. Their records may
+// overtake the fan-out's.
 func (d *fleetDemo) begun() {
 	claimed := 0
 	for _, x := range d.branches {
@@ -266,7 +266,7 @@ func (d *fleetDemo) begun() {
 	}
 }
 
-// where tells which node runs which branch.
+// where prints the node of each branch.
 func (d *fleetDemo) where() {
 	d.running = true
 	for _, x := range slices.SortedFunc(maps.Values(d.branches), func(a, b *fleetBranch) int { return strings.Compare(a.name, b.name) }) {
@@ -276,8 +276,8 @@ func (d *fleetDemo) where() {
 	}
 }
 
-// strike kills the node of the doomed branch while that asks its model, once all
-// nodes are at work.
+// strike kills the node of the doomed branch during a model call of the branch, once
+// all nodes are at work.
 func (d *fleetDemo) strike() {
 	for _, b := range d.branches {
 		if b.name == doomed && b.asks && b.attempts == 1 && d.running && d.victim == nil && d.failed == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestFleetDemoTellsTheFanOutFirst: where the branches run comes after what opened
-// them, also if their records overtake its own.
+// TestFleetDemoTellsTheFanOutFirst: the nodes of the branches are printed after the
+// fan-out, also if their records overtake its own.
 func TestFleetDemoTellsTheFanOutFirst(t *testing.T) {
 	var out bytes.Buffer
 	a := app.New("rath", nil, &out, &out, func(string) string { return "" })

@@ -21,7 +21,7 @@ import (
 	"github.com/rathcluster/rath/sandbox"
 )
 
-// header tells what the demo runs on.
+// header prints the setup of the demo.
 func (d *demonstration) header(ctx context.Context, s *app.System, dir string, repo bool) {
 	model := "scripted model: no key, no network"
 	if d.o.live {
@@ -56,7 +56,7 @@ func (d *demonstration) storeText() string {
 	return store
 }
 
-// repository reads the title and really runs the tests once.
+// repository reads the title and runs the tests once.
 func (d *demonstration) repository(ctx context.Context, dir string) (title, about string) {
 	files := 0
 	if entries, err := os.ReadDir(dir); err == nil {
@@ -90,7 +90,7 @@ func (d *demonstration) repository(ctx context.Context, dir string) (title, abou
 	return title, fmt.Sprintf("%s, %s, %d red", about, view.Counted(int64(tests), "test"), red)
 }
 
-// footer writes the proof and says what to look at next.
+// footer writes the proof and suggests the next commands.
 func (d *demonstration) footer(ctx context.Context, s *app.System, id run.ID, r *messages.Result) error {
 	info, err := s.Run(ctx, id)
 	if err != nil {
@@ -120,7 +120,7 @@ func (d *demonstration) footer(ctx context.Context, s *app.System, id run.ID, r 
 	if err != nil {
 		return err
 	}
-	// What is on the disk is what is verified, against the log's own head.
+	// The file on the disk is verified, against the log's own head.
 	written, err := os.ReadFile(name)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (d *demonstration) tail(name, text string) string {
 	return d.Out.Paint(term.Bold, term.Pad(name, 5)) + " " + text
 }
 
-// next prints commands that work as they are printed.
+// next prints commands that work exactly as printed.
 func (d *demonstration) next(f *dossier.Facts) {
 	var hints []string
 	if at := firstAdded(f); at != "" {
@@ -167,8 +167,8 @@ func (d *demonstration) next(f *dossier.Facts) {
 	}
 }
 
-// firstAdded is the first line that the adopted change really added, or else
-// the first one that it replaced.
+// firstAdded returns the first line that the adopted change added, or else the first
+// one that it replaced.
 func firstAdded(f *dossier.Facts) string {
 	first := ""
 	for _, file := range f.Changes.Files {

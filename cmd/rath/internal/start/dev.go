@@ -88,8 +88,8 @@ Any other program of node.Main joins with the line that is printed at "join".`,
 	return cmd
 }
 
-// opened tells how to reach what dev runs: which workflows are on offer, and how to
-// start one, of a program of its own if there is one.
+// opened prints how to reach dev's node: the workflows on offer, and how to start one,
+// preferably a workflow of the user's own program.
 func opened(a *app.App, s *app.System, offered []string) error {
 	store, err := filepath.Abs(a.Config.Store.Value)
 	if err != nil {
@@ -136,7 +136,7 @@ func dev(ctx context.Context, a *app.App, o *node.Options) error {
 
 // devFleet runs a fleet until it is interrupted.
 func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet.Config) (err error) {
-	if c.Program == "" || c.Script == "" { // else the script is served as the default model
+	if c.Program == "" || c.Script == "" { // otherwise the script is served as the default model
 		c.Model = cmp.Or(c.Model, a.Config.Model.Value)
 	}
 	c.Slots, _ = strconv.Atoi(a.Config.Slots.Value) // checked when it was read
@@ -206,13 +206,13 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 }
 
 const (
-	// executedTimeout bounds the question which runs a node executed.
+	// executedTimeout bounds the request for the runs that a node executed.
 	executedTimeout = 5 * time.Second
-	// executedNamed is how many of them are named.
+	// executedNamed bounds the runs that are named.
 	executedNamed = 8
 )
 
-// died prints how a node ended, the last that it wrote and the runs that it executed. It
+// died prints how a node ended, its last output and the runs that it executed. It
 // returns whether there were any.
 func died(ctx context.Context, a *app.App, s *app.System, m *fleet.Member) (executed bool) {
 	var text strings.Builder
@@ -234,7 +234,8 @@ func died(ctx context.Context, a *app.App, s *app.System, m *fleet.Member) (exec
 	return executed
 }
 
-// executedBy returns the runs whose last attempt an incarnation made and did not end.
+// executedBy returns the runs whose last attempt was an incarnation's and has not
+// ended.
 func executedBy(ctx context.Context, s *app.System, incarnation string) (ids []string) {
 	if incarnation == "" {
 		return nil
@@ -253,8 +254,8 @@ func executedBy(ctx context.Context, s *app.System, incarnation string) (ids []s
 	return ids
 }
 
-// prepare checks what the nodes are started with. A program of its own asks for its
-// model over HTTP, so that its script is served to it.
+// prepare checks the configuration of the nodes. A program of the user's own asks its
+// model over HTTP, so prepare serves the script to it.
 func prepare(a *app.App, c *fleet.Config) (*modelServer, error) {
 	var err error
 	if c.Script != "" {
@@ -289,7 +290,7 @@ func prepare(a *app.App, c *fleet.Config) (*modelServer, error) {
 	return s, nil
 }
 
-// relative returns a path as it is shorter to read.
+// relative returns the shorter form of a path.
 func relative(a *app.App, name string) string {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -133,17 +133,17 @@ func newModule(a *app.App, dir, module, replace string) error {
 	return nil
 }
 
-// unpublished matches what Go makes of a commit and of changes that no commit holds.
+// unpublished matches Go's versions of an untagged commit and of uncommitted changes.
 var unpublished = regexp.MustCompile(`\d{14}-[0-9a-f]{12}|\+dirty`)
 
-// inCheckout reports whether a program of this version was built in a checkout: Go notes
-// the state of the repository there, and not of a module that it downloaded.
+// inCheckout reports whether a program of this version was built in a checkout: Go
+// records the state of the repository there, and not of a downloaded module.
 func inCheckout(info *debug.BuildInfo, version string) bool {
 	return version == "devel" || info != nil && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs" })
 }
 
-// required is the version that a module can require of what this program was built
-// from, "" if there is none: the commit of a checkout may be nowhere else.
+// required returns the version under which a module can require this program's source,
+// "" if there is none: the commit of a checkout may be unpublished.
 func required(info *debug.BuildInfo, version string) string {
 	if version == "devel" || inCheckout(info, version) && unpublished.MatchString(version) {
 		return ""
@@ -151,8 +151,8 @@ func required(info *debug.BuildInfo, version string) string {
 	return version
 }
 
-// checkout is the directory of the source that this program was built from, "" if that
-// is not there, or not known because of -trimpath.
+// checkout returns the directory of this program's source, "" if it does not exist, or
+// is unknown because of -trimpath.
 func checkout() string {
 	_, file, _, ok := runtime.Caller(0)
 	dir := filepath.Dir(file)
@@ -168,8 +168,8 @@ func checkout() string {
 	return dir
 }
 
-// moduleFiles returns go.mod and go.sum. With a checkout both list what its
-// packages need, so that nothing has to be downloaded or tidied first; else go.mod
+// moduleFiles returns go.mod and go.sum. With a checkout both list the dependencies of
+// its packages, so that nothing has to be downloaded or tidied first; else go.mod
 // requires a version.
 func moduleFiles(module, replace, version string) (gomod, gosum []byte, err error) {
 	var b strings.Builder
@@ -218,7 +218,7 @@ func moduleFiles(module, replace, version string) (gomod, gosum []byte, err erro
 	return []byte(b.String()), gosum, nil
 }
 
-// modString quotes a path for go.mod where that is necessary.
+// modString quotes a path for go.mod if necessary.
 func modString(s string) string {
 	if strings.ContainsAny(s, " \t\"'`,;()[]{}") {
 		return fmt.Sprintf("%q", s)

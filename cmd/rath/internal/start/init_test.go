@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRequired: a module that rath writes requires what others can get. Go stamps a build
-// in a checkout with a version, too, which may be on this machine alone.
+// TestRequired: a module that rath writes requires a published version. Go stamps a
+// build in a checkout with a version, too, which may be on this machine alone.
 func TestRequired(t *testing.T) {
 	for _, c := range []struct {
 		version  string

@@ -42,7 +42,7 @@ func mcpFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "mcp", "", "file with the list, instead of the configured one")
 }
 
-// serverList reads the list of a file, or the one that is configured.
+// serverList reads the list of a file, or the configured one.
 func serverList(a *app.App, file string) (*mcp.List, error) {
 	if file = cmp.Or(file, a.Config.MCP.Value); file == "" {
 		return nil, app.Fail(app.ExitUsage, "there is no list of MCP servers: name its file by --mcp, RATH_MCP, or \"mcp\" in the configuration file; \"rath mcp add\" makes one")
@@ -61,7 +61,7 @@ type serverRow struct {
 	Command []string `json:"command,omitempty"`
 	URL     string   `json:"url,omitempty"`
 	Token   string   `json:"token,omitempty"` // the reference
-	OAuth   string   `json:"oauth,omitempty"` // as mcp.Server.SignIn has it
+	OAuth   string   `json:"oauth,omitempty"` // see mcp.Server.SignIn
 	Env     []string `json:"env,omitempty"`
 	Tools   []string `json:"tools,omitempty"`
 }
@@ -211,7 +211,7 @@ func testServer(ctx context.Context, a *app.App, s *mcp.Server) (specs []tool.Sp
 	}
 	specs, remarks, err = c.Tools(ctx)
 	took = time.Since(began)
-	_ = c.Close() // what a server says when it is ended is no failure
+	_ = c.Close() // the error of a server that is being ended is no failure
 	return specs, remarks, took, err
 }
 
@@ -301,7 +301,7 @@ token is named by env:NAME or file:PATH, and never written.`,
 	return cmd
 }
 
-// serverEntry is an entry as it is written.
+// serverEntry is the written form of an entry.
 type serverEntry struct {
 	Command []string `yaml:"command,flow,omitempty"`
 	Where   string   `yaml:"where,omitempty"`
@@ -329,7 +329,7 @@ func addServer(a *app.App, file, name string, e serverEntry) error {
 	for line := range strings.Lines(string(entry)) {
 		text = append(text, "  "+line...)
 	}
-	// What is written is read before: nothing wrong takes the place of what is there.
+	// Parse the new text before writing it: a broken list never replaces a good one.
 	l, err := mcp.Parse(file, text)
 	if err != nil {
 		return app.WithCode(app.ExitUsage, err)
@@ -348,7 +348,7 @@ func addServer(a *app.App, file, name string, e serverEntry) error {
 	return nil
 }
 
-// writeList puts a file in the place of another one as a whole, with its rights.
+// writeList replaces a file atomically, and keeps its permissions.
 func writeList(file string, text []byte) error {
 	mode := os.FileMode(0o600)
 	if target, err := filepath.EvalSymlinks(file); err == nil {

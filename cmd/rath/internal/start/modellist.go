@@ -42,7 +42,7 @@ type modelRow struct {
 	KeyLimits  *limits           `json:"key_limits,omitempty"`
 }
 
-// retries are what the list says of them; what is 0 is the node's own.
+// retries are the list's settings for retries; 0 selects the node's own.
 type retries struct {
 	Attempts int   `json:"attempts,omitempty"`
 	PauseMS  int64 `json:"pause_ms,omitempty"`
@@ -56,7 +56,7 @@ func retriesOf(r models.Retries) *retries {
 	return &retries{r.Attempts, r.Pause.Milliseconds(), r.Within.Milliseconds()}
 }
 
-// timeouts are those of the list; one of 0 has the default.
+// timeouts are the list's timeouts; 0 selects the default.
 type timeouts struct {
 	ConnectMS    int64 `json:"connect_ms,omitempty"`
 	FirstTokenMS int64 `json:"first_token_ms,omitempty"`
@@ -115,13 +115,13 @@ func priceOf(p *models.Prices, source string) *price {
 	return &price{source, p.Date, p.Input, p.CachedInput, p.CacheWrite, p.Output}
 }
 
-// usd is an amount of micro-USD, without the zeros at its end.
+// usd formats an amount of micro-USD, without trailing zeros.
 func usd(n int64) string {
 	text := fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
-// listed returns the list that is configured.
+// listed returns the configured list.
 func listed(a *app.App) (*models.List, error) {
 	name := a.Config.Models.Value
 	if name == "" {
@@ -233,7 +233,7 @@ func (r *modelRow) key() string {
 	return "-"
 }
 
-// cost returns the prices, and where they come from.
+// cost returns the prices and their source.
 func (r *modelRow) cost() []string {
 	switch {
 	case r.Prices != nil && slices.Contains(r.Can, models.CanEmbed):

@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/llm/scripted"
 )
 
-// modelsAt is where a script is served unless --listen says otherwise.
+// modelsAt is the default address of --listen for serving a script.
 const modelsAt = "127.0.0.1:4280"
 
 // Models is the command "models".
@@ -96,8 +96,8 @@ type modelServer struct {
 	ended  chan struct{}
 }
 
-// headerLast bounds how long a client may take to send what it asks for, idleLast how
-// long a connection stays open between two requests.
+// headerLast bounds how long a client may take to send the headers of a request,
+// idleLast how long a connection stays open between two requests.
 const (
 	headerLast = 30 * time.Second
 	idleLast   = 2 * time.Minute
@@ -133,12 +133,12 @@ func serveModel(file, listen string, o *scripted.Options) (*modelServer, error) 
 	return s, nil
 }
 
-// env lets a program that asks OpenAI ask here.
+// env returns the variables that make a program send OpenAI requests here.
 func (s *modelServer) env() []string {
 	return []string{"OPENAI_BASE_URL=" + s.url, "OPENAI_API_KEY=none", "OPENAI_DEFAULT_MODEL=" + scripted.DefaultModel}
 }
 
-// closeLast bounds how long answers under way may take once the server closes.
+// closeLast bounds how long answers in progress may take once the server closes.
 const closeLast = time.Second
 
 // close ends the server; s may be nil.
@@ -149,7 +149,7 @@ func (s *modelServer) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLast)
 	defer cancel()
 	err := s.http.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) { // an answer that hangs, as its script says
+	if errors.Is(err, context.DeadlineExceeded) { // an answer that hangs, as the script demands
 		err = s.http.Close()
 	}
 	<-s.ended

@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// testWithin bounds the question to one model.
+// testWithin bounds the request to one model.
 const testWithin = time.Minute
 
 func modelsTest(a *app.App) *cobra.Command {
@@ -47,11 +47,11 @@ asked for it. It exits with 1 if one does not answer.`,
 	}
 }
 
-// tested is what came of asking a model.
+// tested is the result of testing a model.
 type tested struct {
 	Name     string `json:"name"`
 	URL      string `json:"url,omitempty"`   // of a pool
-	Model    string `json:"model,omitempty"` // that answered, in the server's words
+	Model    string `json:"model,omitempty"` // of the answer, by the server
 	Error    string `json:"error,omitempty"`
 	TookMS   int64  `json:"took_ms"`
 	MicroUSD int64  `json:"micro_usd"`
@@ -132,7 +132,7 @@ func testModel(ctx context.Context, all llm.Models, m *models.Model) tested {
 	case r.MicroUSD > 0:
 		r.Cost = models.Stated
 	case resp.Uncounted && m.Cost != models.Free:
-		r.Cost = "" // nothing says of how many tokens
+		r.Cost = "" // the number of tokens is unknown
 	case m.Prices != nil:
 		r.MicroUSD = m.Prices.Cost(resp.Usage)
 	case m.Cost == models.Stated:
@@ -149,7 +149,7 @@ func askWord(ctx context.Context, all llm.Models, p llm.Provider) (resp *llm.Res
 	return resp, 0, err
 }
 
-// askVector asks for the vector of a word; of the response there is the usage.
+// askVector requests the vector of a word; the response holds only the usage.
 func askVector(ctx context.Context, all llm.Models, p llm.Provider) (*llm.Response, int, error) {
 	e, err := llm.EmbedderOf(ctx, all, p)
 	if err != nil {

@@ -17,18 +17,16 @@ import (
 )
 
 const (
-	// fullEvery is how often a node that runs in the foreground looks whether its
-	// store is full.
+	// fullEvery is how often a node in the foreground checks whether its store is full.
 	fullEvery = time.Second
-	// refusedMost bounds the lines about refused tasks in a time of refusedIn: of
-	// more only their number is told.
+	// refusedMost bounds the lines about rejected tasks per refusedIn: beyond that only
+	// their number is printed.
 	refusedMost = 5
 	refusedIn   = 10 * time.Second
 )
 
-// notices tells on the terminal of a node in the foreground what else is only in its
-// answers: tasks that are refused, and a store that is full. The returned function
-// ends that.
+// notices prints events on the terminal of a node in the foreground that otherwise only
+// its clients see: rejected tasks, and a full store. The returned function ends it.
 func notices(ctx context.Context, a *app.App, n *node.Instance) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	refused := make(chan string, refusedMost)
@@ -93,8 +91,8 @@ func refusedLine(t session.Tenant, workflow string, l *messages.DeadLetter) stri
 	return fmt.Sprintf("refused     %s: %s", what, term.Line(l.Reason, 120))
 }
 
-// tellFull tells of the streams, and the disk, that take something else than when it
-// was told last, which room holds.
+// tellFull prints the streams, and the disk, whose capacity state differs from the
+// state last printed, which room holds.
 func tellFull(a *app.App, full []messages.StreamFill, room map[string]string) {
 	now := map[string]bool{}
 	for _, f := range full {

@@ -28,12 +28,12 @@ const (
 // reviews are the answers to a run that needs review.
 var reviews = []string{run.Happened, run.Again, run.Pin, run.Fail}
 
-// answer is what a person says, and about which question.
+// answer is a person's answer, and its question.
 type answer struct {
 	step  run.Path // "" for the only one
 	text  string
-	edit  string // what is changed of what was asked for
-	value string // what the call returned
+	edit  string // the changes to the arguments of the call
+	value string // the result of the call
 	d     messages.Control
 }
 
@@ -119,7 +119,7 @@ such as a diff. What looks like a credential is masked there, and not with
 	return cmd
 }
 
-// check refuses what does not go together.
+// check rejects flags that exclude each other.
 func (w *answer) check() error {
 	for _, c := range []struct{ flag, value, with string }{{"--edit", w.edit, yes}, {"--value", w.value, run.Happened}} {
 		switch {
@@ -133,8 +133,9 @@ func (w *answer) check() error {
 	return nil
 }
 
-// valueOf returns the value that the text of an answer spells for the question that the run
-// asks. A step that lineage has no question of, and several questions, are the node's to refuse.
+// valueOf parses the text of an answer as the value that the run's question asks for. A
+// step without a question in the lineage, and several questions, are left to the node
+// to reject.
 func (w *answer) valueOf(ctx context.Context, s *app.System, r *messages.RunInfo) (json.RawMessage, error) {
 	if r.Schemas == nil { // of a list, which has none
 		one, err := s.Run(ctx, r.Run)
@@ -152,8 +153,8 @@ func (w *answer) valueOf(ctx context.Context, s *app.System, r *messages.RunInfo
 	return form.Read(schema, w.text), nil
 }
 
-// kind is the kind of the question that the run asks at the step of the answer; ""
-// if it asks none there.
+// kind returns the kind of the run's question at the step of the answer; "" without
+// one.
 func (w *answer) kind(r *messages.RunInfo) string {
 	for _, q := range r.Waits {
 		if asks(q.Kind) && (w.step == "" || q.Step == w.step) {
@@ -168,8 +169,8 @@ func asks(kind string) bool {
 	return kind == run.WaitApproval || kind == run.WaitResponse || kind == run.WaitMessage
 }
 
-// give gives the answer to a run, about a question of this kind, and says what was
-// done.
+// give gives the answer to a run's question of this kind, and returns the words for the
+// result.
 func (w *answer) give(ctx context.Context, s *app.System, r *messages.RunInfo, kind string) (verb, done string, err error) {
 	d := w.d
 	d.Step = w.step
@@ -252,8 +253,8 @@ func answerOne(ctx context.Context, a *app.App, s *app.System, name string, w *a
 	return selection.Acted(a, &r, verb)
 }
 
-// answerAll answers all runs that --where chooses and that ask what the answer is to:
-// each of their questions.
+// answerAll answers the questions of all runs that --where selects, as far as the
+// answer fits them.
 func answerAll(ctx context.Context, a *app.App, s *app.System, o *selection.Selection, w *answer) error {
 	fits := func(r *messages.RunInfo) (open []messages.Wait) {
 		for _, q := range r.Waits {

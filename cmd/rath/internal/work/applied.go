@@ -7,8 +7,8 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// applied tells what was carried into a directory and what was not, by name. That a path
-// was refused makes the command one that did only a part.
+// applied prints the names of the files that were carried into a directory and of the
+// others. A rejected path makes the command a partial success.
 func applied(a *app.App, p *workspace.Plan, dir string) error {
 	switch {
 	case len(p.Paths) > 0:
@@ -19,7 +19,7 @@ func applied(a *app.App, p *workspace.Plan, dir string) error {
 	return withheld(a, p)
 }
 
-// withheld tells what a plan does not carry.
+// withheld prints the paths that a plan does not carry.
 func withheld(a *app.App, p *workspace.Plan) error {
 	var left, refused []string
 	may := ""
@@ -52,7 +52,7 @@ func withheld(a *app.App, p *workspace.Plan) error {
 	return app.Fail(app.ExitPartial, "%s can do harm outside of a sandbox and %s not carried over", view.Counted(int64(len(refused)), "changed path"), were(len(refused)))
 }
 
-// maxWithheld is how many refused paths are named.
+// maxWithheld bounds the rejected paths that are named.
 const maxWithheld = 20
 
 func were(n int) string {

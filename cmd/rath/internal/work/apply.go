@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// applyOptions say what "apply" carries, and where to.
+// applyOptions select the changes that "apply" carries, and their destination.
 type applyOptions struct {
 	dir         string
 	only, allow []string
@@ -53,7 +53,7 @@ editors, shells and agents are carried if --allow names them.`,
 	return cmd
 }
 
-// applyRun carries what a run that has ended left.
+// applyRun carries the changes of a run that has ended.
 func applyRun(ctx context.Context, a *app.App, s *app.System, name string, o *applyOptions) error {
 	r, err := reference.Run(ctx, s, name)
 	if err != nil {
@@ -106,7 +106,7 @@ func applyRun(ctx context.Context, a *app.App, s *app.System, name string, o *ap
 	return applied(a, plan, where)
 }
 
-// leaveBranch leaves a run on a branch of the repository that a directory lies in.
+// leaveBranch leaves a run on a branch of the repository that contains a directory.
 func leaveBranch(ctx context.Context, a *app.App, s *app.System, r *messages.Result, from, to blob.Digest, dir string, o *workspace.PlanOptions) (where, commit string, err error) {
 	b, err := openBranch(ctx, dir)
 	if err != nil {
@@ -121,8 +121,8 @@ func leaveBranch(ctx context.Context, a *app.App, s *app.System, r *messages.Res
 	return b.where(r), commit, err
 }
 
-// filesAfter returns the files that a run which has ended left; those that it was given
-// if no tool has opened its sandbox.
+// filesAfter returns the files of a run that has ended: the run's initial files if no
+// tool has opened its sandbox.
 func filesAfter(ctx context.Context, s *app.System, r *messages.Result, from blob.Digest) (blob.Digest, error) {
 	if r.Session == "" {
 		return from, nil

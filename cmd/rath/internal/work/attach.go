@@ -14,8 +14,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// agent puts what --tool-choice and --attach say into the input of the task. It returns the
-// bytes of the images, which are to be stored before the task is sent.
+// agent puts the values of --tool-choice and --attach into the input of the task. It
+// returns the bytes of the images, which are to be stored before the task is sent.
 func (f *taskFlags) agent(a *app.App, cmd *cobra.Command, workflow string, t *messages.Task) (images [][]byte, err error) {
 	switch {
 	case f.choice == "" && cmd.Flags().Changed("tool-choice"):
@@ -64,7 +64,7 @@ func (f *taskFlags) agent(a *app.App, cmd *cobra.Command, workflow string, t *me
 	return images, err
 }
 
-// members are those of an agent's input, which may be its prompt alone.
+// members returns the members of an agent's input, which may be only its prompt.
 func members(input json.RawMessage) (map[string]json.RawMessage, error) {
 	in := map[string]json.RawMessage{}
 	switch {
@@ -77,7 +77,7 @@ func members(input json.RawMessage) (map[string]json.RawMessage, error) {
 	return in, nil
 }
 
-// storeImages stores what --attach names.
+// storeImages stores the images of --attach.
 func storeImages(ctx context.Context, s *app.System, images [][]byte) error {
 	for _, data := range images {
 		if _, err := s.Blobs(s.Tenant()).Put(ctx, bytes.NewReader(data)); err != nil {

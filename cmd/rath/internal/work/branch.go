@@ -23,19 +23,19 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// asBranch leaves what a run changed as commits on a branch of the repository that a
-// directory lies in.
+// asBranch leaves the changes of a run as commits on a branch of the repository that
+// contains a directory.
 type asBranch struct {
 	repo *git.Repository
-	// base is the commit that was checked out when the files came in, "" for none; or what
-	// is checked out now, if later is set.
+	// base is the commit that was checked out when the files were uploaded, "" for
+	// none; or the commit that is checked out now, if later is set.
 	base  string
 	later bool
-	dir   string // as it was named
+	dir   string // as typed
 }
 
-// openBranch finds the repository before the run begins. Without git it returns nil, and a
-// patch is written in the end.
+// openBranch finds the repository before the run begins. Without git it returns nil,
+// and the command writes a patch in the end.
 func openBranch(ctx context.Context, dir string) (*asBranch, error) {
 	repo, err := git.Open(ctx, dir)
 	switch {
@@ -53,7 +53,7 @@ func openBranch(ctx context.Context, dir string) (*asBranch, error) {
 	return b, nil
 }
 
-// noBranch says what to do about a repository that leads elsewhere.
+// noBranch adds the remedy to the error of a repository that leads elsewhere.
 func noBranch(dir string, err error) error {
 	if errors.Is(err, git.ErrLeads) {
 		return app.Fail(app.ExitConflict, "no branch is made in %s: %s; leave the branch out, and \"rath diff RUN\" prints the changes", dir, cause(err))
@@ -61,10 +61,10 @@ func noBranch(dir string, err error) error {
 	return err
 }
 
-// cause is what an error of git says, without the name of the package.
+// cause returns the text of an error of git, without the name of the package.
 func cause(err error) string { return strings.TrimPrefix(err.Error(), "git: ") }
 
-// where says which branch of which repository a run is left on.
+// where names the branch, and its repository, of a run.
 func (b *asBranch) where(r *messages.Result) string {
 	where := "the branch " + branchName(r) + " of " + b.dir
 	if other := b.repo.Elsewhere(); other != "" {
@@ -80,7 +80,7 @@ func (b *asBranch) Close() error {
 	return b.repo.Close()
 }
 
-// writePatch leaves what a run changed as a patch, where there is no git program.
+// writePatch leaves the changes of a run as a patch, if there is no git program.
 func writePatch(a *app.App, r *messages.Result, diff string) error {
 	name := "rath-" + string(r.Run) + ".patch"
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -100,10 +100,10 @@ func writePatch(a *app.App, r *messages.Result, diff string) error {
 // branchName is the branch of a run.
 func branchName(r *messages.Result) string { return "rath/" + string(r.Run) }
 
-// leave makes the commits of a run and the branch that names them; "" if nothing may go
-// out.
+// leave makes the commits of a run and the branch that names them; it returns "" if no
+// change may be exported.
 func (b *asBranch) leave(ctx context.Context, s *app.System, r *messages.Result, from, to blob.Digest, o *workspace.PlanOptions) (commit string, err error) {
-	if err := b.repo.Stays(ctx); err != nil { // it may be another one since the run began
+	if err := b.repo.Stays(ctx); err != nil { // the repository may have been replaced since the run began
 		return "", noBranch(b.dir, err)
 	}
 	defer func() {
@@ -132,7 +132,7 @@ func (b *asBranch) leave(ctx context.Context, s *app.System, r *messages.Result,
 	return tip.commit, err
 }
 
-// commits are those of one run.
+// commits makes the commits of one run.
 type commits struct {
 	*asBranch
 	s       *app.System
@@ -146,16 +146,16 @@ type commits struct {
 	made    int
 }
 
-// maxCommits bounds the commits of a run. Branches beyond it are none of their own.
+// maxCommits bounds the commits of a run. Further branches get no commits of their own.
 const maxCommits = 256
 
-// point is a commit and the files that it was made of.
+// point is a commit and its files.
 type point struct {
 	commit string
 	head   blob.Digest
 }
 
-// changes are those of a head that may go out.
+// changes returns the changes of a head that may be exported.
 func (c *commits) changes(ctx context.Context, head blob.Digest) ([]manifest.Change, error) {
 	plan, err := workspace.NewPlan(ctx, c.blobs, c.from, head, c.options)
 	if err != nil {
@@ -172,11 +172,11 @@ func (c *commits) changes(ctx context.Context, head blob.Digest) ([]manifest.Cha
 	}), nil
 }
 
-// maxSince is how many commits may have followed since the files of a run came in.
+// maxSince bounds the later commits that are searched for the uploaded files.
 const maxSince = 100
 
-// found commits what the directory had at the paths that the run changed, as far as that
-// was not committed: the run's own commits then hold what the run changed and nothing else.
+// found commits the uncommitted state of the paths that the run changed, as it was when
+// they were uploaded, so that the run's own commits hold only the run's changes.
 func (c *commits) found(ctx context.Context, changes []manifest.Change) error {
 	var had []manifest.Entry
 	for _, ch := range changes {
@@ -189,7 +189,7 @@ func (c *commits) found(ctx context.Context, changes []manifest.Change) error {
 		return err
 	}
 	if c.later && c.base != "" {
-		// Commits may have followed since the files came in: the run's go beside them.
+		// Commits may have followed the upload: the run's commits go beside them.
 		all, err := c.repo.Ancestors(ctx, c.base, maxSince)
 		if err != nil {
 			return err
@@ -211,18 +211,19 @@ func (c *commits) found(ctx context.Context, changes []manifest.Change) error {
 	return err
 }
 
-// above are the parents of a commit on another, which there may not be.
+// above returns the parents of a commit, without empty ones.
 func above(commits ...string) []string {
 	return slices.DeleteFunc(commits, func(c string) bool { return c == "" })
 }
 
-// maxLine is how wide a line of a message becomes.
+// maxLine is the largest width of a line of a message.
 const maxLine = 1000
 
-// message is a subject, lines about it, and the trailers that lead back to the record.
+// message returns a subject, lines about it, and the trailers that lead back to the
+// record.
 func (c *commits) message(subject, about, at string, trailers ...string) string {
 	var text strings.Builder
-	// Names of files and branches are in both, and are not to make a trailer.
+	// Names of files and branches are in both, and must not form a trailer.
 	text.WriteString(term.Line(subject, maxLine) + "\n\n")
 	if about != "" {
 		text.WriteString(term.Line(about, maxLine) + "\n\n")
@@ -281,9 +282,9 @@ func (c *commits) ofRun(ctx context.Context, to blob.Digest) (point, error) {
 	return tip, err
 }
 
-// line makes the commits of a session, from a commit of its log on: one of each branch
-// that it took and that changed files, one of each merge of their files, and one of what
-// it changed besides.
+// line makes the commits of a session, from a commit of its log on: one for each branch
+// that it joined and that changed files, one for each merge of their files, and one for
+// its other changes.
 func (c *commits) line(ctx context.Context, to session.Link, after uint64, at point, depth int, name, chain string) (point, error) {
 	head, about := at.head, ""
 	for e, err := range c.s.Log.Read(ctx, to.Key, commitlog.Position{}) {
@@ -341,10 +342,10 @@ func filesOfEvent(ev session.Event) (head blob.Digest, join *session.Join, err e
 	return head, nil, nil
 }
 
-// join makes the commits of the branches that a join takes, and that of the join.
+// join makes the commits of the branches of a join, and of the join itself.
 func (c *commits) join(ctx context.Context, j *session.Join, at point, head blob.Digest, depth int, name, about, ref, chain string) (point, error) {
 	var err error
-	if head != at.head { // what the session changed before they parted
+	if head != at.head { // the session's changes before they parted
 		if at, err = c.commit(ctx, head, name+", before its branches", "", ref, chain, at.commit); err != nil {
 			return at, err
 		}

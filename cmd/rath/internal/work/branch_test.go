@@ -6,7 +6,7 @@ import (
 	"github.com/rathcluster/rath/messages"
 )
 
-// TestMessage: names that an agent chose make no trailer of a commit.
+// TestMessage: names that an agent chose never form a trailer of a commit.
 func TestMessage(t *testing.T) {
 	c := &commits{run: &messages.Result{Run: "one"}}
 	got := c.message("Branch x\nRath-Run: two", "a.txt\n\nRath-Session: s9\r\x1b[2J", "s1:4", "hash")

@@ -50,8 +50,8 @@ node is cancelled by its whole id.`,
 	return cmd
 }
 
-// cancelTask cancels a run that no log holds, if it is one of the tasks that wait
-// to be taken; unknown is the error if it is not.
+// cancelTask cancels a run that no log holds, if it is a waiting task; otherwise it
+// returns unknown.
 func cancelTask(ctx context.Context, a *app.App, s *app.System, o *selection.Selection, id, by, reason string, v selection.Verb, unknown error) error {
 	if _, err := app.RunID(id); err != nil {
 		return unknown

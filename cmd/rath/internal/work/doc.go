@@ -1,4 +1,4 @@
-// Package work has the commands that begin runs, answer them and steer them.
+// Package work has the commands that start, answer and control runs.
 //
 // Files, the lowest first: branch, upload, skills, task, attach, fanout, cancel, place,
 // run, workspace, memory, memorytree, resource, questions, answer, fork, merge, applied,

@@ -45,8 +45,8 @@ func (f *fanOutFlags) add(cmd *cobra.Command) {
 // fanOutNames are the flags in the order of the help.
 var fanOutNames = []string{"branch", "join", "quorum", "branch-timeout", "warm-first", "merge", "pick", "files"}
 
-// input puts what the flags say into the input of a task, whose message is
-// then the prompt of the fan-out. It returns the workflows of the branches.
+// input puts the flags into the input of a task, whose message is then the prompt of
+// the fan-out. It returns the workflows of the branches.
 func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Task) (workflows []string, err error) {
 	given := slices.DeleteFunc(slices.Clone(fanOutNames), func(name string) bool { return !cmd.Flags().Changed(name) })
 	switch {
@@ -99,7 +99,7 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 	return workflows, err
 }
 
-// branchOf reads NAME[*COUNT][=WORKFLOW][:INPUT].
+// branchOf parses NAME[*COUNT][=WORKFLOW][:INPUT].
 func branchOf(text string) (router.BranchInput, error) {
 	b := router.BranchInput{Workflow: "agent"}
 	head, input, said := strings.Cut(text, ":")

@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// finish prints how a run ended.
+// finish prints the outcome of a run.
 func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen follow.Outcome, from blob.Digest, o *runOptions) error {
 	if seen.Result == nil {
 		return follow.Stopped(a, id, seen, &o.NodeFlags)
@@ -99,7 +99,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 	}
 	if e := r.Err(); e != nil {
 		code := app.StateCode(r.State)
-		if r.Attempt == 0 { // never began: what is wrong is the task
+		if r.Attempt == 0 { // never began: the task is at fault
 			code = app.CodeOf(e)
 		}
 		return app.WithCode(code, e)

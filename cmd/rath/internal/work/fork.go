@@ -72,7 +72,7 @@ func fork(ctx context.Context, a *app.App, name string, at uint64) (err error) {
 	return nil
 }
 
-// made is what commands print that make a session.
+// made is the output of commands that make a session.
 type made struct {
 	Session session.ID      `json:"session"`
 	Version session.Version `json:"version"`

@@ -28,7 +28,7 @@ type written struct {
 	Origin memory.Origin `json:"origin,omitzero"`
 }
 
-// root is the name that all notes are below.
+// root is the prefix of the URIs of all notes.
 const root = "memory://"
 
 // inMemory opens the memory of a name.
@@ -42,7 +42,7 @@ func inMemory(ctx context.Context, a *app.App, name string, do func(s *app.Syste
 	})
 }
 
-// noted gives errors of memories their exit codes.
+// noted adds exit codes to errors of memories.
 func noted(err error) error {
 	switch {
 	case errors.Is(err, memory.ErrInvalidURI), errors.Is(err, memory.ErrTooLarge):

@@ -17,8 +17,8 @@ import (
 	"github.com/rathcluster/rath/memory"
 )
 
-// OpenRath keeps a memory as files: memory://user/a/b is user/a/b.md. Files without that
-// ending are notes, too, but for what it derives from them.
+// OpenRath keeps a memory as files: memory://user/a/b is user/a/b.md. Files without
+// that ending are notes, too, except for the files that it derives from them.
 const noteFile = ".md"
 
 var derived = []string{".vec", ".meta.json"}
@@ -57,7 +57,7 @@ files and what OpenRath derives from notes (.vec, .meta.json) are left out.`,
 	}
 }
 
-// importTree writes the notes of a tree and returns how many there are.
+// importTree writes the notes of a tree and returns their number.
 func importTree(ctx context.Context, tree fs.FS, m memory.Store) (n int, err error) {
 	for _, scope := range []string{"agent", "resources", "session", "user"} {
 		err := fs.WalkDir(tree, scope, func(name string, d fs.DirEntry, err error) error {
@@ -93,7 +93,7 @@ func importTree(ctx context.Context, tree fs.FS, m memory.Store) (n int, err err
 	return n, nil
 }
 
-// exportTree writes notes as files of a directory that has none of them yet.
+// exportTree writes notes as files of a directory, and replaces no file.
 func exportTree(ctx context.Context, s *app.System, name, under, dir string) (n int, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return 0, err

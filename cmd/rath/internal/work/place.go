@@ -16,7 +16,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// placeFlags say where the commands of a run are to run, and what is allowed.
+// placeFlags select the sandbox of a run's commands, and its permissions.
 type placeFlags struct {
 	messages.Sandbox
 	memory, disk string
@@ -43,7 +43,7 @@ func (f *placeFlags) add(fs *pflag.FlagSet, allows string) {
 	fs.StringArrayVar(&f.outside, "outside", nil, "NAME of a service that keeps more than the files")
 }
 
-// place returns what is asked of the sandbox, and the protected paths that are allowed.
+// place returns the requested sandbox, and the protected paths that are allowed.
 func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
 	b = f.Sandbox
 	var limits, hosts []string
@@ -89,7 +89,7 @@ func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
 	return b, paths, nil
 }
 
-// servicesAsked puts together what the flags say of services.
+// servicesAsked assembles the services from the flags.
 func (f *placeFlags) servicesAsked() ([]sandbox.Service, error) {
 	var list []sandbox.Service
 	named := func(flag, name string) (*sandbox.Service, error) {
@@ -132,8 +132,8 @@ func (f *placeFlags) servicesAsked() ([]sandbox.Service, error) {
 
 func shell(line string) []string { return []string{"sh", "-c", line} }
 
-// isPath reports whether a text names files: what is protected, what begins with a dot, and
-// what lies in a directory that is not written as a host.
+// isPath reports whether a text names files: a protected path, a path that begins with
+// a dot, or a path in a directory that is not written as a host.
 func isPath(text string) bool {
 	if !fs.ValidPath(text) || text == "." || strings.ContainsAny(text, ":*\\") {
 		return false
@@ -148,7 +148,7 @@ func isHost(text string) bool {
 	return err == nil
 }
 
-// number writes a number that was given; zero was not.
+// number formats a flag's number; "" for zero, the unset flag.
 func number[T int | float64](n T) string {
 	if n == 0 {
 		return ""

@@ -21,24 +21,23 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// maxAsked bounds the arguments of a call that are shown where there is no
-// window, in columns.
+// maxAsked bounds the displayed arguments of a call without a window, in columns.
 const maxAsked = 5 << 10
 
-// asked is a question with the call that it is about.
+// asked is a question with its call.
 type asked struct {
 	client.Question
 	Call   *session.ToolCall `json:"call,omitempty"`
 	Detail string            `json:"detail,omitempty"` // of a question that a workflow asks
 	Schema json.RawMessage   `json:"schema,omitempty"` // of the value that answers
-	Error  string            `json:"error,omitempty"`  // why the call cannot be told
+	Error  string            `json:"error,omitempty"`  // why the call cannot be shown
 }
 
-// maxDetail bounds the lines of a detail that are shown.
+// maxDetail bounds the displayed lines of a detail.
 const maxDetail = 200
 
-// detail is what a question says besides its title, line by line. With a width a long
-// line goes on in the next one, which begins as it does.
+// detail returns a question's text besides its title, line by line. With a width a long
+// line wraps into the next one, which begins with the same indent.
 func detail(text string, width int) (rows [][]string) {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -65,10 +64,10 @@ func detail(text string, width int) (rows [][]string) {
 	return rows
 }
 
-// hang is before what goes on in a line of a detail.
+// hang is the indent of the continuation of a detail's line.
 const hang = "    "
 
-// questions lists what runs ask, all or that of one name.
+// questions lists the questions of runs, all or those of one name.
 func questions(ctx context.Context, a *app.App, s *app.System, name string) error {
 	open, err := s.Approvals(ctx)
 	if err != nil {

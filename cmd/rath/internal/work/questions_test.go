@@ -7,8 +7,8 @@ import (
 	"github.com/rathcluster/rath/internal/platform/term"
 )
 
-// TestDetail: on a terminal no line of what a question says is cut, and what goes on in
-// the next line has the mark of the line before it.
+// TestDetail: on a terminal no line of a question is cut, and a wrapped line begins
+// with the mark of the line before it.
 func TestDetail(t *testing.T) {
 	message := strings.Repeat("word ", 800) + "end"
 	for _, width := range []int{0, 80} {

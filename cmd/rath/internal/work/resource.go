@@ -22,7 +22,7 @@ import (
 	"github.com/rathcluster/rath/memory"
 )
 
-// What one call adds at most.
+// Limits of one call.
 const (
 	maxResourceFiles = 1000
 	maxResourceBytes = 16 << 20
@@ -41,10 +41,10 @@ type resource struct {
 	text []byte
 }
 
-// leftFile is a file that is not added, and why.
+// leftFile is a skipped file and the reason.
 type leftFile struct{ file, why string }
 
-// String escapes what does not print in a name.
+// String returns the reason and the name, with unprintable characters escaped.
 func (l leftFile) String() string {
 	name := l.file
 	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -53,8 +53,8 @@ func (l leftFile) String() string {
 	return l.why + ": " + name
 }
 
-// addResources adds a file, or the files of a directory. All are read and their names
-// checked before the first is written.
+// addResources adds a file, or the files of a directory. It reads all of them and
+// checks their names before it writes the first.
 func addResources(ctx context.Context, a *app.App, name, from, uri string) error {
 	all, left, err := readResources(from, uri)
 	if err != nil {
@@ -71,7 +71,7 @@ func addResources(ctx context.Context, a *app.App, name, from, uri string) error
 				return err
 			case err != nil:
 				return fmt.Errorf("%w, after %s of %d: add them again", err, view.Counted(int64(len(done)), "file"), len(all))
-			case n == 0: // what it had before is removed
+			case n == 0: // its former content is removed
 				left = append(left, leftFile{r.file, "it is empty"})
 			default:
 				done, passages = append(done, added{r.uri, n}), passages+n
@@ -109,7 +109,7 @@ func nothingAdded(from string, left []leftFile) error {
 	return app.Fail(app.ExitUsage, "nothing to add, %s", strings.Join(all, "; "))
 }
 
-// irregular says what an entry of a directory is that is no file.
+// irregular names the type of an entry of a directory that is no file.
 func irregular(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeSymlink != 0:
@@ -128,9 +128,10 @@ func canName(uri string) bool {
 	return err == nil
 }
 
-// readResources reads the files of a path, within the limits, and names each below uri; ""
-// is memory://resources/ and the last part of the path. The path may be a link, those below
-// it are not followed. left are those that are no file, or have a name that no URI has.
+// readResources reads the files of a path, within the limits, and names each below uri;
+// "" is memory://resources/ and the last part of the path. The path may be a link;
+// links below it are not followed. left are the entries that are no files, or whose
+// names no URI can have.
 func readResources(from, uri string) (all []resource, left []leftFile, err error) {
 	whole, err := filepath.Abs(from)
 	if err != nil {

@@ -61,7 +61,7 @@ func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err er
 	if w, waits := errors.AsType[reference.WaitingError](err); waits { // until the node of this process takes it
 		r, err = messages.RunInfo{Run: w.Run, State: run.Queued}, nil
 	} else if r.Root != "" {
-		after = "" // it is somewhere before: the lineage has it already
+		after = "" // its records are already in the lineage
 	}
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err er
 	return finish(ctx, a, s, r.Run, seen, from, o)
 }
 
-// filesOf returns the files that a run's task brought, zero for none.
+// filesOf returns the files of a run's task, zero for none.
 func filesOf(ctx context.Context, s *app.System, r *messages.RunInfo) (blob.Digest, error) {
 	if r.Session == "" {
 		return blob.Digest{}, nil

@@ -53,8 +53,8 @@ meanwhile.`,
 	return cmd
 }
 
-// rewind goes back, and with goOn on from there: with a task of the workflow, "" for
-// that of the run that was named.
+// rewind rewinds a session, and with goOn continues from there: with a task of the
+// workflow, "" for the workflow of the named run.
 func rewind(ctx context.Context, a *app.App, name, workflow string, goOn bool, t messages.Task) (err error) {
 	if !strings.Contains(name, ":") {
 		return app.Fail(app.ExitUsage, "rewind %s: to which version? name it as %s:3", name, name)

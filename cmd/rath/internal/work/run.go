@@ -129,7 +129,7 @@ session, and merges what they come to. --branch names one, with the workflow
 	return cmd
 }
 
-// Where --apply puts what a run changed.
+// The values of --apply: the destination of a run's changes.
 const (
 	applyFiles  = "files"
 	applyBranch = "branch"
@@ -137,9 +137,9 @@ const (
 
 type runOptions struct {
 	workflow string
-	named    bool     // its id was given
+	named    bool     // the id was set by a flag
 	branches []string // workflows that it would run as well
-	images   [][]byte // that the task names
+	images   [][]byte // images of the task
 	dir      string
 	skills   skillsFlag
 	apply    string   // applyFiles, applyBranch, or "" for neither
@@ -151,7 +151,7 @@ type runOptions struct {
 	follow.NodeFlags
 }
 
-// run submits a task and follows it to its end.
+// runTask submits a task and follows it to its end.
 func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (err error) {
 	work := &node.Options{Unsafe: o.Unsafe, Model: t.Model}
 	if work.Models, err = a.ScriptModels(o.Script); err != nil {
@@ -195,7 +195,7 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 	if err := o.skills.layIn(ctx, a, s, &t); err != nil {
 		return err
 	}
-	if o.dir != "" && len(o.skills) > 0 { // they are no change that the run made
+	if o.dir != "" && len(o.skills) > 0 { // skills are no changes of the run
 		if from, err = blob.ParseDigest(t.Workspace); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 	if err != nil {
 		return err
 	}
-	ended := false // before this
+	ended := false // before this command
 	if o.named {
 		was, err := s.Run(ctx, t.ID)
 		ended = err == nil && was.State.Terminal()
@@ -215,7 +215,7 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 		return err
 	}
 	var seen follow.Outcome
-	if ended { // nothing more is recorded of it
+	if ended { // there are no more records
 		seen, err = follow.Await(ctx, s, w.Follower, t.ID, w.Person, w.Held)
 	} else {
 		seen, err = follow.Watch(ctx, s, t.ID, "", after, w)
@@ -230,9 +230,9 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 	return finish(ctx, a, s, t.ID, seen, from, o)
 }
 
-// handlers tells what a run does: on a terminal with a line about what is
-// being written. about is a session of its tree that was there before, "" if none
-// was.
+// handlers returns handlers that print the steps of a run: on a terminal with a note of
+// the model's output as it is written. about is a session of its tree that existed
+// before, "" for none.
 func handlers(ctx context.Context, a *app.App, s *app.System, about string) follow.Handlers {
 	t := view.NewTimeline(func(l view.Line) {
 		if !a.Quiet() {
@@ -259,13 +259,13 @@ func handlers(ctx context.Context, a *app.App, s *app.System, about string) foll
 	return w
 }
 
-// held tells that a task is accepted and cannot begin yet.
+// held prints that a task is accepted and cannot begin yet.
 func held(a *app.App, e messages.Record) {
 	a.Remark("run %s is accepted and waits: %s", e.Run, e.Reason)
 }
 
-// parked ends what an interrupt cut short: a run of this process is given back,
-// one of another process goes on.
+// parked ends a command after an interrupt: a run of this process is given back, a run
+// of another process continues.
 func parked(a *app.App, s *app.System, id run.ID, o *follow.NodeFlags) error {
 	own := s.Own()
 	if own {

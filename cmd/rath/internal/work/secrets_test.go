@@ -13,7 +13,7 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// TestSecretsIn: a copy with files that hold secrets by their names comes with a remark.
+// TestSecretsIn: a copy of files whose names suggest secrets causes a remark.
 func TestSecretsIn(t *testing.T) {
 	for name, want := range map[string]bool{
 		".env": true, "deploy/.env.production": true, "prod.env": true, "keys/id_ed25519": true, ".npmrc": true, "tls/server.KEY": true, "home/.aws/credentials": true,

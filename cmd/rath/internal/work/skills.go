@@ -19,14 +19,14 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// skillsFlag names skills that come with the files of a task.
+// skillsFlag names skills to add to the files of a task.
 type skillsFlag []string
 
 func (f *skillsFlag) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar((*[]string)(f), "skills", nil, "start with the skills of a directory, a head, or the files of a session or run as well")
 }
 
-// check refuses an empty name.
+// check rejects an empty name.
 func (f skillsFlag) check(cmd *cobra.Command) error {
 	if slices.Contains(f, "") || len(f) == 0 && cmd.Flags().Changed("skills") {
 		return app.Usage(cmd, errors.New("--skills has an empty name: want a directory, a head, a session or a run"))
@@ -34,7 +34,7 @@ func (f skillsFlag) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// layIn puts the skills into the files that a task starts with.
+// layIn adds the skills to the initial files of a task.
 func (f skillsFlag) layIn(ctx context.Context, a *app.App, s *app.System, t *messages.Task) error {
 	if len(f) == 0 {
 		return nil
@@ -76,7 +76,7 @@ func (f skillsFlag) layIn(ctx context.Context, a *app.App, s *app.System, t *mes
 	return nil
 }
 
-// skillsOf returns the head of a directory of this host, or of what a name stands for.
+// skillsOf returns the head of a directory of this host, or of a session, run or head.
 func skillsOf(ctx context.Context, a *app.App, s *app.System, name string) (blob.Digest, error) {
 	if fi, err := os.Stat(name); err == nil && fi.IsDir() {
 		o := importOptions(a, s, name)

@@ -106,14 +106,14 @@ and the command that answers is printed once.`,
 	return cmd
 }
 
-// submission is what submit is told beside the task.
+// submission holds the flags of submit beside the task.
 type submission struct {
 	branches []string // workflows that the task would run as well
-	images   [][]byte // that the task names
-	dir      string   // whose files it starts with, "" for none
+	images   [][]byte // images of the task
+	dir      string   // its initial files, "" for none
 	history  history
 	skills   skillsFlag
-	named    bool // its id was given
+	named    bool // the id was set by a flag
 	wait     bool
 }
 
@@ -184,8 +184,8 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 	return nil
 }
 
-// foresee returns the error of a task that a node would refuse: without it only
-// subscribers of the run's events would know. It reports whether the same task was
+// foresee returns the error of a task that a node would reject: otherwise only
+// subscribers of the run's events would see it. It reports whether the same task was
 // submitted under the named id. Credentials that may submit need not be able to ask, so
 // only answers count.
 func foresee(ctx context.Context, s *app.System, workflow string, t messages.Task, named bool) (there bool, err error) {
@@ -207,7 +207,7 @@ func foresee(ctx context.Context, s *app.System, workflow string, t messages.Tas
 	return false, known[0]
 }
 
-// submitAndWait stores a task and prints how its run ends.
+// submitAndWait stores a task and prints the outcome of its run.
 func submitAndWait(ctx context.Context, a *app.App, s *app.System, workflow string, t messages.Task) error {
 	follower, err := s.Start(ctx, workflow, t)
 	if err != nil {

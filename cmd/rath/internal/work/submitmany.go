@@ -28,19 +28,19 @@ import (
 )
 
 const (
-	// submitBatch is how many lines are looked up in one question, and submitAtOnce how
-	// many tasks may be on their way without an acknowledgement.
+	// submitBatch is the number of lines that one request looks up, and submitAtOnce
+	// the number of tasks that may be in flight without an acknowledgement.
 	submitBatch  = wire.MaxTasks
 	submitAtOnce = 64
-	// busyFor bounds how long a task waits for room in the stream of tasks, where nodes
-	// take them, and busyPause is the time between two tries.
+	// busyFor bounds how long a task waits for room in the stream of tasks, if nodes
+	// take tasks, and busyPause is the time between two tries.
 	busyFor   = 30 * time.Second
 	busyPause = 100 * time.Millisecond
-	// wrongMost is how many lines are named that were not submitted.
+	// wrongMost bounds the failed lines that are named.
 	wrongMost = 20
 )
 
-// submitted is what became of one line.
+// submitted is the outcome for one line.
 type submitted struct {
 	Line  int      `json:"line"`
 	Run   run.ID   `json:"run,omitempty"`
@@ -64,13 +64,13 @@ type taskFile struct {
 	known    int
 }
 
-// usedID is where in a file an id stands first.
+// usedID is the first use of an id in a file.
 type usedID struct {
 	line int
 	body [sha256.Size]byte
 }
 
-// ownFlags refuses flags that are about one task.
+// ownFlags rejects flags that apply to one task.
 func ownFlags(cmd *cobra.Command) error {
 	var names []string
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -110,7 +110,7 @@ func submitMany(ctx context.Context, a *app.App, workflow, file string) (err err
 	return f.tell()
 }
 
-// submit reads lines and submits as many at once as have come.
+// submit reads lines and submits all that have arrived together.
 func (f *taskFile) submit(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	in, release, ends := app.Until(ctx, in)
@@ -122,7 +122,7 @@ func (f *taskFile) submit(ctx context.Context, in io.Reader) error {
 		failed <- readLines(ctx, in, lines)
 	})
 	defer func() {
-		if cancel(); ends { // else one that waits for input is left behind: the process ends
+		if cancel(); ends { // otherwise a reader that waits for input is left behind: the process ends
 			reading.Wait()
 		}
 		release()
@@ -154,7 +154,7 @@ func (f *taskFile) submit(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// readLines sends the lines of a file that hold anything.
+// readLines sends the lines of a file that are not empty.
 func readLines(ctx context.Context, in io.Reader, lines chan<- submitted) error {
 	scan := bufio.NewScanner(in)
 	scan.Buffer(nil, messages.MaxTask+1)
@@ -184,7 +184,7 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- submitted) error 
 	return nil
 }
 
-// taskOf reads a task. Without an id it gets one that is drawn.
+// taskOf parses a task. It generates a missing id.
 func taskOf(text []byte) (t messages.Task, named bool, err error) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(text, &fields) == nil && fields != nil && fields["id"] == nil {
@@ -201,7 +201,7 @@ func taskOf(text []byte) (t messages.Task, named bool, err error) {
 	return t, true, err
 }
 
-// batch submits some lines and writes what became of them, in their order.
+// batch submits some lines and writes their outcomes, in their order.
 func (f *taskFile) batch(ctx context.Context, batch []*submitted) error {
 	for _, l := range batch {
 		if l.err == nil {
@@ -229,11 +229,11 @@ func (f *taskFile) batch(ctx context.Context, batch []*submitted) error {
 	return nil
 }
 
-// errNotSent is that of a line after one that found the servers unable to store it.
+// errNotSent marks the lines after a line that found the servers unable to store it.
 var errNotSent = errors.New("work: not sent")
 
-// sendAll submits what is to be submitted. It stops with an error that the next task
-// would meet as well.
+// sendAll submits the tasks of a batch. It stops at an error that the next task would
+// meet as well.
 func (f *taskFile) sendAll(ctx context.Context, batch []*submitted) error {
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -263,8 +263,8 @@ func (f *taskFile) sendAll(ctx context.Context, batch []*submitted) error {
 	return context.Cause(sending)
 }
 
-// first refuses an id that an earlier line has for another task. One that has it for the
-// same task stands for it.
+// first rejects an id that an earlier line uses for another task. A line with the same
+// task shares the earlier line's outcome.
 func (f *taskFile) first(l *submitted) error {
 	if !l.named {
 		return nil
@@ -286,7 +286,7 @@ func (f *taskFile) first(l *submitted) error {
 	return nil
 }
 
-// lookUp finds out which tasks were submitted before. Credentials that may submit need
+// lookUp marks the tasks that were submitted before. Credentials that may submit need
 // not be able to ask, so only answers count.
 func (f *taskFile) lookUp(ctx context.Context, batch []*submitted) error {
 	var asked []*submitted
@@ -313,7 +313,7 @@ func (f *taskFile) lookUp(ctx context.Context, batch []*submitted) error {
 	return nil
 }
 
-// send submits a task, and waits for room where nodes take tasks meanwhile.
+// send submits a task, and waits for room if nodes take tasks.
 func (f *taskFile) send(ctx context.Context, t *messages.Task) error {
 	for until := time.Now().Add(busyFor); ; {
 		_, err := f.s.Submit(ctx, f.workflow, *t)
@@ -330,7 +330,7 @@ func (f *taskFile) send(ctx context.Context, t *messages.Task) error {
 	}
 }
 
-// write writes what became of a line: the id on standard output, or the error.
+// write writes the outcome of a line: the id on standard output, or the error.
 func (f *taskFile) write(l *submitted) error {
 	switch {
 	case l.err != nil:
@@ -355,7 +355,7 @@ func (f *taskFile) write(l *submitted) error {
 	return f.a.Out.Err()
 }
 
-// summary says what was submitted so far.
+// summary describes the number of tasks submitted so far.
 func (f *taskFile) summary() string {
 	text := view.Counted(int64(f.sent), "task") + " submitted"
 	if f.known > 0 {
@@ -364,8 +364,8 @@ func (f *taskFile) summary() string {
 	return text
 }
 
-// tell sums up, and returns the error of lines that were not submitted: with the exit
-// code that all of them have, or the one of a part.
+// tell prints the summary, and returns the error of lines that were not submitted, with
+// their common exit code, or else the code of a partial success.
 func (f *taskFile) tell() error {
 	if more := len(f.failed) - wrongMost; more > 0 && !f.a.AsJSON() {
 		f.a.Remark("and %s up to line %d; --format jsonl names each", view.Counted(int64(more), "more line"), f.failed[len(f.failed)-1].Line)

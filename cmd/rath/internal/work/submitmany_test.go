@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 )
 
-// TestSilentInput: `submit --tasks -` that is interrupted while nothing comes ends, and so
-// does what reads its input.
+// TestSilentInput: `submit --tasks -` ends when it is interrupted during a silence of
+// its input, and so does the reader of the input.
 func TestSilentInput(t *testing.T) {
 	r, w := must.Pair(os.Pipe())(t)
 	defer r.Close()

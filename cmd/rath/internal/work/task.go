@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// taskFlags are what a task may say on the command line.
+// taskFlags are the fields of a task that flags can set.
 type taskFlags struct {
 	message string
 	file    string
@@ -52,7 +52,7 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
 }
 
-// task reads what the flags say.
+// task builds a task from the flags.
 func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	t := messages.Task{
 		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools, MCP: f.mcp,
@@ -100,8 +100,8 @@ func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	return t, nil
 }
 
-// inputOf returns a text as the JSON of an input: itself if it is an object,
-// an array or a quoted text, else as a text.
+// inputOf returns a text as the JSON of an input: unchanged if it is an object, an
+// array or a quoted text, else as a JSON string.
 func inputOf(text string) json.RawMessage {
 	trimmed := strings.TrimSpace(text)
 	if trimmed == "" {

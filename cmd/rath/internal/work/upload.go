@@ -24,19 +24,19 @@ import (
 	"github.com/rathcluster/rath/workspace"
 )
 
-// gitUsage tells what --git does.
+// gitUsage describes --git.
 const gitUsage = "give the copy of -C a git repository with the last commits of the one there, if there is one; what commands do to it stays behind"
 
-// history says whether files come with a git repository.
+// history selects whether files are uploaded with a git repository.
 type history int
 
 const (
-	historyIfAny history = iota // of a directory that is the top of one
-	historyAsked                // else it is an error
+	historyIfAny history = iota // if the directory is the top of a repository
+	historyAsked                // an error without one
 	historyNone
 )
 
-// historyOf is what --git asks for.
+// historyOf returns the history that --git selects.
 func historyOf(cmd *cobra.Command, dir string, git bool) (history, error) {
 	switch asked := cmd.Flags().Changed("git"); {
 	case asked && git && dir == "":
@@ -49,7 +49,8 @@ func historyOf(cmd *cobra.Command, dir string, git bool) (history, error) {
 	return historyIfAny, nil
 }
 
-// upload stores a copy of a directory and returns its head, with a git repository as h says.
+// upload stores a copy of a directory and returns its head. h selects whether the copy
+// has a git repository.
 func upload(ctx context.Context, a *app.App, s *app.System, dir string, h history) (blob.Digest, error) {
 	switch fi, err := os.Stat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -85,8 +86,8 @@ func upload(ctx context.Context, a *app.App, s *app.System, dir string, h histor
 	return in.Head, nil
 }
 
-// tracked returns the files of a directory that git tracks; none where there is no git, or
-// no repository that is trusted.
+// tracked returns the files of a directory that git tracks; none without git, or
+// without a trusted repository.
 func tracked(ctx context.Context, dir string) []string {
 	repo, err := git.Open(ctx, dir)
 	if err != nil {
@@ -102,13 +103,13 @@ func tracked(ctx context.Context, dir string) []string {
 	return all
 }
 
-// What --git takes of a repository.
+// Limits of the history that --git copies.
 const (
 	historyCommits = 50
 	historyBytes   = 64 << 20
 )
 
-// noHistory is why files come without a git repository.
+// noHistory is the reason for an upload without a git repository.
 type noHistory struct {
 	error
 	told bool // also where --git did not ask for one
@@ -116,7 +117,7 @@ type noHistory struct {
 
 func (n *noHistory) Unwrap() error { return n.error }
 
-// addHistory adds a git repository to the files of a head that came in from a directory.
+// addHistory adds a git repository to the uploaded files of a directory.
 func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest, o *workspace.ImportOptions, asked bool) (_ blob.Digest, err error) {
 	none := func(told bool, code int, format string, args ...any) (blob.Digest, error) {
 		return head, &noHistory{app.Fail(code, format, args...), told}
@@ -185,8 +186,8 @@ func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest,
 	return all.Excluding(files.Excluded()).Store(ctx, b)
 }
 
-// importOptions leave out what is Rath's own below a directory, and name where it
-// is kept what its files were at the upload before.
+// importOptions exclude Rath's own files below a directory, and name the place of the
+// index of its files as of the last upload.
 func importOptions(a *app.App, s *app.System, dir string) workspace.ImportOptions {
 	var o workspace.ImportOptions
 	own := []string{a.Config.Store.Value}
@@ -205,8 +206,8 @@ func importOptions(a *app.App, s *app.System, dir string) workspace.ImportOption
 	return o
 }
 
-// leftOut remarks which paths did not come into a copy. Git's own directory and the store
-// are never part of it, and are not remarked.
+// leftOut remarks which paths are missing in a copy. Git's own directory and the store
+// are never part of it, and are not mentioned.
 func leftOut(a *app.App, dir string, in *workspace.Imported) {
 	var names, others []string
 	for _, l := range in.LeftOut {
@@ -225,7 +226,7 @@ func leftOut(a *app.App, dir string, in *workspace.Imported) {
 	}
 }
 
-// secretsIn remarks which files of a copy hold secrets by their names.
+// secretsIn remarks which files of a copy hold secrets, by their names.
 func secretsIn(ctx context.Context, a *app.App, b blob.Store, dir string, head blob.Digest) error {
 	files, err := manifest.Load(ctx, b, head)
 	if err != nil {
@@ -258,7 +259,7 @@ func holdsSecrets(name string) bool {
 	}, base) || strings.HasSuffix(strings.ToLower(name), ".aws/credentials")
 }
 
-// some lists the first of many names.
+// some joins the first of many names.
 func some(names []string, more int) string {
 	const shown = 5
 	if len(names) > shown {
@@ -272,8 +273,8 @@ func some(names []string, more int) string {
 	return text
 }
 
-// relativeTo returns a path relative to a directory that it lies in, slash
-// separated; ok is false if it lies elsewhere.
+// relativeTo returns a path relative to a directory that contains it, separated by
+// slashes; ok is false if it lies elsewhere.
 func relativeTo(dir, name string) (rel string, ok bool) {
 	d, errD := filepath.Abs(dir)
 	n, errN := filepath.Abs(name)

@@ -106,7 +106,7 @@ func listFiles(ctx context.Context, a *app.App, s *app.System, name, below strin
 	return nil
 }
 
-// modeOf is how git calls the kind of an entry; a tree is a directory.
+// modeOf returns git's mode of an entry; a tree is a directory.
 func modeOf(e manifest.Entry) string {
 	switch {
 	case e.Kind == manifest.Dir:
@@ -119,7 +119,7 @@ func modeOf(e manifest.Entry) string {
 	return "100644"
 }
 
-// treeOf reads the list of files of what a name stands for.
+// treeOf reads the list of files of a session, version, run or head.
 func treeOf(ctx context.Context, s *app.System, name string) (*manifest.Tree, error) {
 	head, err := reference.Head(ctx, s, name)
 	if err != nil {
@@ -129,7 +129,7 @@ func treeOf(ctx context.Context, s *app.System, name string) (*manifest.Tree, er
 	return t, absent(err)
 }
 
-// absent tells that a head is not in the store.
+// absent explains the error of a head that is not in the store.
 func absent(err error) error {
 	if errors.Is(err, blob.ErrNotFound) {
 		return app.Fail(app.ExitNotFound, "there are no files with this head in the store: %w", err)
@@ -202,7 +202,7 @@ func getFile(ctx context.Context, a *app.App, s *app.System, name, p, out string
 	return f.Close()
 }
 
-// copyFile copies the bytes of a file to their end, where they are checked.
+// copyFile copies a file to its end, where its digest is checked.
 func copyFile(to io.Writer, from io.Reader, e manifest.Entry) error {
 	n, err := io.Copy(to, io.LimitReader(from, e.Size+1))
 	if err == nil && n != e.Size {
@@ -211,13 +211,13 @@ func copyFile(to io.Writer, from io.Reader, e manifest.Entry) error {
 	return err
 }
 
-// maxShown is how many bytes of a file a terminal gets.
+// maxShown is the largest size of a file that is printed on a terminal.
 const maxShown = 1 << 20
 
-// choices are what a conflict can come to, by the words of the command line.
+// choices are the ways to resolve a conflict, as written on the command line.
 var choices = []string{string(manifest.TakeOurs), string(manifest.TakeTheirs), string(manifest.KeepBoth)}
 
-// mergeOptions say how conflicts are decided.
+// mergeOptions are the rules for conflicts.
 type mergeOptions struct {
 	base   string
 	policy string
@@ -281,7 +281,7 @@ func (o *mergeOptions) choice(c manifest.Conflict) (manifest.Choice, string) {
 	return manifest.Choice(o.policy), "--on-conflict"
 }
 
-// undecided refuses a decision about a path that is in no conflict.
+// undecided rejects a decision about a path without a conflict.
 func (o *mergeOptions) undecided(conflicts []manifest.Conflict) error {
 	var paths []string
 	for _, c := range conflicts {
@@ -355,7 +355,7 @@ func openConflicts(n int) string {
 	return fmt.Sprintf("%d conflicts are open", n)
 }
 
-// maxConflicts is how many conflicts are told.
+// maxConflicts bounds the number of conflicts that are printed.
 const maxConflicts = 20
 
 // tellConflicts names conflicts, and shows those that are open.
@@ -372,7 +372,7 @@ func tellConflicts(a *app.App, all []manifest.Conflict) {
 	}
 }
 
-// sidesOf finds the files that names stand for, and what they were made of.
+// sidesOf finds the files of the names, and their common base.
 func sidesOf(ctx context.Context, s *app.System, names []string, base string) (ours manifest.Side, sides []manifest.Side, err error) {
 	trunk, head, err := reference.Files(ctx, s, names[0])
 	if err != nil {
@@ -407,7 +407,7 @@ func sidesOf(ctx context.Context, s *app.System, names []string, base string) (o
 	return ours, sides, nil
 }
 
-// sideName is a name for files that can be part of the name of one.
+// sideName returns a name for files that can be part of a file's name.
 func sideName(name string, head blob.Digest) string {
 	if len(name) > 40 || strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(sideLetters, r) }) {
 		return head.Short()

@@ -91,7 +91,7 @@ func (s *stage) event(b journal.Batch, kind string, fields []string) session.Eve
 	return e
 }
 
-// fill sets the fields of what into points to.
+// fill sets the fields of the value that into points to.
 func (s *stage) fill(into any, named map[string]string) {
 	s.Helper()
 	for name, value := range named {
@@ -99,8 +99,8 @@ func (s *stage) fill(into any, named map[string]string) {
 	}
 }
 
-// set sets one field by its name in JSON, or in Go without regard to case; a dot
-// leads into a field. A duration stands for a point in time from now on.
+// set sets one field by its name in JSON, or in Go without regard to case; a dot leads
+// into a field. A duration means a time relative to now.
 func (s *stage) set(into any, name, value string) {
 	s.Helper()
 	v := reflect.ValueOf(into).Elem()

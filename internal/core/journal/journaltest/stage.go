@@ -27,9 +27,9 @@ func TestProtocol(t *testing.T, dir string, update bool, open func(t *testing.T,
 	testProtocol(t, dir, synctest.Test, &transcript.Options{Update: update}, open)
 }
 
-// TestRestless plays the transcripts for a store that lets go of its sessions at every
-// chance. It is not compared when a writer opens, and in which epoch; transcripts are
-// left out in which time passes, or that depend on what a node remembers.
+// TestRestless plays the transcripts for a store that releases its sessions at every
+// opportunity. It ignores the openings of writers and their epochs. It skips
+// transcripts in which time passes, or that depend on a node's memory.
 func TestRestless(t *testing.T, dir string, open func(t *testing.T, log commitlog.Log, incarnation string) journal.Store) {
 	same := func(got, want string) bool {
 		return opening.ReplaceAllString(got, "") == opening.ReplaceAllString(want, "")
@@ -65,21 +65,21 @@ func testProtocol(t *testing.T, dir string, bubble func(*testing.T, func(*testin
 	}
 }
 
-// prefix matches what the parts that an error went through put before it.
+// prefix matches the prefixes that the layers add to an error.
 var prefix = regexp.MustCompile(`^((journal|run|actors): |session: resolve \S+ )+`)
 
 // hash matches the beginning of a commit's hash in an error.
 var hash = regexp.MustCompile(`\([0-9a-f]{8}\)`)
 
-// remembering are the transcripts that depend on what a node remembers.
+// remembering are the transcripts that depend on a node's memory.
 var remembering = []string{"archive", "review", "takeover", "waits"}
 
-// opening matches what an answer says of the writer's incarnation.
+// opening matches the text of an answer about the writer's incarnation.
 var opening = regexp.MustCompile(`(?m)^  writer\.opened.*\n| epoch=\d+`)
 
 const tenant = session.DefaultTenant
 
-// stage is what a transcript plays on: nodes over one log.
+// stage is the environment of a transcript: nodes over one log.
 type stage struct {
 	*testing.T
 	log    commitlog.Log
@@ -90,7 +90,7 @@ type stage struct {
 	values map[string]session.Session      // by node and session: the newest that the node was answered with
 	grants map[string]*journal.ClaimResult // by node and run
 	homes  map[run.ID]session.ID
-	work   []journal.Work // what commits asked for
+	work   []journal.Work // the follow-ups of the commits
 	muted  bool
 	out    strings.Builder
 }
@@ -167,8 +167,8 @@ func (s *stage) play(line string) string {
 	return s.out.String()
 }
 
-// times plays a line again and again, with # for the number of the turn, and shows
-// how many commits that made and the answer to the last one.
+// times repeats a line, with # for the number of the repetition, and shows the number
+// of commits and the last answer.
 func (s *stage) times(n, line string) string {
 	most, err := strconv.Atoi(n)
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *stage) entries(k session.Key) (all []commitlog.Entry) {
 	return all
 }
 
-// commits shows the commits that are new in the logs, and what they ask for.
+// commits shows the new commits in the logs, and their follow-ups.
 func (s *stage) commits() {
 	s.Helper()
 	for _, id := range s.logs {
@@ -285,10 +285,11 @@ func (s *stage) made(v session.Session) {
 	}
 }
 
-// plain is a log that keeps no snapshots.
+// plain is a log without snapshots.
 type plain struct{ commitlog.Log }
 
-// fold shows what readers know of a run, from the log and from a snapshot of it.
+// fold shows a run's state as readers derive it, from the log and from a snapshot of
+// it.
 func (s *stage) fold(id run.ID) {
 	s.Helper()
 	k := s.home(id)

@@ -1,8 +1,8 @@
 // Package journaltest is the suite that every journal.Store must pass.
 //
 // A store's own tests call [TestProtocol], which plays the transcripts of a folder on
-// several nodes, and [TestStore], which asks many things at once. How a store moves
-// between nodes, drains and passivates it tests itself.
+// several nodes, and [TestStore], which makes concurrent requests. A store must test
+// its movement between nodes, its draining and its passivation itself.
 package journaltest
 
 import (
@@ -19,9 +19,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// TestStore checks what the contract of journal.Store says of requests at once, of
-// contexts that end and of followers. open returns a store and the empty log that it
-// writes to; it is called once per subtest and may register its own cleanup.
+// TestStore checks the contract of journal.Store about concurrent requests, ended
+// contexts and followers. open returns a store and the empty log that it writes to; it
+// is called once per subtest and may register its own cleanup.
 func TestStore(t *testing.T, open func(t *testing.T) (journal.Store, commitlog.Log)) {
 	t.Helper()
 	for name, test := range map[string]func(*suite){"follow": testFollow, "concurrency": testConcurrency, "ended context": testContext} {
@@ -56,7 +56,7 @@ func (s *suite) running() *journal.ClaimResult {
 	return g
 }
 
-// commit records a model step of run r1 that says text.
+// commit records a model step of run r1 with a text.
 func (s *suite) commit(at session.Session, path run.Path, text string) (journal.Ack, error) {
 	s.Helper()
 	done, err := journal.NewEvent(journal.KindStepCompleted, journal.StepCompleted{Attempt: 1, Input: "in", Kind: journal.StepModel, Name: "writer", Path: path, Row: true, Run: "r1"})

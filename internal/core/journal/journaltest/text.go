@@ -15,8 +15,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// commitText shows a commit: an asterisk marks one that a store which is nearly
-// full still takes.
+// commitText shows a commit. An asterisk marks a commit that a nearly full store still
+// accepts.
 func commitText(e commitlog.Entry) string {
 	c := e.Commit
 	var b strings.Builder
@@ -38,8 +38,8 @@ func commitText(e commitlog.Entry) string {
 	return b.String()
 }
 
-// hidden are the fields that say nothing to a reader: digests, and what the name of
-// the log says.
+// hidden are the fields without meaning to a reader: digests, and those that repeat the
+// log's name.
 var hidden = []string{"digest", "hash", "tenant", "token"}
 
 // points are the fields that hold a point in time.
@@ -119,7 +119,7 @@ func quoted(s string) string {
 	return s
 }
 
-// workText shows what a commit asks for.
+// workText shows a follow-up of a commit.
 func workText(w journal.Work) string {
 	if t := w.Task; t != nil {
 		what := "dispatch"
@@ -184,7 +184,7 @@ func endText(e *journal.Ended) string {
 	return text + "\n"
 }
 
-// recordText shows what a log says of a run.
+// recordText shows a run's record in a log.
 func recordText(r *journal.Record) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s attempt=%d", r.State, r.Attempt)
@@ -201,7 +201,7 @@ func recordText(r *journal.Record) string {
 	return b.String() + "\n"
 }
 
-// says shows what a session says.
+// says shows the texts of a session.
 func says(v session.Session) string {
 	var all []string
 	for _, c := range v.Chunks() {

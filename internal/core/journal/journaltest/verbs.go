@@ -13,8 +13,8 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// verbs are what a node of a transcript can be asked. What a verb returns is shown
-// behind the commits that it made.
+// verbs are the commands of a transcript's node. A verb's output is shown after the
+// commits that it made.
 var verbs = map[string]func(*stage, *command, io.Writer) error{
 	"submit": (*stage).submit, "claim": (*stage).claim, "asks": (*stage).asks, "carry": (*stage).carry,
 	"step": (*stage).step, "record": (*stage).record, "end": (*stage).end,
@@ -74,8 +74,8 @@ func (s *stage) claims(c *command, claim journal.Claim, out io.Writer) error {
 	return err
 }
 
-// asks RUN PATH KIND NAME [field=value of the request]: what the journal says to do
-// with a step.
+// asks RUN PATH KIND NAME [field=value of the request]: the journal's decision about a
+// step.
 func (s *stage) asks(c *command, out io.Writer) error {
 	j := s.grant(c.node, c.run()).Journal
 	a := journal.StepRequest{Path: run.Path(c.arg(1)), Kind: c.arg(2), Name: c.arg(3), Input: "in"}
@@ -96,8 +96,8 @@ func (s *stage) asks(c *command, out io.Writer) error {
 	return err
 }
 
-// commit commits a batch at the newest version that the node knows; base and
-// attempt say otherwise.
+// commit commits a batch at the newest version that the node has seen, unless base and
+// attempt are given.
 func (s *stage) commit(c *command, k session.Key, p run.Path, out io.Writer, words ...string) error {
 	v := s.value(c.node, k)
 	b := journal.Batch{Session: k, Run: c.run(), Path: p, Base: v.Ref().Version, Attempt: 1}
@@ -210,7 +210,7 @@ func (s *stage) openBranch(c *command, out io.Writer) error {
 	return s.claims(c, claim, out)
 }
 
-// join RUN PATH SESSION: what the branch added becomes part of the run's home.
+// join RUN PATH SESSION: the branch's additions become part of the run's home.
 func (s *stage) join(c *command, out io.Writer) error {
 	v, branch := s.value(c.node, s.in(c)), s.value(c.node, s.key(session.ID(c.arg(2))))
 	j, err := session.JoinOf(v, session.JoinSinceAncestor, "", -1, branch)
@@ -273,8 +273,8 @@ func (s *stage) fanout(c *command, out io.Writer) error {
 	return s.submitBatch(c, b, out)
 }
 
-// gather RUN PATH [dropped=SESSION,…] [field=value of step.done]: the step that takes the
-// branches in disposes of those that it goes on without.
+// gather RUN PATH [dropped=SESSION,…] [field=value of step.done]: the step that gathers
+// the branches disposes of the dropped ones.
 func (s *stage) gather(c *command, out io.Writer) error {
 	b := journal.Batch{Session: s.home(c.run()), Run: c.run(), Path: run.Path(c.arg(1)), Attempt: s.grant(c.node, c.run()).Attempt}
 	var dropped []session.ID
@@ -304,7 +304,7 @@ func (s *stage) gather(c *command, out io.Writer) error {
 	return s.submitBatch(c, b, out)
 }
 
-// outcome RUN SESSION: what the run's log says of a branch.
+// outcome RUN SESSION: a branch's outcome in the run's log.
 func (s *stage) outcome(c *command, out io.Writer) error {
 	d, err := journal.NewValues(s.log).BranchOutcome(s.Context(), s.home(c.run()), c.run(), session.ID(c.arg(1)))
 	if err != nil {
@@ -314,7 +314,8 @@ func (s *stage) outcome(c *command, out io.Writer) error {
 	return err
 }
 
-// carry N [revision=REVISION]: the node carries out what a commit asked for, as the relay does.
+// carry N [revision=REVISION]: the node executes a follow-up of a commit, as the relay
+// does.
 func (s *stage) carry(c *command, out io.Writer) error {
 	n := s.number(c.arg(0))
 	if n < 1 || int(n) > len(s.work) {
@@ -372,7 +373,7 @@ func (s *stage) answer(c *command, _ io.Writer) error {
 	return s.apply(c, journal.Signal{To: k, Run: c.run(), Received: v})
 }
 
-// tick [SESSION]: something may be due by the clock.
+// tick [SESSION]: timers may be due.
 func (s *stage) tick(c *command, _ io.Writer) error {
 	return s.apply(c, journal.Signal{To: s.session(c), Tick: true})
 }
@@ -424,7 +425,7 @@ func (s *stage) closeBranch(c *command, _ io.Writer) error {
 	return s.apply(c, journal.Signal{To: k, Run: run.ID(k.ID), Close: d})
 }
 
-// signal RUN: one that says nothing.
+// signal RUN: an empty signal.
 func (s *stage) signal(c *command, _ io.Writer) error {
 	return s.apply(c, journal.Signal{To: s.home(c.run()), Run: c.run()})
 }

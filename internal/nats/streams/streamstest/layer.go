@@ -12,7 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 )
 
-// Probe asks an embedded server how it syncs.
+// Probe returns the sync configuration of an embedded server.
 func Probe(srv *natsserver.Server) streams.Probe {
 	return func(context.Context) ([]streams.SyncState, error) {
 		always, interval, err := srv.Sync()
@@ -20,7 +20,7 @@ func Probe(srv *natsserver.Server) streams.Probe {
 	}
 }
 
-// NodeOptions are those of a node beside the server, with two partitions.
+// NodeOptions are the options of a node beside the server, with two partitions.
 func NodeOptions(srv *natsserver.Server) *streams.Options {
 	user, password := srv.Node()
 	return &streams.Options{
@@ -29,7 +29,7 @@ func NodeOptions(srv *natsserver.Server) *streams.Options {
 	}
 }
 
-// ClusterOptions are those of a node of a cluster whose servers all sync.
+// ClusterOptions are the options of a node of a cluster whose servers all sync.
 func ClusterOptions(c *natstest.Cluster, first int) *streams.Options {
 	return &streams.Options{
 		Options: conn.Options{URL: c.URLs(first)}, Replicas: 3, Partitions: 2,

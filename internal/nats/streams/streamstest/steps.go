@@ -17,7 +17,7 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// LettersAndTasks counts what lies in DLQ, and waiting in TASKS.
+// LettersAndTasks counts the messages in DLQ and those waiting in TASKS.
 func LettersAndTasks(t *testing.T, s *streams.Streams) (letters, tasks uint64) {
 	t.Helper()
 	for stream, n := range map[string]*uint64{streams.StreamDLQ: &letters, streams.StreamTasks: &tasks} {
@@ -29,7 +29,7 @@ func LettersAndTasks(t *testing.T, s *streams.Streams) (letters, tasks uint64) {
 	return letters, tasks
 }
 
-// ResultOf is how a run ended, "" while it has no result.
+// ResultOf returns the outcome of a run, "" while it has no result.
 func ResultOf(t *testing.T, s *streams.Streams, tenant session.Tenant, id run.ID) run.State {
 	t.Helper()
 	m, err := s.Messages.Last(t.Context(), streams.StreamResult, messages.RunSubject(tenant, id, messages.OnResult))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -57,7 +58,7 @@ func (c *count) take(id inode, bytes int64, seen map[inode]bool) {
 func (c *count) openFiles(list string, seen map[inode]bool) {
 	f, err := os.Open(list)
 	if err != nil {
-		c.hidden = c.hidden || errors.Is(err, fs.ErrPermission)
+		c.hidden = c.hidden || errors.Is(err, fs.ErrPermission) && hasMemory(filepath.Dir(list))
 		return // the process has ended
 	}
 	defer f.Close()
@@ -73,6 +74,13 @@ func (c *count) openFiles(list string, seen map[inode]bool) {
 			return
 		}
 	}
+}
+
+// hasMemory reports whether a process, or a thread of it, has not begun to end. The kernel
+// takes the memory of a process first, and shows its open files to nobody but root then.
+func hasMemory(process string) bool {
+	size, err := os.ReadFile(process + "/statm")
+	return err == nil && !bytes.HasPrefix(size, []byte("0 "))
 }
 
 // mappedFiles adds the removed files of the mappings of a process. Where this process may

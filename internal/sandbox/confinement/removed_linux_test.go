@@ -1,10 +1,12 @@
 package confinement
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -68,5 +70,28 @@ func TestRemovedFiles(t *testing.T) {
 	check("a child", &count{}, tree, 1)
 	if tree.hidden {
 		t.Error("the child could not be looked into")
+	}
+}
+
+// TestFilesOfEndedProcess: the files of a process that has ended and is not waited for are
+// refused like those of a program that may not be read, and are not hidden.
+func TestFilesOfEndedProcess(t *testing.T) {
+	child := exec.Command("true")
+	must.Do(t, child.Start())
+	defer child.Wait() //nolint:errcheck // it has ended
+	must.Do(t, unix.Waitid(unix.P_PID, child.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil))
+	// Without root's rights, as in a sandbox: for this thread, which ends with the test.
+	runtime.LockOSThread()
+	must.Do(t, unix.Setfsuid(65534))
+	look := func(pid int) *count {
+		c := &count{most: Use{math.MaxInt64, math.MaxInt64}}
+		c.openFiles(fmt.Sprintf("/proc/%d/fd", pid), nil)
+		return c
+	}
+	if look(child.Process.Pid).hidden {
+		t.Error("the files of an ended process count as hidden")
+	}
+	if !look(1).hidden {
+		t.Error("the files of the first process, which root has, do not count as hidden")
 	}
 }

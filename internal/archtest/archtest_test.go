@@ -559,8 +559,8 @@ func TestClientIsSmall(t *testing.T) {
 	}
 	var ours []string
 	for path := range strings.FieldsSeq(string(out)) {
-		if strings.HasPrefix(path, module+"/") {
-			ours = append(ours, strings.TrimPrefix(path, module+"/"))
+		if own, ok := strings.CutPrefix(path, module+"/"); ok {
+			ours = append(ours, own)
 		}
 	}
 	if len(ours) == 0 || len(ours) > mostOfClient {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"strconv"
 	"strings"
 
@@ -58,7 +58,7 @@ func (c *count) take(id inode, bytes int64, seen map[inode]bool) {
 func (c *count) openFiles(list string, seen map[inode]bool) {
 	f, err := os.Open(list)
 	if err != nil {
-		c.hidden = c.hidden || errors.Is(err, fs.ErrPermission) && hasMemory(filepath.Dir(list))
+		c.hidden = c.hidden || errors.Is(err, fs.ErrPermission) && hasMemory(path.Dir(list))
 		return // the process has ended
 	}
 	defer f.Close()

@@ -88,7 +88,7 @@ func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, t
 			return d, err
 		}
 		st.content, d.Inbox = messageChunks(inbox)
-		d.Summary = "hears " + excerpt.Count(len(st.content), "message")
+		d.Summary = "hears " + excerpt.Counted(len(st.content), "message")
 		if len(st.content) == 0 {
 			d.Code, d.Error = run.CodeExpired, fmt.Sprintf("flow: no message came in %s", cmp.Or(max(timeout, 0), journal.DefaultExpiry))
 		}

@@ -150,10 +150,10 @@ func (c *compression) request(st *step, ask *transcript.Call) (d journal.StepCom
 	switch {
 	case v.Err != nil:
 		d.Value = "No model made a summary of what came before. These are excerpts of it.\n" + transcript.Quote(st.s, to, c.excerpts) + transcript.OmittedImages(st.s, c.Keep)
-		d.Summary = fmt.Sprintf("keeps excerpts of %s, without a summary: %s", excerpt.Count(st.s.Len(), "chunk"), excerpt.Clip(v.Err.Error(), 120))
+		d.Summary = fmt.Sprintf("keeps excerpts of %s, without a summary: %s", excerpt.Counted(st.s.Len(), "chunk"), excerpt.Clip(v.Err.Error(), 120))
 	default:
 		d.Value = text + transcript.OmittedImages(st.s, c.Keep)
-		d.Summary = fmt.Sprintf("compresses %s into one", excerpt.Count(st.s.Len(), "chunk"))
+		d.Summary = fmt.Sprintf("compresses %s into one", excerpt.Counted(st.s.Len(), "chunk"))
 	}
 	return d, nil
 }

@@ -69,7 +69,7 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 			all, n = append(all, one), n+len(one.Tools)
 		}
 		value, err := json.Marshal(all)
-		d.Value, d.Summary = string(value), "finds "+excerpt.Count(n, "tool")
+		d.Value, d.Summary = string(value), "finds "+excerpt.Counted(n, "tool")
 		return d, err
 	})
 	if err != nil {

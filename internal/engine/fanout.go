@@ -54,7 +54,7 @@ func (f *fan) forward(st *step, o flow.FanOutOptions) (j flow.Joined, of any, er
 	case leads:
 		return j, nil, f.ex.around.enterBranch(f.ctx, f.path, f.bs)
 	case st.decision != journal.Replay:
-		return j, nil, f.ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, excerpt.Count(len(f.bs), "branch")))
+		return j, nil, f.ex.failed(fmt.Errorf("%w: %s run", run.ErrSuspended, excerpt.Counted(len(f.bs), "branch")))
 	}
 	return f.gather()
 }
@@ -142,7 +142,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err
 		return d, err
 	}
 	st.content = []session.Event{opened, waiting}
-	d.Summary = "opens " + excerpt.Count(len(f.bs), "branch")
+	d.Summary = "opens " + excerpt.Counted(len(f.bs), "branch")
 	d.Value, err = canonical.Marshal(f.terms)
 	return d, err
 }
@@ -150,6 +150,6 @@ func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err
 func (f *fan) wait() journal.Wait {
 	return journal.Wait{
 		Branches: f.ids, Due: f.terms.Deadline, Kind: run.WaitBranches, Name: f.name, Need: f.need, Path: journal.GatherPath(f.path),
-		Title: "waits for " + excerpt.Count(len(f.bs), "branch"),
+		Title: "waits for " + excerpt.Counted(len(f.bs), "branch"),
 	}
 }

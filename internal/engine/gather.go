@@ -103,7 +103,7 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived, ended map[session
 		st.content = []session.Event{e}
 	}
 	f.used = d.Usage
-	d.Summary = fmt.Sprintf("%d of %s succeeded", succeeded, excerpt.Count(len(f.bs), "branch"))
+	d.Summary = fmt.Sprintf("%d of %s succeeded", succeeded, excerpt.Counted(len(f.bs), "branch"))
 	d.Value, err = canonical.Marshal(all)
 	return all, d, err
 }

@@ -240,6 +240,6 @@ func (end *ending) rejectAll(st *step, open []*fanOutBranch, state, reason strin
 	}
 	disposed, err := journal.NewEvent(journal.KindBranchOutcomes, all)
 	st.content = append(st.content, disposed)
-	d.Summary = fmt.Sprintf("closes %s", excerpt.Count(len(open), "branch"))
+	d.Summary = fmt.Sprintf("closes %s", excerpt.Counted(len(open), "branch"))
 	return d, err
 }

@@ -24,14 +24,3 @@ func Thousands(n int64) string {
 	}
 	return s
 }
-
-// Count is Counted without thousands separators, for recorded texts.
-func Count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if strings.HasSuffix(noun, "ch") {
-		noun += "e"
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
-}

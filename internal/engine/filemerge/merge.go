@@ -36,14 +36,14 @@ type Result struct {
 // Summary names the conflicts and their resolutions.
 func (m *Result) Summary(branches int) string {
 	var text strings.Builder
-	text.WriteString("merges files of " + excerpt.Count(branches, "branch"))
+	text.WriteString("merges files of " + excerpt.Counted(branches, "branch"))
 	sep := ": "
 	for _, c := range m.Conflicts {
 		text.WriteString(sep + c.String())
 		sep = "; "
 	}
 	if len(m.Open) > 0 {
-		text.WriteString("; asks about " + excerpt.Count(len(m.Open), "conflict"))
+		text.WriteString("; asks about " + excerpt.Counted(len(m.Open), "conflict"))
 	}
 	return text.String()
 }

@@ -41,7 +41,7 @@ type Search struct {
 // Find searches a memory, and summarises its result.
 func (s *Search) Find(ctx context.Context, query string, limit int) (hits []memory.Hit, rec Record, summary string, err error) {
 	hits, rec.Withheld, err = s.search(ctx, query, limit)
-	summary = "recalls " + excerpt.Count(len(hits), "note")
+	summary = "recalls " + excerpt.Counted(len(hits), "note")
 	n := 0
 	for _, w := range rec.Withheld {
 		n += w.Notes

@@ -21,7 +21,7 @@ import (
 
 // completion is a model call in flight.
 type completion struct {
-	chain.Chain
+	chain   chain.Chain
 	c       *transcript.Call
 	st      *step
 	ctx     context.Context // of the requests
@@ -43,7 +43,7 @@ type completion struct {
 // complete makes the model call and returns the answer with the digest of the
 // rendered request.
 func (u *modelUse) complete(st *step, c *transcript.Call, s session.Session) (*llm.Response, blob.Digest, error) {
-	m := &completion{Chain: chain.Chain{Breakers: &st.ex.rt.breakers}, c: c, st: st, free: func() {}}
+	m := &completion{chain: chain.Chain{Breakers: &st.ex.rt.breakers}, c: c, st: st, free: func() {}}
 	digest, err := m.prepare(s)
 	if err != nil {
 		return nil, digest, err
@@ -59,7 +59,7 @@ func (u *modelUse) complete(st *step, c *transcript.Call, s session.Session) (*l
 	if st.takesMessages { // otherwise no step would take the message, however often the call is made
 		defer st.ex.signals.interruptible(st.messagesTo, cancel)()
 	}
-	err = m.Ask(m.ctx, m)
+	err = m.chain.Ask(m.ctx, m)
 	return m.resp, digest, err
 }
 
@@ -82,9 +82,9 @@ func (m *completion) instruct() error {
 func (m *completion) redactor() func(string) string {
 	type keyed interface{ Redact(text string) string }
 	var keys []keyed
-	for i := range m.Choices {
+	for i := range m.chain.Choices {
 		// A model without a key, or without a name, fails when it is asked.
-		if client, err := m.st.ex.rt.client(m.st.ctx, m.Choices[i].Provider); err == nil {
+		if client, err := m.st.ex.rt.client(m.st.ctx, m.chain.Choices[i].Provider); err == nil {
 			if k, ok := client.(keyed); ok {
 				keys = append(keys, k)
 			}
@@ -116,15 +116,15 @@ func (m *completion) prepare(s session.Session) (blob.Digest, error) {
 	m.c.Size = size
 	m.req.ThoughtsFrom = m.c.ThoughtsFrom
 	m.msgs, m.req.Shared, m.size, m.req.CacheKey = msgs, m.c.Shared, size, m.c.CacheKey(m.st.s.Key().Tenant, msgs)
-	if m.Choices, err = ex.rt.choices(*p); err != nil {
+	if m.chain.Choices, err = ex.rt.choices(*p); err != nil {
 		return digest, err
 	}
-	m.Choices = chain.Placed(m.Choices, m.req.CacheKey)
+	m.chain.Choices = chain.Placed(m.chain.Choices, m.req.CacheKey)
 	if err := m.afford(); err != nil {
 		return digest, err
 	}
-	m.reserve = cmp.Or(int64(m.Choices[0].Provider.MaxTokens), defaultReply) + llm.Estimate(size)
-	m.bookKilled(m.reserve, &m.Choices[0])
+	m.reserve = cmp.Or(int64(m.chain.Choices[0].Provider.MaxTokens), defaultReply) + llm.Estimate(size)
+	m.bookKilled(m.reserve, &m.chain.Choices[0])
 	m.free, err = ex.models.reserve(m.reserve)
 	return digest, err
 }
@@ -142,8 +142,8 @@ func (m *completion) afford() error {
 	if limit == 0 || m.st.ex.rt.Choices == nil {
 		return nil
 	}
-	for i := range m.Choices {
-		if c := &m.Choices[i]; c.Cost == "" {
+	for i := range m.chain.Choices {
+		if c := &m.chain.Choices[i]; c.Cost == "" {
 			return (journal.Account{Limit: run.Budget{MicroUSD: limit}, Unpriced: c.String()}).Check()
 		}
 	}
@@ -184,19 +184,19 @@ func (m *completion) Turn(c *chain.Choice) error {
 
 // Send implements [chain.Asker].
 func (m *completion) Send(r *chain.Tries) error {
-	c := m.Asked()
+	c := m.chain.Asked()
 	if c.Limiter != nil {
-		m.st.flight.WaitForLimit(c.String(), time.Now().Add(m.Patience(r)))
+		m.st.flight.WaitForLimit(c.String(), time.Now().Add(m.chain.Patience(r)))
 	}
 	tokens := cmp.Or(int64(c.Provider.MaxTokens), defaultReply) + llm.Estimate(m.size)
 	var err error
-	if m.settles, err = m.Admit(m.ctx, string(m.st.s.Key().Tenant), tokens, r); err != nil {
+	if m.settles, err = m.chain.Admit(m.ctx, string(m.st.s.Key().Tenant), tokens, r); err != nil {
 		return err
 	}
 	r.Sent()
 	m.begin()
 	resp, err := m.client.Complete(m.ctx, m.req, m.sink)
-	m.Breakers.Note(&c.Provider, err)
+	m.chain.Breakers.Note(&c.Provider, err)
 	if err == nil {
 		m.ended("")
 		m.deliver(llm.Delta{}, m.live.Finish)
@@ -265,7 +265,7 @@ func (m *completion) key() string {
 func (m *completion) failed(err error) error {
 	used := chain.Counted(err, chain.CutOff(m.ctx, err, m.input, m.came))
 	m.settle(used.Input + used.Output)
-	m.book(m.Asked().Estimate(used))
+	m.book(m.chain.Asked().Estimate(used))
 	m.void()
 	m.st.flight.SetError(err)
 	if cause := context.Cause(m.ctx); errors.Is(cause, errInterrupted) {
@@ -280,7 +280,7 @@ func (m *completion) failed(err error) error {
 // charge prices an answer. If the server counts no tokens, the answer is booked like a
 // call that was cut off, with counts made here.
 func (m *completion) charge(resp *llm.Response) {
-	c := m.Asked()
+	c := m.chain.Asked()
 	if !resp.Uncounted {
 		m.st.ex.rt.tokens.Stated(m.req, m.size, resp.Usage.Input)
 		m.settle(resp.Usage.Tokens())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -235,7 +236,7 @@ func (r *Report) anchor(a *archive, e *Evidence, o *VerifyOptions) error {
 			r.Anchored++
 		}
 	}
-	for id := range known {
+	for _, id := range slices.Sorted(maps.Keys(known)) {
 		return fail(Missing, id, 0, "its head was given, but the session is not in the document")
 	}
 	return nil

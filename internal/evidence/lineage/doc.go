@@ -24,7 +24,7 @@
 // The package is a view of the logs and never their replacement: decisions use the logs.
 // It reads no clock and starts no goroutine.
 //
-// Files, the lowest first: text, kind, record, encode, stored, cursor, derive, derive_run,
+// Files, the lowest first: text, record, encode, stored, cursor, derive, derive_run,
 // derive_step, graph, session, runs, heads, maker, spent, impact, kin, selector, selector_parse,
 // label, timeline, layout, picture, tree, mermaid, svg.
 package lineage

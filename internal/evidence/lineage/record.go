@@ -41,11 +41,8 @@ func refOf(l session.Link) messages.Ref {
 // Opens reports whether the record opens its session.
 func Opens(r *messages.Record) bool { return r.Commit == 1 && opens(r.Kind) }
 
-// The first tokens of the subjects of records: they are stored under SubjectPrefix and
-// then published under TailPrefix.
-const (
-	SubjectPrefix = "rath.lineage."
-)
+// SubjectPrefix begins the subjects on which records are stored.
+const SubjectPrefix = "rath.lineage."
 
 // TailSubject returns the subject on which the record is published.
 func TailSubject(r *messages.Record) string { return subjectOf(r, messages.TailPrefix) }

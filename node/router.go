@@ -98,7 +98,7 @@ func (n *Instance) offer(ctx context.Context) error {
 		return err
 	}
 	if o, ok := servedBefore(nodes, n.o.Pool); ok {
-		n.log.Warn("this router gets no tasks while nodes of another pool offer auto and fanout: of several pools the first by name serves them; start those nodes with -routers",
+		n.log.Warn("this router gets no tasks while nodes of another pool offer auto and fanout: of several pools the first by name serves them; stop this router, or start those nodes with -routers",
 			"pool", o.Pools[0], "node", o.Name)
 	}
 	return nil

@@ -319,6 +319,7 @@ func TestTailOverLostLineage(t *testing.T) {
 		must.Get(n.operator().CreateStream(t.Context(), cfg))(t)
 		must.Do(t, n.conn.Cut())
 		n.submitted(t, nc, 20, 30)
+		time.Sleep(time.Second) // the node is connected again, and answers queries
 		ended(t, nc, 20, 30)
 		time.Sleep(20 * time.Second)
 		cancel()

@@ -82,9 +82,15 @@ type Client struct {
 	conn     *conn.Conn
 	requests *requests.Requests
 	tenant   session.Tenant
+	shared   bool // with the client that Connect returned, which closes the connection
 
+	*submissions
+}
+
+// submissions are the tasks of a connection: nodes may not have them yet.
+type submissions struct {
 	mu        sync.Mutex
-	submitted map[run.ID]struct{} // by this client: nodes may not have them yet
+	submitted map[run.ID]struct{}
 }
 
 // Connect connects to the NATS servers under one or more URLs, separated by commas; ""
@@ -111,7 +117,15 @@ func Connect(ctx context.Context, server string, opts *Options) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: nc, requests: requests.New(nc), tenant: o.Tenant, submitted: map[run.ID]struct{}{}}, nil
+	return &Client{conn: nc, requests: requests.New(nc), tenant: o.Tenant, submissions: &submissions{submitted: map[run.ID]struct{}{}}}, nil
+}
+
+// As returns a client that acts for another user over the same connection, whose
+// credentials may name any user, such as those of a gateway that has authenticated its
+// users. via names the gateway and its reason, as in "web/api/token 7f3a", and is kept as
+// evidence beside the user. Close of the returned client does nothing.
+func (c *Client) As(user, via string) *Client {
+	return &Client{conn: c.conn, requests: c.requests.As(user), tenant: c.tenant, shared: true, submissions: c.submissions}
 }
 
 // Tenant is the tenant that the client acts for.
@@ -122,7 +136,12 @@ func (c *Client) Tenant() session.Tenant { return c.tenant }
 func (c *Client) Connected() bool { return c.conn.Connected() }
 
 // Close ends the connection.
-func (c *Client) Close() error { return c.conn.Close() }
+func (c *Client) Close() error {
+	if c.shared {
+		return nil
+	}
+	return c.conn.Close()
+}
 
 // Cancel asks a run to stop and returns once the request is recorded; the run ends soon
 // after. It also cancels a run whose task no node has accepted yet. reason is kept as

@@ -40,7 +40,7 @@ func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (
 	return t.ID, nil
 }
 
-func (c *Client) remember(id run.ID) {
+func (c *submissions) remember(id run.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.submitted) >= maxSubmitted {
@@ -49,7 +49,7 @@ func (c *Client) remember(id run.ID) {
 	c.submitted[id] = struct{}{}
 }
 
-func (c *Client) mine(id run.ID) bool {
+func (c *submissions) mine(id run.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ok := c.submitted[id]

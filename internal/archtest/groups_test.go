@@ -22,6 +22,7 @@ var layers = []struct {
 	{"abilities", list("llm", "sandbox", "memory", "tool", "workspace", "internal/models", "internal/sandbox", "internal/files", "internal/agents")},
 	{"work", list("flow", "messages", "internal/engine", "internal/evidence", "internal/wire")},
 	{"fleet", list("actors", "cluster", "client", "internal/nats", "internal/workflows")},
+	{"doors", list("internal/web")},
 	{"programs", list("node", "cmd", "examples", "e2e", "internal/testkit", "internal/archtest")},
 }
 

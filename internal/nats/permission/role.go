@@ -149,6 +149,23 @@ var verbs = []Verb{
 // Verbs returns all verbs of control.
 func Verbs() []Verb { return slices.Clone(verbs) }
 
+// VerbSubmit is the use of a role that publishes tasks. It is no verb of control.
+const VerbSubmit = "submit"
+
+// RolesFor returns the roles of a tenant's users that may use a verb of control or
+// VerbSubmit; none for another verb.
+func RolesFor(verb string) []Role {
+	if verb == VerbSubmit {
+		return []Role{RoleSubmit, RoleClient}
+	}
+	for _, v := range verbs {
+		if v.Name == verb && v.Roles != nil {
+			return append(slices.Clone(v.Roles), RoleClient)
+		}
+	}
+	return nil
+}
+
 // For reports whether a role of a tenant may use the verb.
 func (v *Verb) For(r Role) bool {
 	switch r {

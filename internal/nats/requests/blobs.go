@@ -59,7 +59,7 @@ func (r *TenantBlobs) Store(ctx context.Context, d blob.Digest, list bool, data 
 	if err != nil {
 		return err
 	}
-	user, err := r.requests.conn.User(ctx, r.t)
+	user, err := r.requests.user(ctx, r.t)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (c *Requests) controlLetter(ctx context.Context, t session.Tenant, at uint6
 	if err != nil {
 		return "", err
 	}
-	user, err := c.conn.User(ctx, t)
+	user, err := c.user(ctx, t)
 	if err != nil {
 		return "", err
 	}

@@ -21,7 +21,7 @@ func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([
 	if len(file) > wire.MaxImport {
 		return nil, fmt.Errorf("%d bytes, at most %d are taken: %w; import it at the store, or with the credentials of a node", len(file), wire.MaxImport, session.ErrTooLarge)
 	}
-	user, err := c.conn.User(ctx, t)
+	user, err := c.user(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -288,7 +288,7 @@ func (c *Requests) change(ctx context.Context, t session.Tenant, r *MemoryReques
 	if err != nil {
 		return err
 	}
-	user, err := c.conn.User(ctx, t)
+	user, err := c.user(ctx, t)
 	if err != nil {
 		return err
 	}

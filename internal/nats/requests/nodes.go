@@ -47,7 +47,7 @@ func (c *Requests) DrainFor(ctx context.Context, t session.Tenant, incarnation s
 		}
 		return err
 	}
-	user, err := c.conn.User(ctx, t)
+	user, err := c.user(ctx, t)
 	if err != nil {
 		return err
 	}

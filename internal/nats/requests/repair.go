@@ -17,7 +17,7 @@ const repairAll = 30 * time.Minute
 // Repair repairs the lineage of all partitions, one after the other, and returns the
 // changes of each relay. It repeats a request while a relay is at work.
 func (c *Requests) Repair(ctx context.Context, t session.Tenant) (all []messages.Repaired, err error) {
-	user, err := c.conn.User(ctx, t)
+	user, err := c.user(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -31,10 +31,25 @@ const (
 )
 
 // Requests are the requests of clients over one connection. It is safe for concurrent use.
-type Requests struct{ conn *conn.Conn }
+type Requests struct {
+	conn *conn.Conn
+	as   string // the user that the requests name; "" is the user of the connection
+}
 
 // New returns the requests over a connection.
-func New(c *conn.Conn) *Requests { return &Requests{c} }
+func New(c *conn.Conn) *Requests { return &Requests{conn: c} }
+
+// As returns the requests of a user over the same connection, whose credentials may name
+// any user.
+func (c *Requests) As(user string) *Requests { return &Requests{c.conn, user} }
+
+// user returns the user that requests for a tenant name.
+func (c *Requests) user(ctx context.Context, t session.Tenant) (string, error) {
+	if c.as != "" {
+		return c.as, messages.ValidUser(c.as)
+	}
+	return c.conn.User(ctx, t)
+}
 
 // question sends a request that may be answered twice, and returns the first answer. It
 // repeats the request after a first pause, then after longer ones.
@@ -72,7 +87,7 @@ func (c *Requests) question(ctx context.Context, subject string, data []byte, pa
 // to a silent server: a server whose disk has just become full answers no earlier request.
 // ErrFull means that too many tasks wait or the disk is full, and the task was not stored.
 func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
-	user, err := c.conn.User(ctx, t)
+	user, err := c.user(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -146,7 +161,7 @@ func (c *Requests) Control(ctx context.Context, t session.Tenant, id run.ID, ver
 	if err != nil {
 		return "", err
 	}
-	user, err := c.conn.User(ctx, t)
+	user, err := c.user(ctx, t)
 	if err != nil {
 		return "", err
 	}

@@ -32,7 +32,7 @@ func (c *Requests) WithdrawTool(ctx context.Context, t session.Tenant, name stri
 }
 
 func (c *Requests) controlledTool(ctx context.Context, t session.Tenant, name, verb string, body []byte) error {
-	user, err := c.conn.User(ctx, t)
+	user, err := c.user(ctx, t)
 	if err != nil {
 		return err
 	}

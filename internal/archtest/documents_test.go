@@ -137,7 +137,7 @@ func TestNamedTests(t *testing.T) {
 	behaviour, _, _ = strings.Cut(behaviour, "\n## ")
 	lines := 0
 	for line := range strings.Lines(behaviour) {
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| what |") {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| behaviour |") {
 			continue
 		}
 		if lines++; !named.MatchString(line) {

@@ -50,7 +50,7 @@ func startNode(ctx context.Context) (server string, stop func(), err error) {
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	n, err := node.Start(ctx, &node.Options{Store: dir, Port: -1, Models: model, Workflows: []flow.Registration{
+	n, err := node.Start(ctx, &node.Options{Store: dir, NATS: node.NATS{Port: -1}, Models: node.Models{Source: model}, Workflows: []flow.Registration{
 		{Name: "answer", Revision: "1", NewFor: answer},
 		{Name: "publish", Revision: "1", New: func() flow.Workflow { return flow.Func(publish) }},
 	}})

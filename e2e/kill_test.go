@@ -74,7 +74,7 @@ func nodeChild() error {
 		Tools: append(tool.Builtins(), count(tool.Idempotent), count(tool.NonIdempotent)),
 	}
 	n, err := node.Start(context.Background(), &node.Options{
-		Store: os.Getenv("RATH_E2E_STORE"), Port: -1, Env: func(string) string { return "" },
+		Store: os.Getenv("RATH_E2E_STORE"), NATS: node.NATS{Port: -1}, Env: func(string) string { return "" },
 		Workflows: []flow.Registration{{Name: "twenty", Revision: "1", NewFor: func(s flow.Info) (flow.Workflow, error) {
 			var prompt string
 			if err := json.Unmarshal(s.Input, &prompt); err != nil {

@@ -56,7 +56,7 @@ func noise() string {
 // sessions, and prints each commit once it is acknowledged.
 func powerNode() error {
 	n, err := node.Start(context.Background(), &node.Options{
-		Store: os.Getenv("RATH_E2E_STORE"), Port: -1, Slots: 64, Env: func(string) string { return "" },
+		Store: os.Getenv("RATH_E2E_STORE"), NATS: node.NATS{Port: -1}, Slots: 64, Env: func(string) string { return "" },
 		Workflows: []flow.Registration{{Name: "step", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				_, err := flow.Do(ctx, "step", func(context.Context) (int, error) { return 1, nil }, tool.Idempotent)

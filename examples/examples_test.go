@@ -65,7 +65,7 @@ func TestNode(t *testing.T) {
 	for _, r := range all {
 		offered = append(offered, r.Registration())
 	}
-	n := must.Get(node.Start(t.Context(), &node.Options{Store: t.TempDir(), Models: models, MCPList: list, Workflows: offered, Unsafe: true}))(t)
+	n := must.Get(node.Start(t.Context(), &node.Options{Store: t.TempDir(), Models: node.Models{Source: models}, MCPList: list, Workflows: offered, Sandbox: node.Sandbox{Unsafe: true}}))(t)
 	t.Cleanup(func() { must.Report(t, n.Close()) })
 	c := must.Get(n.Client(t.Context()))(t)
 	t.Cleanup(func() { must.Report(t, c.Close()) })

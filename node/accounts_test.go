@@ -113,7 +113,7 @@ func TestChartAccounts(t *testing.T) {
 func atServer(t *testing.T, url string, operator, node *Options, partitions uint32) *Instance {
 	t.Helper()
 	c := connection(t, &streams.Options{Options: conn.Options{
-		URL: url, User: operator.User, Password: operator.Password, CredsFile: operator.CredsFile, Inbox: conn.NodeInbox,
+		URL: url, User: operator.NATS.User, Password: operator.NATS.Password, CredsFile: operator.NATS.CredsFile, Inbox: conn.NodeInbox,
 	}, Client: true, Level: streams.Lazy})
 	plan, err := c.Streams.Plan(t.Context(), &streams.Provisioning{Replicas: 1, Partitions: partitions})
 	if err == nil {
@@ -121,8 +121,8 @@ func atServer(t *testing.T, url string, operator, node *Options, partitions uint
 	}
 	must.Do(t, err)
 	o := *node
-	o.NATS, o.Level, o.Store = url, "lazy", t.TempDir()
-	o.Models, o.Workflows = scriptOf(t, "tools.txtar", nil), []flow.Registration{asks()}
+	o.NATS.URL, o.NATS.Level, o.Store = url, "lazy", t.TempDir()
+	o.Models.Source, o.Workflows = scriptOf(t, "tools.txtar", nil), []flow.Registration{asks()}
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return begin(t, &o).started(t)
 }
@@ -137,7 +137,7 @@ func TestChartRoles(t *testing.T) {
 		t.Setenv(variable, "secret-of-"+variable)
 	}
 	srv := natstest.StartConfigured(t, rendered(t, "fleet"))
-	atServer(t, srv.URL(), &Options{User: "operator", Password: "secret-of-OPERATOR_PASSWORD"}, &Options{User: "node", Password: "secret-of-NODE_PASSWORD"}, 4)
+	atServer(t, srv.URL(), &Options{NATS: NATS{User: "operator", Password: "secret-of-OPERATOR_PASSWORD"}}, &Options{NATS: NATS{User: "node", Password: "secret-of-NODE_PASSWORD"}}, 4)
 	as := func(o client.Options) *client.Client {
 		t.Helper()
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -35,7 +35,7 @@ func TestWrongAnswer(t *testing.T) {
 			return s.With(session.UserText(c.Place)), nil
 		})
 	}}
-	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Workflows: []flow.Registration{deploy}}).started(t)
+	n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy", Port: -1}, Workflows: []flow.Registration{deploy}}).started(t)
 	c, err := n.Client(t.Context())
 	must.Do(t, err)
 	defer c.Close()

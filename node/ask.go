@@ -160,7 +160,7 @@ const maxReplaySteps = 3000
 
 // rehearse replays a run with the code of this node.
 func (n *Instance) rehearse(ctx context.Context, g flow.Registration, home session.Key, id run.ID) (messages.Replay, error) {
-	rt := &engine.Runtime{Values: n.values, Blobs: n.Blobs, Mint: n.conn.Logs.Minter(), Node: n.incarnation, Model: n.o.Model, Workflows: n.registry}
+	rt := &engine.Runtime{Values: n.values, Blobs: n.Blobs, Mint: n.conn.Logs.Minter(), Node: n.incarnation, Model: n.o.Models.Default, Workflows: n.registry}
 	r, err := engine.Replay(ctx, rt, g, home, id)
 	if err != nil {
 		return messages.Replay{}, err

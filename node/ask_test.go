@@ -39,11 +39,11 @@ func counts(step string) flow.Registration {
 func TestAskOtherNodes(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
-	host, err := Start(t.Context(), &Options{Store: store, Level: "lazy", Port: -1, Idle: true, Name: "host", Gossip: DevGossip()})
+	host, err := Start(t.Context(), &Options{Store: store, NATS: NATS{Level: "lazy", Port: -1}, Idle: true, Name: "host", Fleet: Fleet{Gossip: DevGossip()}})
 	must.Do(t, err)
 	defer func() { must.Report(t, host.Close()) }()
 	other := func(g flow.Registration) *Instance {
-		n := must.Get(Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Pool: "default", Workflows: []flow.Registration{g}}))(t)
+		n := must.Get(Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Fleet: Fleet{Pool: "default"}, Workflows: []flow.Registration{g}}))(t)
 		return n
 	}
 	n := other(counts("add"))

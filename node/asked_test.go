@@ -51,7 +51,7 @@ func TestAsked(t *testing.T) {
 			return flow.Adopt(ctx, s, f, "sent")
 		})
 	}}
-	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: scriptOf(t, "asked.txtar", nil), Workflows: []flow.Registration{mails}}).started(t)
+	n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy"}, Models: Models{Source: scriptOf(t, "asked.txtar", nil)}, Workflows: []flow.Registration{mails}}).started(t)
 	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)

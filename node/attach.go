@@ -44,7 +44,7 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.o.NATS, n.o.Level, n.o.Disk = a.URL, a.Level, storeDir(n.o.Store)
+	n.o.NATS.URL, n.o.NATS.Level, n.o.NATS.Disk = a.URL, a.Level, storeDir(n.o.Store)
 	user, password := a.User, a.Password
 	login := func() (string, string) {
 		if now, err := supervise.ReadAttachment(n.o.Store); err == nil { // a node draws a password when it starts

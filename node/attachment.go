@@ -15,11 +15,11 @@ func (n *Instance) announce() error {
 	toolUser, toolPassword := n.server.Tool()
 	operatorUser, operatorPassword := n.server.Operator()
 	a := supervise.Attachment{
-		PID: os.Getpid(), URL: n.server.URL(), User: user, Password: password, Level: n.o.Level,
+		PID: os.Getpid(), URL: n.server.URL(), User: user, Password: password, Level: n.o.NATS.Level,
 		ToolUser: toolUser, ToolPassword: toolPassword, OperatorUser: operatorUser, OperatorPassword: operatorPassword,
 	}
-	if n.members != nil && n.o.Gossip.Label == devLabel {
-		a.Gossip, a.GossipKey = n.members.Addr(), n.o.Gossip.Key
+	if n.members != nil && n.o.Fleet.Gossip.Label == devLabel {
+		a.Gossip, a.GossipKey = n.members.Addr(), n.o.Fleet.Gossip.Key
 	}
 	return a.Write(n.o.Store)
 }

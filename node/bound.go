@@ -44,7 +44,7 @@ func (n *Instance) bind(ctx context.Context, t session.Tenant, o *streams.Option
 	switch {
 	case err != nil:
 		return fmt.Errorf("node: %w", err)
-	case n.o.Gossip != nil:
+	case n.o.Fleet.Gossip != nil:
 		return fmt.Errorf("node: these credentials bind the node to tenant %s, and a member of the gossip reaches all nodes: leave -gossip and its key out: %w", t, run.ErrNotSupported)
 	case n.o.Idle:
 		return fmt.Errorf("node: these credentials bind the node to tenant %s, so that it cannot answer for all: %w; an idle node needs the role %s", t, run.ErrNotSupported, permission.RoleNode)
@@ -57,10 +57,10 @@ func (n *Instance) bind(ctx context.Context, t session.Tenant, o *streams.Option
 		n.health.named(incarnation)
 	}
 	if n.pool == "" {
-		n.o.Pool = messages.BoundPool(t)
+		n.o.Fleet.Pool = messages.BoundPool(t)
 	}
-	if of, bound := messages.PoolOf(n.o.Pool); bound && of != t {
-		return foreignPool(n.o.Pool, of)
+	if of, bound := messages.PoolOf(n.o.Fleet.Pool); bound && of != t {
+		return foreignPool(n.o.Fleet.Pool, of)
 	}
 	o.Name, o.Client = "rath "+incarnation, true
 	if n.conn, err = api.Connect(ctx, o); err != nil {
@@ -81,8 +81,8 @@ func (n *Instance) bind(ctx context.Context, t session.Tenant, o *streams.Option
 		log: b.Log(), blobs: b.Blobs, nodes: b.Nodes, workflows: b.Workflows, tools: b.Tools,
 		deliver: b.Deliver, announce: b.Announce, answering: b.Answering,
 	}
-	n.o.Level = b.Level
-	n.log.Info("these credentials bind the node to a tenant", "tenant", string(t), "pool", n.o.Pool)
+	n.o.NATS.Level = b.Level
+	n.log.Info("these credentials bind the node to a tenant", "tenant", string(t), "pool", n.o.Fleet.Pool)
 	return nil
 }
 
@@ -100,7 +100,7 @@ func visible(incarnation string, t session.Tenant) bool {
 // offerBound puts the workflows of a bound node on offer. In a pool of nodes for all
 // tenants, those nodes publish the offer.
 func (n *Instance) offerBound(ctx context.Context) error {
-	if n.o.Pool != messages.BoundPool(n.bound.Tenant()) {
+	if n.o.Fleet.Pool != messages.BoundPool(n.bound.Tenant()) {
 		return nil
 	}
 	return n.bound.Offer(ctx, n.offered())

@@ -59,7 +59,7 @@ func TestBoundNodeInCluster(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond) // the servers may not have gossiped yet
 	}
-	member(t, servers[0], Options{Pool: "shared", Replicas: 3})
+	member(t, servers[0], Options{Fleet: Fleet{Pool: "shared"}, NATS: NATS{Replicas: 3}})
 	host := boundMember(t, servers[1], Options{Workflows: []flow.Registration{named("own", "acme-1")}})
 	ann := clientWith(t, &client.Options{Tenant: "acme", Dialer: servers[2].Dial, User: "ann", Password: "ann"})
 	if r, err := ann.Do(ctx, "own", messages.Task{ID: "one"}, nil); err != nil || r.State != run.Succeeded || r.Output != "acme-1" {

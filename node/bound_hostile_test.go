@@ -87,7 +87,7 @@ func TestHostileBoundNode(t *testing.T) {
 	srv, _ := tenants(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
-	shared := member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
+	shared := member(t, srv, Options{Fleet: Fleet{Pool: "shared"}, Workflows: []flow.Registration{named("both", "shared")}})
 	bob := clientOf(t, srv, "bolt", "bob")
 	victim, err := bob.Do(ctx, "both", messages.Task{ID: "victim"}, nil)
 	if err != nil || victim.State != run.Succeeded {

@@ -55,7 +55,7 @@ func tenants(t *testing.T) (srv *natsserver.Server, refused *refusedLog) {
 // boundMember starts a node that is bound to acme.
 func boundMember(t *testing.T, srv *natsserver.Server, o Options) *Instance {
 	t.Helper()
-	o.NATS, o.Store, o.User, o.Password = srv.URL(), t.TempDir(), "host-acme", "host"
+	o.NATS.URL, o.Store, o.NATS.User, o.NATS.Password = srv.URL(), t.TempDir(), "host-acme", "host"
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return begin(t, &o).started(t)
 }
@@ -134,8 +134,8 @@ func TestBoundNode(t *testing.T) {
 	srv, refused := tenants(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
-	member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
-	member(t, srv, Options{Routing: RouteOnly})
+	member(t, srv, Options{Fleet: Fleet{Pool: "shared"}, Workflows: []flow.Registration{named("both", "shared")}})
+	member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly}})
 	host := boundMember(t, srv, Options{Name: "acme-1", Workflows: []flow.Registration{named("own", "acme-1"), named("both", "acme-1")}})
 	ann, bob := clientOf(t, srv, "acme", "ann"), clientOf(t, srv, "bolt", "bob")
 
@@ -215,7 +215,7 @@ func TestBoundNodeHasEntry(t *testing.T) {
 	srv, _ := tenants(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
-	member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
+	member(t, srv, Options{Fleet: Fleet{Pool: "shared"}, Workflows: []flow.Registration{named("both", "shared")}})
 	user, password := srv.Node()
 	nc := must.Get(nats.Connect(srv.URL(), nats.UserInfo(user, password), nats.CustomInboxPrefix(conn.NodeInbox)))(t)
 	defer nc.Close()
@@ -230,7 +230,7 @@ func TestBoundNodeHasEntry(t *testing.T) {
 	}
 	refused := make(chan struct{}, 1)
 	host := begin(t, &Options{
-		Name: "acme-1", NATS: srv.URL(), Store: t.TempDir(), User: "host-acme", Password: "host",
+		Name: "acme-1", NATS: NATS{URL: srv.URL(), User: "host-acme", Password: "host"}, Store: t.TempDir(),
 		Workflows: []flow.Registration{named("both", "acme-1")},
 		Logger: slog.New(slog.NewTextHandler(hears(func(line []byte) {
 			if bytes.Contains(line, []byte("as many as it may")) {

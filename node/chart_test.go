@@ -87,7 +87,7 @@ func charted(t *testing.T, m manifest) *Options {
 		args = append(args, a)
 	}
 	var said bytes.Buffer
-	o, err := options(args, func(string) string { return "" }, &said, &Options{Routing: role})
+	o, err := options(args, func(string) string { return "" }, &said, &Options{Fleet: Fleet{Routing: role}})
 	if err != nil {
 		t.Fatalf("%q: %v\n%s", args, err, said.Bytes())
 	}
@@ -108,13 +108,13 @@ func TestChartFlags(t *testing.T) {
 				continue
 			}
 			o := charted(t, m)
-			if router := o.Routing == RouteOnly; router != (o.HTTP != "") {
-				t.Errorf("%s: %s: HTTP at %q", name, m.Kind, o.HTTP)
+			if router := o.Fleet.Routing == RouteOnly; router != (o.HTTP.Public != "") {
+				t.Errorf("%s: %s: HTTP at %q", name, m.Kind, o.HTTP.Public)
 			}
-			if m.Kind == "StatefulSet" && o.Routing != want {
-				t.Errorf("%s: nodes route %q, want %q", name, o.Routing, want)
+			if m.Kind == "StatefulSet" && o.Fleet.Routing != want {
+				t.Errorf("%s: nodes route %q, want %q", name, o.Fleet.Routing, want)
 			}
-			if o.Health == "" || o.NATS == "" || o.Gossip == nil || len(o.Gossip.Join) != 1 || o.Name == "" || o.Pool == "" {
+			if o.HTTP.Health == "" || o.NATS.URL == "" || o.Fleet.Gossip == nil || len(o.Fleet.Gossip.Join) != 1 || o.Name == "" || o.Fleet.Pool == "" {
 				t.Errorf("%s: %s: %+v", name, m.Kind, o)
 			}
 			for _, p := range m.Spec.Template.Spec.Containers[0].Ports {
@@ -151,11 +151,11 @@ func TestChartScaling(t *testing.T) {
 	if len(triggers) != 1 {
 		t.Fatalf("the chart has the triggers %v", triggers)
 	}
-	o.NATS, o.CredsFile, o.SigningKey, o.Monitor = srv.URL(), "", "", nil
-	o.User, o.Password = srv.Node()
-	o.Level, o.Replicas, o.Health, o.Gossip, o.Drain = "lazy", 1, "127.0.0.1:0", nil, time.Second
+	o.NATS.URL, o.NATS.CredsFile, o.SigningKey, o.NATS.Monitor = srv.URL(), "", "", nil
+	o.NATS.User, o.NATS.Password = srv.Node()
+	o.NATS.Level, o.NATS.Replicas, o.HTTP.Health, o.Fleet.Gossip, o.Drain = "lazy", 1, "127.0.0.1:0", nil, time.Second
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
-	o.SandboxKubernetes.Image = "" // there is no API server
+	o.Sandbox.Kubernetes.Image = "" // there is no API server
 	hold := make(chan struct{})
 	o.Workflows = []flow.Registration{{Name: "holds", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

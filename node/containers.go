@@ -12,11 +12,11 @@ import (
 // containers returns the backend "docker", where the options name an image. A node whose
 // engine cannot be used does not start.
 func (n *Instance) containers(ctx context.Context, store string) (sandbox.Backend, error) {
-	b := docker.New(&docker.Options{
-		State: filepath.Join(store, "containers"), Image: n.o.SandboxImage, Runtime: n.o.SandboxRuntime, Warm: n.o.SandboxWarm, Logger: n.log,
-	})
+	o := n.o.Sandbox.Docker
+	o.State, o.Logger = or(o.State, filepath.Join(store, "containers")), n.log
+	b := docker.New(&o)
 	if err := n.usable(ctx, b); err != nil {
-		return nil, fmt.Errorf("node: sandboxes of image %s: %w", n.o.SandboxImage, err)
+		return nil, fmt.Errorf("node: sandboxes of image %s: %w", o.Image, err)
 	}
 	return b, nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/sandbox/docker"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
 )
@@ -67,7 +68,7 @@ func TestKilledDuringCommand(t *testing.T) {
 		}, password)
 	}
 	store, first := start()
-	front := member(t, srv, Options{Routing: RouteOnly})
+	front := member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly}})
 	c, err := front.Client(ctx)
 	must.Do(t, err)
 	defer c.Close()
@@ -124,7 +125,7 @@ func TestSecondRunHasContainer(t *testing.T) {
 	if out, err := exec.Command("docker", "import", os.Getenv("RATH_SANDBOX_IMAGE_TAR"), image).CombinedOutput(); err != nil {
 		t.Fatalf("import the image: %v: %s; run the tests with .ci/engine", err, out)
 	}
-	secondRun(t, "docker", Options{SandboxImage: image})
+	secondRun(t, "docker", Options{Sandbox: Sandbox{Docker: docker.Options{Image: image}}})
 }
 
 // startCommands starts a node as a process of its own, with the workflow commands, and

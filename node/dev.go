@@ -47,13 +47,13 @@ func (n *Instance) joinDev() error {
 	if _, err := cluster.ParseKey(a.GossipKey); err != nil || a.Gossip == "" {
 		return fmt.Errorf("node: what runs over %s takes no other nodes; start `rath dev` there", dir)
 	}
-	n.o.NATS, n.o.Level, n.o.Disk, n.o.Monitor, n.o.CredsFile, n.o.RootCAs = a.URL, a.Level, storeDir(dir), nil, "", ""
-	n.o.Gossip = &Gossip{Bind: loopback, Join: []string{a.Gossip}, Key: a.GossipKey, Label: devLabel}
+	n.o.NATS.URL, n.o.NATS.Level, n.o.NATS.Disk, n.o.NATS.Monitor, n.o.NATS.CredsFile, n.o.NATS.RootCAs = a.URL, a.Level, storeDir(dir), nil, "", ""
+	n.o.Fleet.Gossip = &Gossip{Bind: loopback, Join: []string{a.Gossip}, Key: a.GossipKey, Label: devLabel}
 	n.o.SigningKey = cmp.Or(n.o.SigningKey, filepath.Join(dir, signature.StoreFile))
 	n.dev = &a
 	program := programName(os.Args[0])
-	if n.o.Pool == "" && n.o.Routing != RouteOnly && len(n.o.Workflows) > 0 {
-		n.o.Pool = program
+	if n.o.Fleet.Pool == "" && n.o.Fleet.Routing != RouteOnly && len(n.o.Workflows) > 0 {
+		n.o.Fleet.Pool = program
 	}
 	if n.o.Store != "" {
 		return nil
@@ -117,7 +117,7 @@ func (n *Instance) devProbe(context.Context) ([]streams.SyncState, error) {
 // addsOnly reports whether the node offers its author's workflows alone, because the
 // nodes of `rath dev` offer the built-in ones.
 func (n *Instance) addsOnly() bool {
-	return n.o.Dev != "" && n.o.Pool != dispatch.DefaultPool && n.o.Routing != RouteOnly && len(n.o.Workflows) > 0
+	return n.o.Dev != "" && n.o.Fleet.Pool != dispatch.DefaultPool && n.o.Fleet.Routing != RouteOnly && len(n.o.Workflows) > 0
 }
 
 // programName turns the path of a program into a valid name of nodes and pools.

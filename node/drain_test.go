@@ -42,10 +42,10 @@ func TestOperateDrains(t *testing.T) {
 		err = op.Streams.Apply(ctx, plan)
 	}
 	must.Do(t, err)
-	member(t, srv, Options{Routing: RouteOnly}) // answers after the others have ended
+	member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly}}) // answers after the others have ended
 	own := boundMember(t, srv, Options{Name: "acme-1", Workflows: []flow.Registration{named("own", "acme-1")}})
-	first := member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
-	second := member(t, srv, Options{Pool: "shared", Workflows: []flow.Registration{named("both", "shared")}})
+	first := member(t, srv, Options{Fleet: Fleet{Pool: "shared"}, Workflows: []flow.Registration{named("both", "shared")}})
+	second := member(t, srv, Options{Fleet: Fleet{Pool: "shared"}, Workflows: []flow.Registration{named("both", "shared")}})
 	eve, sue, bob := clientOf(t, srv, "acme", "eve"), clientOf(t, srv, "acme", "sue"), clientOf(t, srv, "bolt", "bob")
 
 	must.Get(sue.Do(ctx, "both", messages.Task{ID: "one"}, nil))(t)

@@ -21,7 +21,7 @@ func TestDurabilityInRecords(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ level, want string }{{"lazy", "lazy"}, {"", ""}} {
 		t.Run("level="+tt.level, func(t *testing.T) {
-			n := begin(t, &Options{Store: t.TempDir(), Level: tt.level, Models: newWitnessed(t, "auto.txtar"), Workflows: writers()}).started(t)
+			n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: tt.level}, Models: Models{Source: newWitnessed(t, "auto.txtar")}, Workflows: writers()}).started(t)
 			c, err := n.Client(t.Context())
 			must.Do(t, err)
 			defer c.Close()
@@ -73,8 +73,7 @@ func TestFewerMonitorsThanReplicas(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	_, err := Start(ctx, &Options{
-		NATS: "nats://127.0.0.1:1", Store: t.TempDir(), Level: "fsync", Replicas: 3,
-		Monitor: []string{"http://127.0.0.1:1"}, Models: newWitnessed(t, "auto.txtar"), Workflows: writers(),
+		NATS: NATS{URL: "nats://127.0.0.1:1", Level: "fsync", Replicas: 3, Monitor: []string{"http://127.0.0.1:1"}}, Store: t.TempDir(), Models: Models{Source: newWitnessed(t, "auto.txtar")}, Workflows: writers(),
 	})
 	if !errors.Is(err, streams.ErrDurability) || !strings.Contains(err.Error(), "each stream is on 3") {
 		t.Errorf("it starts, or says %v", err)

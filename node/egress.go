@@ -9,7 +9,7 @@ import (
 )
 
 // ParsePrivate reads ranges of addresses with commas between them, as
-// [Options.SandboxPrivate] takes them.
+// [Sandbox.Private] takes them.
 func ParsePrivate(text string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for field := range strings.SplitSeq(text, ",") {
@@ -31,11 +31,11 @@ func (n *Instance) egress() (egress.Options, error) {
 	if getenv == nil {
 		getenv = func(string) string { return "" }
 	}
-	secrets, err := egress.ParseSecrets(n.o.SandboxSecrets, getenv)
+	secrets, err := egress.ParseSecrets(n.o.Sandbox.Secrets, getenv)
 	if err != nil {
 		return egress.Options{}, fmt.Errorf("node: sandbox secrets: %w", err)
 	}
 	o := n.o.world
-	o.Private, o.Secrets = n.o.SandboxPrivate, secrets
+	o.Private, o.Secrets = n.o.Sandbox.Private, secrets
 	return o, nil
 }

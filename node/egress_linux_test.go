@@ -74,10 +74,9 @@ func TestSecretStaysOutside(t *testing.T) {
 	var log lines
 	store := t.TempDir()
 	n, err := Start(t.Context(), &Options{
-		Store: store, Level: "lazy", Port: -1, Models: scriptOf(t, "fetch.txtar", nil), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		SandboxSecrets: "example.com Authorization: Bearer ${TOKEN}", SandboxNetwork: "list:*.com,example.com,elsewhere.net",
-		SandboxPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-		Env:            func(name string) string { return map[string]string{"TOKEN": secret}[name] },
+		Store: store, NATS: NATS{Level: "lazy", Port: -1}, Models: Models{Source: scriptOf(t, "fetch.txtar", nil)}, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Sandbox: Sandbox{Secrets: "example.com Authorization: Bearer ${TOKEN}", Network: "list:*.com,example.com,elsewhere.net", Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+		Env:     func(name string) string { return map[string]string{"TOKEN": secret}[name] },
 		world: egress.Options{
 			Roots: roots,
 			Lookup: func(context.Context, string) ([]netip.Addr, error) {

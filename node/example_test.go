@@ -23,7 +23,7 @@ func ExampleStart() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	n, err := node.Start(ctx, &node.Options{Store: dir, Port: -1, Workflows: []flow.Registration{{
+	n, err := node.Start(ctx, &node.Options{Store: dir, NATS: node.NATS{Port: -1}, Workflows: []flow.Registration{{
 		Name: "greet", Revision: "1", Description: "Greets who is named.",
 		NewFor: func(s flow.Info) (flow.Workflow, error) {
 			var name string

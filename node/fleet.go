@@ -60,7 +60,7 @@ const (
 // join makes the node a member, if gossip is configured. Gossip begins before the node
 // accepts tasks.
 func (n *Instance) join(ctx context.Context) error {
-	g := n.o.Gossip
+	g := n.o.Fleet.Gossip
 	if g == nil {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (n *Instance) member() cluster.Node {
 	if n.o.Idle {
 		return cluster.Node{Version: Version(), Draining: n.draining.Load()}
 	}
-	m := cluster.Node{Version: Version(), Pools: []string{n.o.Pool}, Slots: n.o.Slots, Draining: n.draining.Load()}
+	m := cluster.Node{Version: Version(), Pools: []string{n.o.Fleet.Pool}, Slots: n.o.Slots, Draining: n.draining.Load()}
 	if n.wired.Load() {
 		m.FreeSlots, m.Isolation = n.system.Free(), string(n.isolation)
 	}

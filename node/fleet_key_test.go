@@ -44,8 +44,8 @@ func TestGossipChangesItsKey(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	first := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
 	former, next := cluster.NewKey().Text(), cluster.NewKey().Text()
-	member(t, srv, Options{Gossip: &Gossip{Bind: first, Key: former, AcceptKeys: []string{next}}})
-	n := member(t, srv, Options{Gossip: &Gossip{Bind: "127.0.0.1:0", Join: []string{first}, Key: next, AcceptKeys: []string{former}}})
+	member(t, srv, Options{Fleet: Fleet{Gossip: &Gossip{Bind: first, Key: former, AcceptKeys: []string{next}}}})
+	n := member(t, srv, Options{Fleet: Fleet{Gossip: &Gossip{Bind: "127.0.0.1:0", Join: []string{first}, Key: next, AcceptKeys: []string{former}}}})
 	if all := n.members.List(); len(all) != 2 {
 		t.Errorf("the second node knows %+v, want both", all)
 	}

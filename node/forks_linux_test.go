@@ -29,7 +29,7 @@ func TestForksOfFormerProcess(t *testing.T) {
 		err = os.WriteFile(filepath.Join(work, "file"), nil, 0o600)
 	}
 	must.Do(t, err)
-	n := begin(t, &Options{Store: store, Level: "lazy", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).started(t)
+	n := begin(t, &Options{Store: store, NATS: NATS{Level: "lazy"}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).started(t)
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil || strings.Contains(string(mounts), store) {
 		t.Errorf("what a former process mounted is mounted, %v", err)

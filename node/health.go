@@ -83,7 +83,7 @@ type health struct {
 // publicListener is the context key that marks requests to a public listener.
 type publicListener struct{}
 
-// startHealth serves the endpoints at the first address, see Options.Health, and /livez and
+// startHealth serves the endpoints at the first address, see HTTP.Health, and /livez and
 // /readyz at the others, which a service reaches. Empty addresses are left out.
 func startHealth(ctx context.Context, incarnation string, metrics http.Handler, log *slog.Logger, addresses ...string) (*health, error) {
 	h := &health{incarnation: incarnation, phase: starting, reason: "the node begins to start"}
@@ -293,7 +293,7 @@ func (n *Instance) retry(ctx context.Context, step func(context.Context) error) 
 	var said time.Time
 	for wait := reachFirst; ; wait = min(2*wait, reachMost) {
 		err := step(ctx)
-		if err == nil || n.o.NATS == "" || !streams.WillPass(err) {
+		if err == nil || n.o.NATS.URL == "" || !streams.WillPass(err) {
 			return err
 		}
 		if n.health != nil {
@@ -309,7 +309,7 @@ func (n *Instance) retry(ctx context.Context, step func(context.Context) error) 
 	}
 }
 
-// HealthURL returns the URL of the health endpoints; "" without Options.Health.
+// HealthURL returns the URL of the health endpoints; "" without HTTP.Health.
 func (n *Instance) HealthURL() string {
 	if n.health == nil {
 		return ""

@@ -131,9 +131,9 @@ func TestHealthOverNATSAway(t *testing.T) {
 	}
 	address := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
 	s := begin(t, &Options{
-		Model: EchoModel,
-		NATS:  "nats://127.0.0.1:" + strconv.Itoa(port), User: "node", Password: "secret", Level: "lazy",
-		Store: t.TempDir(), Health: address, Drain: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Models: Models{Default: EchoModel},
+		NATS:   NATS{URL: "nats://127.0.0.1:" + strconv.Itoa(port), User: "node", Password: "secret", Level: "lazy"},
+		Store:  t.TempDir(), HTTP: HTTP{Health: address}, Drain: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	listens(t, address)
 	base := "http://" + address
@@ -216,9 +216,9 @@ func TestHealthOverSilence(t *testing.T) {
 		}
 	})
 	s := begin(t, &Options{
-		Model: EchoModel,
-		NATS:  "nats://" + l.Addr().String(), User: "node", Password: "secret", Level: "lazy",
-		Store: t.TempDir(), Health: "0", Drain: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Models: Models{Default: EchoModel},
+		NATS:   NATS{URL: "nats://" + l.Addr().String(), User: "node", Password: "secret", Level: "lazy"},
+		Store:  t.TempDir(), HTTP: HTTP{Health: "0"}, Drain: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	echoed(t, s.started(t))
 	if n := breaks.Load(); n < 4 {
@@ -264,7 +264,7 @@ func (h *held) Complete(ctx context.Context, _ *llm.Request, _ func(llm.Delta)) 
 func TestHealthWhileDraining(t *testing.T) {
 	t.Parallel()
 	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
-	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Health: "0", Models: model, Drain: 2 * soon}).started(t)
+	n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy"}, HTTP: HTTP{Health: "0"}, Models: Models{Source: model}, Drain: 2 * soon}).started(t)
 	base := n.HealthURL()
 	until(t, base, http.StatusOK, serving, "")
 	c := must.Get(n.ClientOf(t.Context(), session.DefaultTenant))(t)
@@ -375,7 +375,7 @@ func TestHealthAddressTaken(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.Do(t, err)
 	defer l.Close()
-	_, err = Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", Health: l.Addr().String()})
+	_, err = Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy"}, HTTP: HTTP{Health: l.Addr().String()}})
 	if err == nil || !strings.Contains(err.Error(), "name another address") {
 		t.Errorf("got %v", err)
 	}

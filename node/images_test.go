@@ -41,7 +41,7 @@ func TestTaskImages(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, "models.yaml")
 	must.Do(t, os.WriteFile(list, []byte("default: a\nmodels:\n  a: {url: "+server.URL+"/v1, free: true, can: [tools, images]}\n"), 0o600))
-	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list}))(t)
+	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), NATS: NATS{Level: "lazy"}, Models: Models{List: list}}))(t)
 	defer n.Close()
 	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()

@@ -62,7 +62,7 @@ type Instance struct {
 	// memoryVectors names its vectors, see models.Model.Vectors.
 	memoryVectors string
 	servers       *mcp.List // MCP servers; nil has none
-	health        *health   // nil without Options.Health
+	health        *health   // nil without addresses in Options.HTTP
 	metrics       *metrics.Metrics
 	registry      *engine.Registry
 	runtime       *engine.Runtime
@@ -118,8 +118,8 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 		}
 		err = errors.Join(err, n.Close())
 	}()
-	if n.o.Health != "" || n.o.HTTP != "" {
-		if n.health, err = startHealth(ctx, n.incarnation, n.metrics.Handler(), n.log, n.o.Health, n.o.HTTP); err != nil {
+	if n.o.HTTP.Health != "" || n.o.HTTP.Public != "" {
+		if n.health, err = startHealth(ctx, n.incarnation, n.metrics.Handler(), n.log, n.o.HTTP.Health, n.o.HTTP.Public); err != nil {
 			return nil, err
 		}
 	}
@@ -146,8 +146,8 @@ func (n *Instance) defaults() {
 	if n.o.Store == "" {
 		n.o.Store = DefaultStore
 	}
-	if n.o.Level == "" {
-		n.o.Level = string(streams.Fsync)
+	if n.o.NATS.Level == "" {
+		n.o.NATS.Level = string(streams.Fsync)
 	}
 	if n.o.Slots == 0 {
 		n.o.Slots = actors.DefaultSlots
@@ -165,10 +165,10 @@ func (n *Instance) defaults() {
 	if n.o.Name == "" {
 		n.o.Name = n.incarnation
 	}
-	if n.pool = n.o.Pool; n.o.Pool == "" {
-		n.o.Pool = dispatch.DefaultPool
-		if n.o.Routing == RouteOnly {
-			n.o.Pool = RouterPool
+	if n.pool = n.o.Fleet.Pool; n.o.Fleet.Pool == "" {
+		n.o.Fleet.Pool = dispatch.DefaultPool
+		if n.o.Fleet.Routing == RouteOnly {
+			n.o.Fleet.Pool = RouterPool
 		}
 	}
 }
@@ -176,27 +176,27 @@ func (n *Instance) defaults() {
 // connect starts the embedded server, if one is configured, and connects to it with all
 // rights of a node.
 func (n *Instance) connect(ctx context.Context) error {
-	level, err := streams.ParseLevel(n.o.Level)
+	level, err := streams.ParseLevel(n.o.NATS.Level)
 	if err != nil {
 		return err
 	}
 	o := &streams.Options{
 		Options: conn.Options{
-			URL:       n.o.NATS,
-			User:      n.o.User,
-			Password:  n.o.Password,
-			CredsFile: n.o.CredsFile,
-			RootCAs:   n.o.RootCAs,
+			URL:       n.o.NATS.URL,
+			User:      n.o.NATS.User,
+			Password:  n.o.NATS.Password,
+			CredsFile: n.o.NATS.CredsFile,
+			RootCAs:   n.o.NATS.RootCAs,
 			Name:      "rath " + n.incarnation,
 			Inbox:     conn.NodeInbox,
 			Logger:    n.log,
 		},
-		Level: level, Replicas: n.o.Replicas,
+		Level: level, Replicas: n.o.NATS.Replicas,
 	}
-	if n.o.NATS != "" && level == streams.Fsync && len(n.o.Monitor) > 0 && len(n.o.Monitor) < n.o.Replicas {
+	if n.o.NATS.URL != "" && level == streams.Fsync && len(n.o.NATS.Monitor) > 0 && len(n.o.NATS.Monitor) < n.o.NATS.Replicas {
 		return &streams.DurabilityError{
 			Level:  level,
-			Reason: fmt.Sprintf("%d of the servers are named to be asked whether they sync every write, and each stream is on %d", len(n.o.Monitor), n.o.Replicas),
+			Reason: fmt.Sprintf("%d of the servers are named to be asked whether they sync every write, and each stream is on %d", len(n.o.NATS.Monitor), n.o.NATS.Replicas),
 			Remedy: "name the monitoring address of every server (-monitor), or accept less by naming level replicated",
 		}
 	}
@@ -207,21 +207,21 @@ func (n *Instance) connect(ctx context.Context) error {
 		}
 		o.Sign = key.Sign
 	}
-	if len(n.o.Monitor) > 0 {
-		o.Probe = streams.MonitorProbe(n.o.Monitor...)
+	if len(n.o.NATS.Monitor) > 0 {
+		o.Probe = streams.MonitorProbe(n.o.NATS.Monitor...)
 	}
 	if n.dev != nil {
 		o.Login, o.Probe = n.devLogin, n.devProbe
 	}
-	if n.o.Disk != "" || n.o.NATS == "" {
+	if n.o.NATS.Disk != "" || n.o.NATS.URL == "" {
 		o.Disk = n.disk
 	}
-	if n.o.NATS == "" {
+	if n.o.NATS.URL == "" {
 		if err := makeStore(n.o.Store); err != nil {
 			return fmt.Errorf("node: store directory %s: %w; name another one with --store", n.o.Store, err)
 		}
 		n.server, err = natsserver.Start(ctx, &natsserver.Options{
-			StoreDir: storeDir(n.o.Store), Port: n.o.Port, Lazy: level == streams.Lazy,
+			StoreDir: storeDir(n.o.Store), Port: n.o.NATS.Port, Lazy: level == streams.Lazy,
 			Space: natsserver.DiskSpace, Logger: n.log,
 			// Of a node that was killed: this server rejects its passwords.
 			Held: func() error { return supervise.ClearAttachment(n.o.Store) },
@@ -257,11 +257,11 @@ func (n *Instance) connect(ctx context.Context) error {
 			return n.bind(ctx, t, o)
 		}
 	}
-	if n.o.Pool == RouterPool && n.o.Routing != RouteOnly {
+	if n.o.Fleet.Pool == RouterPool && n.o.Fleet.Routing != RouteOnly {
 		return fmt.Errorf("node: pool %s is the routers', whose offer of auto and fanout it would replace: give the pool of this node another name", RouterPool)
 	}
-	if of, bound := messages.PoolOf(n.o.Pool); bound {
-		return foreignPool(n.o.Pool, of)
+	if of, bound := messages.PoolOf(n.o.Fleet.Pool); bound {
+		return foreignPool(n.o.Fleet.Pool, of)
 	}
 	if n.conn, err = api.Connect(ctx, o); err != nil {
 		return err
@@ -283,7 +283,7 @@ func (n *Instance) disk() streams.Disk {
 	var d natsserver.Disk
 	if n.server != nil {
 		d = n.server.Disk()
-	} else if space, err := natsserver.DiskSpace(n.o.Disk); err == nil {
+	} else if space, err := natsserver.DiskSpace(n.o.NATS.Disk); err == nil {
 		d.Space = space
 	}
 	if d.Total == 0 {
@@ -294,7 +294,7 @@ func (n *Instance) disk() streams.Disk {
 
 // role returns the role of the node's credentials.
 func (n *Instance) role() permission.Role {
-	if n.o.Routing == RouteOnly {
+	if n.o.Fleet.Routing == RouteOnly {
 		return permission.RoleRouter
 	}
 	return permission.RoleNode
@@ -328,12 +328,12 @@ func (n *Instance) wire(ctx context.Context) error {
 		}
 	}
 	n.runtime = &engine.Runtime{
-		Values: n.values, Models: n.o.Models, Memory: n.Memory, Blobs: n.Blobs, Workspaces: places,
+		Values: n.values, Models: n.o.Models.Source, Memory: n.Memory, Blobs: n.Blobs, Workspaces: places,
 		Mint: commitlog.IDGenerator{Generation: n.conn.Streams.Generation(), Partitions: n.conn.Streams.Partitions()},
-		Node: n.incarnation, Model: n.o.Model, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy, Choices: choices, Servers: n.toolServer,
+		Node: n.incarnation, Model: n.o.Models.Default, OnDelta: n.conn.PublishDelta, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offeredBy, Choices: choices, Servers: n.toolServer,
 	}
 	n.system = actors.New(&actors.Options{
-		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.Level, Logger: n.log, OnAppend: n.metrics.Appended,
+		Log: n.events, Spills: true, Values: n.values, Incarnation: n.incarnation, Durability: n.o.NATS.Level, Logger: n.log, OnAppend: n.metrics.Appended,
 		Runtime: n.runtime, Workflows: n.registry, Slots: n.o.Slots, Drain: n.o.Drain,
 		Alive: n.alive(), Changed: n.changed(), Deliver: n.home.deliver, LastWords: n.conn.Dispatch.Delivery.LastWords,
 	})
@@ -367,12 +367,12 @@ func (n *Instance) workspaces(ctx context.Context) (lease.Workspaces, error) {
 		}
 	}
 	w := lease.Workspaces{Dir: work, Backends: map[string]sandbox.Backend{"local": local.New(&local.Options{State: boxes})}}
-	if n.o.SandboxImage != "" && !n.o.Idle {
+	if n.o.Sandbox.Docker.Image != "" && !n.o.Idle {
 		if w.Backends["docker"], err = n.containers(ctx, dir); err != nil {
 			return lease.Workspaces{}, err
 		}
 	}
-	if n.o.OpenSandbox != nil && !n.o.Idle {
+	if n.o.Sandbox.OpenSandbox.URL != "" && !n.o.Idle {
 		if w.Backends["opensandbox"], err = n.openSandbox(ctx); err != nil {
 			return lease.Workspaces{}, err
 		}
@@ -380,21 +380,21 @@ func (n *Instance) workspaces(ctx context.Context) (lease.Workspaces, error) {
 	if w.Forks, err = lease.NewForks(forks); err != nil {
 		n.log.Info("each fork of a session copies its files", "because", err)
 	}
-	if n.o.SandboxKubernetes.Image != "" && !n.o.Idle {
+	if n.o.Sandbox.Kubernetes.Image != "" && !n.o.Idle {
 		if w.Backends["kubernetes"], err = n.pods(ctx); err != nil {
 			return lease.Workspaces{}, err
 		}
 	}
-	maps.Copy(w.Backends, n.o.Sandboxes)
-	for _, name := range slices.Sorted(maps.Keys(n.o.Sandboxes)) {
+	maps.Copy(w.Backends, n.o.Sandbox.Backends)
+	for _, name := range slices.Sorted(maps.Keys(n.o.Sandbox.Backends)) {
 		if n.o.Idle {
 			break
 		}
-		if err := n.sweep(ctx, n.o.Sandboxes[name]); err != nil {
+		if err := n.sweep(ctx, n.o.Sandbox.Backends[name]); err != nil {
 			return lease.Workspaces{}, fmt.Errorf("node: sandboxes of %q: %w", name, err)
 		}
 	}
-	if w.Sandbox = n.o.SandboxLimits; w.Sandbox != (sandbox.Limits{}) {
+	if w.Sandbox = n.o.Sandbox.Limits; w.Sandbox != (sandbox.Limits{}) {
 		if err := n.enforceable(ctx, w); err != nil {
 			return lease.Workspaces{}, err
 		}
@@ -402,8 +402,8 @@ func (n *Instance) workspaces(ctx context.Context) (lease.Workspaces, error) {
 	if w.Egress, err = n.egress(); err != nil {
 		return lease.Workspaces{}, err
 	}
-	w.Network = n.o.SandboxNetwork
-	if n.o.Unsafe {
+	w.Network = n.o.Sandbox.Network
+	if n.o.Sandbox.Unsafe {
 		w.MinIsolation = sandbox.IsolationProcess
 	}
 	return w, nil
@@ -416,7 +416,7 @@ func (n *Instance) Log() commitlog.Log { return n.events }
 func (n *Instance) Blobs(t session.Tenant) blob.Store { return n.home.blobs(t) }
 
 // Level is the durability that this node promises.
-func (n *Instance) Level() string { return n.o.Level }
+func (n *Instance) Level() string { return n.o.NATS.Level }
 
 // Incarnation names this start of this node.
 func (n *Instance) Incarnation() string { return n.incarnation }
@@ -425,7 +425,7 @@ func (n *Instance) Incarnation() string { return n.incarnation }
 // listen.
 func (n *Instance) URL() string {
 	if n.server == nil {
-		return n.o.NATS
+		return n.o.NATS.URL
 	}
 	return n.server.URL()
 }

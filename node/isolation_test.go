@@ -20,6 +20,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
 	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/docker"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/sandbox/scripted"
 )
@@ -83,8 +84,7 @@ func TestOffersIsolation(t *testing.T) {
 func TestSandboxLimits(t *testing.T) {
 	weak := level(sandbox.IsolationKernel)
 	_, err := Start(t.Context(), &Options{
-		Store: t.TempDir(), SandboxLimits: sandbox.Limits{Disk: 1 << 30, PIDs: 100},
-		Sandboxes: map[string]sandbox.Backend{"weak": weak, "local": weak},
+		Store: t.TempDir(), Sandbox: Sandbox{Limits: sandbox.Limits{Disk: 1 << 30, PIDs: 100}, Backends: map[string]sandbox.Backend{"weak": weak, "local": weak}},
 	})
 	if !errors.Is(err, sandbox.ErrUnsupported) || !strings.Contains(err.Error(), "no sandbox here holds the limits: local cannot limit Disk, PIDs; weak cannot limit Disk, PIDs; leave out") {
 		t.Errorf("a node with limits that do not hold: %v", err)
@@ -110,7 +110,7 @@ func TestSandboxLimits(t *testing.T) {
 		}
 		return ""
 	}, &said, &Options{})
-	if err != nil || o.SandboxLimits.Memory != 64<<20 {
+	if err != nil || o.Sandbox.Limits.Memory != 64<<20 {
 		t.Errorf("limits from the environment: %+v, %v", o, err)
 	}
 }
@@ -123,7 +123,7 @@ func TestIsolationIsTold(t *testing.T) {
 	want := string(here.Isolation)
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	n := member(t, srv, Options{
-		Name: "a", Unsafe: true, Gossip: &Gossip{Bind: "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)), Key: cluster.NewKey().Text()},
+		Name: "a", Sandbox: Sandbox{Unsafe: true}, Fleet: Fleet{Gossip: &Gossip{Bind: "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)), Key: cluster.NewKey().Text()}},
 	})
 	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
@@ -165,7 +165,7 @@ func (l *left) Run(ctx context.Context) error {
 // start.
 func TestSweepOfOwnBackends(t *testing.T) {
 	b := &left{level: level(sandbox.IsolationKernel), asked: make(chan string, 3)}
-	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Port: -1, Sandboxes: map[string]sandbox.Backend{"mine": b}})
+	n, err := Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Port: -1}, Sandbox: Sandbox{Backends: map[string]sandbox.Backend{"mine": b}}})
 	must.Do(t, err)
 	if got := <-b.asked; got != "sweep" {
 		t.Errorf("it was asked to %s first", got)
@@ -178,7 +178,7 @@ func TestSweepOfOwnBackends(t *testing.T) {
 		t.Errorf("after the node %s", got)
 	}
 	b = &left{level: b.level, asked: make(chan string, 3), err: errors.New("no route")}
-	if n, err = Start(t.Context(), &Options{Store: t.TempDir(), Port: -1, Sandboxes: map[string]sandbox.Backend{"mine": b}}); err == nil {
+	if n, err = Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Port: -1}, Sandbox: Sandbox{Backends: map[string]sandbox.Backend{"mine": b}}}); err == nil {
 		_ = n.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), `sandboxes of "mine": removing what former processes left: no route`) {
@@ -203,7 +203,7 @@ func TestSweepBeforeProbe(t *testing.T) {
 	}))
 	defer engine.Close()
 	t.Setenv("DOCKER_HOST", "tcp://"+engine.Listener.Addr().String())
-	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Port: -1, SandboxImage: "tools:1"})
+	n, err := Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Port: -1}, Sandbox: Sandbox{Docker: docker.Options{Image: "tools:1"}}})
 	if err == nil {
 		_ = n.Close()
 		t.Fatal("a node serves whose engine runs nothing")

@@ -94,7 +94,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 		return cmd
 	}
 	node := start() // before a task is submitted: its offer has to be known
-	front := member(t, srv, Options{Routing: RouteOnly})
+	front := member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly}})
 	c := must.Get(front.Client(ctx))(t)
 	defer c.Close()
 

@@ -57,7 +57,7 @@ func TestLimitsOfTheFleet(t *testing.T) {
 		for name, text := range map[string]string{list: strings.ReplaceAll(text, "URL", server.URL+"/v1"), filepath.Join(filepath.Dir(list), "key"): "sk-of-the-test"} {
 			must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 		}
-		nodes = append(nodes, member(t, srv, Options{ModelList: list, Slots: 2}))
+		nodes = append(nodes, member(t, srv, Options{Models: Models{List: list}, Slots: 2}))
 	}
 	cl, err := nodes[0].Client(t.Context())
 	must.Do(t, err)

@@ -49,12 +49,12 @@ func Main(rs ...flow.Registration) {
 // RouterMain is the main function of a router, with the flags of a node.
 func RouterMain() {
 	docker.Reexec()
-	os.Exit(Execute(os.Args[1:], &Options{Routing: RouteOnly}))
+	os.Exit(Execute(os.Args[1:], &Options{Fleet: Fleet{Routing: RouteOnly}}))
 }
 
 // Execute is Main or RouterMain for a larger program. args are the arguments after the
 // program's name. opts hold the options that have no flag or environment variable
-// (Routing, Workflows, Tools, Models, Sandboxes, OnWarning); nil is none. Execute
+// (Fleet.Routing, Workflows, Tools, Models.Source, Sandbox.Backends, OnWarning); nil is none. Execute
 // returns the exit code. The program has called docker.Reexec before, or local.Reexec,
 // with which it offers no containers.
 func Execute(args []string, opts *Options) int {
@@ -67,11 +67,11 @@ func Execute(args []string, opts *Options) int {
 
 // options adds the flags and the environment of a node to its options.
 func options(args []string, env func(string) string, stderr io.Writer, base *Options) (*Options, error) {
-	copied, r := *base, base.Routing
+	copied, r := *base, base.Fleet.Routing
 	o := &copied
-	o.Env, o.Password = env, env("NATS_PASSWORD")
+	o.Env, o.NATS.Password = env, env("NATS_PASSWORD")
 	if r != RouteOnly {
-		if err := o.Routing.set(or(env("RATH_ROUTERS"), "false")); err != nil {
+		if err := o.Fleet.Routing.set(or(env("RATH_ROUTERS"), "false")); err != nil {
 			complain(stderr, r, fmt.Errorf("RATH_ROUTERS: %w", err))
 			return nil, err
 		}
@@ -84,38 +84,38 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 		fmt.Fprint(stderr, memoryUsage)
 	}
 	flags.StringVar(&o.Dev, "dev", env("RATH_DEV"), "join the \"rath dev\" that runs over this store `directory`, such as .rath (RATH_DEV)")
-	flags.StringVar(&o.NATS, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
-	flags.StringVar(&o.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
-	flags.StringVar(&o.RootCAs, "ca", env("NATS_CA"), "PEM `file` of the authorities that NATS servers' certificates are checked against (NATS_CA)")
-	flags.StringVar(&o.User, "user", env("NATS_USER"), "NATS `user` (NATS_USER; the password is NATS_PASSWORD)")
+	flags.StringVar(&o.NATS.URL, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
+	flags.StringVar(&o.NATS.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
+	flags.StringVar(&o.NATS.RootCAs, "ca", env("NATS_CA"), "PEM `file` of the authorities that NATS servers' certificates are checked against (NATS_CA)")
+	flags.StringVar(&o.NATS.User, "user", env("NATS_USER"), "NATS `user` (NATS_USER; the password is NATS_PASSWORD)")
 	flags.StringVar(&o.Store, "store", or(env("RATH_STORE"), DefaultStore), "`directory` of this node (RATH_STORE)")
 	flags.StringVar(&o.SigningKey, "signing-key", env("RATH_SIGNING_KEY"), "private key `file`, as of ssh-keygen, to sign results of ended runs with; a node with a server of its own makes one in its store (RATH_SIGNING_KEY)")
-	flags.StringVar(&o.Level, "level", or(env("RATH_LEVEL"), "fsync"), "durability: fsync, replicated or lazy (RATH_LEVEL)")
-	flags.IntVar(&o.Replicas, "replicas", 1, "`number` of replicas on external servers")
-	flags.IntVar(&o.Port, "port", 4222, "`port` on 127.0.0.1 of the node's own NATS server; 0 is none")
+	flags.StringVar(&o.NATS.Level, "level", or(env("RATH_LEVEL"), "fsync"), "durability: fsync, replicated or lazy (RATH_LEVEL)")
+	flags.IntVar(&o.NATS.Replicas, "replicas", 1, "`number` of replicas on external servers")
+	flags.IntVar(&o.NATS.Port, "port", 4222, "`port` on 127.0.0.1 of the node's own NATS server; 0 is none")
 	flags.IntVar(&o.Slots, "slots", 0, "`runs` that execute at once (64)")
-	flags.StringVar(&o.Health, "health", env("RATH_HEALTH"), "`address` of /livez, /readyz, /waiting and /metrics; a port alone is this machine only (RATH_HEALTH)")
+	flags.StringVar(&o.HTTP.Health, "health", env("RATH_HEALTH"), "`address` of /livez, /readyz, /waiting and /metrics; a port alone is this machine only (RATH_HEALTH)")
 	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "how `long` steps under way may take when the node stops")
-	flags.StringVar(&o.Model, "model", env("RATH_MODEL"), "default `model` (RATH_MODEL)")
-	flags.StringVar(&o.ModelList, "models", env("RATH_MODELS"), "`file` with the list of models: servers, keys by reference, prices, fallbacks (RATH_MODELS)")
+	flags.StringVar(&o.Models.Default, "model", env("RATH_MODEL"), "default `model` (RATH_MODEL)")
+	flags.StringVar(&o.Models.List, "models", env("RATH_MODELS"), "`file` with the list of models: servers, keys by reference, prices, fallbacks (RATH_MODELS)")
 	flags.StringVar(&o.MCPList, "mcp", env("RATH_MCP"), "`file` with the list of MCP servers: commands, URLs, tokens by reference (RATH_MCP)")
-	flags.BoolVar(&o.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
+	flags.BoolVar(&o.Sandbox.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
 	limits := flags.String("sandbox-limits", env("RATH_SANDBOX_LIMITS"), "what each sandbox may `use`, such as memory=512m,cpus=1.5,disk=2g,pids=200 (RATH_SANDBOX_LIMITS)")
-	flags.StringVar(&o.SandboxImage, "sandbox-image", env("RATH_SANDBOX_IMAGE"), "offer the sandbox \"docker\": containers of the engine of this machine, of this `image` (RATH_SANDBOX_IMAGE; DOCKER_HOST is the engine)")
-	flags.StringVar(&o.SandboxRuntime, "sandbox-runtime", env("RATH_SANDBOX_RUNTIME"), "`runtime` of the engine for them, such as runsc (RATH_SANDBOX_RUNTIME)")
-	flags.IntVar(&o.SandboxWarm, "sandbox-warm", 1, "`containers` of each image and limits that wait for sandboxes")
-	podFlags(flags, env, &o.SandboxKubernetes)
-	openSandbox := openSandboxFlags(flags, env)
+	flags.StringVar(&o.Sandbox.Docker.Image, "sandbox-image", env("RATH_SANDBOX_IMAGE"), "offer the sandbox \"docker\": containers of the engine of this machine, of this `image` (RATH_SANDBOX_IMAGE; DOCKER_HOST is the engine)")
+	flags.StringVar(&o.Sandbox.Docker.Runtime, "sandbox-runtime", env("RATH_SANDBOX_RUNTIME"), "`runtime` of the engine for them, such as runsc (RATH_SANDBOX_RUNTIME)")
+	flags.IntVar(&o.Sandbox.Docker.Warm, "sandbox-warm", 1, "`containers` of each image and limits that wait for sandboxes")
+	podFlags(flags, env, &o.Sandbox.Kubernetes)
+	openSandboxFlags(flags, env, &o.Sandbox.OpenSandbox)
 	network := flags.String("sandbox-network", env("RATH_SANDBOX_NETWORK"), "the most `network` that tasks can ask for: none, open, or list:HOST,HOST (RATH_SANDBOX_NETWORK; any list of hosts)")
-	flags.StringVar(&o.SandboxSecrets, "sandbox-secrets", env("RATH_SANDBOX_SECRETS"), "`headers` that the proxy of sandboxes puts into requests, one of each line as HOST HEADER: VALUE with ${NAME} of the environment (RATH_SANDBOX_SECRETS)")
+	flags.StringVar(&o.Sandbox.Secrets, "sandbox-secrets", env("RATH_SANDBOX_SECRETS"), "`headers` that the proxy of sandboxes puts into requests, one of each line as HOST HEADER: VALUE with ${NAME} of the environment (RATH_SANDBOX_SECRETS)")
 	private := flags.String("sandbox-private", env("RATH_SANDBOX_PRIVATE"), "private `ranges` that hosts of a list may be at, such as 10.1.0.0/16 (RATH_SANDBOX_PRIVATE)")
 	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
-	flags.StringVar(&o.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
-	if o.Routing == RouteOnly {
-		flags.StringVar(&o.HTTP, "http", env("RATH_HTTP"), "second `address`, of /livez and /readyz alone, for a service; a port alone is this machine only (RATH_HTTP)")
+	flags.StringVar(&o.Fleet.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
+	if o.Fleet.Routing == RouteOnly {
+		flags.StringVar(&o.HTTP.Public, "http", env("RATH_HTTP"), "second `address`, of /livez and /readyz alone, for a service; a port alone is this machine only (RATH_HTTP)")
 	} else {
 		flags.BoolFunc("routers", "routers run beside this node: leave the workflows auto and fanout to them (RATH_ROUTERS=true)", func(s string) error {
-			return o.Routing.set(s)
+			return o.Fleet.Routing.set(s)
 		})
 	}
 	bind := flags.String("gossip", env("RATH_GOSSIP"), "`address` to listen on for the other nodes of a fleet, UDP and TCP (RATH_GOSSIP)")
@@ -124,7 +124,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 	keyFile := flags.String("gossip-key-file", env("RATH_GOSSIP_KEY_FILE"), "`file` with the key that the nodes share; more lines are keys that are accepted beside it (RATH_GOSSIP_KEY_FILE)")
 	label := flags.String("label", env("RATH_GOSSIP_LABEL"), "`name` of the fleet; others are refused (RATH_GOSSIP_LABEL)")
 	flags.Func("monitor", "monitoring `address` of an external server, to verify level fsync; repeat it", func(s string) error {
-		o.Monitor = append(o.Monitor, s)
+		o.NATS.Monitor = append(o.NATS.Monitor, s)
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
@@ -136,24 +136,21 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 		return nil, err
 	}
 	var err error
-	if o.SandboxLimits, err = sandbox.ParseLimits(*limits); err != nil {
+	if o.Sandbox.Limits, err = sandbox.ParseLimits(*limits); err != nil {
 		complain(stderr, r, err)
 		return nil, err
 	}
-	if o.SandboxNetwork, err = sandbox.ParseNetwork(*network); err == nil {
-		o.SandboxPrivate, err = ParsePrivate(*private)
+	if o.Sandbox.Network, err = sandbox.ParseNetwork(*network); err == nil {
+		o.Sandbox.Private, err = ParsePrivate(*private)
 	}
 	if err != nil {
 		complain(stderr, r, err)
 		return nil, err
 	}
-	if openSandbox.URL != "" {
-		o.OpenSandbox = openSandbox
-	}
 	if o.Dev != "" {
 		return o, o.devOnly(flags, stderr)
 	}
-	if o.Gossip, err = gossipFrom(*bind, *advertise, *join, *keyFile, *label); err != nil {
+	if o.Fleet.Gossip, err = gossipFrom(*bind, *advertise, *join, *keyFile, *label); err != nil {
 		complain(stderr, r, err)
 	}
 	return o, err
@@ -182,7 +179,7 @@ func (o *Options) devOnly(flags *flag.FlagSet, stderr io.Writer) error {
 	for _, name := range []string{"nats", "creds", "ca", "user", "level", "replicas", "monitor", "port", "gossip", "advertise", "join", "gossip-key-file", "label"} {
 		if given[name] {
 			err := fmt.Errorf("node: -dev says what -%s would say: leave out one of them", name)
-			complain(stderr, o.Routing, err)
+			complain(stderr, o.Fleet.Routing, err)
 			return err
 		}
 	}
@@ -261,7 +258,7 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 		if p.stdout != nil {
 			supervise.Say(p.stdout, supervise.Up{Error: strings.TrimPrefix(err.Error(), "node: ")})
 		}
-		complain(p.stderr, o.Routing, err)
+		complain(p.stderr, o.Fleet.Routing, err)
 		if errors.Is(err, natsserver.ErrStoreInUse) || errors.Is(err, natsserver.ErrPortInUse) {
 			return 4, false
 		}
@@ -271,7 +268,7 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 		o.Logger.Error("this program is for tests only: it leaves out protections and will lose or repeat work", "off", off)
 	}
 	servers := n.URL()
-	if n.o.NATS != "" {
+	if n.o.NATS.URL != "" {
 		servers = n.conn.Conn.Servers() // the address may hold a password
 	}
 	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", servers, "store", n.o.Store, "level", n.Level())

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(asNode) {
 	case "":
 	case "router":
-		os.Exit(Execute(os.Args[1:], &Options{Routing: RouteOnly}))
+		os.Exit(Execute(os.Args[1:], &Options{Fleet: Fleet{Routing: RouteOnly}}))
 	case "bound":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{interrupted()}}))
 	case "commands":
@@ -75,8 +75,8 @@ func commands() flow.Registration {
 func TestDefaultModel(t *testing.T) {
 	env := func(name string) string { return map[string]string{"RATH_MODEL": "slow"}[name] }
 	for want, args := range map[string][]string{"slow": nil, "fast": {"-model", "fast"}, "": {"-model", ""}} {
-		if o, err := options(args, env, io.Discard, &Options{}); err != nil || o.Model != want {
-			t.Errorf("%q: the default model is %q, want %q; error %v", args, o.Model, want, err)
+		if o, err := options(args, env, io.Discard, &Options{}); err != nil || o.Models.Default != want {
+			t.Errorf("%q: the default model is %q, want %q; error %v", args, o.Models.Default, want, err)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestMainComplains(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			var said bytes.Buffer
-			code := runMain(tc.args, func(name string) string { return tc.env[name] }, nil, nil, &said, &Options{Routing: tc.routing})
+			code := runMain(tc.args, func(name string) string { return tc.env[name] }, nil, nil, &said, &Options{Fleet: Fleet{Routing: tc.routing}})
 			if code != tc.code || !strings.HasPrefix(said.String(), tc.begins) {
 				t.Errorf("it ends with %d and says %q, want %d and %q", code, said.String(), tc.code, tc.begins)
 			}

@@ -93,7 +93,7 @@ func TestMainWithAnotherKey(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	at := func() string { return "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)) }
 	first, key := at(), cluster.NewKey()
-	member(t, srv, Options{Gossip: &Gossip{Bind: first, Key: cluster.NewKey().Text()}})
+	member(t, srv, Options{Fleet: Fleet{Gossip: &Gossip{Bind: first, Key: cluster.NewKey().Text()}}})
 	keyFile := filepath.Join(t.TempDir(), "key")
 	must.Do(t, os.WriteFile(keyFile, []byte(key.Text()), 0o600))
 	exe, err := os.Executable()

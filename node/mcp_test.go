@@ -56,7 +56,7 @@ done
 	must.Do(t, err)
 	list := file("mcp.yaml")
 	must.Do(t, os.WriteFile(list, []byte("servers:\n  s: {command: "+mcptest.Command("good")+", where: host}\n"), 0o600))
-	n := begin(t, &Options{Store: file("store"), Level: "lazy", Models: model, MCPList: list, Env: os.Getenv}).started(t)
+	n := begin(t, &Options{Store: file("store"), NATS: NATS{Level: "lazy"}, Models: Models{Source: model}, MCPList: list, Env: os.Getenv}).started(t)
 	c, err := n.Client(t.Context())
 	must.Do(t, err)
 	defer c.Close()
@@ -138,7 +138,7 @@ func mcpAsks(t *testing.T, kind string) {
 	list := file("mcp.yaml")
 	must.Do(t, os.WriteFile(list, []byte("servers:\n  s: {command: "+mcptest.Command(kind)+", where: host}\n"), 0o600))
 	start := func() (*Instance, *client.Client) {
-		n := begin(t, &Options{Store: file("store"), Level: "lazy", Models: model, MCPList: list, Env: os.Getenv}).started(t)
+		n := begin(t, &Options{Store: file("store"), NATS: NATS{Level: "lazy"}, Models: Models{Source: model}, MCPList: list, Env: os.Getenv}).started(t)
 		c := must.Get(n.Client(t.Context()))(t)
 		return n, c
 	}

@@ -121,7 +121,7 @@ func (m *clientMemory) Find(ctx context.Context, q memory.Query) ([]memory.Hit, 
 // package memory, except for origins: a note is of its user.
 func TestMemoryOfAClient(t *testing.T) {
 	t.Parallel()
-	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy"}).started(t)
+	n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy"}}).started(t)
 	c, err := n.Client(t.Context())
 	must.Do(t, err)
 	defer n.Close()

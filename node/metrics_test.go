@@ -85,9 +85,9 @@ func TestMetrics(t *testing.T) {
 		})
 	}}
 	o := Options{
-		NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Health: "127.0.0.1:0", Drain: time.Second, Slots: 1, Model: EchoModel, Workflows: []flow.Registration{holds},
+		NATS: NATS{URL: srv.URL(), Level: "lazy"}, Store: t.TempDir(), HTTP: HTTP{Health: "127.0.0.1:0"}, Drain: time.Second, Slots: 1, Models: Models{Default: EchoModel}, Workflows: []flow.Registration{holds},
 	}
-	o.User, o.Password = srv.Node()
+	o.NATS.User, o.NATS.Password = srv.Node()
 	n := begin(t, &o).started(t)
 	base := n.HealthURL()
 	c := must.Get(n.ClientOf(t.Context(), session.DefaultTenant))(t)

@@ -27,21 +27,21 @@ type catalog struct {
 func (n *Instance) readModels() (func(llm.Provider) ([]chain.Choice, error), error) {
 	known := catalog{limits: n.limits}
 	var err error
-	if n.o.ModelList != "" {
-		if known.list, err = models.Read(n.o.ModelList); err != nil {
+	if n.o.Models.List != "" {
+		if known.list, err = models.Read(n.o.Models.List); err != nil {
 			return nil, err
 		}
 		if n.memoryModel = known.list.Memory; n.memoryModel != "" {
 			n.memoryVectors = known.list.Lookup(n.memoryModel).Vectors()
 		}
 	}
-	if n.o.Models != nil {
+	if n.o.Models.Source != nil {
 		if known.list == nil {
 			return nil, nil
 		}
 		return known.choices, nil
 	}
-	n.o.Models, err = modelsOf(n.o.Env, n.o.Model, known.list)
+	n.o.Models.Source, err = modelsOf(n.o.Env, n.o.Models.Default, known.list)
 	return known.choices, err
 }
 
@@ -112,7 +112,7 @@ func (n *Instance) check(t journal.Task) error {
 	bad := func(field, problem, remedy string) error {
 		return &strict.Error{Message: "task", Field: field, Problem: problem, Remedy: remedy}
 	}
-	all, err := n.runtime.Choices(llm.Provider{Model: cmp.Or(t.Model, n.o.Model)})
+	all, err := n.runtime.Choices(llm.Provider{Model: cmp.Or(t.Model, n.o.Models.Default)})
 	switch {
 	case err != nil && t.Model != "":
 		return bad("model", messages.Text(err), "")

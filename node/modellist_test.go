@@ -46,7 +46,7 @@ func TestModelList(t *testing.T) {
 	for name, text := range map[string]string{list: text, filepath.Join(dir, "key"): "sk-of-the-test\n"} {
 		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list}))(t)
+	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), NATS: NATS{Level: "lazy"}, Models: Models{List: list}}))(t)
 	defer n.Close()
 	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
@@ -92,7 +92,7 @@ func TestModelListRetries(t *testing.T) {
 	list := filepath.Join(dir, "models.yaml")
 	text := "retries: {attempts: 3, pause: 10ms}\nmodels:\n  a: {url: " + server.URL + "/v1, free: true}\n  b: {url: " + server.URL + "/v1, free: true, retries: {attempts: 1}}\n"
 	must.Do(t, os.WriteFile(list, []byte(text), 0o600))
-	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list}))(t)
+	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), NATS: NATS{Level: "lazy"}, Models: Models{List: list}}))(t)
 	defer n.Close()
 	c := must.Get(n.Client(t.Context()))(t)
 	defer c.Close()
@@ -109,7 +109,7 @@ func TestModelListRetries(t *testing.T) {
 func TestModelListIsChecked(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "models.yaml")
 	must.Do(t, os.WriteFile(list, []byte("models:\n  a: {prize: 1}\n"), 0o600))
-	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", ModelList: list})
+	n, err := Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy"}, Models: Models{List: list}})
 	if err == nil {
 		n.Close()
 	}

@@ -108,7 +108,7 @@ func TestMoneyOfTheFleet(t *testing.T) {
 	for i := range nodesOfTheFleet {
 		list := filepath.Join(t.TempDir(), "models.yaml")
 		must.Do(t, os.WriteFile(list, []byte(strings.ReplaceAll(text, "URL", fmt.Sprintf("%s/node-%d/v1", web.URL, i))), 0o600))
-		nodes = append(nodes, member(t, srv, Options{ModelList: list, Slots: 3, Workflows: []flow.Registration{fan("spend", ""), fan("spend_unpriced", "unpriced")}}))
+		nodes = append(nodes, member(t, srv, Options{Models: Models{List: list}, Slots: 3, Workflows: []flow.Registration{fan("spend", ""), fan("spend_unpriced", "unpriced")}}))
 	}
 	c := must.Get(nodes[0].Client(t.Context()))(t)
 	defer c.Close()

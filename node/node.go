@@ -26,6 +26,7 @@ import (
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
+	"github.com/rathcluster/rath/sandbox/docker"
 	"github.com/rathcluster/rath/sandbox/kubernetes"
 	"github.com/rathcluster/rath/sandbox/opensandbox"
 	"github.com/rathcluster/rath/session"
@@ -38,77 +39,31 @@ const DefaultStore = ".rath"
 // Options configure a node. The zero Options are a node of its own over DefaultStore.
 type Options struct {
 	// Dev is the directory of the store of a running `rath dev` of this user and
-	// machine, which the node joins. The address, the login, the durability, the disk
-	// and gossip come from there, and the fields for them are not used. Without Store
-	// the node keeps its own files below Dev. Without Pool, a program with workflows of
-	// its own is a pool of its program's name and offers only these.
+	// machine, which the node joins. The servers' address, login, durability and disk and
+	// the gossip come from there, and the fields for them are not used. Without Store
+	// the node keeps its own files below Dev. Without Fleet.Pool, a program with workflows
+	// of its own is a pool of its program's name and offers only these.
 	Dev string
-	// NATS names external servers; "" starts one in this process. Start waits for
-	// external servers that cannot be reached yet until its context ends: a node may
-	// start before they do.
-	NATS string
-	// User and Password, or CredsFile, log in at external servers.
-	User, Password, CredsFile string
-	// RootCAs is a PEM file of the certificate authorities of external servers;
-	// with it, or with a URL of scheme tls, the connection is encrypted.
-	RootCAs string
-	// Disk is a directory on the disk where external servers of this machine store: the
-	// node keeps a reserve there, as it does on the disk of a server of its own. ""
-	// means that the servers are elsewhere, or keep a reserve themselves.
-	Disk string
-	// Monitor are the external servers' monitoring addresses, asked whether
-	// they sync every write.
-	Monitor []string
-	// Level is the durability to promise: "fsync", "replicated" or "lazy"; ""
-	// is fsync.
-	Level string
-	// Replicas of each stream on external servers; 0 is 1.
-	Replicas int
-
+	// Name is the node's stable name, such as its pod's; "" is its incarnation.
+	Name string
+	// Store is the directory of this node: the embedded server's files,
+	// sandboxes; "" is DefaultStore.
+	Store string
 	// SigningKey is the file of the private key with which this node signs the results
-	// of ended runs, in a form that ssh-keygen writes. "" is signature.StoreFile in the
+	// of ended runs, in a form that ssh-keygen writes. "" is the file signing_key in the
 	// store of a node with a server of its own, generated at the first start; the key
 	// of the `rath dev` that the node joins; and no signature with other external
 	// servers.
 	SigningKey string
-
-	// Name is the node's stable name, such as its pod's; "" is its incarnation.
-	Name string
-	// Pool is the set of workflows that this node belongs to: the nodes of one pool
-	// offer the same workflows. "" is dispatch.DefaultPool, or RouterPool for a router.
-	Pool string
-	// Routing selects the nodes that run the workflows "auto" and "fanout".
-	Routing Routing
-	// Gossip makes the node a member of a fleet: the nodes detect each other's death,
-	// so that the runs of a dead node resume elsewhere within seconds. Otherwise that
-	// takes until a relay asks the dead node in vain. nil is a node without gossip.
-	Gossip *Gossip
-
-	// Store is the directory of this node: the embedded server's files,
-	// sandboxes; "" is DefaultStore.
-	Store string
-	// Port makes the embedded server listen on 127.0.0.1; 0 listens on no
-	// socket, -1 picks a free port.
-	Port int
-
 	// Idle keeps the node from taking tasks: it only answers questions and control
 	// requests about stored sessions.
 	Idle bool
 	// Workflows are offered besides the built-in "agent", "fork" and "merge", and
-	// besides "auto" and "fanout", which Routing places.
+	// besides "auto" and "fanout", which Fleet.Routing places.
 	Workflows []flow.Registration
 	// Tools are offered to tasks of the workflow "agent", in addition to the built-in
 	// ones.
 	Tools []tool.Tool
-	// Models answers model calls; nil is DefaultModels of the environment.
-	Models llm.Models
-	// Model is the default model.
-	Model string
-	// ModelList is a file with the models that agents and tasks name: servers, keys by
-	// reference, prices, fallbacks. See docs/models.md for the format. With a list, a
-	// name that is missing from it is an error. "" is no list: names are those of the
-	// server that the environment names.
-	ModelList string
 	// MCPList is a file with the MCP servers that tasks and agents name; see
 	// docs/mcp.md for the format. "" is none.
 	MCPList string
@@ -117,65 +72,130 @@ type Options struct {
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Slots bounds the runs that execute concurrently; 0 is 64.
 	Slots int
-	// Unsafe accepts sandboxes that only separate processes, for commands that
-	// a model chooses.
-	Unsafe bool
-	// SandboxLimits bound the resources of each sandbox. A node does not start if none
-	// of its backends can enforce all of them; a backend that cannot enforce them opens
-	// no sandboxes. Without a limit of disk, the limit is four times the bytes of the
-	// largest workspace, where the backend can enforce it.
-	SandboxLimits sandbox.Limits
-	// SandboxImage makes the node offer the backend "docker": containers of the Docker
-	// engine of this machine (DOCKER_HOST), of this image unless a task names another.
-	// The engine must have the image. "" offers none. The program is linked statically.
-	SandboxImage string
-	// SandboxRuntime is the engine's runtime for them, such as runsc; "" is its default.
-	SandboxRuntime string
-	// SandboxWarm is the number of pre-created containers to keep per image and limits
-	// in use; 0 keeps none. A pre-created container saves a session a tenth of a second
-	// or more.
-	SandboxWarm int
-	// SandboxKubernetes makes the node offer the backend "kubernetes", if it names an
-	// image: pods of a cluster, by default of the one that the node runs in.
-	SandboxKubernetes kubernetes.Options
-	// OpenSandbox makes the node offer the backend "opensandbox": sandboxes of the server
-	// that it names. nil offers none. The program is linked statically.
-	OpenSandbox *opensandbox.Options
-	// SandboxNetwork is the widest network that a task can request: "none", "open", or
-	// the hosts of "list:" and "read_only:"; "" is any list of hosts.
-	SandboxNetwork sandbox.Network
-	// SandboxSecrets are headers that the proxy of a sandbox puts into requests, one of
-	// each line: [TENANT@]HOST HEADER: VALUE, where ${NAME} in the value is the variable
-	// NAME of the environment. Commands never see them.
-	SandboxSecrets string
-	// SandboxPrivate are the ranges of private addresses that the hosts of a list may
-	// have, such as 10.1.0.0/16; without them hosts are on the Internet only.
-	SandboxPrivate []netip.Prefix
-	world          egress.Options // of tests: where hosts are
-	// Sandboxes are backends besides "local", "docker", "kubernetes" and "opensandbox".
-	// A backend that is a sandbox.Sweeper is swept before the node serves, and
-	// repeatedly while it does.
-	Sandboxes map[string]sandbox.Backend
 	// Drain bounds how long a stopping node waits for the steps in progress, such as a
 	// model call; 0 is 20 s. Its runs resume elsewhere, or at the next start.
 	Drain time.Duration
-	// Health is the address of the HTTP endpoints: /livez; /readyz; /waiting, the
-	// waiting runs for autoscalers; and /metrics, for Prometheus. Without a host the
-	// endpoints are reachable from this machine only; "" is no endpoint. A node that
-	// waits for its servers is alive and not ready.
-	Health string
-	// HTTP is a second address, written like Health, that answers only /livez and
-	// /readyz: a service can reach it, as in the case of routers. "" is none.
-	HTTP string
-	// Deaths returns how a node of this fleet ended, by its incarnation: its exit and
-	// its last output. It returns "" for a live node and for a node that this process
-	// did not start. A run that ended its nodes repeatedly records the text. Deaths may
-	// be called concurrently.
-	Deaths func(incarnation string) string
-	// OnWarning receives warnings for the authors of workflows.
+	// OnWarning receives warnings for the authors of workflows; nil discards them.
 	OnWarning func(run.ID, string)
 	// Logger logs background events; nil discards them.
 	Logger *slog.Logger
 	// Env looks up environment variables; nil is an empty environment.
 	Env func(string) string
+
+	NATS    NATS
+	Fleet   Fleet
+	Models  Models
+	Sandbox Sandbox
+	HTTP    HTTP
+
+	world egress.Options // of tests: where hosts are
+}
+
+// NATS names the servers that store a node's data. The zero NATS is a server in the
+// node's process, over Options.Store.
+type NATS struct {
+	// URL names external servers; "" starts one in this process. Start waits for
+	// external servers that cannot be reached yet until its context ends: a node may
+	// start before they do.
+	URL string
+	// User and Password, or CredsFile, log in at external servers.
+	User, Password, CredsFile string
+	// RootCAs is a PEM file of the certificate authorities of external servers;
+	// with it, or with a URL of scheme tls, the connection is encrypted.
+	RootCAs string
+	// Port makes the embedded server listen on 127.0.0.1; 0 listens on no
+	// socket, -1 picks a free port.
+	Port int
+	// Level is the durability to promise: "fsync", "replicated" or "lazy"; ""
+	// is fsync.
+	Level string
+	// Replicas of each stream on external servers; 0 is 1.
+	Replicas int
+	// Monitor are the external servers' monitoring addresses, asked whether
+	// they sync every write.
+	Monitor []string
+	// Disk is a directory on the disk where external servers of this machine store: the
+	// node keeps a reserve there, as it does on the disk of a server of its own. ""
+	// means that the servers are elsewhere, or keep a reserve themselves.
+	Disk string
+}
+
+// Fleet is a node's place among the other nodes.
+type Fleet struct {
+	// Pool is the set of workflows that this node belongs to: the nodes of one pool
+	// offer the same workflows. "" is "default", or RouterPool for a router.
+	Pool string
+	// Routing selects the nodes that run the workflows "auto" and "fanout".
+	Routing Routing
+	// Gossip makes the node a member of a fleet: the nodes detect each other's death,
+	// so that the runs of a dead node resume elsewhere within seconds. Otherwise that
+	// takes until a relay asks the dead node in vain. nil is a node without gossip.
+	Gossip *Gossip
+	// Deaths returns how a node of this fleet ended, by its incarnation: its exit and
+	// its last output. It returns "" for a live node and for a node that this process
+	// did not start. A run that ended its nodes repeatedly records the text. Deaths may
+	// be called concurrently. nil is a process that starts no nodes.
+	Deaths func(incarnation string) string
+}
+
+// Models are the models that a node calls.
+type Models struct {
+	// Source answers model calls; nil is DefaultModels of the environment.
+	Source llm.Models
+	// Default is the model of tasks that name none; "" is the environment's.
+	Default string
+	// List is a file with the models that agents and tasks name: servers, keys by
+	// reference, prices, fallbacks. See docs/models.md for the format. With a list, a
+	// name that is missing from it is an error. "" is no list: names are those of the
+	// server that the environment names.
+	List string
+}
+
+// Sandbox configures the sandboxes of a node. The zero Sandbox is the backend "local" with
+// its confinement.
+type Sandbox struct {
+	// Unsafe accepts sandboxes that only separate processes, for commands that
+	// a model chooses.
+	Unsafe bool
+	// Limits bound the resources of each sandbox. A node does not start if none
+	// of its backends can enforce all of them; a backend that cannot enforce them opens
+	// no sandboxes. Without a limit of disk, the limit is four times the bytes of the
+	// largest workspace, where the backend can enforce it.
+	Limits sandbox.Limits
+	// Network is the widest network that a task can request: "none", "open", or
+	// the hosts of "list:" and "read_only:"; "" is any list of hosts.
+	Network sandbox.Network
+	// Secrets are headers that the proxy of a sandbox puts into requests, one of
+	// each line: [TENANT@]HOST HEADER: VALUE, where ${NAME} in the value is the variable
+	// NAME of the environment. Commands never see them.
+	Secrets string
+	// Private are the ranges of private addresses that the hosts of a list may
+	// have, such as 10.1.0.0/16; without them hosts are on the Internet only.
+	Private []netip.Prefix
+	// Docker makes the node offer the backend "docker", if it names an image: containers
+	// of the Docker engine of this machine. The engine must have the image. The program is
+	// linked statically. The node sets State and Logger.
+	Docker docker.Options
+	// Kubernetes makes the node offer the backend "kubernetes", if it names an
+	// image: pods of a cluster, by default of the one that the node runs in.
+	Kubernetes kubernetes.Options
+	// OpenSandbox makes the node offer the backend "opensandbox", if it names a URL:
+	// sandboxes of the server there. The program is linked statically.
+	OpenSandbox opensandbox.Options
+	// Backends are backends besides "local", "docker", "kubernetes" and "opensandbox".
+	// A backend that is a sandbox.Sweeper is swept before the node serves, and
+	// repeatedly while it does.
+	Backends map[string]sandbox.Backend
+}
+
+// HTTP has the addresses of a node's HTTP endpoints. A port alone, or an address without a
+// host, is reachable from this machine only.
+type HTTP struct {
+	// Health is the address of the endpoints /livez; /readyz; /waiting, the waiting runs
+	// for autoscalers; and /metrics, for Prometheus. "" is none. A node that waits for its
+	// servers is alive and not ready.
+	Health string
+	// Public is the address of /livez and /readyz alone, which a service can reach, as in
+	// the case of routers. "" is none.
+	Public string
 }

@@ -56,7 +56,7 @@ func TestNotesAreQuoted(t *testing.T) {
 	for name, text := range map[string]string{list: text, filepath.Join(dir, "key"): "sk-of-the-test\n"} {
 		must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list, Workflows: []flow.Registration{
+	n := must.Get(Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), NATS: NATS{Level: "lazy"}, Models: Models{List: list}, Workflows: []flow.Registration{
 		{Name: "recalls", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				if _, err := flow.Remember(ctx, "team", "lessons", order); err != nil {
@@ -121,7 +121,7 @@ func TestNotesHaveVectors(t *testing.T) {
 	dir := t.TempDir()
 	list := filepath.Join(dir, "models.yaml")
 	must.Do(t, os.WriteFile(list, fmt.Appendf(nil, "memory: vectors\nmodels:\n  vectors: {url: %s/v1, can: [embeddings], free: true}\n", server.URL), 0o600))
-	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), Level: "lazy", ModelList: list, Env: func(string) string { return "" }})
+	n, err := Start(t.Context(), &Options{Store: filepath.Join(dir, "store"), NATS: NATS{Level: "lazy"}, Models: Models{List: list}, Env: func(string) string { return "" }})
 	must.Do(t, err)
 	defer n.Close()
 	c, err := n.Client(t.Context())

@@ -23,7 +23,7 @@ func TestRoutersPool(t *testing.T) {
 	defer cancel()
 	user, password := srv.Node()
 	for _, routing := range []Routing{RouteElsewhere, RouteHere} {
-		n, err := Start(ctx, &Options{NATS: srv.URL(), User: user, Password: password, Level: "lazy", Store: t.TempDir(), Pool: RouterPool, Routing: routing})
+		n, err := Start(ctx, &Options{NATS: NATS{URL: srv.URL(), User: user, Password: password, Level: "lazy"}, Store: t.TempDir(), Fleet: Fleet{Pool: RouterPool, Routing: routing}})
 		if err == nil {
 			_ = n.Close()
 		}
@@ -43,8 +43,8 @@ func TestRoutersPool(t *testing.T) {
 		return names
 	}
 	both := []string{"auto", "fanout"}
-	r := member(t, srv, Options{Routing: RouteOnly, Pool: "front"})
-	member(t, srv, Options{Routing: RouteElsewhere, Pool: "front"})
+	r := member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly, Pool: "front"}})
+	member(t, srv, Options{Fleet: Fleet{Routing: RouteElsewhere, Pool: "front"}})
 	if got := routed(r); !slices.Equal(got, both) {
 		t.Errorf("a node of their pool leaves routers with %v", got)
 	}
@@ -67,10 +67,10 @@ func TestEntry(t *testing.T) {
 		o           Options
 		name, words string
 	}{
-		{Options{Models: model, Model: "large"}, "large", ""},
+		{Options{Models: Models{Source: model, Default: "large"}}, "large", ""},
 		{Options{}, "", "no key"},
 	} {
-		tt.o.Store, tt.o.Level, tt.o.Port = t.TempDir(), "lazy", -1
+		tt.o.Store, tt.o.NATS.Level, tt.o.NATS.Port = t.TempDir(), "lazy", -1
 		n := begin(t, &tt.o).started(t)
 		var about messages.Node = n.about()
 		if about.Model != tt.name || (about.ModelError == "") != (tt.words == "") || !strings.Contains(about.ModelError, tt.words) {
@@ -86,7 +86,7 @@ func TestEntry(t *testing.T) {
 // alive and ready, and reveals nothing about its work.
 func TestPublicAddress(t *testing.T) {
 	t.Parallel()
-	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Health: "127.0.0.1:0", HTTP: "127.0.0.1:0"}).started(t)
+	n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy", Port: -1}, HTTP: HTTP{Health: "127.0.0.1:0", Public: "127.0.0.1:0"}}).started(t)
 	for i, codes := range []map[string]int{
 		{"/livez": 200, "/readyz": 200, "/waiting": 200, "/metrics": 200},
 		{"/livez": 200, "/readyz": 200, "/waiting": 404, "/metrics": 404},

@@ -126,10 +126,10 @@ func TestExactPermissions(t *testing.T) {
 	must.Do(t, err)
 
 	model := &byTools{with: scriptOf(t, "tools.txtar", nil), without: scriptOf(t, "auto.txtar", nil)}
-	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
-	member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
-	member(t, srv, Options{Routing: RouteOnly, Models: model})
-	member(t, srv, Options{Routing: RouteElsewhere, Models: model})
+	worker := member(t, srv, Options{Fleet: Fleet{Pool: "writing", Routing: RouteElsewhere}, Models: Models{Source: model}, Workflows: writers()})
+	member(t, srv, Options{Fleet: Fleet{Pool: "writing", Routing: RouteElsewhere}, Models: Models{Source: model}, Workflows: writers()})
+	member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly}, Models: Models{Source: model}})
+	member(t, srv, Options{Fleet: Fleet{Routing: RouteElsewhere}, Models: Models{Source: model}})
 
 	c, err := client.Connect(ctx, srv.URL(), nil)
 	must.Do(t, err)
@@ -218,8 +218,8 @@ func TestMissingPermission(t *testing.T) {
 			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
 				t.Parallel()
 				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(permission.RoleNode, p)})
-				o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Routing: routing, Health: "127.0.0.1:0"}
-				o.User, o.Password = srv.Node()
+				o := Options{NATS: NATS{URL: srv.URL(), Level: "lazy"}, Store: t.TempDir(), Fleet: Fleet{Routing: routing}, HTTP: HTTP{Health: "127.0.0.1:0"}}
+				o.NATS.User, o.NATS.Password = srv.Node()
 				n, err := Start(t.Context(), &o)
 				if err == nil {
 					t.Fatalf("it started; %v", n.Close())
@@ -244,8 +244,8 @@ func TestNotProvisioned(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: granted(nil)})
 	start := func(pool string) error {
-		o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Pool: pool, Health: "127.0.0.1:0"}
-		o.User, o.Password = srv.Node()
+		o := Options{NATS: NATS{URL: srv.URL(), Level: "lazy"}, Store: t.TempDir(), Fleet: Fleet{Pool: pool}, HTTP: HTTP{Health: "127.0.0.1:0"}}
+		o.NATS.User, o.NATS.Password = srv.Node()
 		n, err := Start(t.Context(), &o)
 		if err == nil {
 			err = n.Close()

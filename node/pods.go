@@ -38,7 +38,7 @@ func PodOptions(env func(string) string) (o kubernetes.Options) {
 // pods returns the backend "kubernetes", where the options name an image. A node whose
 // cluster runs no such pod does not start.
 func (n *Instance) pods(ctx context.Context) (sandbox.Backend, error) {
-	o := n.o.SandboxKubernetes
+	o := n.o.Sandbox.Kubernetes
 	o.Holder, o.Logger = or(o.Holder, n.o.Name), n.log
 	b := kubernetes.New(o)
 	if err := n.usable(ctx, b); err != nil {

@@ -18,8 +18,8 @@ func TestPoolWithoutNodes(t *testing.T) {
 	srv, _ := tenants(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
-	first := member(t, srv, Options{Pool: "first", Workflows: []flow.Registration{named("both", "first")}})
-	member(t, srv, Options{Pool: "second", Workflows: []flow.Registration{named("both", "second")}})
+	first := member(t, srv, Options{Fleet: Fleet{Pool: "first"}, Workflows: []flow.Registration{named("both", "first")}})
+	member(t, srv, Options{Fleet: Fleet{Pool: "second"}, Workflows: []flow.Registration{named("both", "second")}})
 	must.Do(t, first.Close())
 	later := messages.Task{ID: "late", NotBefore: time.Now().Add(100 * time.Millisecond)} // a relay places it
 	if r, err := clientOf(t, srv, "acme", "ann").Do(ctx, "both", later, nil); err != nil || r.Output != "second" {

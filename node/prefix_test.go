@@ -116,7 +116,7 @@ func TestPrefixAcrossNodes(t *testing.T) {
 		}))
 		t.Cleanup(server.Close)
 		models := openai.New(&llm.ServerOptions{BaseURL: server.URL + "/v1", DefaultModel: "m"})
-		n := member(t, srv, Options{Name: name, Models: keyed{models, bodies}, Workflows: []flow.Registration{parts}, Slots: slots})
+		n := member(t, srv, Options{Name: name, Models: Models{Source: keyed{models, bodies}}, Workflows: []flow.Registration{parts}, Slots: slots})
 		if first == nil {
 			first = n
 		}

@@ -24,7 +24,7 @@ func TestReplyIsNoRequest(t *testing.T) {
 		return permission.User{Role: r, Tenant: session.DefaultTenant, Name: name, Secret: "secret"}
 	}
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: []permission.User{user(permission.RoleSubmit, "ana"), user(permission.RoleApprove, "bob")}})
-	member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil)})
+	member(t, srv, Options{Models: Models{Source: scriptOf(t, "tools.txtar", nil)}})
 	operator, secret := srv.Node()
 	nodes := must.Get(nats.Connect(srv.URL(), nats.UserInfo(operator, secret)))(t)
 	defer nodes.Close()

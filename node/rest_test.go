@@ -36,7 +36,7 @@ func TestCloseWithStuckService(t *testing.T) {
 // TestNegativeOptions: negative options are rejected with a remedy.
 func TestNegativeOptions(t *testing.T) {
 	for _, o := range []*Options{{Slots: -1}, {Drain: -time.Second}} {
-		o.Store, o.Level = t.TempDir(), string(streams.Lazy)
+		o.Store, o.NATS.Level = t.TempDir(), string(streams.Lazy)
 		if n, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "neither may be negative") {
 			t.Errorf("%+v: %v, %v", o, n, err)
 		}
@@ -47,7 +47,7 @@ func TestNegativeOptions(t *testing.T) {
 // function that serves a tool on it.
 func TestServeToolEndsWithItsClient(t *testing.T) {
 	t.Parallel()
-	n := must.Get(Start(t.Context(), &Options{Store: t.TempDir(), Level: string(streams.Lazy), Port: -1}))(t)
+	n := must.Get(Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Level: string(streams.Lazy), Port: -1}}))(t)
 	defer func() { must.Report(t, n.Close()) }()
 	user, password := n.server.Tool()
 	c := must.Get(client.Connect(t.Context(), n.URL(), &client.Options{User: user, Password: password}))(t)

@@ -94,7 +94,7 @@ var sites = map[string]func(t *testing.T, users []permission.User) site{
 			users[i].Secret = "secret-of-" + users[i].Name
 		}
 		srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: users})
-		member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil), Workflows: []flow.Registration{asks()}})
+		member(t, srv, Options{Models: Models{Source: scriptOf(t, "tools.txtar", nil)}, Workflows: []flow.Registration{asks()}})
 		return site{
 			srv.URL(), func(_ *testing.T, user string) nats.Option { return nats.UserInfo(user, "secret-of-"+user) },
 			func(user string) client.Options { return client.Options{User: user, Password: "secret-of-" + user} },
@@ -111,7 +111,7 @@ var sites = map[string]func(t *testing.T, users []permission.User) site{
 			a.Users = append(a.Users, u)
 		}
 		srv := natstest.StartConfigured(t, a.Config())
-		atServer(t, srv.URL(), &Options{User: "operator", Password: "secret"}, &Options{User: "node", Password: "secret"}, 1)
+		atServer(t, srv.URL(), &Options{NATS: NATS{User: "operator", Password: "secret"}}, &Options{NATS: NATS{User: "node", Password: "secret"}}, 1)
 		return site{srv.URL(), func(t *testing.T, user string) nats.Option {
 			t.Helper()
 			o := must.Get(nats.NkeyOptionFromSeed(seeds[user]))(t)
@@ -125,7 +125,7 @@ var sites = map[string]func(t *testing.T, users []permission.User) site{
 		}, users...)}
 		nsc.Run(a.Commands())
 		srv := natstest.StartConfigured(t, nsc.Config())
-		atServer(t, srv.URL(), &Options{CredsFile: nsc.Creds("operator")}, &Options{CredsFile: nsc.Creds("node")}, 1)
+		atServer(t, srv.URL(), &Options{NATS: NATS{CredsFile: nsc.Creds("operator")}}, &Options{NATS: NATS{CredsFile: nsc.Creds("node")}}, 1)
 		return site{
 			srv.URL(), func(_ *testing.T, user string) nats.Option { return nats.UserCredentials(nsc.Creds(user)) },
 			func(user string) client.Options { return client.Options{CredsFile: nsc.Creds(user)} },

@@ -59,7 +59,7 @@ func (n *Instance) routed(builtin []flow.Registration) []flow.Registration {
 		return n.o.Workflows
 	}
 	routing := router.Registrations(n.onOffer)
-	switch n.o.Routing {
+	switch n.o.Fleet.Routing {
 	case RouteOnly:
 		return append(routing, n.o.Workflows...)
 	case RouteElsewhere:
@@ -90,14 +90,14 @@ func (n *Instance) offer(ctx context.Context) error {
 	if err := n.withdrawStale(ctx, !n.o.Idle); err != nil {
 		return err
 	}
-	if err := n.conn.Dispatch.Registry.Register(ctx, n.o.Pool, n.offered()); err != nil || n.o.Routing != RouteOnly {
+	if err := n.conn.Dispatch.Registry.Register(ctx, n.o.Fleet.Pool, n.offered()); err != nil || n.o.Fleet.Routing != RouteOnly {
 		return err
 	}
 	nodes, err := n.conn.Nodes(ctx)
 	if err != nil {
 		return err
 	}
-	if o, ok := servedBefore(nodes, n.o.Pool); ok {
+	if o, ok := servedBefore(nodes, n.o.Fleet.Pool); ok {
 		n.log.Warn("this router gets no tasks while nodes of another pool offer auto and fanout: of several pools the first by name serves them; stop this router, or start those nodes with -routers",
 			"pool", o.Pools[0], "node", o.Name)
 	}
@@ -150,12 +150,12 @@ func (n *Instance) repairOffer(ctx context.Context) error {
 		return err
 	}
 	missing := slices.DeleteFunc(n.offered(), func(own messages.Workflow) bool {
-		return slices.ContainsFunc(all, func(w messages.Workflow) bool { return w.Pool == n.o.Pool && w.Name == own.Name })
+		return slices.ContainsFunc(all, func(w messages.Workflow) bool { return w.Pool == n.o.Fleet.Pool && w.Name == own.Name })
 	})
 	for _, w := range missing {
-		n.log.Warn("a workflow of this node was withdrawn and is registered again", "pool", n.o.Pool, "workflow", w.Name)
+		n.log.Warn("a workflow of this node was withdrawn and is registered again", "pool", n.o.Fleet.Pool, "workflow", w.Name)
 	}
-	return n.conn.Dispatch.Registry.Register(ctx, n.o.Pool, missing)
+	return n.conn.Dispatch.Registry.Register(ctx, n.o.Fleet.Pool, missing)
 }
 
 // withdrawStale withdraws workflows from the node's pool that no live node of the pool
@@ -163,7 +163,7 @@ func (n *Instance) repairOffer(ctx context.Context) error {
 // to the first of them. They are the workflows that the node leaves to routers and,
 // with all, each that it lacks if no other node of the pool is there.
 func (n *Instance) withdrawStale(ctx context.Context, all bool) error {
-	if !all && n.o.Routing != RouteElsewhere {
+	if !all && n.o.Fleet.Routing != RouteElsewhere {
 		return nil
 	}
 	nodes, err := n.conn.Nodes(ctx)
@@ -175,7 +175,7 @@ func (n *Instance) withdrawStale(ctx context.Context, all bool) error {
 		return err
 	}
 	others := slices.DeleteFunc(nodes, func(o messages.Node) bool {
-		return o.Incarnation == n.incarnation || !slices.Contains(o.Pools, n.o.Pool)
+		return o.Incarnation == n.incarnation || !slices.Contains(o.Pools, n.o.Fleet.Pool)
 	})
 	offered := func(name string) bool {
 		return slices.ContainsFunc(others, func(o messages.Node) bool {
@@ -184,13 +184,13 @@ func (n *Instance) withdrawStale(ctx context.Context, all bool) error {
 	}
 	var stale []string
 	for _, w := range on {
-		if _, has := n.registry.Lookup(w.Name); has || w.Pool != n.o.Pool {
+		if _, has := n.registry.Lookup(w.Name); has || w.Pool != n.o.Fleet.Pool {
 			continue
 		}
-		routed := n.o.Routing == RouteElsewhere && (w.Name == router.Auto || w.Name == router.FanOut)
+		routed := n.o.Fleet.Routing == RouteElsewhere && (w.Name == router.Auto || w.Name == router.FanOut)
 		if all && len(others) == 0 || routed && !offered(w.Name) {
 			stale = append(stale, w.Name)
 		}
 	}
-	return n.conn.Dispatch.Registry.Withdraw(ctx, n.o.Pool, stale...)
+	return n.conn.Dispatch.Registry.Withdraw(ctx, n.o.Fleet.Pool, stale...)
 }

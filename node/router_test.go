@@ -97,8 +97,8 @@ const autoInput = `{"prompt":"write a note","exclude":["agent"]}`
 // member starts a node of a fleet on external servers.
 func member(t *testing.T, srv *natsserver.Server, o Options) *Instance {
 	t.Helper()
-	o.NATS, o.Level, o.Store = srv.URL(), "lazy", t.TempDir()
-	o.User, o.Password = srv.Node()
+	o.NATS.URL, o.NATS.Level, o.Store = srv.URL(), "lazy", t.TempDir()
+	o.NATS.User, o.NATS.Password = srv.Node()
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return begin(t, &o).started(t)
 }
@@ -143,10 +143,10 @@ func events(t *testing.T, n *Instance, id session.ID) iter.Seq[session.Event] {
 func TestRouters(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	model := newWitnessed(t, "auto.txtar")
-	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()})
+	worker := member(t, srv, Options{Fleet: Fleet{Pool: "writing", Routing: RouteElsewhere}, Models: Models{Source: model}, Workflows: writers()})
 	routers := []string{
-		member(t, srv, Options{Routing: RouteOnly, Models: model}).Incarnation(),
-		member(t, srv, Options{Routing: RouteOnly, Models: model}).Incarnation(),
+		member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly}, Models: Models{Source: model}}).Incarnation(),
+		member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly}, Models: Models{Source: model}}).Incarnation(),
 	}
 	c := must.Get(worker.Client(t.Context()))(t)
 	defer c.Close()
@@ -218,7 +218,7 @@ func TestRouters(t *testing.T) {
 // TestOneNodeRoutes checks that a single process suffices to route.
 func TestOneNodeRoutes(t *testing.T) {
 	model := newWitnessed(t, "auto.txtar")
-	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
+	n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy"}, Models: Models{Source: model}, Workflows: writers()}).started(t)
 	c, err := n.Client(t.Context())
 	must.Do(t, err)
 	defer c.Close()
@@ -284,7 +284,7 @@ func TestPoolForgets(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	first := member(t, srv, Options{Pool: "writing", Models: model, Workflows: writers()})
+	first := member(t, srv, Options{Fleet: Fleet{Pool: "writing"}, Models: Models{Source: model}, Workflows: writers()})
 	if got := offered(first); got != "auto review write" {
 		t.Errorf("the first node's pool offers %q", got)
 	}
@@ -296,12 +296,12 @@ func TestPoolForgets(t *testing.T) {
 			t.Fatal("the node has no entry")
 		}
 	}
-	second := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Models: model, Workflows: writers()[:1]})
+	second := member(t, srv, Options{Fleet: Fleet{Pool: "writing", Routing: RouteElsewhere}, Models: Models{Source: model}, Workflows: writers()[:1]})
 	if got := offered(second); got != "auto review write" {
 		t.Errorf("beside a second node that leaves auto to routers the pool offers %q", got)
 	}
 	must.Do(t, errors.Join(first.Close(), second.Close()))
-	third := member(t, srv, Options{Pool: "writing", Models: model, Workflows: writers()[:1]})
+	third := member(t, srv, Options{Fleet: Fleet{Pool: "writing"}, Models: Models{Source: model}, Workflows: writers()[:1]})
 	if got := offered(third); got != "auto write" {
 		t.Errorf("after a new start with less the pool offers %q", got)
 	}
@@ -311,7 +311,7 @@ func TestPoolForgets(t *testing.T) {
 // an entry in the registry, and that the menu of a choice among many stays small.
 func TestManyWorkflowsOnOffer(t *testing.T) {
 	model := newWitnessed(t, "auto.txtar")
-	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy", Models: model, Workflows: writers()}).started(t)
+	n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy"}, Models: Models{Source: model}, Workflows: writers()}).started(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*soon)
 	defer cancel()
 	c, err := n.Client(t.Context())

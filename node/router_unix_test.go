@@ -68,7 +68,7 @@ func TestRouterKilled(t *testing.T) {
 		return map[string]string{openai.EnvBase: server.URL + "/v1", openai.EnvKey: "none"}[name]
 	}
 	gossip := func(bind string) *Gossip { return &Gossip{Bind: bind, Join: []string{first}, Key: key.Text()} }
-	worker := member(t, srv, Options{Pool: "writing", Routing: RouteElsewhere, Env: env, Model: "scripted", Workflows: writers(), Gossip: gossip(first)})
+	worker := member(t, srv, Options{Fleet: Fleet{Pool: "writing", Routing: RouteElsewhere, Gossip: gossip(first)}, Env: env, Models: Models{Default: "scripted"}, Workflows: writers()})
 
 	exe, err := os.Executable()
 	must.Do(t, err)
@@ -114,7 +114,7 @@ func TestRouterKilled(t *testing.T) {
 	case r := <-early:
 		t.Fatalf("the router did not come to its second choice: %+v; the model was asked %v", r, model.asked(t))
 	}
-	survivor := member(t, srv, Options{Routing: RouteOnly, Env: env, Model: "scripted", Gossip: gossip(at())})
+	survivor := member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly, Gossip: gossip(at())}, Env: env, Models: Models{Default: "scripted"}})
 	must.Do(t, victim.Process.Kill())
 	r, err := c.Wait(ctx, "auto-1")
 	if err != nil || r.State != run.Succeeded || r.Output != "The draft is fine." {

@@ -21,7 +21,7 @@ func TestCloseWithQuery(t *testing.T) {
 	t.Parallel()
 	var again atomic.Bool
 	asked := make(chan struct{}, 16)
-	n, err := Start(t.Context(), &Options{Store: t.TempDir(), Level: string(streams.Lazy), Port: -1, Workflows: []flow.Registration{{
+	n, err := Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Level: string(streams.Lazy), Port: -1}, Workflows: []flow.Registration{{
 		Name: "slow", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				if again.Load() {

@@ -62,8 +62,8 @@ func (n *Instance) serve(ctx context.Context) error {
 			return fmt.Errorf("node: stopped while it waited for its entry among the nodes: %w", ctx.Err())
 		}
 	}
-	if n.o.Deaths != nil {
-		n.background(services, "deaths of nodes", func(ctx context.Context) error { return n.conn.Dispatch.Delivery.ServeDeaths(ctx, n.o.Deaths) })
+	if n.o.Fleet.Deaths != nil {
+		n.background(services, "deaths of nodes", func(ctx context.Context) error { return n.conn.Dispatch.Delivery.ServeDeaths(ctx, n.o.Fleet.Deaths) })
 	}
 	if n.o.Idle {
 		return nil
@@ -80,7 +80,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	}
 	n.background(intake, "runs", func(ctx context.Context) error {
 		return n.conn.Dispatch.ServeRuns(ctx, &dispatch.Host{
-			Incarnation: n.incarnation, Pool: n.o.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.system.Dispatched,
+			Incarnation: n.incarnation, Pool: n.o.Fleet.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.system.Dispatched,
 		})
 	})
 	return nil
@@ -167,7 +167,7 @@ func (n *Instance) about() messages.Node {
 		a.Gossip = n.members.Addr()
 	}
 	if !n.o.Idle { // an idle node answers, and takes no tasks
-		a.Pools, a.Offers, a.Isolation = []string{n.o.Pool}, n.revisions(), string(n.isolation)
+		a.Pools, a.Offers, a.Isolation = []string{n.o.Fleet.Pool}, n.revisions(), string(n.isolation)
 		a.Slots, a.Free = n.o.Slots, n.system.Free()
 		a.Programs, a.Model, a.ModelError = n.programs, n.model, n.modelError
 	}
@@ -180,7 +180,7 @@ func (n *Instance) about() messages.Node {
 // standing returns the node's state for a scrape. It asks no server.
 func (n *Instance) standing() metrics.State {
 	return metrics.State{
-		Connected: n.conn.Conn.Connected(), Pool: n.o.Pool, Slots: n.o.Slots, Free: n.system.Free(),
+		Connected: n.conn.Conn.Connected(), Pool: n.o.Fleet.Pool, Slots: n.o.Slots, Free: n.system.Free(),
 		Partitions: n.conn.Dispatch.Relaying(), Fills: n.conn.Streams.Capacity.Fills(), DeadLetters: n.conn.Dispatch.DeadLettered(),
 	}
 }

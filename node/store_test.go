@@ -29,7 +29,7 @@ func TestStoreWithoutSnapshots(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
 	model := &held{call: make(chan struct{}), answer: make(chan struct{})}
-	o := Options{Store: store, Level: "lazy", Models: model, Drain: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	o := Options{Store: store, NATS: NATS{Level: "lazy"}, Models: Models{Source: model}, Drain: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	of := func(n *Instance) *client.Client {
 		c := must.Get(n.ClientOf(t.Context(), session.DefaultTenant))(t)
 		return c
@@ -73,8 +73,8 @@ func TestStoreWithoutSnapshots(t *testing.T) {
 // one's runs stay.
 func TestStoreOfAnotherNode(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
-	o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir()}
-	o.User, o.Password = srv.Node()
+	o := Options{NATS: NATS{URL: srv.URL(), Level: "lazy"}, Store: t.TempDir()}
+	o.NATS.User, o.NATS.Password = srv.Node()
 	first := begin(t, &o).started(t)
 	dir := filepath.Join(o.Store, "work", "acme", "s1", "1-1")
 	must.Do(t, os.MkdirAll(dir, 0o700))
@@ -102,7 +102,7 @@ func TestStoreIsIgnored(t *testing.T) {
 	store := filepath.Join(t.TempDir(), ".rath")
 	ignore := filepath.Join(store, ".gitignore")
 	for _, want := range []string{"*\n", "mine\n"} {
-		n := begin(t, &Options{Store: store, Level: "lazy", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).started(t)
+		n := begin(t, &Options{Store: store, NATS: NATS{Level: "lazy"}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).started(t)
 		if text, err := os.ReadFile(ignore); err != nil || string(text) != want {
 			t.Errorf("%s holds %q, %v, want %q", ignore, text, err, want)
 		}

@@ -63,7 +63,7 @@ func toolTexts(t *testing.T, c *client.Client, id session.ID) []string {
 func TestToolsOfOtherPrograms(t *testing.T) {
 	t.Parallel()
 	n := begin(t, &Options{
-		Store: t.TempDir(), Level: "lazy", Models: scriptOf(t, "tools.txtar", nil), Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Store: t.TempDir(), NATS: NATS{Level: "lazy"}, Models: Models{Source: scriptOf(t, "tools.txtar", nil)}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}).started(t)
 	mine := must.Get(n.Client(t.Context()))(t)
 	defer mine.Close()
@@ -179,7 +179,7 @@ func announced(t *testing.T, c *client.Client, name string) {
 
 func TestToolsThatAreRefused(t *testing.T) {
 	t.Parallel()
-	n := begin(t, &Options{Store: t.TempDir(), Level: "lazy"}).started(t)
+	n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy"}}).started(t)
 	_, program := toolProgram(t, n)
 	good := messages.Tool{Name: "weather", Description: "Weather."}
 	for _, tt := range []struct {

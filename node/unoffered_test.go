@@ -18,7 +18,7 @@ import (
 // run's live state shows it, and the deadline of the run ends both.
 func TestRemoteThatNoNodeOffers(t *testing.T) {
 	t.Parallel()
-	n := must.Get(Start(t.Context(), &Options{Store: t.TempDir(), Level: "lazy", Port: -1, Gossip: DevGossip(), Workflows: []flow.Registration{
+	n := must.Get(Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy", Port: -1}, Fleet: Fleet{Gossip: DevGossip()}, Workflows: []flow.Registration{
 		{Name: "asks", New: func() flow.Workflow { return flow.Remote{Workflow: "reserch", Revision: "2"} }},
 	}}))(t)
 	defer func() { must.Report(t, n.Close()) }()

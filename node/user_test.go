@@ -46,7 +46,7 @@ func TestUserIsProved(t *testing.T) {
 		return permission.User{Role: permission.RoleClient, Tenant: session.DefaultTenant, Name: name, Secret: "secret-of-" + name}
 	}
 	srv := natstest.Start(t, &natsserver.Options{Port: -1, Users: []permission.User{user("ana"), user("bob")}})
-	member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil), Workflows: []flow.Registration{asks()}})
+	member(t, srv, Options{Models: Models{Source: scriptOf(t, "tools.txtar", nil)}, Workflows: []flow.Registration{asks()}})
 
 	for by, o := range map[string]*client.Options{
 		"ana": {User: "ana", Password: "secret-of-ana"}, "bob": {User: "bob", Password: "secret-of-bob"}, messages.UserAnonymous: {},
@@ -125,7 +125,7 @@ func TestUserOfOperator(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
-	n := member(t, srv, Options{Models: scriptOf(t, "tools.txtar", nil), Workflows: []flow.Registration{asks()}})
+	n := member(t, srv, Options{Models: Models{Source: scriptOf(t, "tools.txtar", nil)}, Workflows: []flow.Registration{asks()}})
 	c := must.Get(n.Client(ctx))(t)
 	defer c.Close()
 	must.Get(c.Submit(ctx, "ask", messages.Task{ID: "r", Input: json.RawMessage(`"x"`)}))(t)

@@ -29,7 +29,7 @@ import (
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	store := t.TempDir()
-	host := must.Get(Start(t.Context(), &Options{Store: store, Level: "lazy", Port: -1, Idle: true, Name: "host", Gossip: DevGossip()}))(t)
+	host := must.Get(Start(t.Context(), &Options{Store: store, NATS: NATS{Level: "lazy", Port: -1}, Idle: true, Name: "host", Fleet: Fleet{Gossip: DevGossip()}}))(t)
 	defer func() { must.Report(t, host.Close()) }()
 	of := func(tenant session.Tenant) *client.Client {
 		c := must.Get(host.ClientOf(t.Context(), tenant))(t)
@@ -69,7 +69,7 @@ func TestWaiting(t *testing.T) {
 		}
 	}()
 
-	n := must.Get(Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Pool: "default", Workflows: []flow.Registration{counts("add")}}))(t)
+	n := must.Get(Start(t.Context(), &Options{Dev: store, Store: t.TempDir(), Name: "other", Fleet: Fleet{Pool: "default"}, Workflows: []flow.Registration{counts("add")}}))(t)
 	defer func() { must.Report(t, n.Close()) }()
 	for _, id := range ids {
 		if r, err := c.Wait(t.Context(), id); err != nil || r.State != run.Succeeded {
@@ -157,8 +157,8 @@ func TestWaitingRuns(t *testing.T) {
 func TestWaitingRunsWithoutRelay(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
-	o := Options{NATS: srv.URL(), Level: "lazy", Store: t.TempDir(), Health: "127.0.0.1:0", Drain: time.Second}
-	o.User, o.Password = srv.Node()
+	o := Options{NATS: NATS{URL: srv.URL(), Level: "lazy"}, Store: t.TempDir(), HTTP: HTTP{Health: "127.0.0.1:0"}, Drain: time.Second}
+	o.NATS.User, o.NATS.Password = srv.Node()
 	base := begin(t, &o).started(t).HealthURL()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()

@@ -124,10 +124,10 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 		return
 	}
 	opts := &node.Options{
-		Store: filepath.Join(dir, ".rath"), Name: "host", Port: -1, Workflows: []flow.Registration{notes(revision), notesApart, deploy, survey},
+		Store: filepath.Join(dir, ".rath"), Name: "host", NATS: node.NATS{Port: -1}, Workflows: []flow.Registration{notes(revision), notesApart, deploy, survey},
 	}
 	if revision == "builtin" {
-		opts.Pool, opts.Workflows = "other", nil
+		opts.Fleet.Pool, opts.Workflows = "other", nil
 	}
 	var err error
 	o.node, err = node.Start(t.Context(), opts)

@@ -134,7 +134,7 @@ func TestResumeBeforeLineage(t *testing.T) {
 	defer func() { must.Report(t, srv.Shutdown(ctx)) }()
 	defer o.offer(t, dir, "nothing")
 	if o.node, err = node.Start(t.Context(), &node.Options{
-		Store: filepath.Join(dir, ".rath"), NATS: srv.URL(), Level: "lazy", Workflows: []flow.Registration{notes("1"), notesApart},
+		Store: filepath.Join(dir, ".rath"), NATS: node.NATS{URL: srv.URL(), Level: "lazy"}, Workflows: []flow.Registration{notes("1"), notesApart},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ const (
 func longRun(b *testing.B) (server string) {
 	dir := b.TempDir()
 	b.Chdir(dir)
-	n := must.Get(node.Start(b.Context(), &node.Options{Store: dir, Port: -1, Level: "lazy", Workflows: []flow.Registration{{
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: dir, NATS: node.NATS{Port: -1, Level: "lazy"}, Workflows: []flow.Registration{{
 		Name: "long", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				for i := range longSteps {

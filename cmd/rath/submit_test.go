@@ -57,7 +57,7 @@ const (
 func BenchmarkSubmitTasks(b *testing.B) {
 	dir := b.TempDir()
 	b.Chdir(dir)
-	n := must.Get(node.Start(b.Context(), &node.Options{Store: dir, Port: -1, Workflows: []flow.Registration{{
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: dir, NATS: node.NATS{Port: -1}, Workflows: []flow.Registration{{
 		Name: "none", Revision: "1", New: func() flow.Workflow { return flow.Sequence() },
 	}}}))(b)
 	defer n.Close()

@@ -29,7 +29,7 @@ func TestTask(t *testing.T) {
 	parsed := must.Get(scripted.Parse(script, data))(t)
 	model := must.Get(scripted.New(parsed, nil))(t)
 	n := must.Get(node.Start(t.Context(), &node.Options{
-		Store: t.TempDir(), Port: -1, Models: model, Workflows: []flow.Registration{registration()},
+		Store: t.TempDir(), NATS: node.NATS{Port: -1}, Models: node.Models{Source: model}, Workflows: []flow.Registration{registration()},
 	}))(t)
 	t.Cleanup(func() { must.Report(t, n.Close()) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -157,7 +157,7 @@ func (r Rung) atNode(ctx context.Context, models llm.Models, real string, out io
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	n, err := node.Start(ctx, &node.Options{
-		Store: filepath.Join(dir, "store"), Models: models, Unsafe: real == "",
+		Store: filepath.Join(dir, "store"), Models: node.Models{Source: models}, Sandbox: node.Sandbox{Unsafe: real == ""},
 		Workflows: []flow.Registration{r.Registration()},
 	})
 	if err != nil {

@@ -62,7 +62,7 @@ func newSite(t *testing.T) *site {
 func (s *site) start() {
 	s.t.Helper()
 	var err error
-	if s.node, err = node.Start(s.t.Context(), &node.Options{Store: s.store, Port: s.port, Model: "echo", Level: "fsync"}); err != nil {
+	if s.node, err = node.Start(s.t.Context(), &node.Options{Store: s.store, NATS: node.NATS{Port: s.port, Level: "fsync"}, Models: node.Models{Default: "echo"}}); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -186,7 +186,7 @@ func BenchmarkActiveSession(b *testing.B) {
 		for b.Loop() {
 			m := newHanging(2 * sessions)
 			n := must.Get(node.Start(b.Context(), &node.Options{
-				Store: b.TempDir(), Port: -1, Models: m, Slots: 2 * sessions,
+				Store: b.TempDir(), NATS: node.NATS{Port: -1}, Models: node.Models{Source: m}, Slots: 2 * sessions,
 				Workflows: []flow.Registration{{Name: "held", Revision: "1", New: func() flow.Workflow { return forward }}},
 			}))(b)
 			nc := dial(b, n.URL())

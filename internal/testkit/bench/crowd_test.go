@@ -52,7 +52,7 @@ func crowd(b *testing.B) {
 	begun := map[string]time.Time{}
 	store := b.TempDir()
 	n := must.Get(node.Start(b.Context(), &node.Options{
-		Store: store, Port: -1, Slots: crowdSlots,
+		Store: store, NATS: node.NATS{Port: -1}, Slots: crowdSlots,
 		Workflows: []flow.Registration{{Name: "busy", Revision: "1", NewFor: func(asked flow.Info) (flow.Workflow, error) {
 			return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) {
 				now := time.Now()

@@ -58,7 +58,7 @@ func BenchmarkFanOut(b *testing.B) {
 	for branches, most := range map[int]float64{64: 2, 256: 3} {
 		b.Run(fmt.Sprint("durable/", branches), func(b *testing.B) {
 			n := must.Get(node.Start(b.Context(), &node.Options{
-				Store: b.TempDir(), Port: -1, Models: m, Slots: 300,
+				Store: b.TempDir(), NATS: node.NATS{Port: -1}, Models: node.Models{Source: m}, Slots: 300,
 				Workflows: []flow.Registration{{Name: "fanned", Revision: "1", New: func() flow.Workflow { return fanOut(branches) }}},
 			}))(b)
 			b.Cleanup(func() { must.Report(b, n.Close()) })

@@ -241,7 +241,7 @@ const askGoroutines = "goroutines"
 func growthNodeMain(store string) error {
 	node.TuneMemory(os.Getenv)
 	n, err := node.Start(context.Background(), &node.Options{
-		Store: store, Port: -1, Models: turnModel{}, Slots: 128,
+		Store: store, NATS: node.NATS{Port: -1}, Models: node.Models{Source: turnModel{}}, Slots: 128,
 		Workflows: append(speedWorkflows(), flow.Registration{Name: "turn", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				a := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{turnTool}}

@@ -29,7 +29,7 @@ const (
 func BenchmarkLive(b *testing.B) {
 	model := newHanging(liveRuns)
 	store := b.TempDir()
-	n := must.Get(node.Start(b.Context(), &node.Options{Store: store, Port: -1, Slots: liveRuns, Models: model, Model: "m"}))(b)
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: store, NATS: node.NATS{Port: -1}, Slots: liveRuns, Models: node.Models{Source: model, Default: "m"}}))(b)
 	defer n.Close()
 	defer close(model.answer)
 	at := must.Get(supervise.ReadAttachment(store))(b)

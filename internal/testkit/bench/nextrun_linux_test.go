@@ -46,7 +46,7 @@ func BenchmarkNextRun(b *testing.B) {
 			return s, err
 		})
 	}}
-	n := must.Get(node.Start(b.Context(), &node.Options{Store: b.TempDir(), Port: -1, Workflows: []flow.Registration{w}}))(b)
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: b.TempDir(), NATS: node.NATS{Port: -1}, Workflows: []flow.Registration{w}}))(b)
 	defer n.Close()
 	c := must.Get(n.Client(b.Context()))(b)
 	defer c.Close()

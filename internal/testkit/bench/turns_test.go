@@ -154,7 +154,7 @@ func start(b *testing.B, m llm.Models) (*node.Instance, *steps) {
 	b.Helper()
 	var measured steps
 	n, err := node.Start(b.Context(), &node.Options{
-		Store: b.TempDir(), Port: -1, Models: m, Slots: 128,
+		Store: b.TempDir(), NATS: node.NATS{Port: -1}, Models: node.Models{Source: m}, Slots: 128,
 		Workflows: []flow.Registration{
 			{Name: "turns", Revision: "1", New: func() flow.Workflow {
 				return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {

@@ -42,7 +42,7 @@ const (
 // an upload takes more than its part of that.
 func BenchmarkUpload(b *testing.B) {
 	store := b.TempDir()
-	n := must.Get(node.Start(b.Context(), &node.Options{Store: store, Port: -1}))(b)
+	n := must.Get(node.Start(b.Context(), &node.Options{Store: store, NATS: node.NATS{Port: -1}}))(b)
 	defer n.Close()
 	at := must.Get(supervise.ReadAttachment(store))(b)
 	c := must.Get(client.Connect(b.Context(), at.URL, nil))(b)

@@ -37,12 +37,12 @@ func start(t *testing.T, latency time.Duration) (c *api.Conn, m *Model, store st
 	t.Cleanup(func() { must.Report(t, m.Close()) })
 	store = t.TempDir()
 	n, err := node.Start(t.Context(), &node.Options{
-		Store: store, Port: -1, Slots: 8, Level: string(streams.Lazy), Env: func(key string) string {
+		Store: store, NATS: node.NATS{Port: -1, Level: string(streams.Lazy)}, Slots: 8, Env: func(key string) string {
 			if key == "OPENAI_BASE_URL" {
 				return m.URL
 			}
 			return ""
-		}, Model: "m",
+		}, Models: node.Models{Default: "m"},
 	})
 	must.Do(t, err)
 	t.Cleanup(func() { must.Report(t, n.Close()) })

@@ -128,29 +128,26 @@ func (a *App) reportConnection(s *System, lost func(told bool)) {
 	})
 }
 
-// OpenSandbox returns the configured server of sandboxes, nil without one.
-func (s *Settings) OpenSandbox() *opensandbox.Options {
-	if s.ServiceURL.Value == "" {
-		return nil
-	}
-	return &opensandbox.Options{URL: s.ServiceURL.Value, KeyFile: s.ServiceKey.Value, Image: s.ServiceImage.Value}
+// OpenSandbox returns the configured server of sandboxes, without a URL if there is none.
+func (s *Settings) OpenSandbox() opensandbox.Options {
+	return opensandbox.Options{URL: s.ServiceURL.Value, KeyFile: s.ServiceKey.Value, Image: s.ServiceImage.Value}
 }
 
 // host opens the store in this process.
 func (a *App) host(ctx context.Context, o *node.Options) (*System, error) {
 	c, own := &a.Config, *o // it may be called again
 	o = &own
-	o.Store, o.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.Logger(), a.Getenv
-	o.Model, o.ModelList, o.MCPList = cmp.Or(o.Model, c.Model.Value), c.Models.Value, c.MCP.Value
-	o.Slots, _ = strconv.Atoi(c.Slots.Value)                 // checked when it was read
-	o.SandboxLimits, _ = sandbox.ParseLimits(c.Limits.Value) // checked, too
-	o.SandboxNetwork, _ = sandbox.ParseNetwork(c.Network.Value)
-	o.SandboxPrivate, _ = node.ParsePrivate(c.Private.Value)
-	o.SandboxSecrets = c.Secrets.Value
-	o.SandboxImage, o.SandboxRuntime = c.Image.Value, c.Runtime.Value
-	o.OpenSandbox = c.OpenSandbox()
+	o.Store, o.NATS.Level, o.Logger, o.Env = c.Store.Value, c.Level.Value, a.Logger(), a.Getenv
+	o.Models.Default, o.Models.List, o.MCPList = cmp.Or(o.Models.Default, c.Model.Value), c.Models.Value, c.MCP.Value
+	o.Slots, _ = strconv.Atoi(c.Slots.Value)                  // checked when it was read
+	o.Sandbox.Limits, _ = sandbox.ParseLimits(c.Limits.Value) // checked, too
+	o.Sandbox.Network, _ = sandbox.ParseNetwork(c.Network.Value)
+	o.Sandbox.Private, _ = node.ParsePrivate(c.Private.Value)
+	o.Sandbox.Secrets = c.Secrets.Value
+	o.Sandbox.Docker.Image, o.Sandbox.Docker.Runtime = c.Image.Value, c.Runtime.Value
+	o.Sandbox.OpenSandbox = c.OpenSandbox()
 	if unsafe, _ := strconv.ParseBool(c.Unsafe.Value); unsafe {
-		o.Unsafe = true
+		o.Sandbox.Unsafe = true
 	}
 	store, err := filepath.Abs(o.Store)
 	if err != nil {

@@ -71,9 +71,9 @@ from a file, or with the workflow of the demo. "dev --nodes" starts it.`,
 			var err error
 			if c.Demo != "" {
 				o.Workflows = append(o.Workflows, demo.FleetRegistration(c.Demo))
-				o.Models, err = demoModels(c.Pace)
+				o.Models.Source, err = demoModels(c.Pace)
 			} else {
-				o.Models, err = a.ScriptModels(c.Script)
+				o.Models.Source, err = a.ScriptModels(c.Script)
 			}
 			if err != nil {
 				return err

@@ -178,10 +178,10 @@ func checkPods(ctx context.Context, a *app.App) []finding {
 // checkService checks the backend "opensandbox", if a server is configured.
 func checkService(ctx context.Context, a *app.App) []finding {
 	o := a.Config.OpenSandbox()
-	if o == nil {
+	if o.URL == "" {
 		return nil
 	}
-	found, err := opensandbox.Check(ctx, *o)
+	found, err := opensandbox.Check(ctx, o)
 	return []finding{checked("opensandbox", found, err)}
 }
 

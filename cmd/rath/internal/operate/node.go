@@ -38,7 +38,7 @@ Nodes beside routers leave both to them with -routers.
 
 "rath router -help" lists its flags and their environment variables.`,
 		Example: "  rath router -nats nats://n1:4222 -store .rath-router -gossip 0.0.0.0:7947",
-	}, &node.Options{Routing: node.RouteOnly})
+	}, &node.Options{Fleet: node.Fleet{Routing: node.RouteOnly}})
 }
 
 // program runs a node with the flags of programs of node.Main.

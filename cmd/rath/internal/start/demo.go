@@ -176,9 +176,9 @@ func (d *demonstration) node(store string) (*node.Options, error) {
 	}
 	d.box = local.New(&local.Options{State: boxes})
 	// The script's commands are known; those that a model chooses are not.
-	o := &node.Options{Unsafe: !d.o.live || d.o.unsafe, Model: d.o.model}
+	o := &node.Options{Sandbox: node.Sandbox{Unsafe: !d.o.live || d.o.unsafe}, Models: node.Models{Default: d.o.model}}
 	if d.o.crash {
-		o.Sandboxes = map[string]sandbox.Backend{"local": crashing{d.box, d.beforeCrash}}
+		o.Sandbox.Backends = map[string]sandbox.Backend{"local": crashing{d.box, d.beforeCrash}}
 	}
 	pace := 0 // full speed without a terminal
 	if d.Out.Terminal() {
@@ -189,7 +189,7 @@ func (d *demonstration) node(store string) (*node.Options, error) {
 		return nil, err
 	}
 	real := openai.New(&llm.ServerOptions{Env: d.Getenv, DefaultModel: cmp.Or(d.o.model, d.Config.Model.Value)})
-	o.Models = llm.ByKind(map[string]llm.Models{demo.Kind: model, node.KindOpenAI: real, "": real})
+	o.Models.Source = llm.ByKind(map[string]llm.Models{demo.Kind: model, node.KindOpenAI: real, "": real})
 	return o, nil
 }
 

@@ -69,9 +69,13 @@ Any other program of node.Main joins with the line that is printed at "join".`,
 			if nodes > 0 {
 				return devFleet(cmd.Context(), a, port, fleet.Names(nodes), c)
 			}
-			o := &node.Options{Name: "dev", Port: port, SandboxWarm: 1, Model: c.Model, Unsafe: c.Unsafe, Gossip: node.DevGossip()}
+			o := &node.Options{
+				Name: "dev", NATS: node.NATS{Port: port}, Fleet: node.Fleet{Gossip: node.DevGossip()},
+				Models: node.Models{Default: c.Model}, Sandbox: node.Sandbox{Unsafe: c.Unsafe},
+			}
+			o.Sandbox.Docker.Warm = 1
 			var err error
-			if o.Models, err = a.ScriptModels(c.Script); err != nil {
+			if o.Models.Source, err = a.ScriptModels(c.Script); err != nil {
 				return err
 			}
 			return dev(cmd.Context(), a, o)

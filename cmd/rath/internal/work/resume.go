@@ -44,8 +44,8 @@ result.`,
 }
 
 func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err error) {
-	work := &node.Options{Unsafe: o.Unsafe}
-	if work.Models, err = a.ScriptModels(o.Script); err != nil {
+	work := &node.Options{Sandbox: node.Sandbox{Unsafe: o.Unsafe}}
+	if work.Models.Source, err = a.ScriptModels(o.Script); err != nil {
 		return err
 	}
 	s, err := a.OpenThere(ctx, work)

@@ -153,8 +153,8 @@ type runOptions struct {
 
 // runTask submits a task and follows it to its end.
 func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (err error) {
-	work := &node.Options{Unsafe: o.Unsafe, Model: t.Model}
-	if work.Models, err = a.ScriptModels(o.Script); err != nil {
+	work := &node.Options{Sandbox: node.Sandbox{Unsafe: o.Unsafe}, Models: node.Models{Default: t.Model}}
+	if work.Models.Source, err = a.ScriptModels(o.Script); err != nil {
 		return err
 	}
 	s, err := a.Open(ctx, work)

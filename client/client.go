@@ -12,7 +12,20 @@
 //	}
 //	result, err := c.Wait(ctx, id)
 //
-// It uses only the subjects that package messages documents, which any NATS client in
+// The methods of a Client submit tasks and follow runs. The rest is in its groups: Runs,
+// Questions, Sessions, Lineage, Memory, Tools and Fleet. Their methods take the id or
+// the name first. Methods for decisions of people take a messages.Control, with the
+// author and the reason:
+//
+//	open, err := c.Questions.List(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	for _, q := range open {
+//		err = errors.Join(err, c.Questions.Approve(ctx, q.Run, messages.Control{Step: q.Step, By: "ann"}))
+//	}
+//
+// The client uses only the subjects that package messages documents, which any NATS client in
 // any language may use too. It needs no credentials for the tenant "default". The
 // command line uses this package.
 //
@@ -22,13 +35,16 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/requests"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -77,8 +93,17 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Client talks to Rath for one tenant. It is safe for concurrent use.
+// Client talks to Rath for one tenant. It is safe for concurrent use. Its fields are the
+// groups of its methods, and must not be changed.
 type Client struct {
+	Runs      *Runs
+	Questions *Questions
+	Sessions  *Sessions
+	Lineage   *Lineage
+	Memory    *Memory
+	Tools     *Tools
+	Fleet     *Fleet
+
 	conn     *conn.Conn
 	requests *requests.Requests
 	tenant   session.Tenant
@@ -117,7 +142,7 @@ func Connect(ctx context.Context, server string, opts *Options) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{conn: nc, requests: requests.New(nc), tenant: o.Tenant, submissions: &submissions{submitted: map[run.ID]struct{}{}}}, nil
+	return (&Client{conn: nc, requests: requests.New(nc), tenant: o.Tenant, submissions: &submissions{submitted: map[run.ID]struct{}{}}}).grouped(), nil
 }
 
 // As returns a client that acts for another user over the same connection, whose
@@ -125,7 +150,14 @@ func Connect(ctx context.Context, server string, opts *Options) (*Client, error)
 // users. via names the gateway and its reason, as in "web/api/token 7f3a", and is kept as
 // evidence beside the user. Close of the returned client does nothing.
 func (c *Client) As(user, via string) *Client {
-	return &Client{conn: c.conn, requests: c.requests.As(user), tenant: c.tenant, shared: true, submissions: c.submissions}
+	return (&Client{conn: c.conn, requests: c.requests.As(user), tenant: c.tenant, shared: true, submissions: c.submissions}).grouped()
+}
+
+// grouped completes a new client with its groups.
+func (c *Client) grouped() *Client {
+	c.Runs, c.Questions, c.Sessions, c.Lineage = &Runs{c}, &Questions{c}, &Sessions{c}, &Lineage{c}
+	c.Memory, c.Tools, c.Fleet = &Memory{c}, &Tools{c}, &Fleet{c}
+	return c
 }
 
 // Tenant is the tenant that the client acts for.
@@ -143,22 +175,18 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// Cancel asks a run to stop and returns once the request is recorded; the run ends soon
-// after. It also cancels a run whose task no node has accepted yet. reason is kept as
-// evidence, and so is by, the caller's own claim of identity, beside the user of the
-// connection. run.ErrState means that the run has ended. run.ErrUnknownRun means that
-// no task with this id was stored: then nothing is recorded, and a task that arrives
-// later runs.
-func (c *Client) Cancel(ctx context.Context, id run.ID, by, reason string) error {
-	return c.control(ctx, id, messages.VerbCancel, messages.Control{By: by, Reason: reason, Submitted: true})
+// Workflows returns the offered workflows, sorted by name.
+func (c *Client) Workflows(ctx context.Context) ([]messages.Workflow, error) {
+	ws, err := query[wire.Workflows](ctx, c, messages.QueryWorkflows, wire.Query{})
+	return ws.Workflows, err
 }
 
-// Resolve decides about a run that needs review. d.Decision is run.Happened, with the
-// result of the call in d.Value as JSON, run.Again, run.Pin or run.Fail; d.Reason is
-// recorded as evidence. Resolve returns once the decision is recorded.
-func (c *Client) Resolve(ctx context.Context, id run.ID, d messages.Control) error {
-	return c.control(ctx, id, messages.VerbResolve, d)
-}
+// Blobs returns the blobs of the client's tenant, such as the files of heads. With it,
+// package workspace makes a head of a directory, for messages.Task.Workspace, and a
+// directory of a head. Blobs that are stored already are not sent again, so an
+// interrupted upload resumes where it stopped. Put returns run.ErrBusy while the tenant
+// has no storage left.
+func (c *Client) Blobs() blob.Store { return c.requests.RemoteBlobs(c.tenant) }
 
 func (c *Client) control(ctx context.Context, id run.ID, verb string, b messages.Control) error {
 	if err := session.ValidID("run", string(id)); err != nil {
@@ -168,4 +196,16 @@ func (c *Client) control(ctx context.Context, id run.ID, verb string, b messages
 		return fmt.Errorf("%s run %s: %w", verb, id, err)
 	}
 	return nil
+}
+
+// query sends a query and decodes the answer.
+func query[T any](ctx context.Context, c *Client, verb string, q wire.Query) (T, error) {
+	var v T
+	data, err := c.requests.Query(ctx, c.tenant, verb, q)
+	if err == nil {
+		if err = json.Unmarshal(data, &v); err != nil {
+			err = fmt.Errorf("answer to %s: %w", verb, err)
+		}
+	}
+	return v, err
 }

@@ -91,7 +91,7 @@ func Example() {
 		return
 	}
 	fmt.Println(result.State)
-	talk, err := c.Session(ctx, "talk")
+	talk, err := c.Sessions.Get(ctx, "talk")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -144,7 +144,7 @@ func ExampleClient_Do() {
 }
 
 // Tail yields lineage from the beginning, or from where a reader stopped.
-func ExampleClient_Tail() {
+func ExampleLineage_Tail() {
 	ctx := context.Background()
 	server, stop, err := startNode(ctx)
 	if err != nil {
@@ -163,7 +163,7 @@ func ExampleClient_Tail() {
 		fmt.Println(err)
 		return
 	}
-	for r, err := range c.Tail(ctx, "", "") {
+	for r, err := range c.Lineage.Tail(ctx, "", "") {
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -182,9 +182,9 @@ func ExampleClient_Tail() {
 	// run succeeded, 1 model call, 5 tokens
 }
 
-// A run that waits for an operator uses no resources. Approvals lists the open
+// A run that waits for an operator uses no resources. Questions.List returns the open
 // questions.
-func ExampleClient_Approve() {
+func ExampleQuestions_Approve() {
 	ctx := context.Background()
 	server, stop, err := startNode(ctx)
 	if err != nil {
@@ -206,13 +206,13 @@ func ExampleClient_Approve() {
 	}
 	var asked []client.Question
 	for len(asked) == 0 {
-		if asked, err = c.Approvals(ctx); err != nil {
+		if asked, err = c.Questions.List(ctx); err != nil {
 			fmt.Println(err)
 			return
 		}
 	}
 	fmt.Println(asked[0].Run, asked[0].Kind, asked[0].Title)
-	if err := c.Approve(ctx, id, messages.Control{By: "ann", Reason: "read them"}); err != nil {
+	if err := c.Questions.Approve(ctx, id, messages.Control{By: "ann", Reason: "read them"}); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -223,7 +223,7 @@ func ExampleClient_Approve() {
 	}
 	fmt.Println(result.State)
 	// It cannot be decided twice.
-	err = c.Reject(ctx, id, messages.Control{Step: asked[0].Step, Reason: "too late"})
+	err = c.Questions.Reject(ctx, id, messages.Control{Step: asked[0].Step, Reason: "too late"})
 	fmt.Println(errors.Is(err, run.ErrState))
 	// Output:
 	// notes approval Publish the notes?

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/requests"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -193,10 +194,10 @@ func (f *Follower) another(ctx context.Context) error {
 // because the run continues without this client.
 func (c *Client) stored(ctx context.Context, id run.ID) (*messages.Result, error) {
 	for again := false; ; {
-		r, err := c.Result(ctx, id)
+		r, err := c.Runs.Result(ctx, id)
 		if errors.Is(err, run.ErrUnknownRun) && !c.mine(id) {
 			// A node may accept its task later, or may have accepted it since.
-			if waits, notKnown := c.TaskWaits(ctx, id); waits || notKnown != nil && passes(notKnown) {
+			if waits, notKnown := c.Runs.Waits(ctx, id); waits || notKnown != nil && passes(notKnown) {
 				return nil, nil
 			}
 			if !again {
@@ -287,4 +288,10 @@ func (c *Client) Do(ctx context.Context, workflow string, t messages.Task, each 
 		return messages.Result{}, err
 	}
 	return f.wait(ctx, each)
+}
+
+// again pauses before a retry.
+func (c *Client) again(ctx context.Context) error {
+	conn.Pause(ctx, lookAgain)
+	return ctx.Err()
 }

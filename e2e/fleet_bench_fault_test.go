@@ -85,7 +85,7 @@ func continuation(b *testing.B, t *table, what string, harm, mend func(*fleet.Pr
 		// Earlier messages may still be on their way to the observer.
 		a.must(a.operator.Flush())
 		asked := time.Now()
-		if _, err := a.client.Session(ctx, held[0]); err != nil {
+		if _, err := a.client.Sessions.Get(ctx, held[0]); err != nil {
 			b.Errorf("read a session of %s: %v", p.Name, err)
 		}
 		read = append(read, time.Since(asked))

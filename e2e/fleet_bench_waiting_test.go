@@ -48,14 +48,14 @@ func benchWaiting(b *testing.B, t *table) {
 		var open []client.Question
 		a.until("the questions are on the list", time.Minute, func() bool {
 			var err error
-			open, err = a.client.Approvals(b.Context())
+			open, err = a.client.Questions.List(b.Context())
 			a.must(err)
 			return len(open) == n
 		})
 		before := o.count("run.ended")
 		began := time.Now()
 		committed = together(n, atOnce, func(i int) {
-			a.check(a.client.Approve(b.Context(), open[i].Run, messages.Control{Step: open[i].Step, By: "bench"}))
+			a.check(a.client.Questions.Approve(b.Context(), open[i].Run, messages.Control{Step: open[i].Step, By: "bench"}))
 		})
 		a.until("all runs go on and end", 2*time.Minute, func() bool { return o.count("run.ended") >= before+n })
 		return committed, time.Since(began)

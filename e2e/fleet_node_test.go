@@ -123,7 +123,7 @@ func fleetTool() error {
 	told := make(chan error, 1)
 	go func() { told <- toolserver.Serve(ctx, c, witnessing("sound", tool.Idempotent), 0) }()
 	for {
-		if all, err := c.Tools(ctx); err == nil && slices.ContainsFunc(all, func(t messages.Tool) bool { return t.Name == "sound" }) {
+		if all, err := c.Tools.List(ctx); err == nil && slices.ContainsFunc(all, func(t messages.Tool) bool { return t.Name == "sound" }) {
 			fmt.Println("the tool is up")
 			return <-told
 		}

@@ -41,7 +41,7 @@ func followLineage(ctx context.Context, url string) (*tailer, error) {
 	o.stop = stop
 	go func() {
 		defer close(o.done)
-		for r, err := range c.Tail(following, "", "") {
+		for r, err := range c.Lineage.Tail(following, "", "") {
 			o.mu.Lock()
 			if err == nil {
 				o.got[recordName(&r.Record)] = true

@@ -230,13 +230,13 @@ func (p *poweredNode) lost(commits []acked, tasks []run.ID) (lostCommits, lostTa
 		work.Go(func() {
 			for id := range next {
 				for {
-					r, err := c.Result(ctx, id)
+					r, err := c.Runs.Result(ctx, id)
 					if err == nil && r.State == run.Succeeded {
 						break
 					}
 					if ctx.Err() != nil || errors.Is(err, run.ErrUnknownRun) && !waits(ctx, c, id) {
 						// It may have been taken between the two questions, and run by now.
-						if _, err := c.Result(ctx, id); ctx.Err() != nil || errors.Is(err, run.ErrUnknownRun) {
+						if _, err := c.Runs.Result(ctx, id); ctx.Err() != nil || errors.Is(err, run.ErrUnknownRun) {
 							gone.Add(1)
 							break
 						}
@@ -260,7 +260,7 @@ func (p *poweredNode) lost(commits []acked, tasks []run.ID) (lostCommits, lostTa
 }
 
 func waits(ctx context.Context, c *client.Client, id run.ID) bool {
-	w, err := c.TaskWaits(ctx, id)
+	w, err := c.Runs.Waits(ctx, id)
 	return w || err != nil
 }
 

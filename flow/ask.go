@@ -24,7 +24,7 @@ type AwaitOptions struct {
 }
 
 // Await waits until a response to this step brings a value: `rath answer`,
-// client.Respond, or a request on rath.ctl.<tenant>.<user>.<run>.respond that names the
+// client.Questions.Answer, or a request on rath.ctl.<tenant>.<user>.<run>.respond that names the
 // step's path. T must survive JSON. The question carries the JSON schema of T. An answer
 // that does not match it is rejected before it is recorded: its sender gets the expected
 // type, and the run keeps waiting. An answer that only T's own UnmarshalJSON or

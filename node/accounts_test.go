@@ -149,13 +149,13 @@ func TestChartRoles(t *testing.T) {
 	bob := as(client.Options{User: "bob", Password: "secret-of-BOB_PASSWORD"})
 	must.Get(ana.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}))(t)
 	must.Do(t, waiting(ctx, ana, "one"))
-	if err := ana.Approve(ctx, "one", messages.Control{}); !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "the role approve") {
+	if err := ana.Questions.Approve(ctx, "one", messages.Control{}); !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "the role approve") {
 		t.Errorf("ana, who may submit, approves: %v", err)
 	}
 	if err := submitted(ctx, bob); !errors.Is(err, client.ErrDenied) {
 		t.Errorf("bob, who may approve, submits: %v", err)
 	}
-	must.Do(t, bob.Approve(ctx, "one", messages.Control{}))
+	must.Do(t, bob.Questions.Approve(ctx, "one", messages.Control{}))
 	if r, err := ana.Wait(ctx, "one"); err != nil || !strings.HasPrefix(r.Output, "bob ") {
 		t.Errorf("the approval is by %q, %v", r.Output, err)
 	}
@@ -189,7 +189,7 @@ func TestChartRoles(t *testing.T) {
 	another := as(client.Options{User: "max", Password: chartPassword, Tenant: "globex"})
 	for _, c := range []*client.Client{another, bob} { // the node and they connect again
 		for {
-			_, err := c.Runs(ctx, nil)
+			_, err := c.Runs.List(ctx, nil)
 			if err == nil {
 				break
 			}
@@ -203,15 +203,15 @@ func TestChartRoles(t *testing.T) {
 		t.Errorf("the new tenant submits: %v", err)
 	}
 	must.Report(t, waiting(ctx, another, "two"))
-	if err := bob.Approve(ctx, "two", messages.Control{}); err != nil {
+	if err := bob.Questions.Approve(ctx, "two", messages.Control{}); err != nil {
 		t.Errorf("bob, who connects again: %v", err)
 	}
-	if r, err := another.Run(ctx, "two"); err != nil || r.State != run.Waiting {
+	if r, err := another.Runs.Get(ctx, "two"); err != nil || r.State != run.Waiting {
 		t.Errorf("the run of the same name of another tenant is %s, %v", r.State, err)
 	}
 
 	// Neither tenant reaches the other, by another's name or its subjects.
-	if _, err := as(client.Options{User: "max", Password: chartPassword}).Run(ctx, "one"); !errors.Is(err, client.ErrDenied) {
+	if _, err := as(client.Options{User: "max", Password: chartPassword}).Runs.Get(ctx, "one"); !errors.Is(err, client.ErrDenied) {
 		t.Errorf("max reads a run of another tenant: %v", err)
 	}
 	refused := make(chan error, 8)

@@ -44,7 +44,7 @@ func TestWrongAnswer(t *testing.T) {
 	must.Get(c.Submit(ctx, "deploy", messages.Task{ID: "one"}))(t)
 	var r messages.RunInfo
 	for r.State != run.Waiting || len(r.Waits) == 0 {
-		if r, err = c.Run(ctx, "one"); ctx.Err() != nil {
+		if r, err = c.Runs.Get(ctx, "one"); ctx.Err() != nil {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -63,7 +63,7 @@ func TestWrongAnswer(t *testing.T) {
 	}
 	const want = `run one asks "Where?" at step 0 for an object {copies, place}, and waits on: "copies": type: many has type "string", want "integer"`
 	const wrong = `{"place":"staging","copies":"many"}`
-	if err := c.Respond(ctx, "one", messages.Control{Value: json.RawMessage(wrong)}); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), want) {
+	if err := c.Questions.Answer(ctx, "one", messages.Control{Value: json.RawMessage(wrong)}); !errors.Is(err, run.ErrMalformed) || !strings.Contains(err.Error(), want) {
 		t.Errorf("the client is answered %v; want %s", err, want)
 	}
 	nc, err := nats.Connect(n.URL())
@@ -74,10 +74,10 @@ func TestWrongAnswer(t *testing.T) {
 	if a := string(m.Data); !strings.Contains(a, `"code":"malformed"`) || !strings.Contains(strings.ReplaceAll(a, `\`, ""), want) {
 		t.Errorf("a plain request is answered %s; want %s", a, want)
 	}
-	if r, err = c.Run(ctx, "one"); err != nil || r.State != run.Waiting {
+	if r, err = c.Runs.Get(ctx, "one"); err != nil || r.State != run.Waiting {
 		t.Errorf("the run is %s: %v", r.State, err)
 	}
-	must.Report(t, c.Respond(ctx, "one", messages.Control{Value: json.RawMessage(`{"place":"staging","copies":2}`)}))
+	must.Report(t, c.Questions.Answer(ctx, "one", messages.Control{Value: json.RawMessage(`{"place":"staging","copies":2}`)}))
 	if r, err := c.Wait(ctx, "one"); err != nil || r.State != run.Succeeded {
 		t.Errorf("%+v, %v", r, err)
 	}

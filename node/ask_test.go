@@ -72,7 +72,7 @@ func TestAskOtherNodes(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	for i, want := range []run.ID{"two-r1", "two-r2"} {
-		id, err := c.Rerun(t.Context(), []run.ID{"two", "two-r1"}[i])
+		id, err := c.Runs.Rerun(t.Context(), []run.ID{"two", "two-r1"}[i])
 		if err != nil || id != want {
 			t.Fatalf("rerun: %s, %v", id, err)
 		}
@@ -81,29 +81,29 @@ func TestAskOtherNodes(t *testing.T) {
 			t.Fatalf("rerun %s: %+v, %v; want another session at version %d", id, again, err, r.Version)
 		}
 	}
-	if _, err := c.Rerun(t.Context(), "nobody"); !errors.Is(err, run.ErrUnknownRun) {
+	if _, err := c.Runs.Rerun(t.Context(), "nobody"); !errors.Is(err, run.ErrUnknownRun) {
 		t.Errorf("rerun of a run that nobody knows: %v", err)
 	}
 
 	// Going back.
-	if _, err := c.Rewind(t.Context(), "talk:9", "counts", messages.Task{}); !errors.Is(err, session.ErrNotFound) {
+	if _, err := c.Sessions.Rewind(t.Context(), "talk:9", "counts", messages.Task{}); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("rewind past the end: %v", err)
 	}
-	if _, err := c.Rewind(t.Context(), "talk", "counts", messages.Task{}); !errors.Is(err, run.ErrMalformed) {
+	if _, err := c.Sessions.Rewind(t.Context(), "talk", "counts", messages.Task{}); !errors.Is(err, run.ErrMalformed) {
 		t.Errorf("rewind to no version: %v", err)
 	}
-	id, err := c.Rewind(t.Context(), "talk:1", "counts", messages.Task{})
+	id, err := c.Sessions.Rewind(t.Context(), "talk:1", "counts", messages.Task{})
 	must.Do(t, err)
 	back, err := c.Wait(t.Context(), id)
 	if err != nil || back.State != run.Succeeded || back.Session == r.Session {
 		t.Fatalf("rewind: %+v, %v", back, err)
 	}
-	if v, err := c.Session(t.Context(), string(back.Session)); err != nil || v.Version != 2 || len(v.Chunks) != 2 {
+	if v, err := c.Sessions.Get(t.Context(), string(back.Session)); err != nil || v.Version != 2 || len(v.Chunks) != 2 {
 		t.Errorf("after the rewind: version %d, %d chunks, %v", v.Version, len(v.Chunks), err)
 	}
 
 	// A node that takes no work has none to give away.
-	if err := c.DrainNode(t.Context(), host.Incarnation()); !errors.Is(err, run.ErrState) {
+	if err := c.Fleet.Drain(t.Context(), host.Incarnation()); !errors.Is(err, run.ErrState) {
 		t.Errorf("drain of an idle node: %v", err)
 	}
 	select {
@@ -113,14 +113,14 @@ func TestAskOtherNodes(t *testing.T) {
 	}
 
 	// It drains when it is asked to.
-	must.Do(t, c.DrainNode(t.Context(), n.Incarnation()))
+	must.Do(t, c.Fleet.Drain(t.Context(), n.Incarnation()))
 	select {
 	case <-n.Drained():
 	case <-time.After(soon):
 		t.Fatal("the node does not know that it is to drain")
 	}
 	must.Report(t, n.Close())
-	if err := c.DrainNode(t.Context(), n.Incarnation()); !errors.Is(err, client.ErrNoAnswer) {
+	if err := c.Fleet.Drain(t.Context(), n.Incarnation()); !errors.Is(err, client.ErrNoAnswer) {
 		t.Errorf("drain of a node that has ended: %v", err)
 	}
 	if _, err := host.replay(t.Context(), home, "one"); !errors.Is(err, run.ErrNotSupported) {
@@ -131,7 +131,7 @@ func TestAskOtherNodes(t *testing.T) {
 	n = other(counts("sum"))
 	defer func() { must.Report(t, n.Close()) }()
 	listed(t, c, n)
-	replay, err = c.Replay(t.Context(), "one")
+	replay, err = c.Runs.Replay(t.Context(), "one")
 	if err != nil || replay.Matches || replay.Runs[0].Steps[0].Verdict != engine.StepDiffers || replay.Runs[0].Code != "sum" {
 		t.Fatalf("%+v, %v", replay, err)
 	}
@@ -141,7 +141,7 @@ func TestAskOtherNodes(t *testing.T) {
 func listed(t *testing.T, c *client.Client, n *Instance) messages.Node {
 	t.Helper()
 	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
-		nodes, err := c.Nodes(t.Context())
+		nodes, err := c.Fleet.Nodes(t.Context())
 		if i := slices.IndexFunc(nodes, func(o messages.Node) bool { return o.Incarnation == n.Incarnation() }); err == nil && i >= 0 {
 			return nodes[i]
 		}

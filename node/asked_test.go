@@ -60,11 +60,11 @@ func TestAsked(t *testing.T) {
 	open := func(want int) []client.Question {
 		t.Helper()
 		for {
-			qs := must.Get(c.Approvals(ctx))(t)
+			qs := must.Get(c.Questions.List(ctx))(t)
 			if len(qs) == want {
 				return qs
 			}
-			if r, err := c.Result(ctx, "one"); err == nil {
+			if r, err := c.Runs.Result(ctx, "one"); err == nil {
 				t.Fatalf("the run ended: %+v", r)
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -72,19 +72,19 @@ func TestAsked(t *testing.T) {
 	}
 
 	first := open(1)[0]
-	if call, err := c.Asked(ctx, first); !errors.Is(err, session.ErrNotFound) {
+	if call, err := c.Questions.Call(ctx, first); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("the workflow's question is about %+v, %v", call, err)
 	}
-	if text, _, err := c.Detail(ctx, first); err != nil || text != patch {
+	if text, _, err := c.Questions.Detail(ctx, first); err != nil || text != patch {
 		t.Errorf("the workflow's question says %q, %v; want %q", text, err, patch)
 	}
-	must.Do(t, c.Approve(ctx, "one", messages.Control{Step: first.Step}))
+	must.Do(t, c.Questions.Approve(ctx, "one", messages.Control{Step: first.Step}))
 	for i, q := range open(2) {
 		want := []string{`{"to": "ann", "text": "one"}`, `{"to": "bob", "text": "two"}`}[i]
-		if call, err := c.Asked(ctx, q); err != nil || call.Name != "send" || call.Args != want {
+		if call, err := c.Questions.Call(ctx, q); err != nil || call.Name != "send" || call.Args != want {
 			t.Errorf("question %s is about %+v, %v; want send %s", q.Step, call, err, want)
 		}
-		must.Do(t, c.Approve(ctx, "one", messages.Control{Step: q.Step}))
+		must.Do(t, c.Questions.Approve(ctx, "one", messages.Control{Step: q.Step}))
 	}
 	if r, err := c.Wait(ctx, "one"); err != nil || r.State != run.Succeeded {
 		t.Errorf("%+v, %v", r, err)

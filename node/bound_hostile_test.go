@@ -277,7 +277,7 @@ func TestHostileBoundNode(t *testing.T) {
 			t.Errorf("it was sent, on %s, %s", m.Subject, m.Data)
 		}
 	}
-	if r, err := bob.Result(ctx, "victim"); err != nil || r.State != victim.State || r.Output != victim.Output {
+	if r, err := bob.Runs.Result(ctx, "victim"); err != nil || r.State != victim.State || r.Output != victim.Output {
 		t.Errorf("the result of another tenant: %+v, %v", r, err)
 	}
 	for name, was := range before {

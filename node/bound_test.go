@@ -142,7 +142,7 @@ func TestBoundNode(t *testing.T) {
 	if r, err := ann.Do(ctx, "own", messages.Task{ID: "one"}, nil); err != nil || r.State != run.Succeeded || r.Output != "acme-1" {
 		t.Errorf("acme's run: %+v, %v", r, err)
 	}
-	if info, err := ann.Run(ctx, "one"); err != nil || info.Node != host.Incarnation() {
+	if info, err := ann.Runs.Get(ctx, "one"); err != nil || info.Node != host.Incarnation() {
 		t.Errorf("acme's run is of node %q, %v; want %s", info.Node, err, host.Incarnation())
 	}
 	for _, id := range []run.ID{"a", "b", "c", "d"} { // whichever node takes the task
@@ -157,7 +157,7 @@ func TestBoundNode(t *testing.T) {
 		t.Errorf("another tenant's run of a workflow that both offer: %+v, %v", r, err)
 	}
 	seen := func(c *client.Client) (names, workflows []string) {
-		ns, err := c.Nodes(ctx)
+		ns, err := c.Fleet.Nodes(ctx)
 		must.Report(t, err)
 		for _, n := range ns {
 			names = append(names, n.Name)
@@ -177,7 +177,7 @@ func TestBoundNode(t *testing.T) {
 	if slices.Contains(names, "acme-1") || slices.Contains(workflows, "own") {
 		t.Errorf("bolt sees the nodes %q and the workflows %q", names, workflows)
 	}
-	if rep, err := ann.Replay(ctx, "one"); err != nil || !rep.Matches {
+	if rep, err := ann.Runs.Replay(ctx, "one"); err != nil || !rep.Matches {
 		t.Errorf("replay: %+v, %v", rep, err)
 	}
 	if err := operatorDrains(t, srv, host.Incarnation()); err != nil {
@@ -249,7 +249,7 @@ func TestBoundNodeHasEntry(t *testing.T) {
 	enter(0, nats.Header{"KV-Operation": {"DEL"}})
 	host.started(t)
 	ann := clientOf(t, srv, "acme", "ann")
-	if all, err := ann.Nodes(ctx); err != nil || !slices.ContainsFunc(all, func(n messages.Node) bool { return n.Name == "acme-1" }) {
+	if all, err := ann.Fleet.Nodes(ctx); err != nil || !slices.ContainsFunc(all, func(n messages.Node) bool { return n.Name == "acme-1" }) {
 		t.Errorf("it is up and not among the %d nodes that acme sees, %v", len(all), err)
 	}
 	if r, err := ann.Do(ctx, "both", messages.Task{ID: "one"}, nil); err != nil || r.Output != "acme-1" {

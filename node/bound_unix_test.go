@@ -68,7 +68,7 @@ func TestBoundNodeIsKilled(t *testing.T) {
 	first := start()
 	must.Get(ann.Submit(ctx, "held", messages.Task{ID: "one"}))(t)
 	for {
-		live, err := ann.Live(ctx, "one")
+		live, err := ann.Runs.Live(ctx, "one")
 		if err == nil && len(live.Steps) > 0 && live.Steps[0].Name == "last" {
 			break
 		}

@@ -99,7 +99,7 @@ func TestKilledDuringCommand(t *testing.T) {
 	if r.Attempt < 2 {
 		t.Errorf("the run took %d attempts", r.Attempt)
 	}
-	s, err := c.Session(ctx, string(r.Session))
+	s, err := c.Sessions.Get(ctx, string(r.Session))
 	must.Do(t, err)
 	data, err := workspace.Read(ctx, front.Blobs(session.DefaultTenant), s.Placement.Head, "log")
 	if err != nil || string(data) != "once\ntwice\n" {

@@ -49,14 +49,14 @@ func TestOperateDrains(t *testing.T) {
 	eve, sue, bob := clientOf(t, srv, "acme", "eve"), clientOf(t, srv, "acme", "sue"), clientOf(t, srv, "bolt", "bob")
 
 	must.Get(sue.Do(ctx, "both", messages.Task{ID: "one"}, nil))(t)
-	if id, err := eve.Rerun(ctx, "one"); err != nil || id != "one-r1" {
+	if id, err := eve.Runs.Rerun(ctx, "one"); err != nil || id != "one-r1" {
 		t.Errorf("rerun: %q, %v", id, err)
 	} else if r, err := eve.Wait(ctx, id); err != nil || r.State != run.Succeeded {
 		t.Errorf("the run of the rerun: %+v, %v", r, err)
 	}
 	drained := func(n *Instance) {
 		t.Helper()
-		if err := eve.DrainNode(ctx, n.Incarnation()); err != nil {
+		if err := eve.Fleet.Drain(ctx, n.Incarnation()); err != nil {
 			t.Errorf("drain of %s: %v", n.Incarnation(), err)
 			return
 		}
@@ -66,17 +66,17 @@ func TestOperateDrains(t *testing.T) {
 			t.Fatalf("node %s was not asked to drain", n.Incarnation())
 		}
 		must.Report(t, n.Close())
-		if err := eve.DrainNode(ctx, n.Incarnation()); !errors.Is(err, session.ErrNotFound) {
+		if err := eve.Fleet.Drain(ctx, n.Incarnation()); !errors.Is(err, session.ErrNotFound) {
 			t.Errorf("drain of a node that has ended: %v", err)
 		}
 	}
 	drained(first) // acme is alone
-	if err := bob.DrainNode(ctx, own.Incarnation()); !errors.Is(err, session.ErrNotFound) {
+	if err := bob.Fleet.Drain(ctx, own.Incarnation()); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("another tenant drains acme's own node: %v", err)
 	}
 	must.Get(bob.Do(ctx, "both", messages.Task{ID: "two"}, nil))(t)
 	for who, c := range map[string]*client.Client{"eve": eve, "bob": bob} {
-		if err := c.DrainNode(ctx, second.Incarnation()); !errors.Is(err, session.ErrTenant) || !strings.Contains(err.Error(), "ask an operator of the fleet") {
+		if err := c.Fleet.Drain(ctx, second.Incarnation()); !errors.Is(err, session.ErrTenant) || !strings.Contains(err.Error(), "ask an operator of the fleet") {
 			t.Errorf("%s drains a node that two tenants use: %v", who, err)
 		}
 	}
@@ -84,7 +84,7 @@ func TestOperateDrains(t *testing.T) {
 	if all := refused.lines(); all != "" {
 		t.Errorf("the server refused\n%s", all)
 	}
-	if err := sue.DrainNode(ctx, second.Incarnation()); !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "the role operate") {
+	if err := sue.Fleet.Drain(ctx, second.Incarnation()); !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "the role operate") {
 		t.Errorf("a submitter drains: %v", err)
 	}
 	select {
@@ -103,7 +103,7 @@ func TestAnonymousDrains(t *testing.T) {
 	srv := natstest.Start(t, &natsserver.Options{Port: -1})
 	n := member(t, srv, Options{Workflows: []flow.Registration{asks()}})
 	c := clientWith(t, &client.Options{Dialer: srv.Dial})
-	if err := c.DrainNode(t.Context(), n.Incarnation()); !errors.Is(err, run.ErrNotSupported) || !strings.Contains(err.Error(), "without credentials") {
+	if err := c.Fleet.Drain(t.Context(), n.Incarnation()); !errors.Is(err, run.ErrNotSupported) || !strings.Contains(err.Error(), "without credentials") {
 		t.Errorf("drain: %v", err)
 	}
 	select {

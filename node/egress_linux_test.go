@@ -113,7 +113,7 @@ func TestSecretStaysOutside(t *testing.T) {
 	}
 
 	// The run's records, searched as a person would.
-	s, err := c.Session(t.Context(), string(result.Session))
+	s, err := c.Sessions.Get(t.Context(), string(result.Session))
 	must.Do(t, err)
 	if want := "list:example.com"; s.Placement.Network != want || s.Placement.Isolation == "" {
 		t.Errorf("the session works at %+v, want network %s", s.Placement, want)

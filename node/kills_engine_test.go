@@ -119,7 +119,7 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 				return
 			}
 			attempts.Add(int64(r.Attempt))
-			s, err := c.Session(ctx, string(r.Session))
+			s, err := c.Sessions.Get(ctx, string(r.Session))
 			if err != nil {
 				t.Error(err)
 				return
@@ -159,9 +159,9 @@ func killRuns(t *testing.T, backend string, runs, kills int, wait string, offer 
 	var answers sync.WaitGroup
 	answers.Go(func() {
 		for answering.Err() == nil {
-			list, err := c.Runs(answering, nil)
+			list, err := c.Runs.List(answering, nil)
 			for i := range list {
-				if err == nil && list[i].State == run.NeedsReview && c.Resolve(answering, list[i].Run, messages.Control{Decision: run.Again, By: "test", Reason: "it was killed"}) == nil {
+				if err == nil && list[i].State == run.NeedsReview && c.Runs.Resolve(answering, list[i].Run, messages.Control{Decision: run.Again, By: "test", Reason: "it was killed"}) == nil {
 					reviewed.Add(1)
 				}
 			}

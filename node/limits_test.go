@@ -76,7 +76,7 @@ func TestLimitsOfTheFleet(t *testing.T) {
 	}
 	waits := func(ids []run.ID) (n int) {
 		for _, id := range ids {
-			if l, err := cl.Live(t.Context(), id); err == nil && len(l.Steps) == 1 && l.Steps[0].Doing == "waits" {
+			if l, err := cl.Runs.Live(t.Context(), id); err == nil && len(l.Steps) == 1 && l.Steps[0].Doing == "waits" {
 				n++
 			}
 		}
@@ -96,7 +96,7 @@ func TestLimitsOfTheFleet(t *testing.T) {
 		t.Errorf("with another model: %+v, %v; asked %v", r, err, asked)
 	}
 	for _, id := range append(ofA, ofB...) {
-		_ = cl.Cancel(t.Context(), id, "test", "enough") // runs that have ended reject it
+		_ = cl.Runs.Cancel(t.Context(), id, messages.Control{By: "test", Reason: "enough"}) // runs that have ended reject it
 		if r, err := cl.Wait(t.Context(), id); err != nil || r.State != run.Succeeded && r.State != run.Cancelled {
 			t.Errorf("%s: %+v, %v", id, r, err)
 		}

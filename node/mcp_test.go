@@ -83,7 +83,7 @@ done
 	// The progress of a call can be watched.
 	must.Get(c.Submit(t.Context(), "agent", messages.Task{ID: "digs", Input: json.RawMessage(`"dig"`), MCP: []string{"s"}}))(t)
 	for end, said := time.Now().Add(soon), ""; said != "2 of 4: digging"; time.Sleep(10 * time.Millisecond) {
-		v, err := c.Live(t.Context(), "digs")
+		v, err := c.Runs.Live(t.Context(), "digs")
 		if err == nil && len(v.Steps) > 0 {
 			said = v.Steps[0].Text
 		}
@@ -96,7 +96,7 @@ done
 	id := run.ID("dies")
 	must.Get(c.Submit(t.Context(), "agent", messages.Task{ID: id, Input: json.RawMessage(`"perish"`), MCP: []string{"s"}}))(t)
 	for end := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
-		v, err := c.Run(t.Context(), id)
+		v, err := c.Runs.Get(t.Context(), id)
 		if err == nil && v.State == run.NeedsReview {
 			break
 		}
@@ -154,7 +154,7 @@ func mcpAsks(t *testing.T, kind string) {
 	question := func(id run.ID, step run.Path) (q client.Question) {
 		t.Helper()
 		until("the question of "+string(id), func() bool {
-			all, err := c.Approvals(t.Context())
+			all, err := c.Questions.List(t.Context())
 			if err != nil {
 				return false
 			}
@@ -173,7 +173,7 @@ func mcpAsks(t *testing.T, kind string) {
 	ended := func(id run.ID, want run.State) (r messages.RunInfo) {
 		t.Helper()
 		until("the end of "+string(id), func() bool {
-			r, err = c.Run(t.Context(), id)
+			r, err = c.Runs.Get(t.Context(), id)
 			return err == nil && r.State == want
 		})
 		return r
@@ -181,7 +181,7 @@ func mcpAsks(t *testing.T, kind string) {
 
 	submit("plan")
 	q := question("plan", "1.0.answer")
-	says, _, err := c.Detail(t.Context(), q)
+	says, _, err := c.Questions.Detail(t.Context(), q)
 	if q.Title != "s__deploy asks: Deploy plan where?" || err != nil || says != `> Deploy plan where?
 The call is made again, from its beginning, with the answer, which the session records in plain text.
 A yes takes these values, as a JSON object:
@@ -190,7 +190,7 @@ A yes takes these values, as a JSON object:
 		t.Errorf("%s\n%s\n%v", q.Title, says, err)
 	}
 	for _, value := range []string{``, `{"place":"moon"}`, `["staging"]`} {
-		if err := c.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(value)}); !errors.Is(err, run.ErrMalformed) {
+		if err := c.Questions.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(value)}); !errors.Is(err, run.ErrMalformed) {
 			t.Errorf("values %s: %v", value, err)
 		}
 	}
@@ -199,21 +199,21 @@ A yes takes these values, as a JSON object:
 	must.Do(t, n.Close())
 	_, c = start()
 	defer c.Close()
-	must.Do(t, c.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(`{"place":"staging"}`)}))
+	must.Do(t, c.Questions.Approve(t.Context(), "plan", messages.Control{Step: q.Step, Value: json.RawMessage(`{"place":"staging"}`)}))
 	r := ended("plan", run.Succeeded)
 	if got := strings.Join(toolTexts(t, c, r.Session), ""); got != `{"text":"deploys 2 to staging"}` {
 		t.Error(got)
 	}
 
 	submit("no")
-	must.Do(t, c.Reject(t.Context(), "no", messages.Control{Step: question("no", "1.0.answer").Step, Reason: "not today"}))
+	must.Do(t, c.Questions.Reject(t.Context(), "no", messages.Control{Step: question("no", "1.0.answer").Step, Reason: "not today"}))
 	r = ended("no", run.Succeeded)
 	if got := strings.Join(toolTexts(t, c, r.Session), ""); got != `{"text":"told to decline"}` {
 		t.Error(got)
 	}
 
 	submit("fatal")
-	must.Do(t, c.Approve(t.Context(), "fatal", messages.Control{Step: question("fatal", "1.0.answer").Step, Value: json.RawMessage(`{"place":"staging"}`)}))
+	must.Do(t, c.Questions.Approve(t.Context(), "fatal", messages.Control{Step: question("fatal", "1.0.answer").Step, Value: json.RawMessage(`{"place":"staging"}`)}))
 	if r := ended("fatal", run.NeedsReview); r.Review == nil || r.Review.Step != "1.0.again" {
 		t.Errorf("%+v", r.Review)
 	}

@@ -129,10 +129,10 @@ func TestMemoryOfAClient(t *testing.T) {
 	count := 0
 	memorytest.TestStore(t, func(t *testing.T) memory.Store {
 		count++
-		m := must.Get(c.Memory(fmt.Sprint("suite", count)))(t)
+		m := must.Get(c.Memory.Open(fmt.Sprint("suite", count)))(t)
 		return &clientMemory{Store: m, t: t, from: map[string]memory.Origin{}}
 	})
-	m, err := c.Memory("notes")
+	m, err := c.Memory.Open("notes")
 	must.Do(t, err)
 	// More than an answer holds, and texts that JSON makes longer.
 	want := 0
@@ -141,7 +141,7 @@ func TestMemoryOfAClient(t *testing.T) {
 		want += 10_000 * (3*i + 6)
 	}
 	got := 0
-	err = c.EachNote(t.Context(), "notes", "memory://agent", 0, func(_, text string, from memory.Origin) error {
+	err = c.Memory.Each(t.Context(), "notes", "memory://agent", 0, func(_, text string, from memory.Origin) error {
 		got += len(text)
 		if from.User == "" {
 			t.Error("a note has no origin")
@@ -155,15 +155,15 @@ func TestMemoryOfAClient(t *testing.T) {
 		t.Errorf("read as one they are %d bytes of %d, %v", len(text), want, err)
 	}
 	got = 0
-	err = c.EachNote(t.Context(), "notes", "memory://", 4, func(string, string, memory.Origin) error { got++; return nil })
+	err = c.Memory.Each(t.Context(), "notes", "memory://", 4, func(string, string, memory.Origin) error { got++; return nil })
 	if err != nil || got != 4 {
 		t.Errorf("%d notes of the 4 that were asked for, %v", got, err)
 	}
-	names, err := c.Memories(t.Context())
+	names, err := c.Memory.List(t.Context())
 	if err != nil || !slices.Contains(names, "notes") {
 		t.Errorf("memories %q, %v", names, err)
 	}
-	if _, err := c.Memory("a.b"); err == nil {
+	if _, err := c.Memory.Open("a.b"); err == nil {
 		t.Error("a memory has the name a.b")
 	}
 }

@@ -120,7 +120,7 @@ func TestMoneyOfTheFleet(t *testing.T) {
 		if r.Code == run.CodeMalformed {
 			return r, nil // it is in no log
 		}
-		home := must.Get(c.Run(ctx, r.Run))(t)
+		home := must.Get(c.Runs.Get(ctx, r.Run))(t)
 		e := must.Get(dossier.Collect(ctx, nodes[1].Log(), nodes[1].Blobs(c.Tenant()), session.Key{Tenant: c.Tenant(), ID: home.Session}, r.Run, nil))(t)
 		f := must.Get(dossier.Read(e))(t)
 		return r, f

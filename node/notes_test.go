@@ -127,7 +127,7 @@ func TestNotesHaveVectors(t *testing.T) {
 	c, err := n.Client(t.Context())
 	must.Do(t, err)
 	defer c.Close()
-	m, err := c.Memory("team")
+	m, err := c.Memory.Open("team")
 	must.Do(t, err)
 	for uri, text := range map[string]string{"memory://user/theme": "Likes it dark.", "memory://user/lunch": "Wants soup."} {
 		must.Do(t, m.Write(t.Context(), uri, text, memory.Origin{}))

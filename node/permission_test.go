@@ -142,19 +142,19 @@ func TestExactPermissions(t *testing.T) {
 	if all := records(t, c, string(r.Session), 3); !slices.ContainsFunc(all, func(r messages.Record) bool { return r.Kind == messages.KindMerged || r.Kind == messages.KindSelected }) {
 		t.Errorf("lineage of %d records without a choice", len(all))
 	}
-	if err := c.Cancel(ctx, "auto-1", "", ""); !errors.Is(err, run.ErrState) {
+	if err := c.Runs.Cancel(ctx, "auto-1", messages.Control{}); !errors.Is(err, run.ErrState) {
 		t.Errorf("a cancel of what has ended: %v", err)
 	}
-	if _, err := c.Rerun(ctx, "auto-1"); err != nil {
+	if _, err := c.Runs.Rerun(ctx, "auto-1"); err != nil {
 		t.Errorf("rerun: %v", err)
 	}
-	if rep, err := c.Replay(ctx, "auto-1"); err != nil {
+	if rep, err := c.Runs.Replay(ctx, "auto-1"); err != nil {
 		t.Errorf("replay: %+v, %v", rep, err)
 	}
 	if r, err := c.Do(ctx, "nobody", messages.Task{ID: "lost"}, nil); err != nil || r.Code != dispatch.CodeUnknownWorkflow {
 		t.Errorf("an unknown workflow: %+v, %v", r, err)
 	}
-	if l, err := c.DeadLetters(ctx, 0); err != nil || len(l) != 1 {
+	if l, err := c.Fleet.DeadLetters(ctx, 0); err != nil || len(l) != 1 {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
 
@@ -171,7 +171,7 @@ func TestExactPermissions(t *testing.T) {
 		}, &tool.FuncOptions{Effect: tool.ReadOnly}), 0)
 	}()
 	for {
-		if ts, err := c.Tools(ctx); err != nil {
+		if ts, err := c.Tools.List(ctx); err != nil {
 			t.Fatal(err)
 		} else if len(ts) == 1 {
 			break
@@ -199,7 +199,7 @@ func TestExactPermissions(t *testing.T) {
 	}
 	user, password = srv.Operator()
 	oc := clientWith(t, &client.Options{Dialer: srv.Dial, User: user, Password: password, Inbox: conn.NodeInbox})
-	if err := oc.DrainNode(ctx, worker.Incarnation()); err != nil {
+	if err := oc.Fleet.Drain(ctx, worker.Incarnation()); err != nil {
 		t.Errorf("drain: %v", err)
 	}
 	if all := refused.lines(); all != "" {
@@ -293,16 +293,16 @@ func TestMissingPermissionOfPrograms(t *testing.T) {
 		return err
 	}
 	tail := func(ctx context.Context, c allowed) error {
-		for _, err := range c.Tail(ctx, "", "") {
+		for _, err := range c.Lineage.Tail(ctx, "", "") {
 			return err
 		}
 		return nil
 	}
 	ask := func(ctx context.Context, c allowed) error {
-		_, err := c.Runs(ctx, nil)
+		_, err := c.Runs.List(ctx, nil)
 		return err
 	}
-	cancelRun := func(ctx context.Context, c allowed) error { return c.Cancel(ctx, "r", "", "") }
+	cancelRun := func(ctx context.Context, c allowed) error { return c.Runs.Cancel(ctx, "r", messages.Control{}) }
 	serve := func(ctx context.Context, c allowed) error {
 		return toolserver.Serve(ctx, c.Client, tool.Func("t", "A tool.", func(context.Context, struct{}) (string, error) { return "", nil }, nil), 0)
 	}

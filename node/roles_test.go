@@ -223,11 +223,11 @@ func TestUserOfEachLogin(t *testing.T) {
 			must.Get(ana.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}))(t)
 			must.Do(t, waiting(ctx, ana, "one"))
 			for who, c := range map[string]*client.Client{"ana": ana, "ana as bob": as("ana", "bob")} {
-				if err := c.Approve(ctx, "one", messages.Control{By: "bob"}); !errors.Is(err, client.ErrDenied) {
+				if err := c.Questions.Approve(ctx, "one", messages.Control{By: "bob"}); !errors.Is(err, client.ErrDenied) {
 					t.Errorf("%s approves: %v", who, err)
 				}
 			}
-			must.Do(t, bob.Approve(ctx, "one", messages.Control{By: "chief-executive"}))
+			must.Do(t, bob.Questions.Approve(ctx, "one", messages.Control{By: "chief-executive"}))
 			if r, err := ana.Wait(ctx, "one"); err != nil || r.Output != "bob says to be chief-executive" {
 				t.Errorf("the workflow is told %q, %v", r.Output, err)
 			}
@@ -243,14 +243,14 @@ func submitters(ctx context.Context, t *testing.T, ana, carl *client.Client) {
 	if _, err := carl.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}); err != nil {
 		t.Errorf("carl submits the same task: %v", err)
 	}
-	again := must.Get(carl.Rerun(ctx, "one"))(t)
+	again := must.Get(carl.Runs.Rerun(ctx, "one"))(t)
 	must.Do(t, waiting(ctx, ana, again))
 	must.Get(carl.Submit(ctx, "ask", messages.Task{ID: "two", Input: json.RawMessage(`"x"`)}))(t)
 	must.Do(t, waiting(ctx, ana, "two"))
 	for by, want := range map[string]string{
 		"ana": string(again) + ": ana by way of carl\none: ana by way of \n", "carl": string(again) + ": ana by way of carl\ntwo: carl by way of \n", "bob": "",
 	} {
-		runs := must.Get(ana.Runs(ctx, &client.RunsOptions{By: by}))(t)
+		runs := must.Get(ana.Runs.List(ctx, &client.RunsOptions{By: by}))(t)
 		var lines []string
 		for _, r := range runs {
 			lines = append(lines, fmt.Sprintf("%s: %s by way of %s\n", r.Run, r.By, r.Via))
@@ -278,11 +278,11 @@ func TestRoleNeeded(t *testing.T) {
 		what, role string
 		err        error
 	}{
-		{"a submitter approves", "approve", as(permission.RoleSubmit).Approve(ctx, "r1", messages.Control{Step: "1"})},
-		{"an observer cancels", "submit or operate", as(permission.RoleObserve).Cancel(ctx, "r1", "", "")},
-		{"an approver gives a budget", "operate", as(permission.RoleApprove).Rebudget(ctx, "r1", messages.Budget{}, "", "")},
+		{"a submitter approves", "approve", as(permission.RoleSubmit).Questions.Approve(ctx, "r1", messages.Control{Step: "1"})},
+		{"an observer cancels", "submit or operate", as(permission.RoleObserve).Runs.Cancel(ctx, "r1", messages.Control{})},
+		{"an approver gives a budget", "operate", as(permission.RoleApprove).Runs.Rebudget(ctx, "r1", messages.Control{Budget: &messages.Budget{}})},
 		{"an approver submits", "submit", submitted(ctx, as(permission.RoleApprove))},
-		{"a submitter takes a tool away", "tool", as(permission.RoleSubmit).WithdrawTool(ctx, "weather")},
+		{"a submitter takes a tool away", "tool", as(permission.RoleSubmit).Tools.Withdraw(ctx, "weather")},
 	} {
 		if !errors.Is(tc.err, client.ErrDenied) || !strings.Contains(tc.err.Error(), ": that takes the role "+tc.role+":") {
 			t.Errorf("%s: %v", tc.what, tc.err)
@@ -298,21 +298,21 @@ func TestTenantNeeded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	c := clientWith(t, &client.Options{Dialer: srv.Dial, User: "ana", Password: "secret", Tenant: "globex"})
-	_, runs := c.Runs(ctx, nil)
+	_, runs := c.Runs.List(ctx, nil)
 	var tail error
-	for _, err := range c.Tail(ctx, "s1", "") {
+	for _, err := range c.Lineage.Tail(ctx, "s1", "") {
 		tail = err
 		break
 	}
 	for what, err := range map[string]error{
-		"runs": runs, "a task": submitted(ctx, c), "a cancel": c.Cancel(ctx, "r1", "", ""), "the lineage": tail,
+		"runs": runs, "a task": submitted(ctx, c), "a cancel": c.Runs.Cancel(ctx, "r1", messages.Control{}), "the lineage": tail,
 	} {
 		if !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), ": these credentials belong to tenant default: act for it (--tenant default), or use credentials of tenant globex") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	op, password := srv.Operator()
-	if _, err := clientWith(t, &client.Options{Dialer: srv.Dial, User: op, Password: password, Tenant: "globex"}).Runs(ctx, nil); errors.Is(err, client.ErrDenied) {
+	if _, err := clientWith(t, &client.Options{Dialer: srv.Dial, User: op, Password: password, Tenant: "globex"}).Runs.List(ctx, nil); errors.Is(err, client.ErrDenied) {
 		t.Errorf("an operator, who is of no tenant: %v", err)
 	}
 }

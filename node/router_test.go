@@ -109,7 +109,7 @@ func records(t *testing.T, c *client.Client, name string, runs int) []messages.R
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	var all []messages.Record
-	for r, err := range c.Tail(ctx, name, "") {
+	for r, err := range c.Lineage.Tail(ctx, name, "") {
 		if err != nil {
 			t.Fatalf("after %d records: %v", len(all), err)
 		}

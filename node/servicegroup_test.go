@@ -44,7 +44,7 @@ func TestCloseWithQuery(t *testing.T) {
 	again.Store(true)
 	told := make(chan error, 1)
 	go func() {
-		_, err := c.Replay(t.Context(), "one")
+		_, err := c.Runs.Replay(t.Context(), "one")
 		told <- err
 	}()
 	select {

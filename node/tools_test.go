@@ -50,7 +50,7 @@ func toolProgram(t *testing.T, n *Instance) (*client.Client, *api.Conn) {
 // toolTexts returns the results of a session's tools.
 func toolTexts(t *testing.T, c *client.Client, id session.ID) []string {
 	t.Helper()
-	s := must.Get(c.Session(t.Context(), string(id)))(t)
+	s := must.Get(c.Sessions.Get(t.Context(), string(id)))(t)
 	var all []string
 	for _, chunk := range s.Chunks {
 		if chunk.Kind == session.ToolResult {
@@ -157,8 +157,8 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 		t.Errorf("no answer: %+v %q", r, got)
 	}
 
-	must.Do(t, program.WithdrawTool(ctx, "weather"))
-	if all, err := mine.Tools(ctx); err != nil || len(all) != 0 {
+	must.Do(t, program.Tools.Withdraw(ctx, "weather"))
+	if all, err := mine.Tools.List(ctx); err != nil || len(all) != 0 {
 		t.Errorf("after it was withdrawn: %v, %v", all, err)
 	}
 }
@@ -167,7 +167,7 @@ func TestToolsOfOtherPrograms(t *testing.T) {
 func announced(t *testing.T, c *client.Client, name string) {
 	t.Helper()
 	for end := time.Now().Add(soon); ; time.Sleep(5 * time.Millisecond) {
-		all := must.Get(c.Tools(t.Context()))(t)
+		all := must.Get(c.Tools.List(t.Context()))(t)
 		if len(all) == 1 && all[0].Name == name {
 			return
 		}

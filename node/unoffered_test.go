@@ -34,7 +34,7 @@ func TestRemoteThatNoNodeOffers(t *testing.T) {
 	defer cancel()
 	want, diff := []messages.LiveUnoffered{{Workflow: "reserch", Revision: "2", Branches: 1}}, "it was not told"
 	for diff != "" && ctx.Err() == nil {
-		if l, err := c.Live(ctx, "one"); err == nil {
+		if l, err := c.Runs.Live(ctx, "one"); err == nil {
 			diff = cmp.Diff(want, l.Unoffered)
 		}
 	}

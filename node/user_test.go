@@ -56,7 +56,7 @@ func TestUserIsProved(t *testing.T) {
 		id := run.ID("of-" + by)
 		must.Get(c.Submit(ctx, "ask", messages.Task{ID: id, Input: json.RawMessage(`"x"`)}))(t)
 		must.Do(t, waiting(ctx, c, id))
-		if err := c.Approve(ctx, id, messages.Control{By: "chief-executive"}); err != nil {
+		if err := c.Questions.Approve(ctx, id, messages.Control{By: "chief-executive"}); err != nil {
 			t.Fatalf("%s: %v", by, err)
 		}
 		r, err := c.Wait(ctx, id)
@@ -103,7 +103,7 @@ func TestUserIsProved(t *testing.T) {
 		}
 	}
 	as := clientWith(t, &client.Options{Dialer: srv.Dial, User: "ana", Password: "secret-of-ana", As: "bob"})
-	if err := as.Cancel(ctx, "of-bob", "", ""); !errors.Is(err, client.ErrDenied) {
+	if err := as.Runs.Cancel(ctx, "of-bob", messages.Control{}); !errors.Is(err, client.ErrDenied) {
 		t.Errorf("ana cancels as bob: %v", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestUserIsProved(t *testing.T) {
 // waiting returns once a run asks.
 func waiting(ctx context.Context, c *client.Client, id run.ID) error {
 	for {
-		qs, err := c.Approvals(ctx)
+		qs, err := c.Questions.List(ctx)
 		if err != nil || slices.ContainsFunc(qs, func(q client.Question) bool { return q.Run == id }) {
 			return err
 		}
@@ -130,13 +130,13 @@ func TestUserOfOperator(t *testing.T) {
 	defer c.Close()
 	must.Get(c.Submit(ctx, "ask", messages.Task{ID: "r", Input: json.RawMessage(`"x"`)}))(t)
 	must.Do(t, waiting(ctx, c, "r"))
-	must.Do(t, c.Approve(ctx, "r", messages.Control{}))
+	must.Do(t, c.Questions.Approve(ctx, "r", messages.Control{}))
 	if r, err := c.Wait(ctx, "r"); err != nil || r.Output != "operator says to be " {
 		t.Errorf("%q, %v", r.Output, err)
 	}
 	for _, as := range []string{"ana@example.com", "session"} {
 		o := clientWith(t, &client.Options{Dialer: srv.Dial, As: as})
-		if err := o.Cancel(ctx, "r", "", ""); err == nil || errors.Is(err, client.ErrDenied) {
+		if err := o.Runs.Cancel(ctx, "r", messages.Control{}); err == nil || errors.Is(err, client.ErrDenied) {
 			t.Errorf("as %s: %v", as, err)
 		}
 	}

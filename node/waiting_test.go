@@ -40,7 +40,7 @@ func TestWaiting(t *testing.T) {
 	defer acme.Close()
 	wait := func(c *client.Client, want uint64) {
 		t.Helper()
-		if _, n, err := c.Tasks(t.Context()); err != nil || n != want {
+		if _, n, err := c.Fleet.Tasks(t.Context()); err != nil || n != want {
 			t.Errorf("%d tasks of %s wait, %v; want %d", n, c.Tenant(), err, want)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Serve offers a tool of this program to the agents of a client's tenant, and answers
-// their calls until ctx ends, see [client.Client.ServeTool]. tool.Current has the ID
+// their calls until ctx ends, see [client.Tools.Serve]. tool.Current has the ID
 // and the attempt of a call. A call may take as long as the timeout; 0 is a minute.
 //
 //	err := toolserver.Serve(ctx, c, tool.Func("weather", "Current weather of a city.", weather,
@@ -28,7 +28,7 @@ func Serve(ctx context.Context, c *client.Client, t tool.Tool, timeout time.Dura
 		return err
 	}
 	v := messages.Tool{Name: spec.Name, Description: spec.Description, Input: spec.Schema, Effect: string(effect), TimeoutMS: timeout.Milliseconds()}
-	return c.ServeTool(ctx, v, func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer {
+	return c.Tools.Serve(ctx, v, func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer {
 		out := table.Call(ctx, spec.Name, string(call.Args), tool.Call{ID: call.ID, Attempt: call.Attempt})
 		return messages.ToolAnswer{Body: out.Body, IsError: out.IsError}
 	})

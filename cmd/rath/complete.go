@@ -137,7 +137,7 @@ func ask(ctx context.Context, a *app.App, cmd *cobra.Command, from candidates) (
 
 // runNames are ids of runs, the newest first.
 func runNames(ctx context.Context, s *app.System) ([]cobra.Completion, error) {
-	runs, err := s.Runs(ctx, &client.RunsOptions{Limit: completeMost})
+	runs, err := s.Runs.List(ctx, &client.RunsOptions{Limit: completeMost})
 	words := []cobra.Completion{messages.Last}
 	for i := range runs {
 		r := &runs[i]
@@ -148,7 +148,7 @@ func runNames(ctx context.Context, s *app.System) ([]cobra.Completion, error) {
 
 // sessionNames are ids of runs and of their sessions.
 func sessionNames(ctx context.Context, s *app.System) ([]cobra.Completion, error) {
-	runs, err := s.Runs(ctx, &client.RunsOptions{Limit: completeMost})
+	runs, err := s.Runs.List(ctx, &client.RunsOptions{Limit: completeMost})
 	words := []cobra.Completion{messages.Last}
 	seen := map[session.ID]bool{"": true}
 	short := view.ShortIDs(view.RunIDs(runs))
@@ -174,7 +174,7 @@ func workflowNames(ctx context.Context, s *app.System) ([]cobra.Completion, erro
 }
 
 func nodeNames(ctx context.Context, s *app.System) ([]cobra.Completion, error) {
-	all, err := s.Nodes(ctx)
+	all, err := s.Fleet.Nodes(ctx)
 	var words []cobra.Completion
 	for i := range all {
 		words = append(words, all[i].Name)
@@ -183,5 +183,5 @@ func nodeNames(ctx context.Context, s *app.System) ([]cobra.Completion, error) {
 }
 
 func memoryNames(ctx context.Context, s *app.System) ([]cobra.Completion, error) {
-	return s.Memories(ctx)
+	return s.Memory.List(ctx)
 }

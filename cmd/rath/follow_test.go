@@ -38,7 +38,7 @@ func TestFollowTellsOfPeople(t *testing.T) {
 		defer c.Close()
 		var all []messages.RunInfo
 		waitFor(t, func() bool {
-			all, err = c.Runs(t.Context(), &client.RunsOptions{States: []run.State{state}, Where: "branch=yes"})
+			all, err = c.Runs.List(t.Context(), &client.RunsOptions{States: []run.State{state}, Where: "branch=yes"})
 			return err == nil && len(all) == 1
 		})
 		return string(all[0].Run)

@@ -136,7 +136,7 @@ func (o *offering) offer(t *testing.T, dir, revision string) {
 	must.Do(t, err)
 	defer c.Close()
 	waitFor(t, func() bool { // for its entry
-		all, err := c.Nodes(t.Context())
+		all, err := c.Fleet.Nodes(t.Context())
 		return err == nil && len(all) > 0
 	})
 }
@@ -151,7 +151,7 @@ func (o *offering) await(t *testing.T, id run.ID, want run.State) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for last.State != want {
-		if last, err = c.Run(ctx, id); ctx.Err() != nil {
+		if last, err = c.Runs.Get(ctx, id); ctx.Err() != nil {
 			t.Fatalf("run %s is %s, want %s: %v", id, last.State, want, err)
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -164,7 +164,7 @@ func (o *offering) awaits(t *testing.T, id run.ID, step run.Path) {
 	c := must.Get(o.node.Client(t.Context()))(t)
 	defer c.Close()
 	waitFor(t, func() bool {
-		r, err := c.Run(t.Context(), id)
+		r, err := c.Runs.Get(t.Context(), id)
 		return err == nil && slices.ContainsFunc(r.Waits, func(w messages.Wait) bool { return w.Step == step })
 	})
 }
@@ -188,7 +188,7 @@ func (o *offering) serve(t *testing.T, name string) {
 		must.Report(t, errors.Join(<-served, c.Close()))
 	})
 	waitFor(t, func() bool {
-		all, err := c.Tools(ctx)
+		all, err := c.Tools.List(ctx)
 		return err == nil && slices.ContainsFunc(all, func(v messages.Tool) bool { return v.Name == name })
 	})
 }

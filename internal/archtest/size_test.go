@@ -49,7 +49,6 @@ var longFunctions = map[string]int{
 
 var wideTypes = map[string]int{
 	"actors System":                           55,
-	"client Client":                           64,
 	"cmd/rath/internal/app App":               46,
 	"internal/core/journal Record":            31,
 	"internal/core/journal StateMachine":      50,

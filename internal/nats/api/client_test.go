@@ -83,23 +83,23 @@ func TestClientDo(t *testing.T) {
 		if late, err := c.Wait(ctx, "r1"); err != nil || late.Output != r.Output {
 			t.Errorf("a late reader gets %+v, %v", late, err)
 		}
-		s, err := c.Session(ctx, "talk")
+		s, err := c.Sessions.Get(ctx, "talk")
 		if err != nil || len(s.Chunks) != 2 || s.Chunks[1].Text != "echo: hello" || s.Session != r.Session {
 			t.Errorf("session %+v, %v", s, err)
 		}
-		if old, err := c.Session(ctx, "talk:1"); err != nil || len(old.Chunks) != 1 {
+		if old, err := c.Sessions.Get(ctx, "talk:1"); err != nil || len(old.Chunks) != 1 {
 			t.Errorf("version 1: %+v, %v", old, err)
 		}
-		if ri, err := c.Run(ctx, messages.Last); err != nil || ri.Run != "r1" || ri.State != run.Succeeded {
+		if ri, err := c.Runs.Get(ctx, messages.Last); err != nil || ri.Run != "r1" || ri.State != run.Succeeded {
 			t.Errorf("last run %+v, %v", ri, err)
 		}
-		if rs, err := c.Runs(ctx, &client.RunsOptions{States: []run.State{run.Succeeded}}); err != nil || len(rs) != 1 {
+		if rs, err := c.Runs.List(ctx, &client.RunsOptions{States: []run.State{run.Succeeded}}); err != nil || len(rs) != 1 {
 			t.Errorf("runs %+v, %v", rs, err)
 		}
-		if g, err := c.Graph(ctx, "talk", "svg"); err != nil || len(g.Tree) != 1 || !strings.HasPrefix(g.Picture, "<svg") {
+		if g, err := c.Lineage.Graph(ctx, "talk", "svg"); err != nil || len(g.Tree) != 1 || !strings.HasPrefix(g.Picture, "<svg") {
 			t.Errorf("graph %+v, %v", g, err)
 		}
-		if roots, err := c.Roots(ctx, 0); err != nil || len(roots) != 1 || roots[0] != s.Session {
+		if roots, err := c.Sessions.Roots(ctx, 0); err != nil || len(roots) != 1 || roots[0] != s.Session {
 			t.Errorf("roots %v, %v", roots, err)
 		}
 		ws, err := c.Workflows(ctx)
@@ -125,13 +125,13 @@ func TestClientErrors(t *testing.T) {
 		_, reused := c.Do(ctx, "agent", messages.Task{ID: "r1", Input: text("two")}, nil)
 		unknown := must.Get(c.Do(ctx, "nobody", messages.Task{}, nil))(t)
 		_, large := c.Submit(ctx, "agent", messages.Task{Input: text(strings.Repeat("x", 300<<10))})
-		_, noRun := c.Run(ctx, "nobody")
-		_, noSession := c.Session(ctx, "nobody")
-		_, noVersion := c.Session(ctx, string(sessionOf(t, c, "r1"))+":77")
+		_, noRun := c.Runs.Get(ctx, "nobody")
+		_, noSession := c.Sessions.Get(ctx, "nobody")
+		_, noVersion := c.Sessions.Get(ctx, string(sessionOf(t, c, "r1"))+":77")
 		_, nobody := c.Wait(ctx, "nobody")
 		other, _ := visitorOf(t, srv, "acme")
 		short, cancel := context.WithTimeout(ctx, time.Second)
-		_, foreign := other.Runs(short, nil)
+		_, foreign := other.Runs.List(short, nil)
 		cancel()
 		for name, tc := range map[string]struct {
 			err, is error
@@ -140,8 +140,8 @@ func TestClientErrors(t *testing.T) {
 			"reused id":         {reused, run.ErrKeyReused, "r1"},
 			"unknown workflow":  {unknown.Err(), nil, "nobody"},
 			"large input":       {large, session.ErrTooLarge, "workspace"},
-			"cancel of an end":  {c.Cancel(ctx, "r1", "", ""), run.ErrState, "succeeded"},
-			"resolve of an end": {c.Resolve(ctx, "r1", messages.Control{Decision: run.Again, Reason: "x"}), run.ErrState, "r1"},
+			"cancel of an end":  {c.Runs.Cancel(ctx, "r1", messages.Control{}), run.ErrState, "succeeded"},
+			"resolve of an end": {c.Runs.Resolve(ctx, "r1", messages.Control{Decision: run.Again, Reason: "x"}), run.ErrState, "r1"},
 			"unknown run":       {noRun, run.ErrUnknownRun, "nobody"},
 			"unknown session":   {noSession, session.ErrNotFound, "nobody"},
 			"unknown version":   {noVersion, session.ErrNotFound, "77"},
@@ -153,7 +153,7 @@ func TestClientErrors(t *testing.T) {
 			}
 		}
 		n.stop()
-		if _, err := c.Runs(ctx, nil); !errors.Is(err, client.ErrNoAnswer) || !strings.Contains(err.Error(), "start a node") {
+		if _, err := c.Runs.List(ctx, nil); !errors.Is(err, client.ErrNoAnswer) || !strings.Contains(err.Error(), "start a node") {
 			t.Errorf("without a node: %v", err)
 		}
 	})
@@ -161,7 +161,7 @@ func TestClientErrors(t *testing.T) {
 
 func sessionOf(t *testing.T, c *client.Client, id run.ID) session.ID {
 	t.Helper()
-	r := must.Get(c.Result(t.Context(), id))(t)
+	r := must.Get(c.Runs.Result(t.Context(), id))(t)
 	return r.Session
 }
 
@@ -224,7 +224,7 @@ func TestClientTail(t *testing.T) {
 		var at string
 		done := make(chan error, 1)
 		go func() {
-			for r, err := range c.Tail(ctx, "", "") {
+			for r, err := range c.Lineage.Tail(ctx, "", "") {
 				if err != nil {
 					done <- err
 					return
@@ -264,7 +264,7 @@ func TestClientTail(t *testing.T) {
 		tree := 0
 		bounded, cancelTree := context.WithTimeout(t.Context(), time.Minute)
 		defer cancelTree()
-		for r, err := range c.Tail(bounded, string(root), "") {
+		for r, err := range c.Lineage.Tail(bounded, string(root), "") {
 			if err != nil {
 				break
 			}
@@ -273,12 +273,12 @@ func TestClientTail(t *testing.T) {
 			}
 			tree++
 		}
-		if g, err := c.Run(t.Context(), "r3"); err != nil || tree < g.Steps+3 {
+		if g, err := c.Runs.Get(t.Context(), "r3"); err != nil || tree < g.Steps+3 {
 			t.Errorf("%d records of run %+v, %v", tree, g, err)
 		}
 		again, cancelAgain := context.WithTimeout(t.Context(), time.Minute)
 		defer cancelAgain()
-		for r, err := range c.Tail(again, "", at) {
+		for r, err := range c.Lineage.Tail(again, "", at) {
 			if err == nil {
 				t.Errorf("after the last one comes %+v", r)
 			}
@@ -300,7 +300,7 @@ func TestTailOverLostLineage(t *testing.T) {
 		got := map[string]int{}
 		done := make(chan error, 1)
 		go func() {
-			for r, err := range c.Tail(ctx, "", "") {
+			for r, err := range c.Lineage.Tail(ctx, "", "") {
 				if err != nil {
 					done <- err
 					return
@@ -354,7 +354,7 @@ func TestWaitReturnsWithTheResult(t *testing.T) {
 		if err != nil || r.State != run.Succeeded {
 			t.Fatalf("result %+v: %v", r, err)
 		}
-		if s, err := c.Session(t.Context(), string(r.Session)); err != nil || r.Version != 1 || s.Version != r.Version {
+		if s, err := c.Sessions.Get(t.Context(), string(r.Session)); err != nil || r.Version != 1 || s.Version != r.Version {
 			t.Errorf("the result is version %d, the session is at %d: %v", r.Version, s.Version, err)
 		}
 		if late := time.Since(time.UnixMilli(r.EndedMS)); late > 20*time.Millisecond {
@@ -379,7 +379,7 @@ func TestListProgress(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		var found []int
 		var parts []float64
-		all, err := c.Runs(t.Context(), &client.RunsOptions{Progress: func(n int, part float64) {
+		all, err := c.Runs.List(t.Context(), &client.RunsOptions{Progress: func(n int, part float64) {
 			found, parts = append(found, n), append(parts, part)
 		}})
 		if err != nil || len(all) != runs {

@@ -85,11 +85,11 @@ func TestControlAgain(t *testing.T) {
 		say := func(what string) {
 			t.Helper()
 			began := time.Now()
-			quick(what, c.MessageSession(t.Context(), "chat", messages.Control{Text: what, By: "ann"}), began)
+			quick(what, c.Sessions.Message(t.Context(), "chat", messages.Control{Text: what, By: "ann"}), began)
 		}
 		chunks := func(want ...string) {
 			t.Helper()
-			s := must.Get(c.Session(t.Context(), "chat"))(t)
+			s := must.Get(c.Sessions.Get(t.Context(), "chat"))(t)
 			var got []string
 			for _, c := range s.Chunks {
 				got = append(got, c.Text)
@@ -122,7 +122,7 @@ func TestControlAgain(t *testing.T) {
 				time.Sleep(200 * time.Millisecond)
 			}
 			control(id+"-early", messages.VerbCancel, messages.Control{Reason: "never mind"})
-			if r, err := c.Result(t.Context(), id+"-early"); err != nil || r.State != run.Cancelled {
+			if r, err := c.Runs.Result(t.Context(), id+"-early"); err != nil || r.State != run.Cancelled {
 				t.Errorf("result %+v, %v", r, err)
 			}
 			control(id+"-hold", messages.VerbCancel, messages.Control{Reason: "enough"})
@@ -132,17 +132,17 @@ func TestControlAgain(t *testing.T) {
 		}
 		for _, id := range []run.ID{"r1", "r2", "r3", "r4"} {
 			began := time.Now()
-			again, err := c.Rerun(t.Context(), id)
+			again, err := c.Runs.Rerun(t.Context(), id)
 			quick("rerun "+string(id), err, began)
 			if again != id+"-r1" {
 				t.Errorf("run %s goes on as %q", id, again)
 			}
 			control(again, messages.VerbCancel, messages.Control{Reason: "enough"})
-			if _, err := c.Run(t.Context(), id+"-r2"); !errors.Is(err, run.ErrUnknownRun) {
+			if _, err := c.Runs.Get(t.Context(), id+"-r2"); !errors.Is(err, run.ErrUnknownRun) {
 				t.Errorf("run %s was asked for once, and there is a second rerun: %v", id, err)
 			}
 			// A request for another run gets it, although the tasks are the same.
-			if again, err = c.Rerun(t.Context(), id); err != nil || again != id+"-r2" {
+			if again, err = c.Runs.Rerun(t.Context(), id); err != nil || again != id+"-r2" {
 				t.Errorf("rerun %s: %q, %v", id, again, err)
 			}
 			control(again, messages.VerbCancel, messages.Control{Reason: "enough"})
@@ -182,14 +182,14 @@ func TestResolveAgain(t *testing.T) {
 				break
 			}
 			for r := (messages.RunInfo{}); r.State != run.NeedsReview && bounded.Err() == nil; time.Sleep(50 * time.Millisecond) {
-				r, _ = c.Run(bounded, id) // it may not be there yet
+				r, _ = c.Runs.Get(bounded, id) // it may not be there yet
 			}
 			decision, want := run.Happened, run.Succeeded
 			if i%2 == 1 {
 				decision, want = run.Fail, run.Failed
 			}
 			before, began := muted.Load(), time.Now()
-			if err := c.Resolve(bounded, id, messages.Control{Decision: decision, Reason: "looked"}); err != nil || time.Since(began) > 2*time.Second {
+			if err := c.Runs.Resolve(bounded, id, messages.Control{Decision: decision, Reason: "looked"}); err != nil || time.Since(began) > 2*time.Second {
 				t.Errorf("resolve %s: after %v: %v", id, time.Since(began), err)
 			}
 			if r, err := c.Wait(bounded, id); err != nil || r.State != want {

@@ -63,7 +63,7 @@ func TestHistoryFollowsItsStream(t *testing.T) {
 		if held == 0 || held >= all {
 			t.Fatalf("LINEAGE holds %d of %d records: the test shows nothing", held, all)
 		}
-		roots := must.Get(c.Roots(t.Context(), 0))(t)
+		roots := must.Get(c.Sessions.Roots(t.Context(), 0))(t)
 		if len(roots) != held {
 			t.Errorf("%d sessions are told, LINEAGE holds %d", len(roots), held)
 		}
@@ -176,7 +176,7 @@ func TestRunsPageByPage(t *testing.T) {
 			if o.Limit > 0 {
 				want = want[:o.Limit]
 			}
-			got := must.Get(c.Runs(t.Context(), &o))(t)
+			got := must.Get(c.Runs.List(t.Context(), &o))(t)
 			// Of two that were submitted in the same millisecond either may come first.
 			for _, l := range [][]messages.RunInfo{got, want} {
 				if !slices.IsSortedFunc(l, func(a, b messages.RunInfo) int { return cmp.Compare(b.Submitted, a.Submitted) }) {

@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -35,7 +36,7 @@ func TestLetterBesideRerun(t *testing.T) {
 			if err != nil || len(letters.Letters) != 1 {
 				t.Fatal(letters, err)
 			}
-			id, err := c.Requests.RetryDeadLetter(t.Context(), session.DefaultTenant, letters.Letters[0].At, "ann")
+			id, err := c.Requests.RetryDeadLetter(t.Context(), session.DefaultTenant, letters.Letters[0].At, messages.Control{By: "ann"})
 			if err != nil || string(id) == again["note"] {
 				t.Errorf("the letter is retried as %s, %v; the run again is %s", id, err, again["note"])
 			}

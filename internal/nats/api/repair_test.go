@@ -82,7 +82,7 @@ func TestRepairLineage(t *testing.T) {
 		c, _ := visitor(t, srv)
 		repaired := func() (all messages.Repaired) {
 			t.Helper()
-			each, err := c.RepairLineage(t.Context())
+			each, err := c.Lineage.Repair(t.Context())
 			if err != nil || len(each) != int(n.conn.Streams.Partitions()) {
 				t.Fatal(each, err)
 			}
@@ -148,7 +148,7 @@ func TestCursorOverRepair(t *testing.T) {
 		read := func(after string, limit int) (next string, got []string) {
 			t.Helper()
 			for {
-				page := must.Get(c.Lineage(t.Context(), "", after, limit))(t)
+				page := must.Get(c.Lineage.Page(t.Context(), "", after, limit))(t)
 				for i := range page.Records {
 					got = append(got, place(&page.Records[i].Record))
 				}
@@ -164,7 +164,7 @@ func TestCursorOverRepair(t *testing.T) {
 			t.Errorf("at the end there are the records %v", none)
 		}
 		n.forgetLineage(t, 40, 30)
-		must.Get(c.RepairLineage(t.Context()))(t)
+		must.Get(c.Lineage.Repair(t.Context()))(t)
 		n.submitted(t, nc, 20, 22)
 		ended(t, nc, 20, 22)
 		time.Sleep(2 * time.Second)

@@ -35,7 +35,7 @@ func TestAskingForAResult(t *testing.T) {
 			var took uint64
 			for range 2 { // the first request reads the new commits
 				_, from := n.conn.Traffic()
-				_, err := c.Result(ctx, id)
+				_, err := c.Runs.Result(ctx, id)
 				if !errors.Is(err, run.ErrState) {
 					t.Errorf("the result of a run that has not ended: %v", err)
 				}
@@ -45,7 +45,7 @@ func TestAskingForAResult(t *testing.T) {
 			if took > 20 {
 				t.Errorf("with %d runs before it a question took %d messages", before, took)
 			}
-			must.Do(t, c.Cancel(ctx, id, "", ""))
+			must.Do(t, c.Runs.Cancel(ctx, id, messages.Control{}))
 			time.Sleep(time.Second)
 		}
 		n.stop()

@@ -182,7 +182,9 @@ func TestStoppingNode(t *testing.T) {
 		return err
 	}
 	withdraw := func(ctx context.Context, c *Conn) error { return c.Requests.WithdrawTool(ctx, "default", "t") }
-	dropLetter := func(ctx context.Context, c *Conn) error { return c.Requests.DropDeadLetter(ctx, "default", 7, "", "") }
+	dropLetter := func(ctx context.Context, c *Conn) error {
+		return c.Requests.DropDeadLetter(ctx, "default", 7, messages.Control{})
+	}
 	answer := func(err error) any { return wire.AnswerOf(err) }
 	for name, tc := range map[string]struct {
 		subject string

@@ -394,29 +394,29 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("letter %+v, %v", l, err)
 		}
 
-		if _, err := c.Requests.RetryDeadLetter(t.Context(), tenant, at["m1"], "ann"); run.CodeOf(err) != run.CodeOf(run.ErrState) {
+		if _, err := c.Requests.RetryDeadLetter(t.Context(), tenant, at["m1"], messages.Control{By: "ann"}); run.CodeOf(err) != run.CodeOf(run.ErrState) {
 			t.Errorf("retry of a malformed task: %v", err)
 		}
-		if _, err := c.Requests.RetryDeadLetter(t.Context(), tenant, 999, "ann"); run.CodeOf(err) != run.CodeOf(session.ErrNotFound) {
+		if _, err := c.Requests.RetryDeadLetter(t.Context(), tenant, 999, messages.Control{By: "ann"}); run.CodeOf(err) != run.CodeOf(session.ErrNotFound) {
 			t.Errorf("retry of no letter: %v", err)
 		}
-		must.Report(t, c.Requests.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", "a typing mistake"))
-		if err := c.Requests.DropDeadLetter(t.Context(), tenant, at["m1"], "ann", ""); run.CodeOf(err) != run.CodeOf(run.ErrState) {
+		must.Report(t, c.Requests.DropDeadLetter(t.Context(), tenant, at["m1"], messages.Control{By: "ann", Reason: "a typing mistake"}))
+		if err := c.Requests.DropDeadLetter(t.Context(), tenant, at["m1"], messages.Control{By: "ann"}); run.CodeOf(err) != run.CodeOf(run.ErrState) {
 			t.Errorf("dropped twice: %v", err)
 		}
-		id, err := c.Requests.RetryDeadLetter(t.Context(), tenant, at["r1"], "ann")
+		id, err := c.Requests.RetryDeadLetter(t.Context(), tenant, at["r1"], messages.Control{By: "ann"})
 		if err != nil || id == "r1" {
 			t.Fatalf("run %s, %v", id, err)
 		}
 		if r := resultOf(t, nc, string(id)); r["output"] != "echo: another" {
 			t.Errorf("result %v", r)
 		}
-		if again, err := c.Requests.RetryDeadLetter(t.Context(), tenant, at["r1"], "ann"); err != nil || again != id {
+		if again, err := c.Requests.RetryDeadLetter(t.Context(), tenant, at["r1"], messages.Control{By: "ann"}); err != nil || again != id {
 			t.Errorf("retried twice: %s, %v", again, err)
 		}
 		// Now a node offers the other one.
 		m := startNodeWith(t, n.srv, "node-2", &spec{only: []flow.Registration{nap}, pool: "sleepers"})
-		if id, err = c.Requests.RetryDeadLetter(t.Context(), tenant, at["n1"], "ann"); err != nil {
+		if id, err = c.Requests.RetryDeadLetter(t.Context(), tenant, at["n1"], messages.Control{By: "ann"}); err != nil {
 			t.Fatal(err)
 		}
 		succeeded(t, nc, string(id))
@@ -441,9 +441,9 @@ func TestDroppedLetter(t *testing.T) {
 			t.Fatalf("letters %+v, %v", p, err)
 		}
 		at := p.Letters[0].At
-		must.Do(t, c.Requests.DropDeadLetter(t.Context(), session.DefaultTenant, at, "ann", "not needed"))
+		must.Do(t, c.Requests.DropDeadLetter(t.Context(), session.DefaultTenant, at, messages.Control{By: "ann", Reason: "not needed"}))
 		m := startNodeWith(t, n.srv, "node-2", &spec{only: []flow.Registration{nap}, pool: "sleepers"})
-		if _, err := c.Requests.RetryDeadLetter(t.Context(), session.DefaultTenant, at, "ann"); run.CodeOf(err) != run.CodeState {
+		if _, err := c.Requests.RetryDeadLetter(t.Context(), session.DefaultTenant, at, messages.Control{By: "ann"}); run.CodeOf(err) != run.CodeState {
 			t.Errorf("retry of a letter that was dropped: %v", err)
 		}
 		time.Sleep(5 * time.Second)

@@ -67,7 +67,7 @@ func week(t *testing.T, after string) {
 	waiting := func() messages.RunInfo {
 		t.Helper()
 		for range 200 {
-			if r, err := c.Run(t.Context(), "r1"); err == nil && r.State == run.Waiting {
+			if r, err := c.Runs.Get(t.Context(), "r1"); err == nil && r.State == run.Waiting {
 				return r
 			}
 			time.Sleep(50 * time.Millisecond)
@@ -93,10 +93,10 @@ func week(t *testing.T, after string) {
 	n = startNodeWith(t, srv, "after", &spec{only: []flow.Registration{release(after, &notes, &published)}})
 	c, _ = visitor(t, srv)
 	waiting()
-	must.Do(t, c.Approve(t.Context(), "r1", messages.Control{Step: "1", By: "ana"}))
+	must.Do(t, c.Questions.Approve(t.Context(), "r1", messages.Control{Step: "1", By: "ana"}))
 	if after == "other" {
 		for range 200 {
-			r, err := c.Run(t.Context(), "r1")
+			r, err := c.Runs.Get(t.Context(), "r1")
 			if err == nil && r.State == run.NeedsReview {
 				if r.Review == nil || !strings.Contains(r.Review.Reason, `"notes"`) || r.Review.Code != run.CodeMismatch {
 					t.Errorf("the review says %+v", r.Review)
@@ -105,9 +105,9 @@ func week(t *testing.T, after string) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		must.Do(t, c.Resolve(t.Context(), "r1", messages.Control{Decision: run.Pin, Reason: "finish it as it began"}))
+		must.Do(t, c.Runs.Resolve(t.Context(), "r1", messages.Control{Decision: run.Pin, Reason: "finish it as it began"}))
 		time.Sleep(time.Minute) // no node here may go on with it
-		if r, err := c.Run(t.Context(), "r1"); err != nil || r.State != run.Queued {
+		if r, err := c.Runs.Get(t.Context(), "r1"); err != nil || r.State != run.Queued {
 			t.Errorf("pinned, the run is %s: %v", r.State, err)
 		}
 		old := startNodeWith(t, srv, "again", &spec{only: []flow.Registration{release("1", &notes, &published)}})
@@ -119,7 +119,7 @@ func week(t *testing.T, after string) {
 	if err != nil || r.State != run.Succeeded {
 		t.Fatalf("the run ended as %+v: %v", r, err)
 	}
-	s, err := c.Session(t.Context(), string(r.Session))
+	s, err := c.Sessions.Get(t.Context(), string(r.Session))
 	must.Do(t, err)
 	revision := after
 	if after == "other" {

@@ -97,6 +97,6 @@ func Position(p *messages.CommitPosition) (commitlog.Position, error) {
 // Of returns the logs of the sessions of a client's tenant, with the data in blobs.
 func Of(c *client.Client) commitlog.Log {
 	return offload.New(&Log{func(ctx context.Context, k session.Key, at *messages.CommitPosition) (messages.Commits, error) {
-		return c.Commits(ctx, k.ID, at)
+		return c.Sessions.Commits(ctx, k.ID, at)
 	}}, func(session.Tenant) blob.Store { return c.Blobs() }, nil)
 }

@@ -41,14 +41,14 @@ func NoLetter(at uint64) error {
 // keeps its id if no result was published under it; otherwise it gets another id, the same
 // for each retry of the letter. The error is run.ErrState for a task that would be refused
 // for the same reason.
-func (c *Requests) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, by string) (run.ID, error) {
-	note, err := c.controlLetter(ctx, t, at, messages.VerbRetry, messages.Control{By: by})
+func (c *Requests) RetryDeadLetter(ctx context.Context, t session.Tenant, at uint64, d messages.Control) (run.ID, error) {
+	note, err := c.controlLetter(ctx, t, at, messages.VerbRetry, d)
 	return run.ID(note), err
 }
 
 // DropDeadLetter marks a dead letter as dropped: no action is needed.
-func (c *Requests) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, by, reason string) error {
-	_, err := c.controlLetter(ctx, t, at, messages.VerbDrop, messages.Control{By: by, Reason: reason})
+func (c *Requests) DropDeadLetter(ctx context.Context, t session.Tenant, at uint64, d messages.Control) error {
+	_, err := c.controlLetter(ctx, t, at, messages.VerbDrop, d)
 	return err
 }
 

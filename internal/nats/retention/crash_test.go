@@ -254,12 +254,12 @@ func TestRestoreElsewhere(t *testing.T) {
 			t.Errorf("%q, want %q: %v", now, before, err)
 		}
 		must.Do(t, other.conn.Projections.WaitCaughtUp(t.Context()))
-		r, err := other.client.Run(t.Context(), "r1")
+		r, err := other.client.Runs.Get(t.Context(), "r1")
 		if err != nil || r.State != run.Succeeded || r.Session != root {
 			t.Errorf("its run: %+v, %v", r, err)
 		}
 		other.begin("agent", messages.Task{ID: "r1"})
-		live, err := other.client.Run(t.Context(), "r1")
+		live, err := other.client.Runs.Get(t.Context(), "r1")
 		if err != nil || live.Workflow != "tree" {
 			t.Errorf("the id was used again: %+v, %v", live, err)
 		}

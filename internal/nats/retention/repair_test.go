@@ -84,7 +84,7 @@ func TestRepairBesidePrunedTrees(t *testing.T) {
 			_, before := w.lineage()
 			listed := fmt.Sprint(w.listed(100))
 			w.forget(live)
-			did := must.Get(w.client.RepairLineage(t.Context()))(t)
+			did := must.Get(w.client.Lineage.Repair(t.Context()))(t)
 			must.Do(t, w.conn.Projections.WaitCaughtUp(t.Context()))
 			if _, now := w.lineage(); !slices.Equal(now, before) {
 				t.Errorf("%s: a repair does %+v, and leaves %d records of %d", when, did, len(now), len(before))

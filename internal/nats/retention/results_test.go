@@ -36,7 +36,7 @@ func (w *world) stored() (ids []string) {
 // run was pruned, and the archive.
 func (w *world) pruned(id run.ID) {
 	w.t.Helper()
-	_, err := w.client.Result(w.t.Context(), id)
+	_, err := w.client.Runs.Result(w.t.Context(), id)
 	if !errors.Is(err, run.ErrPruned) || !errors.Is(err, session.ErrArchived) || !strings.Contains(err.Error(), "rath cluster import") {
 		w.t.Errorf("the result of run %s, which was pruned: %v", id, err)
 	}
@@ -203,7 +203,7 @@ func TestPruneMakesRoom(t *testing.T) {
 		time.Sleep(keep)
 		w.begin("agent", messages.Task{ID: "late"})
 		time.Sleep(time.Minute)
-		if _, err := w.client.Result(t.Context(), "late"); err == nil {
+		if _, err := w.client.Runs.Result(t.Context(), "late"); err == nil {
 			t.Error("a run began with the stream of results full")
 		}
 		refused := w.conn.Dispatch.Admit(t.Context(), key(w.conn.Logs.HomeOf("default", "late")))

@@ -52,7 +52,7 @@ func TestPruneAndRestore(t *testing.T) {
 
 		// A client has read it at a version, which a node keeps.
 		at := string(root) + ":1"
-		must.Get(w.client.Session(t.Context(), at))(t)
+		must.Get(w.client.Sessions.Get(t.Context(), at))(t)
 		out := w.prune(w.options())
 		if got, want := states(out), []string{"archived 3", "kept 1 used 0s ago, kept for 2m"}; !slices.Equal(got, want) {
 			t.Fatalf("prune: %q, want %q", got, want)
@@ -73,7 +73,7 @@ func TestPruneAndRestore(t *testing.T) {
 				t.Errorf("session %s: %v", s.ID, err)
 			}
 		}
-		if s, err := w.client.Session(t.Context(), at); !errors.Is(err, session.ErrArchived) {
+		if s, err := w.client.Sessions.Get(t.Context(), at); !errors.Is(err, session.ErrArchived) {
 			t.Errorf("a client reads %d purged rows: %v", s.Total, err)
 		}
 		if _, err := w.texts(young); err != nil {

@@ -89,11 +89,11 @@ func TestImportOfRunsWithTheSameID(t *testing.T) {
 				}
 			}
 			for id, state := range want {
-				r, err := w.client.Run(t.Context(), id)
+				r, err := w.client.Runs.Get(t.Context(), id)
 				if err != nil || r.State != state || r.Session == homes[0] {
 					t.Errorf("run %s is %+v, %v, want %s", id, r, err, state)
 				}
-				res, err := w.client.Result(t.Context(), id)
+				res, err := w.client.Runs.Result(t.Context(), id)
 				switch {
 				case state.Terminal() && (err != nil || res.State != state):
 					t.Errorf("the result of run %s is %+v, %v", id, res, err)
@@ -102,7 +102,7 @@ func TestImportOfRunsWithTheSameID(t *testing.T) {
 				}
 			}
 			for i, home := range homes {
-				s, err := w.client.Session(t.Context(), string(home))
+				s, err := w.client.Sessions.Get(t.Context(), string(home))
 				if err != nil || s.Total == 0 {
 					t.Errorf("session %s, which was brought: %d rows, %v", home, s.Total, err)
 				}
@@ -120,7 +120,7 @@ func TestImportOfRunsWithTheSameID(t *testing.T) {
 			w.audited()
 			time.Sleep(keep)
 			w.prune(w.options())
-			if r, err := w.client.Run(t.Context(), "r3"); err != nil || r.State != run.Waiting {
+			if r, err := w.client.Runs.Get(t.Context(), "r3"); err != nil || r.State != run.Waiting {
 				t.Errorf("run r3 is %+v, %v", r, err)
 			}
 			w.audited()

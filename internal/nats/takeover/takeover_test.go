@@ -108,7 +108,7 @@ func (s *site) prune() (docs [][]byte) {
 
 // imports has the node import a file for a client.
 func (s *site) imports(ctx context.Context, doc []byte) ([]messages.Imported, error) {
-	return s.client.Import(ctx, doc)
+	return s.client.Sessions.Import(ctx, doc)
 }
 
 // brought returns the restorations in the log of a session.
@@ -152,11 +152,11 @@ func TestImport(t *testing.T) {
 		}
 		// It resumes, and its ids are in use.
 		tt.at.run("r2", "notes")
-		if r, err := tt.at.client.Run(t.Context(), "r1"); err != nil || r.State != run.Succeeded {
+		if r, err := tt.at.client.Runs.Get(t.Context(), "r1"); err != nil || r.State != run.Succeeded {
 			t.Errorf("its run: %+v, %v", r, err)
 		}
 	}
-	records := must.Get(other.client.Lineage(t.Context(), string(id), "", 0))(t)
+	records := must.Get(other.client.Lineage.Page(t.Context(), string(id), "", 0))(t)
 	seen := false
 	for _, r := range records.Records {
 		if r.Record.Kind == "restored" {
@@ -203,7 +203,7 @@ func TestBadArchives(t *testing.T) {
 		t.Errorf("of another tenant: %v", err)
 	}
 	must.Report(t, c.Conn.Close())
-	if _, err := other.client.Session(t.Context(), string(id)); !errors.Is(err, session.ErrNotFound) {
+	if _, err := other.client.Sessions.Get(t.Context(), string(id)); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("something came in: %v", err)
 	}
 }
@@ -222,10 +222,10 @@ func TestUnsignedArchive(t *testing.T) {
 	must.Do(t, err)
 	must.Get(other.imports(t.Context(), doc))(t)
 	other.run("r2", "") // the relay has passed the imported commits
-	if r, err := other.client.Result(t.Context(), "r1"); err != nil || r.State != run.Succeeded || r.Signature != "" {
+	if r, err := other.client.Runs.Result(t.Context(), "r1"); err != nil || r.State != run.Succeeded || r.Signature != "" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if r, err := other.client.Result(t.Context(), "r2"); err != nil || r.Signature == "" {
+	if r, err := other.client.Runs.Result(t.Context(), "r2"); err != nil || r.Signature == "" {
 		t.Errorf("its own run is not signed: %v", err)
 	}
 }
@@ -257,7 +257,7 @@ func TestArchiveWithOpenRun(t *testing.T) {
 	if rows, err := other.imports(t.Context(), doc); !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), "has not ended") {
 		t.Errorf("%+v, %v", rows, err)
 	}
-	if _, err := other.client.Run(t.Context(), "r1"); !errors.Is(err, run.ErrUnknownRun) {
+	if _, err := other.client.Runs.Get(t.Context(), "r1"); !errors.Is(err, run.ErrUnknownRun) {
 		t.Errorf("the run is there: %v", err)
 	}
 }
@@ -315,7 +315,7 @@ func TestNodeEndsMeanwhile(t *testing.T) {
 	}()
 	// Once it has begun, readers see the session as being restored.
 	for begun := false; !begun; {
-		_, err := other.client.Session(ctx, string(id))
+		_, err := other.client.Sessions.Get(ctx, string(id))
 		begun = err == nil || errors.Is(err, session.ErrArchived)
 		if ctx.Err() != nil {
 			t.Fatal("it does not begin")
@@ -346,7 +346,7 @@ func TestOpenRath(t *testing.T) {
 		if err != nil || len(rows) != 1 || rows[0].Rows == 0 || !strings.Contains(rows[0].Note, note) {
 			t.Fatalf("import %d: %+v, %v", i, rows, err)
 		}
-		v, err := s.client.Session(t.Context(), string(rows[0].Session))
+		v, err := s.client.Sessions.Get(t.Context(), string(rows[0].Session))
 		if err != nil || v.Opened != session.OpenImport || len(v.Chunks) != rows[0].Rows {
 			t.Errorf("%+v, %v", v, err)
 		}
@@ -383,7 +383,7 @@ func TestOpenRathGraph(t *testing.T) {
 			at[f.id] = rows[0].Session
 		}
 	}
-	g, err := s.client.Graph(t.Context(), string(at["c"]), "")
+	g, err := s.client.Lineage.Graph(t.Context(), string(at["c"]), "")
 	if err != nil || g.Root != at["a"] || len(g.Tree) != 3 {
 		t.Fatalf("%+v, %v", g, err)
 	}
@@ -401,12 +401,12 @@ func TestOpenRathGraph(t *testing.T) {
 		}
 	}
 	// A file names its session and not the root of the tree.
-	v, err := s.client.Session(t.Context(), string(at["b"]))
+	v, err := s.client.Sessions.Get(t.Context(), string(at["b"]))
 	if err != nil || v.Session != at["b"] {
 		t.Errorf("%+v, %v", v, err)
 	}
 	s.run("on", string(at["b"])) // it goes on in its tree
-	if g, err = s.client.Graph(t.Context(), string(at["b"]), ""); err != nil || g.Root != at["a"] {
+	if g, err = s.client.Lineage.Graph(t.Context(), string(at["b"]), ""); err != nil || g.Root != at["a"] {
 		t.Errorf("%+v, %v", g, err)
 	}
 }

@@ -44,19 +44,19 @@ func BenchmarkLive(b *testing.B) {
 	}
 	asks := map[string]func(context.Context, *messages.RunInfo) error{
 		"live": func(ctx context.Context, r *messages.RunInfo) error {
-			l, err := c.Live(ctx, r.Run)
+			l, err := c.Runs.Live(ctx, r.Run)
 			if err == nil && (len(l.Steps) != 1 || l.Steps[0].Doing != "asks") {
 				err = fmt.Errorf("it tells %+v", l)
 			}
 			return err
 		},
 		"show": func(ctx context.Context, r *messages.RunInfo) error {
-			info, err := c.Run(ctx, r.Run)
+			info, err := c.Runs.Get(ctx, r.Run)
 			if err == nil {
-				_, err = c.Session(ctx, string(info.Session))
+				_, err = c.Sessions.Get(ctx, string(info.Session))
 			}
 			if err == nil {
-				_, err = c.Live(ctx, r.Run)
+				_, err = c.Runs.Live(ctx, r.Run)
 			}
 			return err
 		},

@@ -112,7 +112,7 @@ func (c *Caller) Sees(ctx context.Context, id run.ID) error {
 	if !c.Narrow() {
 		return nil
 	}
-	r, err := c.Client.Run(ctx, id)
+	r, err := c.Client.Runs.Get(ctx, id)
 	if err != nil {
 		return err
 	}

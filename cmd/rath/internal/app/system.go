@@ -61,7 +61,7 @@ func (s *System) ListRuns(ctx context.Context, o client.RunsOptions) ([]messages
 	o.Progress = func(found int, part float64) {
 		tell(fmt.Sprintf("looking for runs: %d %% of what happened is read, %s found", int(100*part), view.Counted(int64(found), "run")))
 	}
-	return s.Runs(ctx, &o)
+	return s.Runs.List(ctx, &o)
 }
 
 // OpenTimeout bounds how long it takes to reach a system.

@@ -70,7 +70,7 @@ func (s *System) Offers(ctx context.Context) ([]Offer, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := s.Nodes(ctx)
+	nodes, err := s.Fleet.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}

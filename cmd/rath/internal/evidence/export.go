@@ -129,7 +129,7 @@ func Collect(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo
 	return dossier.Collect(ctx, s.Log, s.Blobs(s.Tenant()), home, r.Run, &dossier.CollectOptions{
 		Stated: []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}},
 		Signatures: func(ctx context.Context, id run.ID) ([]dossier.Signature, error) {
-			res, err := s.Result(ctx, id)
+			res, err := s.Runs.Result(ctx, id)
 			if err != nil || res.Signature == "" || id == r.Run && res.Session != r.Session { // of another run under the same id
 				return nil, err
 			}
@@ -155,7 +155,7 @@ func WriteDossier(ctx context.Context, a *app.App, s *app.System, id run.ID, nam
 	if err != nil {
 		return err
 	}
-	r, err := s.Run(ctx, id)
+	r, err := s.Runs.Get(ctx, id)
 	if err != nil {
 		return err
 	}

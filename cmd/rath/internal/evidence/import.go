@@ -148,7 +148,7 @@ func sendFiles(ctx context.Context, a *app.App, archives, others []string) (rows
 		var came []messages.Imported
 		file, err := a.ReadInput(name, maxDossier)
 		if err == nil {
-			came, err = s.Import(ctx, file)
+			came, err = s.Sessions.Import(ctx, file)
 		}
 		if ctx.Err() != nil || errors.Is(err, conn.ErrDenied) {
 			return nil, err

@@ -36,7 +36,7 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 		results: make(chan messages.Result, 1), held: make(chan messages.Record, 1),
 	}
 	for _, listen := range []func() error{
-		func() error { return h.tail(ctx, s.Tail(ctx, string(root), after)) },
+		func() error { return h.tail(ctx, s.Lineage.Tail(ctx, string(root), after)) },
 		func() error { return h.follow(ctx, w.Follower.All(ctx), w.Held != nil) },
 	} {
 		group.Go(func() {
@@ -67,7 +67,7 @@ func Watch(ctx context.Context, s *app.System, id run.ID, root session.ID, after
 				break
 			}
 			group.Go(func() {
-				l, err := s.Live(ctx, id)
+				l, err := s.Runs.Live(ctx, id)
 				if err != nil {
 					live <- nil // asked again
 					return

@@ -90,11 +90,11 @@ func Await(ctx context.Context, s *app.System, f *client.Follower, id run.ID, pe
 // has no kind if it waits for no person, and a reason if it waits for its session to be
 // released.
 func questions(ctx context.Context, s *app.System, id run.ID) ([]messages.Record, error) {
-	r, err := s.Run(ctx, id)
+	r, err := s.Runs.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	below, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.Waiting, run.NeedsReview}, Where: "under=" + string(r.Session)})
+	below, err := s.Runs.List(ctx, &client.RunsOptions{States: []run.State{run.Waiting, run.NeedsReview}, Where: "under=" + string(r.Session)})
 	if err != nil {
 		return nil, err
 	}

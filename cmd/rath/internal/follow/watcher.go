@@ -169,6 +169,6 @@ func (o *watcher) rests() bool {
 
 // Newest returns the cursor before the lineage of all that is committed later.
 func Newest(ctx context.Context, s *app.System) (string, error) {
-	page, err := s.Lineage(ctx, "", client.TailEnd, 1)
+	page, err := s.Lineage.Page(ctx, "", client.TailEnd, 1)
 	return page.Next, err
 }

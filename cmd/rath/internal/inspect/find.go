@@ -150,7 +150,7 @@ func graphOf(ctx context.Context, s *app.System, id session.ID, all bool) (*line
 
 // chunkOf returns the session and version that made a row.
 func chunkOf(ctx context.Context, s *app.System, f *found) (session.Ref, error) {
-	v, err := s.Session(ctx, f.Reference.String())
+	v, err := s.Sessions.Get(ctx, f.Reference.String())
 	if err != nil {
 		return session.Ref{}, err
 	}

@@ -63,7 +63,7 @@ func impact(ctx context.Context, a *app.App, s *app.System, text string, all boo
 func callsOf(ctx context.Context, s *app.System, sessions []lineage.Reach) (view.Calls, error) {
 	calls := view.Calls{}
 	for _, at := range sessions {
-		v, err := s.Session(ctx, string(at.Session))
+		v, err := s.Sessions.Get(ctx, string(at.Session))
 		if err != nil {
 			return nil, err
 		}

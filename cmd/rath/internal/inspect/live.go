@@ -45,7 +45,7 @@ func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[
 		room <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-room }()
-			if l, err := s.Live(ctx, id); err == nil {
+			if l, err := s.Runs.Live(ctx, id); err == nil {
 				mu.Lock()
 				out[id] = &l
 				mu.Unlock()
@@ -62,7 +62,7 @@ func liveOf(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo)
 	if r.State.Terminal() {
 		return nil, nil
 	}
-	l, err := s.Live(ctx, r.Run)
+	l, err := s.Runs.Live(ctx, r.Run)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, err
@@ -102,7 +102,7 @@ func openBranches(ctx context.Context, s *app.System, r *view.LiveRun) ([]messag
 	if r.Live.State != run.Waiting || !slices.ContainsFunc(r.Live.Waits, func(w messages.Wait) bool { return w.Kind == run.WaitBranches }) {
 		return nil, nil
 	}
-	all, err := s.Runs(ctx, &client.RunsOptions{
+	all, err := s.Runs.List(ctx, &client.RunsOptions{
 		States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, Where: "under=" + string(r.Live.Session), Limit: liveRows,
 	})
 	return slices.DeleteFunc(all, func(b messages.RunInfo) bool { return b.BranchOf == nil || b.BranchOf.Run != r.Info.Run }), err

@@ -114,7 +114,7 @@ func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) e
 		}
 		view.RunTable(a.Out, runs, names, liveNotes(ctx, s, runs), a.Out.Terminal())
 	}
-	submitted, waiting, err := s.Tasks(ctx)
+	submitted, waiting, err := s.Fleet.Tasks(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,14 +137,14 @@ func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) e
 // remarkRefused prints a remark if tasks were rejected: they are no runs. It reads one
 // of them, and ignores errors: credentials that list runs need not grant that.
 func remarkRefused(ctx context.Context, a *app.App, s *app.System) {
-	if refused, err := s.DeadLetters(ctx, 1); err == nil && len(refused) > 0 {
+	if refused, err := s.Fleet.DeadLetters(ctx, 1); err == nil && len(refused) > 0 {
 		a.Remark("tasks were refused, and no runs came of them: %q tells why", a.Hint("cluster", "dlq", "ls"))
 	}
 }
 
 // nodeNames returns the names of the nodes that live, by incarnation.
 func nodeNames(ctx context.Context, s *app.System) (map[string]string, error) {
-	all, err := s.Nodes(ctx)
+	all, err := s.Fleet.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ run that waits or runs the record is compared as far as it goes.
 				if err != nil {
 					return err
 				}
-				out, err := s.Replay(ctx, r.Run)
+				out, err := s.Runs.Replay(ctx, r.Run)
 				if err != nil {
 					return err
 				}

@@ -190,7 +190,7 @@ func show(ctx context.Context, a *app.App, s *app.System, name string, full, goO
 	if goOn {
 		return showOn(ctx, a, s, name, full)
 	}
-	v, err := s.Session(ctx, n.String())
+	v, err := s.Sessions.Get(ctx, n.String())
 	if err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func showOn(ctx context.Context, a *app.App, s *app.System, name string, full bo
 	if err != nil {
 		return err
 	}
-	v, err := s.Session(ctx, string(r.Session))
+	v, err := s.Sessions.Get(ctx, string(r.Session))
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func showOn(ctx context.Context, a *app.App, s *app.System, name string, full bo
 		return ended(ctx, a, s, r.Run)
 	}
 	more := func() error {
-		v, err := s.SessionAfter(ctx, string(r.Session), rows)
+		v, err := s.Sessions.After(ctx, string(r.Session), rows)
 		if err == nil && len(v.Chunks) > 0 {
 			rows += uint64(len(v.Chunks))
 			err = write(&v, false)

@@ -64,7 +64,7 @@ func ending(a *app.App, id run.ID, seen follow.Outcome, err error) error {
 
 // ended prints the outcome of a run that has ended.
 func ended(ctx context.Context, a *app.App, s *app.System, id run.ID) error {
-	r, err := s.Result(ctx, id)
+	r, err := s.Runs.Result(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func tail(ctx context.Context, a *app.App, s *app.System, name, after string, li
 		case <-ctx.Done():
 		}
 	})
-	for r, err := range s.Tail(ctx, string(root), after) {
+	for r, err := range s.Lineage.Tail(ctx, string(root), after) {
 		if errors.Is(err, context.Canceled) {
 			if to, ok := errors.AsType[movedTo](context.Cause(ctx)); ok {
 				return s.Elsewhere(string(to), again())

@@ -113,7 +113,7 @@ func interrupted(ctx context.Context, err error) error {
 func readTop(ctx context.Context, s *app.System, after string, began time.Time) (next string, t view.Top, err error) {
 	var c view.Counts
 	for range topPages {
-		page, err := s.Lineage(ctx, "", after, 0)
+		page, err := s.Lineage.Page(ctx, "", after, 0)
 		if err != nil {
 			return after, t, err
 		}
@@ -127,7 +127,7 @@ func readTop(ctx context.Context, s *app.System, after string, began time.Time) 
 	}
 	now := time.Now()
 	t = view.Top{At: now.UnixMilli(), OverMS: now.Sub(began).Milliseconds(), Tenant: string(s.Tenant()), Rates: c.Per(now.Sub(began)), Runs: map[run.State]int{}}
-	open, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, Limit: topRuns})
+	open, err := s.Runs.List(ctx, &client.RunsOptions{States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, Limit: topRuns})
 	if err != nil {
 		return after, t, err
 	}
@@ -135,10 +135,10 @@ func readTop(ctx context.Context, s *app.System, after string, began time.Time) 
 	for i := range open {
 		t.Runs[open[i].State]++
 	}
-	if _, t.Untaken, err = s.Tasks(ctx); err != nil {
+	if _, t.Untaken, err = s.Fleet.Tasks(ctx); err != nil {
 		return after, t, err
 	}
-	if t.Nodes, err = s.Nodes(ctx); err != nil {
+	if t.Nodes, err = s.Fleet.Nodes(ctx); err != nil {
 		return after, t, err
 	}
 	workflows, err := s.Workflows(ctx)
@@ -146,7 +146,7 @@ func readTop(ctx context.Context, s *app.System, after string, began time.Time) 
 		return after, t, err
 	}
 	t.Pools = view.PoolsOf(t.Nodes, workflows, open, now)
-	if t.Streams, err = s.Streams(ctx); err != nil {
+	if t.Streams, err = s.Fleet.Streams(ctx); err != nil {
 		return after, t, err
 	}
 	t.Stuck, t.Unasked = stuckOf(ctx, s, open)

@@ -36,7 +36,7 @@ func watchRuns(ctx context.Context, a *app.App, s *app.System, o *client.RunsOpt
 	}
 	changed := make(chan struct{}, 1)
 	group.Go(func() {
-		for _, err := range s.Tail(ctx, "", at) {
+		for _, err := range s.Lineage.Tail(ctx, "", at) {
 			if err != nil {
 				cancel(err)
 				return
@@ -49,7 +49,7 @@ func watchRuns(ctx context.Context, a *app.App, s *app.System, o *client.RunsOpt
 	})
 	shown := map[run.ID]messages.RunInfo{}
 	for {
-		runs, err := s.Runs(ctx, o)
+		runs, err := s.Runs.List(ctx, o)
 		var names map[string]string
 		if err == nil {
 			names, err = nodeNames(ctx, s)

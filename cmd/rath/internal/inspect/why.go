@@ -221,7 +221,7 @@ func tellMaker(ctx context.Context, a *app.App, s *app.System, f *found, m linea
 	r := view.ReasonOfMaker(&m)
 	r.What, r.Whole = cmp.Or(f.text, f.Reference.String()), f.whole
 	if m.Version > 0 && m.Role != "" {
-		if v, err := s.Session(ctx, fmt.Sprintf("%s:%d", m.Session, m.Version)); err == nil {
+		if v, err := s.Sessions.Get(ctx, fmt.Sprintf("%s:%d", m.Session, m.Version)); err == nil {
 			r.Quote(&v)
 		}
 	}

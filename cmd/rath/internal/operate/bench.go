@@ -178,7 +178,7 @@ func measured(ctx context.Context, s *app.System, o *load.Options) error {
 	if s.Remote {
 		return nil
 	}
-	all, err := s.Nodes(ctx)
+	all, err := s.Fleet.Nodes(ctx)
 	for _, n := range all {
 		_, err := load.CPUTime(n.PID)
 		if n.PID == 0 || errors.Is(err, fs.ErrNotExist) { // it died a moment ago

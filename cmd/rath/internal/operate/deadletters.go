@@ -45,7 +45,7 @@ first column names a letter.`,
 			}
 			ctx := cmd.Context()
 			return a.With(ctx, func(s *app.System) error {
-				all, err := s.DeadLetters(ctx, limit)
+				all, err := s.Fleet.DeadLetters(ctx, limit)
 				if err != nil {
 					return err
 				}
@@ -105,7 +105,7 @@ func deadLettersShow(a *app.App) *cobra.Command {
 		Example: "  rath cluster dlq show 12\n  rath cluster dlq show 12 --format json | jq -r .text",
 		Args:    app.Exactly(1, "one number"),
 		RunE: aboutLetter(a, func(ctx context.Context, s *app.System, at uint64) error {
-			l, err := s.DeadLetter(ctx, at)
+			l, err := s.Fleet.DeadLetter(ctx, at)
 			if err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ has to be submitted corrected.`,
 			if err := takesLetter(ctx, s, at); err != nil {
 				return err
 			}
-			id, err := s.RetryDeadLetter(ctx, at, a.Getenv("USER"))
+			id, err := s.Fleet.RetryDeadLetter(ctx, at, messages.Control{By: a.Getenv("USER")})
 			if err != nil {
 				return err
 			}
@@ -167,7 +167,7 @@ has to be submitted corrected.`,
 func takesLetter(ctx context.Context, s *app.System, at uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, app.AskTimeout)
 	defer cancel()
-	l, err := s.DeadLetter(ctx, at)
+	l, err := s.Fleet.DeadLetter(ctx, at)
 	_, _, workflow, ok := messages.ParseTaskSubject(l.Subject)
 	if err != nil || !ok {
 		return nil // the retry itself fails, with the reason
@@ -187,7 +187,7 @@ func deadLettersDrop(a *app.App) *cobra.Command {
 		Example: `  rath cluster dlq drop 12 --reason "sent by mistake"`,
 		Args:    app.Exactly(1, "one number"),
 		RunE: aboutLetter(a, func(ctx context.Context, s *app.System, at uint64) error {
-			if err := s.DropDeadLetter(ctx, at, a.Getenv("USER"), reason); err != nil {
+			if err := s.Fleet.DropDeadLetter(ctx, at, messages.Control{By: a.Getenv("USER"), Reason: reason}); err != nil {
 				return err
 			}
 			a.Remark("dropped")

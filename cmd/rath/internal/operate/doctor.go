@@ -215,7 +215,7 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 	}
 	out = []finding{where}
 	ws, err := s.Workflows(ctx)
-	ns, nodesErr := s.Nodes(ctx)
+	ns, nodesErr := s.Fleet.Nodes(ctx)
 	seen := nodesErr == nil && !s.Own()
 	switch {
 	case unseen(err):

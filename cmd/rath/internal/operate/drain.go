@@ -48,7 +48,7 @@ func drain(ctx context.Context, a *app.App, s *app.System, name string, wait boo
 	if s.Own() {
 		return noNode(a, app.ExitConflict)
 	}
-	n, err := s.Node(ctx, name)
+	n, err := s.Fleet.Node(ctx, name)
 	if errors.Is(err, client.ErrDenied) {
 		return fmt.Errorf("%w\n\ta drain takes the credentials of an operator, or of a user with the role operate; those of a node do not suffice", err)
 	}
@@ -58,7 +58,7 @@ func drain(ctx context.Context, a *app.App, s *app.System, name string, wait boo
 	if n.Dead {
 		return app.Fail(app.ExitConflict, "node %s is dead: there is nothing to drain, its runs go on at others", n.Name)
 	}
-	err = s.DrainNode(ctx, n.Incarnation)
+	err = s.Fleet.Drain(ctx, n.Incarnation)
 	switch {
 	case errors.Is(err, run.ErrState):
 		return drainOther(ctx, s, err)
@@ -90,7 +90,7 @@ func drain(ctx context.Context, a *app.App, s *app.System, name string, wait boo
 
 // drainOther adds to a node's refusal to drain the nodes that would.
 func drainOther(ctx context.Context, s *app.System, refused error) error {
-	all, err := s.Nodes(ctx)
+	all, err := s.Fleet.Nodes(ctx)
 	if err != nil {
 		return errors.Join(refused, err)
 	}
@@ -110,7 +110,7 @@ func drainOther(ctx context.Context, s *app.System, refused error) error {
 // answers until its runs are given away, and is listed until its last service
 // has ended.
 func drainEnded(ctx context.Context, s *app.System, incarnation string) (bool, error) {
-	err := s.DrainNode(ctx, incarnation)
+	err := s.Fleet.Drain(ctx, incarnation)
 	switch {
 	case err == nil, errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return false, nil
@@ -119,7 +119,7 @@ func drainEnded(ctx context.Context, s *app.System, incarnation string) (bool, e
 	case !errors.Is(err, client.ErrNoAnswer) && !errors.Is(err, session.ErrNotFound):
 		return false, err
 	}
-	all, err := s.Nodes(ctx)
+	all, err := s.Fleet.Nodes(ctx)
 	switch {
 	case errors.Is(err, client.ErrUnreachable):
 		return true, nil

@@ -44,7 +44,7 @@ only relays, such as the server of "dev --nodes", takes no runs.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			return a.With(ctx, func(s *app.System) error {
-				all, err := s.Nodes(ctx)
+				all, err := s.Fleet.Nodes(ctx)
 				if err != nil {
 					return err
 				}
@@ -82,7 +82,7 @@ func nodesShow(a *app.App) *cobra.Command {
 				if s.Own() {
 					return noNode(a, app.ExitNotFound)
 				}
-				n, err := s.Node(ctx, args[0])
+				n, err := s.Fleet.Node(ctx, args[0])
 				if err != nil {
 					return err
 				}

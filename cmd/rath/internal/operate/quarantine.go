@@ -17,7 +17,7 @@ import (
 
 // Quarantine is the command "quarantine".
 func Quarantine(a *app.App) *cobra.Command {
-	cmd := quarantining(a, selection.Verb{Name: "quarantine", Past: "quarantined", Several: true}, (*client.Client).Quarantine, func(r *messages.RunInfo) string {
+	cmd := quarantining(a, selection.Verb{Name: "quarantine", Past: "quarantined", Several: true}, (*client.Runs).Quarantine, func(r *messages.RunInfo) string {
 		if r.Quarantine != "" {
 			return "is quarantined already: " + r.Quarantine
 		}
@@ -36,7 +36,7 @@ choose them with under.`
 
 // Release is the command "release".
 func Release(a *app.App) *cobra.Command {
-	cmd := quarantining(a, selection.Verb{Name: "release", Past: "released", Several: true}, (*client.Client).Release, func(r *messages.RunInfo) string {
+	cmd := quarantining(a, selection.Verb{Name: "release", Past: "released", Several: true}, (*client.Runs).Release, func(r *messages.RunInfo) string {
 		if r.Quarantine == "" {
 			return "is not quarantined"
 		}
@@ -52,7 +52,7 @@ chooses. Runs that wait there are offered to nodes again.`
 
 // quarantining is a command about the sessions of runs: several runs may share
 // one.
-func quarantining(a *app.App, v selection.Verb, do func(*client.Client, context.Context, run.ID, string, string) error, skip func(*messages.RunInfo) string) *cobra.Command {
+func quarantining(a *app.App, v selection.Verb, do func(*client.Runs, context.Context, run.ID, messages.Control) error, skip func(*messages.RunInfo) string) *cobra.Command {
 	var o selection.Selection
 	var by, reason string
 	cmd := &cobra.Command{
@@ -76,7 +76,7 @@ func quarantining(a *app.App, v selection.Verb, do func(*client.Client, context.
 				}
 				v.Plan = func(r *messages.RunInfo) string { return "session " + lineage.Short(r.Session) }
 				v.Do = func(ctx context.Context, r *messages.RunInfo) (string, error) {
-					return "is " + v.Past + ": session " + lineage.Short(r.Session), do(s.Client, ctx, r.Run, by, reason)
+					return "is " + v.Past + ": session " + lineage.Short(r.Session), do(s.Runs, ctx, r.Run, messages.Control{By: by, Reason: reason})
 				}
 				return selection.Each(ctx, a, s, &o, args, v)
 			})

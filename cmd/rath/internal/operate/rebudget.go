@@ -47,7 +47,7 @@ were given.`,
 					Name: "rebudget", Past: "given another budget", Skip: selection.Ended, Several: true,
 					Plan: func(*messages.RunInfo) string { return "to " + view.BudgetText(b) },
 					Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
-						return "may use " + view.BudgetText(b), s.Rebudget(ctx, r.Run, b, by, reason)
+						return "may use " + view.BudgetText(b), s.Runs.Rebudget(ctx, r.Run, messages.Control{Budget: &b, By: by, Reason: reason})
 					},
 				})
 			})

@@ -44,7 +44,7 @@ It takes the role operate, and a node at work.`,
 }
 
 func repair(ctx context.Context, a *app.App, s *app.System) error {
-	all, failed := s.RepairLineage(ctx)
+	all, failed := s.Lineage.Repair(ctx)
 	rows := make([]repairedPartition, len(all))
 	for i, r := range all {
 		rows[i] = repairedPartition{i, r.From, r.Published, r.Removed}

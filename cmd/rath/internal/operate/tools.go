@@ -55,7 +55,7 @@ type toolRow struct {
 }
 
 func listTools(ctx context.Context, a *app.App, s *app.System) error {
-	all, err := s.Tools(ctx)
+	all, err := s.Tools.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ announces it again at its next start.`,
 }
 
 func withdrawTool(ctx context.Context, a *app.App, s *app.System, name string) error {
-	all, err := s.Tools(ctx)
+	all, err := s.Tools.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func withdrawTool(ctx context.Context, a *app.App, s *app.System, name string) e
 	default:
 		return app.Fail(app.ExitNotFound, "no program has announced a tool %q to tenant %s; announced: %s", name, s.Tenant(), view.Names(names))
 	}
-	if err := s.WithdrawTool(ctx, name); err != nil {
+	if err := s.Tools.Withdraw(ctx, name); err != nil {
 		return err
 	}
 	a.Remark("tool %s is withdrawn", name)

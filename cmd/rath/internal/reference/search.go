@@ -21,7 +21,7 @@ func find(ctx context.Context, s *app.System, name string) (Reference, error) {
 			return Reference{}, app.WithCode(app.ExitUsage, fmt.Errorf("%w; see \"help names\"", err))
 		}
 	}
-	r, err := s.Run(ctx, run.ID(name))
+	r, err := s.Runs.Get(ctx, run.ID(name))
 	switch {
 	case err == nil && (r.Submitted > 0 || r.Workflow != "" || r.State.Terminal()):
 		return ofRun(&r), nil
@@ -63,7 +63,7 @@ func beginning(ctx context.Context, s *app.System, prefix string) ([]Reference, 
 			}
 		}
 	}
-	roots, err := s.Roots(ctx, 0)
+	roots, err := s.Sessions.Roots(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, 
 		return whole[0], nil
 	}
 	// A task with exactly this id takes precedence over runs whose ids begin with it.
-	switch waits, err := s.TaskWaits(ctx, run.ID(prefix)); {
+	switch waits, err := s.Runs.Waits(ctx, run.ID(prefix)); {
 	case err != nil:
 		return Reference{}, err
 	case waits:
@@ -106,11 +106,11 @@ func byBeginning(ctx context.Context, s *app.System, prefix string) (Reference, 
 		if found, err := inTrees(ctx, s, prefix); found != "" || err != nil {
 			return Reference{Session: found}, err
 		}
-		if r, err := s.Run(ctx, run.ID(prefix)); err == nil && r.Session != session.ID(prefix) {
+		if r, err := s.Runs.Get(ctx, run.ID(prefix)); err == nil && r.Session != session.ID(prefix) {
 			return ofRun(&r), nil // its task was taken in between
 		}
 		also := ""
-		if _, n, err := s.Tasks(ctx); err == nil && n > 0 {
+		if _, n, err := s.Fleet.Tasks(ctx); err == nil && n > 0 {
 			also = "; " + WaitingTasks(n)
 		}
 		return Reference{}, app.Fail(app.ExitNotFound, "no run or session of tenant %s begins with %q; %q lists the runs%s", s.Tenant(), prefix, s.Hint("ps"), also)
@@ -125,19 +125,19 @@ const manyTrees = 200
 // inTrees finds a session inside of a tree: by its id, by a name too long to be seen in the
 // id, or by the beginning of the id; "" if there is none.
 func inTrees(ctx context.Context, s *app.System, name string) (session.ID, error) {
-	if g, err := s.Graph(ctx, name, ""); err == nil && g.Root != "" {
+	if g, err := s.Lineage.Graph(ctx, name, ""); err == nil && g.Root != "" {
 		if slices.ContainsFunc(g.Tree, func(b messages.GraphSession) bool { return b.Session == session.ID(name) }) {
 			return session.ID(name), nil
 		}
 		return g.Root, nil
 	}
-	roots, err := s.Roots(ctx, manyTrees)
+	roots, err := s.Sessions.Roots(ctx, manyTrees)
 	if err != nil {
 		return "", err
 	}
 	var hits []Reference
 	for _, root := range roots {
-		g, err := s.Graph(ctx, string(root), "")
+		g, err := s.Lineage.Graph(ctx, string(root), "")
 		if err != nil {
 			return "", err
 		}

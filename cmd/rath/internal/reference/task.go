@@ -95,9 +95,9 @@ func Origin(ctx context.Context, a *app.App, s *app.System, t messages.Task) (st
 
 // exists reports whether there is a session of this id or name.
 func exists(ctx context.Context, s *app.System, name string) (bool, error) {
-	_, err := s.Lineage(ctx, name, "", 1)
+	_, err := s.Lineage.Page(ctx, name, "", 1)
 	if errors.Is(err, session.ErrNotFound) { // lineage follows the log
-		_, err = s.Session(ctx, name)
+		_, err = s.Sessions.Get(ctx, name)
 	}
 	if errors.Is(err, session.ErrNotFound) {
 		return false, nil

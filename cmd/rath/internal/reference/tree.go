@@ -73,7 +73,7 @@ func RunGraph(ctx context.Context, s *app.System, r *messages.RunInfo) (*lineage
 // to its end.
 func Recorded(ctx context.Context, s *app.System, id session.ID, after string, each func(*messages.LineageRecord) error) error {
 	for {
-		page, err := s.Lineage(ctx, string(id), after, 0)
+		page, err := s.Lineage.Page(ctx, string(id), after, 0)
 		if err != nil {
 			return err
 		}

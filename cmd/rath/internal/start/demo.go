@@ -195,7 +195,7 @@ func (d *demonstration) node(store string) (*node.Options, error) {
 
 // unfinished returns the demo's open run, nil if there is none.
 func (d *demonstration) unfinished(ctx context.Context, s *app.System) (*messages.RunInfo, error) {
-	runs, err := s.Runs(ctx, &client.RunsOptions{
+	runs, err := s.Runs.List(ctx, &client.RunsOptions{
 		Workflow: demo.Name, Limit: 1, States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview},
 	})
 	if err != nil || len(runs) == 0 {

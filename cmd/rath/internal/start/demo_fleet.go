@@ -100,7 +100,7 @@ func (d *demonstration) showFleet(ctx context.Context, count int) (err error) {
 
 // abandon cancels the open runs of a former demo.
 func (d *demonstration) abandon(ctx context.Context, s *app.System) error {
-	open, err := s.Runs(ctx, &client.RunsOptions{Workflow: demo.FleetName, States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}})
+	open, err := s.Runs.List(ctx, &client.RunsOptions{Workflow: demo.FleetName, States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}})
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (d *demonstration) abandon(ctx context.Context, s *app.System) error {
 		if r.BranchOf != nil {
 			continue // ends with the run that opened it
 		}
-		if err := s.Cancel(ctx, r.Run, "", "another demo begins"); err != nil && !errors.Is(err, run.ErrState) {
+		if err := s.Runs.Cancel(ctx, r.Run, messages.Control{Reason: "another demo begins"}); err != nil && !errors.Is(err, run.ErrState) {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func (d *fleetDemo) compare(ctx context.Context, s *app.System, r *messages.Resu
 	if err != nil {
 		return err
 	}
-	v, err := s.Session(ctx, fmt.Sprintf("%s:%d", r.Session, r.Version))
+	v, err := s.Sessions.Get(ctx, fmt.Sprintf("%s:%d", r.Session, r.Version))
 	if err != nil {
 		return err
 	}

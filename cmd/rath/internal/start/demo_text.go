@@ -92,7 +92,7 @@ func (d *demonstration) repository(ctx context.Context, dir string) (title, abou
 
 // footer writes the proof and suggests the next commands.
 func (d *demonstration) footer(ctx context.Context, s *app.System, id run.ID, r *messages.Result) error {
-	info, err := s.Run(ctx, id)
+	info, err := s.Runs.Get(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -246,7 +246,7 @@ func executedBy(ctx context.Context, s *app.System, incarnation string) (ids []s
 	}
 	ctx, cancel := context.WithTimeout(ctx, executedTimeout)
 	defer cancel()
-	runs, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.Running}})
+	runs, err := s.Runs.List(ctx, &client.RunsOptions{States: []run.State{run.Running}})
 	if err != nil {
 		return nil // the node's end is reported without them
 	}

@@ -138,7 +138,7 @@ func (w *answer) check() error {
 // to reject.
 func (w *answer) valueOf(ctx context.Context, s *app.System, r *messages.RunInfo) (json.RawMessage, error) {
 	if r.Schemas == nil { // of a list, which has none
-		one, err := s.Run(ctx, r.Run)
+		one, err := s.Runs.Get(ctx, r.Run)
 		if err != nil {
 			return nil, err
 		}
@@ -185,24 +185,24 @@ func (w *answer) give(ctx context.Context, s *app.System, r *messages.RunInfo, k
 		return w.review(ctx, s, r, d, needsReason)
 	case kind == run.WaitMessage:
 		d.Text, d.Reason = w.text, ""
-		return "message", "told", s.Message(ctx, r.Run, d)
+		return "message", "told", s.Runs.Message(ctx, r.Run, d)
 	case kind == run.WaitResponse || kind == "" && w.text != yes && w.text != no:
 		if d.Value, err = w.valueOf(ctx, s, r); err != nil {
 			return "", "", err
 		}
-		return messages.VerbRespond, "answered", s.Respond(ctx, r.Run, d)
+		return messages.VerbRespond, "answered", s.Questions.Answer(ctx, r.Run, d)
 	case w.text == no:
 		if err := needsReason(); err != nil {
 			return "", "", err
 		}
-		return messages.VerbReject, "rejected", s.Reject(ctx, r.Run, d)
+		return messages.VerbReject, "rejected", s.Questions.Reject(ctx, r.Run, d)
 	case w.text != yes:
 		return "", "", app.Fail(app.ExitUsage, "run %s asks for yes or no, not for %s", r.Run, term.Line(w.text, 40))
 	}
 	if w.edit != "" {
 		d.Value = json.RawMessage(w.edit)
 	}
-	return messages.VerbApprove, "approved", s.Approve(ctx, r.Run, d)
+	return messages.VerbApprove, "approved", s.Questions.Approve(ctx, r.Run, d)
 }
 
 func isReview(text string) bool {
@@ -224,7 +224,7 @@ func (w *answer) review(ctx context.Context, s *app.System, r *messages.RunInfo,
 	if w.value != "" {
 		d.Value = json.RawMessage(w.value)
 	}
-	return messages.VerbResolve, "decided", s.Resolve(ctx, r.Run, d)
+	return messages.VerbResolve, "decided", s.Runs.Resolve(ctx, r.Run, d)
 }
 
 // answerOne answers the run of a name.

@@ -69,7 +69,7 @@ func applyRun(ctx context.Context, a *app.App, s *app.System, name string, o *ap
 	if from.IsZero() {
 		return app.Fail(app.ExitNotFound, "run %s was given no files, so that there is nothing to compare with: begin one with -C DIR", r.Run)
 	}
-	result, err := s.Result(ctx, r.Run)
+	result, err := s.Runs.Result(ctx, r.Run)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ node is cancelled by its whole id.`,
 				v := selection.Verb{
 					Name: "cancel", Past: "asked to stop", Skip: selection.Ended, Several: true,
 					Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
-						return "", s.Cancel(ctx, r.Run, by, reason)
+						return "", s.Runs.Cancel(ctx, r.Run, messages.Control{By: by, Reason: reason})
 					},
 				}
 				err := selection.Each(ctx, a, s, &o, args, v)
@@ -58,13 +58,13 @@ func cancelTask(ctx context.Context, a *app.App, s *app.System, o *selection.Sel
 	}
 	row := selection.Outcome{Run: run.ID(id), State: run.Queued, Action: v.Name}
 	if _, waits := errors.AsType[reference.WaitingError](unknown); !waits {
-		if _, n, err := s.Tasks(ctx); err != nil || n == 0 {
+		if _, n, err := s.Fleet.Tasks(ctx); err != nil || n == 0 {
 			return errors.Join(unknown, err)
 		}
 		row.Note = "if a task of this id waits"
 	}
 	if !o.DryRun {
-		switch err := s.Cancel(ctx, row.Run, by, reason); {
+		switch err := s.Runs.Cancel(ctx, row.Run, messages.Control{By: by, Reason: reason}); {
 		case errors.Is(err, run.ErrUnknownRun):
 			return unknown
 		case err != nil:

@@ -53,7 +53,7 @@ func fork(ctx context.Context, a *app.App, name string, at uint64) (err error) {
 	if at > 0 {
 		n.Version = session.Version(at)
 	}
-	v, err := s.Session(ctx, n.String())
+	v, err := s.Sessions.Get(ctx, n.String())
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ const root = "memory://"
 // inMemory opens the memory of a name.
 func inMemory(ctx context.Context, a *app.App, name string, do func(s *app.System, m memory.Store) error) error {
 	return a.With(ctx, func(s *app.System) error {
-		m, err := s.Memory(name)
+		m, err := s.Memory.Open(name)
 		if err != nil {
 			return app.WithCode(app.ExitUsage, err)
 		}
@@ -84,7 +84,7 @@ or those at and below URI, each with its first line.`,
 }
 
 func listMemories(ctx context.Context, a *app.App, s *app.System, limit int) error {
-	names, err := s.Memories(ctx)
+	names, err := s.Memory.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func listMemories(ctx context.Context, a *app.App, s *app.System, limit int) err
 
 func listNotes(ctx context.Context, a *app.App, s *app.System, name, under string, limit int) error {
 	var all []written
-	err := s.EachNote(ctx, name, under, limit+1, func(uri, text string, from memory.Origin) error {
+	err := s.Memory.Each(ctx, name, under, limit+1, func(uri, text string, from memory.Origin) error {
 		all = append(all, written{uri, text, from})
 		return nil
 	})
@@ -364,7 +364,7 @@ OpenRath keeps them: memory://user/a/b is user/a/b.md.`,
 					}
 					return err
 				}
-				return s.EachNote(ctx, args[0], under, 0, func(uri, text string, from memory.Origin) error {
+				return s.Memory.Each(ctx, args[0], under, 0, func(uri, text string, from memory.Origin) error {
 					return a.WriteLine(written{uri, text, from})
 				})
 			})

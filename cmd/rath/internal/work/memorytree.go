@@ -103,7 +103,7 @@ func exportTree(ctx context.Context, s *app.System, name, under, dir string) (n 
 		return 0, err
 	}
 	defer to.Close()
-	err = s.EachNote(ctx, name, under, 0, func(uri, text string, _ memory.Origin) error {
+	err = s.Memory.Each(ctx, name, under, 0, func(uri, text string, _ memory.Origin) error {
 		file := strings.TrimPrefix(uri, root) + noteFile
 		if err := to.MkdirAll(path.Dir(file), 0o700); err != nil {
 			return err

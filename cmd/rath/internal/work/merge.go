@@ -47,7 +47,7 @@ func merge(ctx context.Context, a *app.App, names []string) (err error) {
 		if err != nil {
 			return err
 		}
-		v, err := s.Session(ctx, n.String()) // at its current version
+		v, err := s.Sessions.Get(ctx, n.String()) // at its current version
 		if err != nil {
 			return err
 		}

@@ -48,13 +48,13 @@ func sendMessage(ctx context.Context, a *app.App, s *app.System, name string, m 
 		return app.Fail(app.ExitUsage, "%s: a message goes to the newest version of a session; name it as %s", name, n.Session)
 	}
 	if n.Run != nil && !n.Run.State.Terminal() {
-		if err := s.Message(ctx, n.Run.Run, m); err != nil {
+		if err := s.Runs.Message(ctx, n.Run.Run, m); err != nil {
 			return err
 		}
 		a.Remark("told run %s (%s)", n.Run.Run, n.Run.State)
 		return selection.Acted(a, n.Run, "message")
 	}
-	if err := s.MessageSession(ctx, string(n.Session), m); err != nil {
+	if err := s.Sessions.Message(ctx, string(n.Session), m); err != nil {
 		return err
 	}
 	a.Remark("told session %s", n.Session)

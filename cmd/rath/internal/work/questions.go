@@ -69,7 +69,7 @@ const hang = "    "
 
 // questions lists the questions of runs, all or those of one name.
 func questions(ctx context.Context, a *app.App, s *app.System, name string) error {
-	open, err := s.Approvals(ctx)
+	open, err := s.Questions.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 	qs := make([]asked, len(open))
 	for i, q := range open {
 		qs[i].Question = q
-		call, err := s.Asked(ctx, q)
+		call, err := s.Questions.Call(ctx, q)
 		switch {
 		case err == nil:
 			qs[i].Call = &call
@@ -102,7 +102,7 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 			qs[i].Error = messages.Text(err)
 			continue
 		}
-		detail, schema, err := s.Detail(ctx, q)
+		detail, schema, err := s.Questions.Detail(ctx, q)
 		if err != nil {
 			qs[i].Error = messages.Text(err)
 			continue
@@ -115,7 +115,7 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 		return err
 	}
 	if name == "" {
-		stopped, err := s.Runs(ctx, &client.RunsOptions{States: []run.State{run.NeedsReview}, Limit: 1})
+		stopped, err := s.Runs.List(ctx, &client.RunsOptions{States: []run.State{run.NeedsReview}, Limit: 1})
 		switch {
 		case err != nil:
 			return err

@@ -38,7 +38,7 @@ it.`,
 						return ""
 					},
 					Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
-						id, err := s.Rerun(ctx, r.Run)
+						id, err := s.Runs.Rerun(ctx, r.Run)
 						last = id
 						return "runs again as " + string(id), err
 					},

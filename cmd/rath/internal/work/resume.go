@@ -71,7 +71,7 @@ func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err er
 		return err
 	}
 	if r.State.Terminal() {
-		result, err := s.Result(ctx, r.Run)
+		result, err := s.Runs.Result(ctx, r.Run)
 		if err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func rewind(ctx context.Context, a *app.App, name, workflow string, goOn bool, t
 	case workflow == "":
 		workflow = n.Run.Workflow
 	}
-	id, err := s.Rewind(ctx, n.String(), workflow, t)
+	id, err := s.Sessions.Rewind(ctx, n.String(), workflow, t)
 	if err != nil {
 		return err
 	}

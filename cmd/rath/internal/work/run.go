@@ -206,7 +206,7 @@ func runTask(ctx context.Context, a *app.App, t messages.Task, o *runOptions) (e
 	}
 	ended := false // before this command
 	if o.named {
-		was, err := s.Run(ctx, t.ID)
+		was, err := s.Runs.Get(ctx, t.ID)
 		ended = err == nil && was.State.Terminal()
 	}
 	before, _, _ := strings.Cut(t.ForkOf, ":")

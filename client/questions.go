@@ -13,6 +13,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
+// Questions lists the questions of waiting runs and answers them. An answer is a
+// messages.Control, as for [Runs].
+type Questions struct{ c *Client }
+
 // Question is an approval or a response that a run waits for.
 type Question struct {
 	Run       run.ID        `json:"run"`
@@ -51,9 +55,9 @@ func questions(r *messages.RunInfo) []Question {
 	return qs
 }
 
-// Approvals returns the open questions of all runs, the oldest run first.
-func (c *Client) Approvals(ctx context.Context) ([]Question, error) {
-	rs, err := c.Runs(ctx, &RunsOptions{States: []run.State{run.Waiting}})
+// List returns the open questions of all runs, the oldest run first.
+func (qs *Questions) List(ctx context.Context) ([]Question, error) {
+	rs, err := qs.c.Runs.List(ctx, &RunsOptions{States: []run.State{run.Waiting}})
 	if err != nil {
 		return nil, fmt.Errorf("approvals: %w", err)
 	}
@@ -64,23 +68,23 @@ func (c *Client) Approvals(ctx context.Context) ([]Question, error) {
 	return all, nil
 }
 
-// askedFrom is the number of chunks at the end of a session in which Asked searches for
-// a call: the questions about a model's calls directly follow the calls.
+// askedFrom is the number of chunks at the end of a session in which Call searches: the
+// questions about a model's calls directly follow the calls.
 const askedFrom = 64
 
-// Asked returns the tool call that an approval is about, with its arguments as the
-// model wrote them. It returns session.ErrNotFound for a question without a call, such
-// as a workflow's own question. q must come from Approvals.
-func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error) {
+// Call returns the tool call that an approval is about, with its arguments as the model
+// wrote them. It returns session.ErrNotFound for a question without a call, such as a
+// workflow's own question. q must come from List.
+func (qs *Questions) Call(ctx context.Context, q Question) (session.ToolCall, error) {
 	path, ok := strings.CutSuffix(string(q.Step), ".approval")
 	asking := run.Path(path).Parent()
 	if q.Kind != run.WaitApproval || !ok || asking == "" {
 		return session.ToolCall{}, fmt.Errorf("question %s of run %s is about no tool call: %w", q.Step, q.Run, session.ErrNotFound)
 	}
 	for _, id := range slices.Backward(q.sessions) { // the question is about the newest one
-		page, err := query[messages.Session](ctx, c, messages.QuerySession, wire.Query{Session: string(id), Limit: askedFrom})
+		page, err := query[messages.Session](ctx, qs.c, messages.QuerySession, wire.Query{Session: string(id), Limit: askedFrom})
 		if err == nil && page.Next > 0 {
-			page, err = query[messages.Session](ctx, c, messages.QuerySession, wire.Query{Session: string(id), After: uint64(max(page.Total-askedFrom, 0)), Limit: askedFrom})
+			page, err = query[messages.Session](ctx, qs.c, messages.QuerySession, wire.Query{Session: string(id), After: uint64(max(page.Total-askedFrom, 0)), Limit: askedFrom})
 		}
 		if err != nil {
 			return session.ToolCall{}, fmt.Errorf("question %s of run %s: %w", q.Step, q.Run, err)
@@ -98,9 +102,9 @@ func (c *Client) Asked(ctx context.Context, q Question) (session.ToolCall, error
 
 // Detail returns the text of a workflow's question besides its title, such as a diff to
 // approve, "" if there is none, and the JSON Schema of the value that answers it, nil
-// for any value. q must come from Approvals.
-func (c *Client) Detail(ctx context.Context, q Question) (text string, schema json.RawMessage, err error) {
-	r, err := c.Run(ctx, q.Run)
+// for any value. q must come from List.
+func (qs *Questions) Detail(ctx context.Context, q Question) (text string, schema json.RawMessage, err error) {
+	r, err := qs.c.Runs.Get(ctx, q.Run)
 	if err != nil {
 		return "", nil, fmt.Errorf("question %s of run %s: %w", q.Step, q.Run, err)
 	}
@@ -109,28 +113,27 @@ func (c *Client) Detail(ctx context.Context, q Question) (text string, schema js
 
 // Approve approves the question at d.Step; without a step the run must have exactly one
 // open question. d.Value, as JSON, replaces the subject of the question, such as the
-// arguments of a tool call. Approve returns once the answer is recorded; the run then
-// continues. run.ErrState means that the question is not open: it was decided, has
-// expired, or was never asked.
-func (c *Client) Approve(ctx context.Context, id run.ID, d messages.Control) error {
-	return c.decide(ctx, id, messages.VerbApprove, d)
+// arguments of a tool call. The run continues once the answer is recorded. run.ErrState
+// means that the question is not open: it was decided, has expired, or was never asked.
+func (qs *Questions) Approve(ctx context.Context, id run.ID, d messages.Control) error {
+	return qs.decide(ctx, id, messages.VerbApprove, d)
 }
 
 // Reject rejects a question. The agent and the evidence get d.Reason. Otherwise it is
 // like Approve.
-func (c *Client) Reject(ctx context.Context, id run.ID, d messages.Control) error {
-	return c.decide(ctx, id, messages.VerbReject, d)
+func (qs *Questions) Reject(ctx context.Context, id run.ID, d messages.Control) error {
+	return qs.decide(ctx, id, messages.VerbReject, d)
 }
 
-// Respond answers a question with d.Value. If the question's schema rejects the value,
+// Answer answers a question with d.Value. If the question's schema rejects the value,
 // it returns run.ErrMalformed, and the run keeps waiting. Otherwise it is like Approve.
-func (c *Client) Respond(ctx context.Context, id run.ID, d messages.Control) error {
-	return c.decide(ctx, id, messages.VerbRespond, d)
+func (qs *Questions) Answer(ctx context.Context, id run.ID, d messages.Control) error {
+	return qs.decide(ctx, id, messages.VerbRespond, d)
 }
 
-func (c *Client) decide(ctx context.Context, id run.ID, verb string, d messages.Control) error {
+func (qs *Questions) decide(ctx context.Context, id run.ID, verb string, d messages.Control) error {
 	if d.Step == "" {
-		q, err := c.question(ctx, id, verb)
+		q, err := qs.question(ctx, id, verb)
 		if err != nil {
 			return fmt.Errorf("%s run %s: %w", verb, id, err)
 		}
@@ -139,12 +142,12 @@ func (c *Client) decide(ctx context.Context, id run.ID, verb string, d messages.
 	if len(d.Value) > 0 && !json.Valid(d.Value) {
 		return fmt.Errorf("%s run %s: the value is not JSON: %w; a text is written with quotes", verb, id, run.ErrMalformed)
 	}
-	return c.control(ctx, id, verb, d)
+	return qs.c.control(ctx, id, verb, d)
 }
 
 // question returns the only question that a verb can answer.
-func (c *Client) question(ctx context.Context, id run.ID, verb string) (Question, error) {
-	r, err := c.Run(ctx, id)
+func (qs *Questions) question(ctx context.Context, id run.ID, verb string) (Question, error) {
+	r, err := qs.c.Runs.Get(ctx, id)
 	if err != nil {
 		return Question{}, err
 	}
@@ -179,24 +182,4 @@ func list(qs []Question) string {
 		all = append(all, q.String())
 	}
 	return strings.Join(all, "; ")
-}
-
-// Message sends m.Text to an open run: to its next model call, or to the step that
-// waits for a message. m.Interrupt cuts off the current model call, which is then
-// repeated with the message. Message returns once the message is recorded.
-func (c *Client) Message(ctx context.Context, id run.ID, m messages.Control) error {
-	return c.control(ctx, id, messages.VerbMessage, m)
-}
-
-// MessageSession sends m.Text to a session, by id or name: to the run that holds it or,
-// if there is none, as the session's next user chunk.
-func (c *Client) MessageSession(ctx context.Context, name string, m messages.Control) error {
-	if err := session.ValidID("session", name); err != nil {
-		return err
-	}
-	// The subject of a session is a run's subject with "session" before the id.
-	if _, err := c.requests.Control(ctx, c.tenant, run.ID("session."+name), messages.VerbMessage, m); err != nil {
-		return fmt.Errorf("message to session %s: %w", name, err)
-	}
-	return nil
 }

@@ -171,9 +171,9 @@ func (qs *Questions) question(ctx context.Context, id run.ID, verb string) (Ques
 	case len(other) > 0:
 		return Question{}, fmt.Errorf("the run waits at %s, which %s does not answer: %w", list(other), verb, run.ErrState)
 	case r.State.Terminal():
-		return Question{}, fmt.Errorf("the run asks nothing any more, it has ended (%s): %w", r.State, run.ErrState)
+		return Question{}, fmt.Errorf("the run has no open question, it has ended (%s): %w", r.State, run.ErrState)
 	}
-	return Question{}, fmt.Errorf("the run asks nothing now, it is %s: %w", r.State, run.ErrState)
+	return Question{}, fmt.Errorf("the run has no open question, it is %s: %w", r.State, run.ErrState)
 }
 
 func list(qs []Question) string {

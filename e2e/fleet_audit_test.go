@@ -121,7 +121,7 @@ func (w *world) kept() {
 		if err != nil {
 			w.fatal(err)
 		}
-		if _, told, is := bytes.Cut(data, []byte("NATS refused the credentials")); is {
+		if _, told, is := bytes.Cut(data, []byte("NATS rejected the credentials")); is {
 			w.fail("%s lacks a right: %.200s", p.Name, told)
 		}
 	}

@@ -89,7 +89,7 @@ func FanOut(ctx context.Context, s session.Session, bs []Branch, o *FanOutOption
 func Merge(ctx context.Context, j *Joined, p Policy) (session.Session, error) {
 	switch {
 	case j == nil:
-		return session.Session{}, errors.New("flow: Merge of no fan-out: give it what FanOut returned, and look at the error of FanOut first")
+		return session.Session{}, errors.New("flow: Merge without a fan-out: give it the result of FanOut, and check the error of FanOut first")
 	case p == nil:
 		return j.Base, errors.New("flow: Merge without a policy: give it one, such as flow.SinceAncestor()")
 	}

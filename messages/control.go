@@ -152,7 +152,7 @@ func (c Control) Check(verb string) error {
 				"send %q if the call took place, %q to run it again, %q to wait for a node with the recorded revision, %q to end the run", run.Happened, run.Again, run.Pin, run.Fail))
 		}
 		if strings.TrimSpace(c.Reason) == "" {
-			return bad("reason", "it is missing", "say how you know; it is kept as evidence")
+			return bad("reason", "it is missing", "give the source of this; it is kept as evidence")
 		}
 		if c.Value != nil && c.Decision != run.Happened {
 			return bad("value", "only a call that happened has a result", "leave it out, or decide "+run.Happened)
@@ -162,23 +162,23 @@ func (c Control) Check(verb string) error {
 			return bad("step", "it is missing", "send the path of the question, as run.waiting and `rath answer` show it")
 		}
 		if verb == VerbReject && strings.TrimSpace(c.Reason) == "" {
-			return bad("reason", "it is missing", "say why; the agent and the evidence get it")
+			return bad("reason", "it is missing", "give a reason, for the agent and the evidence")
 		}
 		if verb == VerbRespond && c.Value == nil {
 			return bad("value", "it is missing", "send the answer as JSON")
 		}
 	case VerbQuarantine, VerbRelease:
 		if strings.TrimSpace(c.Reason) == "" {
-			return bad("reason", "it is missing", "say why; it is kept as evidence")
+			return bad("reason", "it is missing", "give a reason; it is kept as evidence")
 		}
 	case VerbRebudget:
 		if c.Budget == nil {
-			return bad("budget", "it is missing", "send what the run may consume in all; a field of 0 is unlimited")
+			return bad("budget", "it is missing", "send the whole budget of the run; a field of 0 is unlimited")
 		}
 		return (&Task{ID: "x", Budget: *c.Budget}).Check()
 	case VerbMessage, VerbSessionMessage:
 		if strings.TrimSpace(c.Text) == "" {
-			return bad("text", "it is empty", "send what the user says")
+			return bad("text", "it is empty", "send the user's text")
 		}
 		if len(c.Text) > MaxValue {
 			return &strict.Error{
@@ -203,7 +203,7 @@ func (c Control) Note(verb string) (uri, text string, err error) {
 		return "", "", &strict.Error{Message: verb, Field: "uri", Problem: "it is missing", Remedy: "send a name like memory://user/preferences/colours"}
 	}
 	if verb == VerbMemoryWrite && strings.TrimSpace(c.Text) == "" {
-		return "", "", &strict.Error{Message: verb, Field: "text", Problem: "it is missing", Remedy: "send what to remember; " + VerbMemoryForget + " removes a note"}
+		return "", "", &strict.Error{Message: verb, Field: "text", Problem: "it is missing", Remedy: "send the text of the note; " + VerbMemoryForget + " removes a note"}
 	}
 	return c.URI, c.Text, nil
 }

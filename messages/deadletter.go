@@ -95,7 +95,7 @@ func (l *DeadLetter) Retry(id run.ID) ([]byte, error) {
 	case l.Truncated:
 		return nil, fmt.Errorf("dead letter: %d bytes were sent and not all of them are kept: %w; submit the task yourself", l.Bytes, run.ErrState)
 	case l.Code == run.CodeMalformed, l.Code == run.CodeTooLarge:
-		return nil, fmt.Errorf("dead letter: the task would be refused again as %s: %w; submit it corrected", l.Code, run.ErrState)
+		return nil, fmt.Errorf("dead letter: the task would be rejected again as %s: %w; submit a corrected one", l.Code, run.ErrState)
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(l.Payload(), &fields); err != nil {

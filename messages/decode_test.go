@@ -49,7 +49,7 @@ func TestErrorsNameFieldAndRemedy(t *testing.T) {
 		`{"id":"r1","sandbox":{"network":"list:10.0.0.1"}}`:                          `task: field sandbox.network: network: "10.0.0.1" is no name of a host; write github.com or *.golang.org, without a scheme, port and path: leave it out for none`,
 		`{"id":"r1","sandbox":{"backend":"a b"}}`:                                    `task: field sandbox.backend: sandbox id "a b": only A-Z a-z 0-9 _ - are allowed: name one that the nodes have, such as local or docker`,
 		`{"id":"r1","sandbox":{"image":"a b"}}`:                                      `task: field sandbox.image: "a b" is no name of an image: name one as the backend does, such as debian:12 or its digest`,
-		`{"id":"r1","sandbox":{"services":[{"name":"web"}]}}`:                        `task: field sandbox.services: service "web": it has no command; say what starts it, in the foreground: leave them out for those that the session has`,
+		`{"id":"r1","sandbox":{"services":[{"name":"web"}]}}`:                        `task: field sandbox.services: service "web": it has no command; give one that runs in the foreground: omit them for the session's`,
 		`{"id":"r1","sandbox":{"services":[{"name":"web","command":"x","port":1}]}}`: `task: field sandbox.services[0]: unknown field "port": see the schema of the message`,
 		`{"id":"r1","fork_of":"s1:0"}`:                                               `task: field fork_of: "s1:0" names no version of a session: write it as "session:version", or as "session" for its newest version`,
 		`{"id":"r1","tools":["a","b","a"]}`:                                          `task: field tools[2]: "a" is there twice: name each once`,

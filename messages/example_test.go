@@ -38,7 +38,7 @@ func ExampleControl_Check() {
 	}
 	fmt.Println(c.Check(messages.VerbResolve))
 	// Output:
-	// resolve: field reason: it is missing: say how you know; it is kept as evidence
+	// resolve: field reason: it is missing: give the source of this; it is kept as evidence
 }
 
 // The schemas are compiled in, for programs that validate elsewhere.

@@ -65,11 +65,11 @@ func (t *Tool) Check(name string) error {
 	}
 	switch {
 	case t.Name != name:
-		return bad("name", fmt.Sprintf("%q is not what the subject says, %q", excerpt.Start(t.Name, 80), name), "say the same")
+		return bad("name", fmt.Sprintf("%q differs from the subject's %q", excerpt.Start(t.Name, 80), name), "say the same")
 	case t.Effect == "sandboxed":
 		return bad("effect", "a tool of another process has no sandbox of ours", "send non_idempotent, idempotent or read_only")
 	case strings.TrimSpace(t.Description) == "":
-		return bad("description", "it is missing", "tell models what the tool does and when to call it")
+		return bad("description", "it is missing", "describe the purpose of the tool and the time to call it, for models")
 	case len(t.Description) > MaxToolText:
 		return bad("description", fmt.Sprintf("%d bytes, at most %d are taken", len(t.Description), MaxToolText), "shorten it")
 	case len(t.Input) > MaxToolSchema:

@@ -98,7 +98,7 @@ func (b Sandbox) Normal() (Sandbox, error) {
 		return bad("allow", Text(err), "name paths of the workspace, such as .github/workflows, separated by commas")
 	}
 	if _, err = sandbox.ServicesText(b.Services); err != nil {
-		return bad("services", Text(err), "leave them out for those that the session has")
+		return bad("services", Text(err), "omit them for the session's")
 	}
 	b.Limits, b.Network = limits.String(), string(network)
 	return b, nil
@@ -150,7 +150,7 @@ func (t *Task) Check() error {
 	if len(t.Input) > MaxInput {
 		return &strict.Error{
 			Message: "task", Field: "input", Problem: fmt.Sprintf("%d bytes, at most %d are taken", len(t.Input), MaxInput),
-			Remedy: "put what is large into a workspace", Kind: session.ErrTooLarge,
+			Remedy: "put large data into a workspace", Kind: session.ErrTooLarge,
 		}
 	}
 	if len(t.Model) > MaxModel || len(t.Revision) > MaxModel {

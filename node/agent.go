@@ -128,7 +128,7 @@ func (w *oneAgent) Forward(ctx context.Context, s session.Session) (session.Sess
 		}
 		s = s.With(session.UserText(w.in.Prompt).WithImages(images...))
 	case s.Len() == 0:
-		return s, &strict.Error{Message: "agent", Problem: "there is nothing to do", Remedy: `send "input": "what to do", or a session that says it`}
+		return s, &strict.Error{Message: "agent", Problem: "the prompt is empty", Remedy: `send "input": "what to do", or a session that says it`}
 	}
 	if err := cmp.Or(w.checkChoice(equipped.Tools), w.checkApprove(equipped.Tools)); err != nil {
 		return s, err

@@ -22,7 +22,7 @@ const (
 // it makes a branch.
 func forkRegistration() flow.Registration {
 	return flow.Registration{
-		Name: WorkflowFork, Revision: "1", Description: "Does nothing: with fork_of it makes a branch of a session.",
+		Name: WorkflowFork, Revision: "1", Description: "Makes no step: with fork_of it forks a session.",
 		New: func() flow.Workflow { return flow.EmptyWorkflow{} },
 	}
 }
@@ -56,7 +56,7 @@ type merge []string
 // Forward implements flow.Workflow.
 func (names merge) Forward(ctx context.Context, s session.Session) (session.Session, error) {
 	if s.Len() > 0 {
-		return s, errors.New("merge: the task goes on with a session that has chunks: leave session and fork_of out, the merge makes a new one")
+		return s, errors.New("merge: the session of the task has chunks: omit session and fork_of, the merge creates a new one")
 	}
 	var all session.Session
 	for i, name := range names {

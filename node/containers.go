@@ -39,7 +39,7 @@ func (n *Instance) sweep(ctx context.Context, b sandbox.Backend) error {
 		return nil
 	}
 	if _, err := s.Sweep(ctx); err != nil {
-		return fmt.Errorf("removing what former processes left: %w", err)
+		return fmt.Errorf("remove leftovers of former processes: %w", err)
 	}
 	n.sweepers = append(n.sweepers, s.Run)
 	return nil

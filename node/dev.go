@@ -45,7 +45,7 @@ func (n *Instance) joinDev() error {
 		return fmt.Errorf("%w; start `rath dev` there, or name the directory of its store", err)
 	}
 	if _, err := cluster.ParseKey(a.GossipKey); err != nil || a.Gossip == "" {
-		return fmt.Errorf("node: what runs over %s takes no other nodes; start `rath dev` there", dir)
+		return fmt.Errorf("node: the process over %s accepts no other nodes; start `rath dev` there", dir)
 	}
 	n.o.NATS.URL, n.o.NATS.Level, n.o.NATS.Disk, n.o.NATS.Monitor, n.o.NATS.CredsFile, n.o.NATS.RootCAs = a.URL, a.Level, storeDir(dir), nil, "", ""
 	n.o.Fleet.Gossip = &Gossip{Bind: loopback, Join: []string{a.Gossip}, Key: a.GossipKey, Label: devLabel}

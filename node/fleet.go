@@ -157,7 +157,7 @@ func (n *Instance) relay(ctx context.Context) *dispatch.RelayOptions {
 func (n *Instance) meet(strangers []string) {
 	n.strangers.Store(&strangers)
 	if len(strangers) > 0 {
-		n.log.Warn("nodes of another gossip work with the same streams, and each half takes the other one for dead: give all of them one -label, one key and a common address in -join, or give each fleet a NATS account of its own",
+		n.log.Warn("nodes with another gossip use the same streams, and each half takes the other one for dead: give all of them one -label, one key and a common address in -join, or give each fleet a separate NATS account",
 			"incarnations", strings.Join(strangers, ", "))
 	}
 }

@@ -272,7 +272,7 @@ func (n *Instance) connect(ctx context.Context) error {
 	}
 	err = n.conn.Streams.Provision(ctx)
 	if n.server != nil && n.server.MaxStore() < streams.MinStoreBytes && errors.Is(err, conn.ErrFull) {
-		return fmt.Errorf("node: store directory %s: of what its disk has free a store may take three quarters, which are %d MiB, and a new one needs %d MiB: "+
+		return fmt.Errorf("node: store directory %s: a store may take three quarters of its disk's free space, %d MiB, and a new one needs %d MiB: "+
 			"free some space or name another directory with --store: %w", n.o.Store, n.server.MaxStore()>>20, streams.MinStoreBytes>>20, conn.ErrFull)
 	}
 	return err
@@ -489,7 +489,7 @@ func (n *Instance) rest() error {
 	case <-done:
 		return nil
 	case <-limit.C:
-		return fmt.Errorf("node: not all services ended within %v of being stopped; what they held goes on elsewhere, or at the next start", restLast)
+		return fmt.Errorf("node: not all services ended within %v; their runs resume elsewhere, or at the next start", restLast)
 	}
 }
 

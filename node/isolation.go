@@ -30,10 +30,10 @@ func (n *Instance) enforceable(ctx context.Context, w lease.Workspaces) error {
 	}
 	switch {
 	case len(can) == 0:
-		return fmt.Errorf("node: %w: no sandbox here holds the limits: %s; leave out what none can limit, or give the node control groups of its own (systemd: Delegate=yes)",
+		return fmt.Errorf("node: %w: no sandbox here enforces the limits: %s; omit the unsupported ones, or give the node cgroups (systemd: Delegate=yes)",
 			sandbox.ErrUnsupported, strings.Join(cannot, "; "))
 	case len(cannot) > 0:
-		n.log.Warn("not each sandbox of this node holds the limits, and those that do not are refused", "hold", strings.Join(can, ", "), "refused", strings.Join(cannot, "; "))
+		n.log.Warn("some sandboxes of this node do not enforce the limits and are rejected", "hold", strings.Join(can, ", "), "refused", strings.Join(cannot, "; "))
 	}
 	return nil
 }
@@ -45,7 +45,7 @@ func (n *Instance) offersIsolation(ctx context.Context, w lease.Workspaces) (bes
 		c, err := w.Backends[name].Probe(ctx)
 		switch {
 		case err != nil:
-			n.log.Warn("what a sandbox enforces here is not known, so none is offered", "backend", name, "error", err)
+			n.log.Warn("the limits enforced by the sandbox are unknown, so it is not offered", "backend", name, "error", err)
 		case !c.Isolation.AtLeast(cmp.Or(w.MinIsolation, sandbox.IsolationKernel)): // it is rejected
 		case best == "" || c.Isolation.AtLeast(best):
 			best = c.Isolation

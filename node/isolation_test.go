@@ -86,7 +86,7 @@ func TestSandboxLimits(t *testing.T) {
 	_, err := Start(t.Context(), &Options{
 		Store: t.TempDir(), Sandbox: Sandbox{Limits: sandbox.Limits{Disk: 1 << 30, PIDs: 100}, Backends: map[string]sandbox.Backend{"weak": weak, "local": weak}},
 	})
-	if !errors.Is(err, sandbox.ErrUnsupported) || !strings.Contains(err.Error(), "no sandbox here holds the limits: local cannot limit Disk, PIDs; weak cannot limit Disk, PIDs; leave out") {
+	if !errors.Is(err, sandbox.ErrUnsupported) || !strings.Contains(err.Error(), "no sandbox here enforces the limits: local cannot limit Disk, PIDs; weak cannot limit Disk, PIDs; omit") {
 		t.Errorf("a node with limits that do not hold: %v", err)
 	}
 	var log strings.Builder
@@ -181,7 +181,7 @@ func TestSweepOfOwnBackends(t *testing.T) {
 	if n, err = Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Port: -1}, Sandbox: Sandbox{Backends: map[string]sandbox.Backend{"mine": b}}}); err == nil {
 		_ = n.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), `sandboxes of "mine": removing what former processes left: no route`) {
+	if err == nil || !strings.Contains(err.Error(), `sandboxes of "mine": remove leftovers of former processes: no route`) {
 		t.Errorf("a node that cannot remove what is left: %v", err)
 	}
 }

@@ -83,32 +83,32 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 		flags.PrintDefaults()
 		fmt.Fprint(stderr, memoryUsage)
 	}
-	flags.StringVar(&o.Dev, "dev", env("RATH_DEV"), "join the \"rath dev\" that runs over this store `directory`, such as .rath (RATH_DEV)")
-	flags.StringVar(&o.NATS.URL, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts one of its own (NATS_URL)")
+	flags.StringVar(&o.Dev, "dev", env("RATH_DEV"), "join the \"rath dev\" of this store `directory`, such as .rath (RATH_DEV)")
+	flags.StringVar(&o.NATS.URL, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts its own (NATS_URL)")
 	flags.StringVar(&o.NATS.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
-	flags.StringVar(&o.NATS.RootCAs, "ca", env("NATS_CA"), "PEM `file` of the authorities that NATS servers' certificates are checked against (NATS_CA)")
+	flags.StringVar(&o.NATS.RootCAs, "ca", env("NATS_CA"), "PEM `file` with the certificate authorities of the NATS servers (NATS_CA)")
 	flags.StringVar(&o.NATS.User, "user", env("NATS_USER"), "NATS `user` (NATS_USER; the password is NATS_PASSWORD)")
 	flags.StringVar(&o.Store, "store", or(env("RATH_STORE"), DefaultStore), "`directory` of this node (RATH_STORE)")
-	flags.StringVar(&o.SigningKey, "signing-key", env("RATH_SIGNING_KEY"), "private key `file`, as of ssh-keygen, to sign results of ended runs with; a node with a server of its own makes one in its store (RATH_SIGNING_KEY)")
+	flags.StringVar(&o.SigningKey, "signing-key", env("RATH_SIGNING_KEY"), "private key `file` of ssh-keygen to sign results of ended runs; a node with its own server creates one in its store (RATH_SIGNING_KEY)")
 	flags.StringVar(&o.NATS.Level, "level", or(env("RATH_LEVEL"), "fsync"), "durability: fsync, replicated or lazy (RATH_LEVEL)")
 	flags.IntVar(&o.NATS.Replicas, "replicas", 1, "`number` of replicas on external servers")
 	flags.IntVar(&o.NATS.Port, "port", 4222, "`port` on 127.0.0.1 of the node's own NATS server; 0 is none")
-	flags.IntVar(&o.Slots, "slots", 0, "`runs` that execute at once (64)")
+	flags.IntVar(&o.Slots, "slots", 0, "number of concurrent `runs` (64)")
 	flags.StringVar(&o.HTTP.Health, "health", env("RATH_HEALTH"), "`address` of /livez, /readyz, /waiting and /metrics; a port alone is this machine only (RATH_HEALTH)")
-	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "how `long` steps under way may take when the node stops")
+	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "`time` for running steps when the node stops")
 	flags.StringVar(&o.Models.Default, "model", env("RATH_MODEL"), "default `model` (RATH_MODEL)")
 	flags.StringVar(&o.Models.List, "models", env("RATH_MODELS"), "`file` with the list of models: servers, keys by reference, prices, fallbacks (RATH_MODELS)")
 	flags.StringVar(&o.MCPList, "mcp", env("RATH_MCP"), "`file` with the list of MCP servers: commands, URLs, tokens by reference (RATH_MCP)")
-	flags.BoolVar(&o.Sandbox.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
-	limits := flags.String("sandbox-limits", env("RATH_SANDBOX_LIMITS"), "what each sandbox may `use`, such as memory=512m,cpus=1.5,disk=2g,pids=200 (RATH_SANDBOX_LIMITS)")
+	flags.BoolVar(&o.Sandbox.Unsafe, "unsafe", false, "let models run unconfined commands")
+	limits := flags.String("sandbox-limits", env("RATH_SANDBOX_LIMITS"), "`limits` of each sandbox, such as memory=512m,cpus=1.5,disk=2g,pids=200 (RATH_SANDBOX_LIMITS)")
 	flags.StringVar(&o.Sandbox.Docker.Image, "sandbox-image", env("RATH_SANDBOX_IMAGE"), "offer the sandbox \"docker\": containers of the engine of this machine, of this `image` (RATH_SANDBOX_IMAGE; DOCKER_HOST is the engine)")
 	flags.StringVar(&o.Sandbox.Docker.Runtime, "sandbox-runtime", env("RATH_SANDBOX_RUNTIME"), "`runtime` of the engine for them, such as runsc (RATH_SANDBOX_RUNTIME)")
-	flags.IntVar(&o.Sandbox.Docker.Warm, "sandbox-warm", 1, "`containers` of each image and limits that wait for sandboxes")
+	flags.IntVar(&o.Sandbox.Docker.Warm, "sandbox-warm", 1, "`containers` to keep ready for each image and limits")
 	podFlags(flags, env, &o.Sandbox.Kubernetes)
 	openSandboxFlags(flags, env, &o.Sandbox.OpenSandbox)
-	network := flags.String("sandbox-network", env("RATH_SANDBOX_NETWORK"), "the most `network` that tasks can ask for: none, open, or list:HOST,HOST (RATH_SANDBOX_NETWORK; any list of hosts)")
-	flags.StringVar(&o.Sandbox.Secrets, "sandbox-secrets", env("RATH_SANDBOX_SECRETS"), "`headers` that the proxy of sandboxes puts into requests, one of each line as HOST HEADER: VALUE with ${NAME} of the environment (RATH_SANDBOX_SECRETS)")
-	private := flags.String("sandbox-private", env("RATH_SANDBOX_PRIVATE"), "private `ranges` that hosts of a list may be at, such as 10.1.0.0/16 (RATH_SANDBOX_PRIVATE)")
+	network := flags.String("sandbox-network", env("RATH_SANDBOX_NETWORK"), "the maximum `network` of tasks: none, open, or list:HOST,HOST (RATH_SANDBOX_NETWORK; any list of hosts)")
+	flags.StringVar(&o.Sandbox.Secrets, "sandbox-secrets", env("RATH_SANDBOX_SECRETS"), "`headers` for the sandbox proxy to add to requests, one per line as HOST HEADER: VALUE with ${NAME} of the environment (RATH_SANDBOX_SECRETS)")
+	private := flags.String("sandbox-private", env("RATH_SANDBOX_PRIVATE"), "permitted private `ranges` of listed hosts, such as 10.1.0.0/16 (RATH_SANDBOX_PRIVATE)")
 	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
 	flags.StringVar(&o.Fleet.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
 	if o.Fleet.Routing == RouteOnly {
@@ -119,11 +119,11 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 		})
 	}
 	bind := flags.String("gossip", env("RATH_GOSSIP"), "`address` to listen on for the other nodes of a fleet, UDP and TCP (RATH_GOSSIP)")
-	advertise := flags.String("advertise", env("RATH_ADVERTISE"), "`address` at which they reach this one (RATH_ADVERTISE)")
-	join := flags.String("join", env("RATH_JOIN"), "`addresses` of other nodes, or a name that has them, with commas between (RATH_JOIN)")
-	keyFile := flags.String("gossip-key-file", env("RATH_GOSSIP_KEY_FILE"), "`file` with the key that the nodes share; more lines are keys that are accepted beside it (RATH_GOSSIP_KEY_FILE)")
-	label := flags.String("label", env("RATH_GOSSIP_LABEL"), "`name` of the fleet; others are refused (RATH_GOSSIP_LABEL)")
-	flags.Func("monitor", "monitoring `address` of an external server, to verify level fsync; repeat it", func(s string) error {
+	advertise := flags.String("advertise", env("RATH_ADVERTISE"), "`address` of this node for them (RATH_ADVERTISE)")
+	join := flags.String("join", env("RATH_JOIN"), "`addresses` of other nodes, or a DNS name for them, separated by commas (RATH_JOIN)")
+	keyFile := flags.String("gossip-key-file", env("RATH_GOSSIP_KEY_FILE"), "`file` with the shared key of the nodes; further lines are other accepted keys (RATH_GOSSIP_KEY_FILE)")
+	label := flags.String("label", env("RATH_GOSSIP_LABEL"), "`name` of the fleet; nodes of others are rejected (RATH_GOSSIP_LABEL)")
+	flags.Func("monitor", "monitoring `address` of an external server, to verify level fsync; can be given again", func(s string) error {
 		o.NATS.Monitor = append(o.NATS.Monitor, s)
 		return nil
 	})
@@ -178,7 +178,7 @@ func (o *Options) devOnly(flags *flag.FlagSet, stderr io.Writer) error {
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	for _, name := range []string{"nats", "creds", "ca", "user", "level", "replicas", "monitor", "port", "gossip", "advertise", "join", "gossip-key-file", "label"} {
 		if given[name] {
-			err := fmt.Errorf("node: -dev says what -%s would say: leave out one of them", name)
+			err := fmt.Errorf("node: -dev sets the value of -%s: omit one of them", name)
 			complain(stderr, o.Fleet.Routing, err)
 			return err
 		}
@@ -265,7 +265,7 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 		return 5, false
 	}
 	if off := protection.Off(); len(off) > 0 {
-		o.Logger.Error("this program is for tests only: it leaves out protections and will lose or repeat work", "off", off)
+		o.Logger.Error("this program is for tests only: it lacks protections and will lose or repeat work", "off", off)
 	}
 	servers := n.URL()
 	if n.o.NATS.URL != "" {
@@ -283,7 +283,7 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 	}
 	again = errors.Is(err, errDevAgain)
 	if err == nil {
-		o.Logger.Info("node stops: it hands over what it holds, and takes no more")
+		o.Logger.Info("node stops: it hands over its runs and accepts no more work")
 	}
 	if ended := p.close(n); ended != nil || err != nil && !again {
 		o.Logger.Error("node ended", "error", errors.Join(err, ended).Error())

@@ -117,7 +117,7 @@ func (n *Instance) check(t journal.Task) error {
 	case err != nil && t.Model != "":
 		return bad("model", messages.Text(err), "")
 	case err == nil && all[0].Embeds:
-		return bad("model", "model "+all[0].String()+" makes vectors of texts and answers nothing", "name another model of the list")
+		return bad("model", "model "+all[0].String()+" only embeds texts", "name another model of the list")
 	case err != nil || t.Budget.MicroUSD == 0:
 		return nil // the run reports a wrong default of the node
 	}

@@ -89,7 +89,7 @@ func (u unnamedKind) Client(ctx context.Context, p llm.Provider) (llm.Client, er
 	c, err := u.real.Client(ctx, p)
 	if e, ok := errors.AsType[*llm.Error](err); ok && e.Code == llm.CodeNoKey && p.KeyRef == "" {
 		with := *e
-		with.Message += "; or try without one: the model " + EchoModel + " repeats what it is told (--model " + EchoModel + ")"
+		with.Message += "; or try without one: the model " + EchoModel + " repeats its input (--model " + EchoModel + ")"
 		return nil, &with
 	}
 	return c, err

@@ -14,7 +14,7 @@ import (
 func podFlags(flags *flag.FlagSet, env func(string) string, o *kubernetes.Options) {
 	flags.StringVar(&o.Image, "sandbox-kubernetes-image", or(env("RATH_SANDBOX_KUBERNETES_IMAGE"), o.Image), "offer the sandbox \"kubernetes\": pods of this `image` (RATH_SANDBOX_KUBERNETES_IMAGE)")
 	flags.StringVar(&o.NodeImage, "sandbox-kubernetes-node-image", or(env("RATH_SANDBOX_KUBERNETES_NODE_IMAGE"), o.NodeImage), "`image` that this node runs in, from which pods get its program (RATH_SANDBOX_KUBERNETES_NODE_IMAGE)")
-	flags.StringVar(&o.Namespace, "sandbox-kubernetes-namespace", or(env("RATH_SANDBOX_KUBERNETES_NAMESPACE"), o.Namespace), "`namespace` of pods; without it that of the service account or the kubeconfig (RATH_SANDBOX_KUBERNETES_NAMESPACE)")
+	flags.StringVar(&o.Namespace, "sandbox-kubernetes-namespace", or(env("RATH_SANDBOX_KUBERNETES_NAMESPACE"), o.Namespace), "`namespace` of pods; by default the service account's or the kubeconfig's (RATH_SANDBOX_KUBERNETES_NAMESPACE)")
 	flags.StringVar(&o.RuntimeClass, "sandbox-kubernetes-runtime-class", or(env("RATH_SANDBOX_KUBERNETES_RUNTIME_CLASS"), o.RuntimeClass), "runtime `class` of pods, such as kata (RATH_SANDBOX_KUBERNETES_RUNTIME_CLASS)")
 	flags.StringVar(&o.Mode, "sandbox-kubernetes-mode", or(env("RATH_SANDBOX_KUBERNETES_MODE"), o.Mode), "`way` in which pods are made: pod, claim (SandboxClaim of agent-sandbox); without it claims where the API server has them (RATH_SANDBOX_KUBERNETES_MODE)")
 	flags.StringVar(&o.Kubeconfig, "sandbox-kubernetes-config", or(env("RATH_SANDBOX_KUBERNETES_CONFIG"), o.Kubeconfig), "kubeconfig `file`; without it the service account of this pod (RATH_SANDBOX_KUBERNETES_CONFIG)")

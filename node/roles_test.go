@@ -284,7 +284,7 @@ func TestRoleNeeded(t *testing.T) {
 		{"an approver submits", "submit", submitted(ctx, as(permission.RoleApprove))},
 		{"a submitter takes a tool away", "tool", as(permission.RoleSubmit).Tools.Withdraw(ctx, "weather")},
 	} {
-		if !errors.Is(tc.err, client.ErrDenied) || !strings.Contains(tc.err.Error(), ": that takes the role "+tc.role+":") {
+		if !errors.Is(tc.err, client.ErrDenied) || !strings.Contains(tc.err.Error(), ": this needs the role "+tc.role+":") {
 			t.Errorf("%s: %v", tc.what, tc.err)
 		}
 	}

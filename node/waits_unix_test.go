@@ -92,7 +92,7 @@ func TestMainWithWrongPassword(t *testing.T) {
 	cmd.Env = append(os.Environ(), asNode+"=node", "NATS_PASSWORD=wrong")
 	cmd.Stderr = &said
 	err = cmd.Run()
-	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != 5 || !strings.Contains(said.String(), "NATS refused the credentials") {
+	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != 5 || !strings.Contains(said.String(), "NATS rejected the credentials") {
 		t.Errorf("it ends with %v and says %s", err, said.String())
 	}
 }

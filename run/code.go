@@ -54,7 +54,7 @@ var (
 	// ErrDeadline is the outcome of a run that ended at its deadline.
 	ErrDeadline = errors.New("run: deadline exceeded")
 	// ErrExpired is the outcome of a question without an answer in time.
-	ErrExpired = errors.New("run: nobody answered in time")
+	ErrExpired = errors.New("run: no answer in time")
 	// ErrTruncated is the outcome of an agent whose model's answer was cut at its
 	// length limit, and remained cut after the model was asked to continue.
 	ErrTruncated = errors.New("run: the model's answer is cut")

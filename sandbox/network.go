@@ -48,7 +48,7 @@ func ParseNetwork(text string) (Network, error) {
 	}
 	slices.Sort(hosts)
 	if hosts = slices.Compact(hosts); len(hosts) > MaxHosts {
-		return "", fmt.Errorf("network: %d hosts, a list has at most %d; name what is common to them, such as *.golang.org", len(hosts), MaxHosts)
+		return "", fmt.Errorf("network: %d hosts, a list has at most %d; use a pattern, such as *.golang.org", len(hosts), MaxHosts)
 	}
 	return Network(kind + ":" + strings.Join(hosts, ",")), nil
 }

@@ -15,7 +15,7 @@ func (c Capabilities) Resolve(name string, s Spec) (Info, error) {
 		return Info{}, fmt.Errorf("%s: %w: "+format, append([]any{name, ErrUnsupported}, args...)...)
 	}
 	if least := cmp.Or(s.MinIsolation, IsolationKernel); !c.Isolation.AtLeast(least) {
-		return refuse("isolation %q is asked for and %q is offered (%s); ask for less, or use a backend or runtime that isolates more", least, c.Isolation, c.Detail)
+		return refuse("isolation %q was requested and %q is offered (%s); request less, or use a backend or runtime with more isolation", least, c.Isolation, c.Detail)
 	}
 	if names := c.Unenforced(s.Limits); len(names) > 0 {
 		return refuse("the limits %s; leave them out, or have the host of the sandboxes enforce them: see rath doctor", strings.Join(names, ", "))

@@ -88,7 +88,7 @@ func (s Service) valid() error {
 	case s.Name == "" || len(s.Name) > 32 || strings.ContainsFunc(s.Name, func(r rune) bool { return !named(r) }):
 		return bad("a name has 1 to 32 of A-Z a-z 0-9 _ -")
 	case !sensible(s.Command):
-		return bad("it has no command; say what starts it, in the foreground")
+		return bad("it has no command; give one that runs in the foreground")
 	case s.Ready != nil && !sensible(s.Ready):
 		return bad("its ready is no command; name a port, or a command that exits with 0 when it is ready")
 	case s.Port < 0 || s.Port > 65535:

@@ -36,12 +36,12 @@ type ArchivedError struct {
 // Error names the session, the cause and the remedy.
 func (e *ArchivedError) Error() string {
 	if e.Partial {
-		return fmt.Sprintf("session %s is being brought back from its archive, and not all of it is there yet; "+
+		return fmt.Sprintf("session %s is being restored from its archive and is not complete yet; "+
 			"wait for \"rath cluster import\" to end, or run it again", e.Key.ID)
 	}
 	if e.Fenced {
-		return fmt.Sprintf("session %s is being archived since %s, and takes nothing until that has ended; if it was cut off, "+
-			"finish it with \"rath cluster prune --older-than AGE\", or let the session go on with \"rath cluster prune --older-than AGE --keep %s=forever\"",
+		return fmt.Sprintf("session %s is being archived since %s, and accepts no commit until the end; if the prune was interrupted, "+
+			"finish it with \"rath cluster prune --older-than AGE\", or release the session with \"rath cluster prune --older-than AGE --keep %s=forever\"",
 			e.Key.ID, e.Time.UTC().Format(time.RFC3339), e.Key.Tenant)
 	}
 	return fmt.Sprintf("session %s was archived at %s; bring it back with: rath cluster import %s",

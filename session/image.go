@@ -47,7 +47,7 @@ func NewImage(data []byte) (Image, error) {
 	case format == "":
 		return Image{}, fmt.Errorf("%w: it is no PNG, JPEG, GIF or WebP, or is damaged: convert it", ErrImage)
 	case !whole(data, format):
-		return Image{}, fmt.Errorf("%w: this %s is damaged or cut off: make it again", ErrImage, format)
+		return Image{}, fmt.Errorf("%w: this %s is damaged or truncated: create it again", ErrImage, format)
 	case width < 1 || height < 1 || width > MaxImageSide || height > MaxImageSide:
 		return Image{}, fmt.Errorf("%w: it has %d x %d pixels, at most %d x %d are taken: make it smaller", ErrImage, width, height, MaxImageSide, MaxImageSide)
 	}

@@ -41,7 +41,7 @@ const linkOut = "a symbolic link that leads out of the directory"
 
 // linkToNever is the reason to withhold a link through which a program could write to a
 // path that no plan carries.
-const linkToNever = "a symbolic link into what --apply never carries"
+const linkToNever = "a symbolic link to a path --apply never writes"
 
 func leadsToNever(p, target string) bool {
 	_, is := neverOf(path.Join(path.Dir(p), target))
@@ -50,7 +50,7 @@ func leadsToNever(p, target string) bool {
 
 // bareRepository is the reason to withhold files in a directory with HEAD, objects and
 // refs: git treats it as a repository, whose configuration names programs to run.
-const bareRepository = "in what git takes for a repository"
+const bareRepository = "in a directory git accepts as a repository"
 
 // NewPlan compares two heads. It reads their manifests and no files. It omits, without
 // listing it, the copy of a repository that was imported for the commands. A path of Only

@@ -60,8 +60,8 @@ func TestNothingHarmfulGoesOut(t *testing.T) {
 	for path, want := range map[string]string{
 		".git/hooks/post-commit": "git's own directory refused=true never=true", ".rath/memory/x.md": "a store of Rath refused=true never=true",
 		"x.log": "*.log refused=false never=false", "build/out": "build/ refused=false never=false", ".env": ".env refused=false never=false",
-		".envrc": "configuration of a shell or what it loads refused=true never=false", "notes": "a symbolic link that leads out of the directory refused=true never=false",
-		"trap.git/HEAD": "in what git takes for a repository refused=true never=false",
+		".envrc": "configuration of a shell refused=true never=false", "notes": "a symbolic link that leads out of the directory refused=true never=false",
+		"trap.git/HEAD": "in a directory git accepts as a repository refused=true never=false",
 	} {
 		if why[path] != want {
 			t.Errorf("%s is withheld as %q, want %q", path, why[path], want)

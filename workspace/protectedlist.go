@@ -28,10 +28,10 @@ const (
 // package scripts, tests, settings of compilers and linters, Dockerfiles and programs are
 // the work itself, and a reader of the diff sees them.
 var Protected = []Protection{
-	{What: gitsOwn, Why: "its configuration and hooks name programs that the next git command runs", Never: true, Patterns: []string{".git"}},
+	{What: gitsOwn, Why: "its configuration and hooks name programs for the next git command", Never: true, Patterns: []string{".git"}},
 	{What: rathStore, Why: "it holds keys, transcripts and notes", Never: true, Patterns: []string{".rath"}},
 	{
-		What: "the own directory or file of another version control system", Why: "its configuration, hooks and triggers name programs that the next command in the directory runs, such as a prompt's status", Never: true,
+		What: "the data of another version control system", Why: "its configuration, hooks and triggers name programs for the next command in the directory, such as a prompt's status", Never: true,
 		Patterns: []string{".hg", ".jj", ".sl", ".svn", "_svn", ".bzr", "_darcs", ".pijul", ".fslckout", "_fossil_", ".fossil-settings", "_mtn", ".repo"},
 	},
 	{
@@ -42,7 +42,7 @@ var Protected = []Protection{
 		},
 	},
 	{
-		What: "a hook or the configuration of another version control system", Why: "its next command runs what they name",
+		What: "a hook or the configuration of another version control system", Why: "its next command runs their programs",
 		Patterns: []string{
 			".hgrc", ".hgsub*", ".jjconfig.toml", ".subversion", ".bazaar", ".darcs", ".p4config*", ".p4enviro*", ".cvsrc", "cvs/root", "cvs/entries*", "cvs/repository", "cvs/tag", "cvs/template", "cvs/notify*", "cvs/base*", "cvs/*.prog", "cvsroot",
 			"bitkeeper/triggers", "bitkeeper/etc", ".arcconfig", ".arcrc", ".arclint",
@@ -58,7 +58,7 @@ var Protected = []Protection{
 		},
 	},
 	{
-		What: "configuration of an editor", Why: "the editor reads it when the directory or a file in it is opened, and starts the programs that it names",
+		What: "configuration of an editor", Why: "the editor reads it when it opens the directory or a file in it, and starts its programs",
 		Patterns: []string{
 			".vscode", ".idea", ".run", ".vs", "*.suo", ".fleet", ".zed", ".nova", ".lapce", ".devcontainer*", "devcontainer.json", "*.code-workspace", "*.sublime-project", "*.sublime-workspace", ".nvim*", ".exrc", ".vimrc", ".gvimrc", ".lvimrc", ".local.vimrc", "_vimrc", "_gvimrc", "_exrc", ".vim", ".config/nvim",
 			".vimspector.json", ".ycm_extra_conf.py", ".dir-locals*.el", ".emacs*", ".spacemacs*", ".doom.d", ".helix", ".config/helix", ".kakrc", ".kateproject*", ".kateconfig", ".theia", ".che", ".gitpod*", ".stackblitzrc", ".replit", ".codesandbox", ".idx", "devfile.y*ml", ".devfile.y*ml",
@@ -66,11 +66,11 @@ var Protected = []Protection{
 		},
 	},
 	{
-		What: "configuration of a language server or build server", Why: "the editor starts it with the first file of the language, and it runs the programs and plugins that are named",
+		What: "configuration of a language server or build server", Why: "the editor starts it with the first file of the language, and it runs its programs and plugins",
 		Patterns: []string{".bsp", ".lsp", ".metals", ".merlin", ".luarc.json*", "rust-analyzer.toml", ".rust-analyzer*", ".solargraph.y*ml", "omnisharp.json"},
 	},
 	{
-		What: "configuration of a shell or what it loads", Why: "a shell, its prompt or the hook of its cd reads it in the directory or in a home",
+		What: "configuration of a shell", Why: "a shell, its prompt or the hook of its cd reads it in the directory or in a home",
 		Patterns: []string{
 			".envrc", ".direnv*", ".config/direnv", ".bash*", "_bash*", ".profile", ".zsh*", ".zprofile", ".zlog*", ".kshrc", ".mkshrc", ".shrc", ".ashrc", ".shinit", ".cshrc", ".tcshrc", ".login*", ".logout", ".xonshrc*", ".elvish", ".config/fish", ".config/nushell", ".config/powershell", ".inputrc",
 			".mise*", "mise*.toml", ".config/mise*", ".rtx*", ".tool-versions", ".asdfrc", ".prototools", ".rvmrc", ".versions.conf", ".autoenv*", ".shadowenv.d", ".ondir*", ".smartcd*", "devbox.json", "devenv.*", ".devenv*", ".flox", ".hermit", ".pkgx*", "pkgx.y*ml",
@@ -87,7 +87,7 @@ var Protected = []Protection{
 		},
 	},
 	{
-		What: "configuration of a package manager, or what a tool takes itself from", Why: "it names where programs come from and what runs when any command of the tool starts",
+		What: "configuration of a package manager, or the source of a tool", Why: "it names the sources of programs and the programs started with any command of the tool",
 		Patterns: []string{
 			".npmrc", ".yarnrc*", ".yarn", ".pnpmfile.*", ".pnpmrc", ".corepack.env", ".bunfig.toml", "bunfig.toml", ".cargo", "rust-toolchain*", ".rustup", ".pypirc", "pip.conf", "pip.ini", ".pip", ".config/pip", "uv.toml", "poetry.toml", "pdm.toml", ".pdm.toml", ".pdm-python", ".condarc", "condarc", ".mambarc",
 			".mvn", ".m2", ".gradle/init*", ".gradle/gradle.properties", ".gradle/wrapper", "gradle/wrapper*", ".sbt", ".ivy2", ".coursier", ".bazelrc", ".bazeliskrc", ".bazelversion", "tools/bazel*", ".buckconfig*", ".buckversion", ".pants.rc", ".bundle", ".gemrc", ".cpanrc", ".cpanm", ".cpan", ".cabal", ".opamrc", ".hex", ".swiftpm", ".conan*",
@@ -95,7 +95,7 @@ var Protected = []Protection{
 		},
 	},
 	{
-		What: "orders to an agent", Why: "the next agent in the directory obeys it, or starts its hooks and servers",
+		What: "instructions for an agent", Why: "the next agent in the directory obeys it, or starts its hooks and servers",
 		Patterns: []string{
 			"claude.md", "claude.local.md", ".claude*", "agents.md", "agents.override.md", "agents.local.md", "agent.md", ".agent", ".agents", "gemini.md", ".gemini*", ".codex", ".cursor*", ".windsurf*", ".cline*", ".roo*", ".kilocode*", ".aider*", ".continue*", ".copilot*", ".github/copilot*", ".github/instructions",
 			".github/prompts", ".github/chatmodes", ".github/agents", ".github/skills", ".github/hooks", ".mcp*", "mcp.json", ".junie", ".kiro", ".amazonq", ".amp", ".ampcode", ".opencode*", "opencode.json*", "opencode.md", ".goose*", ".crush*", "crush.json", "crush.md", ".trae", ".augment*", ".rules", ".rathignore",
@@ -103,7 +103,7 @@ var Protected = []Protection{
 		},
 	},
 	{
-		What: "what a desktop reads when it shows the directory", Why: "the file manager loads what it names, from other machines too",
+		What: "a file of the desktop", Why: "the file manager loads its targets when it shows the directory, from other machines too",
 		Patterns: []string{"desktop.ini", "autorun.inf", ".directory", "*.lnk", "*.url", "*.scf", "*.library-ms", "*.search-ms"},
 	},
 }

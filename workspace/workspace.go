@@ -141,9 +141,9 @@ type LimitError struct {
 
 // Error names the limit, the path and the way out.
 func (e *LimitError) Error() string {
-	wayOut := "remove what need not be kept, name it in .rathignore, or raise the limit"
+	wayOut := "remove unneeded files, name them in .rathignore, or raise the limit"
 	if e.What == namesLimit {
-		wayOut = "remove what need not be kept, name it in .rathignore, or use shorter names"
+		wayOut = "remove unneeded files, name them in .rathignore, or use shorter names"
 	}
 	return fmt.Sprintf("workspace: more than %d %s at %q; %s", e.Limit, e.What, e.Path, wayOut)
 }

@@ -44,7 +44,7 @@ func TestAttach(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--attach text.png: no image that models see: it is no PNG, JPEG, GIF or WebP": {"run", "-m", "x", "--attach", "text.png"},
 		"large.png is larger than 3,932,160 bytes":                                     {"run", "-m", "x", "--attach", "large.png"},
-		"--attach needs -m TEXT":                                                       {"run", "--attach", "pic.png"},
+		"--attach needs a prompt: -m TEXT":                                             {"run", "--attach", "pic.png"},
 		"--tool-choice and --attach are of the workflow agent, and this is fanout":     {"run", "fanout", "-m", "x", "--attach", "pic.png"},
 		`give --tool-choice, or "tool_choice" in the input, not both`:                  {"run", "-m", `{"prompt":"x","tool_choice":"auto"}`, "--tool-choice", "none"},
 		"the input of agent is a text, or an object with prompt":                       {"run", "-m", `[1]`, "--tool-choice", "none"},

@@ -65,7 +65,7 @@ func TestBench(t *testing.T) {
 
 	for line, want := range map[string]string{
 		"--nodes 99":           "want a number from 1 to 26",
-		"--nodes 2 --server x": "leave --server",
+		"--nodes 2 --server x": "omit --server",
 		"--model-latency 3s":   "needs --nodes",
 		"--nodes 1 --tasks 0":  "--tasks 0: want",
 		"--in-flight 1000000":  "--in-flight 1000000: want",

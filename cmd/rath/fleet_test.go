@@ -83,7 +83,7 @@ func TestDevFleet(t *testing.T) {
 	waitFor(t, func() bool {
 		return strings.Contains(dev.said(), "died: killed") && strings.Contains(dev.said(), "takes its place")
 	})
-	rath("answer one yes --by ann", "goes on")
+	rath("answer one yes --by ann", "continues")
 	waitFor(t, func() bool { return strings.Contains(rath("ps"), "succeeded") })
 	rath("session replay one --verify", "matches: ")
 	rath("answer one yes", "has ended (succeeded)", "[exit 4]")
@@ -93,13 +93,13 @@ func TestDevFleet(t *testing.T) {
 		t.Errorf("rerun says %q", id)
 	}
 	waitFor(t, func() bool { return strings.Contains(rath("answer"), "one-r1") })
-	rath(`answer one-r1 no --reason "once is enough" --by ann`, "goes on")
+	rath(`answer one-r1 no --reason "once is enough" --by ann`, "continues")
 	waitFor(t, func() bool { return strings.Contains(rath("ps --state succeeded"), "one-r1") })
 	rath("show one-r1", "once is enough")
 
 	// A session without an open run takes a message at once.
 	rath("submit agent --session talk -m hello --wait -q", "done")
-	rath(`session message talk "and thanks"`, "told session")
+	rath(`session message talk "and thanks"`, "sent to session")
 	rath("show talk", "and thanks")
 
 	// A rejected task.
@@ -112,7 +112,7 @@ func TestDevFleet(t *testing.T) {
 	})
 	number := strconv.FormatUint(letters[0].At, 10)
 	rath("cluster dlq ls", "USER", "operator", "unknown_workflow", "lost")
-	rath("ps", "tasks were refused, and no runs came of them", "cluster dlq ls")
+	rath("ps", "some tasks were rejected and have no runs", "cluster dlq ls")
 	rath("cluster dlq show "+number, "rath.task.default.operator.nosuch", "user     operator", `"input":"x"`)
 	rath("cluster dlq retry "+number, "dead letter "+number+" is left as it is", `unknown workflow "nosuch"`, "offers agent", "[exit 3]")
 	rath("cluster dlq ls", "lost")
@@ -167,7 +167,7 @@ func TestDemoFleetInterrupted(t *testing.T) {
 	if code := demo.interrupt(); code != app.ExitInterrupted {
 		t.Errorf("exit %d, want %d", code, app.ExitInterrupted)
 	}
-	_, line, ok := strings.Cut(demo.said(), "goes on from here with\n  ")
+	_, line, ok := strings.Cut(demo.said(), "resume the run with\n  ")
 	if !ok {
 		t.Fatal("no way to go on")
 	}

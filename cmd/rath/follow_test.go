@@ -144,7 +144,9 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 		t.Fatalf("dev ends with %d", code)
 	}
 	for _, f := range followers {
-		waitFor(t, func() bool { return strings.Contains(f.said(), "is lost: it was stopped; this goes on when ") })
+		waitFor(t, func() bool {
+			return strings.Contains(f.said(), "is lost: it was stopped; this command continues when ")
+		})
 	}
 	dev = startCommand(t, dir, "dev", "--port", strconv.Itoa(natstest.FreePort(t)), "--script", "slow.txtar")
 	for next, f := range followers {
@@ -152,7 +154,7 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 		if code := f.ProcessState.ExitCode(); code != app.ExitUnavailable {
 			t.Errorf("exit code %d", code)
 		}
-		if _, text, _ := strings.Cut(f.said(), "has started again at nats://"); !strings.Contains(text, next) {
+		if _, text, _ := strings.Cut(f.said(), "has restarted at nats://"); !strings.Contains(text, next) {
 			t.Errorf("it does not say how to go on: %q", text)
 		}
 	}
@@ -164,8 +166,8 @@ func TestFollowEndsWithItsNode(t *testing.T) {
 	must.Do(t, dev.Process.Kill())
 	_ = dev.Wait() // it was killed
 	for args, want := range map[string]string{
-		"rath cluster tail -f one": "no node runs here, so nothing more comes: start \"",
-		"rath show one --steps -f": "run one has not ended, and no node runs here: nothing more comes until \"",
+		"rath cluster tail -f one": "no node runs here, so there are no new records: start \"",
+		"rath show one --steps -f": "run one is open, and no node runs here: it continues with \"",
 	} {
 		if got := command(t, args, dir); !strings.Contains(got, want) || !strings.Contains(got, "[exit 5]") {
 			t.Errorf("%s says\n%s\nwant %q and exit 5", args, got, want)

@@ -54,9 +54,9 @@ const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}{
 // topics are help texts that belong to no command.
 func topics() []*cobra.Command {
 	return []*cobra.Command{
-		{Use: "exit-codes", Short: "What the exit codes mean", Long: app.ExitTopic},
-		{Use: "where", Short: "How to choose runs with --where", Long: selection.Topic()},
-		{Use: "names", Short: "How to name sessions, runs and versions", Long: reference.Topic},
+		{Use: "exit-codes", Short: "The meaning of exit codes", Long: app.ExitTopic},
+		{Use: "where", Short: "Conditions of --where", Long: selection.Topic()},
+		{Use: "names", Short: "Names of sessions, runs and versions", Long: reference.Topic},
 		flagsTopic(),
 	}
 }

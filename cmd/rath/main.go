@@ -39,13 +39,12 @@ func execute(args []string, stdin io.Reader, stdout, stderr io.Writer, getenv fu
 func root(a *app.App) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rath",
-		Short: "Run fleets of LLM agents whose every step is durable and can be verified",
-		Long: `rath runs agent workflows on durable sessions, shows what they did,
-and proves it.
+		Short: "Run fleets of LLM agents with durable, verifiable steps",
+		Long: `rath runs agent workflows on durable sessions, shows what they did, and proves
+it.
 
 Without --server, NATS_URL or a context of the nats command line it uses the
-store in ./.rath: through the node that "rath dev" runs there, or by opening the
-store itself.`,
+store in ./.rath: through the node of "rath dev", or by opening the store.`,
 		Example: `  rath demo                          see what it does: no key, no network
   rath run -m "say hello"            one agent, one answer
   rath run -C . -m "fix the tests"   on a copy of this directory; shows the diff

@@ -111,7 +111,7 @@ func TestHungNode(t *testing.T) {
 	defer func() { must.Report(t, s.Shutdown(context.Background())) }()
 	must.Do(t, (&supervise.Attachment{PID: os.Getpid(), URL: "nats://127.0.0.1:1"}).Write(store))
 	got := command(t, "rath ps --store "+store, dir)
-	for _, want := range []string{"does not answer at nats://127.0.0.1:1", "look whether it hangs", "[exit 5]"} {
+	for _, want := range []string{"does not answer at nats://127.0.0.1:1", "check the process and its log", "[exit 5]"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("rath ps says %q, want %q", got, want)
 		}
@@ -188,7 +188,7 @@ func TestNotedRun(t *testing.T) {
 	}
 	must.Do(t, err)
 	for _, c := range []struct{ line, want string }{
-		{"show noted", "run noted has not begun: its task waits to be taken by a node"},
+		{"show noted", "run noted has not started: its task waits for a node"},
 		{"why noted", "run      noted, queued"},
 		{"cancel noted", "it ends when a node takes it"},
 	} {

@@ -74,7 +74,7 @@ func TestREADMEFleet(t *testing.T) {
 	shows := map[string]string{
 		"rath submit":              "one\n",
 		"rath answer  ":            "write_workspace_file",
-		"rath answer one":          "run one goes on",
+		"rath answer one":          "run one continues",
 		"rath show":                "hello.txt is written",
 		"rath run fanout":          "echo: louder",
 		"kill -9":                  "",

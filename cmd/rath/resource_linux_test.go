@@ -59,7 +59,7 @@ left out, it is a pipe: pipe
 `},
 		{[]string{"--from", "linked", "-q"}, 0, "memory://resources/linked/a.md\nmemory://resources/linked/z.md\n", ""},
 		{[]string{"--from", "link.md", "-q"}, 0, "memory://resources/link.md\n", ""},
-		{[]string{"--from", "docs/empty.md"}, app.ExitUsage, "", "rath: nothing to add, it is empty: empty.md\n"},
+		{[]string{"--from", "docs/empty.md"}, app.ExitUsage, "", "rath: no file to add, it is empty: empty.md\n"},
 		{[]string{"--from", "bare"}, app.ExitUsage, "", "rath: bare has no files to add\n"},
 		{[]string{"--from", "pipe"}, app.ExitUsage, "", "rath: pipe is no regular file\n"},
 		{[]string{"--from", "tab\t.md"}, app.ExitUsage, "", `rath: the name of "tab\t.md" cannot be in a URI: give one with --uri memory://resources/NAME` + "\n"},

@@ -305,7 +305,7 @@ var changing = []struct {
 	{regexp.MustCompile(`(rates +over )[0-9.]+ s`), "${1}TIME"},
 	{regexp.MustCompile(`pid \d+ +log`), "pid PID  log"},
 	{regexp.MustCompile(`pid \d+`), "pid PID"},
-	{regexp.MustCompile(`goes on at node \w after [0-9.]+ m?s`), "goes on at node OTHER after TIME"},
+	{regexp.MustCompile(`resumes on node \w after [0-9.]+ m?s`), "resumes on node OTHER after TIME"},
 	{regexp.MustCompile(`(4 sessions  )\d+ commits`), "${1}N commits"},
 	{regexp.MustCompile(`process \d+`), "process PID"},
 	{regexp.MustCompile(`"elapsed_ms":\d+`), `"elapsed_ms":N`},

@@ -15,8 +15,8 @@ var proseLimits = []struct {
 	word *regexp.Regexp
 	most int
 }{
-	{regexp.MustCompile(`(?i)\bwhat\b`), 4},
-	{regexp.MustCompile(`(?i)\bthat\b`), 12},
+	{regexp.MustCompile(`(?i)\bwhat\b`), 1},
+	{regexp.MustCompile(`(?i)\bthat\b`), 8},
 	{regexp.MustCompile(`(?i)\b(says|said|tells|told)\b`), 1},
 }
 

@@ -158,7 +158,7 @@ func (m *completion) usable(c *chain.Choice) error {
 	}
 	switch {
 	case c.Embeds:
-		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s makes vectors of texts and answers nothing; name another", c)}
+		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s only embeds texts; name another", c)}
 	case c.NoTools && len(m.c.Tools) > 0:
 		return &llm.Error{Code: llm.CodeInvalidRequest, Message: fmt.Sprintf("model %s cannot call tools, and the agent has some; name another, or write \"can: [tools]\" into the node's list if it can", c)}
 	case c.Context > 0 && n*9/10 > c.Context: // certain by our count

@@ -19,7 +19,7 @@ import (
 func (u *toolServerUse) ToolServer(name string) (toolserver.Server, error) {
 	rt := u.ex.rt
 	if rt.Servers == nil {
-		return nil, &tool.Failure{Kind: tool.Unavailable, Detail: name, Message: fmt.Sprintf("there is no MCP server %q: nothing here has a list of them", name)}
+		return nil, &tool.Failure{Kind: tool.Unavailable, Detail: name, Message: fmt.Sprintf("there is no MCP server %q: this process has no list of servers", name)}
 	}
 	return rt.Servers(name)
 }

@@ -33,7 +33,7 @@ func (j *joins) mayDispose(path run.Path, k session.Key) error {
 	h := ex.sessions.held[k]
 	switch {
 	case h == nil || k == ex.home || k == ex.levels.owner(path).home:
-		return fmt.Errorf("flow: session %s is no branch of this run: only what flow.Fork returned can be adopted or rejected", k.ID)
+		return fmt.Errorf("flow: session %s is not a branch of this run: only a result of flow.Fork can be adopted or rejected", k.ID)
 	case h.disposed:
 		return fmt.Errorf("flow: branch %s was adopted or rejected before", k.ID)
 	}

@@ -108,7 +108,7 @@ func tooLong(refused error) error {
 	if refused == nil {
 		return nil
 	}
-	return fmt.Errorf("%w; it has nothing older to compress: shorten the task, put it into a file of the workspace, or name a model that takes more", refused)
+	return fmt.Errorf("%w; there are no older rows to compress: shorten the task, put it into a file of the workspace, or name a model with a larger context", refused)
 }
 
 // overflowed reports whether the journal holds at a path the decision to compress an

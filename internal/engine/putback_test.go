@@ -60,7 +60,7 @@ func TestProtectedPathsArePutBack(t *testing.T) {
 		{name: "nothing protected", paths: []string{"main.go"}, body: "done", want: `"done"`, says: ""},
 		{
 			name: "one, and a body that is no object", paths: []string{"main.go", "CLAUDE.md"}, body: "done",
-			want: `{"result":"done","put_back":{` + note + `"paths":[{"is":"orders to an agent","path":"CLAUDE.md"}]}}`,
+			want: `{"result":"done","put_back":{` + note + `"paths":[{"is":"instructions for an agent","path":"CLAUDE.md"}]}}`,
 			says: "put back CLAUDE.md: no --allow names it", gone: []string{"CLAUDE.md"},
 		},
 		{
@@ -70,7 +70,7 @@ func TestProtectedPathsArePutBack(t *testing.T) {
 		},
 		{
 			name: "an empty object", paths: []string{".envrc"}, body: struct{}{},
-			want: `{"put_back":{` + note + `"paths":[{"is":"configuration of a shell or what it loads","path":".envrc"}]}}`,
+			want: `{"put_back":{` + note + `"paths":[{"is":"configuration of a shell","path":".envrc"}]}}`,
 			says: "put back .envrc: no --allow names it", gone: []string{".envrc"},
 		},
 		{

@@ -82,7 +82,7 @@ func TestMergeOfNothing(t *testing.T) {
 	_, err := (&inprocess.Runtime{}).Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 		return flow.Merge(ctx, nil, flow.SinceAncestor())
 	}), session.New(session.UserText("go")))
-	if err == nil || !strings.HasPrefix(err.Error(), "flow: Merge of no fan-out: give it what FanOut returned") {
+	if err == nil || !strings.HasPrefix(err.Error(), "flow: Merge without a fan-out: give it the result of FanOut") {
 		t.Errorf("no fan-out: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ func roundTrip(out any) (raw []byte, err error) {
 	}
 	look := maxLookedAt
 	if field := dropped(v, &look); field != "" {
-		return nil, fmt.Errorf("field %s would be lost: export it, give the type a MarshalJSON, or return what is needed of it", field)
+		return nil, fmt.Errorf("field %s would be lost: export it, give the type a MarshalJSON, or return the needed part", field)
 	}
 	fresh := reflect.New(v.Type())
 	if err := json.Unmarshal(raw, fresh.Interface()); err != nil {

@@ -42,11 +42,11 @@ func (p *place) ChangeVersion(ctx context.Context, change string, oldest, newest
 	ex.pos.mismatch = v.seen
 	ex.mu.Unlock()
 	if v.number > newest {
-		return 0, ex.failed(fmt.Errorf("%w: run %s recorded version %d of change %q, and this code knows it up to version %d: the change was taken back. "+
-			"Offer code that knows version %d again, or end the run: rath answer %s fail --reason TEXT", run.ErrMismatch, ex.id, v.number, change, newest, v.number, ex.id))
+		return 0, ex.failed(fmt.Errorf("%w: run %s recorded version %d of change %q, and this code supports versions up to %d: the change was reverted. "+
+			"Offer code with version %d again, or end the run: rath answer %s fail --reason TEXT", run.ErrMismatch, ex.id, v.number, change, newest, v.number, ex.id))
 	}
-	return 0, ex.failed(fmt.Errorf("%w: run %s is of version %d of change %q, and this code knows it from version %d on: it was dropped while the run was open. "+
-		"Offer code that knows version %d again, or end the run: rath answer %s fail --reason TEXT", run.ErrMismatch, ex.id, v.number, change, oldest, v.number, ex.id))
+	return 0, ex.failed(fmt.Errorf("%w: run %s is of version %d of change %q, and this code supports versions from %d on: the older version was dropped while the run was open. "+
+		"Offer code with version %d again, or end the run: rath answer %s fail --reason TEXT", run.ErrMismatch, ex.id, v.number, change, oldest, v.number, ex.id))
 }
 
 // version is the version of a change, and a recorded step, or a question, of code that

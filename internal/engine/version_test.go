@@ -165,12 +165,12 @@ func TestVersionTakenBack(t *testing.T) {
 		"taken back": {
 			edition{revision: "1", asks: true, newest: 2, stop: "two"},
 			edition{revision: "2", asks: true, newest: 1},
-			[]string{`run r recorded version 2 of change "twice"`, "up to version 1", "rath answer r fail"},
+			[]string{`run r recorded version 2 of change "twice"`, "versions up to 1", "rath answer r fail"},
 		},
 		"dropped": {
 			edition{revision: "1", stop: "three", wait: true},
 			edition{revision: "2", asks: true, oldest: 1, newest: 1, wait: true},
-			[]string{`run r is of version 0 of change "twice"`, "from version 1 on", "rath answer r fail"},
+			[]string{`run r is of version 0 of change "twice"`, "versions from 1 on", "rath answer r fail"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func FromOpenRath(file string, data []byte) (list []byte, remarks []string, err 
 	}
 	switch {
 	case c.Version > 1:
-		return nil, nil, fmt.Errorf("models: %s has version %d, and this release reads version 1; write the list by hand, as docs/models.md says", file, c.Version)
+		return nil, nil, fmt.Errorf("models: %s has version %d, and this release reads version 1; write the list by hand, see docs/models.md", file, c.Version)
 	case len(c.LLM.Providers) == 0:
 		return nil, nil, fmt.Errorf("models: %s has no llm.providers; want the config.json of OpenRath", file)
 	}

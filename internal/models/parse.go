@@ -115,14 +115,14 @@ func (p *parser) model(key, n *yaml.Node) *Model {
 	p.embeds(n, m, what)
 	p.thinks(n, m, what)
 	if m.Context > 0 && m.Output >= m.Context {
-		p.Fail(n.Line, "%s: output %d leaves nothing of context %d for the request; lower it", what, m.Output, m.Context)
+		p.Fail(n.Line, "%s: output %d leaves no part of context %d for the request; lower it", what, m.Output, m.Context)
 	}
 	if prices != nil {
 		m.Prices, m.Cost, m.Public = p.prices(prices, m), Priced, prices.Kind == yaml.ScalarNode
 	}
 	switch {
 	case free && (states || prices != nil), states && prices != nil:
-		p.Fail(n.Line, "%s: it says its cost in two ways; keep one of prices, free and states_cost", what)
+		p.Fail(n.Line, "%s: it has two sources of cost; keep one of prices, free and states_cost", what)
 	case free:
 		m.Cost = Free
 	case states:
@@ -158,11 +158,11 @@ func (p *parser) embeds(n *yaml.Node, m *Model, what string) {
 		p.Fail(n.Line, "%s: dimensions are of a model that makes vectors; write \"can: [%s]\", or leave them out", what, CanEmbed)
 	case !m.Embeds():
 	case len(m.Can) > 1 || m.Output > 0:
-		p.Fail(n.Line, "%s: a model of embeddings answers nothing; write \"can: [%s]\" and no output", what, CanEmbed)
+		p.Fail(n.Line, "%s: a model for embeddings has no answers; write \"can: [%s]\" and no output", what, CanEmbed)
 	case m.Kind == KindAnthropic:
 		p.Fail(n.Line, "%s: kind %s has no embeddings; leave it out for %s", what, m.Kind, KindOpenAI)
 	case len(m.Fallbacks) > 0:
-		p.Fail(m.fallbacksLine, "%s: fallbacks: vectors of another model cannot take the place of its own; leave them out", what)
+		p.Fail(m.fallbacksLine, "%s: fallbacks: vectors of another model cannot replace its own; remove them", what)
 	}
 }
 
@@ -210,7 +210,7 @@ func (p *parser) urls(n *yaml.Node, m *Model, what string) {
 	for _, one := range n.Content {
 		url := p.url(one, what)
 		if url != "" && slices.Contains(m.URLs, url) {
-			p.Fail(one.Line, "%s: url %s is there twice", what, url)
+			p.Fail(one.Line, "%s: url %s is listed twice", what, url)
 		}
 		m.URLs = append(m.URLs, url)
 	}
@@ -306,7 +306,7 @@ func (p *parser) references(l *List, line int) {
 		p.Fail(l.defaultLine, "default: there is no model %q; name one of %s", l.Default, strings.Join(l.names(), ", "))
 	}
 	if m := l.Lookup(l.Default); m != nil && m.Embeds() {
-		p.Fail(l.defaultLine, "default: model %s makes vectors and answers nothing; name another one", m.Name)
+		p.Fail(l.defaultLine, "default: model %s only embeds texts; name another one", m.Name)
 	}
 	if m := l.Lookup(l.Memory); l.Memory != "" && (m == nil || !m.Embeds()) {
 		p.Fail(l.memoryLine, "memory: model %q makes no vectors of notes; name one with \"can: [%s]\"", l.Memory, CanEmbed)
@@ -314,7 +314,7 @@ func (p *parser) references(l *List, line int) {
 	for _, m := range l.models {
 		for _, name := range m.Fallbacks {
 			if other := l.Lookup(name); other != nil && other.Embeds() {
-				p.Fail(m.fallbacksLine, "model %s: fallbacks: model %s makes vectors and answers nothing; leave it out", m.Name, name)
+				p.Fail(m.fallbacksLine, "model %s: fallbacks: model %s only embeds texts; remove it", m.Name, name)
 			}
 			if l.Lookup(name) == nil || name == m.Name {
 				p.Fail(m.fallbacksLine, "model %s: fallbacks: there is no other model %q; name one of %s", m.Name, name, strings.Join(l.names(), ", "))

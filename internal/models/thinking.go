@@ -67,11 +67,11 @@ func (p *parser) thinks(n *yaml.Node, m *Model, what string) {
 	switch {
 	case t == nil:
 	case m.Embeds():
-		p.Fail(n.Line, "%s: thinking: a model of embeddings answers nothing; leave it out", what)
+		p.Fail(n.Line, "%s: thinking: a model for embeddings has no answers; remove it", what)
 	case t.Budget > 0 && m.Kind != KindAnthropic:
 		p.Fail(n.Line, "%s: thinking: kind %s has no budget of thoughts; write an effort, or extra", what, m.Kind)
 	case t.Budget > 0 && m.Output > 0 && t.Budget >= m.Output:
-		p.Fail(n.Line, "%s: thinking: budget %d leaves nothing of output %d for the answer; lower it", what, t.Budget, m.Output)
+		p.Fail(n.Line, "%s: thinking: budget %d leaves no part of output %d for the answer; lower it", what, t.Budget, m.Output)
 	}
 }
 

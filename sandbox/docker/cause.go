@@ -14,7 +14,7 @@ const patience = time.Minute
 
 var (
 	errNotFound = errors.New("not found")
-	errNoEngine = errors.New("what answers there is no engine")
+	errNoEngine = errors.New("the reply is not from an engine")
 	errOldAPI   = errors.New("its API is older than " + oldestAPI)
 )
 
@@ -39,11 +39,11 @@ func (b *driver) remedy(err error) string {
 	case errors.Is(err, context.Canceled):
 		return ""
 	case errors.Is(err, context.DeadlineExceeded):
-		return "; it does not answer in time: look at its log, and start it again"
+		return "; it does not answer in time: check its log, and restart it"
 	case strings.Contains(text, "permission denied while trying to connect"):
 		return "; let this user write to the socket, by the group that owns it"
 	case errors.Is(err, errOldAPI), strings.Contains(text, "client version"), strings.Contains(text, "API version"):
-		return "; unset DOCKER_API_VERSION if it is set, else use Docker 19.03 or newer, and one that this client knows"
+		return "; unset DOCKER_API_VERSION if it is set, otherwise use Docker 19.03 or newer, supported by this client"
 	case denied:
 		return "; have the engine's authorization plugin allow it, or name another engine (DOCKER_HOST)"
 	case gone, errors.Is(err, errNotFound):
@@ -51,5 +51,5 @@ func (b *driver) remedy(err error) string {
 	case errors.Is(err, errNoEngine), strings.Contains(text, "malformed HTTP"), strings.Contains(text, "invalid character"), strings.Contains(text, "connect"):
 		return "; start an engine there, or name its address (DOCKER_HOST)"
 	}
-	return "; look at the engine's log"
+	return "; check the engine's log"
 }

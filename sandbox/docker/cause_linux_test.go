@@ -157,12 +157,12 @@ func TestTroubles(t *testing.T) {
 		"old API":            {a: answers{"/_ping": ping("1.39"), "/info": upTo139}, do: probe, want: []string{"1.39", "use Docker 19.03"}},
 		"old API is asked":   {env: "1.30", do: probe, want: []string{oldestAPI, "1.30", "unset DOCKER_API_VERSION"}},
 		"new API is asked":   {env: "1.99", a: answers{"/info": says(400, `{"message":"client version 1.99 is too new. Maximum supported API version is 1.51"}`)}, do: probe, want: []string{"too new", "1.51", "unset DOCKER_API_VERSION"}},
-		"client is too old":  {a: answers{"/info": says(400, `{"message":"client version 1.51 is too old. Minimum supported API version is 1.60"}`)}, do: probe, want: []string{"too old", "1.60", "one that this client knows"}},
+		"client is too old":  {a: answers{"/info": says(400, `{"message":"client version 1.51 is too old. Minimum supported API version is 1.60"}`)}, do: probe, want: []string{"too old", "1.60", "supported by this client"}},
 		"Windows containers": {a: answers{"/info": says(200, `{"OSType":"windows"}`)}, do: probe, want: []string{"windows", "must run Linux containers"}},
 		"users remapped":     {a: answers{"/info": says(200, `{"OSType":"linux","SecurityOptions":["name=userns"]}`)}, do: probe, want: []string{"remapped: true", "without user namespaces"}},
 		"no such runtime":    {o: Options{Runtime: "runsc"}, a: answers{"/info": says(200, `{"OSType":"linux","Runtimes":{"runc":{}}}`)}, do: probe, want: []string{`no runtime "runsc"`, "runc", "name one of those"}},
 		"no image":           {o: Options{Image: "gone"}, do: probe, want: []string{"no image gone", "pull, build or import"}},
-		"no file of image":   {o: Options{Image: "gone", ImageTar: nowhere}, do: probe, want: []string{"image gone", nowhere, "name a file that is there"}},
+		"no file of image":   {o: Options{Image: "gone", ImageTar: nowhere}, do: probe, want: []string{"image gone", nowhere, "name an existing file"}},
 		"import forbidden":   {o: Options{Image: "gone", ImageTar: tar}, a: answers{"/images/create": says(403, `{"message":"authorization denied by plugin p"}`)}, do: probe, want: []string{"image gone", tar, "denied by plugin p", "plugin allow it"}},
 		"import fails":       {o: Options{Image: "gone", ImageTar: tar}, a: answers{"/images/create": says(200, `{"error":"no space left on device"}`)}, do: probe, want: []string{"image gone", tar, "no space left", "log"}},
 		"looking forbidden":  {a: answers{"/images/" + there + "/json": says(403, `{"message":"authorization denied by plugin p"}`)}, do: probe, want: []string{"image there", "denied by plugin p", "plugin allow it"}},
@@ -175,9 +175,9 @@ func TestTroubles(t *testing.T) {
 		"hangs at start":     {a: answers{"/containers/1/start": hangs, "/containers/1": hangs}, do: start, want: []string{"start a container", "remove the container", "does not answer in time"}},
 		"not HTTP":           {host: listen(t, garbage), do: probe, want: []string{"unix://", "malformed HTTP", "DOCKER_HOST"}},
 		"a web site":         {a: answers{"/_ping": says(200, "<html>"), "/info": says(200, "<html>")}, do: probe, want: []string{"invalid character", "start an engine there"}},
-		"no engine":          {a: answers{"/info": says(200, "{}")}, do: probe, want: []string{"no engine", "start an engine there"}},
-		"no number of image": {a: answers{"/images/" + there + "/json": says(200, "{}")}, do: probe, want: []string{"image there", "no engine"}},
-		"no number":          {a: answers{"/containers/create": says(201, "{}")}, do: start, want: []string{"create a container", "no engine"}},
+		"no engine":          {a: answers{"/info": says(200, "{}")}, do: probe, want: []string{"not from an engine", "start an engine there"}},
+		"no number of image": {a: answers{"/images/" + there + "/json": says(200, "{}")}, do: probe, want: []string{"image there", "not from an engine"}},
+		"no number":          {a: answers{"/containers/create": says(201, "{}")}, do: start, want: []string{"create a container", "not from an engine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.env == "" {

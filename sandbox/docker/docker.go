@@ -251,7 +251,7 @@ func (b *driver) imageID(ctx context.Context, ref string) (string, error) {
 	if errors.Is(err, errNotFound) && b.o.ImageTar != "" && ref == b.o.Image {
 		f, err := os.Open(b.o.ImageTar)
 		if err != nil {
-			return "", fmt.Errorf("import the image %s: %w; name a file that is there", ref, err)
+			return "", fmt.Errorf("import the image %s: %w; name an existing file", ref, err)
 		}
 		defer f.Close()
 		if err := b.engine.importImage(ctx, f, ref); err != nil {

@@ -131,7 +131,7 @@ func TestFaultsStart(t *testing.T) {
 		left   int // containers
 	}{
 		"answer is lost":     {faults: []fault{{at: "POST /containers/create", carried: true}}, want: []string{"create a container of the image sha256:1", "EOF"}},
-		"name is taken":      {faults: []fault{{at: "POST /containers/create", code: 409, message: "The container name is already in use"}}, want: []string{"already in use", "look at the engine's log"}},
+		"name is taken":      {faults: []fault{{at: "POST /containers/create", code: 409, message: "The container name is already in use"}}, want: []string{"already in use", "check the engine's log"}},
 		"start fails":        {faults: []fault{{at: "POST /containers/ID/start", code: 500, message: "OCI runtime create failed: no space left on device"}}, want: []string{"start a container", "no space left on device"}},
 		"cannot be removed":  {faults: []fault{{at: "POST /containers/ID/start", code: 500, message: "OCI runtime create failed"}, {at: "DELETE /containers/ID", code: 500, message: busy}}, want: []string{"start a container", "remove the container", busy}, left: 1},
 		"is being removed":   {faults: []fault{{at: "DELETE /containers/ID", code: 409, message: "removal of container c1 is already in progress", times: 1}}},

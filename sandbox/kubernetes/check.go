@@ -50,7 +50,7 @@ func (b *driver) check(ctx context.Context) (found string, err error) {
 		return "", fmt.Errorf("kubernetes: %w", err)
 	}
 	away := func(err error) error {
-		return fmt.Errorf("kubernetes: the API server: %w; look at the kubeconfig, at the node's service account and whether a network policy lets it out to the API server", err)
+		return fmt.Errorf("kubernetes: the API server: %w; check the kubeconfig, the node's service account, and the network policy for the API server", err)
 	}
 	in, err := b.reach(ctx)
 	if err != nil {

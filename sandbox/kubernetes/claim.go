@@ -85,7 +85,7 @@ func (c claims) absent(ctx context.Context, name string) (string, bool) {
 			return fmt.Sprintf("the claim waits: %s: %s", cond.Reason, cond.Message), false
 		}
 	}
-	return "the claim waits, and has no condition: look whether the controller of agent-sandbox runs with its extensions, or set the mode " + ModePod, false
+	return "the claim waits without a condition: check that the controller of agent-sandbox runs with its extensions, or set the mode " + ModePod, false
 }
 
 // list also returns claims that have no pod yet.

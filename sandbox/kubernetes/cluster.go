@@ -138,13 +138,13 @@ func (c *cluster) pod(ctx context.Context, name string) (seen, error) { return g
 func refused(err error) error {
 	switch text := err.Error(); {
 	case strings.Contains(text, "PodSecurity"):
-		return fmt.Errorf("%w; pods of sandboxes are as \"restricted\" as Pod Security knows: look at what the namespace adds", err)
+		return fmt.Errorf("%w; pods of sandboxes satisfy \"restricted\" of Pod Security: check the further rules of the namespace", err)
 	case strings.Contains(text, "exceeded quota"), strings.Contains(text, "failed quota"):
 		return fmt.Errorf("%w; raise the quota of the namespace, or name limits that fit", err)
 	case strings.Contains(text, "RuntimeClass"):
 		return fmt.Errorf("%w; make the runtime class, or name one that the cluster has", err)
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w; make the namespace, or name one that is there", err)
+		return fmt.Errorf("%w; create the namespace, or name an existing one", err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w; the node's service account needs the role that the chart has for sandboxes", err)
 	}
@@ -204,9 +204,9 @@ var hopeless = map[string]string{
 	"ImagePullBackOff":     "name an image that the cluster's machines can pull, or secrets to pull it with",
 	"ErrImageNeverPull":    "name an image that the cluster's machines have or can pull",
 	"InvalidImageName":     "name it as NAME@sha256:DIGEST",
-	"CreateContainerError": "look at the image and the runtime class",
-	"RunContainerError":    "look at the image and the runtime class",
-	"CrashLoopBackOff":     "look at the log of the container",
+	"CreateContainerError": "check the image and the runtime class",
+	"RunContainerError":    "check the image and the runtime class",
+	"CrashLoopBackOff":     "check the log of the container",
 }
 
 // outOfMemory reports whether a pod ended because the memory of its commands ran out: where
@@ -236,7 +236,7 @@ func (s seen) trouble() (why string, final bool) {
 			case e.Reason == "OOMKilled":
 				return fmt.Sprintf("container %s: its memory ran out (OOMKilled); raise the limit of memory", c.Name), true
 			case e.ExitCode != 0:
-				return fmt.Sprintf("container %s ended with code %d %s %s; its log says why", c.Name, e.ExitCode, e.Reason, e.Message), true
+				return fmt.Sprintf("container %s ended with code %d %s %s; see its log", c.Name, e.ExitCode, e.Reason, e.Message), true
 			}
 		}
 	}

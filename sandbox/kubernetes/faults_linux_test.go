@@ -49,7 +49,7 @@ func says(t *testing.T, what string, err error, words ...string) {
 func TestFaultsCheck(t *testing.T) {
 	t.Parallel()
 	const review = "create selfsubjectaccessreviews"
-	away := "look at the kubeconfig, at the node's service account and whether a network policy lets it out to the API server"
+	away := "check the kubeconfig, the node's service account, and the network policy for the API server"
 	for name, tc := range map[string]struct {
 		claims  bool
 		faults  []fault
@@ -72,10 +72,10 @@ func TestFaultsCheck(t *testing.T) {
 		"no role for claims":  {claims: true, faults: []fault{{at: "deny", after: 5}}, want: []string{"does not let this account create sandboxclaims.extensions.agents.x-k8s.io", "create sandboxwarmpools.extensions.agents.x-k8s.io;", "bind it to the role"}},
 		"review says nothing": {faults: []fault{{at: "silent"}}, want: []string{"the review has no status"}},
 		"no claims":           {options: func(_ *testing.T, o *Options) { o.Mode = ModeClaim }, want: []string{"has no extensions.agents.x-k8s.io/v1beta1; install agent-sandbox with its extensions, or set the mode pod"}},
-		"more is injected":    {faults: []fault{{at: "create pods", code: 403, message: tooOpen}}, want: []string{"namespace boxes accepts no pod of a sandbox", "istio-proxy", "look at what the namespace adds"}},
+		"more is injected":    {faults: []fault{{at: "create pods", code: 403, message: tooOpen}}, want: []string{"namespace boxes accepts no pod of a sandbox", "istio-proxy", "check the further rules of the namespace"}},
 		"no quota":            {faults: []fault{{at: "create pods", code: 403, message: noQuota}}, want: []string{"accepts no pod", "limited: pods=4; raise the quota of the namespace, or name limits that fit"}},
 		"no such class":       {faults: []fault{{at: "create pods", code: 403, message: noClass}}, want: []string{"accepts no pod", `RuntimeClass "none" not found; make the runtime class, or name one that the cluster has`}},
-		"no namespace":        {faults: []fault{{at: "create pods", code: 404, message: noSpace}}, want: []string{"accepts no pod", `namespaces "boxes" not found; make the namespace, or name one that is there`}},
+		"no namespace":        {faults: []fault{{at: "create pods", code: 404, message: noSpace}}, want: []string{"accepts no pod", `namespaces "boxes" not found; create the namespace, or name an existing one`}},
 		"webhook is away":     {faults: []fault{{at: "create pods", code: 500, message: noWebhook}}, want: []string{"accepts no pod", "failed calling webhook"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,11 +170,11 @@ func TestFaultsStart(t *testing.T) {
 		"no secrets":           {faults: []fault{{at: "create secrets", code: 403, message: noSecrets}}, want: []string{"its secret", "needs the role that the chart has for sandboxes"}},
 		"no secrets, no end":   {faults: []fault{{at: "create secrets", code: 403, message: noSecrets}, {at: "delete pods", code: 403, message: noDelete}}, want: []string{"its secret", "delete the pod rath-sandbox-", "cannot delete resource"}, left: []string{"pods"}},
 		"cannot look":          {faults: []fault{{at: "get pods", code: 403, message: noRole}}, leave: "get pods", is: context.Canceled, want: []string{"it does not run in time", "is forbidden"}},
-		"server goes":          {faults: []fault{{at: "get pods"}}, options: soon, is: context.DeadlineExceeded, want: []string{"it does not run in time: the API server says nothing of it"}},
+		"server goes":          {faults: []fault{{at: "get pods"}}, options: soon, is: context.DeadlineExceeded, want: []string{"it does not run in time: the API server gives no reason"}},
 		"server says nonsense": {faults: []fault{{at: "get pods", code: 200, message: "<html>"}}, leave: "get pods", is: context.Canceled, want: []string{"it does not run in time"}},
 		"no image":             {status: pulling, want: []string{"container sandbox with image example.org/tols:v1: ImagePullBackOff", "name an image that the cluster's machines can pull, or secrets to pull it with"}},
 		"no machine has room":  {status: full, leave: "get pods", is: context.Canceled, want: []string{"it does not run in time: Unschedulable: 0/3 nodes", "give the cluster room, or sandboxes smaller limits"}},
-		"program not copied":   {status: uncopied, want: []string{"container program ended with code 1 Error", "its log says why"}},
+		"program not copied":   {status: uncopied, want: []string{"container program ended with code 1 Error", "see its log"}},
 		"evicted":              {status: evicted, want: []string{"it was evicted: The node was low on resource", "limits of memory and disk that the machines have room for"}},
 		"secret does not come": {status: preparing, leave: "get pods", is: context.Canceled, want: []string{"it does not run in time", `secret "x" not found`}},
 		"deleted by others":    {faults: []fault{{at: "get pods", code: 404, message: `pods "x" not found`}}, want: []string{"it was deleted, by another process or by its machine"}},
@@ -187,13 +187,13 @@ func TestFaultsStart(t *testing.T) {
 		"no Landlock": {held: func(c *sandbox.Capabilities) {
 			c.Isolation, c.Detail = sandbox.IsolationProcess, "no Landlock (Linux 4.4)"
 		}, is: sandbox.ErrUnsupported, want: []string{"commands could reach the daemon of their pod: no Landlock (Linux 4.4)", "a runtime class whose kernel has Landlock"}},
-		"no digest": {options: func(o *Options) { o.Image = "tools:latest" }, is: sandbox.ErrUnsupported, want: []string{"the cluster does not say by which digest the image tools:latest can be pulled", "name it by digest"}},
+		"no digest": {options: func(o *Options) { o.Image = "tools:latest" }, is: sandbox.ErrUnsupported, want: []string{"the cluster reports no digest of the image tools:latest", "name it by digest"}},
 		"no end":    {faults: []fault{{at: "delete pods", code: 500, message: etcdSlow}}, want: []string{"delete the pod rath-sandbox-", etcdSlow}, left: []string{"pods", "secrets"}},
 
 		"no claims":        {claims: true, faults: []fault{{at: "create sandboxclaims", code: 403, message: noClaims}}, want: []string{"its claim", "needs the role"}},
 		"no templates":     {claims: true, faults: []fault{{at: "create sandboxtemplates", code: 422, message: "SandboxTemplate is invalid"}}, want: []string{"its template", "is invalid"}},
 		"no pools":         {claims: true, faults: []fault{{at: "create sandboxwarmpools", code: 403, message: "exceeded quota: small"}}, want: []string{"its pool", "raise the quota"}},
-		"no controller":    {claims: true, idle: true, leave: "get sandboxclaims", is: context.Canceled, want: []string{"the claim waits, and has no condition", "look whether the controller of agent-sandbox runs with its extensions, or set the mode pod"}},
+		"no controller":    {claims: true, idle: true, leave: "get sandboxclaims", is: context.Canceled, want: []string{"the claim waits without a condition", "check that the controller of agent-sandbox runs with its extensions, or set the mode pod"}},
 		"claim is refused": {claims: true, idle: true, status: `{"conditions":[{"type":"Ready","status":"False","reason":"ReconcilerError","message":"no such pool"}]}`, leave: "get sandboxclaims", is: context.Canceled, want: []string{"the claim waits: ReconcilerError: no such pool"}},
 		"claim goes":       {claims: true, idle: true, faults: []fault{{at: "get sandboxclaims", code: 404, message: "not found"}}, want: []string{"its claim was deleted, by another process or at its end"}},
 		"claim is unseen":  {claims: true, idle: true, faults: []fault{{at: "get sandboxclaims", code: 403, message: noClaims}}, leave: "get sandboxclaims", is: context.Canceled, want: []string{"it does not run in time", "sandboxclaims.extensions.agents.x-k8s.io is forbidden"}},
@@ -313,7 +313,7 @@ func TestFaultsCommand(t *testing.T) {
 		next    []string // of the command after it; none if it runs
 	}{
 		"evicted":       {command: "evict", want: []string{"it was evicted: The node was low on resource: ephemeral-storage.", "limits of memory and disk"}, next: []string{"it was evicted"}},
-		"crashed":       {command: "crash", want: []string{"container sandbox ended with code 1 Error", "its log says why"}, next: []string{"code 1"}},
+		"crashed":       {command: "crash", want: []string{"container sandbox ended with code 1 Error", "see its log"}, next: []string{"code 1"}},
 		"deleted":       {command: "delete", want: []string{"it was deleted"}, next: []string{"it was deleted"}},
 		"cut off":       {command: "cut", want: []string{"pod rath-sandbox-", "of namespace boxes: "}, next: []string{"of namespace boxes: "}},
 		"out of memory": {command: "exhaust"},

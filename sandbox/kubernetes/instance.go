@@ -88,7 +88,7 @@ func (b *driver) launch(ctx context.Context, r request, o execd.Opening) (_ *ins
 
 // await waits until the pod runs, and returns its address.
 func (p *instance) await(ctx context.Context) (ip string, err error) {
-	why := "the API server says nothing of it"
+	why := "the API server gives no reason"
 	// The error of a request when the time is over is not about the pod. The client may
 	// fail for the deadline before ctx does.
 	over := func() bool {
@@ -161,7 +161,7 @@ func (p *instance) digest(asked string) (string, error) {
 		id = p.image
 	}
 	if !byDigest.MatchString(id) {
-		return "", fmt.Errorf("%w: the cluster does not say by which digest the image %s can be pulled (%q); name it by digest, as NAME@sha256:DIGEST", sandbox.ErrUnsupported, asked, p.image)
+		return "", fmt.Errorf("%w: the cluster reports no digest of the image %s (%q); name it by digest, as NAME@sha256:DIGEST", sandbox.ErrUnsupported, asked, p.image)
 	}
 	return id, nil
 }

@@ -218,7 +218,7 @@ func TestCheck(t *testing.T) {
 			},
 			"no such namespace": {
 				func(o *Options) { o.Kubeconfig, o.Namespace = os.Getenv("KUBECONFIG"), "none" },
-				[]string{"accepts no pod", `"none" not found`, "make the namespace"},
+				[]string{"accepts no pod", `"none" not found`, "create the namespace"},
 			},
 			"no server": {
 				func(o *Options) { o.Kubeconfig = nowhere(t) },

@@ -24,7 +24,7 @@ func TestCheck(t *testing.T) {
 		},
 		"another key": {
 			func(b *driver) { writeKey(t, b, "wrong") },
-			[]string{"401", "put a key that the server knows into"},
+			[]string{"401", "put a valid key of the server into"},
 		},
 		"another path": {
 			func(b *driver) { b.api.base = b.api.base.JoinPath("v2") },
@@ -32,7 +32,7 @@ func TestCheck(t *testing.T) {
 		},
 		"no server": {
 			func(b *driver) { b.api.base.Host = "127.0.0.1:1" },
-			[]string{"127.0.0.1:1", "refused", "look whether the server runs"},
+			[]string{"127.0.0.1:1", "refused", "check the server at this address"},
 		},
 		"no digest": {
 			func(b *driver) { b.o.Image = "debian" },

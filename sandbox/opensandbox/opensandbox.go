@@ -198,13 +198,13 @@ func (b *driver) check(ctx context.Context) (found string, err error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		remedy = "write the API key to the file that opensandbox_key names"
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		remedy = "put a key that the server knows into " + b.o.KeyFile
+		remedy = "put a valid key of the server into " + b.o.KeyFile
 	case status == http.StatusNotFound, status >= 300 && status < 400:
 		remedy = "name the base of the lifecycle API, which most often ends with /v1"
 	case status == 0:
-		remedy = "look whether the server runs at that address and whether a proxy or a policy is between"
+		remedy = "check the server at this address, and any proxy or policy in between"
 	default:
-		remedy = "look at the server's log"
+		remedy = "check the server's log"
 	}
 	return "", fmt.Errorf("opensandbox: server %s: %w; %s", b.api.base.Redacted(), err, remedy)
 }

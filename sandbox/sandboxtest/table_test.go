@@ -17,17 +17,18 @@ var update = flag.Bool("update", false, "write docs/internals/hostile.md")
 
 const aboutTable = `# Hostile inputs
 
-What a hostile command may try, and how it ends. Each cell is measured: the suite that
-every driver passes (` + "`sandbox/sandboxtest`" + `) compares what happens with the driver's column,
+This page lists the attempts of hostile commands and their outcomes. Each cell is measured: the
+suite of all drivers (` + "`sandbox/sandboxtest`" + `) compares the outcome with the driver's column,
 ` + "`testdata/hostile.<isolation>.txt`" + ` beside its tests, and ` + "`go test -update`" + ` there writes it. A
-driver that offers less on some host is held to what it offers. What a word means:
-` + "`oom`, `disk_full`, `deadline`, `cancelled` and `not_started`" + ` are ends of a command
-(` + "`sandbox.End`" + `), as are ` + "`exited`" + ` and ` + "`signaled`" + ` with the code; ` + "`refused`" + ` comes with the system's
-error; ` + "`ErrPath`" + ` is the answer of the sandbox's files. *Not offered* is said by the driver
-before a sandbox is opened. The sandboxes of opensandbox are measured at a server that stands
-in for a real one and runs them as processes of this host: its column says what the daemon holds.
-Those of kubernetes are pods of a real control plane, which the test's machine runs in
-namespaces, control groups and a root of their own, with the network of this host.
+driver with fewer features on some host is measured by these features.
+
+` + "`oom`" + `, ` + "`disk_full`" + `, ` + "`deadline`" + `, ` + "`cancelled`" + ` and ` + "`not_started`" + ` are ends of a command
+(` + "`sandbox.End`" + `), as are ` + "`exited`" + ` and ` + "`signaled`" + ` with the code. ` + "`refused`" + ` has the system's error.
+` + "`ErrPath`" + ` is the error of the sandbox's files. For *not offered* the driver returns an error
+before a sandbox opens. The opensandbox column uses a stand-in server with processes of this
+host, and shows the confinement by the daemon. The kubernetes column uses pods of a real control
+plane, which the test's machine runs in separate namespaces, cgroups and a separate root, with
+the network of this host.
 
 This page is written by ` + "`go test ./sandbox/sandboxtest -update`" + `.
 
@@ -103,7 +104,7 @@ func TestHostileTable(t *testing.T) {
 			t.Errorf("%s has the row %q, which the suite does not try", d.file, d.list[i])
 		}
 	}
-	b.WriteString("\nWhat is the same with each driver, because it comes after the sandbox:\n\n| a command may | it ends | measured by the tests of |\n|---|---|---|\n")
+	b.WriteString("\nThe same with each driver, because it happens outside of the sandbox:\n\n| a command may | it ends | measured by the tests of |\n|---|---|---|\n")
 	for _, o := range others {
 		for _, input := range o.list {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", input, o.rows[input], strings.TrimSuffix(o.file, "/testdata/hostile.txt"))

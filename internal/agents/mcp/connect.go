@@ -208,7 +208,7 @@ func (c *Conn) Call(ctx context.Context, name string, call tool.Call) (tool.Resu
 		return tool.Result{}, c.s.unavailable(c.why(inside, err), "do without it, or try again later")
 	}
 	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok && wire.Code != rejected && !gone {
-		text := fmt.Sprintf("MCP server %s refused the call: %s (%d)", c.s.Name, clip(c.s.redact(c.env, wire.Message), 1000), wire.Code)
+		text := fmt.Sprintf("MCP server %s rejected the call: %s (%d)", c.s.Name, clip(c.s.redact(c.env, wire.Message), 1000), wire.Code)
 		return tool.Result{}, &tool.Failure{Kind: tool.Exception, Detail: name, Err: errors.New(text), Message: text}
 	}
 	cause := c.why(inside, err)

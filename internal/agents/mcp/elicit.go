@@ -60,7 +60,7 @@ func (c *Conn) asker(ctx context.Context) (*underway, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.calls) > 1 {
-		return nil, fmt.Errorf("%d calls are under way, and nothing says which of them asks: make the calls that ask one after the other", len(c.calls))
+		return nil, fmt.Errorf("%d calls are running, and the question does not name its call: make calls with questions one after the other", len(c.calls))
 	}
 	for u := range c.calls {
 		return u, nil

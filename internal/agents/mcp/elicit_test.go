@@ -90,7 +90,7 @@ func TestElicitAtOnce(t *testing.T) {
 		body, _ := json.Marshal(res.Body)
 		want := "deploys 1 to staging"
 		if refused {
-			want = "2 calls are under way, and nothing says which of them asks"
+			want = "2 calls are running, and the question does not name its call"
 		}
 		if !strings.Contains(string(body)+errorText(err), want) {
 			t.Errorf("%s: %s, %v; want %q", kind, body, err, want)

@@ -99,7 +99,7 @@ func (c *Conn) Tools(ctx context.Context) (specs []tool.Spec, remarks []string, 
 	more := 0 // tools beyond a bound
 	leave := func(name, why string) {
 		if len(remarks) < maxRemarks {
-			remarks = append(remarks, c.s.redact(c.env, fmt.Sprintf("its tool %q is left out: %s", clip(name, 80), why)))
+			remarks = append(remarks, c.s.redact(c.env, fmt.Sprintf("its tool %q is omitted: %s", clip(name, 80), why)))
 		} else {
 			more++
 		}
@@ -113,7 +113,7 @@ func (c *Conn) Tools(ctx context.Context) (specs []tool.Spec, remarks []string, 
 		case why != "":
 			leave(name, why)
 		case taken:
-			leave(name, fmt.Sprintf("its name is here that of %q; leave one of them out of tools", other))
+			leave(name, fmt.Sprintf("its name collides with %q; remove one of them from tools", other))
 		case len(specs) == MaxTools || size+len(spec.Name)+len(spec.Description)+len(spec.Schema) > MaxTable:
 			more++
 		default:
@@ -123,7 +123,7 @@ func (c *Conn) Tools(ctx context.Context) (specs []tool.Spec, remarks []string, 
 		}
 	}
 	if more > 0 {
-		remarks = append(remarks, fmt.Sprintf("%d more of its tools are left out: at most %d with %d bytes of descriptions and schemas are taken; name those that are needed in tools", more, MaxTools, MaxTable))
+		remarks = append(remarks, fmt.Sprintf("%d more of its tools are omitted: the limit is %d with %d bytes of descriptions and schemas; list the needed ones in tools", more, MaxTools, MaxTable))
 	}
 	slices.SortFunc(specs, func(a, b tool.Spec) int { return strings.Compare(a.Name, b.Name) })
 	c.mu.Lock()

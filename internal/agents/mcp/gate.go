@@ -31,7 +31,7 @@ const (
 )
 
 var (
-	errFlood = fmt.Errorf("it sent messages that nothing asked for, beyond the bound of %d and %d MiB at once and %d and %d MiB a second",
+	errFlood = fmt.Errorf("it sent unsolicited messages beyond the bound of %d and %d MiB at once and %d and %d MiB a second",
 		burstMessages, burstBytes>>20, rateMessages, rateBytes>>20)
 	errDeaf = fmt.Errorf("it sent requests and did not take the answers to %d of them", maxRequests)
 	errLoud = fmt.Errorf("it wrote to its standard error beyond the bound of %d MiB at once and %d MiB a second", burstBytes>>20, rateBytes>>20)

@@ -65,7 +65,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if err == nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusTooManyRequests) {
 		_ = resp.Body.Close()
-		return nil, unsent{fmt.Errorf("it refused the request: %s", resp.Status)}
+		return nil, unsent{fmt.Errorf("it rejected the request: %s", resp.Status)}
 	}
 	return resp, err
 }

@@ -120,7 +120,7 @@ const maxServerName = 24
 func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 	s := &Server{Name: key.Value, Line: key.Line, Outside: true, Start: StartTime, Call: CallTime, file: p.File}
 	if s.Name == "" || len(s.Name) > maxServerName || strings.Trim(s.Name, nameBytes) != "" || strings.Contains(s.Name, separator) || strings.HasSuffix(s.Name, "_") {
-		p.Fail(key.Line, "servers: name %.80q: want 1 to %d of letters, digits, - and _, without two _ in a row and none at the end: what follows is named behind __", s.Name, maxServerName)
+		p.Fail(key.Line, "servers: name %.80q: want 1 to %d of letters, digits, - and _, without two _ in a row and none at the end: __ separates the name of a tool", s.Name, maxServerName)
 	}
 	what, before := "server "+s.Name, p.Mistakes()
 	state := ""
@@ -149,7 +149,7 @@ func server(p *listfile.Parser, key, n *yaml.Node) *Server {
 	}
 	for _, name := range s.Env {
 		if strings.Trim(name, envBytes) != "" {
-			p.Fail(n.Line, "%s: env: %.40q is no name of a variable; name those that the server is to get of the node's", what, name)
+			p.Fail(n.Line, "%s: env: %.40q is not the name of a variable; list the node's variables for the server", what, name)
 		}
 	}
 	switch {

@@ -11,7 +11,7 @@ import (
 func TestParseRefuses(t *testing.T) {
 	const head = "servers:\n  a:\n    command: x\n    "
 	for text, want := range map[string]string{
-		"":                                             `mcp.yaml: there is nothing in it; put servers below "servers:"`,
+		"":                                             `mcp.yaml: the file is empty; put servers below "servers:"`,
 		"srevers: {}":                                  `mcp.yaml:1: the list: unknown field "srevers"; the fields are servers`,
 		"servers: {}":                                  "the list has no servers",
 		"servers: {a b: {command: x}}":                 `servers: name "a b": want 1 to 24`,
@@ -21,7 +21,7 @@ func TestParseRefuses(t *testing.T) {
 		head + "where: hots":                           `where: "hots": want sandbox or host`,
 		head + "token: env:A":                          "token is for a url; name the variable in env",
 		head + "url: http://h":                         "want either a command or a url",
-		head + "env: [A=abcdef]":                       "is no name of a variable",
+		head + "env: [A=abcdef]":                       "is not the name of a variable",
 		head + "call_ms: soon":                         `call_ms: "soon": want milliseconds, 1 to 3600000`,
 		head + "call_ms: 99999999999999":               "want milliseconds",
 		head + "state: both":                           `state: "both": want workspace or outside`,
@@ -34,7 +34,7 @@ func TestParseRefuses(t *testing.T) {
 		`servers: {a: {url: "http://u:abcdef@h"}}`:     "remove user, query and fragment",
 		"servers: {a: {url: http://h, token: abcdef}}": "token holds no reference: a token does not belong into this file",
 		"servers: {a: {url: http://h, where: host}}":   "where, env and state are of a command",
-		"servers: {a: {url: http://h, oauth: {}}}":     "a: oauth: want issuer, client and secret; or login, a file",
+		"servers: {a: {url: http://h, oauth: {}}}":     "a: oauth: want issuer, client and secret; or login, the file",
 		"servers: {a: {url: http://h, oauth: {login: f, client: c}}}":                         "issuer and client go together",
 		"servers: {a: {url: http://h, oauth: {login: f, secret: env:S}}}":                     "secret is of a client",
 		"servers: {a: {url: http://h, oauth: {issuer: http://i, client: c, secret: abcdef}}}": "secret holds no reference",

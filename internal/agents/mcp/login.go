@@ -103,7 +103,7 @@ func (s *Server) signIn(ctx context.Context, env func(string) string, show func(
 	}
 	_ = cs.Close() // it was connected: the tokens are good
 	if l.Token == nil {
-		return nil, errors.New("it asked for no sign-in; leave oauth out of its entry")
+		return nil, errors.New("it needs no sign-in; remove oauth from its entry")
 	}
 	return l, nil
 }
@@ -117,9 +117,9 @@ func callback(back chan<- *auth.AuthorizationResult, refused chan<- error) http.
 		case r.URL.Path != "/":
 			http.NotFound(w, r)
 		case q.Get("error") != "":
-			_, _ = fmt.Fprintln(w, "The sign-in was refused. The terminal says more; this window can be closed.")
+			_, _ = fmt.Fprintln(w, "The sign-in was rejected. The terminal has the reason; you can close this window.")
 			select {
-			case refused <- fmt.Errorf("the authorization server refused: %s", clip(cmp.Or(q.Get("error_description"), q.Get("error")), 300)):
+			case refused <- fmt.Errorf("the authorization server rejected the request: %s", clip(cmp.Or(q.Get("error_description"), q.Get("error")), 300)):
 			default: // the first answer holds
 			}
 		case q.Get("code") != "":

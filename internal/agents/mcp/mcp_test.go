@@ -188,7 +188,7 @@ func TestHostileMessages(t *testing.T) {
 // time, and leaves no process.
 func TestHostileServers(t *testing.T) {
 	for kind, says := range map[string]string{
-		"garbage": "it prints what is no message of the protocol", "exits": `it exited with code 1, and said "there is no configuration"`,
+		"garbage": "it prints a line outside of the protocol", "exits": `it exited with code 1, with "there is no configuration" on standard error`,
 	} {
 		// Each message is detected, long before the caller's deadline.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -204,8 +204,8 @@ func TestHostileServers(t *testing.T) {
 	}
 	// An unusable tool is omitted and named, and the others are listed.
 	for kind, says := range map[string]string{
-		"many": "more of its tools are left out: at most 1024 with 524288 bytes", "twins": `its tool "a/b" is left out: its name is here that of "a.b"`,
-		"odd": `its tool "odd" is left out: schema of "s__odd": `,
+		"many": "more of its tools are omitted: the limit is 1024 with 524288 bytes", "twins": `its tool "a/b" is omitted: its name collides with "a.b"`,
+		"odd": `its tool "odd" is omitted: schema of "s__odd": `,
 	} {
 		specs, remarks, err := connect(t, server(t, kind, "")).Tools(t.Context())
 		if err != nil || len(remarks) != 1 || !strings.Contains(remarks[0], says) || !slices.ContainsFunc(specs, func(s tool.Spec) bool { return s.Name == "s__echo" }) {

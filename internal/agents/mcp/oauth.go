@@ -63,9 +63,9 @@ func (o *oauth) entry(p *listfile.Parser, n *yaml.Node, what string) {
 	switch {
 	case p.Mistakes() > before:
 	case o.login == "" && (o.issuer == "" || o.client == "" || o.secret == ""):
-		p.Fail(n.Line, "%s: want issuer, client and secret; or login, a file that \"rath mcp login\" writes for a person", what)
+		p.Fail(n.Line, "%s: want issuer, client and secret; or login, the file of \"rath mcp login\"", what)
 	case (o.client == "") != (o.issuer == ""):
-		p.Fail(n.Line, "%s: issuer and client go together: the authorization server, and how it knows this client", what)
+		p.Fail(n.Line, "%s: issuer and client go together: the authorization server, and the id of this client there", what)
 	case o.secret != "" && o.client == "":
 		p.Fail(n.Line, "%s: secret is of a client; name that in client", what)
 	}
@@ -269,7 +269,7 @@ func (o *oauth) read(s *Server) (*login, error) {
 	name := filepath.Base(o.login) // the folder is the operator's affair
 	fi, err := os.Stat(o.login)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no person has signed in: run \"rath mcp login %s\"", s.Name)
+		return nil, fmt.Errorf("no user has signed in: run \"rath mcp login %s\"", s.Name)
 	}
 	if err != nil {
 		return nil, plain(err)

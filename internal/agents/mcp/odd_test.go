@@ -78,11 +78,11 @@ func TestOddTools(t *testing.T) {
 		{`{"name":"a","inputSchema":{"type":["null","object"]}}`, "s__a", `{"properties":{},"type":"object"}`, ""},
 		{`{"name":"a"}`, "s__a", `{"properties":{},"type":"object"}`, ""},
 		{`{"name":"` + strings.Repeat("t", 70) + `","inputSchema":{"type":"object"}}`, "s__" + strings.Repeat("t", 52) + "_" + blob.Sum([]byte(strings.Repeat("t", 70))).String()[:8], `{"properties":{},"type":"object"}`, ""},
-		{`{"name":"a","inputSchema":{"type":"string"}}`, "", "", `its tool "a" is left out: the type of its schema is "string"`},
-		{`{"name":"a","inputSchema":{"type":"object","properties":{"type":"object"}}}`, "", "", `its tool "a" is left out: schema of "s__a"`},
-		{`{"name":"a","inputSchema":7}`, "", "", `its tool "a" is left out: its schema is no object`},
-		{`{"name":"a","description":{},"inputSchema":{}}`, "", "", `its tool "a" is left out: it cannot be read`},
-		{`null`, "", "", `its tool "" is left out: it cannot be read: it is no object`},
+		{`{"name":"a","inputSchema":{"type":"string"}}`, "", "", `its tool "a" is omitted: the type of its schema is "string"`},
+		{`{"name":"a","inputSchema":{"type":"object","properties":{"type":"object"}}}`, "", "", `its tool "a" is omitted: schema of "s__a"`},
+		{`{"name":"a","inputSchema":7}`, "", "", `its tool "a" is omitted: its schema is no object`},
+		{`{"name":"a","description":{},"inputSchema":{}}`, "", "", `its tool "a" is omitted: it cannot be read`},
+		{`null`, "", "", `its tool "" is omitted: it cannot be read: it is no object`},
 	} {
 		specs, remarks, err := odd(t, ping+","+tt.tool, "").Tools(t.Context())
 		if err != nil {

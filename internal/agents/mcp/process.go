@@ -122,7 +122,7 @@ func inSandbox(s *Server, env func(string) string, box sandbox.Sandbox) *process
 			case <-time.After(endGrace):
 			}
 			if text := regexp.MustCompile(`\s*ended \d+\s*$`).ReplaceAllString(p.said.text(), ""); text != "" {
-				p.how += fmt.Sprintf(", and said %q", text)
+				p.how += fmt.Sprintf(", with %q on standard error", text)
 			}
 		default:
 			p.how = "it was killed (" + string(exit.Ended) + ")"
@@ -184,7 +184,7 @@ func onHost(s *Server, env func(string) string, g *gate) (*process, error) {
 			p.how = "it was lost: " + err.Error()
 		}
 		if text := said.text(); text != "" {
-			p.how += fmt.Sprintf(", and said %q", text)
+			p.how += fmt.Sprintf(", with %q on standard error", text)
 		}
 		_ = os.RemoveAll(dir)
 	}()

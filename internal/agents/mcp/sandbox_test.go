@@ -52,7 +52,7 @@ func TestSaidInSandbox(t *testing.T) {
 		return l.All()[0].Connect(t.Context(), env, bare{})
 	}
 	for command, want := range map[string]string{
-		mcptest.Command("exits"): `it exited with code 1, and said "there is no configuration"`,
+		mcptest.Command("exits"): `it exited with code 1, with "there is no configuration" on standard error`,
 		mcptest.Command("tells"): `cannot go on with [redacted]`,
 		"[nothing-of-that-name]": `the sandbox has no program "nothing-of-that-name"`,
 	} {

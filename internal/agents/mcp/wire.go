@@ -85,7 +85,7 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 		}
 		c.over += len(line)
 		if c.over > maxNoise {
-			return nil, c.g.fail(fmt.Errorf("it prints what is no message of the protocol: %q", clip(c.p.redact(string(line[:min(len(line), maxNoise)])), 200)))
+			return nil, c.g.fail(fmt.Errorf("it prints a line outside of the protocol: %q", clip(c.p.redact(string(line[:min(len(line), maxNoise)])), 200)))
 		}
 	}
 }

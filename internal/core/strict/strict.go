@@ -315,7 +315,7 @@ func Problem(err error) string {
 // Size rejects data of more than limit bytes.
 func Size(what string, data []byte, limit int) error {
 	if len(data) > limit {
-		remedy := "put what is large into a workspace"
+		remedy := "put large data into a workspace"
 		if what == "control" {
 			remedy = "shorten it, or split it"
 		}

@@ -105,7 +105,7 @@ func (t *tree) has(id run.ID) bool {
 }
 
 // errNoCommits is returned instead of waiting forever.
-var errNoCommits = errors.New("flow: the run waits, and the runtime does not learn of commits, so nothing will go on: " +
+var errNoCommits = errors.New("flow: the run waits, and the runtime is not notified of commits, so the run cannot continue: " +
 	"set journal.StoreOptions.OnCommit of its Store to Runtime.Committed, or leave Store empty")
 
 // seesCommits reports whether the Driver gets the commits of the log.
@@ -255,7 +255,7 @@ func (t *tree) passTime() error {
 }
 
 // errStuck is returned instead of waiting forever.
-var errStuck = errors.New("flow: the run waits, nothing of it is at work, and nothing is due at any time")
+var errStuck = errors.New("flow: the run waits, no part of it is at work, and no time is due")
 
 // resume wakes the main run if it waits.
 func (t *tree) resume() {

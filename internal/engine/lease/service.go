@@ -189,7 +189,7 @@ func (v *services) ready(ctx context.Context, s *service) error {
 		e, err := v.box.Exec(ctx, cmd)
 		switch {
 		case s.hasEnded():
-			return s.failure(s.how()+" before it was ready", "", "correct its command, which has to stay in the foreground: what it leaves behind dies with it")
+			return s.failure(s.how()+" before it was ready", "", "correct its command, which has to stay in the foreground: its background processes end with it")
 		case err != nil:
 			return fmt.Errorf("flow: ask whether service %s is ready: %w", s.Name, err)
 		case e.Ended == sandbox.Exited && e.Code == 0:

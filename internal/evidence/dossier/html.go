@@ -278,16 +278,16 @@ func (f *Facts) limits() []string {
 		return limits
 	}
 	return append([]string{
-		"A signature says that the holder of its key vouches for the run. Whether the key counts, and still counts, only a list of signers from elsewhere can say.",
-		"Commits after the signed one, and those that no signed commit refers to, are not signed. rath verify counts them.",
+		"A signature proves that the holder of its key vouches for the run. Your own list of signers decides whether the key counts.",
+		"Commits after the signed one, and commits without a reference from a signed one, are not signed. rath verify counts them.",
 	}, limits[2:]...)
 }
 
 // limits are the limits of every dossier's proof; the first two are of unsigned ones.
 var limits = []string{
-	"Nothing is signed. Who can rewrite all of this file can write another run that is consistent in itself. Comparing the head of the home session with one that came another way (rath verify --head) excludes that.",
+	"The run is not signed. A forger of the whole file can write another consistent run. To exclude this, compare the head of the home session with one from another source (rath verify --head).",
 	"Commits could be missing at the end of the log. The same comparison excludes that too.",
 	"Requests are named by the digest of the rendered request. Their text is not kept as one: it follows from the rows before the call, the notes that were recalled and the agent's instructions, in which credentials are masked.",
-	"Commits say what the node recorded. That a model or a tool really gave an answer, and that the node's clock was right, no hash can show.",
-	"Streamed pieces of answers, logs of the host and what a tool did outside of its workspace are not recorded.",
+	"Commits contain the node's record. No hash proves the answers of models and tools, or the node's clock.",
+	"Streamed pieces of answers, logs of the host and actions of tools outside of the workspace are not recorded.",
 }

@@ -166,8 +166,8 @@ func TestNoEmptySections(t *testing.T) {
 		e, _ := newWorld(t).evidence("nothing", flow.Func(func(_ context.Context, s session.Session) (session.Session, error) { return s, nil }), model(script))
 		docs := render(t, e)
 		for form, want := range map[string]string{
-			dossier.FormHTML:     "Timeline, The session and its hash chain, Environment and durability, What this does not show, How to check this file",
-			dossier.FormMarkdown: "Timeline, Sessions and their hash chains, Environment and durability, What this does not show, How to check this file",
+			dossier.FormHTML:     "Timeline, The session and its hash chain, Environment and durability, Limits of this evidence, How to check this file",
+			dossier.FormMarkdown: "Timeline, Sessions and their hash chains, Environment and durability, Limits of this evidence, How to check this file",
 		} {
 			var got []string
 			for _, m := range regexp.MustCompile(`(?m)(?:<h2>|^## )([^<\n]+)`).FindAllStringSubmatch(string(docs[form]), -1) {

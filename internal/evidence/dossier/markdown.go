@@ -247,7 +247,7 @@ func (m *marker) timeline() {
 		m.put("| <a id=\"t%d\"></a>%d | %s | %s | %s | %s | %s | %s | %s | %d %s |\n",
 			s.N, s.N, cell(s.Label), cell(s.Actor), what, cell(s.Effect), cell(attempts(s)), heads, elapsed, s.Commit, cell(shortDigest(s.Hash)))
 	}
-	m.put("\n### What was said, called and returned\n\n")
+	m.put("\n### Transcript\n\n")
 	for i := range m.f.Steps {
 		s := &m.f.Steps[i]
 		if s.Body.Empty() && s.Args.Empty() && s.Error.Empty() && len(s.Images) == 0 {
@@ -350,9 +350,9 @@ func (m *marker) rest() {
 		m.put("- %s: %s\n", code(s.Name), code(s.Value))
 	}
 	if len(f.Stated) == 0 {
-		m.put("Nothing: neither release nor model provider.\n")
+		m.put("None: neither release nor model provider.\n")
 	}
-	m.put("\n## What this does not show\n\n")
+	m.put("\n## Limits of this evidence\n\n")
 	for _, l := range f.limits() {
 		m.put("- %s\n", l)
 	}
@@ -361,7 +361,7 @@ func (m *marker) rest() {
 	}
 	if len(f.Signed) > 0 {
 		m.put("\n## Signatures\n\nEach is over the hash of the commit that ended the run, which stands for all commits before it in the home session and for each commit that these refer to. " +
-			"Whose keys count, this text cannot say: your own list of signers does.\n\n| key | signed commit | its hash |\n|---|---|---|\n")
+			"Your own list of signers decides which keys count.\n\n| key | signed commit | its hash |\n|---|---|---|\n")
 		for _, s := range f.Signed {
 			m.put("| `%s` | %d of %s | `%s` |\n", s.Key, s.Commit, cell(string(s.Session)), s.Head)
 		}

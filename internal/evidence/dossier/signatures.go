@@ -218,7 +218,7 @@ func (r *Report) signedLines() string {
 		case s.Problem != "":
 			fmt.Fprintf(&b, "signed and not counted: %s\n  %s\n", what, one(s.Problem, 300))
 		default:
-			fmt.Fprintf(&b, "signed: %s\n  by %s; whose it is, --signers says\n", what, s.Key)
+			fmt.Fprintf(&b, "signed: %s\n  by %s; --signers verifies the owner\n", what, s.Key)
 		}
 	}
 	if more := len(r.Signed) - maxStated; more > 0 {

@@ -100,7 +100,7 @@ func (r *Report) Text(alone bool) string {
 		fmt.Fprintf(&b, "%s  %s  %s\n", c.Head, excerpt.Counted(c.Commits, "commit"), c.Session)
 	}
 	if r.Form == FormJSON {
-		b.WriteString("the document is evidence alone: there was no rendering to compare\n")
+		b.WriteString("the document has only evidence: there was no rendering to compare\n")
 	}
 	if r.Left > 0 {
 		fmt.Fprintf(&b, "%s of workspaces were no longer stored when it was written\n", excerpt.Counted(r.Left, "file"))
@@ -108,9 +108,9 @@ func (r *Report) Text(alone bool) string {
 	switch {
 	case r.Anchored > 0 || !alone:
 	case r.Form == FormTree:
-		b.WriteString("no last commit was compared with a hash from elsewhere (--head), such as that of\na tombstone: all of it could be rewritten\n")
+		b.WriteString("no last commit was verified with a hash from another source (--head), such as a\ntombstone's: the whole document could be rewritten\n")
 	default:
-		b.WriteString("the last commit was not compared with a hash from elsewhere (--head): commits\nat the end could be missing, or all of it could be rewritten\n")
+		b.WriteString("the last commit was not verified with a hash from another source (--head):\ncommits at the end could be missing, or all of it could be rewritten\n")
 	}
 	b.WriteString(r.signedLines())
 	b.WriteString(statedLines(r.Stated))

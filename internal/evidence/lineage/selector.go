@@ -68,9 +68,9 @@ var fieldAliases = map[string]string{"status": "state"}
 
 var selectorFields = []SelectorField{
 	{Name: "run", Doc: "its id", id: true, facts: func(s *subject) []string { return []string{string(s.run.ID)} }},
-	{Name: "workflow", Doc: "that it executes", facts: func(s *subject) []string { return []string{s.run.Workflow} }},
-	{Name: "by", Doc: "the user who submitted it, or had it submitted again", facts: func(s *subject) []string { return []string{s.run.By, s.run.Via} }},
-	{Name: "revision", Doc: "of the workflow", facts: func(s *subject) []string { return []string{s.run.Revision} }},
+	{Name: "workflow", Doc: "the workflow of the run", facts: func(s *subject) []string { return []string{s.run.Workflow} }},
+	{Name: "by", Doc: "the user who submitted it, also again", facts: func(s *subject) []string { return []string{s.run.By, s.run.Via} }},
+	{Name: "revision", Doc: "the revision of the workflow", facts: func(s *subject) []string { return []string{s.run.Revision} }},
 	{
 		Name: "state", Doc: "queued, running, waiting, needs_review, succeeded, failed, cancelled, timed_out",
 		check: func(v string) string {
@@ -81,11 +81,11 @@ var selectorFields = []SelectorField{
 		},
 		facts: func(s *subject) []string { return []string{string(s.run.State)} },
 	},
-	{Name: "code", Doc: "of the error that it ended with, or waits with", facts: func(s *subject) []string { return []string{string(s.run.Code)} }},
-	{Name: "session", Doc: "that it wrote to", id: true, facts: func(s *subject) []string { return texts(s.run.Sessions) }},
-	{Name: "under", Doc: "a session that its own is, or came from by forks", id: true, plain: true, answer: (*subject).under},
+	{Name: "code", Doc: "the code of its error or review", facts: func(s *subject) []string { return []string{string(s.run.Code)} }},
+	{Name: "session", Doc: "a session it wrote to", id: true, facts: func(s *subject) []string { return texts(s.run.Sessions) }},
+	{Name: "under", Doc: "its session, or an ancestor of it by forks", id: true, plain: true, answer: (*subject).under},
 	{
-		Name: "parent", Doc: "the run that opened it as a branch of a fan-out", id: true,
+		Name: "parent", Doc: "the run with it as a branch of a fan-out", id: true,
 		facts: func(s *subject) []string {
 			if s.run.BranchOf == nil {
 				return nil
@@ -94,21 +94,21 @@ var selectorFields = []SelectorField{
 		},
 	},
 	{
-		Name: "branch", Doc: "yes or no: whether it is a branch of a fan-out", plain: true, check: yesOrNo,
+		Name: "branch", Doc: "yes or no: it is a branch of a fan-out", plain: true, check: yesOrNo,
 		answer: func(s *subject, v string) bool { return (s.run.BranchOf != nil) == (v == "yes") },
 	},
-	{Name: "name", Doc: "of a branch that it wrote to", facts: func(s *subject) []string { return s.steps().names }},
-	{Name: "agent", Doc: "that took part", facts: func(s *subject) []string { return s.steps().agents }},
-	{Name: "tool", Doc: "that it called", facts: func(s *subject) []string { return s.steps().tools }},
-	{Name: "model", Doc: "that answered", facts: func(s *subject) []string { return s.steps().models }},
-	{Name: "node", Doc: "that worked on it, by name or incarnation", facts: func(s *subject) []string { return s.steps().nodes }},
+	{Name: "name", Doc: "the name of a branch it wrote to", facts: func(s *subject) []string { return s.steps().names }},
+	{Name: "agent", Doc: "an agent of a step", facts: func(s *subject) []string { return s.steps().agents }},
+	{Name: "tool", Doc: "a called tool", facts: func(s *subject) []string { return s.steps().tools }},
+	{Name: "model", Doc: "a model with an answer", facts: func(s *subject) []string { return s.steps().models }},
+	{Name: "node", Doc: "a node of its steps, by name or incarnation", facts: func(s *subject) []string { return s.steps().nodes }},
 	{
-		Name: "quarantined", Doc: "yes or no: whether its session is quarantined", plain: true,
+		Name: "quarantined", Doc: "yes or no: its session is quarantined", plain: true,
 		check:  yesOrNo,
 		answer: func(s *subject, v string) bool { return (s.run.Quarantine != "") == (v == "yes") },
 	},
 	{
-		Name: "older", Doc: "submitted longer ago than this: 90s, 15m, 2h, 7d", plain: true,
+		Name: "older", Doc: "submitted more than this time ago: 90s, 15m, 2h, 7d", plain: true,
 		check: func(v string) string {
 			if _, err := ParseAge(v); err != nil {
 				return "an age, such as 90s, 15m, 2h or 7d"

@@ -125,4 +125,4 @@ func (x *exchange) run(ctx context.Context, path string, d Decoder) (*llm.Respon
 }
 
 // errTail ends the wait for data after a finish reason.
-var errTail = errors.New("model: nothing more came")
+var errTail = errors.New("model: the server stopped sending")

@@ -95,7 +95,7 @@ func (x *exchange) receive(resp *http.Response) (*events, error) {
 		return nil, x.refused(resp)
 	}
 	if how := resp.Header.Get("Content-Encoding"); how != "" && !strings.EqualFold(how, "identity") {
-		return nil, x.e.Fail(llm.CodeMalformed, resp.StatusCode, "the answer is compressed (%q), which was not asked for", llm.Clip(how, 40))
+		return nil, x.e.Fail(llm.CodeMalformed, resp.StatusCode, "the answer is compressed (%q) without a request for it", llm.Clip(how, 40))
 	}
 	x.life.sign()
 	kind := resp.Header.Get("Content-Type")

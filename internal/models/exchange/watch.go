@@ -81,7 +81,7 @@ const (
 	maxWire        = 32
 )
 
-var errFlood = errors.New("the server floods: nearly all that it sends says nothing")
+var errFlood = errors.New("the server floods: nearly all of its data is empty")
 
 // alive reads an answer. It records each sign of life, and ends an answer that floods.
 type alive struct {

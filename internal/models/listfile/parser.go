@@ -63,7 +63,7 @@ func Parse(file, what string, data []byte) (*Parser, *yaml.Node, error) {
 	}
 	var doc yaml.Node
 	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("%s: there is nothing in it; put %s below \"%s:\"", file, what, what)
+		return nil, nil, fmt.Errorf("%s: the file is empty; put %s below \"%s:\"", file, what, what)
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
@@ -165,7 +165,7 @@ func (p *Parser) Texts(n *yaml.Node, what string) (all []string) {
 			continue
 		}
 		if slices.Contains(all, text) {
-			p.Fail(one.Line, "%s: %q is there twice; remove one", what, text)
+			p.Fail(one.Line, "%s: %q is listed twice; remove one", what, text)
 		}
 		all = append(all, text)
 	}

@@ -97,7 +97,7 @@ func (a answerer) replay(ctx context.Context, t session.Tenant, q wire.Query) (a
 		case err != nil:
 			return err
 		case a.Queries.Replay == nil:
-			return errors.Join(run.ErrNotSupported, errors.New("this node replays nothing"))
+			return errors.Join(run.ErrNotSupported, errors.New("this node cannot replay"))
 		}
 		out, err = a.Queries.Replay(ctx, home, q.Run)
 		return err

@@ -130,7 +130,7 @@ func (c *controls) notBegun(ctx context.Context, tenant session.Tenant, s journa
 		case err != nil:
 			return err
 		case waits:
-			return fmt.Errorf("run %s: %w: its task waits to be taken by a node; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
+			return fmt.Errorf("run %s: %w: its task waits for a node; it can be cancelled, and other requests work after its start", s.Run, run.ErrState)
 		}
 		have, _, err = eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(tenant, s.Run))
 		if err != nil {
@@ -141,15 +141,15 @@ func (c *controls) notBegun(ctx context.Context, tenant session.Tenant, s journa
 	case err != nil:
 		return err
 	case have.Refused != "":
-		return fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
+		return fmt.Errorf("run %s: %w: its task was rejected", s.Run, run.ErrState)
 	case have.Session != "":
 		s.To = session.Key{Tenant: tenant, ID: have.Session}
 		if err := apply(ctx, s); !unborn(s, err) {
 			return err
 		}
-		return fmt.Errorf("run %s: %w: its task waits for its turn; it can be cancelled, and all else asked for once it has begun", s.Run, run.ErrState)
+		return fmt.Errorf("run %s: %w: its task waits for its turn; it can be cancelled, and other requests work after its start", s.Run, run.ErrState)
 	case have.Cancelled != nil:
-		return fmt.Errorf("run %s: %w: it was cancelled before it began", s.Run, run.ErrState)
+		return fmt.Errorf("run %s: %w: it was cancelled before its start", s.Run, run.ErrState)
 	}
 	return unknown
 }
@@ -192,7 +192,7 @@ func (c *controls) cancelEarly(ctx context.Context, tenant session.Tenant, s jou
 		case err != nil:
 			return "", err
 		case have.Refused != "":
-			return "", fmt.Errorf("run %s: %w: its task was refused", s.Run, run.ErrState)
+			return "", fmt.Errorf("run %s: %w: its task was rejected", s.Run, run.ErrState)
 		case have.Cancelled == nil:
 			have.Cancelled = s.Cancel
 			_, _, stored, err := eventlog.PutAlias(ctx, c.all.Logs, subject, revision, have)
@@ -251,7 +251,7 @@ func (c *controls) taskWaits(ctx context.Context, tenant session.Tenant, id run.
 		case errors.Is(err, conn.ErrNoMessage) && info.NumAckPending == 0:
 			return false, nil
 		case errors.Is(err, conn.ErrNoMessage) && c.all.Streams.Capacity.MayRefuse():
-			return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of those that wait for room in a stream; try again later, or it was refused when it was submitted", id, run.ErrBusy)
+			return false, fmt.Errorf("run %s: %w: it is in no log, and its task may wait for room in a stream; try again later, or it was rejected on submission", id, run.ErrBusy)
 		case errors.Is(err, conn.ErrNoMessage):
 			return c.taskGiven(ctx, tenant, id, info)
 		case err != nil:
@@ -261,7 +261,7 @@ func (c *controls) taskWaits(ctx context.Context, tenant session.Tenant, id run.
 		}
 		from = m.Seq + 1
 	}
-	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that no node has taken; try again later, or it was refused when it was submitted", id, run.ErrBusy)
+	return false, fmt.Errorf("run %s: %w: it is in no log, and its task may be one of many waiting for a node; try again later, or it was rejected on submission", id, run.ErrBusy)
 }
 
 // taskGiven is taskWaits for delivered tasks without an acknowledgement: a task may be
@@ -286,5 +286,5 @@ func (c *controls) taskGiven(ctx context.Context, tenant session.Tenant, id run.
 	if _, revision, err := eventlog.ReadAlias(ctx, c.all.Logs, eventlog.RunAliasSubject(tenant, id)); err != nil || revision != 0 {
 		return false, err
 	}
-	return false, fmt.Errorf("run %s: %w: no log holds it, and its task may be one of the many that nodes are about to take; try again later, or it was refused when it was submitted", id, run.ErrBusy)
+	return false, fmt.Errorf("run %s: %w: it is in no log, and its task may be one of many about to be taken; try again later, or it was rejected on submission", id, run.ErrBusy)
 }

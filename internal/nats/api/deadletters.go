@@ -139,7 +139,7 @@ func (c *controls) controlDead(ctx context.Context, of wire.Controlled, body mes
 
 func endedBefore(e wire.LetterEnd) error {
 	if e.End == messages.LetterRetrying {
-		return fmt.Errorf("dead letter %d: %w: somebody has begun to retry it, and its task may be submitted; retry it as well, which submits it once, and cancel run %s", e.At, run.ErrState, e.Run)
+		return fmt.Errorf("dead letter %d: %w: a retry has started, and its task may be submitted; retry it too, which submits it once, and cancel run %s", e.At, run.ErrState, e.Run)
 	}
 	return fmt.Errorf("dead letter %d was %s before: %w", e.At, e.End, run.ErrState)
 }

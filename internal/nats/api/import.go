@@ -49,7 +49,7 @@ func (i *importer) run(ctx context.Context, of wire.Controlled) ([]messages.Impo
 		return nil, err
 	}
 	if i.take == nil {
-		return nil, fmt.Errorf("import: %w: this node takes over nothing", run.ErrNotSupported)
+		return nil, fmt.Errorf("import: %w: this node does not import", run.ErrNotSupported)
 	}
 	select {
 	case i.busy <- struct{}{}:

@@ -47,7 +47,7 @@ func (a answerer) note(ctx context.Context, t session.Tenant, q wire.Query) (any
 
 func (a answerer) recall(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	if q.Text == "" {
-		return nil, missing("text", "send what to look for")
+		return nil, missing("text", "send the text to search")
 	}
 	return a.remembered(ctx, t, q, requests.MemoryRequest{Op: requests.MemoryFind, Query: memory.Query{Text: q.Text, Under: q.URI, Limit: q.Limit, Scores: q.Scores}})
 }

@@ -131,7 +131,7 @@ func (r *restoring) look(ctx context.Context) error {
 		}
 		if t, ok := eventlog.TombstoneOf(r.key, m); ok && at.Seq == 0 && r.next < 0 {
 			if t.Seq != r.end.Seq || t.Hash != r.end.Hash {
-				return fmt.Errorf("%w: what is left here is commit %d, hash %s, and the archive ends with commit %d, hash %s: it is not of what was purged",
+				return fmt.Errorf("%w: the tombstone here is commit %d, hash %s, and the archive ends with commit %d, hash %s: it is not the archive of the purged session",
 					session.ErrForeign, t.Seq, t.Hash, r.end.Seq, r.end.Hash)
 			}
 			r.next, r.fresh = 0, m.Header.Get(eventlog.HeaderFresh) != ""
@@ -146,7 +146,7 @@ func (r *restoring) look(ctx context.Context) error {
 		}
 		at, copied = e.At, copied || eventlog.RestoredOf(m) > 0
 		if at.Seq <= r.end.Seq && e.Raw != r.raws[at.Seq-1] {
-			return fmt.Errorf("%w: commit %d here, hash %s, is another one than that of the archive", session.ErrForeign, at.Seq, at.Hash)
+			return fmt.Errorf("%w: commit %d here, hash %s, differs from the archive's", session.ErrForeign, at.Seq, at.Hash)
 		}
 	}
 	r.expect = last.Seq
@@ -154,7 +154,7 @@ func (r *restoring) look(ctx context.Context) error {
 	case at.Seq >= r.end.Seq:
 		r.next = len(r.raws)
 	case at.Seq > 0 && !copied:
-		return fmt.Errorf("%w: the log here ends with commit %d and nobody archived it; the archive ends with commit %d: it is of another store", session.ErrForeign, at.Seq, r.end.Seq)
+		return fmt.Errorf("%w: the log here ends with commit %d and is not archived; the archive ends with commit %d: it belongs to another store", session.ErrForeign, at.Seq, r.end.Seq)
 	case r.next >= 0:
 		r.next = int(at.Seq) //nolint:gosec // at most len(raws)
 	default: // foreign messages only

@@ -33,7 +33,7 @@ var (
 	ErrUnreachable = errors.New("nats/conn: no NATS server reachable")
 	// ErrDenied is returned by Connect when the servers reject the credentials, and by
 	// operations that need a missing permission (a *PermissionError).
-	ErrDenied = errors.New("nats/conn: NATS refused the credentials")
+	ErrDenied = errors.New("nats/conn: NATS rejected the credentials")
 )
 
 // Conn is a connection. It reconnects by itself while it is open. It is safe for concurrent
@@ -237,7 +237,7 @@ func (c *Conn) Close() error {
 		return nil
 	case <-timer.C:
 		c.NC.Close()
-		return fmt.Errorf("nats/conn: not drained after %v; what was not sent is lost", c.o.DrainTimeout)
+		return fmt.Errorf("nats/conn: not drained after %v; unsent messages are lost", c.o.DrainTimeout)
 	}
 }
 

@@ -139,7 +139,7 @@ func (c *Conn) Require(ctx context.Context, role permission.Role, place permissi
 		return err
 	}
 	if info == nil {
-		c.Logger.Warn("the NATS servers do not say what these credentials may do; what is missing shows later")
+		c.Logger.Warn("the NATS servers do not report the permissions of these credentials; missing ones will fail later")
 		return nil
 	}
 	p := info.Data.Permissions

@@ -49,13 +49,13 @@ func (e *PermissionError) Error() string {
 			return fmt.Sprintf("%s: these credentials belong to tenant %[3]s: act for it (--tenant %[3]s), or use credentials of tenant %[2]s", text, of[0], e.Tenants[0])
 		}
 		if len(e.Roles) == 0 {
-			return text + ": give it to this user; `rath cluster provision --print-permissions` lists what each role needs"
+			return text + ": grant it to this user; `rath cluster provision --print-permissions` lists the permissions of each role"
 		}
 		names := make([]string, len(e.Roles))
 		for i, r := range e.Roles {
 			names[i] = string(r)
 		}
-		return fmt.Sprintf("%s: that takes the role %s: use credentials of one, or give this user what `rath cluster provision --print-permissions --role %s` lists",
+		return fmt.Sprintf("%s: this needs the role %s: use its credentials, or grant this user the permissions of `rath cluster provision --print-permissions --role %s`",
 			text, strings.Join(names, " or "), names[0])
 	}
 	var b strings.Builder

@@ -34,7 +34,7 @@ var (
 )
 
 // ErrDiskFull is the error of a server that keeps the reserve of its disk.
-var ErrDiskFull = fmt.Errorf("%w: the servers store nothing more: their disk is full, or all is used that this account may store; free some space there", ErrFull)
+var ErrDiskFull = fmt.Errorf("%w: the servers reject writes: their disk is full, or the storage limit of this account is reached; free some space there", ErrFull)
 
 // PubAck is a stream's answer to a message.
 type PubAck struct {

@@ -65,7 +65,7 @@ func (c *Conn) Ask(ctx context.Context, subject string, data []byte) ([]byte, er
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("%w at %s: start a node there, or check that %q is a subject of yours", ErrNoAnswer, c.o.where(), subject)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, fmt.Errorf("%d bytes for %s: %w; put what is large into a workspace", len(data), subject, session.ErrTooLarge)
+		return nil, fmt.Errorf("%d bytes for %s: %w; put large data into a workspace", len(data), subject, session.ErrTooLarge)
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected):
 		return nil, fmt.Errorf("%w: %s: the connection is lost and being restored; try again", ErrUnreachable, c.o.where())
 	case errors.Is(context.Cause(asking), ErrCut):

@@ -111,7 +111,7 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 // if some of them begin.
 var (
 	errNoCredit   = errors.New("nats/dispatch: enough runs of this tenant and workflow wait")
-	errCreditSoon = errors.New("nats/dispatch: enough runs of this tenant and workflow wait, and some begin")
+	errCreditSoon = errors.New("nats/dispatch: enough runs of this tenant and workflow wait, and some start")
 )
 
 // take brings a task into a log.

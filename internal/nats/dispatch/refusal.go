@@ -25,7 +25,7 @@ func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) er
 	if ended, err := i.hasEnded(ctx, l); ended || err != nil {
 		return err
 	}
-	return i.deadLetter(ctx, l, code.Err(fmt.Sprintf("task %s was refused before; submit it under another id", l.id)))
+	return i.deadLetter(ctx, l, code.Err(fmt.Sprintf("task %s was rejected before; submit it under another id", l.id)))
 }
 
 // cancelledMeanwhile applies a cancel that came too early for the log. Once a session is
@@ -36,7 +36,7 @@ func (i *intake) refused(ctx context.Context, l *incomingTask, code run.Code) er
 func (i *intake) cancelledMeanwhile(ctx context.Context, subject string, t journal.Task) error {
 	have, _, err := eventlog.ReadAlias(ctx, i.c.logs, subject)
 	if err == nil && have.Cancelled == nil && have.Refused != "" {
-		have.Cancelled = &journal.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was refused before a log held it"}
+		have.Cancelled = &journal.CancelRequested{Run: t.ID, ID: "refused", Reason: "its task was rejected before it reached a log"}
 	}
 	if err != nil || have.Cancelled == nil || i.Signal == nil {
 		return err

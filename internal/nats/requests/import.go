@@ -19,7 +19,7 @@ import (
 // was.
 func (c *Requests) Import(ctx context.Context, t session.Tenant, file []byte) ([]messages.Imported, error) {
 	if len(file) > wire.MaxImport {
-		return nil, fmt.Errorf("%d bytes, at most %d are taken: %w; import it at the store, or with the credentials of a node", len(file), wire.MaxImport, session.ErrTooLarge)
+		return nil, fmt.Errorf("%d bytes, the limit is %d: %w; import it at the store, or with the credentials of a node", len(file), wire.MaxImport, session.ErrTooLarge)
 	}
 	user, err := c.user(ctx, t)
 	if err != nil {

@@ -52,7 +52,7 @@ func knownAs(t session.Tenant, workflow string, task *messages.Task, k *wire.Kno
 	case k.Digest != digest:
 		return fmt.Errorf("task %s: %w; choose another id, or send the same body", task.ID, run.ErrKeyReused)
 	case k.Refused != "":
-		return k.Refused.Err(fmt.Sprintf("task %s was refused before (%s); submit it under another id", task.ID, k.Refused))
+		return k.Refused.Err(fmt.Sprintf("task %s was rejected before (%s); submit it under another id", task.ID, k.Refused))
 	}
 	return ErrSameTask
 }

@@ -109,7 +109,7 @@ func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow string
 	case ack.Error.ErrCode == conn.CodeNoResources:
 		return conn.ErrDiskFull
 	case ack.Error.ErrCode == conn.CodeTooLarge:
-		return fmt.Errorf("nats/requests: submit: %d bytes, at most %d are taken: %w; put what is large into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
+		return fmt.Errorf("nats/requests: submit: %d bytes, the limit is %d: %w; put large data into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
 	}
 	return fmt.Errorf("nats/requests: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
 }

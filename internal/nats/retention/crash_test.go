@@ -272,7 +272,7 @@ func TestRestoreElsewhere(t *testing.T) {
 			t.Fatalf("%q", got)
 		}
 		longer := other.archives()[0]
-		if _, err := bring(t.Context(), w.conn, longer, "ana"); !errors.Is(err, session.ErrForeign) || !strings.Contains(err.Error(), "not of what was purged") {
+		if _, err := bring(t.Context(), w.conn, longer, "ana"); !errors.Is(err, session.ErrForeign) || !strings.Contains(err.Error(), "not the archive of the purged session") {
 			t.Errorf("an archive of another history: %v", err)
 		}
 		if _, err := bring(t.Context(), other.conn, doc, "ana"); !errors.Is(err, session.ErrForeign) {

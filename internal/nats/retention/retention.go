@@ -153,7 +153,7 @@ func Prune(ctx context.Context, c *api.Conn, opts *Options) ([]Outcome, error) {
 			return nil, err
 		}
 		if err := writable(o.Dir); err != nil {
-			return nil, fmt.Errorf("retention: the directory of the archives cannot be written, nothing is fenced: %w; name another one", err)
+			return nil, fmt.Errorf("retention: the directory of the archives is not writable, no session was fenced: %w; name another one", err)
 		}
 	}
 	err := p.run(ctx)

@@ -89,7 +89,7 @@ var needed = []string{StreamBlob, "KV_" + BucketAlias, StreamResult}
 func RemedyOf(stream string) string {
 	switch {
 	case stream == StreamBlob:
-		return "remove blobs that nothing names with rath cluster prune --blobs, or give the stream a larger MaxBytes with rath cluster provision"
+		return "remove unreferenced blobs with rath cluster prune --blobs, or set a larger MaxBytes with rath cluster provision"
 	case stream == "KV_"+BucketAlias:
 		return "give the stream a larger MaxBytes with rath cluster provision: it keeps the ids of all runs, so that none is used twice"
 	case stream == StreamResult:
@@ -274,9 +274,9 @@ func (r *capacity) lookAtRooms(ctx context.Context) {
 		case RoomAll:
 			l.Info("a stream has room again")
 		case RoomOpen:
-			l.Warn("a stream is nearly full: no new runs begin", "remedy", RemedyOf(name))
+			l.Warn("a stream is nearly full: no new runs start", "remedy", RemedyOf(name))
 		case RoomEnds:
-			l.Error("an event stream is full: runs only end, and go on when there is room", "remedy", Remedy)
+			l.Error("an event stream is full: runs can only end, and resume when there is room", "remedy", Remedy)
 		}
 	}
 	r.Scarce.Store(scarce)
@@ -300,9 +300,9 @@ func (r *capacity) lookAtClock(asked, server time.Time) {
 	}
 	r.apart = apart
 	if apart {
-		r.conn.Logger.Warn("the clock of this machine and that of the NATS server are apart: runs meet deadlines early or late by as much", "ahead", ahead.Round(time.Second), "remedy", "keep the clocks of all machines in step by NTP")
+		r.conn.Logger.Warn("the clocks of this machine and the NATS server differ: runs meet deadlines early or late by the difference", "ahead", ahead.Round(time.Second), "remedy", "keep the clocks of all machines in step by NTP")
 	} else {
-		r.conn.Logger.Info("the clock of this machine and that of the NATS server are in step again")
+		r.conn.Logger.Info("the clocks of this machine and the NATS server are in step again")
 	}
 }
 

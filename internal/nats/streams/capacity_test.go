@@ -87,7 +87,7 @@ func TestClocksApart(t *testing.T) {
 			time.Sleep(3 * lookEvery)
 			stop()
 			log := said.String()
-			if strings.Count(log, "are apart") != 1 || !strings.Contains(log, says) || strings.Count(log, "in step again") != 1 {
+			if strings.Count(log, "NATS server differ") != 1 || !strings.Contains(log, says) || strings.Count(log, "in step again") != 1 {
 				t.Errorf("%d days: it says %s, want %s once", days, log, says)
 			}
 		})

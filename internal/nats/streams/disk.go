@@ -97,11 +97,11 @@ func (r *capacity) lookAtDisk() {
 	case RoomAll:
 		l.Info("the disk of the store has room again")
 	case RoomOpen:
-		l.Warn("the disk of the store is nearly full: no new runs begin", "remedy", RemedyDisk)
+		l.Warn("the disk of the store is nearly full: no new runs start", "remedy", RemedyDisk)
 	case RoomEnds:
-		l.Error("the disk of the store is full but for its reserve: runs only end, and go on when there is room", "remedy", RemedyDisk)
+		l.Error("the disk of the store is full except its reserve: runs can only end, and resume when there is room", "remedy", RemedyDisk)
 	case RoomNone:
-		l.Error("the disk of the store is full: nothing is stored until there is room", "remedy", RemedyDisk)
+		l.Error("the disk of the store is full: writes are rejected until there is room", "remedy", RemedyDisk)
 	}
 }
 
@@ -122,7 +122,7 @@ func (r *capacity) Stores(ctx context.Context) error {
 		return nil
 	}
 	if _, err := r.messages.Publish(ctx, &nats.Msg{Subject: subjectProbe}); err != nil {
-		return fmt.Errorf("nats/streams: nothing can be stored: %w", err)
+		return fmt.Errorf("nats/streams: writes fail: %w", err)
 	}
 	r.probed.Store(new(time.Now()))
 	return nil

@@ -243,7 +243,7 @@ type RefusedError struct{ Plan *Plan }
 
 // Error has a line for each refused difference.
 func (e *RefusedError) Error() string {
-	lines := []string{"nats/streams: nothing was changed: " + ErrRefused.Error()}
+	lines := []string{"nats/streams: no stream was changed: " + ErrRefused.Error()}
 	for _, ch := range e.Plan.Changes {
 		for _, d := range ch.Differences {
 			if d.Refused != "" {

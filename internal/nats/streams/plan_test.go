@@ -147,7 +147,7 @@ func TestPlanRefuses(t *testing.T) {
 		t.Errorf("repaired, and what is not ours kept: %+v, %v", info.Config, err)
 	}
 	alter(StreamDLQ, func(s *jetstream.StreamConfig) { s.Subjects = []string{"letters.>"} })
-	refuses("somebody else's stream", nil, "stream DLQ: subjects is letters.>", "not Rath's")
+	refuses("somebody else's stream", nil, "stream DLQ: subjects is letters.>", "a foreign stream")
 }
 
 // TestPlanFewerReplicas needs no cluster: it compares the wanted replicas with a stream's

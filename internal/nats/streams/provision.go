@@ -157,7 +157,7 @@ func (o *Options) provisionError(want jetstream.StreamConfig, err error) error {
 	remedy := ""
 	switch conn.APICode(err) {
 	case codeInsufficient, codeMemoryExceeded, codeStorageExceeded:
-		return fmt.Errorf("nats/streams: no space for stream %s: %w; it asks for %s of the %s that all streams share: "+
+		return fmt.Errorf("nats/streams: no space for stream %s: %w; it needs %s of the %s shared by all streams: "+
 			"free some space, raise the servers' limit or use another disk: %w", want.Name, err, bytesText(want.MaxBytes), bytesText(o.StoreBytes), conn.ErrFull)
 	case codeNoPeers, codeReplicasSingle:
 		remedy = fmt.Sprintf("; %d replicas need as many servers in one cluster", want.Replicas)

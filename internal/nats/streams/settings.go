@@ -148,14 +148,14 @@ func differences(want, have *jetstream.StreamConfig) []Difference {
 		d := Difference{Setting: s.name, Have: h, Want: w, take: s.take, lax: s.lax && unset(h)}
 		switch {
 		case s.name == "subjects" && !slices.ContainsFunc(have.Subjects, ours):
-			d.Refused = "a stream of this name is there that is not Rath's: give Rath an account of its own"
+			d.Refused = "a foreign stream has this name: give Rath a separate account"
 		case s.name == settingPartitions && h != "":
 			d.Refused = "the number of partitions is fixed for a generation, because the ids of sessions name theirs"
 		case s.take == nil && rebuilt[want.Name]:
-			d.Refused = "a server does not change that, but what the stream holds is made again: stop all nodes, remove the stream " +
+			d.Refused = "a server cannot change this, but the stream's content is rebuilt: stop all nodes, remove the stream " +
 				"(nats stream rm " + want.Name + ") and provision again"
 		case s.take == nil:
-			d.Refused = "a server does not change that: if the stream holds nothing of value, remove it (nats stream rm " + want.Name + ") and provision again"
+			d.Refused = "a server cannot change this: if the stream has no valuable data, remove it (nats stream rm " + want.Name + ") and provision again"
 		}
 		out = append(out, d)
 	}

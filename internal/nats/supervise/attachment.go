@@ -94,7 +94,7 @@ func ReadAttachment(store string) (Attachment, error) {
 		return a, fmt.Errorf("node: %w", err)
 	}
 	if err := json.Unmarshal(data, &a); err != nil || a.URL == "" {
-		return Attachment{}, fmt.Errorf("node: %s does not say where a node listens; remove it: %w", name, client.ErrUnreachable)
+		return Attachment{}, fmt.Errorf("node: %s has no address of a node; remove it: %w", name, client.ErrUnreachable)
 	}
 	here, hereErr := os.Stat(store)
 	if there, err := os.Stat(a.Store); err == nil && hereErr == nil && !os.SameFile(here, there) {

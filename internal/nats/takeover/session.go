@@ -35,7 +35,7 @@ func Session(ctx context.Context, log commitlog.Log, t session.Tenant, home func
 	out := messages.Imported{Rows: len(file.Rows), Kind: file.Header.Kind, Created: file.Header.CreatedAt, Closed: file.Closed()}
 	var notes []string
 	if file.Torn {
-		notes = append(notes, "its last line was cut off")
+		notes = append(notes, "its last line was truncated")
 	}
 	if file.Reopened > 0 {
 		notes = append(notes, fmt.Sprintf("taken up again %d times", file.Reopened))

@@ -43,7 +43,7 @@ const (
 )
 
 const autoSchema = `{"oneOf":[{"type":"null"},{"type":"string"},{"type":"object","additionalProperties":false,"properties":{` +
-	`"prompt":{"type":"string","description":"what the user says; without it the session says what to do"},` +
+	`"prompt":{"type":"string","description":"the user's message; without it the session has the work"},` +
 	`"rounds":{"type":"integer","minimum":1,"maximum":256,"description":"workflows chosen at most; 16 without it"},` +
 	`"workflows":{"type":"array","maxItems":1024,"items":{"type":"string","pattern":"^[A-Za-z0-9_-]{1,64}$"},"description":"the only ones to choose from"},` +
 	`"exclude":{"type":"array","maxItems":1024,"items":{"type":"string","pattern":"^[A-Za-z0-9_-]{1,64}$"},"description":"never chosen"},` +
@@ -145,7 +145,7 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 			return s, err
 		}
 		if len(m.Candidates) == 0 && round == 0 {
-			return s, fmt.Errorf("auto: no workflow is on offer that can go on with a session; start a node that has one, or exclude fewer: %w", session.ErrNotFound)
+			return s, fmt.Errorf("auto: no offered workflow can continue a session; start a node with one, or exclude fewer: %w", session.ErrNotFound)
 		}
 		ws := make([]flow.Workflow, len(m.Candidates))
 		for i, c := range m.Candidates {
@@ -170,7 +170,7 @@ func (a *auto) Forward(ctx context.Context, s session.Session) (session.Session,
 	if last.err != nil {
 		return s, fmt.Errorf("%w: auto chose %d workflows, and the last one, %s, failed: %w", flow.ErrMaxRounds, a.in.Rounds, last.name, last.err)
 	}
-	return s, fmt.Errorf("%w: auto chose %d workflows and the model never said that the work is done; raise rounds in the input", flow.ErrMaxRounds, a.in.Rounds)
+	return s, fmt.Errorf("%w: auto chose %d workflows and the model never reported the work as done; raise rounds in the input", flow.ErrMaxRounds, a.in.Rounds)
 }
 
 // try runs a workflow on a branch of s and adopts its result. A failure of the workflow is

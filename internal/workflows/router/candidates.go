@@ -84,7 +84,7 @@ func named(all []messages.Workflow, names []string) ([]messages.Workflow, error)
 		case i < 0:
 			missing = append(missing, name)
 		case !takesNothing(all[i].Input):
-			return nil, refuse(Auto, "workflows", fmt.Sprintf("%s needs an input of its own", name), "name workflows that go on with a session: their schema accepts null")
+			return nil, refuse(Auto, "workflows", fmt.Sprintf("%s needs its own input", name), "name workflows that can continue a session: their schema accepts null")
 		default:
 			found = append(found, all[i])
 		}

@@ -89,18 +89,18 @@ var onConflicts = []string{FilesOurs, FilesTheirs, FilesBoth, FilesJudge}
 var merges = []string{MergeSinceAncestor, MergePick, MergeBest, MergeSummarise}
 
 const fanOutSchema = `{"type":"object","additionalProperties":false,"required":["branches"],"properties":{` +
-	`"prompt":{"type":"string","description":"what the user says before the branches part"},` +
+	`"prompt":{"type":"string","description":"the user's message before the branches"},` +
 	`"branches":{"type":"array","minItems":1,"maxItems":1024,"items":{"type":"object","additionalProperties":false,"required":["name","workflow"],"properties":{` +
 	`"name":{"type":"string","pattern":"^[A-Za-z0-9_-]{1,64}$","description":"unique"},` +
 	`"workflow":{"type":"string","pattern":"^[A-Za-z0-9_-]{1,64}$"},"revision":{"type":"string"},` +
 	`"input":{"description":"of the workflow"},"model":{"type":"string"},"tools":{"type":"array","items":{"type":"string"}},` +
-	`"count":{"type":"integer","minimum":1,"maximum":1024,"description":"so many branches: name-0, name-1 and so on"}}}},` +
+	`"count":{"type":"integer","minimum":1,"maximum":1024,"description":"number of branches: name-0, name-1 and so on"}}}},` +
 	`"join":{"type":"object","additionalProperties":false,"properties":{` +
-	`"quorum":{"type":"integer","minimum":1,"description":"enough when so many branches succeeded"},"first":{"type":"boolean","description":"a quorum of one"}}},` +
+	`"quorum":{"type":"integer","minimum":1,"description":"number of successful branches that ends the wait"},"first":{"type":"boolean","description":"a quorum of one"}}},` +
 	`"timeout_ms":{"type":"integer","minimum":1,"description":"how long the branches have"},` +
-	`"warm_first":{"type":"boolean","description":"the others begin once the first branch has its first answer of a model, or has ended"},` +
+	`"warm_first":{"type":"boolean","description":"the other branches start after the first model answer or the end of the first one"},` +
 	`"merge":{"type":"string","enum":["since_ancestor","pick","best","summarise"]},` +
-	`"files":{"type":"string","enum":["ours","theirs","both","judge"],"description":"merge the files of the branches; what becomes of conflicts"},` +
+	`"files":{"type":"string","enum":["ours","theirs","both","judge"],"description":"merge the files of the branches, with this choice for conflicts"},` +
 	`"pick":{"type":"string","description":"the branch to take; the first that succeeded without it"},` +
 	`"judge":{"$ref":"#/$defs/ask"},"summariser":{"$ref":"#/$defs/ask"}},` +
 	`"$defs":{"ask":{"type":"object","additionalProperties":false,"properties":{"prompt":{"type":"string"},"model":{"type":"string"}}}}}`
@@ -108,7 +108,7 @@ const fanOutSchema = `{"type":"object","additionalProperties":false,"required":[
 func fanOutRegistration(offers Offers) flow.Registration {
 	return flow.Registration{
 		Name: FanOut, Revision: "2", Input: json.RawMessage(fanOutSchema),
-		Description: "Runs workflows side by side on branches of the session, wherever there is room, and merges what they come to.",
+		Description: "Runs workflows in parallel on branches of the session, on any nodes, and merges their results.",
 		NewFor: func(s flow.Info) (flow.Workflow, error) {
 			in := &FanOutInput{}
 			if err := messages.DecodeInput(FanOut, s.Input, in); err != nil {
@@ -207,7 +207,7 @@ func (w *fanOut) spread() error {
 		at := fmt.Sprintf("branches[%d].", i)
 		for _, id := range []struct{ field, value string }{{"name", b.Name}, {"workflow", b.Workflow}} {
 			if id.value == "" {
-				return bad(at+id.field, "it is missing", "every branch has a name of its own and the name of a workflow")
+				return bad(at+id.field, "it is missing", "every branch needs its own name and the name of a workflow")
 			}
 			if err := session.ValidID(id.field, id.value); err != nil {
 				return bad(at+id.field, strings.TrimPrefix(err.Error(), "session: "), "choose another")
@@ -243,7 +243,7 @@ func (w *fanOut) spread() error {
 			case name == "gather":
 				return bad(at+"name", `"gather" is the name of the step that takes the branches in`, "choose another")
 			case seen[name]:
-				return bad(at+"name", fmt.Sprintf("%q is the name of another branch", name), "give every branch a name of its own")
+				return bad(at+"name", fmt.Sprintf("%q is the name of another branch", name), "give every branch its own name")
 			case len(w.branches) == run.MaxBranches:
 				return bad("branches", fmt.Sprintf("more than %d", run.MaxBranches), "nest them: a branch may be a fanout")
 			}

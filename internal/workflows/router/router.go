@@ -60,14 +60,14 @@ func start(workflow, prompt string, s session.Session) (session.Session, error) 
 // checkPrompt bounds a prompt of an input.
 func checkPrompt(workflow, field, text string) error {
 	if len(text) > maxPrompt {
-		return fmt.Errorf("%w: %w", refuse(workflow, field, fmt.Sprintf("%d bytes, at most %d are taken", len(text), maxPrompt), "put what is large into a workspace"), session.ErrTooLarge)
+		return fmt.Errorf("%w: %w", refuse(workflow, field, fmt.Sprintf("%d bytes, at most %d are taken", len(text), maxPrompt), "put large data into a workspace"), session.ErrTooLarge)
 	}
 	return nil
 }
 
 // notOffered is the error of workflows that no node offers.
 func notOffered(workflow string, names []string) error {
-	return fmt.Errorf("%s: no node offers the workflow %s; `rath cluster nodes show NODE` tells what a node offers; start one that has it: %w",
+	return fmt.Errorf("%s: no node offers the workflow %s; `rath cluster nodes show NODE` lists a node's workflows; start a node with it: %w",
 		workflow, strings.Join(names, ", "), session.ErrNotFound)
 }
 

@@ -322,8 +322,8 @@ func TestBadInput(t *testing.T) {
 	for input, want := range map[string]string{
 		``:                                       "field prompt: it is missing, and the session is empty",
 		`{"prompt":"x","workflows":["nowhere"]}`: "no node offers the workflow nowhere",
-		`{"prompt":"x","workflows":["needy"]}`:   "needy needs an input of its own",
-		`{"prompt":"x","exclude":["write","review","needy","broken"]}`: "no workflow is on offer that can go on with a session",
+		`{"prompt":"x","workflows":["needy"]}`:   "needy needs its own input",
+		`{"prompt":"x","exclude":["write","review","needy","broken"]}`: "no offered workflow can continue a session",
 	} {
 		if _, err := play(t, r, "testdata/auto.txtar", Auto, input); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("auto %s: %v, want %q", input, err, want)

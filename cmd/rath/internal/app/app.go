@@ -127,17 +127,17 @@ func (a *App) Globals(f *pflag.FlagSet) {
 	a.set = f
 	f.SortFlags = false
 	f.StringVar(&a.flags.store, "store", "", "directory of the store (default .rath)")
-	f.StringVar(&a.flags.server, "server", "", "NATS server to use instead of a store, such as nats://host:4222")
+	f.StringVar(&a.flags.server, "server", "", "NATS server instead of a store, such as nats://host:4222")
 	f.StringVar(&a.flags.context, "context", "", "context of the nats command line to connect with")
 	f.StringVar(&a.flags.creds, "creds", "", "file with NATS credentials")
 	f.Var((*once)(&a.flags.tenant), "tenant", "tenant (default default)")
-	f.StringVar(&a.flags.format, "format", "", "how to write: text, json or jsonl (default text)")
+	f.StringVar(&a.flags.format, "format", "", "output: text, json or jsonl (default text)")
 	f.StringVar(&a.flags.color, "color", "", "auto, always or never (default auto)")
 	f.StringVar(&a.flags.level, "level", "", "durability of the store: fsync or lazy (default fsync)")
 	f.StringVar(&a.flags.config, "config", "", "configuration file")
-	f.BoolVar(&a.flags.plain, "no-headers", false, "tables without their first line")
+	f.BoolVar(&a.flags.plain, "no-headers", false, "omit the first line of tables")
 	f.BoolVarP(&a.flags.quiet, "quiet", "q", false, "no remarks on standard error")
-	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "log what happens in the background")
+	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "log background work")
 }
 
 // Prepare reads the configuration before a command runs.

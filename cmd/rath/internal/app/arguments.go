@@ -32,10 +32,10 @@ var moved = map[string]string{
 // FlagError explains which value a flag wants, without the words of package strconv.
 func FlagError(err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && (e.GetSpecifiedName() == "o" || e.GetSpecifiedName() == "output") {
-		return fmt.Errorf("%w; a format is asked for with --format json or jsonl", err)
+		return fmt.Errorf("%w; use --format json or jsonl for another format", err)
 	}
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok && e.GetSpecifiedName() == "yes" {
-		return fmt.Errorf("%w; only run --apply asks before it goes on: leave it out", err)
+		return fmt.Errorf("%w; only run --apply asks for a confirmation: omit it", err)
 	}
 	e, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
@@ -103,7 +103,7 @@ func Between(least, most int, what string) cobra.PositionalArgs {
 func (a *App) OwnServer(cmd *cobra.Command) error {
 	for _, name := range []string{"server", "context", "creds"} {
 		if a.set.Changed(name) {
-			return Usage(cmd, fmt.Errorf("--%s does not go with %s, which runs a NATS server of its own over the store: leave it out", name, cmd.Name()))
+			return Usage(cmd, fmt.Errorf("--%s does not go with %s, which runs its own NATS server over the store: omit it", name, cmd.Name()))
 		}
 	}
 	return nil
@@ -111,7 +111,7 @@ func (a *App) OwnServer(cmd *cobra.Command) error {
 
 // ByFlag adds --by: the name of a person, which is recorded unchecked.
 func (a *App) ByFlag(fs *pflag.FlagSet, by *string, what string) {
-	fs.StringVar(by, "by", a.Getenv("USER"), what+", recorded as said (default $USER)")
+	fs.StringVar(by, "by", a.Getenv("USER"), what+", recorded unverified (default $USER)")
 	fs.Lookup("by").DefValue = "" // the default differs between machines
 }
 

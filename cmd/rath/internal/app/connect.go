@@ -76,7 +76,7 @@ func (a *App) attach(ctx context.Context, store string) (*System, error) {
 			}
 		case told:
 		case now == "":
-			a.Remark("the connection to %s is lost: it was stopped; this goes on when %q runs again", s.Where, a.Hint("dev"))
+			a.Remark("the connection to %s is lost: it was stopped; this command continues when %q runs again", s.Where, a.Hint("dev"))
 		default:
 			a.Remark("the connection to %s is lost and is being made again", s.Where)
 		}
@@ -87,7 +87,7 @@ func (a *App) attach(ctx context.Context, store string) (*System, error) {
 // Elsewhere returns the error of a command that follows an attached node after the node
 // has restarted at another address.
 func (s *System) Elsewhere(to, next string) error {
-	return Fail(ExitUnavailable, "%s has started again at %s: go on there with %q", s.Where, to, next)
+	return Fail(ExitUnavailable, "%s has restarted at %s: continue there with %q", s.Where, to, next)
 }
 
 // lostAfter is how long a connection is lost before a remark reports it.

@@ -40,18 +40,18 @@ const (
 
 const ExitTopic = `Exit codes:
 
-  0    done; of a run: it succeeded
-  1    the run failed, or what was verified does not hold
-  2    the command line, the configuration or a task is wrong
-  3    a run, session, version, workflow or file is not there
-  4    a conflict, or something that the present state does not allow: an id
-       used for another task, a store in use, a file that changed meanwhile
-  5    not available: no server, a full or read-only store, a model that does
-       not answer, a time-out
-  6    only a part was done; the message says which
-  7    refused: a person has to decide (needs_review), credentials were
-       rejected, or a limit of isolation would be given up
-  130  interrupted; the message says how to go on
+  0    success; of a run: it succeeded
+  1    the run failed, or a verification failed
+  2    wrong command line, configuration or task
+  3    not found: a run, session, version, workflow or file
+  4    conflict with the current state: an id of another task, a store in use,
+       a file changed meanwhile
+  5    not available: no server, a full or read-only store, a model without an
+       answer, a timeout
+  6    partial success; the message names the missing part
+  7    refused: a decision is required (needs_review), credentials were
+       rejected, or the command would run without isolation
+  130  interrupted; the message has the command to continue
 `
 
 // exitError is an error with its exit code for scripts.

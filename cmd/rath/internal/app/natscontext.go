@@ -74,7 +74,7 @@ func (a *App) readContext(name string) (natsContext, error) {
 	file := filepath.Join(dir, "context", name+".json")
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return c, Fail(ExitNotFound, "context %q: %s is not there; \"nats context ls\" lists what is", name, file)
+		return c, Fail(ExitNotFound, "context %q: %s does not exist; \"nats context ls\" lists the contexts", name, file)
 	}
 	if err != nil {
 		return c, err

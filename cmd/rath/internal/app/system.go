@@ -59,7 +59,7 @@ func (s *System) ListRuns(ctx context.Context, o client.RunsOptions) ([]messages
 	tell := s.Progress()
 	defer tell("")
 	o.Progress = func(found int, part float64) {
-		tell(fmt.Sprintf("looking for runs: %d %% of what happened is read, %s found", int(100*part), view.Counted(int64(found), "run")))
+		tell(fmt.Sprintf("searching runs: %d %% of the history read, %s found", int(100*part), view.Counted(int64(found), "run")))
 	}
 	return s.Runs.List(ctx, &o)
 }
@@ -144,7 +144,7 @@ func (a *App) Open(ctx context.Context, work *node.Options) (*System, error) {
 	}
 	held, _ := errors.AsType[*natsserver.InUseError](err)
 	if at, none := supervise.ReadAttachment(store); none == nil && held != nil && at.PID == held.PID {
-		return s, Fail(ExitUnavailable, "the node over %s, process %d, does not answer at %s: look whether it hangs, or what its log says; once that process has ended, %q goes on with its runs",
+		return s, Fail(ExitUnavailable, "the node over %s, process %d, does not answer at %s: check the process and its log; after it has ended, %q resumes its runs",
 			store, at.PID, at.URL, a.Hint("dev"))
 	}
 	return s, fmt.Errorf("%w. Several commands share a store while %q runs: start that first", err, a.Hint("dev"))

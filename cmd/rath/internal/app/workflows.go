@@ -102,5 +102,5 @@ func (s *System) Deserted(ctx context.Context, workflow string) bool {
 }
 
 func unknownWorkflow(workflow, where string, names []string) error {
-	return Fail(ExitNotFound, "unknown workflow %q: %s offers %s; workflows of your own are offered by your node, see \"init\"", workflow, where, view.Names(slices.Compact(names)))
+	return Fail(ExitNotFound, "unknown workflow %q: %s offers %s; your own node offers your own workflows, see \"init\"", workflow, where, view.Names(slices.Compact(names)))
 }

@@ -33,39 +33,41 @@ func Audit(a *app.App) *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
 		Use:   "audit [DUMP]",
-		Short: "Check from the stored bytes that every promise was kept",
-		Long: `Reads all streams, or a dump of them, and checks what the system promises: whole
-chains, one writer, one end for each run, no effect twice in silence, waits that
-go on once, branches that end with a reason, budgets, tenants, lineage, results.
-The auditor shares no code with the system: it knows the format and the schemas.
+		Short: "Check every promise from the stored bytes",
+		Long: `Reads all streams, or a dump of them, and checks the promises of the system:
+whole chains, one writer, one end per run, no repeated effect without a
+decision, waits that end once, branches with outcomes, budgets, tenants,
+lineage, results. The auditor shares no code with the system: it uses only the
+format and the schemas.
 
-Witnesses tell it what no log can: --tools is what tools noted, one JSON line
-{"call","attempt","tool","time"} for each execution; --models the model server's
-requests {"run","step","attempt","try","time"}; --clients what clients were told
-{"op":"submit","run"}, and "commit", "result" and "control". --secret is a file
-with credentials, one a line, that must be stored nowhere.
+Witness files add outside evidence. --tools has the executions seen by tools,
+one JSON line {"call","attempt","tool","time"} each; --models the requests seen
+by the model server {"run","step","attempt","try","time"}; --clients the replies
+seen by clients {"op":"submit","run"}, and "commit", "result" and "control".
+--secret is a file of credentials, one per line, that must not be stored
+anywhere.
 
-A system at rest owes an end to each branch, a result to each run and a record
-to each event. While it works, --open leaves out what may only be on its way.
-Reading a server takes the credentials of an operator.
+A system at rest has an end for each branch, a result for each run and a record
+for each event. For a running system use --open: it ignores missing ones that
+may still follow. Reading a server needs the credentials of an operator.
 
-Exit code 1 if a promise was broken: each line names it, with the session, the
-commit, what had to be there and what is. Exit code 6 if none was, as far as one
-can tell: streams are missing, which are named, or a later release of rath wrote
-fields that this one does not know: audit with that one.`,
+Exit code 1: a promise was broken. Each line names it, with the session, the
+commit, the expected and the actual content. Exit code 6: no broken promise, but
+an incomplete check. Streams are missing, and named, or a later release of rath
+wrote unknown fields: use this release.`,
 		Example: `  rath cluster audit
   rath cluster audit --server nats://nats:4222 --creds op.creds --dump all.jsonl
   rath cluster audit all.jsonl --tools tools.jsonl --secret keys.txt`,
 		Args: app.AtMost(1, "one dump"),
 		RunE: func(cmd *cobra.Command, args []string) error { return auditStreams(cmd.Context(), a, args, &f) },
 	}
-	cmd.Flags().StringVar(&f.dump, "dump", "", "file to write what was read to")
+	cmd.Flags().StringVar(&f.dump, "dump", "", "file for a dump of the streams")
 	cmd.Flags().StringArrayVar(&f.tools, "tools", nil, "witness file of tools; can be given again")
 	cmd.Flags().StringArrayVar(&f.models, "models", nil, "request log of the model server; can be given again")
-	cmd.Flags().StringArrayVar(&f.clients, "clients", nil, "log of what a client was told; can be given again")
-	cmd.Flags().StringVar(&f.secret, "secret", "", "file with credentials, one a line")
-	cmd.Flags().BoolVar(&f.open, "open", false, "the system still works")
-	cmd.Flags().IntVar(&f.limit, "limit", audit.DefaultLimit, "violations of one promise that are told")
+	cmd.Flags().StringArrayVar(&f.clients, "clients", nil, "log of a client's replies; can be given again")
+	cmd.Flags().StringVar(&f.secret, "secret", "", "file with credentials, one per line")
+	cmd.Flags().BoolVar(&f.open, "open", false, "the system is running")
+	cmd.Flags().IntVar(&f.limit, "limit", audit.DefaultLimit, "maximum number of printed violations per promise")
 	return cmd
 }
 
@@ -120,7 +122,7 @@ func auditStreams(ctx context.Context, a *app.App, args []string, f *auditFlags)
 	files = append(files, closer(close))
 	if f.dump != "" {
 		if len(args) == 1 && sameFile(args[0], f.dump) {
-			return app.Fail(app.ExitUsage, "--dump %s: this is what is audited, and writing there would empty it; name another file", f.dump)
+			return app.Fail(app.ExitUsage, "--dump %s: this is the audited file, and writing would empty it; name another file", f.dump)
 		}
 		file, err := os.OpenFile(f.dump, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 		if err != nil {

@@ -43,9 +43,9 @@ func audited(a *app.App, r *audit.Report) error {
 		}
 		verdict := a.Out.Paint(term.Green, "every promise was kept")
 		if len(r.Missing) > 0 {
-			verdict = a.Out.Paint(term.Yellow, "every promise was kept, as far as one can tell without these streams")
+			verdict = a.Out.Paint(term.Yellow, "every promise was kept, as far as can be checked without these streams")
 		} else if len(r.Newer) > 0 {
-			verdict = a.Out.Paint(term.Yellow, "every promise was kept, as far as this auditor knows")
+			verdict = a.Out.Paint(term.Yellow, "every promise known to this auditor was kept")
 		}
 		if broken > 0 {
 			verdict = a.Out.Paint(term.Red, view.Counted(int64(broken), "violation")) //nolint:gosec // likewise
@@ -62,7 +62,7 @@ func audited(a *app.App, r *audit.Report) error {
 			a.Out.Println("missing, so not checked: " + view.Names(r.Missing))
 		}
 		for _, n := range r.Newer {
-			a.Out.Println(fmt.Sprintf("newer than this auditor knows: %s of %s, edition %d, %s", n.Field, n.Kind, n.Edition, view.Counted(int64(n.Count), "event"))) //nolint:gosec // likewise
+			a.Out.Println(fmt.Sprintf("newer than this auditor: %s of %s, edition %d, %s", n.Field, n.Kind, n.Edition, view.Counted(int64(n.Count), "event"))) //nolint:gosec // likewise
 		}
 		a.Out.Println(total)
 		a.Out.Println(verdict)

@@ -17,7 +17,7 @@ func TestAuditOfLaterRelease(t *testing.T) {
 	if app.CodeOf(err) != app.ExitPartial {
 		t.Errorf("exit code %d: %v", app.CodeOf(err), err)
 	}
-	for _, want := range []string{"usage.audio of step.done, edition 2, 3 events", "as far as this auditor knows"} {
+	for _, want := range []string{"usage.audio of step.done, edition 2, 3 events", "every promise known to this auditor was kept"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, &out)
 		}

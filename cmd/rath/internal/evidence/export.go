@@ -31,17 +31,17 @@ func Export(a *app.App) *cobra.Command {
 		Short: "Write the evidence of a run, a session for OpenRath, or a script",
 		Long: `Writes to standard output, or to the file of --out:
 
-  --dossier html|md|json   the evidence of a run, which "verify" checks offline
-  --script                 the model's answers of a run as a txtar script that
-                           "run --script" answers from
+  --dossier html|md|json   the evidence of a run; "verify" checks it offline
+  --script                 the model's answers of a run as a txtar script, for
+                           "run --script"
   neither                  a session as OpenRath's JSONL
 
-A dossier carries the signature of the node that stored the run's result, if it
-has a key; --sign adds that of your own one. "verify --signers" checks both.
+A dossier has the signature of the node that stored the run's result, if the
+node has a key; --sign adds yours. "verify --signers" checks both.
 
-A script knows each answer by its place in the conversation and by what was
-said last. Prompts of agents are not part of a session, so two agents that
-answer the same words at the same place answer in turns.`,
+A script finds each answer by its place in the conversation and by the last
+message. Prompts of agents are not part of a session: two agents with the same
+words at the same place answer in turns.`,
 		Example: `  rath export @last --dossier html --out run.html
   rath export @last --dossier json --sign ~/.ssh/evidence --out run.json
   rath export @last --script --out testdata/model.txtar
@@ -85,7 +85,7 @@ answer the same words at the same place answer in turns.`,
 	fs.SortFlags = false
 	fs.StringVar(&form, "dossier", "", "html, md or json")
 	fs.BoolVar(&script, "script", false, "the model's answers as a script")
-	fs.StringVar(&key, "sign", "", "private key `file` to sign the evidence with, as of ssh-keygen")
+	fs.StringVar(&key, "sign", "", "private key `file` of ssh-keygen to sign the evidence")
 	fs.StringVar(&out, "out", "", "write to this file")
 	return cmd
 }
@@ -174,7 +174,7 @@ func WriteDossier(ctx context.Context, a *app.App, s *app.System, id run.ID, nam
 func FormOf(name string) (string, error) {
 	form := strings.TrimPrefix(filepath.Ext(name), ".")
 	if err := app.OneOf("html", "md", "json")(form); err != nil {
-		return "", app.Fail(app.ExitUsage, "--out-dossier %s: the name's end says the form: .html, .md or .json", name)
+		return "", app.Fail(app.ExitUsage, "--out-dossier %s: end the name with .html, .md or .json", name)
 	}
 	return form, nil
 }

@@ -30,28 +30,27 @@ func Import(a *app.App) *cobra.Command {
 	var monitor []string
 	cmd := &cobra.Command{
 		Use:   "import FILE|DIR...",
-		Short: "Bring archived sessions back, or take over those of OpenRath",
-		Long: `Brings back what "cluster prune" archived, takes over session files of OpenRath
-(JSON lines), or all of a directory, and prints what came in. Importing a file
+		Short: "Restore archived sessions, or import sessions of OpenRath",
+		Long: `Restores archives of "cluster prune", or imports session files of OpenRath (JSON
+lines), or a directory of either, and prints the sessions. Importing a file
 again changes nothing.
 
-The sessions of an archive come back under their own ids and go on as if they
-had never been away. Where they were purged the archive has to end with the very
-commits that stayed there; it can be brought into another store too, but for the
-names that were given to sessions. A name without a directory may be that of an
-archive in the store, as sessions that are archived tell it. With --tenant an
-archive of another tenant is refused.
+The sessions of an archive are restored under their own ids and continue as
+before. If they were purged here, the archive has to end with the commits that
+stayed; it can also be imported to another store, except for given session
+names. A name without a directory may be an archive of the store, as archived
+sessions report it. With --tenant, archives of other tenants are rejected.
 
-A file of OpenRath becomes a new session that "show", "run --session" and
-"session fork" continue from; "export" gives it back as OpenRath writes it. Its
-parents are those of the file that are here; a directory comes in that order.
-Files that were cut off in a crash come in as far as they go; records and kinds
-that are not known are kept.
+A file of OpenRath becomes a new session for "show", "run --session" and
+"session fork"; "export" writes it in OpenRath's form. Its parents are the
+imported ones of the file; a directory is imported in this order. Of a file
+truncated in a crash the complete part is imported; unknown records and kinds
+are kept.
 
-Over --server a node does it for a user with the role operate, with files of up
-to 32 MiB; the log of each session says who asked for it. With --monitor and the
-credentials of a node archives are stored from here, larger ones too, at level
-fsync. Exit code 6 if some files could not be taken over.`,
+With --server a node does the import for a user with the role operate, with
+files of up to 32 MiB; the log of each session records the user. With --monitor
+and the credentials of a node this command stores archives itself, larger ones
+too, at level fsync. Exit code 6 if some files were not imported.`,
 		Example: `  rath cluster import .rath/archives/default-7f3a-1-0-20260701T020000Z.json
   rath cluster import ~/.openrath/sessions
   rath cluster import session.jsonl

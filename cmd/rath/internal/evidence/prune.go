@@ -36,37 +36,35 @@ func Prune(a *app.App) *cobra.Command {
 	var f pruneFlags
 	cmd := &cobra.Command{
 		Use:   "prune --older-than AGE | --blobs",
-		Short: "Archive old finished sessions and purge them, or remove blobs",
-		Long: `Archives each tree of sessions that has finished and was not used for a
-while, one file for each, and purges it from the streams. A tree is a session
-with all its forks and branches, and the trees that these refer to. It is kept
-if anything in it is open: a run, a branch, a quarantine.
+		Short: "Archive and delete old sessions, or remove unreferenced blobs",
+		Long: `Archives each finished and unused tree of sessions to a file, and purges it from
+the streams. A tree is a session with all its forks and branches, and the trees
+they refer to. A tree with an open run or branch, or in quarantine, stays.
 
-A file holds everything: all commits, the blobs and the workspaces that they
-name. "verify" checks it offline, "cluster import" brings its sessions back. It
-is written, synced and read back before anything is purged. Whether the
-directory can be written is tried first; a tree whose file cannot be written
-goes on, and the other ones are archived. A prune that was cut off leaves trees
-fenced: they take nothing until the next one finishes them, with the same
-directory, or lets them go on, with --keep TENANT=forever.
+The file has all commits and their blobs and workspaces. "verify" checks it
+offline, "cluster import" restores its sessions. It is written, synced and read
+back before the purge. Access to the directory is tested first; a tree that
+cannot be written continues, and the others are archived. An interrupted prune
+leaves trees fenced: they accept no commit until the next prune finishes them,
+with the same directory, or releases them, with --keep TENANT=forever.
 
-Of a purged session the last commit stays, whose hash stands for all of them:
-the session cannot begin again, and a command that asks for it names the file
-to import. Its results go with it; ids stay used, and a task that is submitted
-again under one is not run again. Lineage and blobs stay.
+The last commit of a purged session stays, and its hash stands for all of them.
+The session cannot start again; commands name the file to import. Its results
+are deleted. Ids stay used: a task submitted again under such an id does not run
+again. Lineage and blobs stay.
 
---blobs removes the blobs that no log, waiting task, result or dead letter
-names, nor a blob that one of these names, such as the files of purged sessions.
-Nodes and clients may write meanwhile. A blob goes only when it was stored, or
-asked for by a writer, longer than a day and --grace ago. One that is named and
-lost is told.
+--blobs removes unreferenced blobs: neither a log, waiting task, result or dead
+letter names them, nor a blob named by one of these, such as the files of purged
+sessions. Nodes and clients may write meanwhile. A blob is removed only if it
+was stored, or requested by a writer, more than a day and --grace ago. Missing
+blobs with a reference are reported.
 
-Age is counted from a tree's last commit: 90s, 36h, 30d. --keep gives a tenant
-an age of its own, or "forever". Without --tenant all tenants are pruned.
+Age counts from a tree's last commit: 90s, 36h, 30d. --keep sets the age for a
+tenant, or "forever". Without --tenant all tenants are pruned.
 
-It takes the operator's credentials on a server (nodes may not purge), and the
-addresses of --monitor, as a node does, to store there at level fsync. Over a
-store it takes none.`,
+On a server this needs the operator's credentials (nodes may not purge), and the
+addresses of --monitor, as for a node, to store at level fsync. On a store it
+needs none.`,
 		Example: `  rath cluster prune --older-than 30d --dry-run
   rath cluster prune --older-than 30d --keep acme=365d --keep legal=forever
   rath cluster prune --older-than 30d --creds op.creds --monitor http://n:8222
@@ -89,12 +87,12 @@ store it takes none.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.older, "older-than", "", "age from which on a tree is archived: 36h, 30d")
+	fs.StringVar(&f.older, "older-than", "", "minimum age of an archived tree: 36h, 30d")
 	fs.StringArrayVar(&f.keep, "keep", nil, "TENANT=AGE or TENANT=forever; can be given again")
-	fs.StringVar(&f.out, "out", "", "directory of the archives (default archives, in the store if there is one)")
-	fs.BoolVar(&f.dry, "dry-run", false, "only tell what would be archived, or removed, and how much stays")
-	fs.BoolVar(&f.blobs, "blobs", false, "remove the blobs that nothing names, and archive nothing")
-	fs.StringVar(&f.grace, "grace", "24h", "with --blobs: how long a writer has to name what it stored")
+	fs.StringVar(&f.out, "out", "", "directory of the archives (default archives, inside a store)")
+	fs.BoolVar(&f.dry, "dry-run", false, "print the trees or blobs without archiving or removing them")
+	fs.BoolVar(&f.blobs, "blobs", false, "remove unreferenced blobs instead of archiving")
+	fs.StringVar(&f.grace, "grace", "24h", "with --blobs: time for a writer to name a stored blob")
 	fs.StringArrayVar(&f.monitor, "monitor", nil, "monitoring address of a NATS server; can be given again")
 	return cmd
 }
@@ -157,15 +155,15 @@ func prune(ctx context.Context, a *app.App, f *pruneFlags, o *retention.Options)
 	if s.Alone {
 		o.Grace = -1
 	} else if !o.DryRun {
-		a.Remark("what is due is purged after %s, in which it must not be used", retention.DefaultGrace)
+		a.Remark("due trees are purged after %s; do not use them until then", retention.DefaultGrace)
 	}
 	o.Stated = []dossier.Fact{{Name: dossier.FactRelease, Value: node.Version()}}
 	tell := a.Progress()
 	o.Progress = func(to retention.State, done, all int) {
-		doing := "fencing what is due"
+		doing := "fencing due trees"
 		switch {
 		case o.DryRun:
-			doing = "looking for what is due"
+			doing = "searching due trees"
 		case to == retention.Archived:
 			doing = "archiving and purging"
 		case to == retention.Freed:

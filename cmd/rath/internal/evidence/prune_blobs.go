@@ -33,11 +33,11 @@ type sweptBlobs struct {
 // sweepOptions reads the options of the removal of blobs.
 func sweepOptions(a *app.App, f *pruneFlags) (*natsarchive.SweepOptions, error) {
 	if f.older != "" || f.out != "" || len(f.keep) > 0 {
-		return nil, errors.New("--blobs removes blobs and archives nothing: leave --older-than, --keep and --out to a prune before it")
+		return nil, errors.New("--blobs removes blobs and archives no tree: use --older-than, --keep and --out in a separate prune")
 	}
 	grace, err := lineage.ParseAge(f.grace)
 	if err == nil && grace < leastGrace {
-		err = fmt.Errorf("%q is too short for others to name what they store: at least %s", f.grace, leastGrace)
+		err = fmt.Errorf("%q is too short for writers to name their blobs: at least %s", f.grace, leastGrace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--grace: %w", err)
@@ -83,7 +83,7 @@ func sweep(ctx context.Context, a *app.App, f *pruneFlags, o *natsarchive.SweepO
 		a.Remark("%s %s, %s", what, view.Counted(int64(v.Removed), "blob"), view.Counted(v.RemovedBytes, "byte"))
 	}
 	if n := len(v.Missing); n > 0 {
-		return app.Fail(app.ExitPartial, "%s that a head or a log names cannot be read, such as %s: what needs them is lost unless an archive has it, see %q", view.Counted(int64(n), "blob"), v.Missing[0].Short(), a.Hint("cluster", "import", "--help"))
+		return app.Fail(app.ExitPartial, "%s with references cannot be read, such as %s: their data is lost unless an archive has it, see %q", view.Counted(int64(n), "blob"), v.Missing[0].Short(), a.Hint("cluster", "import", "--help"))
 	}
 	return nil
 }

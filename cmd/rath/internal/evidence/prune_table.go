@@ -58,7 +58,7 @@ func pruned(a *app.App, out []retention.Outcome, freed int, whole bool) error {
 		a.Out.Rows([]string{"TREE", "TENANT", "SESSIONS", "BYTES", "USED", "STATE", ""}, rows)
 	}
 	if fenced := int64(n[retention.Fenced]); fenced > 0 {
-		a.Remark("%s fenced and not purged: nothing is taken there until a further prune finishes that, or lets it go on with --keep TENANT=forever", view.Counted(fenced, "tree"))
+		a.Remark("%s fenced and not purged: no commit is accepted there until another prune finishes, or releases the tree with --keep TENANT=forever", view.Counted(fenced, "tree"))
 	}
 	switch {
 	case n[retention.Due] > 0:
@@ -120,7 +120,7 @@ func keptText(views []prunedTree) string {
 		left -= n[reason]
 	}
 	if left > 0 {
-		parts = append(parts, fmt.Sprintf("other reasons, which --format jsonl tells (%d)", left))
+		parts = append(parts, fmt.Sprintf("other reasons, see --format jsonl (%d)", left))
 	}
 	return text + strings.Join(parts, "; ")
 }

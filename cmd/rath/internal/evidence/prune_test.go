@@ -68,7 +68,7 @@ func TestPruneCountsWhatIsKept(t *testing.T) {
 	if rows := prunedRows(views, time.Now(), false); len(rows) > 0 {
 		t.Errorf("%d rows", len(rows))
 	}
-	const want = "317 trees left as they are: kept for 30 days (300); a run is waiting (12); a session names no event stream (2); other reasons, which --format jsonl tells (3)"
+	const want = "317 trees left as they are: kept for 30 days (300); a run is waiting (12); a session names no event stream (2); other reasons, see --format jsonl (3)"
 	if got := keptText(views); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

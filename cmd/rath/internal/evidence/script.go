@@ -19,7 +19,7 @@ import (
 func runScript(ctx context.Context, s *app.System, r *messages.RunInfo) ([]byte, error) {
 	sc := &scripted.Script{
 		Name:    string(r.Run),
-		Comment: fmt.Sprintf("What the model answered in run %s of %s.", r.Run, r.Workflow),
+		Comment: fmt.Sprintf("The model's answers in run %s of %s.", r.Run, r.Workflow),
 	}
 	type found struct {
 		path    run.Path
@@ -48,7 +48,7 @@ func runScript(ctx context.Context, s *app.System, r *messages.RunInfo) ([]byte,
 		}
 	}
 	if len(all) == 0 {
-		return nil, app.Fail(app.ExitNotFound, "run %s called no model: there is nothing to put into a script", r.Run)
+		return nil, app.Fail(app.ExitNotFound, "run %s called no model: a script would be empty", r.Run)
 	}
 	slices.SortStableFunc(all, func(a, b found) int { return run.ComparePaths(a.path, b.path) })
 	for _, f := range all { // some stand there twice: the home session is among the sessions

@@ -39,12 +39,12 @@ func trusted(a *app.App, signers, revoked string) (*signature.Trust, error) {
 func printSigners(a *app.App) error {
 	if a.Ambient() {
 		return app.Fail(app.ExitUsage, "--print-signers prints the key of a store; of nodes on a server the operator has the keys: "+
-			"each is a line of a name, namespaces=\"rath\" and what ssh-keygen -y -f KEY prints")
+			"each line has a name, namespaces=\"rath\" and the output of ssh-keygen -y -f KEY")
 	}
 	file := filepath.Join(a.Config.Store.Value, signature.StoreFile)
 	key, err := signature.Load(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return app.Fail(app.ExitNotFound, "%s is not there yet: a node makes it when it starts on the store, as %q does", file, a.Hint("run"))
+		return app.Fail(app.ExitNotFound, "%s does not exist yet: a node creates it on its start over the store, such as %q", file, a.Hint("run"))
 	}
 	if err != nil {
 		return err

@@ -33,27 +33,27 @@ func Verify(a *app.App) *cobra.Command {
 	var f verifyFlags
 	cmd := &cobra.Command{
 		Use:   "verify FILE|DIR|RUN...",
-		Short: "Check a dossier or an archive without a server, or a run",
+		Short: "Verify a dossier, an archive or a run, without a server",
 		Long: `Recomputes every hash chain, every reference between sessions and every digest
-of a dossier, renders it again and compares it byte for byte; or of an archive
-that "cluster prune" wrote, and of all archives in a directory. A file needs no
-server and no store; of a run that is named the evidence is collected first.
+of a dossier, renders it again and compares it byte for byte; or checks an
+archive of "cluster prune", or all archives of a directory. A file needs no
+server and no store; for a run the evidence is collected first.
 
-A document that was cut at its end, or rewritten as a whole, holds together
-too. --signers closes that: each run that has ended must be signed by a key of
-this file, which has the form of ssh-keygen's allowed_signers, and by none of
---revoked, which are public keys or a list of ssh-keygen -k. The time that
-counts for a key is the end of the run. Nodes sign; --print-signers prints the
-line of the one on this store, and --extract writes what ssh-keygen -Y verify
-takes. --head compares the last commit of the home session, of an archive that
-of its root, with a hash that you know from elsewhere. Without either the
-document is called consistent, not anchored, and --require-anchor fails.
+A document truncated at its end, or rewritten as a whole, is consistent too.
+--signers detects this: each ended run must have a signature by a key of this
+file, in the form of ssh-keygen's allowed_signers, and by none of --revoked,
+which are public keys or a list of ssh-keygen -k. A key must be valid at the end
+of the run. Nodes sign; --print-signers prints the line of this store's node,
+and --extract writes the input of ssh-keygen -Y verify. --head compares the last
+commit of the home session, or of an archive's root, with a hash from another
+source. Without either the document is "consistent, not anchored", and
+--require-anchor fails.
 
-What the commits tell, nothing in the document may state otherwise. What they do
-not tell, such as the release that wrote it, is listed as stated, not verified.
+The document must agree with the commits. Statements the commits do not prove,
+such as the release that wrote it, are listed as stated, not verified.
 
-Exit code 1 if something does not hold: the message names the first bad commit.
-Of several files all are checked; --format json then writes a list.`,
+Exit code 1 if a check fails: the message names the first bad commit. All given
+files are checked; --format json then writes a list.`,
 		Example: `  rath verify .rath/dossiers/run-7f3a.html
   rath verify run.json --head 5be1c0d2...
   rath verify --print-signers > signers
@@ -107,11 +107,11 @@ Of several files all are checked; --format json then writes a list.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.signers, "signers", "", "file of the keys whose signatures count, as allowed_signers of ssh-keygen")
-	fs.StringVar(&f.revoked, "revoked", "", "file of keys that do not count any more, as for ssh-keygen -r")
-	fs.StringVar(&f.head, "head", "", "hash that the home session's last commit must have")
-	fs.BoolVar(&f.require, "require-anchor", false, "fail if neither signature nor last commit was compared with what you know")
-	fs.StringVar(&f.extract, "extract", "", "write what is signed, and the signatures, into this directory")
+	fs.StringVar(&f.signers, "signers", "", "file of trusted keys, as allowed_signers of ssh-keygen")
+	fs.StringVar(&f.revoked, "revoked", "", "file of revoked keys, as for ssh-keygen -r")
+	fs.StringVar(&f.head, "head", "", "expected hash of the home session's last commit")
+	fs.BoolVar(&f.require, "require-anchor", false, "fail without a verified signature or last commit")
+	fs.StringVar(&f.extract, "extract", "", "write the signed data and the signatures to this directory")
 	fs.BoolVar(&f.print, "print-signers", false, "print the key of this store for --signers")
 	return cmd
 }
@@ -173,9 +173,9 @@ func (v verifier) all(names []string) error {
 	if loose > 0 {
 		example := ""
 		if archives {
-			example = ", such as that of a tombstone"
+			example = ", such as a tombstone's"
 		}
-		a.Remark("of %s neither a signature (--signers) nor the last commit was compared\nwith what you know (--head, with one file)%s: all of it could be rewritten", view.Counted(int64(loose), "file"), example)
+		a.Remark("%s without a verified signature (--signers) or last commit (--head, with\none file%s): the whole document could be rewritten", view.Counted(int64(loose), "file"), example)
 	}
 	if bad > 0 {
 		return app.Fail(code, "%d of %s did not verify", bad, view.Counted(int64(len(names)), "file"))
@@ -187,7 +187,7 @@ func (v verifier) all(names []string) error {
 func (v verifier) verify(name string) (checked, error) {
 	one, err := v.check(name)
 	if err == nil && v.f.require && !one.anchored {
-		err = app.Fail(app.ExitFailed, "consistent, not anchored: no signature and no last commit was compared with what you know; give --signers, or --head from a result of the run or from its tombstone")
+		err = app.Fail(app.ExitFailed, "consistent, not anchored: no signature and no last commit was verified; give --signers, or --head from a result of the run or from its tombstone")
 	}
 	if err != nil && name != "-" && !strings.Contains(err.Error(), name) {
 		err = fmt.Errorf("%s: %w", name, err)
@@ -305,7 +305,7 @@ func (v verifier) extract(doc []byte, signed []dossier.Signed) error {
 		return nil
 	}
 	if len(signed) == 0 {
-		return app.Fail(app.ExitNotFound, "nothing is signed, so there is nothing to extract")
+		return app.Fail(app.ExitNotFound, "no statement is signed, so none can be extracted")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -319,7 +319,7 @@ func (v verifier) extract(doc []byte, signed []dossier.Signed) error {
 		for file, text := range map[string]string{name: all[i].Statement, name + ".sig": all[i].Signature} {
 			old, err := os.ReadFile(file)
 			if err == nil && !bytes.Equal(old, []byte(text)) {
-				return app.Fail(app.ExitFailed, "%s is there already and holds something else; name another directory", file)
+				return app.Fail(app.ExitFailed, "%s exists with other content; name another directory", file)
 			}
 			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 				return err

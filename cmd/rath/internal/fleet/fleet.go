@@ -216,7 +216,7 @@ func (f *Fleet) Stop() error {
 		case <-m.done:
 		case <-limit.C:
 			limit.Reset(0)
-			errs = append(errs, fmt.Errorf("node %s did not drain in %s and was killed; its runs go on at the next start", m.Name, memberStop), f.Kill(m))
+			errs = append(errs, fmt.Errorf("node %s did not drain in %s and was killed; its runs resume at the next start", m.Name, memberStop), f.Kill(m))
 		}
 	}
 	return errors.Join(errs...)
@@ -232,7 +232,7 @@ const (
 )
 
 // ErrNoneLeft is returned when all nodes of a fleet have drained.
-var ErrNoneLeft = errors.New("no node is left; the runs go on at the next start")
+var ErrNoneLeft = errors.New("no node is left; the runs resume at the next start")
 
 // Keep replaces each node that dies, until ctx ends. It reports that to died and
 // replaced, from several goroutines; died returns whether the node executed runs. Keep

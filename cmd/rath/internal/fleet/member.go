@@ -259,5 +259,5 @@ func plain(line string) string {
 
 // given returns the error of a fleet whose node does not stay up.
 func (m *Member) given() error {
-	return fmt.Errorf("node %s did not stay up in %d tries: %s; mend what its log %s says, and start this again", m.Name, Tries, m.Ended(), m.Log)
+	return fmt.Errorf("node %s did not stay up in %d tries: %s; fix the error in its log %s, and start again", m.Name, Tries, m.Ended(), m.Log)
 }

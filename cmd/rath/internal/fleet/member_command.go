@@ -60,9 +60,9 @@ func Command(a *app.App) *cobra.Command {
 	var c Config
 	cmd := &cobra.Command{
 		Use:   "member",
-		Short: "Run one node of a fleet that \"dev --nodes\" started",
-		Long: `Runs one node of a fleet of this machine: "rath node" with a model that answers
-from a file, or with the workflow of the demo. "dev --nodes" starts it.`,
+		Short: "Run one node of \"dev --nodes\"",
+		Long: `Runs one node of a local fleet: "rath node" with a script as its model, or with
+the workflow of the demo. "dev --nodes" starts it.`,
 		Example: "  rath dev --nodes 3",
 		Hidden:  true,
 		Args:    cobra.ArbitraryArgs,
@@ -84,7 +84,7 @@ from a file, or with the workflow of the demo. "dev --nodes" starts it.`,
 	fs := cmd.Flags()
 	fs.StringVar(&c.Script, "script", "", "answer model calls from this txtar file")
 	fs.StringVar(&c.Demo, "demo", "", "offer the workflow of \"demo --nodes\" over this directory")
-	fs.IntVar(&c.Pace, "pace", 1, "how many times slower than written the demo's model answers")
+	fs.IntVar(&c.Pace, "pace", 1, "factor for the latency of the demo's model")
 	return cmd
 }
 

@@ -17,9 +17,9 @@ func Stopped(a *app.App, id run.ID, seen Outcome, o *NodeFlags) error {
 		return app.Silent(app.ExitRefused)
 	}
 	if seen.Stands {
-		return app.Fail(app.ExitUnavailable, "run %s has not ended, and no node runs here: nothing more comes until %q or %q", id, a.Hint("dev"), a.Hint("resume", string(id)))
+		return app.Fail(app.ExitUnavailable, "run %s is open, and no node runs here: it continues with %q or %q", id, a.Hint("dev"), a.Hint("resume", string(id)))
 	}
-	a.Err.Println("parked: the run holds nothing while it waits. Answer, and let it go on:")
+	a.Err.Println("parked: the waiting run uses no slot. Answer and resume it:")
 	for _, r := range seen.Asked {
 		if r.Kind == messages.KindReview {
 			Person(a, r)
@@ -66,7 +66,7 @@ func review(a *app.App, id run.ID, r *messages.Record) {
 
 // Decisions prints the commands that decide about a run that stopped, see DecideWith.
 func Decisions(a *app.App, id run.ID, step run.Path, revision string) {
-	a.Err.Println("a person has to decide:")
+	a.Err.Println("a decision is required:")
 	for _, command := range DecideWith(a, id, step, revision) {
 		a.Err.Println("  " + command)
 	}

@@ -19,7 +19,7 @@ type NodeFlags struct {
 // Add adds the flags to those of a command.
 func (f *NodeFlags) Add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Script, "script", "", "answer model calls from this txtar file")
-	fs.BoolVar(&f.Unsafe, "unsafe", false, "let the model run commands where nothing confines them")
+	fs.BoolVar(&f.Unsafe, "unsafe", false, "let the model run unconfined commands")
 }
 
 // ResumeWith returns the command that resumes a run in a node of its own, with the
@@ -36,7 +36,7 @@ func ResumeWith(a *app.App, id run.ID, o *NodeFlags) string {
 }
 
 // asBegun names the node's flags that only the command that started the run has.
-const asBegun = "the --script and --unsafe that it began with"
+const asBegun = "its original --script and --unsafe"
 
 // GoesOn prints that a run continues after an action on it, or the command that
 // continues it.
@@ -45,8 +45,8 @@ func GoesOn(a *app.App, s *app.System, done string, r *messages.RunInfo) {
 	case r.Quarantine != "":
 		a.Remark("%s; run %s stays quarantined (%s) until %q", done, r.Run, term.Line(r.Quarantine, 200), a.Hint("cluster", "release", string(r.Run), "--reason", "TEXT"))
 	case s.Own():
-		a.Remark("%s; no node runs here: go on with %q, and %s", done, ResumeWith(a, r.Run, nil), asBegun)
+		a.Remark("%s; no node runs here: resume with %q, and %s", done, ResumeWith(a, r.Run, nil), asBegun)
 	default:
-		a.Remark("%s; run %s goes on", done, r.Run)
+		a.Remark("%s; run %s continues", done, r.Run)
 	}
 }

@@ -19,11 +19,11 @@ import (
 func Diff(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff RUN | A B",
-		Short: "Show what a run changed, or compare the files of two sessions",
-		Long: `Prints a unified diff that git apply and patch read: what a run has changed in
-the files that it began with or, of two names, how the files of B differ from
-those of A. Each is a session, a version of one, a run, or the head of a
-workspace (64 hexadecimal digits); "-" is no files.`,
+		Short: "Show the file changes of a run, or compare two sessions",
+		Long: `Prints a unified diff for git apply and patch: the changes of a run to its
+initial files or, for two names, the differences from the files of A to those of
+B. Each is a session, a version of one, a run, or the head of a workspace (64
+hexadecimal digits); "-" is no files.`,
 		Example: `  rath diff @last                 what the last run changed
   rath diff 7f3a:4 7f3a
   rath diff 7f3a:4 @last > change.patch

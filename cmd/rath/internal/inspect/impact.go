@@ -23,7 +23,7 @@ func impact(ctx context.Context, a *app.App, s *app.System, text string, all boo
 	var i lineage.Impact
 	switch {
 	case f.path != "":
-		return app.Fail(app.ExitUsage, "%q is a file: ask for the step that changed it, as \"rath why %s\" tells it", text, text)
+		return app.Fail(app.ExitUsage, "%q is a file: name the step that changed it; \"rath why %s\" lists the steps", text, text)
 	case f.row >= 0:
 		var r session.Ref
 		if r, err = chunkOf(ctx, s, f); err == nil {

@@ -67,7 +67,7 @@ func liveOf(ctx context.Context, a *app.App, s *app.System, r *messages.RunInfo)
 	case err != nil && ctx.Err() != nil:
 		return nil, err
 	case err != nil && (errors.Is(err, client.ErrNoAnswer) || app.CodeOf(err) == app.ExitUnavailable):
-		a.Remark("what run %s is at cannot be said at the moment: %v", r.Run, err)
+		a.Remark("the activity of run %s is not available at the moment: %v", r.Run, err)
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -25,12 +25,11 @@ func Ps(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List runs, the newest first",
-		Long: `Lists runs. NODE is the node that a run is on or ended on, "-" while it is on
-none; "cluster nodes ls" tells of it. --where chooses some runs by what they did
-and how they stand, see "help where". With --watch it goes on: on a terminal the
-list is drawn again when something changes; otherwise each run that is new or
-has changed is a line. Branches of fan-outs are runs too: --branches, or any
---where, lists them.`,
+		Long: `Lists runs. NODE is the current or last node of a run, "-" for none; "cluster
+nodes ls" lists the nodes. --where filters runs by their steps and their state,
+see "help where". --watch continues: on a terminal it redraws the list after
+each change; otherwise it prints a line for each new or changed run. Branches of
+fan-outs are runs too: --branches, or any --where, lists them.`,
 		Example: `  rath ps
   rath ps --state running,needs_review
   rath ps --where 'tool=run_shell_command and state=failed and not older=1d'
@@ -71,11 +70,11 @@ has changed is a line. Branches of fan-outs are runs too: --branches, or any
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only runs in these states, separated by commas")
 	cmd.Flags().StringVar(&workflow, "workflow", "", "only runs of this workflow")
-	cmd.Flags().StringVar(&by, "by", "", "only runs that this user submitted, or had submitted again")
-	cmd.Flags().StringVar(&where, "where", "", `only runs that this chooses, such as 'tool=grep and state=failed'; see "help where"`)
+	cmd.Flags().StringVar(&by, "by", "", "only runs submitted by this user, also again")
+	cmd.Flags().StringVar(&where, "where", "", `only matching runs, such as 'tool=grep and state=failed'; see "help where"`)
 	cmd.Flags().BoolVar(&branches, "branches", false, "also branches of fan-outs")
-	cmd.Flags().IntVar(&limit, "limit", 20, "at most so many; 0 for all")
-	cmd.Flags().BoolVar(&watch, "watch", false, "go on, and show what changes")
+	cmd.Flags().IntVar(&limit, "limit", 20, "maximum number of rows; 0 for all")
+	cmd.Flags().BoolVar(&watch, "watch", false, "continue, and show changes")
 	return cmd
 }
 
@@ -138,7 +137,7 @@ func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) e
 // of them, and ignores errors: credentials that list runs need not grant that.
 func remarkRefused(ctx context.Context, a *app.App, s *app.System) {
 	if refused, err := s.Fleet.DeadLetters(ctx, 1); err == nil && len(refused) > 0 {
-		a.Remark("tasks were refused, and no runs came of them: %q tells why", a.Hint("cluster", "dlq", "ls"))
+		a.Remark("some tasks were rejected and have no runs: see %q", a.Hint("cluster", "dlq", "ls"))
 	}
 }
 

@@ -16,19 +16,19 @@ func Replay(a *app.App) *cobra.Command {
 	var verify bool
 	cmd := &cobra.Command{
 		Use:   "replay RUN",
-		Short: "Run the code of a run against what it recorded, and compare",
-		Long: `Runs the code of a run's workflow once more, on a node that offers it, against
-what the run recorded: models and tools are switched off, recorded steps return
-what they returned before, and nothing is written. It prints the steps as the
-code comes to them, branches of fan-outs too, and says where code and record
-differ; then the exit code is 1. With --verify it prints only what differs. Of a
-run that waits or runs the record is compared as far as it goes.
+		Short: "Compare the code of a run with its record",
+		Long: `Runs the code of a run's workflow again, on a node with this workflow, against
+the run's record: models and tools are off, recorded steps return their recorded
+results, and nothing is written. It prints the steps in the order of the code,
+branches of fan-outs too, and marks differences between code and record; then
+the exit code is 1. With --verify it prints only differences. The record of an
+open run is compared up to its end.
 
-  =  recorded, and the code asks for the same
-  >  the code comes to this next, where the record ends: it is open
-  !  the code asks for something else there
-  +  the code asks for a step that is not recorded
-  -  recorded, and the code does not come to it`,
+  =  recorded, and requested by the code
+  >  the code's next step after the end of the record: it is open
+  !  the code requests another step there
+  +  requested by the code, not recorded
+  -  recorded, not reached by the code`,
 		Example: `  rath session replay @last
   rath session replay 7f3a --verify       before new code goes to open runs`,
 		Args: app.Exactly(1, "one run"),
@@ -47,7 +47,7 @@ run that waits or runs the record is compared as far as it goes.
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&verify, "verify", false, "print only what differs")
+	cmd.Flags().BoolVar(&verify, "verify", false, "print only differences")
 	return cmd
 }
 

@@ -26,32 +26,30 @@ func Show(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [NAME]",
 		Short: "Show a run or session: transcript, steps, or tree of sessions",
-		Long: `Shows what was said in a session: each row with the version it made, who said
-it, and the tools that were called, and of a run in flight what it is at. Long
-texts are cut; --full shows them whole. With --follow it goes on until the run
-ends: on a terminal with what the model is writing, elsewhere with whole rows.
-"help names" tells how to name a session, a version or a run; without a name it
-is the last run.
+		Long: `Shows the transcript of a session: each row with its version, its author, and
+its tool calls, and the current activity of a run in flight. Long texts are cut;
+--full shows them whole. --follow continues until the run ends: on a terminal
+with the streamed text, otherwise with whole rows. "help names" explains names
+of sessions, versions and runs; the default is the last run.
 
---steps tells instead what the sessions of the tree did: one line per turn of an
-agent, with its tool calls folded into it, branches below the session they were
-forked from, and what became of them. Of many branches of one fan-out it tells a
-few, and of the others what goes wrong or asks; with --format json or jsonl it
-tells all, one object per line.
+--steps shows the activity of the tree's sessions instead: one line per turn of
+an agent, including its tool calls, with branches below their origin, and their
+outcomes. For a fan-out with many branches it shows a few of them, and failures
+and questions of the others; --format json and jsonl have all, one object per
+line.
 
 --steps with a range of numbers, --last, --agent, --tool or --errors lists
-single steps of a run and of its branches instead, with the time and the tokens
-of each; with --follow it goes on with those that are chosen as they end.
---step shows one step whole, by its number or its path: of a call of a model
-also the prompt, the tools and the question that it got beside the rows, and why
-its answer ended.
---spent tells where the time, the tokens and the money of a run went, by agent,
-model and tool. A transcript of many rows shows the first and the last ones;
---full shows all.
+single steps of a run and of its branches, with the time and the tokens of each;
+with --follow it continues with matching steps as they end. --step shows one
+step whole, by its number or its path: for a model call also the prompt, the
+tools and the question beside the rows, and the reason for the end of its
+answer. --spent breaks down time, tokens and cost of a run by agent, model and
+tool. A transcript of many rows shows the first and the last ones; --full shows
+all.
 
---tree draws where the sessions come from: forks, joins, what was rejected and
-why. Nothing is drawn by hand: the picture follows from the commits. Of many
-branches of one fan-out a tree shows a few; --expand shows all.`,
+--tree draws the origin of the sessions: forks, joins, and rejected branches
+with reasons. The picture is derived from the commits. For a fan-out with many
+branches it shows a few; --expand shows all.`,
 		Example: `  rath show @last
   rath show @last --follow     and what comes, until the run ends
   rath show 7f3a:4 --full
@@ -126,17 +124,17 @@ branches of one fan-out a tree shows a few; --expand shows all.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVar(&full, "full", false, "whole texts")
-	fs.BoolVarP(&goOn, "follow", "f", false, "go on until the run ends")
-	fs.StringVar(&steps, "steps", "", "what the sessions of the tree did, turn by turn; or single steps, such as 20..40")
+	fs.BoolVarP(&goOn, "follow", "f", false, "continue until the run ends")
+	fs.StringVar(&steps, "steps", "", "activity of the tree's sessions, turn by turn; or single steps, such as 20..40")
 	fs.Lookup("steps").NoOptDefVal = turns
-	fs.StringVar(&step, "step", "", "one step whole, such as 20, or 2.0 by its path: also what a model was given")
-	fs.IntVar(&q.Last, "last", 0, "so many steps at the end")
+	fs.StringVar(&step, "step", "", "one whole step, such as 20, or 2.0 by its path, with the request of a model call")
+	fs.IntVar(&q.Last, "last", 0, "number of steps at the end")
 	fs.StringVar(&q.Agent, "agent", "", "steps of this agent")
-	fs.StringVar(&q.Tool, "tool", "", "steps that call this tool")
-	fs.BoolVar(&q.Errors, "errors", false, "steps that failed")
-	fs.BoolVar(&spent, "spent", false, "where the time, the tokens and the money went")
-	fs.BoolVar(&tree, "tree", false, "where the sessions come from; --format mermaid and svg as well")
-	fs.BoolVar(&o.All, "all", false, "of a tree: every record, not the story alone")
+	fs.StringVar(&q.Tool, "tool", "", "steps with a call of this tool")
+	fs.BoolVar(&q.Errors, "errors", false, "failed steps")
+	fs.BoolVar(&spent, "spent", false, "time, tokens and cost by agent, model and tool")
+	fs.BoolVar(&tree, "tree", false, "tree of the sessions; also --format mermaid and svg")
+	fs.BoolVar(&o.All, "all", false, "of a tree: every record")
 	fs.BoolVar(&o.Expand, "expand", false, "of a tree: every branch of large fan-outs")
 	return cmd
 }

@@ -25,12 +25,12 @@ func Tail(a *app.App) *cobra.Command {
 	var kinds []string
 	cmd := &cobra.Command{
 		Use:   "tail [NAME]",
-		Short: "Print lineage records, and with -f those that come",
-		Long: `Prints the records of the tree of one session, or of all, one line each. With
---format json it writes one object per line, as with jsonl: "record", and its
-"cursor". A later tail continues after a record with --after and that cursor: no
-record is missed and none comes twice, also over the loss of a connection, the
-restart of nodes and "cluster repair". --after end begins with later commits.`,
+		Short: "Print lineage records, with -f also new ones",
+		Long: `Prints the records of the tree of one session, or of all sessions, one line
+each. --format json prints one object per line, like jsonl: "record", and its
+"cursor". A later tail continues after a record with --after and its cursor: no
+record is missing or repeated, also after a lost connection, a restart of nodes
+and "cluster repair". --after end starts with later commits.`,
 		Example: `  rath cluster tail                      everything, from the beginning
   rath cluster tail -f @last
   rath cluster tail -f --after end --format jsonl
@@ -52,7 +52,7 @@ restart of nodes and "cluster repair". --after end begins with later commits.`,
 			return a.With(cmd.Context(), func(s *app.System) error { return tail(cmd.Context(), a, s, name, after, live, kinds) })
 		},
 	}
-	cmd.Flags().BoolVarP(&live, "follow", "f", false, "go on with what comes")
+	cmd.Flags().BoolVarP(&live, "follow", "f", false, "continue with new records")
 	cmd.Flags().StringVar(&after, "after", "", "begin after this `cursor`; \"end\" for later commits")
 	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "only records of these kinds, separated by commas")
 	return cmd
@@ -100,7 +100,7 @@ func tail(ctx context.Context, a *app.App, s *app.System, name, after string, li
 			return put(r)
 		})
 		if err == nil {
-			err = app.Fail(app.ExitUnavailable, "no node runs here, so nothing more comes: start %q, and go on with %q", a.Hint("dev"), again())
+			err = app.Fail(app.ExitUnavailable, "no node runs here, so there are no new records: start %q, then continue with %q", a.Hint("dev"), again())
 		}
 		return err
 	}

@@ -35,16 +35,16 @@ func Top(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show fleet status: pools, rates, nodes, stuck runs",
-		Long: `Shows pools with their free slots, what waits for them and for how long, the
+		Long: `Shows pools with their free slots, the waiting runs and their waiting time, the
 rates of runs, steps, tokens and errors, the nodes, streams without room, and
-runs that are stuck, in the words of "rath why RUN". On a terminal it goes on
-until it is interrupted; in a pipe, with --once or another format than text it
-is one page. Rates are those between two readings: a second apart, and five for
-the only page; --every is another time.
+stuck runs, in the words of "rath why RUN". On a terminal it runs until an
+interrupt; in a pipe, with --once or with another format than text it prints one
+page. Rates cover the time between two readings: one second, five for a single
+page, or --every.
 
-Runs, tasks and rates are those of the tenant; pools and nodes are the fleet's.
-OLDEST is how long a run has waited for a slot: since it was submitted, might
-begin or was answered.`,
+Runs, tasks and rates are the tenant's; pools and nodes are the fleet's. OLDEST
+is the time a run has waited for a slot: since its submission, its not_before or
+its answer.`,
 		Example: `  rath top
   rath top --once
   rath top --server nats://n1:4222 --tenant acme --format json`,

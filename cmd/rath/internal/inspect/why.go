@@ -22,28 +22,27 @@ func Why(a *app.App) *cobra.Command {
 	var after, all bool
 	cmd := &cobra.Command{
 		Use:   "why WHAT",
-		Short: "Say what produced a version, a step, a session, a run or a line",
-		Long: `Says what produced something: a row or version of a session, a tool call or
-another step, a session, a run, a file or one line of it. Of what agents made it
-tells which agent, on which branch, with which tool call of which attempt of
-which run; of a call of a model also its prompt, its tools and why its answer
-ended. The answer follows from the commits: the files before and after each step
-are part of them.
+		Short: "Show the origin of a version, a step, a session, a run or a line",
+		Long: `Shows the origin of a row or version of a session, of a tool call or another
+step, of a session, a run, a file or one line of it. For the work of agents it
+shows the agent, the branch, the tool call, the attempt and the run; for a model
+call also its prompt, its tools and the reason for the end of its answer. The
+answer follows from the commits, which include the files before and after each
+step.
 
---impact asks the other way round. Of a call that changed files it tells which
-later calls used those: changed them again, read them, or named them in a
-command, which may have read more than it names. Then it tells what came after
-it and could see it: the later steps of its session, the forks, copies and
-merges that include it, the runs on those, the files that they changed, the
-notes that they wrote, and later searches of the same memories elsewhere. A
-merge may leave out rows of a branch and a summary what it sums up: this is what
-may have been touched.
+--impact shows the opposite direction. For a call with changed files it lists
+the later calls that used them: changed them again, read them, or named them in
+a command, which may have read more. Then it lists everything later with access
+to its result: later steps of its session, forks, copies and merges that include
+it, their runs, the files and notes of those runs, and later searches of the
+same memories elsewhere. A merge may omit rows of a branch, and a summary may
+omit content: the list is an upper bound.
 
-Of a run that has not ended it says first what the run is at, or waits for, and
-since when: the model or tool, the try and why the one before failed, the text
-so far; the place in the queue; the question and the command that answers it.
-That is asked of the node that executes the run, and recorded nowhere. Of one
-that did not succeed it says first why.`,
+For an open run it starts with the current activity or wait, and its start: the
+model or tool, the try and the previous failure, the text so far; the place in
+the queue; the question and the command to answer it. The executing node reports
+this, and it is recorded nowhere. For an unsuccessful run it starts with the
+reason.`,
 		Example: `  rath why @last               why the last run is stuck, or where it comes from
   rath why @last:slug.sh:7     line 7 of slug.sh, as the last run left it
   rath why slug.sh:7           the same
@@ -68,8 +67,8 @@ that did not succeed it says first why.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&after, "impact", false, "what it touched afterwards, not what made it")
-	fs.BoolVar(&all, "all", false, "of --impact: all of each list, not only the first rows")
+	fs.BoolVar(&after, "impact", false, "show later uses, not the origin")
+	fs.BoolVar(&all, "all", false, "of --impact: whole lists, not only the first rows")
 	return cmd
 }
 

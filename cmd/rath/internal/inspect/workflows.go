@@ -17,7 +17,7 @@ import (
 func Workflows(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "workflows",
-		Short:   "List the workflows on offer, or show what one is made of",
+		Short:   "List the offered workflows, or show the parts of one",
 		Example: "  rath workflows ls\n  rath workflows show agent",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -29,11 +29,10 @@ func Workflows(a *app.App) *cobra.Command {
 func workflowsLs(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
-		Short: "List the workflows on offer",
-		Long: `Lists the workflows that nodes offer to the tenant, by the pools of the nodes.
-NODES is how many nodes offer one now: an offer outlives them, and at 0 a task
-waits. AGENTS is how many agents one is made of; "-" where only a task or its
-code says it.`,
+		Short: "List the offered workflows",
+		Long: `Lists the workflows offered to the tenant, by pool. NODES is the number of nodes
+with the workflow now: an offer outlives its nodes, and at 0 a task waits.
+AGENTS is the number of its agents; "-" if only a task or its code decides.`,
 		Example: "  rath workflows ls\n  rath workflows ls --format jsonl | jq -r .name",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,12 +72,12 @@ func listWorkflows(ctx context.Context, a *app.App, s *app.System) error {
 func workflowsShow(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show NAME",
-		Short: "Show what a workflow is made of",
-		Long: `Shows a workflow as each pool of nodes offers it: what it takes, and the agents
-and workflows that it is made of, each with the fields that lead to it. They are
-those of the value that the workflow's constructor makes without a task: what a
-task says, and what its code makes as it goes, are not among them. A part whose
-model is "the task's" asks the one that a task names.`,
+		Short: "Show the parts of a workflow",
+		Long: `Shows a workflow as offered by each pool: its input, and its agents and
+workflows, each with the path of fields to it. They belong to the value made by
+the workflow's constructor without a task: parts from a task, or created by the
+code later, are not included. A part with the model "the task's" uses the model
+of the task.`,
 		Example: "  rath workflows show agent\n  rath workflows show review --format jsonl | jq .parts",
 		Args:    app.Exactly(1, "one workflow"),
 		RunE: func(cmd *cobra.Command, args []string) error {

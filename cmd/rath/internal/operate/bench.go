@@ -37,18 +37,18 @@ func Bench(a *app.App) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Put bounded load on a cluster and measure what becomes of it",
+		Short: "Put bounded load on a cluster and measure it",
 		Long: `Submits tasks to the cluster of --server, to the node of this directory or, with
---nodes, to a fleet of this machine that is there for it alone. It tells how
-many runs end per second, how long they take, how many tasks wait, and what
-failed or was refused as busy; and how much processor time was used by this
-process, by the nodes of --nodes or of this directory, and by those that --pid
-names. Processes of other machines are not measured.
+--nodes, to a temporary fleet on this machine. It prints the ended runs per
+second, their latency, the number of waiting tasks, and failed and busy ones;
+and the processor time of this process, of the nodes of --nodes or of this
+directory, and of the processes of --pid. Processes on other machines are not
+measured.
 
-Latencies are from the submission: to its acknowledgement (submit), until a node
-has begun the run, by the clock of that node (claim), and to the result (end).
-The runs stay in the store of the cluster like any others. An interrupt ends the
-load and prints what there is.`,
+Latencies start at the submission: to its acknowledgement (submit), to the start
+of the run by the node's clock (claim), and to the result (end). The runs stay
+in the cluster's store like any others. An interrupt ends the load and prints
+the figures so far.`,
 		Example: `  rath cluster bench --nodes 3 --tasks 500 --in-flight 64 --model-latency 50ms
   rath cluster bench --nodes 3 --tasks 5 --in-flight 1 --fanout 64
   rath cluster bench --server nats://nats:4222 --rate 20 --tasks 1200`,
@@ -73,15 +73,15 @@ load and prints what there is.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.IntVar(&o.load.Tasks, "tasks", load.DefaultTasks, "tasks to submit at most")
-	fs.IntVar(&o.load.InFlight, "in-flight", load.DefaultInFlight, "tasks without a result at most")
-	fs.Float64Var(&o.load.Rate, "rate", 0, "tasks per second (default as fast as they end)")
-	fs.DurationVar(&o.load.Duration, "duration", load.DefaultDuration, "submit for this long at most")
+	fs.IntVar(&o.load.Tasks, "tasks", load.DefaultTasks, "maximum number of tasks")
+	fs.IntVar(&o.load.InFlight, "in-flight", load.DefaultInFlight, "maximum number of tasks without a result")
+	fs.Float64Var(&o.load.Rate, "rate", 0, "tasks per second (default the rate of results)")
+	fs.DurationVar(&o.load.Duration, "duration", load.DefaultDuration, "maximum time of submissions")
 	fs.StringVar(&o.load.Workflow, "workflow", load.DefaultWorkflow, "workflow of the tasks, or of their branches")
 	fs.StringVar(&o.input, "input", `"say hello"`, "input of the workflow, as JSON")
-	fs.IntVar(&o.fanout, "fanout", 0, "make each task a fan-out of so many branches")
-	fs.IntVar(&o.nodes, "nodes", 0, "start so many nodes for it, over a temporary store")
-	fs.DurationVar(&o.latency, "model-latency", 0, "how long the model of these nodes takes, such as 50ms")
+	fs.IntVar(&o.fanout, "fanout", 0, "branches of a fan-out per task")
+	fs.IntVar(&o.nodes, "nodes", 0, "nodes to start for the load, over a temporary store")
+	fs.DurationVar(&o.latency, "model-latency", 0, "latency of these nodes' model, such as 50ms")
 	fs.StringSliceVar(&o.pids, "pid", nil, "further processes to measure: PID or NAME=PID")
 	return cmd
 }
@@ -95,7 +95,7 @@ func checkBench(a *app.App, o *benchOptions) error {
 	case o.nodes < 0 || o.nodes > fleet.MaxNodes:
 		return fmt.Errorf("--nodes %d: want a number from 1 to %d", o.nodes, fleet.MaxNodes)
 	case o.nodes > 0 && (a.Config.Server.Given() || a.Config.Context.Given() || a.Config.Store.Given()):
-		return fmt.Errorf("--nodes starts a fleet of its own: leave --server, --context and --store out")
+		return fmt.Errorf("--nodes starts a separate fleet: omit --server, --context and --store")
 	case o.latency != 0 && o.nodes == 0:
 		return fmt.Errorf("--model-latency needs --nodes: the nodes of a cluster choose their models")
 	case o.latency < 0 || o.latency > time.Hour:
@@ -111,7 +111,7 @@ func checkBench(a *app.App, o *benchOptions) error {
 	case o.load.Rate < 0 || o.load.Rate > 1e6:
 		return fmt.Errorf("--rate %g: want at most 1000000", o.load.Rate)
 	case o.load.Duration <= 0 || o.load.Duration > 24*time.Hour:
-		return fmt.Errorf("--duration %v: want more than nothing and at most 24h", o.load.Duration)
+		return fmt.Errorf("--duration %v: want more than 0 and at most 24h", o.load.Duration)
 	}
 	for _, text := range o.pids {
 		name, number, named := strings.Cut(text, "=")

@@ -15,7 +15,7 @@ func completion(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:       "completion SHELL",
 		Short:     "Write a completion script: bash, zsh, fish or powershell",
-		Long:      "Writes a script that completes commands, flags and their values in a shell: ids\nof the newest runs, workflows, nodes, states and kinds, if the node or the\nserver says them at once.",
+		Long:      "Writes a script that completes commands, flags and their values in a shell: ids\nof the newest runs, workflows, nodes, states and kinds, if the node or the\nserver answers at once.",
 		Example:   "  rath doctor completion bash > ~/.local/share/bash-completion/completions/rath\n  rath doctor completion zsh > \"${fpath[1]}/_rath\"\n  rath doctor completion fish > ~/.config/fish/completions/rath.fish",
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		Args: func(cmd *cobra.Command, args []string) error {

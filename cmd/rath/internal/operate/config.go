@@ -18,11 +18,11 @@ func showConfiguration(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show or write the configuration",
-		Long: `Shows every setting with its value and where it comes from. Flags win over the
-environment, the environment over the file, the file over the defaults.
+		Long: `Shows every setting with its value and its source. Flags override the
+environment, the environment the file, the file the defaults.
 
 Keys of models are never settings: they are environment variables, such as
-OPENAI_API_KEY, which OpenAI-compatible servers without a key do not need.`,
+OPENAI_API_KEY. OpenAI-compatible servers without keys need none.`,
 		Example: `  rath doctor config                  every setting and its origin
   rath doctor config init             write a file with the defaults as comments
   rath doctor config --format json`,

@@ -20,7 +20,7 @@ import (
 func DeadLetters(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "dlq",
-		Short:   "List, show, retry or drop tasks that were refused",
+		Short:   "List, show, retry or drop rejected tasks",
 		Example: "  rath cluster dlq ls\n  rath cluster dlq retry 12",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -33,10 +33,10 @@ func deadLettersLs(a *app.App) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the tasks that were refused and not dealt with yet",
-		Long: `Lists the dead letters, oldest first: tasks that were refused because they are
-malformed, their workflow is unknown, or their id was used for another one. The
-first column names a letter.`,
+		Short: "List the open dead letters",
+		Long: `Lists the dead letters, oldest first: tasks rejected because they are malformed,
+their workflow is unknown, or their id belongs to another task. The first column
+is the number of the dead letter.`,
 		Example: "  rath cluster dlq ls\n  rath cluster dlq show 12",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -71,7 +71,7 @@ first column names a letter.`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many; 0 for all")
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of rows; 0 for all")
 	return cmd
 }
 
@@ -100,8 +100,8 @@ func aboutLetter(a *app.App, do func(ctx context.Context, s *app.System, at uint
 func deadLettersShow(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show NUMBER",
-		Short:   "Show a refused task: why, and what was sent",
-		Long:    "Shows a refused task: why it was refused, and below an empty line what was sent.",
+		Short:   "Show a rejected task with the reason",
+		Long:    "Shows a rejected task: the reason, and below an empty line the task.",
 		Example: "  rath cluster dlq show 12\n  rath cluster dlq show 12 --format json | jq -r .text",
 		Args:    app.Exactly(1, "one number"),
 		RunE: aboutLetter(a, func(ctx context.Context, s *app.System, at uint64) error {
@@ -138,11 +138,10 @@ func deadLettersShow(a *app.App) *cobra.Command {
 func deadLettersRetry(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retry NUMBER",
-		Short: "Submit a refused task again, and print the id of its run",
-		Long: `Submits a refused task again and prints the id of its run: after its workflow is
-offered, for instance. While no node offers it the letter is left as it is.
-A task that would be refused for the same reason again, because it is malformed,
-has to be submitted corrected.`,
+		Short: "Submit a rejected task again, and print the id of its run",
+		Long: `Submits a rejected task again and prints the id of its run, for example after a
+node offers its workflow. While no node does, the dead letter stays. A malformed
+task would be rejected again: correct it and submit it as a new one.`,
 		Example: "  rath cluster dlq retry 12",
 		Args:    app.Exactly(1, "one number"),
 		RunE: aboutLetter(a, func(ctx context.Context, s *app.System, at uint64) error {
@@ -182,8 +181,8 @@ func deadLettersDrop(a *app.App) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:     "drop NUMBER",
-		Short:   "Take a refused task off the list",
-		Long:    "Takes a refused task off the list. The letter itself is kept as evidence, with\nwho dropped it and why.",
+		Short:   "Remove a rejected task from the list",
+		Long:    "Removes a rejected task from the list. The dead letter is kept as evidence, with\nthe user and the reason of the drop.",
 		Example: `  rath cluster dlq drop 12 --reason "sent by mistake"`,
 		Args:    app.Exactly(1, "one number"),
 		RunE: aboutLetter(a, func(ctx context.Context, s *app.System, at uint64) error {

@@ -34,24 +34,23 @@ func Doctor(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this installation: sandbox, store, nodes, model",
-		Long: `Tries what runs depend on and says what to do about what does not work: how
-strongly commands are confined here, whether the store opens and how it writes,
-which nodes and workflows answer, and with --model whether the model does. Of
-sandboxes in containers, pods or at an OpenSandbox server it tries those that
-the settings name. In a pod of Kubernetes it also looks at the memory and the
-directories of the pod.
+		Long: `Checks this installation, with a remedy for each failure: the confinement of
+commands, access to the store and its durability, the nodes and workflows, and
+with --model the model. It also checks the configured sandboxes in containers,
+pods or on an OpenSandbox server. In a Kubernetes pod it also checks the memory
+and the directories of the pod.
 
-"doctor config" shows every setting and where it comes from, "doctor completion"
-writes what a shell needs to complete commands.
+"doctor config" shows every setting and its source, "doctor completion" writes a
+completion script for a shell.
 
-Exit code 6 if something does not work.`,
+Exit code 6 if a check fails.`,
 		Example: `  rath doctor
   rath doctor --model
   rath doctor --format json`,
 		Args: app.NoSubcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return doctor(cmd.Context(), a, model) },
 	}
-	cmd.Flags().BoolVar(&model, "model", false, "also ask the model for one word")
+	cmd.Flags().BoolVar(&model, "model", false, "also request one word from the model")
 	cmd.AddCommand(showConfiguration(a), completion(a))
 	return cmd
 }
@@ -125,7 +124,7 @@ func checkSandbox(ctx context.Context) []finding {
 	}
 	f.OK, f.Found = true, fmt.Sprintf("%s (%s)", c.Isolation, c.Detail)
 	if c.Isolation == sandbox.IsolationProcess {
-		f.Remedy = "nothing confines commands here: what a model chooses runs only with --unsafe. Linux with Landlock (5.13 or later) confines them"
+		f.Remedy = "commands are not confined here: a command from a model runs only with --unsafe. Linux with Landlock (5.13 or later) confines commands"
 	}
 	if !slices.Contains(c.Programs, "sh") {
 		f.Found += "; no shell"
@@ -135,9 +134,9 @@ func checkSandbox(ctx context.Context) []finding {
 	if len(c.Limits) == 0 {
 		limits.Found = "of sandboxes: none"
 	}
-	network := finding{Check: "network", OK: true, Found: "of sandboxes: hosts that a task lists, services"}
+	network := finding{Check: "network", OK: true, Found: "of sandboxes: listed hosts, services"}
 	if !slices.Contains(c.Networks, sandbox.NetworkList) {
-		network.Found = "of sandboxes: " + strings.Join(c.Networks, ", ") + "; for hosts that a task lists, and services, it takes network namespaces"
+		network.Found = "of sandboxes: " + strings.Join(c.Networks, ", ") + "; listed hosts and services need network namespaces"
 	}
 	return []finding{f, limits, network}
 }
@@ -264,7 +263,7 @@ func systemRemedy(a *app.App) string {
 		return "see \"help exit-codes\"; --server, --context and --store choose another system"
 	}
 	return "in the chart: nats.url is the address, nats.auth and operator.auth name the secrets of the credentials, " +
-		"nats.ca that of the authority, and networkPolicy.natsTo has to let this pod through"
+		"nats.ca the secret of the authority, and networkPolicy.natsTo must permit this pod"
 }
 
 // storesFor bounds how long the check waits for a write.
@@ -275,9 +274,9 @@ func checkStores(ctx context.Context, s *app.System) finding {
 	ctx, cancel := context.WithTimeout(ctx, storesFor)
 	defer cancel()
 	if err := s.Stores(ctx); err != nil {
-		return finding{Check: "writes", Found: term.Line(messages.Text(err), 300), Remedy: "until something can be stored, runs wait and nothing that is submitted is accepted"}
+		return finding{Check: "writes", Found: term.Line(messages.Text(err), 300), Remedy: "until writes work again, runs wait and no task is accepted"}
 	}
-	return finding{Check: "writes", OK: true, Found: "something was stored"}
+	return finding{Check: "writes", OK: true, Found: "a test write succeeded"}
 }
 
 // checkModel checks the model that is set here; nodes elsewhere have their own.
@@ -297,10 +296,10 @@ func checkModel(ctx context.Context, a *app.App, ask, elsewhere bool) finding {
 		return f
 	case !key && base == "" && a.Config.Model.Value == "":
 		f.Found = "none: agents fail, workflows without a model and the demo work"
-		f.Remedy = "set OPENAI_API_KEY, or OPENAI_BASE_URL and OPENAI_DEFAULT_MODEL for a server of your own; --model " + node.EchoModel + " repeats what it is told"
+		f.Remedy = "set OPENAI_API_KEY, or OPENAI_BASE_URL and OPENAI_DEFAULT_MODEL for your own server; --model " + node.EchoModel + " repeats its input"
 		return f
 	case a.Config.Model.Value == node.EchoModel:
-		f.Found = node.EchoModel + ": it repeats what it is told"
+		f.Found = node.EchoModel + ": repeats its input"
 		return f
 	case base != "":
 		f.Found = llm.Redact(base) + azure

@@ -57,7 +57,7 @@ func checkPrograms(ns []messages.Node) finding {
 	f.Found = cmp.Or(strings.Join(slices.Compact(found), ", "), "none")
 	if len(none) > 0 {
 		f.Found += "; no shell on " + view.Names(none)
-		f.Remedy = "each command of an agent fails there: give these nodes an image with a shell and programs, in the chart image.flavor: tools or an image of your own"
+		f.Remedy = "commands of agents fail there: give these nodes an image with a shell and programs; in the chart set image.flavor: tools, or your own image"
 	}
 	return f
 }
@@ -101,7 +101,7 @@ func checkGaps(ns []messages.Node) []finding {
 	}
 	slices.Sort(all)
 	return []finding{{
-		Check: "lineage", Found: "there is a gap in that of " + view.Names(slices.Compact(all)) + `: lists, "top", "why" and "cluster tail" lack records`,
+		Check: "lineage", Found: "gap in the lineage of " + view.Names(slices.Compact(all)) + `: lists, "top", "why" and "cluster tail" lack records`,
 		Remedy: `"rath cluster repair" derives it again from the logs, with the role operate; the log of the node has why the node could not`,
 	}}
 }
@@ -149,13 +149,13 @@ func checkNodes(ns []messages.Node) finding {
 		slices.Sort(apart)
 		slices.Sort(from)
 		f.OK, f.Remedy = false, "two fleets use the same streams, and each takes the nodes of the other for dead: "+view.Names(slices.Compact(from))+" and "+view.Names(slices.Compact(apart))+
-			" do not share a gossip. Make them one fleet (in the chart gossip.fleet, in one namespace), or give each a NATS account of its own"
+			" do not share a gossip. Make them one fleet (in the chart gossip.fleet, in one namespace), or give each a separate NATS account"
 	case len(ns) == 0:
 		f.OK, f.Found, f.Remedy = false, "none", "start one: \"dev\", \"node\", or the node of your module"
 	case count["serving"] == 0:
-		f.OK, f.Remedy = false, "no node takes work: start one, or look at the logs of those that died"
+		f.OK, f.Remedy = false, "no node takes work: start one, or read the logs of the dead ones"
 	case len(silent) > 0:
-		f.OK, f.Remedy = false, "look whether "+view.Names(silent)+" hangs or is cut off; what it ran goes on elsewhere"
+		f.OK, f.Remedy = false, "check "+view.Names(silent)+": it hangs or is disconnected; its runs resume elsewhere"
 	}
 	return f
 }

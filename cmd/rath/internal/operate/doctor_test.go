@@ -51,7 +51,7 @@ func TestBackends(t *testing.T) {
 	env["RATH_SANDBOX_KUBERNETES_IMAGE"], env["RATH_SANDBOX_KUBERNETES_CONFIG"] = "debian", config
 	expect(checkPods(t.Context(), a), false, "RATH_SANDBOX_KUBERNETES_NODE_IMAGE")
 	env["RATH_SANDBOX_KUBERNETES_NODE_IMAGE"] = "rath"
-	expect(checkPods(t.Context(), a), false, "kubernetes: nodes with these settings do not start", "127.0.0.1:1", "look at the kubeconfig")
+	expect(checkPods(t.Context(), a), false, "kubernetes: nodes with these settings do not start", "127.0.0.1:1", "check the kubeconfig")
 	env["RATH_SANDBOX_KUBERNETES_MODE"] = "clam"
 	expect(checkPods(t.Context(), a), false, `"clam"`, "RATH_SANDBOX_KUBERNETES_MODE", "pod", "claim")
 	if all := checkPods(t.Context(), a); strings.Contains(all[0].Remedy, "kubeconfig") {
@@ -62,7 +62,7 @@ func TestBackends(t *testing.T) {
 	a.Config.ServiceURL.Value, a.Config.ServiceKey.Value = server.URL+"/v1", key
 	a.Config.ServiceImage.Value = "debian@sha256:" + strings.Repeat("0", 64)
 	write(key, "wrong")
-	expect(checkService(t.Context(), a), false, "opensandbox: nodes with these settings do not start", "401", "put a key that the server knows into "+key)
+	expect(checkService(t.Context(), a), false, "opensandbox: nodes with these settings do not start", "401", "put a valid key of the server into "+key)
 	write(key, "right")
 	expect(checkService(t.Context(), a), true, "opensandbox: offered", "accepts the key")
 }
@@ -95,7 +95,7 @@ func TestNodes(t *testing.T) {
 		{nil, false, "none", "start one"},
 		{[]messages.Node{serves, dead, relays, serves}, true, "1 dead, 1 relay only, 2 serving (dead: a)", ""},
 		{[]messages.Node{dead, relays, drains}, false, "1 dead, 1 draining, 1 relay only (dead: a)", "no node takes work"},
-		{[]messages.Node{serves, silent}, false, "1 serving, 1 silent", "whether b hangs"},
+		{[]messages.Node{serves, silent}, false, "1 serving, 1 silent", "check b: it hangs"},
 	} {
 		f := checkNodes(tt.nodes)
 		if f.OK != tt.ok || f.Found != tt.found || !strings.Contains(f.Remedy, tt.says) || f.OK != (f.Remedy == "") {

@@ -25,14 +25,14 @@ func nodesDrain(a *app.App) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
-		Short: "Let a node give its runs to others and end",
-		Long: `Asks a node to take no more work, to let the steps under way end, to give its
-runs to others and to end, as at SIGTERM. Nothing is lost: the runs go on
+		Short: "Hand a node's runs to others, and end it",
+		Long: `Drains a node, as SIGTERM does: it accepts no work, lets running steps end,
+hands its runs to other nodes, and ends. No work is lost: the runs resume
 elsewhere at their next step.
 
-It takes the rights of an operator: run it where the store is, or with the
-credentials of an operator. A user with the role operate may drain the nodes
-that are bound to its tenant, and the others while no other tenant has sessions.`,
+This needs the rights of an operator: run it on the machine of the store, or
+with an operator's credentials. A user with the role operate may drain the nodes
+bound to its tenant, and shared nodes while no other tenant has sessions.`,
 		Example: "  rath cluster nodes drain rath-2 --wait\n  rath cluster nodes drain n3XK2 --creds operator.creds",
 		Args:    app.Exactly(1, "one node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,7 +56,7 @@ func drain(ctx context.Context, a *app.App, s *app.System, name string, wait boo
 		return err
 	}
 	if n.Dead {
-		return app.Fail(app.ExitConflict, "node %s is dead: there is nothing to drain, its runs go on at others", n.Name)
+		return app.Fail(app.ExitConflict, "node %s is dead and cannot drain; its runs resume on other nodes", n.Name)
 	}
 	err = s.Fleet.Drain(ctx, n.Incarnation)
 	switch {

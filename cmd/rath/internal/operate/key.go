@@ -12,8 +12,8 @@ func Key(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "key",
 		Short: "Print a new key for the gossip of a fleet",
-		Long: `Prints a new random key. The nodes of a fleet share one: it keeps others out and
-encrypts what the nodes tell each other.`,
+		Long: `Prints a new random key. The nodes of a fleet share it: it excludes other nodes
+and encrypts the gossip.`,
 		Example: "  rath cluster key > gossip.key && chmod 600 gossip.key",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {

@@ -13,15 +13,15 @@ import (
 func Node(*app.App) *cobra.Command {
 	return program(&cobra.Command{
 		Use:   "node [-nats URL] [-dev DIR] [-store DIR] [flags of a node]",
-		Short: "Run a node: on NATS servers, or with a server of its own",
+		Short: "Run a node: on NATS servers, or with its own server",
 		Long: `Runs a node with the built-in workflows: a daemon that takes tasks from NATS
-servers (-nats), joins a "rath dev" of this machine (-dev), or starts a server
-of its own over a directory. It logs to standard error, drains at SIGTERM, and
-exits at once at the second.
+servers (-nats), joins a "rath dev" of this machine (-dev), or starts its own
+server over a directory. It logs to standard error, drains at SIGTERM, and exits
+at once at the second.
 
 "rath node -help" lists its flags and their environment variables; --store,
---server and the other flags of rath are not among them. A program with
-workflows of your own is a node too: it calls node.Main, and has the same flags.`,
+--server and the other flags of rath are not among them. A program with your own
+workflows is a node too: it calls node.Main, and has the same flags.`,
 		Example: `  rath node -nats nats://n1:4222 -replicas 3 -monitor http://n1:8222
   rath node -dev .rath                 one node more for a "rath dev"`,
 	}, &node.Options{})
@@ -32,9 +32,9 @@ func Router(*app.App) *cobra.Command {
 	return program(&cobra.Command{
 		Use:   "router [-nats URL] [-dev DIR] [-store DIR] [flags of a router]",
 		Short: "Run a router: it runs the workflows auto and fanout",
-		Long: `Runs a router: it runs the workflow "auto", which chooses among the workflows on
-offer, and "fanout", which runs several side by side, and offers nothing else.
-Nodes beside routers leave both to them with -routers.
+		Long: `Runs a router: it runs the workflow "auto", which chooses among the offered
+workflows, and "fanout", which runs several in parallel, and offers no other.
+Start nodes beside routers with -routers: they leave both to the routers.
 
 "rath router -help" lists its flags and their environment variables.`,
 		Example: "  rath router -nats nats://n1:4222 -store .rath-router -gossip 0.0.0.0:7947",

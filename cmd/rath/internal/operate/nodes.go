@@ -17,7 +17,7 @@ import (
 func Nodes(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "nodes",
-		Short:   "List nodes, look at one, or drain it",
+		Short:   "List nodes, show one, or drain it",
 		Example: "  rath cluster nodes ls\n  rath cluster nodes drain rath-2 --wait",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -29,16 +29,16 @@ func Nodes(a *app.App) *cobra.Command {
 func nodesLs(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
-		Short: "List the nodes that live",
-		Long: `Lists the nodes that live, and the pools whose work they take. A node that died
-is listed for up to 30 seconds: as dead once the gossip of the others has lost
-it, which takes a second or two; without gossip as silent once a sign of it is
-missing. One that is frozen or cut off looks the same until it is heard of.
+		Short: "List the live nodes",
+		Long: `Lists the live nodes and their pools. A dead node is listed for up to 30
+seconds: as dead after the gossip has lost it, which takes a second or two;
+without gossip as silent after a missing heartbeat. A frozen or disconnected
+node looks the same until it returns.
 
-FREE is how many new runs a node could begin now, of how many it takes at once.
-It keeps an eighth of its slots for runs that have begun already, such as
-branches and runs that it takes over; these slots are not counted. A node that
-only relays, such as the server of "dev --nodes", takes no runs.`,
+FREE is the number of new runs the node could start now, and its maximum. An
+eighth of the slots is reserved for runs already started, such as branches and
+runs of dead nodes, and not counted. A node that only relays, such as the server
+of "dev --nodes", takes no runs.`,
 		Example: "  rath cluster nodes ls\n  rath cluster nodes ls --format jsonl | jq -r .name",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,7 +72,7 @@ only relays, such as the server of "dev --nodes", takes no runs.`,
 func nodesShow(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show NODE",
-		Short:   "Show a node and what it offers",
+		Short:   "Show a node and its workflows",
 		Long:    "Shows a node, by its name or the beginning of its incarnation, and the workflows\nof its pools.",
 		Example: "  rath cluster nodes show rath-0",
 		Args:    app.Exactly(1, "one node"),

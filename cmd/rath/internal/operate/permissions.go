@@ -41,7 +41,7 @@ func printPermissions(a *app.App, f *provisionFlags) error {
 			break
 		}
 		acc := permission.Accounts{Tenants: []session.Tenant{at.Tenant}, Place: at, Users: users}
-		a.Remark("for a further tenant leave out the first two lines, and the users that are there")
+		a.Remark("for another tenant omit the first two lines and the existing users")
 		for _, command := range acc.Commands() {
 			a.Out.Println(command)
 		}

@@ -21,7 +21,7 @@ func checkPod(root string) finding {
 	switch {
 	case limit == 0:
 		f.Found += ", no limit of memory"
-		f.Remedy = "a node without limits.memory takes what the machine has, and the kernel then ends any pod there"
+		f.Remedy = "a node without limits.memory may use the machine's whole memory, and the kernel then ends any pod there"
 	case collects == math.MaxInt64:
 		f.Found += ", memory " + mebibytes(limit) + ", GOMEMLIMIT not set"
 		f.Remedy = "the kernel ends the pod before Go frees memory: give limits.memory in Mi or Gi, of which the chart makes GOMEMLIMIT, or set that"

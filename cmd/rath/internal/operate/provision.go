@@ -45,22 +45,23 @@ func Provision(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "provision",
 		Short: "Set up the streams of a fleet on NATS servers, as an operator",
-		Long: `Makes the streams, buckets and consumers that nodes work with, so that the
-credentials of nodes need not allow that, and changes those that are not as this
-release needs them. What is right already is left alone: run it before each
-upgrade. It takes the credentials of an operator.
+		Long: `Creates the streams, buckets and consumers of nodes, so that the credentials of
+nodes need no right to do so, and updates those with other settings than this
+release needs. Correct ones stay unchanged: run it before each upgrade. It needs
+the credentials of an operator.
 
-Nothing at all is changed if something would lose or hide data: another number
-of partitions, fewer replicas (unless --fewer-replicas agrees to it), fewer
-bytes than there are, or what servers cannot change in a stream that exists.
+A change that would lose or hide data is rejected, and then no stream is
+changed: another number of partitions, fewer replicas (without
+--fewer-replicas), fewer bytes than stored, or settings that servers cannot
+change in an existing stream.
 
-What you do not name stays as it is, and in a new installation is: 3 replicas, 4
+Settings without a flag stay unchanged. Their defaults are 3 replicas, 4
 partitions, and 8 GiB for all streams together.
 
---print-permissions needs no server: it prints what the NATS user of each role
-may do, no more and no less. A node checks that when it starts.
+--print-permissions needs no server: it prints the exact permissions of the NATS
+user of each role. A node checks them on its start.
 
-Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
+Exit code 6 if --dry-run finds a change, 7 if a change is rejected.`,
 		Example: `  rath cluster provision --server nats://nats:4222 --creds op.creds --dry-run
   rath cluster provision --server nats://nats:4222 --creds op.creds --replicas 3
   rath cluster provision --print-permissions --role submit --user ana
@@ -82,19 +83,19 @@ Exit code 6 if --dry-run finds something to do, 7 if something is refused.`,
 	}
 	s := cmd.Flags()
 	s.SortFlags = false
-	s.BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	s.BoolVar(&f.dryRun, "dry-run", false, "print the changes without making them")
 	s.IntVar(&f.replicas, "replicas", 0, "replicas of each stream: 1, 3 or 5")
-	s.Uint32Var(&f.partitions, "partitions", 0, "event streams; fixed once they are there")
-	s.StringVar(&f.store, "store-bytes", "", "what all streams share, such as 40GiB")
-	s.DurationVar(&f.keep, "keep-results", 0, "how long results are kept, such as 720h")
-	s.StringVar(&f.cluster, "placement-cluster", "", "NATS cluster that streams lie in")
-	s.StringSliceVar(&f.tags, "placement-tag", nil, "tag of the servers that streams lie on; repeat it")
-	s.BoolVar(&f.fewerReplicas, "fewer-replicas", false, "agree to fewer replicas than there are")
-	s.StringSliceVar(&f.monitor, "monitor", nil, "monitoring address of a server, to verify fsync; repeat it")
-	s.DurationVar(&f.wait, "wait", 0, "how long to wait for servers that do not answer yet")
-	s.BoolVar(&f.permissions, "print-permissions", false, "print what the NATS user of each role may do")
+	s.Uint32Var(&f.partitions, "partitions", 0, "event streams; fixed after the first installation")
+	s.StringVar(&f.store, "store-bytes", "", "total size of all streams, such as 40GiB")
+	s.DurationVar(&f.keep, "keep-results", 0, "retention of results, such as 720h")
+	s.StringVar(&f.cluster, "placement-cluster", "", "NATS cluster of the streams")
+	s.StringSliceVar(&f.tags, "placement-tag", nil, "tag of the streams' servers; can be given again")
+	s.BoolVar(&f.fewerReplicas, "fewer-replicas", false, "permit fewer replicas than existing streams have")
+	s.StringSliceVar(&f.monitor, "monitor", nil, "monitoring address of a server, to verify fsync; can be given again")
+	s.DurationVar(&f.wait, "wait", 0, "time to wait for unreachable servers")
+	s.BoolVar(&f.permissions, "print-permissions", false, "print the permissions of each role's NATS user")
 	s.StringVar(&f.role, "role", "", "only this role, such as node, submit or approve")
-	s.StringSliceVar(&f.users, "user", nil, "its user; without --role users of the tenant, such as ana=submit; repeat it")
+	s.StringSliceVar(&f.users, "user", nil, "its user; without --role a user of the tenant, such as ana=submit; can be given again")
 	s.StringVar(&f.as, "as", "table", "table, nats (a server's configuration) or nsc (commands)")
 	return cmd
 }
@@ -206,7 +207,7 @@ func tellPlan(a *app.App, p *streams.Plan, dry bool) error {
 	}
 	a.Remark("generation %d with %s and %s: %s", p.Generation, view.Counted(int64(p.Partitions), "partition"), view.Counted(int64(p.Replicas), "replica"), strings.Join(words, ", "))
 	if away > 0 {
-		a.Remark("of %s fewer replicas are there than the %d asked for: a server is away; \"nats stream report\" names it", view.Counted(away, "stream"), p.Replicas)
+		a.Remark("%s: fewer replicas than %d, because a server is down; \"nats stream report\" names it", view.Counted(away, "stream"), p.Replicas)
 	}
 	return nil
 }

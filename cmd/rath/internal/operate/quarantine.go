@@ -24,10 +24,10 @@ func Quarantine(a *app.App) *cobra.Command {
 		return ""
 	})
 	cmd.Use, cmd.Short = "quarantine [RUN] --reason TEXT", "Quarantine the sessions of runs until they are released"
-	cmd.Long = `Quarantines the session of a run, or those of all runs that --where chooses: the
-step under way ends and is recorded, and none follows; no session merges it or
-recalls what it wrote. A run that is open waits. "cluster release" ends it. Runs
-that have ended can be quarantined too; branches are sessions of their own:
+	cmd.Long = `Quarantines the session of a run, or the sessions of all runs of --where: the
+running step ends and is recorded, and no further step starts; no session merges
+it or recalls its notes. An open run waits. "cluster release" ends the
+quarantine. Ended runs can be quarantined too. Branches are separate sessions:
 choose them with under.`
 	cmd.Example = `  rath cluster quarantine 7f3a --reason "it read the production key"
   rath cluster quarantine --where 'under=7f3a' --reason "bad input" --dry-run`
@@ -43,8 +43,8 @@ func Release(a *app.App) *cobra.Command {
 		return ""
 	})
 	cmd.Use, cmd.Short = "release [RUN] --reason TEXT", "Release the sessions of runs from quarantine"
-	cmd.Long = `Releases the session of a run from quarantine, or those of all runs that --where
-chooses. Runs that wait there are offered to nodes again.`
+	cmd.Long = `Releases the session of a run from quarantine, or the sessions of all runs of
+--where. Nodes can then resume waiting runs.`
 	cmd.Example = `  rath cluster release 7f3a --reason "the key was a fake"
   rath cluster release --where 'quarantined=yes' --reason "checked"`
 	return cmd

@@ -22,12 +22,11 @@ func Rebudget(a *app.App) *cobra.Command {
 	var by, reason string
 	cmd := &cobra.Command{
 		Use:   "rebudget [RUN]",
-		Short: "Give open runs another budget",
-		Long: `Gives an open run a budget in place of the one that it has, or all open runs
-that --where chooses. The budget counts in all, from the run's beginning; a
-limit that is not named is lifted. A run that has used more ends with its next
-step. Its time is also that of its branches; of the rest they keep what they
-were given.`,
+		Short: "Change the budget of open runs",
+		Long: `Gives an open run, or all open runs of --where, a new budget. The budget counts
+from the run's start; limits without a flag are lifted. A run above its budget
+ends with its next step. The time limit also applies to its branches; they keep
+their other limits.`,
 		Example: `  rath cluster rebudget 7f3a --budget-tokens 200000
   rath cluster rebudget --where 'state=running and name=slow' --budget-steps 40`,
 		Args: o.Args,
@@ -54,11 +53,11 @@ were given.`,
 		},
 	}
 	o.Flags(cmd.Flags())
-	cmd.Flags().Int64Var(&b.Tokens, "budget-tokens", 0, "so many tokens")
-	cmd.Flags().Int64Var(&b.Steps, "budget-steps", 0, "so many steps")
-	cmd.Flags().Int64Var(&b.MicroUSD, "budget-micro-usd", 0, "so many millionths of a US dollar")
-	cmd.Flags().DurationVar(&limit, "budget-time", 0, "so long from its first claim, such as 30m")
-	cmd.Flags().BoolVar(&unlimited, "unlimited", false, "no limit at all")
+	cmd.Flags().Int64Var(&b.Tokens, "budget-tokens", 0, "tokens")
+	cmd.Flags().Int64Var(&b.Steps, "budget-steps", 0, "steps")
+	cmd.Flags().Int64Var(&b.MicroUSD, "budget-micro-usd", 0, "millionths of a US dollar")
+	cmd.Flags().DurationVar(&limit, "budget-time", 0, "time from its first claim, such as 30m")
+	cmd.Flags().BoolVar(&unlimited, "unlimited", false, "remove all limits")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, kept as evidence")
 	a.ByFlag(cmd.Flags(), &by, "who decides")
 	return cmd

@@ -24,15 +24,15 @@ type repairedPartition struct {
 func Repair(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "repair",
-		Short: "Derive lineage again that was lost",
-		Long: `Has each partition's relay compare what LINEAGE holds with the commits, and
-derive again what is missing: lists, "top", "why" and "cluster tail" read it. A
-disk that was full, or a power cut, can lose the end of LINEAGE on one replica;
-nodes notice that by themselves when they connect again, and "cluster audit"
-finds what is missing. Runs go on meanwhile. Nothing that was kept is changed,
-and what is left of purged sessions stays. Repairing again does nothing.
+		Short: "Derive lost lineage again",
+		Long: `Makes each partition's relay compare LINEAGE with the commits, and derive
+missing records again: lists, "top", "why" and "cluster tail" read them. On one
+replica a full disk or a power cut can lose the end of LINEAGE. Nodes detect
+this when they reconnect, and "cluster audit" names missing records. Runs
+continue meanwhile. Existing records and those of purged sessions stay
+unchanged. A second repair changes nothing.
 
-It takes the role operate, and a node at work.`,
+It needs the role operate, and a running node.`,
 		Example: `  rath cluster repair
   rath cluster repair --server nats://nats:4222 --creds operate.creds`,
 		Args: app.NoArguments,

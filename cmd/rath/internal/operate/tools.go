@@ -19,7 +19,7 @@ import (
 func Tools(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "tools",
-		Short:   "List the tools that programs have announced, or withdraw one",
+		Short:   "List the announced tools, or withdraw one",
 		Example: "  rath cluster tools ls\n  rath cluster tools withdraw weather",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -31,14 +31,14 @@ func Tools(a *app.App) *cobra.Command {
 func toolsLs(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
-		Short: "List the tools that programs have announced",
-		Long: `Lists the tools that programs, in any language, have announced to the tenant:
-what a call may do, the subject on which it is requested, how long it may take,
-and what models are told of the tool. A task names those that its agent may use:
-"run --tools". The tools that every node has are not listed.
+		Short: "List the announced tools",
+		Long: `Lists the tools announced to the tenant by programs in any language: the effect
+of a call, the subject of its requests, its timeout, and the description for
+models. A task names the tools of its agent: "run --tools". Built-in tools are
+not listed.
 
-A tool stays announced when its program ends; its calls fail then. "tools
-withdraw" takes it away.`,
+A tool stays announced after its program ends; its calls then fail. "tools
+withdraw" removes it.`,
 		Example: "  rath cluster tools ls\n  rath cluster tools ls --format jsonl | jq .input",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,10 +85,9 @@ func listTools(ctx context.Context, a *app.App, s *app.System) error {
 func toolsWithdraw(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "withdraw NAME",
-		Short: "Take a tool away",
-		Long: `Takes away a tool that a program announced: runs that begin after it cannot name
-it. Runs that have begun with it go on calling it. A program that serves it
-announces it again at its next start.`,
+		Short: "Withdraw a tool",
+		Long: `Withdraws an announced tool: later runs cannot name it. Runs already started
+with it can still call it. Its program announces it again on its next start.`,
 		Example: "  rath cluster tools withdraw weather\n  rath cluster tools withdraw weather --creds weather.creds",
 		Args:    app.Exactly(1, "one tool"),
 		RunE: func(cmd *cobra.Command, args []string) error {

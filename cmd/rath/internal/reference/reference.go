@@ -15,17 +15,16 @@ import (
 )
 
 // Topic documents names for the help.
-const Topic = `How to name sessions, runs and versions:
+const Topic = `Names of sessions, runs and versions:
 
-  @last             the run that was submitted last, or its session
-  7f3a              a run or session by the beginning of its id, if only one
-                    begins so
-  greetings         a session by the name that it was begun with
+  @last             the latest submitted run, or its session
+  7f3a              a run or session, by the unique beginning of its id
+  greetings         a session, by the name from its start
   7f3a:12           a session at a version
   7f3a#3            a row of a session, counted from 0
   RUN/2.0           a step of a run: here the first tool call of its third step
-  slug.sh:7         a line of a file, as the last run left it
-  @last:slug.sh:7   a line of a file, as a run or session left it
+  slug.sh:7         a line of a file, after the last run
+  @last:slug.sh:7   a line of a file, after a run or in a session
   7f3a:12:slug.sh:7 the same at a version
 `
 
@@ -63,7 +62,7 @@ func ofRun(r *messages.RunInfo) Reference {
 func Resolve(ctx context.Context, s *app.System, name string) (Reference, error) {
 	n, err := Lookup(ctx, s, name)
 	if err == nil && n.Session == "" {
-		err = app.Fail(app.ExitNotFound, "run %s has no session: it has ended before it began (%s)", n.Run.Run, n.Run.State)
+		err = app.Fail(app.ExitNotFound, "run %s has no session: it ended before its start (%s)", n.Run.Run, n.Run.State)
 	}
 	return n, err
 }

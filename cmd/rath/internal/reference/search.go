@@ -35,7 +35,7 @@ func find(ctx context.Context, s *app.System, name string) (Reference, error) {
 	case !errors.Is(err, run.ErrUnknownRun) && !errors.Is(err, session.ErrNotFound):
 		return Reference{}, err
 	case name == messages.Last:
-		return Reference{}, app.Fail(app.ExitNotFound, "there is no run yet in tenant %s, so %s is nothing: start one with %q or %q", s.Tenant(), name, s.Hint("run"), s.Hint("submit", "agent"))
+		return Reference{}, app.Fail(app.ExitNotFound, "tenant %s has no run yet, so %s names none: start one with %q or %q", s.Tenant(), name, s.Hint("run"), s.Hint("submit", "agent"))
 	}
 	return byBeginning(ctx, s, name)
 }
@@ -163,7 +163,7 @@ type WaitingError struct {
 }
 
 func (w WaitingError) Error() string {
-	return fmt.Sprintf("run %s has not begun: its task waits to be taken by a node; %q ends it, all else goes once it has begun", w.Run, w.Cancel)
+	return fmt.Sprintf("run %s has not started: its task waits for a node; %q cancels it, other commands work after its start", w.Run, w.Cancel)
 }
 
 // begun returns the sessions whose ids were minted of this name and of no longer one:

@@ -52,7 +52,7 @@ func Continued(ctx context.Context, a *app.App, s *app.System, t messages.Task) 
 		a.Remark("new session %s", name)
 		return name, nil
 	case 1:
-		a.Remark("goes on with session %s", sessions[0].Session)
+		a.Remark("continues session %s", sessions[0].Session)
 		return string(sessions[0].Session), nil
 	}
 	return "", ambiguous(name, sessions)
@@ -74,7 +74,7 @@ func isRun(name string, h Reference) error {
 	if h.Session == "" {
 		return app.Fail(app.ExitUsage, "--session: %s is a run that has no session; leave --session out", name)
 	}
-	return app.Fail(app.ExitUsage, "--session: %s is a run; go on with its session: --session %s", name, h.Session)
+	return app.Fail(app.ExitUsage, "--session: %s is a run; continue its session: --session %s", name, h.Session)
 }
 
 // Origin returns the session and version of which a task is to begin a branch, from any

@@ -199,7 +199,7 @@ func Tell(a *app.App, o *Selection, rows []Outcome, v Verb, todo int, dry bool) 
 	}
 	a.Out.Rows([]string{"RUN", "STATE", "WORKFLOW", ""}, table)
 	if dry {
-		a.Remark("%s would be %s; nothing was done", view.Counted(int64(todo), "run"), v.Past)
+		a.Remark("%s would be %s; no change was made", view.Counted(int64(todo), "run"), v.Past)
 	}
 	return nil
 }

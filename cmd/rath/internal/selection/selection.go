@@ -26,8 +26,8 @@ type Selection struct {
 
 // Flags adds --where and --dry-run.
 func (o *Selection) Flags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Where, "where", "", `the runs that this chooses, such as 'tool=grep and state=failed'; see "help where"`)
-	fs.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	fs.StringVar(&o.Where, "where", "", `matching runs, such as 'tool=grep and state=failed'; see "help where"`)
+	fs.BoolVar(&o.DryRun, "dry-run", false, "print the changes without making them")
 }
 
 // Args takes one name, or none with --where.

@@ -10,17 +10,17 @@ import (
 // Topic documents the language of --where.
 func Topic() string {
 	var b strings.Builder
-	b.WriteString(`--where takes conditions about runs, joined with and, or, not and parentheses:
+	b.WriteString(`--where filters runs by conditions with and, or, not and parentheses:
 
   state=failed and tool=run_shell_command
   under=7f3a and not agent=critic
   state in (queued, waiting) and older=2h
 
-A condition asks something of a whole run, and one that could have several
-answers holds if one of them fits: tool=grep means that some step called grep,
-tool!=grep that none did. A star stands for any text; values with other signs
-than letters, digits and _ - . : / @ * + stand between quotes. Runs and sessions
-may be abbreviated, or named as everywhere: "@last". The fields:
+A condition applies to a whole run. A field with several values matches if one
+of them does: tool=grep means some step called grep, tool!=grep no step did. A
+star matches any text. Put values with other characters than letters, digits and
+_ - . : / @ * + in quotes. Runs and sessions have the usual names, such as
+"@last", and may be abbreviated. The fields:
 
 `)
 	longest := 0

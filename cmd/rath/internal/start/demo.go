@@ -43,18 +43,19 @@ func Demo(a *app.App) *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "See what it does: five agents, a real sandbox, no key, no network",
-		Long: `Five agents mend a small repository in a real sandbox. A patch is rejected with
-a reason, the session forks from before it with its files, the lesson is kept,
-the second patch passes, and a proof is written that anybody can verify offline.
+		Short: "See a demo: five agents, a real sandbox, no key, no network",
+		Long: `Five agents fix a small repository in a real sandbox. A verifier rejects a patch
+with a reason, the session forks from an earlier version with its files, the
+lesson is kept, the second patch passes, and a proof is written that anyone can
+verify offline.
 
-The model is a script, also where the environment holds a key; --live uses a
-real one. Run it twice: the second time the first patch passes, because the note
-of the first run is in its prompt; --fresh forgets the note. With --crash the
-process kills itself inside a tool call, and the next start resumes.
+The model is a script, even with a key in the environment; --live uses a real
+one. Run the demo twice: the second time the first patch passes, because the
+note of the first run is in its prompt; --fresh forgets the note. With --crash
+the process kills itself inside a tool call, and the next start resumes.
 
-With --nodes the patch is written in three ways at once, on nodes that are
-processes of their own, and one of them is killed in the middle of its branch.`,
+With --nodes three branches write the patch in parallel, on nodes in separate
+processes, and one node is killed in the middle of its branch.`,
 		Example: `  rath demo
   rath demo --crash && rath demo
   rath demo --nodes 3
@@ -81,12 +82,12 @@ processes of their own, and one of them is killed in the middle of its branch.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.IntVar(&o.nodes, "nodes", 0, "show a fleet of so many nodes, one of which is killed")
+	fs.IntVar(&o.nodes, "nodes", 0, "number of nodes of a fleet; one is killed")
 	fs.BoolVar(&o.crash, "crash", false, "kill -9 this process inside a tool call")
 	fs.BoolVar(&o.live, "live", false, "use a real model: OPENAI_API_KEY, OPENAI_BASE_URL")
 	fs.StringVar(&o.model, "model", "", "model of --live")
 	fs.BoolVar(&o.fresh, "fresh", false, "forget the lessons of earlier demos first")
-	fs.BoolVar(&o.unsafe, "unsafe", false, "let a real model run commands where nothing confines them")
+	fs.BoolVar(&o.unsafe, "unsafe", false, "let a real model run unconfined commands")
 	return cmd
 }
 
@@ -131,7 +132,7 @@ func (d *demonstration) show(ctx context.Context) (err error) {
 	if open != nil {
 		id, root = open.Run, open.Root
 		d.header(ctx, s, "", false)
-		d.Out.Printf("%s\n\n", d.Out.Paint(term.Yellow, fmt.Sprintf("resume      run %s, cut off after %s, which do not run again",
+		d.Out.Printf("%s\n\n", d.Out.Paint(term.Yellow, fmt.Sprintf("resume      run %s, interrupted after %s, which do not run again",
 			view.ShortIDs([]run.ID{id})(id), view.Counted(int64(open.Steps), "step"))))
 	} else {
 		dir := filepath.Join(store, "demo", "repo")

@@ -136,7 +136,7 @@ func (d *fleetDemo) timeline(ctx context.Context, s *app.System, root string) er
 		}
 	}})
 	if errors.Is(err, app.ErrInterrupted) {
-		d.Err.Println("the nodes end; the run goes on from here with\n  " + d.Hint("resume", string(d.id)))
+		d.Err.Println("the nodes end; resume the run with\n  " + d.Hint("resume", string(d.id)))
 		return app.Silent(app.ExitInterrupted)
 	}
 	if err != nil {
@@ -178,7 +178,7 @@ func (d *fleetDemo) compare(ctx context.Context, s *app.System, r *messages.Resu
 	if got := files.Digest(); got != want {
 		return app.Fail(app.ExitFailed, "demo: the files are %s, without a kill they are %s", got.Short(), want.Short())
 	}
-	d.say("files", "", "%s, to the byte what they are when no node is killed", v.Placement.Head.Short())
+	d.say("files", "", "%s, byte for byte as without a killed node", v.Placement.Head.Short())
 	return nil
 }
 
@@ -240,7 +240,7 @@ func (d *fleetDemo) nameOf(incarnation string) string {
 func (d *fleetDemo) claimed(b *fleetBranch, r *messages.Record) {
 	b.node, b.attempts = r.Node, r.Attempt
 	if d.victim != nil && b.name == doomed {
-		d.say("  "+b.name, term.Yellow, "goes on at node %s after %s: its %s do not run again",
+		d.say("  "+b.name, term.Yellow, "resumes on node %s after %s: its %s do not run again",
 			d.nameOf(b.node), view.Took(time.Since(d.killed)), view.Counted(int64(b.steps), "recorded step"))
 		return
 	}

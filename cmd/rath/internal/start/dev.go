@@ -32,21 +32,21 @@ func Dev(a *app.App) *cobra.Command {
 	var c fleet.Config
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Run a node with a NATS server of its own over this directory",
-		Long: `Runs a node with a NATS server on 127.0.0.1 over the store of this directory,
-until it is interrupted, or drained as node "dev". Programs in any language
-submit tasks there and need no credentials; other rath commands of this
-directory find it by themselves.
+		Short: "Run a node and a NATS server over this directory",
+		Long: `Runs a node and a NATS server on 127.0.0.1 over the store of this directory,
+until an interrupt, or a drain of node "dev". Programs in any language submit
+tasks there without credentials; other rath commands in this directory use it
+automatically.
 
---model echo repeats what it is told, without a key; --script answers from a
-file. Runs that are under way when it stops go on at the next start.
+--model echo repeats its input, without a key; --script answers from a file.
+Runs in flight at the stop resume at the next start.
 
-With --nodes it is a fleet: this process keeps the NATS server, and the nodes
-are processes of their own. --node makes them processes of your program, which
-calls node.Main. Kill one: its runs go on at the others, and another one takes
-its place. A program that does not stay up ends the fleet with what it said.
+With --nodes it is a fleet: this process runs the NATS server, and the nodes are
+separate processes. --node runs them from your program with node.Main. Kill one:
+its runs resume on the others, and a new process replaces it. If the program
+does not stay up, the fleet ends with the program's output.
 
-Any other program of node.Main joins with the line that is printed at "join".`,
+Any other program with node.Main joins with the command printed at "join".`,
 		Example: `  rath dev
   rath dev --port 4333 --script model.txtar
   rath dev --nodes 3
@@ -86,9 +86,9 @@ Any other program of node.Main joins with the line that is printed at "join".`,
 	fs.IntVar(&port, "port", 4222, "port of the NATS server")
 	fs.StringVar(&c.Model, "model", "", "default model")
 	fs.StringVar(&c.Script, "script", "", "answer model calls from this txtar file")
-	fs.IntVar(&nodes, "nodes", 0, "start so many nodes as processes of their own")
-	fs.StringVar(&c.Program, "node", "", "run this program as the nodes (1 unless --nodes says more)")
-	fs.BoolVar(&c.Unsafe, "unsafe", false, "let models run commands where nothing confines them")
+	fs.IntVar(&nodes, "nodes", 0, "number of nodes, each in its own process")
+	fs.StringVar(&c.Program, "node", "", "program of the nodes (one node without --nodes)")
+	fs.BoolVar(&c.Unsafe, "unsafe", false, "let models run unconfined commands")
 	return cmd
 }
 
@@ -129,9 +129,9 @@ func dev(ctx context.Context, a *app.App, o *node.Options) error {
 	quiet := notices(ctx, a, s.Instance)
 	select {
 	case <-ctx.Done():
-		a.Err.Println("stopping; what is under way goes on at the next start. Interrupt again to exit at once")
+		a.Err.Println("stopping; open runs resume at the next start. Interrupt again to exit at once")
 	case <-s.Instance.Drained():
-		a.Err.Println("asked to drain; what is under way goes on at the next start")
+		a.Err.Println("draining; open runs resume at the next start")
 	case err = <-s.Instance.Failed():
 	}
 	quiet()
@@ -201,7 +201,7 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 	})
 	switch {
 	case ctx.Err() != nil:
-		a.Err.Println("draining the nodes; what is under way goes on at the next start")
+		a.Err.Println("draining the nodes; open runs resume at the next start")
 		return nil
 	case errors.Is(err, fleet.ErrNoneLeft):
 		return app.WithCode(app.ExitUnavailable, err)

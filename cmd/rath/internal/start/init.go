@@ -47,10 +47,10 @@ func Init(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init NAME",
 		Short: "Write a new module: a workflow, its test, a node, a Dockerfile",
-		Long: `Writes a module of your own into the new directory NAME: a workflow with two
-agents and a tool, its tests with a scripted model, the main of a node that
-offers it, a Dockerfile and a README. A rath that was built from a checkout
-makes the module use that checkout.`,
+		Long: `Writes a module for your own workflow to the new directory NAME: a workflow with
+two agents and a tool, its tests with a scripted model, the main of a node with
+the workflow, a Dockerfile and a README. A rath built from a checkout makes the
+module use this checkout.`,
 		Example: `  rath init review
   rath init review --module example.com/me/review
   rath init review --replace ../rath     against a checkout of rath`,
@@ -176,8 +176,8 @@ func moduleFiles(module, replace, version string) (gomod, gosum []byte, err erro
 	fmt.Fprintf(&b, "module %s\n\ngo 1.26.0\n\n", module)
 	if replace == "" {
 		if version == "" {
-			return nil, nil, app.Fail(app.ExitUsage, "init: this rath (%s) was built from a checkout that it does not find, so there is no version of it that a module could require; "+
-				"name the directory of its source with --replace DIR, or build it there without -trimpath", node.Version())
+			return nil, nil, app.Fail(app.ExitUsage, "init: this rath (%s) is not a release and has no path to its checkout; "+
+				"name the checkout with --replace DIR, or build rath there without -trimpath", node.Version())
 		}
 		fmt.Fprintf(&b, "require %s %s\n", ownModule, version)
 		return []byte(b.String()), nil, nil

@@ -28,7 +28,7 @@ func MCP(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "mcp",
 		Short:   "List, test, add and sign in to MCP servers",
-		Long:    "Shows, tests and extends the list of MCP servers that \"mcp\" (RATH_MCP) names.\ndocs/mcp.md says how it is written.",
+		Long:    "Shows, tests and extends the list of MCP servers in the file of \"mcp\"\n(RATH_MCP). docs/mcp.md describes the list.",
 		Example: "  rath mcp ls\n  rath mcp test files\n  rath mcp add files -- mcp-server-filesystem .\n  rath mcp login tickets",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -70,8 +70,8 @@ func mcpLs(a *app.App) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:     "ls",
-		Short:   "List the MCP servers that tasks and agents name",
-		Long:    "Lists the servers of the list: where each runs, how it is started or reached,\nand the tools that may be used.",
+		Short:   "List the MCP servers for tasks and agents",
+		Long:    "Lists the servers of the list: the place, the command or address, and the\npermitted tools of each.",
 		Example: "  rath mcp ls\n  rath mcp ls --mcp mcp.yaml --format jsonl",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
@@ -119,9 +119,9 @@ func mcpTest(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test [NAME]",
 		Short: "Start MCP servers and list their tools",
-		Long: `Starts the named server of the list, or each, and lists its tools with what a
-crash may do with their calls. One that runs in sandboxes is started in an empty
-one. It exits with 1 if a server cannot be used.`,
+		Long: `Starts the named server of the list, or all, and lists its tools with their
+effects, which decide about calls interrupted by a crash. A server for sandboxes
+starts in an empty one. Exit code 1 if a server is not usable.`,
 		Example: "  rath mcp test\n  rath mcp test files",
 		Args:    app.AtMost(1, "one name"),
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -223,9 +223,9 @@ func mcpLogin(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "login NAME",
 		Short: "Sign in to an MCP server, in a browser",
-		Long: `Prints the address of a page on which you allow it, and waits for the browser,
-which has to be on this machine. The tokens go into the file that "login" in the
-server's entry names; nodes refresh them there.`,
+		Long: `Prints the address of a consent page, and waits for a browser on this machine.
+The tokens go to the file of "login" in the server's entry; nodes refresh them
+there.`,
 		Example: "  rath mcp login tickets",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -254,7 +254,7 @@ server's entry names; nodes refresh them there.`,
 			if file != "" {
 				hint = append(hint, "--mcp", file)
 			}
-			a.Remark("signed in to %s; see what it offers with\n  %s", s.Name, a.Hint(hint...))
+			a.Remark("signed in to %s; list its tools with\n  %s", s.Name, a.Hint(hint...))
 			return nil
 		},
 	}
@@ -268,8 +268,8 @@ func mcpAdd(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME [-- COMMAND [ARG]...]",
 		Short: "Add an MCP server to the list",
-		Long: `Writes a server to the end of the list, and makes the file if there is none. A
-token is named by env:NAME or file:PATH, and never written.`,
+		Long: `Appends a server to the list, and creates the file if it does not exist. A token
+is named by env:NAME or file:PATH, and never written.`,
 		Example: `  rath mcp add files -- mcp-server-filesystem .
   rath mcp add tickets --where host --env TICKETS_TOKEN -- tickets-server
   rath mcp add search --url https://mcp.example.com/mcp --token env:SEARCH_TOKEN`,
@@ -282,7 +282,7 @@ token is named by env:NAME or file:PATH, and never written.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := cmp.Or(file, a.Config.MCP.Value)
 			if name == "" {
-				return app.Fail(app.ExitUsage, "say which file to write by --mcp, RATH_MCP, or \"mcp\" in the configuration file")
+				return app.Fail(app.ExitUsage, "name the file with --mcp, RATH_MCP, or \"mcp\" in the configuration file")
 			}
 			if cmd.Flags().Changed("tools") && len(tools) == 0 {
 				return app.Usage(cmd, errors.New("--tools has no tools; name them, or leave it out for all"))
@@ -293,10 +293,10 @@ token is named by env:NAME or file:PATH, and never written.`,
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&where, "where", "", "where the command runs: sandbox or host (default sandbox)")
-	fs.StringSliceVar(&env, "env", nil, "variables of the node that the command gets")
-	fs.StringVar(&url, "url", "", "where the server is, instead of a command")
-	fs.StringVar(&token, "token", "", "where its token is: env:NAME or file:PATH")
-	fs.StringSliceVar(&tools, "tools", nil, "tools that may be used (default all)")
+	fs.StringSliceVar(&env, "env", nil, "variables of the node to pass to the command")
+	fs.StringVar(&url, "url", "", "address of the server, instead of a command")
+	fs.StringVar(&token, "token", "", "source of its token: env:NAME or file:PATH")
+	fs.StringSliceVar(&tools, "tools", nil, "permitted tools (default all)")
 	mcpFlag(cmd, &file)
 	return cmd
 }
@@ -335,7 +335,7 @@ func addServer(a *app.App, file, name string, e serverEntry) error {
 		return app.WithCode(app.ExitUsage, err)
 	}
 	if _, err := l.Lookup(name); err != nil {
-		return app.Fail(app.ExitUsage, "%s is not written in blocks, so that nothing can be added at its end; add the server by hand", file)
+		return app.Fail(app.ExitUsage, "%s does not use block style, so the server cannot be appended; add it by hand", file)
 	}
 	if err := writeList(file, text); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
@@ -344,7 +344,7 @@ func addServer(a *app.App, file, name string, e serverEntry) error {
 	if file != a.Config.MCP.Value {
 		hint = append(hint, "--mcp", file)
 	}
-	a.Remark("%s is in %s; see what it offers with\n  %s", name, file, a.Hint(hint...))
+	a.Remark("%s is in %s; list its tools with\n  %s", name, file, a.Hint(hint...))
 	return nil
 }
 

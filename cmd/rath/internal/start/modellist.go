@@ -125,7 +125,7 @@ func usd(n int64) string {
 func listed(a *app.App) (*models.List, error) {
 	name := a.Config.Models.Value
 	if name == "" {
-		return nil, app.Fail(app.ExitUsage, "there is no list of models: name its file by RATH_MODELS, or as \"models\" in the configuration file; without one a model is that of OPENAI_BASE_URL")
+		return nil, app.Fail(app.ExitUsage, "there is no list of models: name its file with RATH_MODELS, or as \"models\" in the configuration file; without a list OPENAI_BASE_URL serves the models")
 	}
 	return models.Read(name)
 }
@@ -134,14 +134,14 @@ func modelsLs(a *app.App) *cobra.Command {
 	var public bool
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the models that tasks and agents name",
-		Long: `Lists the models of the list: name, server, key (missing if it is not there) and
-fallbacks. Below it says what each costs: the price of a million tokens in and
-out in US dollars, where that comes from (the list or the public table, and the
-day), or that the server states it, that it is free, or unknown; and what all
-nodes together may ask of it or of a key: requests and tokens a minute, and
-calls of a tenant at once. --format json has the rest. docs/models.md says how a
-list is written. --public lists published prices. They are to be checked.`,
+		Short: "List the models for tasks and agents",
+		Long: `Lists the models of the list: name, server, key (missing if it does not exist)
+and fallbacks. Below it prints the cost of each: the price of a million tokens
+in and out in US dollars with its source (the list or the public table, and the
+date), or stated by the server, free, or unknown; and the limits of a model or a
+key for all nodes together: requests and tokens per minute, and concurrent calls
+of a tenant. --format json has the rest. docs/models.md describes the list.
+--public lists published prices. Check them before use.`,
 		Example: "  rath models ls\n  rath models ls --public\n  rath models ls --format jsonl | jq .prices",
 		Args:    app.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
@@ -272,11 +272,11 @@ func publicPrices(a *app.App) error {
 func modelsImport(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "import FILE",
-		Short: "Write a list of the providers in OpenRath's config.json",
-		Long: `Writes the providers of OpenRath's configuration file, such as
-~/.openrath/config.json, as a list of models to standard output. Keys stay where
-they are: the list names the variable of the environment that each is to be in.
-What a list has no place for is told on standard error.`,
+		Short: "Convert the providers of OpenRath's config.json to a list",
+		Long: `Converts the providers of OpenRath's configuration file, such as
+~/.openrath/config.json, to a list of models on standard output. Keys are not
+copied: the list names an environment variable for each. Settings without a
+place in the list are reported on standard error.`,
 		Example: "  rath models import ~/.openrath/config.json > models.yaml",
 		Args:    app.Exactly(1, "one file"),
 		RunE: func(_ *cobra.Command, args []string) error {

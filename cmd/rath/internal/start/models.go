@@ -25,7 +25,7 @@ func Models(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "models",
 		Short:   "List and test the models of the list, or serve a script as one",
-		Long:    "Shows the list of models that \"models\" (RATH_MODELS) names, tests whether\nthey answer or make vectors, or serves a script as a model, which makes vectors,\ntoo, to programs that speak OpenAI's protocol.",
+		Long:    "Shows the list of models in the file of \"models\" (RATH_MODELS), tests their\nanswers and vectors, or serves a script as a model with OpenAI's protocol.",
 		Example: "  rath models ls\n  rath models test fast\n  rath models serve --script model.txtar",
 		Args:    app.NoSubcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -40,14 +40,14 @@ func modelsServe(a *app.App) *cobra.Command {
 		Use:   "serve",
 		Short: "Answer OpenAI's chat completions and embeddings from a file",
 		Long: `Answers OpenAI's chat completions (POST /v1/chat/completions, streaming or not,
-with tools and usage, and GET /v1/models) from a script, until it is
-interrupted. Any program that speaks the protocol can use it, in any language.
-POST /v1/embeddings gives vectors of hashed words, for tests: texts that share
-words are near each other, and that is all they know.
+with tools and usage, and GET /v1/models) from a script, until an interrupt. Any
+program with this protocol can use it, in any language. POST /v1/embeddings
+returns vectors of hashed words, for tests: texts with common words are near
+each other.
 
-What the script says depends on what a request holds:
-"go doc github.com/rathcluster/rath/llm/scripted" explains the format. No key is
-asked for, so it listens on this machine only unless --listen says otherwise.`,
+"go doc github.com/rathcluster/rath/llm/scripted" explains the format of the
+script. The server asks for no key, so it listens only on this machine unless
+--listen is set.`,
 		Example: `  rath models serve --script model.txtar
   rath models serve --script m.txtar --listen 127.0.0.1:8000 --log calls.jsonl`,
 		Args: app.NoArguments,
@@ -71,7 +71,7 @@ asked for, so it listens on this machine only unless --listen says otherwise.`,
 			a.Out.Printf("rath models  %s   script %s\n", s.url, script)
 			a.Out.Printf("use          export %s\n", strings.Join(s.env(), " "))
 			if host, _, _ := net.SplitHostPort(listen); net.ParseIP(host) == nil || !net.ParseIP(host).IsLoopback() {
-				a.Remark("it asks for no key: each program that reaches %s can use it", s.url)
+				a.Remark("the server asks for no key: any program with access to %s can use it", s.url)
 			}
 			select {
 			case <-cmd.Context().Done():
@@ -82,7 +82,7 @@ asked for, so it listens on this machine only unless --listen says otherwise.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&script, "script", "", "the txtar file that answers")
+	fs.StringVar(&script, "script", "", "txtar file with the answers")
 	fs.StringVar(&listen, "listen", modelsAt, "address to listen on")
 	fs.StringVar(&log, "log", "", "append a line of JSON for each request to this file")
 	return cmd

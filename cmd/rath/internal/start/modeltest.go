@@ -23,10 +23,10 @@ const testWithin = time.Minute
 func modelsTest(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test [NAME]",
-		Short: "Ask models of the list for a word or a vector",
-		Long: `Asks the named model of the list, or each, for a word, or for the vector of one,
-and says how long the answer took and what it cost. A model's fallbacks are not
-asked for it. It exits with 1 if one does not answer.`,
+		Short: "Request a word or a vector from models of the list",
+		Long: `Requests a word, or the vector of one, from the named model of the list, or from
+all, and prints the time and the cost. Fallbacks are not used. Exit code 1 if a
+model does not answer.`,
 		Example: "  rath models test\n  rath models test fast",
 		Args:    app.AtMost(1, "one name"),
 		RunE: func(cmd *cobra.Command, names []string) error {

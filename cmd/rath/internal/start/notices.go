@@ -39,7 +39,7 @@ func notices(ctx context.Context, a *app.App, n *node.Instance) (end func()) {
 			}
 		})
 		if err != nil && ctx.Err() == nil {
-			a.Err.Println(fmt.Sprintf("refused     tasks are not told of any more: %s", messages.Text(err)))
+			a.Err.Println(fmt.Sprintf("refused     rejected tasks are no longer printed: %s", messages.Text(err)))
 		}
 	})
 	group.Go(func() {

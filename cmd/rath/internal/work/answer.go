@@ -43,33 +43,32 @@ func Answer(a *app.App) *cobra.Command {
 	var w answer
 	cmd := &cobra.Command{
 		Use:   "answer [RUN [STEP] yes|no|VALUE]",
-		Short: "List what runs ask, and answer it",
+		Short: "List and answer the questions of runs",
 		Long: `Lists the open questions of all runs, or of one, those of the oldest run first.
-With an answer it gives that, and returns once it is recorded. The step may be
-left out when the run asks one question.
+With an answer it sends the answer, and returns once it is recorded. Omit the
+step if the run has one question.
 
-  yes, no    to an approval; with yes, --edit changes what was asked for, such
-             as the arguments of a tool call, or is the values that an MCP
-             server asks for. The reason of a no is kept as evidence, and the
-             agent whose call it is gets it as the result
-  VALUE      to a question for a value, of the type that it wants: a text as
-             it is, or in quotes as JSON; all else as JSON, with yes and no for
-             true and false. Another value is refused, and the run waits on. To
-             a run that listens for a message, the message
+  yes, no    for an approval. With yes, --edit changes the request, such as
+             the arguments of a tool call, or has the values requested by an
+             MCP server. The reason of a no is kept as evidence, and the agent
+             reads it as the result of its call
+  VALUE      for a question, a value of its type: text as it is, or in quotes
+             as JSON; other types as JSON, with yes and no for true and false.
+             A value of another type is rejected, and the run keeps waiting.
+             For a run that listens: the message
   happened, again, pin, fail
-             to a run that needs review. A call that was cut off and must not
-             happen twice did happen (--value is what it returned), did not and
-             is to run again, or the run is to fail; look at the call's target
-             first. A run whose code does not match what it recorded is tried
-             with the code on offer (again), or waits for the recorded revision
-             (pin)
+             for a run that needs review. An interrupted non-idempotent call
+             did happen (--value is its result), did not and is to run again,
+             or the run is to fail; check the call's target first. A run with
+             a code mismatch tries the current code (again), or waits for the
+             recorded revision (pin)
 
-A waiting run holds nothing but its session: it may wait for weeks. LEFT is how
-long a question stands: 14 days, unless the workflow or the task says otherwise.
-Then the run goes on without an answer: a call that was not approved does not
-run. What it is about stands below it: the call, or what the workflow shows,
-such as a diff. What looks like a credential is masked there, and not with
---format json, nor in "show RUN --full".`,
+A waiting run uses no slot: it may wait for weeks. LEFT is the time until the
+question expires: 14 days, unless the workflow or the task sets another time.
+Then the run continues without an answer: a call without approval does not run.
+The subject stands below the question: the call, or a detail of the workflow,
+such as a diff. Credentials in it are masked, except with --format json and in
+"show RUN --full".`,
 		Example: `  rath answer
   rath answer @last yes
   rath answer 7f3a 2.0 no --reason "not on a Friday" --by ann
@@ -113,8 +112,8 @@ such as a diff. What looks like a credential is masked there, and not with
 	fs.SortFlags = false
 	fs.StringVar(&w.d.Reason, "reason", "", "why, kept as evidence")
 	a.ByFlag(fs, &w.d.By, "who answers")
-	fs.StringVar(&w.edit, "edit", "", "of yes: what to change, as JSON")
-	fs.StringVar(&w.value, "value", "", "of happened: what the call returned, as JSON")
+	fs.StringVar(&w.edit, "edit", "", "of yes: the changed values, as JSON")
+	fs.StringVar(&w.value, "value", "", "of happened: the result of the call, as JSON")
 	o.Flags(fs)
 	return cmd
 }
@@ -185,7 +184,7 @@ func (w *answer) give(ctx context.Context, s *app.System, r *messages.RunInfo, k
 		return w.review(ctx, s, r, d, needsReason)
 	case kind == run.WaitMessage:
 		d.Text, d.Reason = w.text, ""
-		return "message", "told", s.Runs.Message(ctx, r.Run, d)
+		return "message", "sent", s.Runs.Message(ctx, r.Run, d)
 	case kind == run.WaitResponse || kind == "" && w.text != yes && w.text != no:
 		if d.Value, err = w.valueOf(ctx, s, r); err != nil {
 			return "", "", err
@@ -197,7 +196,7 @@ func (w *answer) give(ctx context.Context, s *app.System, r *messages.RunInfo, k
 		}
 		return messages.VerbReject, "rejected", s.Questions.Reject(ctx, r.Run, d)
 	case w.text != yes:
-		return "", "", app.Fail(app.ExitUsage, "run %s asks for yes or no, not for %s", r.Run, term.Line(w.text, 40))
+		return "", "", app.Fail(app.ExitUsage, "run %s waits for yes or no, not for %s", r.Run, term.Line(w.text, 40))
 	}
 	if w.edit != "" {
 		d.Value = json.RawMessage(w.edit)
@@ -236,7 +235,7 @@ func answerOne(ctx context.Context, a *app.App, s *app.System, name string, w *a
 	verb, done, err := w.give(ctx, s, &r, w.kind(&r))
 	switch {
 	case errors.Is(err, run.ErrState):
-		return fmt.Errorf("%w; %q lists what is open", err, a.Hint("answer"))
+		return fmt.Errorf("%w; %q lists the open questions", err, a.Hint("answer"))
 	case err != nil:
 		return err
 	case verb == messages.VerbResolve && w.text == run.Fail:
@@ -246,7 +245,7 @@ func answerOne(ctx context.Context, a *app.App, s *app.System, name string, w *a
 		if r.Review != nil {
 			revision = r.Review.Revision
 		}
-		a.Remark("pinned; the run goes on when a node offers revision %s of %s", revision, r.Workflow)
+		a.Remark("pinned; the run resumes when a node offers revision %s of %s", revision, r.Workflow)
 	default:
 		follow.GoesOn(a, s, done, &r)
 	}

@@ -14,7 +14,7 @@ func applied(a *app.App, p *workspace.Plan, dir string) error {
 	case len(p.Paths) > 0:
 		a.Remark("applied to %s", dir)
 	default:
-		a.Remark("nothing was applied to %s", dir)
+		a.Remark("no change was applied to %s", dir)
 	}
 	return withheld(a, p)
 }
@@ -37,7 +37,7 @@ func withheld(a *app.App, p *workspace.Plan) error {
 		}
 	}
 	if len(left) > 0 {
-		a.Remark("left out, as it would not have come in: %s", some(left, 0))
+		a.Remark("excluded by the rules of the import: %s", some(left, 0))
 	}
 	if len(refused) == 0 {
 		return nil

@@ -28,15 +28,16 @@ func Apply(a *app.App) *cobra.Command {
 	var o applyOptions
 	cmd := &cobra.Command{
 		Use:   "apply RUN",
-		Short: "Carry what a run changed back into a directory",
-		Long: `Carries the difference between the files that a run was given with -C and those
-that it left into a directory, after a look at "diff". A path of the directory
-that is neither as it was nor as it is to be stops all of it: nothing is
-changed, and the message names the paths. What is carried already is left alone.
-With --branch the files, the index and HEAD stay as they are: commits on what is
-checked out hold the changes, and the branch rath/RUN names the last one. What
-would not have come in does not go out. Hooks, CI and the configuration of
-editors, shells and agents are carried if --allow names them.`,
+		Short: "Apply the changes of a run to a directory",
+		Long: `Applies the changes of a run, as shown by "diff", to a directory. The command
+changes all files or none: if a path of the directory has neither its old nor
+its new content, it stops and names the paths. Changes already applied are
+skipped.
+
+With --branch the files, the index and HEAD stay unchanged: the changes become
+commits after the checked-out revision, on the branch rath/RUN. Files excluded
+on import are never exported. Changes to git hooks, CI, editor, shell and agent
+configuration need --allow with the path.`,
 		Example: `  rath apply @last
   rath apply 7f3a -C ~/project --only src
   rath apply 7f3a --allow .github/workflows/test.yml`,
@@ -47,9 +48,9 @@ editors, shells and agents are carried if --allow names them.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&o.dir, "chdir", "C", ".", "directory to change")
-	fs.StringArrayVar(&o.only, "only", nil, "carry this path and what is below it; can be given again")
-	fs.StringArrayVar(&o.allow, "allow", nil, "carry this protected path; can be given again")
-	fs.BoolVar(&o.branch, "branch", false, "leave it as commits on the branch rath/RUN of the git repository there")
+	fs.StringArrayVar(&o.only, "only", nil, "apply this path and everything below it; can be given again")
+	fs.StringArrayVar(&o.allow, "allow", nil, "apply this protected path; can be given again")
+	fs.BoolVar(&o.branch, "branch", false, "commit to the branch rath/RUN of the git repository there")
 	return cmd
 }
 
@@ -60,14 +61,14 @@ func applyRun(ctx context.Context, a *app.App, s *app.System, name string, o *ap
 		return err
 	}
 	if !r.State.Terminal() {
-		return app.Fail(app.ExitConflict, "run %s is %s: what it changes can be carried when it has ended", r.Run, r.State)
+		return app.Fail(app.ExitConflict, "run %s is %s: apply its changes after it has ended", r.Run, r.State)
 	}
 	from, err := filesOf(ctx, s, &r)
 	if err != nil {
 		return err
 	}
 	if from.IsZero() {
-		return app.Fail(app.ExitNotFound, "run %s was given no files, so that there is nothing to compare with: begin one with -C DIR", r.Run)
+		return app.Fail(app.ExitNotFound, "run %s has no initial files to compare with: start one with -C DIR", r.Run)
 	}
 	result, err := s.Runs.Result(ctx, r.Run)
 	if err != nil {

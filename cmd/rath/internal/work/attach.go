@@ -27,7 +27,7 @@ func (f *taskFlags) agent(a *app.App, cmd *cobra.Command, workflow string, t *me
 	case len(f.attach) > session.MaxImages:
 		return nil, app.Usage(cmd, fmt.Errorf("--attach: %d images, at most %d are taken", len(f.attach), session.MaxImages))
 	case len(f.attach) > 0 && len(t.Input) == 0:
-		return nil, app.Usage(cmd, errors.New("--attach needs -m TEXT: say what to do with the image"))
+		return nil, app.Usage(cmd, errors.New("--attach needs a prompt: -m TEXT"))
 	}
 	in, err := members(t.Input)
 	if err != nil {

@@ -42,7 +42,7 @@ func openBranch(ctx context.Context, dir string) (*asBranch, error) {
 	case errors.Is(err, git.ErrNoGit):
 		return nil, nil
 	case errors.Is(err, git.ErrNoRepository):
-		return nil, app.Fail(app.ExitConflict, "%s lies in no git repository, or in that of another user: run \"git init\" there, or use --apply alone", dir)
+		return nil, app.Fail(app.ExitConflict, "%s is in no git repository, or in another user's: run \"git init\" there, or use --apply", dir)
 	case err != nil:
 		return nil, noBranch(dir, err)
 	}
@@ -85,7 +85,7 @@ func writePatch(a *app.App, r *messages.Result, diff string) error {
 	name := "rath-" + string(r.Run) + ".patch"
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return app.Fail(app.ExitConflict, "there is no git program, and the patch %s is there already: move it away", name)
+		return app.Fail(app.ExitConflict, "there is no git program, and the patch %s exists already: move it away", name)
 	}
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (b *asBranch) leave(ctx context.Context, s *app.System, r *messages.Result,
 	}
 	err = b.repo.Branch(ctx, branchName(r), tip.commit)
 	if errors.Is(err, git.ErrExists) {
-		return "", app.Fail(app.ExitConflict, "the branch %s is there and holds something else, or is checked out: rename it with \"git branch -m\", then \"rath apply %s --branch\" makes it", branchName(r), r.Run)
+		return "", app.Fail(app.ExitConflict, "the branch %s exists with other content, or is checked out: rename it with \"git branch -m\", then run \"rath apply %s --branch\"", branchName(r), r.Run)
 	}
 	return tip.commit, err
 }

@@ -19,11 +19,10 @@ func Cancel(a *app.App) *cobra.Command {
 	var o selection.Selection
 	cmd := &cobra.Command{
 		Use:   "cancel [RUN]",
-		Short: "Ask runs to stop",
-		Long: `Asks a run to stop, or all that --where chooses, and returns once that is
-recorded. Calls that are under way end first; a run that no node works on ends
-at once. The branches of a run end with it. A task that waits to be taken by a
-node is cancelled by its whole id.`,
+		Short: "Cancel runs",
+		Long: `Cancels a run, or all runs of --where, and returns once the request is recorded.
+Running calls end first; a run without a node ends at once. The branches of a
+run end with it. To cancel a task no node has taken yet, give its whole id.`,
 		Example: `  rath cancel @last --reason "wrong branch"
   rath cancel --where 'workflow=fix and older=2h' --dry-run`,
 		Args: o.Args,

@@ -32,14 +32,14 @@ type fanOutFlags struct {
 
 func (f *fanOutFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.branches, "branch", nil, "of fanout: a branch as `NAME`[*COUNT][=WORKFLOW][:INPUT], once for each")
+	fs.StringArrayVar(&f.branches, "branch", nil, "of fanout: a branch as `NAME`[*COUNT][=WORKFLOW][:INPUT]; can be given again")
 	fs.StringVar(&f.join, "join", "", "of fanout: all, or first: the first success is enough (default all)")
-	fs.IntVar(&f.quorum, "quorum", 0, "of fanout: so many branches that succeed are enough")
-	fs.DurationVar(&f.timeout, "branch-timeout", 0, "of fanout: how long the branches have, such as 5m")
-	fs.BoolVar(&f.warm, "warm-first", false, "of fanout: the others begin once the first branch has its first answer of a model, so that they find the prompt in the provider's cache")
+	fs.IntVar(&f.quorum, "quorum", 0, "of fanout: number of successful branches that ends the wait")
+	fs.DurationVar(&f.timeout, "branch-timeout", 0, "of fanout: time limit of the branches, such as 5m")
+	fs.BoolVar(&f.warm, "warm-first", false, "of fanout: start the other branches after the first model answer of the first one, so they find the prompt in the provider's cache")
 	fs.StringVar(&f.merge, "merge", "", "of fanout: since_ancestor, pick, best or summarise (default since_ancestor)")
-	fs.StringVar(&f.pick, "pick", "", "of fanout: the branch that --merge pick takes (default the first success)")
-	fs.StringVar(&f.files, "files", "", "of fanout: merge the files of the branches; conflicts become ours, theirs, both, or what a judge chooses: judge (default the files of the first branch alone)")
+	fs.StringVar(&f.pick, "pick", "", "of fanout: branch for --merge pick (default the first success)")
+	fs.StringVar(&f.files, "files", "", "of fanout: merge the files of the branches, with this choice for conflicts: ours, theirs, both or judge (default only the files of the first branch)")
 }
 
 // fanOutNames are the flags in the order of the help.
@@ -55,13 +55,13 @@ func (f *fanOutFlags) input(cmd *cobra.Command, workflow string, t *messages.Tas
 	case len(f.branches) == 0 && workflow == router.FanOut && (len(given) > 0 || len(t.Input) == 0):
 		return nil, app.Usage(cmd, fmt.Errorf("a fan-out needs branches: --branch NAME for one of the workflow agent, --branch NAME=WORKFLOW for one of another; or the whole input with -f FILE"))
 	case len(f.branches) == 0 && workflow == router.FanOut && t.Input[0] != '{':
-		return nil, app.Usage(cmd, fmt.Errorf("a message is what the user says before the branches part, and there is no branch: add --branch NAME, or give the whole input with -f FILE, a JSON object"))
+		return nil, app.Usage(cmd, fmt.Errorf("the message precedes the branches, and there is no branch: add --branch NAME, or give the whole input with -f FILE, a JSON object"))
 	case len(f.branches) == 0:
 		return nil, nil
 	}
 	in := router.FanOutInput{Merge: f.merge, Pick: f.pick, Files: f.files, TimeoutMS: f.timeout.Milliseconds(), WarmFirst: f.warm}
 	if len(t.Input) > 0 && json.Unmarshal(t.Input, &in.Prompt) != nil {
-		return nil, app.Usage(cmd, errors.New("with --branch the message is what the user says before the branches part, a text; leave --branch out to give the whole input as JSON"))
+		return nil, app.Usage(cmd, errors.New("with --branch the message is a text that precedes the branches; omit --branch to give the whole input as JSON"))
 	}
 	count := 0
 	for _, text := range f.branches {

@@ -95,7 +95,7 @@ func finish(ctx context.Context, a *app.App, s *app.System, id run.ID, seen foll
 			return err
 		}
 	case diff != "" && o.dir != "" && (o.apply == "" || told):
-		a.Remark("nothing in %s was changed; carry the diff there with %q", o.dir, a.Hint("apply", string(id), "-C", o.dir))
+		a.Remark("no file in %s was changed; apply the diff with %q", o.dir, a.Hint("apply", string(id), "-C", o.dir))
 	}
 	if e := r.Err(); e != nil {
 		code := app.StateCode(r.State)

@@ -21,12 +21,12 @@ func Fork(a *app.App) *cobra.Command {
 	var at uint64
 	cmd := &cobra.Command{
 		Use:   "fork NAME",
-		Short: "Make a branch of a session as it was at a version",
-		Long: `Makes a new session that starts as another one was at a version, with its files,
-and prints its id. It is a task of the workflow "fork", which does nothing, with
-fork_of: the new session is recorded like everything else. Continue it with
-"run --session ID". Where no node runs, this command is one while it lasts: what
-waits in the store goes on meanwhile.`,
+		Short: "Fork a session at a version",
+		Long: `Creates a new session from a version of another one, with its files, and prints
+its id. It is a task of the workflow "fork", which makes no step, with fork_of:
+the new session is recorded like any other. Continue it with "run --session ID".
+Without a running node this command is one meanwhile: other waiting runs of the
+store continue too.`,
 		Example: `  rath session fork @last
   rath session fork 7f3a --at 4
   rath run --session "$(rath session fork 7f3a:4)" -m "try the other way"`,

@@ -58,8 +58,8 @@ func memoryLs(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [NAME [URI]]",
 		Short: "List the memories, or the notes of one",
-		Long: `Lists the names of the memories, or with a name the notes of one: all of them,
-or those at and below URI, each with its first line.`,
+		Long: `Lists the names of the memories, or the notes of a named one: all of them, or
+those at and below URI, each with its first line.`,
 		Example: "  rath memory ls\n  rath memory ls team memory://user/memories/preferences",
 		Args:    app.Between(0, 2, "the name of a memory and a URI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,7 +79,7 @@ or those at and below URI, each with its first line.`,
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "list no more than so many")
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of rows")
 	return cmd
 }
 
@@ -129,7 +129,7 @@ func listNotes(ctx context.Context, a *app.App, s *app.System, name, under strin
 	}
 	switch {
 	case more:
-		a.Remark("there are more; name what they are below, or list them with --limit %d", 10*limit)
+		a.Remark("there are more; name a URI above them, or list them with --limit %d", 10*limit)
 	case len(all) == 0 && !done && large == nil:
 		a.Remark("memory %s of tenant %s has no notes there", name, s.Tenant())
 	}
@@ -140,12 +140,12 @@ func memoryFind(a *app.App) *cobra.Command {
 	var q memory.Query
 	cmd := &cobra.Command{
 		Use:   "find NAME TEXT",
-		Short: "Find the notes of a memory that match a text best",
-		Long: `Finds the notes that match a text best, best first, as agents find them: by the
-words of both, in any script. A note that shares no word is not found, unless
-the nodes' list of models names one under "memory": then vectors count, too.
-With --scores openrath they are found and scored as the local memory of OpenRath
-finds them, those that share no word among them.`,
+		Short: "Find the best matching notes of a memory",
+		Long: `Finds the notes that match a text, best first, as agents do: by the words of
+both, in any script. A note without a common word is not found, unless the
+nodes' list of models has a model under "memory": then vectors count too. With
+--scores openrath notes have the order and the scores of OpenRath's local
+memory, including those without a common word.`,
 		Example: `  rath memory find team "which theme?"
   rath memory find team "slugs" --under memory://agent --limit 3
   rath memory find team "dark theme" --scores openrath`,
@@ -155,7 +155,7 @@ finds them, those that share no word among them.`,
 				return app.Usage(cmd, fmt.Errorf("--limit %d: want 1 to %d", q.Limit, memory.MaxLimit))
 			}
 			if strings.TrimSpace(args[1]) == "" {
-				return app.Usage(cmd, errors.New("the text is empty: say what to look for"))
+				return app.Usage(cmd, errors.New("the text is empty: give a text to search"))
 			}
 			if q.Scores != "" && q.Scores != memory.ScoresOpenRath {
 				return app.Usage(cmd, fmt.Errorf("--scores %s: want %s", q.Scores, memory.ScoresOpenRath))
@@ -190,8 +190,8 @@ finds them, those that share no word among them.`,
 		},
 	}
 	cmd.Flags().StringVar(&q.Under, "under", "", "only notes at and below this `URI`")
-	cmd.Flags().IntVar(&q.Limit, "limit", memory.DefaultLimit, "find no more than so many")
-	cmd.Flags().StringVar(&q.Scores, "scores", "", "score as `openrath` does, and show the scores")
+	cmd.Flags().IntVar(&q.Limit, "limit", memory.DefaultLimit, "maximum number of notes")
+	cmd.Flags().StringVar(&q.Scores, "scores", "", "use and show the scores of `openrath`")
 	return cmd
 }
 
@@ -200,17 +200,17 @@ func memoryAdd(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add NAME [TEXT]",
 		Short: "Write a note, or the text of files, and print the URI",
-		Long: `Writes a note into a memory and prints its URI; TEXT - is read from standard
-input. Agents with this memory recall it from then on, on all nodes, quoted and
-with the user who wrote it. Without --uri the name comes from the text, so that
-the same text again is the same note. With --uri what was there is replaced.
+		Long: `Writes a note to a memory and prints its URI; TEXT - reads standard input.
+Agents with this memory recall it from then on, on all nodes, quoted and with
+its author. Without --uri the name comes from the text, so the same text again
+is the same note. With --uri an existing note is replaced.
 
 With --from it adds a file, or the files of a directory, as resources: the text
-of each, cut into passages, below memory://resources/ and its path. Adding it
-again replaces what changed. Left out by name are files that are empty or not
-text, names that a URI cannot have, and links: only PATH itself may be one.
-Names that begin with a dot are not looked at. At most 1,000 files, 4 MiB each
-and 16 MiB in all; more is refused before anything is written.`,
+of each, in passages, below memory://resources/ and its path. Adding it again
+replaces changed passages. It skips, by name, empty files, files without text,
+names that a URI cannot have, and links, except PATH itself. It ignores names
+beginning with a dot. Limits: 1,000 files, 4 MiB each and 16 MiB in all; more is
+rejected before the first write.`,
 		Example: `  rath memory add team "Slugs skip empty words." --category style
   rath memory add team - --uri memory://resources/guide < guide.md
   rath memory add team --from docs`,
@@ -219,7 +219,7 @@ and 16 MiB in all; more is refused before anything is written.`,
 			given := cmd.Flags().Changed
 			switch {
 			case given("from") && given("category"):
-				return app.Usage(cmd, errors.New("--from and --category: give one of them; --uri names what files are below"))
+				return app.Usage(cmd, errors.New("--from and --category: give one of them; --uri names the URI above the files"))
 			case given("uri") && given("category"):
 				return app.Usage(cmd, errors.New("--uri and --category: give one of them"))
 			}
@@ -230,7 +230,7 @@ and 16 MiB in all; more is refused before anything is written.`,
 				return addResources(cmd.Context(), a, args[0], from, uri)
 			}
 			if len(args) < 2 {
-				return app.Usage(cmd, errors.New("what to remember? give a text, or files with --from"))
+				return app.Usage(cmd, errors.New("the note is missing: give a text, or files with --from"))
 			}
 			text := args[1]
 			if text == "-" {
@@ -241,7 +241,7 @@ and 16 MiB in all; more is refused before anything is written.`,
 				text = string(data)
 			}
 			if strings.TrimSpace(text) == "" {
-				return app.Usage(cmd, errors.New("the note is empty: say what to remember"))
+				return app.Usage(cmd, errors.New("the note is empty: give its text"))
 			}
 			if uri == "" {
 				var err error
@@ -263,7 +263,7 @@ and 16 MiB in all; more is refused before anything is written.`,
 		},
 	}
 	cmd.Flags().StringVar(&uri, "uri", "", "name of the note, such as memory://user/preferences/theme")
-	cmd.Flags().StringVar(&category, "category", "notes", "part of the name that is made of the text")
+	cmd.Flags().StringVar(&category, "category", "notes", "part of the generated name")
 	cmd.Flags().StringVar(&from, "from", "", "add this file, or the files of this directory (`PATH`)")
 	return cmd
 }
@@ -273,9 +273,9 @@ func memoryRead(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "read NAME URI",
 		Short: "Print the text of a note or a resource",
-		Long: `Prints the text of a note, and of a name without a note all that is below it,
+		Long: `Prints the text of a note; for a name without a note it prints everything below,
 such as a resource. With --level it prints the abstract (the first paragraph),
-the overview (headings, and how paragraphs begin) or the full text.`,
+the overview (headings and first sentences) or the full text.`,
 		Example: "  rath memory read team memory://user/preferences/theme\n  rath memory read team memory://resources/guide.md\n  rath memory read team memory://resources/guide.md --level overview",
 		Args:    app.Exactly(2, "the name of a memory and a URI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -304,16 +304,16 @@ the overview (headings, and how paragraphs begin) or the full text.`,
 }
 
 func noNote(a *app.App, args []string) error {
-	return app.Fail(app.ExitNotFound, "memory %s has no note %s; %q lists what it has", args[0], args[1], a.Hint("memory", "ls", args[0]))
+	return app.Fail(app.ExitNotFound, "memory %s has no note %s; %q lists its notes", args[0], args[1], a.Hint("memory", "ls", args[0]))
 }
 
 func memoryForget(a *app.App) *cobra.Command {
 	all := false
 	cmd := &cobra.Command{
 		Use:   "forget NAME URI",
-		Short: "Remove a note, or all that is below a name",
+		Short: "Remove a note, or all notes below a name",
 		Long: `Removes a note. With --all it removes all notes at and below URI; memory:// is
-the whole memory. What runs have recalled already stays in their records.`,
+the whole memory. Notes already recalled stay in the records of their runs.`,
 		Example: "  rath memory forget team memory://user/preferences/theme\n  rath memory forget team memory://session --all",
 		Args:    app.Exactly(2, "the name of a memory and a URI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -348,10 +348,10 @@ func memoryExport(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export NAME",
 		Short: "Write the notes of a memory as lines of JSON",
-		Long: `Writes the notes of a memory to standard output, sorted by their URIs, each as
-JSON on a line of its own: uri, text and origin, which names the step or the
-user that wrote it. With --to it writes their texts as files of a directory, as
-OpenRath keeps them: memory://user/a/b is user/a/b.md.`,
+		Long: `Writes the notes of a memory to standard output, sorted by URI, each as a line
+of JSON: uri, text and origin, which is the step or the user that wrote it. With
+--to it writes their texts to files of a directory in OpenRath's layout:
+memory://user/a/b is user/a/b.md.`,
 		Example: "  rath memory export team > team.jsonl\n  rath memory export team --under memory://agent | jq -r .text",
 		Args:    app.Exactly(1, "the name of a memory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -371,6 +371,6 @@ OpenRath keeps them: memory://user/a/b is user/a/b.md.`,
 		},
 	}
 	cmd.Flags().StringVar(&under, "under", root, "only notes at and below this `URI`")
-	cmd.Flags().StringVar(&to, "to", "", "write them as files of this `directory`, which has none of them yet")
+	cmd.Flags().StringVar(&to, "to", "", "write them to new files of this `directory`")
 	return cmd
 }

@@ -26,10 +26,10 @@ var derived = []string{".vec", ".meta.json"}
 func memoryImport(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "import NAME DIR",
-		Short: "Write the notes of a directory as OpenRath keeps them",
+		Short: "Import a directory of notes in OpenRath's layout",
 		Long: `Writes each file below user, agent, session and resources in DIR as a note:
-user/a/b.md is memory://user/a/b. What was under these names is replaced. Blank
-files and what OpenRath derives from notes (.vec, .meta.json) are left out.`,
+user/a/b.md is memory://user/a/b. Existing notes of these names are replaced.
+Blank files and OpenRath's derived files (.vec, .meta.json) are skipped.`,
 		Example: "  rath memory import team ~/.openrath/memory",
 		Args:    app.Exactly(2, "the name of a memory and a directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -21,11 +21,12 @@ import (
 func Merge(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge A B",
-		Short: "Join two sessions into a new one",
-		Long: `Makes a new session of the chunks of one and then those of another, with the
-files of the first, and prints its id. Both stay as they are, and need not be
-related. It is a task of the workflow "merge". Where no node runs, this command
-is one while it lasts: what waits in the store goes on meanwhile.`,
+		Short: "Merge two sessions into a new one",
+		Long: `Creates a new session from the chunks of one session, followed by those of
+another, with the files of the first, and prints its id. Both stay unchanged,
+and need not be related. It is a task of the workflow "merge". Without a running
+node this command is one meanwhile: other waiting runs of the store continue
+too.`,
 		Example: `  rath session merge 7f3a 91bc
   rath session merge 7f3a:4 @last`,
 		Args: app.Exactly(2, "two sessions"),

@@ -16,11 +16,11 @@ func Message(a *app.App) *cobra.Command {
 	var m messages.Control
 	cmd := &cobra.Command{
 		Use:   "message RUN|SESSION TEXT",
-		Short: "Say something to a run or a session",
-		Long: `Says something to a session. The run that holds it hears it at its next model
-call, or at the step that listens; --interrupt cuts off the model call that is
-under way, which is then made again with the message. Without an open run the
-message becomes the session's next user chunk.`,
+		Short: "Send a message to a run or a session",
+		Long: `Sends a message to a session. Its open run receives the message at its next
+model call, or at the step that listens. --interrupt stops the running model
+call, which is then repeated with the message. Without an open run the message
+becomes the session's next user chunk.`,
 		Example: `  rath session message @last "and mind the tests"
   rath session message 7f3a "stop, look at the issue first" --interrupt
   rath session message greetings "good morning"`,
@@ -33,8 +33,8 @@ message becomes the session's next user chunk.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.BoolVar(&m.Interrupt, "interrupt", false, "cut off the model call that is under way")
-	fs.StringVar(&m.ID, "id", "", "makes sending the same message again harmless")
+	fs.BoolVar(&m.Interrupt, "interrupt", false, "interrupt the running model call")
+	fs.StringVar(&m.ID, "id", "", "idempotency key of the message")
 	a.ByFlag(fs, &m.By, "who says it")
 	return cmd
 }
@@ -51,13 +51,13 @@ func sendMessage(ctx context.Context, a *app.App, s *app.System, name string, m 
 		if err := s.Runs.Message(ctx, n.Run.Run, m); err != nil {
 			return err
 		}
-		a.Remark("told run %s (%s)", n.Run.Run, n.Run.State)
+		a.Remark("sent to run %s (%s)", n.Run.Run, n.Run.State)
 		return selection.Acted(a, n.Run, "message")
 	}
 	if err := s.Sessions.Message(ctx, string(n.Session), m); err != nil {
 		return err
 	}
-	a.Remark("told session %s", n.Session)
+	a.Remark("sent to session %s", n.Session)
 	_, err = app.Emit(a, []selection.Outcome{{Session: n.Session, Action: "message", Done: true}})
 	return err
 }

@@ -31,16 +31,16 @@ type placeFlags struct {
 
 func (f *placeFlags) add(fs *pflag.FlagSet, allows string) {
 	fs.StringVar(&f.Backend, "sandbox", "", "kind of sandbox for commands, such as local or docker")
-	fs.StringVar(&f.Image, "image", "", "image that commands find around the files")
-	fs.StringVar(&f.memory, "memory", "", "most memory of the sandbox, such as 512m or 2g")
-	fs.Float64Var(&f.cpus, "cpus", 0, "most processors of the sandbox, such as 1.5")
-	fs.StringVar(&f.disk, "disk", "", "most disk of the sandbox, such as 2g")
-	fs.IntVar(&f.pids, "pids", 0, "most processes and threads of the sandbox")
+	fs.StringVar(&f.Image, "image", "", "image of the sandbox")
+	fs.StringVar(&f.memory, "memory", "", "memory limit of the sandbox, such as 512m or 2g")
+	fs.Float64Var(&f.cpus, "cpus", 0, "processor limit of the sandbox, such as 1.5")
+	fs.StringVar(&f.disk, "disk", "", "disk limit of the sandbox, such as 2g")
+	fs.IntVar(&f.pids, "pids", 0, "limit of processes and threads of the sandbox")
 	fs.StringArrayVar(&f.allow, "allow", nil, allows)
-	fs.BoolVar(&f.readOnly, "read-only", false, "let hosts of --allow be asked by GET and HEAD alone")
+	fs.BoolVar(&f.readOnly, "read-only", false, "permit only GET and HEAD to hosts of --allow")
 	fs.StringArrayVar(&f.services, "service", nil, "run NAME=COMMAND beside the commands, on their loopback")
-	fs.StringArrayVar(&f.ready, "ready", nil, "NAME=PORT or NAME=COMMAND that shows that a service is ready")
-	fs.StringArrayVar(&f.outside, "outside", nil, "NAME of a service that keeps more than the files")
+	fs.StringArrayVar(&f.ready, "ready", nil, "readiness check of a service, as NAME=PORT or NAME=COMMAND")
+	fs.StringArrayVar(&f.outside, "outside", nil, "NAME of a service with state outside the files")
 }
 
 // place returns the requested sandbox, and the protected paths that are allowed.
@@ -77,7 +77,7 @@ func (f *placeFlags) place() (b messages.Sandbox, paths []string, err error) {
 	}
 	if len(hosts) == 0 {
 		if f.readOnly {
-			return b, nil, app.Fail(app.ExitUsage, "--read-only is said of hosts: name one with --allow")
+			return b, nil, app.Fail(app.ExitUsage, "--read-only applies to hosts: name one with --allow")
 		}
 		return b, paths, nil
 	}

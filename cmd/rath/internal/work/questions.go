@@ -82,11 +82,11 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 		listens := slices.ContainsFunc(r.Waits, func(w messages.Wait) bool { return w.Kind == run.WaitMessage })
 		switch {
 		case r.State == run.NeedsReview:
-			return app.Fail(app.ExitConflict, "run %s needs review: %q says why, and what can be decided", r.Run, a.Hint("why", string(r.Run)))
+			return app.Fail(app.ExitConflict, "run %s needs review: %q shows the reason and the possible decisions", r.Run, a.Hint("why", string(r.Run)))
 		case len(open) == 0 && listens:
-			return app.Fail(app.ExitConflict, "run %s asks nothing: it listens for a message; give it by %q", r.Run, a.Hint("answer", string(r.Run), "TEXT"))
+			return app.Fail(app.ExitConflict, "run %s has no question: it waits for a message; send one with %q", r.Run, a.Hint("answer", string(r.Run), "TEXT"))
 		case len(open) == 0:
-			return app.Fail(app.ExitConflict, "run %s asks nothing: it is %s", r.Run, r.State)
+			return app.Fail(app.ExitConflict, "run %s has no question: it is %s", r.Run, r.State)
 		}
 	}
 	qs := make([]asked, len(open))
@@ -122,7 +122,7 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 		case len(stopped) > 0:
 			a.Remark("some runs of tenant %s need review, which is no question; %q lists them", s.Tenant(), a.Hint("ps", "--state", string(run.NeedsReview)))
 		case len(qs) == 0:
-			a.Remark("no run of tenant %s waits for a person", s.Tenant())
+			a.Remark("no run of tenant %s waits for an answer", s.Tenant())
 		}
 		if len(qs) == 0 {
 			return nil
@@ -140,7 +140,7 @@ func questions(ctx context.Context, a *app.App, s *app.System, name string) erro
 		}
 		switch {
 		case q.Error != "":
-			rows = append(rows, []string{"  > " + term.Line("what it is about cannot be told: "+q.Error, maxAsked)})
+			rows = append(rows, []string{"  > " + term.Line("its subject is not available: "+q.Error, maxAsked)})
 		case q.Call != nil:
 			rows = append(rows, []string{"  > " + term.Line(q.Call.Name+" "+lineage.Mask(q.Call.Args), maxAsked)})
 		}

@@ -16,12 +16,11 @@ func Rerun(a *app.App) *cobra.Command {
 	var o selection.Selection
 	cmd := &cobra.Command{
 		Use:   "rerun [RUN]",
-		Short: "Run tasks once more, from where they began",
-		Long: `Submits the task of a run once more, or of all runs that --where chooses: as a
-run of its own, RUN-r1, RUN-r2 and so on, on a fork of the session as it was
-when the run began. The former run and what it made stay as they are. A run may
-have ended in any way or go on; a branch is run again with the run that opened
-it.`,
+		Short: "Run tasks again, from their start",
+		Long: `Submits the task of a run again, or those of all runs of --where: as a new run,
+RUN-r1, RUN-r2 and so on, on a fork of the session at the run's start. The
+former run and its results stay unchanged. The run may be open or ended in any
+state; for a branch the whole parent run is repeated.`,
 		Example: `  rath session rerun @last
   rath session rerun --where 'state=failed and code=rate_limit and not older=1d'`,
 		Args: o.Args,

@@ -106,7 +106,7 @@ func nothingAdded(from string, left []leftFile) error {
 	for _, l := range left {
 		all = append(all, l.String())
 	}
-	return app.Fail(app.ExitUsage, "nothing to add, %s", strings.Join(all, "; "))
+	return app.Fail(app.ExitUsage, "no file to add, %s", strings.Join(all, "; "))
 }
 
 // irregular names the type of an entry of a directory that is no file.

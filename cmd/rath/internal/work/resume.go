@@ -22,12 +22,11 @@ func Resume(a *app.App) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "resume [RUN]",
-		Short: "Let a parked run go on, in this process, and follow it",
-		Long: `Starts a node in this process and follows a run that was parked or cut off to
-its end. Recorded steps do not run again. Other open runs of the store go on as
-well while it lasts. If a node runs over this store already, the run goes on
-there, and this command follows it. Of a run that has ended it prints the
-result.`,
+		Short: "Resume a parked run in this process, and follow it",
+		Long: `Starts a node in this process and follows a parked or interrupted run to its
+end. Recorded steps do not run again. Other open runs of the store also continue
+meanwhile. If a node already runs on this store, the run resumes there, and this
+command follows it. For an ended run it prints the result.`,
 		Example: `  rath resume            the last run
   rath resume 7f3a`,
 		Args: app.AtMost(1, "one run"),

@@ -21,15 +21,15 @@ func Rewind(a *app.App) *cobra.Command {
 	var workflow string
 	cmd := &cobra.Command{
 		Use:   "rewind SESSION:VERSION",
-		Short: "Go back to an earlier version of a session, and go on from there",
-		Long: `Makes a new session that starts as another one was at an earlier version, with
-its files, and prints its id. With an input or --workflow it goes on there: a
-task runs on the new session, and is followed. Of a run the workflow is known.
-What came after that version stays as it is, as evidence.
+		Short: "Continue from an earlier version of a session",
+		Long: `Creates a new session from an earlier version of another one, with its files,
+and prints its id. With an input or --workflow it also runs a task on the new
+session, and follows it; for a run the default is the run's workflow. The later
+versions stay unchanged, as evidence.
 
-A session that an open run works on is refused: cancel the run first. Where no
-node runs, this command is one while it lasts: what waits in the store goes on
-meanwhile.`,
+A session with an open run is rejected: cancel the run first. Without a running
+node this command is one meanwhile: other waiting runs of the store continue
+too.`,
 		Example: `  rath session rewind 7f3a:4
   rath session rewind @last:4 -m "try the other way"`,
 		Args: app.Exactly(1, "one session with a version, such as 7f3a:4"),
@@ -47,8 +47,8 @@ meanwhile.`,
 	fs.StringVar(&workflow, "workflow", "", "run a task of this workflow (default that of the run)")
 	fs.StringVarP(&f.message, "message", "m", "", "its input: JSON, or text")
 	fs.StringVarP(&f.file, "file", "f", "", "read the input from a file; - is standard input")
-	fs.StringVar(&f.model, "model", "", "model to use")
-	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
+	fs.StringVar(&f.model, "model", "", "model")
+	fs.StringSliceVar(&f.tools, "tools", nil, "tools of the agent, separated by commas")
 	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
 	return cmd
 }
@@ -76,7 +76,7 @@ func rewind(ctx context.Context, a *app.App, name, workflow string, goOn bool, t
 	case !goOn:
 		workflow = node.WorkflowFork
 	case workflow == "" && n.Run == nil:
-		return app.Fail(app.ExitUsage, "rewind %s: name the workflow that goes on with --workflow: %s is a session, not a run", name, n.Session)
+		return app.Fail(app.ExitUsage, "rewind %s: name a workflow with --workflow: %s is a session, not a run", name, n.Session)
 	case workflow == "":
 		workflow = n.Run.Workflow
 	}

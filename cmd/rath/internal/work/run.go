@@ -31,31 +31,30 @@ func Run(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [WORKFLOW]",
 		Short: "Run a task in this process and follow it",
-		Long: `Runs a task of a workflow, "agent" without a name, and prints what it answers.
-The node runs in this process, unless one runs over this store already or a
-server is named. The exit code is the outcome. A run that stops for a person
-(needs_review) ends the command with 7. So does one that asks something, if its
-node runs in this process; elsewhere it is followed on, and the command that
-answers is printed once.
+		Long: `Runs a task of a workflow, by default "agent", and prints the answer. The node
+runs in this process, unless one already runs on this store or a server is
+named. The exit code is the outcome. If the run needs a decision (needs_review),
+the command ends with 7. The same holds for a question, if the node runs in this
+process; otherwise the command prints how to answer and keeps following.
 
-With -C the session works on a copy of a directory, without the store and what
-.gitignore and .rathignore leave out, and with a git repository of its own; the
-diff is printed at the end, and --apply carries it back: on a terminal once you
-have seen the diff and said yes, elsewhere and with --yes at once.
---apply=branch leaves it as commits on the branch rath/RUN of the git repository
-there instead, one for each branch of a fan-out, and touches neither files nor
-index nor HEAD. What would not have come in does not go out.
-A change of hooks, CI and the configuration of editors, shells and agents is put
-back when the call ends, unless --allow names the path.
-Ctrl-C parks the run and prints the command that resumes it;
-a second one exits at once.
+With -C the session works on a copy of a directory, without the store and the
+files ignored by .gitignore and .rathignore, and with a separate git repository.
+The diff is printed at the end. --apply writes it to the directory: on a
+terminal after the diff and a confirmation, otherwise and with --yes at once.
+--apply=branch commits it to the branch rath/RUN of the git repository instead,
+with one commit per branch of a fan-out; files, index and HEAD stay unchanged.
+Files excluded on import are never exported. Changes to git hooks, CI, editor,
+shell and agent configuration are reverted unless --allow names the path.
 
-Commands run in a sandbox of the node: --sandbox, --image and the limits ask for
-another one, and --allow for the hosts that they reach, which are none without.
+Ctrl-C parks the run and prints the command to resume it; a second one exits at
+once.
 
-The workflow "fanout" runs workflows side by side, each on a branch of the
-session, and merges what they come to. --branch names one, with the workflow
-(default agent) and what it is to do; the message is said before they part.`,
+Commands run in the node's sandbox: --sandbox, --image and the limits select
+another one. Commands have no network; --allow permits a host.
+
+The workflow "fanout" runs workflows in parallel, each on a branch of the
+session, and merges their results. --branch names one, with its workflow
+(default agent) and its input; the message precedes the branches.`,
 		Example: `  rath run -m "say hello"
   rath run -C . -m "make the tests pass" --apply
   rath run -C . -m "make the tests pass" --apply=branch
@@ -101,10 +100,10 @@ session, and merges what they come to. --branch names one, with the workflow
 				return app.Usage(cmd, errors.New("--yes needs --apply"))
 			}
 			if t.Sandbox.Network != "" {
-				a.Remark("commands reach %s, and nothing else", strings.Join(sandbox.Network(t.Sandbox.Network).Hosts(), ", "))
+				a.Remark("commands reach only %s", strings.Join(sandbox.Network(t.Sandbox.Network).Hosts(), ", "))
 			}
 			if o.workflow == "agent" && len(t.Input) == 0 {
-				return app.Usage(cmd, errors.New("say what to do with -m TEXT, or with -f FILE"))
+				return app.Usage(cmd, errors.New("give a prompt with -m TEXT, or with -f FILE"))
 			}
 			if o.dossier != "" {
 				if _, err := evidence.FormOf(o.dossier); err != nil {
@@ -120,9 +119,9 @@ session, and merges what they come to. --branch names one, with the workflow
 	fs.StringVarP(&o.dir, "chdir", "C", "", "work on a copy of this directory")
 	fs.BoolVar(&git, "git", true, gitUsage)
 	o.skills.add(fs)
-	fs.StringVar(&o.apply, "apply", "", "carry what the run changed back into the directory of -C, or leave it on a branch there: files or branch")
+	fs.StringVar(&o.apply, "apply", "", "apply the changes of the run to the directory of -C, or commit them to a branch there: files or branch")
 	fs.Lookup("apply").NoOptDefVal = applyFiles
-	fs.BoolVar(&o.yes, "yes", false, "let --apply ask nothing")
+	fs.BoolVar(&o.yes, "yes", false, "apply without a confirmation")
 	place.add(fs, "let commands reach this host, or change this protected path")
 	o.NodeFlags.Add(fs)
 	fs.StringVar(&o.dossier, "out-dossier", "", "write the evidence of the run to a file: .html, .md or .json")
@@ -277,7 +276,7 @@ func parked(a *app.App, s *app.System, id run.ID, o *follow.NodeFlags) error {
 	if own {
 		a.Err.Println("parked; resume it with\n  " + follow.ResumeWith(a, id, o))
 	} else {
-		a.Err.Println("the run goes on; follow it with\n  " + a.Hint("show", string(id), "--steps", "-f"))
+		a.Err.Println("the run continues; follow it with\n  " + a.Hint("show", string(id), "--steps", "-f"))
 	}
 	return app.Silent(app.ExitInterrupted)
 }

@@ -23,7 +23,7 @@ import (
 type skillsFlag []string
 
 func (f *skillsFlag) add(fs *pflag.FlagSet) {
-	fs.StringSliceVar((*[]string)(f), "skills", nil, "start with the skills of a directory, a head, or the files of a session or run as well")
+	fs.StringSliceVar((*[]string)(f), "skills", nil, "also start with the skills of a directory, a head, or the files of a session or run")
 }
 
 // check rejects an empty name.
@@ -90,7 +90,7 @@ func skillsOf(ctx context.Context, a *app.App, s *app.System, name string) (blob
 	head, err := reference.Head(ctx, s, name)
 	switch {
 	case err != nil:
-		return head, fmt.Errorf("--skills %s: no directory is there, and %w", name, err)
+		return head, fmt.Errorf("--skills %s: no such directory, and %w", name, err)
 	case head.IsZero():
 		return head, app.Fail(app.ExitUsage, "--skills %s: name a directory, a head, a session or a run", name)
 	}

@@ -28,23 +28,22 @@ func Submit(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit WORKFLOW",
 		Short: "Submit a task and print the id of its run",
-		Long: `Stores a task and prints the run's id, nothing else, as soon as it is stored. A
-node takes it: the one of "rath dev", or those of a cluster. Without one the
-task waits in the store until "rath dev", "rath run" or "rath resume" starts
-one there.
+		Long: `Stores a task, then prints only the id of its run. A node takes the task: the
+node of "rath dev", or one of a cluster. Without a node the task waits in the
+store until "rath dev", "rath run" or "rath resume" starts one there.
 
-Submitting the same task under the same --id again is harmless: it is one run.
-Another task under that id is a conflict.
+Submitting the same task with the same --id again is harmless: it is one run.
+Another task with this id is a conflict.
 
---tasks submits many: each line is a task as it travels, such as
+--tasks submits a file with a JSON task per line, such as
   {"id":"monday","input":"tides"}
-without an id one is drawn. The ids are printed in the order of the lines; lines
-that are wrong are left out, and the first 20 of them named. Giving the same
-file again submits what is not there yet, if the lines have ids.
+A task without an id gets one. The ids are printed in the order of the lines.
+Wrong lines are skipped, and the first 20 of them named. Submitting the same
+file again submits only missing tasks, if the lines have ids.
 
-With --wait the exit code is the outcome. A run that stops for a person
-(needs_review) ends the command with 7; one that asks something is waited for,
-and the command that answers is printed once.`,
+With --wait the exit code is the outcome. If the run needs a decision
+(needs_review), the command ends with 7. For a question it prints the command to
+answer, and keeps waiting.`,
 		Example: `  rath submit agent -m "say hello"
   rath submit agent -C . -m "fix the tests"
   rath submit review -m tides --id monday --wait
@@ -164,7 +163,7 @@ func submit(ctx context.Context, a *app.App, workflow string, t messages.Task, o
 		return err
 	}
 	if there {
-		a.Remark("run %s is there already: the same task changes nothing", t.ID)
+		a.Remark("run %s exists already: the same task has no effect", t.ID)
 	} else {
 		_, err = s.Submit(ctx, workflow, t)
 	}
@@ -215,7 +214,7 @@ func submitAndWait(ctx context.Context, a *app.App, s *app.System, workflow stri
 	}
 	seen, err := follow.Await(ctx, s, follower, t.ID, func(r messages.Record) { follow.Person(a, r) }, func(r messages.Record) { held(a, r) })
 	if errors.Is(err, app.ErrInterrupted) {
-		a.Err.Println("the run goes on; follow it with\n  " + a.Hint("show", string(t.ID), "--steps", "-f"))
+		a.Err.Println("the run continues; follow it with\n  " + a.Hint("show", string(t.ID), "--steps", "-f"))
 		return app.Silent(app.ExitInterrupted)
 	}
 	if err != nil {

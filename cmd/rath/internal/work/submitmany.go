@@ -79,7 +79,7 @@ func ownFlags(cmd *cobra.Command) error {
 		}
 	})
 	if len(names) > 0 {
-		return fmt.Errorf("%s: with --tasks each line says that of its task", strings.Join(names, ", "))
+		return fmt.Errorf("%s: with --tasks give these in the lines of the file", strings.Join(names, ", "))
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- submitted) error 
 	if err := scan.Err(); ctx.Err() != nil {
 		return ctx.Err()
 	} else if errors.Is(err, bufio.ErrTooLong) {
-		return app.Fail(app.ExitUsage, "line %d is longer than the %d bytes of a task, and nothing after it was read; put what is large into a workspace", n+1, messages.MaxTask)
+		return app.Fail(app.ExitUsage, "line %d is longer than the %d bytes of a task, and later lines were not read; put large data into a workspace", n+1, messages.MaxTask)
 	} else if err != nil {
 		return fmt.Errorf("line %d: %w", n+1, err)
 	}
@@ -224,7 +224,7 @@ func (f *taskFile) batch(ctx context.Context, batch []*submitted) error {
 		}
 	}
 	if stopped != nil {
-		return fmt.Errorf("%s, and what is not printed was not: %w", f.summary(), stopped)
+		return fmt.Errorf("%s; tasks without a printed id were not stored: %w", f.summary(), stopped)
 	}
 	return nil
 }

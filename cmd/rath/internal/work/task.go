@@ -39,16 +39,16 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.SortFlags = false
 	fs.StringVarP(&f.message, "message", "m", "", "the input: JSON, or text")
 	fs.StringVarP(&f.file, "file", "f", "", "read the input from a file; - is standard input")
-	fs.StringVar(&f.session, "session", "", "continue this session, by its id, the beginning of it, or a name; or begin one of this name")
+	fs.StringVar(&f.session, "session", "", "continue this session, by its id, the beginning of the id, or a name; or start one with this name")
 	fs.StringVar(&f.forkOf, "fork-of", "", "start as a branch of a session or run, at its newest version or as NAME:VERSION")
-	fs.StringVar(&f.model, "model", "", "model to use")
-	fs.StringSliceVar(&f.tools, "tools", nil, "tools that the agent may use, separated by commas")
-	fs.StringSliceVar(&f.mcp, "mcp", nil, "MCP servers of the node whose tools the agent has as well, separated by commas")
-	fs.StringVar(&f.choice, "tool-choice", "", "of agent: what the first model call does: required, none, auto, or the name of the tool that it calls")
+	fs.StringVar(&f.model, "model", "", "model")
+	fs.StringSliceVar(&f.tools, "tools", nil, "tools of the agent, separated by commas")
+	fs.StringSliceVar(&f.mcp, "mcp", nil, "MCP servers of the node for the agent, separated by commas")
+	fs.StringVar(&f.choice, "tool-choice", "", "of agent: tool choice of the first model call: required, none, auto, or the name of a tool")
 	fs.StringArrayVar(&f.attach, "attach", nil, "of agent: show the model this image, a PNG, JPEG, GIF or WebP; can be given again")
-	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run when it has used so many tokens")
-	fs.StringVar(&f.usd, "budget-usd", "", "stop the run when its model calls have cost so many US dollars, such as 0.50")
-	fs.Int64Var(&f.steps, "budget-steps", 0, "stop the run after so many steps")
+	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run after this many tokens")
+	fs.StringVar(&f.usd, "budget-usd", "", "stop the run at this cost of its model calls in US dollars, such as 0.50")
+	fs.Int64Var(&f.steps, "budget-steps", 0, "stop the run after this many steps")
 	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
 }
 
@@ -86,7 +86,7 @@ func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 			if name == "-" {
 				name = "standard input"
 			}
-			return t, app.Fail(app.ExitUsage, "-f %s: there is nothing in it; it is to hold the input: a text, or JSON", name)
+			return t, app.Fail(app.ExitUsage, "-f %s: the file is empty; it needs the input: a text, or JSON", name)
 		}
 	}
 	if !utf8.ValidString(text) {

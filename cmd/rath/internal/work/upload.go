@@ -25,7 +25,7 @@ import (
 )
 
 // gitUsage describes --git.
-const gitUsage = "give the copy of -C a git repository with the last commits of the one there, if there is one; what commands do to it stays behind"
+const gitUsage = "give the copy of -C a git repository with the last commits of the original; changes to it stay in the copy"
 
 // history selects whether files are uploaded with a git repository.
 type history int
@@ -127,10 +127,10 @@ func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest,
 	case errors.Is(err, git.ErrNoGit):
 		return none(false, app.ExitUnavailable, "--git needs the git program, which is not installed or not in PATH")
 	case errors.Is(err, git.ErrNoRepository):
-		return none(false, app.ExitConflict, "--git: %s lies in no git repository, or in that of another user", dir)
+		return none(false, app.ExitConflict, "--git: %s is in no git repository, or in another user's", dir)
 	case errors.Is(err, git.ErrLeads):
 		_, above := os.Lstat(filepath.Join(dir, ".git")) // below the top of one none is taken anyway
-		return none(above == nil, app.ExitConflict, "--git: %s; --git=false asks for none", cause(err))
+		return none(above == nil, app.ExitConflict, "--git: %s; use --git=false", cause(err))
 	case err != nil:
 		return head, err
 	}
@@ -161,7 +161,7 @@ func addHistory(ctx context.Context, b blob.Store, dir string, head blob.Digest,
 			}
 			for _, p := range slices.Sorted(maps.Keys(paths)) {
 				if line, out := rules.Excludes(filename.Escape(p), false); out {
-					_, err := none(true, app.ExitConflict, "its last %d commits hold %s, which the line %q of an ignore file leaves out; --git gives it all the same", historyCommits, p, line)
+					_, err := none(true, app.ExitConflict, "its last %d commits contain %s, which the line %q of an ignore file excludes; --git copies it nevertheless", historyCommits, p, line)
 					return "", err
 				}
 			}
@@ -219,10 +219,10 @@ func leftOut(a *app.App, dir string, in *workspace.Imported) {
 		}
 	}
 	if len(others) > 0 {
-		a.Remark("left out of the copy of %s, as version control of its own: %s", dir, some(others, 0))
+		a.Remark("excluded from the copy of %s, as other version control: %s", dir, some(others, 0))
 	}
 	if len(names) > 0 {
-		a.Remark("left out of the copy of %s, by ignore files: %s", dir, some(names, in.More))
+		a.Remark("excluded from the copy of %s by ignore files: %s", dir, some(names, in.More))
 	}
 }
 

@@ -55,7 +55,7 @@ workspace (64 hexadecimal digits): all of them, or those below PATH.`,
 			return a.With(ctx, func(s *app.System) error { return listFiles(ctx, a, s, args[0], below, limit) })
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 1000, "list no more than so many paths")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "maximum number of paths")
 	return cmd
 }
 
@@ -76,7 +76,7 @@ func listFiles(ctx context.Context, a *app.App, s *app.System, name, below strin
 		files = append(files, file{e, modeOf(e)})
 	}
 	if len(files) == 0 && below != "." {
-		return app.Fail(app.ExitNotFound, "%s has no %q; %q lists what it has", name, below, a.Hint("workspace", "ls", name))
+		return app.Fail(app.ExitNotFound, "%s has no %q; %q lists its files", name, below, a.Hint("workspace", "ls", name))
 	}
 	done, err := app.Emit(a, files)
 	if err != nil {
@@ -143,8 +143,8 @@ func workspaceGet(a *app.App) *cobra.Command {
 		Use:   "get NAME PATH",
 		Short: "Write one file of a session",
 		Long: `Writes the bytes of one file of a session, a version of one, a run, or the head
-of a workspace to standard output, or to a file that is not there yet. On a
-terminal what could move its cursor is left out.`,
+of a workspace to standard output, or to a new file. On a terminal control
+sequences are removed.`,
 		Example: "  rath workspace get @last slug.sh\n  rath workspace get 7f3a:4 out/report.pdf --out report.pdf",
 		Args:    app.Exactly(2, "a session and a path"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -164,11 +164,11 @@ func getFile(ctx context.Context, a *app.App, s *app.System, name, p, out string
 	e, ok := t.Lookup(p)
 	switch {
 	case !ok:
-		return app.Fail(app.ExitNotFound, "%s has no %q; %q lists what it has", name, p, a.Hint("workspace", "ls", name))
+		return app.Fail(app.ExitNotFound, "%s has no %q; %q lists its files", name, p, a.Hint("workspace", "ls", name))
 	case e.Kind == manifest.Symlink:
 		return app.Fail(app.ExitUsage, "%q of %s is a symlink to %q; name that, if it is a file of the workspace", p, name, e.Target)
 	case e.Kind != manifest.File:
-		return app.Fail(app.ExitUsage, "%q of %s is a %s, not a file; %q lists what it has", p, name, e.Kind, a.Hint("workspace", "ls", name, p))
+		return app.Fail(app.ExitUsage, "%q of %s is a %s, not a file; %q lists its files", p, name, e.Kind, a.Hint("workspace", "ls", name, p))
 	}
 	rc, err := manifest.NewFiles(s.Blobs(s.Tenant()), t).Get(ctx, e.Digest)
 	if err != nil {
@@ -191,7 +191,7 @@ func getFile(ctx context.Context, a *app.App, s *app.System, name, p, out string
 	}
 	f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return app.Fail(app.ExitConflict, "%s is there already: name a file that is not, or move it away", out)
+		return app.Fail(app.ExitConflict, "%s exists already: name another file, or move it away", out)
 	}
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func getFile(ctx context.Context, a *app.App, s *app.System, name, p, out string
 func copyFile(to io.Writer, from io.Reader, e manifest.Entry) error {
 	n, err := io.Copy(to, io.LimitReader(from, e.Size+1))
 	if err == nil && n != e.Size {
-		err = fmt.Errorf("%w: %q has %d bytes, the manifest says %d", manifest.ErrMalformed, e.Path, n, e.Size)
+		err = fmt.Errorf("%w: %q has %d bytes, and %d in the manifest", manifest.ErrMalformed, e.Path, n, e.Size)
 	}
 	return err
 }
@@ -229,14 +229,15 @@ func workspaceMerge(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge A B...",
 		Short: "Merge the files of sessions",
-		Long: `Brings what B changed since the nearest version that A and B both come from into
-the files of A, then the same of further sessions, and prints the head of the
-result. No session is changed: a task begins with the result by "submit
---workspace". Texts are merged by lines. What both changed in ways that exclude
-each other is a conflict; without a decision for each of them nothing is merged.
+		Long: `Merges the changes of B since the nearest common version into the files of A,
+then those of further sessions, and prints the head of the result. No session
+changes: start a task with the result by "submit --workspace". Texts are merged
+by lines. Changes of both sides that exclude each other are a conflict; without
+a decision for each conflict no file is merged.
 
-ours leaves what is merged so far, theirs takes what comes, of a text the lines
-in conflict alone; both keeps the second one beside the first, as PATH.NAME.`,
+ours keeps the merged files so far, theirs takes the incoming version, in a text
+only for the conflicting lines; both keeps the second version beside the first,
+as PATH.NAME.`,
 		Example: `  rath workspace merge 7f3a 91bc
   rath workspace merge 7f3a 91bc --on-conflict ours --decide slug.sh=theirs
   rath workspace merge 7f3a 91bc 02de --base @last:1 --on-conflict both`,
@@ -250,7 +251,7 @@ in conflict alone; both keeps the second one beside the first, as PATH.NAME.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.base, "base", "", "what all were made of; the nearest common ancestor without it")
+	fs.StringVar(&o.base, "base", "", "common ancestor of all (default the nearest one)")
 	fs.StringVar(&o.policy, "on-conflict", "", "decide conflicts: ours, theirs or both")
 	fs.StringArrayVar(&o.decide, "decide", nil, "decide one conflict, as `PATH=CHOICE`; can be given again")
 	return cmd
@@ -343,7 +344,7 @@ func mergeFiles(ctx context.Context, a *app.App, s *app.System, names []string, 
 		}
 	}
 	if open > 0 {
-		return app.Fail(app.ExitConflict, "%s and nothing was merged: decide with --on-conflict, or one by one with --decide PATH=ours", openConflicts(open))
+		return app.Fail(app.ExitConflict, "%s and no file was merged: decide with --on-conflict, or one by one with --decide PATH=ours", openConflicts(open))
 	}
 	return nil
 }
@@ -362,7 +363,7 @@ const maxConflicts = 20
 func tellConflicts(a *app.App, all []manifest.Conflict) {
 	for i, c := range all {
 		if i == maxConflicts {
-			a.Err.Println("conflict", len(all)-i, "more; --format json tells all")
+			a.Err.Println("conflict", len(all)-i, "more; --format json lists all")
 			return
 		}
 		a.Err.Println(a.Err.Paint(term.Yellow, "conflict") + " " + term.Line(c.String(), 400))
@@ -394,7 +395,7 @@ func sidesOf(ctx context.Context, s *app.System, names []string, base string) (o
 		if base == "" {
 			at, ok := reference.Ancestor(trunk, v)
 			if !ok {
-				return ours, nil, app.Fail(app.ExitUsage, "%s and %s come from no common session: name what both were made of with --base, %q for no files", names[0], name, reference.None)
+				return ours, nil, app.Fail(app.ExitUsage, "%s and %s have no common session: name their ancestor with --base, %q for no files", names[0], name, reference.None)
 			}
 			old, err := s.At(ctx, at)
 			if err != nil {

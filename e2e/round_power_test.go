@@ -317,7 +317,7 @@ func TestDiskDies(t *testing.T) {
 	}
 	late.Stop()
 	t.Logf("%d commits were acknowledged, or on their way, when the disk died", after)
-	for _, want := range []string{"could not be synced", "see to the disk"} {
+	for _, want := range []string{"could not be synced", "repair the disk"} {
 		if !strings.Contains(p.said.String(), want) {
 			t.Errorf("it does not say %q", want)
 		}

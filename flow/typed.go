@@ -14,7 +14,7 @@ import (
 
 // ErrAnswer is returned by [Ask] for an answer that still does not match its type after
 // the last repair.
-var ErrAnswer = errors.New("flow: the model's answer is not of the type that was asked for")
+var ErrAnswer = errors.New("flow: the model's answer does not have the requested type")
 
 // maxRepairs is the number of times that Ask asks again.
 const maxRepairs = 2

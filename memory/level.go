@@ -81,7 +81,7 @@ func readBelow(ctx context.Context, s Store, uri string, none error) (string, er
 		}
 		before = name
 		if b.Len()+len(text) > maxBelow {
-			return "", fmt.Errorf("%w: the notes below %s have more than %d bytes: read what is below a longer name", ErrTooLarge, uri, maxBelow)
+			return "", fmt.Errorf("%w: the notes below %s have more than %d bytes: use a longer name", ErrTooLarge, uri, maxBelow)
 		}
 		b.WriteString(text)
 	}

@@ -36,7 +36,7 @@ func TestErrorsNameFieldAndRemedy(t *testing.T) {
 			`revision, sandbox, session, tools, workspace`,
 		`{"id":"r1","Id":"r2"}`: `task: field "Id": unknown: did you mean "id"? the known ones are budget, deadline, fork_of, id, input, mcp, model, not_before, revision, ` +
 			`sandbox, session, tools, workspace`,
-		`{"id":"r1","workflow":"fix"}`:                                               `task: field "workflow": unknown: leave it out: the subject says it, rath.task.<tenant>.<user>.<workflow>`,
+		`{"id":"r1","workflow":"fix"}`:                                               `task: field "workflow": unknown: omit it: the subject has it, rath.task.<tenant>.<user>.<workflow>`,
 		`{"id":"r1","id":"r1"}`:                                                      "task: field id: it is there twice: send it once",
 		`{"id":"r1","budget":{"token":5}}`:                                           `task: field budget."token": unknown: did you mean "tokens"? the known ones are micro_usd, steps, time_ms, tokens`,
 		`{"id":"r1","budget":{"tokens":-5}}`:                                         "task: field budget.tokens: -5 is negative: leave it out for no limit",

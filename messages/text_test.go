@@ -23,7 +23,7 @@ func TestText(t *testing.T) {
 		{fmt.Errorf("node %q: %w", "zzz", session.ErrNotFound), `node "zzz": not found`, run.CodeNotFound},
 		{fmt.Errorf("dead letter 99: %w; list them to see which there are", session.ErrNotFound), "dead letter 99: not found; list them to see which there are", run.CodeNotFound},
 		{fmt.Errorf("the run has ended (succeeded): %w; see", run.ErrState), "the run has ended (succeeded); see", run.CodeState},
-		{fmt.Errorf("approve run q1: run: step 99 of q1 asks nothing now: %w", run.ErrState), "approve run q1: step 99 of q1 asks nothing now", run.CodeState},
+		{fmt.Errorf("approve run q1: run: step 99 of q1 has no open question: %w", run.ErrState), "approve run q1: step 99 of q1 has no open question", run.CodeState},
 		{fmt.Errorf("run q1: %w: its task was rejected", run.ErrState), "run q1: its task was rejected", run.CodeState},
 		{fmt.Errorf("%w: %w", run.ErrMalformed, session.ValidID("run", "a b")), `run id "a b": only A-Z a-z 0-9 _ - are allowed`, run.CodeMalformed},
 		{run.ErrMalformed, "malformed", run.CodeMalformed},

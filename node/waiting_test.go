@@ -141,8 +141,8 @@ func TestWaitingRuns(t *testing.T) {
 			`{"pool":"review","runs":12,"interactive":10,"batch":2},{"pool":"slow","runs":7,"interactive":0,"batch":7}]}`)
 
 		time.Sleep(answerFresh)
-		silent = errors.New("no relay says what waits")
-		unavailable(serving, "no relay says what waits")
+		silent = errors.New("no relay reports waiting runs")
+		unavailable(serving, "no relay reports waiting runs")
 		silent = nil
 		time.Sleep(answerFresh)
 		says("?pool=slow", http.StatusOK, `{"pool":"slow","runs":7,"interactive":0,"batch":7}`)

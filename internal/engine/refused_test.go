@@ -153,7 +153,7 @@ func TestAnswerTooLate(t *testing.T) {
 				}
 			}
 		}
-		late("asks nothing now")
+		late("has no open question")
 		forward(t, t.Context(), start(t, rt, work, resume), run.Waiting)
 		late("the time is up")
 	})

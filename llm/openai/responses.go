@@ -20,7 +20,7 @@ const KindResponses = "openai-responses"
 func encodeResponses(r *llm.Request, e *exchange.Endpoint) (body []byte, thoughts bool, err error) {
 	p := &r.Provider
 	if len(p.Stop) > 0 {
-		return nil, false, e.Fail(llm.CodeInvalidRequest, 0, "the Responses protocol has no stop sequences: leave out the provider's stop, or use kind openai")
+		return nil, false, e.Fail(llm.CodeInvalidRequest, 0, "the Responses protocol has no stop sequences: omit the provider's stop, or use kind openai")
 	}
 	format, err := textFormat(e.ResponseFormat(p))
 	if err != nil {

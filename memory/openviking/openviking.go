@@ -316,7 +316,7 @@ func (s *store) List(ctx context.Context, uri string) ([]string, error) {
 		return nil, err
 	}
 	if len(entries) >= 2*maxNotes {
-		return nil, fmt.Errorf("%w: %s has more than %d files: list what is below a longer name", memory.ErrTooLarge, uri, 2*maxNotes)
+		return nil, fmt.Errorf("%w: %s has more than %d files: use a longer name", memory.ErrTooLarge, uri, 2*maxNotes)
 	}
 	for _, e := range entries {
 		if note, ok := s.note(e.URI); ok && !e.Dir {
@@ -434,7 +434,7 @@ func (s *store) answer(status int, data []byte, result any, fail func(string, ..
 		return nil
 	}
 	if err := json.Unmarshal(a.Result, result); err != nil {
-		return fail("the result is not what the API says: %w", err)
+		return fail("the result violates the API: %w", err)
 	}
 	return nil
 }

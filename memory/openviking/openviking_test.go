@@ -302,7 +302,7 @@ func TestAnswers(t *testing.T) {
 		{307, "", "HTTP status 307 with an answer that is not OpenViking's", nil},
 		{502, "<html>Bad gateway</html>", `"<html>Bad gateway</html>"; check the URL`, nil},
 		{200, `{"result":"text"}`, "not OpenViking's", nil},
-		{200, `{"status":"ok","result":{"a":1}}`, "the result is not what the API says", nil},
+		{200, `{"status":"ok","result":{"a":1}}`, "the result violates the API", nil},
 		{200, `{"status":"ok","result":"` + strings.Repeat("x", maxAnswer) + `"}`, "more than 33554432 bytes", memory.ErrTooLarge},
 	} {
 		s := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -127,7 +127,7 @@ func (c *collector) field(t reflect.Type, f reflect.StructField) error {
 	case strings.Contains(","+options+",", ",string,"):
 		return fmt.Errorf("field %s of %v is a number in quotes", f.Name, t)
 	case f.Anonymous && (f.Type.Kind() != reflect.Struct || name != ""):
-		return fmt.Errorf("field %s of %v is embedded, and no struct or with a name of its own", f.Name, t)
+		return fmt.Errorf("field %s of %v is embedded, and not a struct or has a name", f.Name, t)
 	}
 	if err := c.collect(f.Type); err != nil {
 		return err

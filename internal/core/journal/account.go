@@ -38,7 +38,7 @@ func (a Account) Reserve(tokens int64) (Account, error) {
 		return a, fmt.Errorf("%w: %d of %d micro-USD used%s; raise budget.micro_usd", run.ErrBudget, used.MicroUSD, l, unsettled(a.Branches.MicroUSD))
 	}
 	if l := a.Limit.MicroUSD; l > 0 && a.Unpriced != "" {
-		return a, fmt.Errorf("%w: %d micro-USD cannot be kept: nothing says what calls of model %s cost; give it prices in the node's list of models, or leave budget.micro_usd out and set budget.tokens", run.ErrBudget, l, a.Unpriced)
+		return a, fmt.Errorf("%w: %d micro-USD cannot be enforced: the cost of calls of model %s is unknown; give it prices in the node's list of models, or omit budget.micro_usd and set budget.tokens", run.ErrBudget, l, a.Unpriced)
 	}
 	a.Reserved += tokens
 	return a, nil
@@ -55,7 +55,7 @@ func unsettled(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %d set aside for branches that have not told what they used", n)
+	return fmt.Sprintf(", %d reserved for branches without a report", n)
 }
 
 // Settle adds steps and the usage of their calls, and releases a reservation.
@@ -109,7 +109,7 @@ func (a Account) Split(n int) (run.Budget, error) {
 		part.Steps /= int64(n)
 	}
 	if a.Limit.Tokens > 0 && part.Tokens == 0 || a.Limit.MicroUSD > 0 && part.MicroUSD == 0 || a.Limit.Steps > 0 && part.Steps == 0 {
-		return run.Budget{}, fmt.Errorf("%w: what is left does not reach for %d branches", run.ErrBudget, n)
+		return run.Budget{}, fmt.Errorf("%w: the rest is not enough for %d branches", run.ErrBudget, n)
 	}
 	return part, nil
 }

@@ -39,7 +39,7 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 	case r.pinned != "" && r.pinned != c.Revision:
 		return nil, fmt.Errorf("journal: %s is pinned to revision %q of %s, offered here is %q: %w", r.ID, r.pinned, r.Task.Workflow, c.Revision, run.ErrNotSupported)
 	case w.value.Closing().State != "", w.state.branchEnded(): // while it waited for the session
-		if err := w.end(r, run.Failed, run.CodeClosed, "the session has ended, and nothing follows: fork it to go on", now); err != nil {
+		if err := w.end(r, run.Failed, run.CodeClosed, "the session has ended: fork it to continue", now); err != nil {
 			return nil, err
 		}
 		return w.grant(r, run.Failed), nil
@@ -80,10 +80,10 @@ func (w *StateMachine) condemn(r *Record, d Deaths, death string, now time.Time)
 func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	events := w.opening(c)
 	if state := w.value.Closing().State; state != "" {
-		return nil, fmt.Errorf("journal: session %s was %s: %w; fork it to go on", w.key, state, session.ErrClosed)
+		return nil, fmt.Errorf("journal: session %s was %s: %w; fork it to continue", w.key, state, session.ErrClosed)
 	}
 	if w.state.branch != "" { // the end of the branch seals it
-		return nil, fmt.Errorf("journal: session %s is a branch of a fan-out, for one run: %w; fork it to go on", w.key, session.ErrClosed)
+		return nil, fmt.Errorf("journal: session %s is a branch of a fan-out, for one run: %w; fork it to continue", w.key, session.ErrClosed)
 	}
 	if c.Task.ForkOf != nil && len(events) == 0 { // a check before the claim found it free
 		return nil, fmt.Errorf("journal: task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", c.Run, run.ErrMalformed, w.key)

@@ -355,7 +355,7 @@ func (r *Record) open(v SignalReceived) (Wait, error) {
 	if s := r.steps[v.Path]; s != nil {
 		return Wait{}, fmt.Errorf("journal: step %s of %s was decided before (%s): %w", v.Path, r.ID, s.Summary, run.ErrState)
 	}
-	return Wait{}, fmt.Errorf("journal: step %s of %s asks nothing now; the run is %s: %w", v.Path, r.ID, r.State, run.ErrState)
+	return Wait{}, fmt.Errorf("journal: step %s of %s has no open question; the run is %s: %w", v.Path, r.ID, r.State, run.ErrState)
 }
 
 // message delivers a user's message to a session: as a chunk if no run is open, else
@@ -368,7 +368,7 @@ func (w *StateMachine) message(v SignalReceived, now time.Time) error {
 	case w.at.Seq == 0 && len(w.staged) == 0:
 		return fmt.Errorf("journal: session %s: %w", w.key, session.ErrNotFound)
 	case closed != "" || w.state.branchEnded():
-		return fmt.Errorf("journal: session %s has ended (%s): %w; fork it to go on", w.key, closed, session.ErrClosed)
+		return fmt.Errorf("journal: session %s has ended (%s): %w; fork it to continue", w.key, closed, session.ErrClosed)
 	}
 	chunk := session.ChunkEvent(session.UserText(v.Text))
 	if v.ID == "" {
@@ -392,7 +392,7 @@ func (w *StateMachine) tick(now time.Time) error {
 		fired = fired || done
 	}
 	if !fired {
-		return fmt.Errorf("journal: nothing is due in session %s: %w", w.key, run.ErrState)
+		return fmt.Errorf("journal: no event is due in session %s: %w", w.key, run.ErrState)
 	}
 	return nil
 }
@@ -404,12 +404,12 @@ func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error)
 	case over && r.State == run.Running && r.Epoch == w.Epoch():
 		return false, nil // the current execution ends it
 	case over && r.State == run.Running:
-		why := fmt.Sprintf("no node executed the run at its deadline: the one that held its attempt %d is gone, and none took it up again; look whether one offers workflow %q", r.Attempt, r.Task.Workflow)
+		why := fmt.Sprintf("no node executed the run at its deadline: the node of attempt %d is gone, and no other node resumed it; check that a node offers workflow %q", r.Attempt, r.Task.Workflow)
 		return true, w.end(r, run.TimedOut, run.CodeDeadline, why, now)
 	case over:
 		return true, w.end(r, run.TimedOut, run.CodeDeadline, "the run was "+string(r.State)+" at its deadline"+r.restsOn(), now)
 	case r.State == run.NeedsReview && r.Review.Expires != 0 && now.UnixMilli() >= r.Review.Expires:
-		return true, w.end(r, run.Failed, run.CodeExpired, "nobody resolved the review: "+r.Review.Reason, now)
+		return true, w.end(r, run.Failed, run.CodeExpired, "the review was not resolved: "+r.Review.Reason, now)
 	case r.State != run.Waiting:
 		return false, nil
 	}

@@ -118,7 +118,7 @@ func (c *Checker) Check(text string) (json.RawMessage, error) {
 	}
 	takes, err := c.shape.effortOf(c.whole.Schema(), object)
 	if err != nil {
-		return nil, fmt.Errorf("checking the arguments would take too long: the schema of %q has so many ways to look at one value that these are more than %d steps. "+
+		return nil, fmt.Errorf("checking the arguments would take too long: the alternatives in the schema of %q need more than %d steps. "+
 			"Pass fewer or flatter arguments. The author of the tool should let each value be described once, not by several references or alternatives", c.name, maxSteps)
 	}
 	brief(object)

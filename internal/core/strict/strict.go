@@ -223,7 +223,7 @@ func shape(t reflect.Type, value json.RawMessage) (problem, remedy string) {
 	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
 		return given + " is no whole number that fits", "write it in digits, without sign, quotation marks, fraction and exponent"
 	}
-	return given + " is not what belongs here", "see the schema of the message"
+	return given + " does not belong here", "see the schema of the message"
 }
 
 // fieldsOf returns the fields of a struct by their names on the wire. The result is
@@ -250,7 +250,7 @@ func unknownField(what, prefix, name string, known []string) error {
 	remedy := "the known ones are " + strings.Join(known, ", ")
 	switch near := nearest(name, known); {
 	case what == "task" && prefix == "" && (name == "tenant" || name == "workflow"):
-		remedy = "leave it out: the subject says it, rath.task.<tenant>.<user>.<workflow>"
+		remedy = "omit it: the subject has it, rath.task.<tenant>.<user>.<workflow>"
 	case near != "":
 		remedy = fmt.Sprintf("did you mean %q? %s", near, remedy)
 	}

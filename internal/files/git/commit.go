@@ -79,7 +79,7 @@ func (r *Repository) outsideModules(ctx context.Context, env []string, changes [
 	for _, c := range changes {
 		for p := r.prefix + filename.Raw(c.Path); len(modules) > 0 && p != "." && p != "/"; p = path.Dir(p) {
 			if modules[p] {
-				return fmt.Errorf("%w: %q lies in the submodule %s, which is a repository of its own", ErrRefused, r.prefix+c.Path, p)
+				return fmt.Errorf("%w: %q is in the submodule %s, which is a separate repository", ErrRefused, r.prefix+c.Path, p)
 			}
 		}
 	}

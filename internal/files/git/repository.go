@@ -32,9 +32,9 @@ var (
 	// that git rejects because it belongs to another user.
 	ErrNoRepository = errors.New("git: not in a repository of yours")
 	// ErrExists is returned for a branch that exists and names another commit.
-	ErrExists = errors.New("git: the branch is there already")
+	ErrExists = errors.New("git: the branch exists already")
 	// ErrRefused is returned for a path that no commit of the repository can hold.
-	ErrRefused = errors.New("git: git refuses a path")
+	ErrRefused = errors.New("git: git rejects a path")
 )
 
 // Repository is the repository that contains a directory. It is not safe for concurrent

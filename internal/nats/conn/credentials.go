@@ -61,12 +61,12 @@ func (c *Conn) info(ctx context.Context) (*userInfo, error) {
 		return m, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("nats/conn: ask what these credentials may do: %w", err)
+		return nil, fmt.Errorf("nats/conn: query the permissions of these credentials: %w", err)
 	}
 	if m != nil {
 		l.info = &userInfo{}
 		if err := json.Unmarshal(m.Data, l.info); err != nil {
-			return nil, fmt.Errorf("nats/conn: ask what these credentials may do: answer: %w", err)
+			return nil, fmt.Errorf("nats/conn: query the permissions of these credentials: answer: %w", err)
 		}
 	}
 	l.told = true

@@ -67,6 +67,6 @@ func (i *intake) publishHeld(l *incomingTask, cause error) {
 		err = i.c.conn.NC.Publish(messages.RunSubject(l.tenant, l.id, messages.OnEvent), data)
 	}
 	if err != nil {
-		i.c.conn.Logger.Debug("that a task waits was not told", "run", string(l.id), "err", err)
+		i.c.conn.Logger.Debug("a notification about a waiting task was not sent", "run", string(l.id), "err", err)
 	}
 }

@@ -231,7 +231,7 @@ func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message
 		return err
 	}
 	if err != nil {
-		d.c.conn.Logger.Error("a session was written by a later release; nothing follows from it here", "stream", d.stream, "seq", m.Seq, "err", err)
+		d.c.conn.Logger.Error("a session was written by a later release; its follow-ups are skipped here", "stream", d.stream, "seq", m.Seq, "err", err)
 	}
 	concerns := ok && concernsRuns(e.Commit)
 	if concerns {
@@ -248,7 +248,7 @@ func (d *dispatcher) take(ctx context.Context, h *eventlog.Chain, m conn.Message
 	facts := h.Facts(e)
 	d.returned(e.Commit.Tenant, facts)
 	if err := d.s.Fold(time.Now(), e, facts); err != nil {
-		d.c.conn.Logger.Error("what follows from a commit cannot be read", "stream", d.stream, "seq", m.Seq, "err", err)
+		d.c.conn.Logger.Error("the follow-ups of a commit cannot be read", "stream", d.stream, "seq", m.Seq, "err", err)
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func (i *intake) handle(ctx context.Context, m jsMsg) disposition {
 		return nakDelayed
 	}
 	if err := i.refuse(ctx, &l, err); err != nil {
-		i.c.conn.Logger.Error("a refused task could not be put away and comes again", "subject", m.Subject(), "run", string(l.id), "err", err)
+		i.c.conn.Logger.Error("a rejected task could not be stored as a dead letter and is redelivered", "subject", m.Subject(), "run", string(l.id), "err", err)
 		return nakDelayed
 	}
 	return ack

@@ -91,7 +91,7 @@ func (i *intake) deadLetter(ctx context.Context, l *incomingTask, cause error) e
 
 func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause error, now time.Time) error {
 	e := *wire.ErrorOf(cause)
-	i.c.conn.Logger.Info("a task was refused", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
+	i.c.conn.Logger.Info("a task was rejected", "subject", l.msg.Subject(), "run", string(l.id), "code", string(e.Code), "reason", e.Text)
 	if l.id == "" || l.tenant == "" {
 		return nil
 	}

@@ -84,7 +84,7 @@ func (c *Dispatch) gatherWaiting(ctx context.Context, sub *nats.Subscription, se
 		m, err := sub.NextMsgWithContext(ctx)
 		if errors.Is(err, nats.ErrNoResponders) {
 			<-ctx.Done() // the same at once
-			return fmt.Errorf("%w: no relay says what waits; start a node", conn.ErrNoAnswer)
+			return fmt.Errorf("%w: no relay reports waiting runs; start a node", conn.ErrNoAnswer)
 		}
 		if err != nil {
 			return err

@@ -37,7 +37,7 @@ func (c *Logs) admit(commit commitlog.Commit) error {
 	}
 	for _, name := range []string{stream, streams.StreamBlob} {
 		if f := c.streams.Capacity.Fill(name); f.Room() == streams.RoomEnds && !journal.IsTerminalOnly(commit.Events) {
-			return fmt.Errorf("nats/eventlog: append %d to %s: %w: stream %s holds %s, and the rest is kept for what ends runs; %s",
+			return fmt.Errorf("nats/eventlog: append %d to %s: %w: stream %s holds %s, and the rest is reserved for ends of runs; %s",
 				commit.Seq, commit.Key, conn.ErrFull, name, f, streams.RemedyOf(name))
 		}
 	}
@@ -82,7 +82,7 @@ func (l *eventLog) Append(ctx context.Context, at commitlog.Position, c commitlo
 func Successor(at commitlog.Position, c commitlog.Commit) ([]byte, error) {
 	switch {
 	case c.Seq != at.Seq+1 || c.Prev != at.Hash:
-		return nil, fmt.Errorf("nats/eventlog: append %d to %s after %d: the commit does not say the same: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
+		return nil, fmt.Errorf("nats/eventlog: append %d to %s after %d: the commit differs: %w", c.Seq, c.Key, at.Seq, session.ErrForeign)
 	case len(c.Events) == 0:
 		return nil, fmt.Errorf("nats/eventlog: append %d to %s: no events: %w", c.Seq, c.Key, session.ErrForeign)
 	}

@@ -144,7 +144,7 @@ type MissingError struct {
 
 // Error names the streams.
 func (e *MissingError) Error() string {
-	return "nats/eventlog: streams that are not there: " + strings.Join(e.Streams, ", ")
+	return "nats/eventlog: missing streams: " + strings.Join(e.Streams, ", ")
 }
 
 // missingEvents returns the missing event streams of generations that have others.

@@ -110,7 +110,7 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 	if k.failed == "" {
 		k.failed = writeError(k.s.srv.Load())
 		if k.failed != "" {
-			k.s.log.Errorf("store directory %s: %s: nothing is stored until the server has started again, which it does when there is room", k.s.dir, k.failed)
+			k.s.log.Errorf("store directory %s: %s: writes are rejected until the server restarts, when there is room", k.s.dir, k.failed)
 		}
 	}
 	if k.failed != "" && !space.below(1) && !time.Now().Before(k.next) {

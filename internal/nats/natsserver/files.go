@@ -55,7 +55,7 @@ func mayBeLost(dir string) (bool, error) {
 		err = json.Unmarshal(data, &meta)
 	}
 	if err != nil {
-		return false, fmt.Errorf("read what stream %s is: %w", filepath.Base(dir), err)
+		return false, fmt.Errorf("read the settings of stream %s: %w", filepath.Base(dir), err)
 	}
 	return meta.Mode == "async", nil
 }

@@ -177,7 +177,7 @@ func (f *files) read() error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return fmt.Errorf("read what changed in the store (inotify): %w", err)
+			return fmt.Errorf("read the changes of the store (inotify): %w", err)
 		}
 		for b := f.buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
 			wd, mask := int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:])
@@ -360,7 +360,7 @@ func (f *files) removed(paths []string) error {
 		case left == "" || f.all.Load():
 			return nil
 		case time.Now().After(until):
-			return fmt.Errorf("%s is not there, and the server has not removed it", left)
+			return fmt.Errorf("%s is missing, and the server has not removed it", left)
 		}
 	}
 }

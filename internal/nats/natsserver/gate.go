@@ -20,7 +20,7 @@ import (
 
 // ErrSync is returned when writes could not be synced: the kernel may have dropped them,
 // and only reading the disk again shows which.
-var ErrSync = errors.New("natsserver: what was written could not be synced")
+var ErrSync = errors.New("natsserver: a write could not be synced")
 
 // gate runs rounds for waiting connections.
 type gate struct {
@@ -80,7 +80,7 @@ func (g *gate) round() {
 // fail closes the gate for good; the caller holds mu.
 func (g *gate) fail(err error) {
 	if g.err == nil {
-		g.err = fmt.Errorf("%w: %w: nothing more is acknowledged; see to the disk, and start the process again, which goes on with what the disk holds", ErrSync, err)
+		g.err = fmt.Errorf("%w: %w: no write is acknowledged any more; repair the disk, and restart the process, which continues with the disk's content", ErrSync, err)
 		close(g.failed)
 	}
 }

@@ -212,7 +212,7 @@ func TestSyncFails(t *testing.T) {
 	mu.Lock()
 	broken = false // the kernel reports an error once
 	mu.Unlock()
-	if err := srv.Err(); !errors.Is(err, natsserver.ErrSync) || !errors.Is(err, cause) || !strings.Contains(err.Error(), "start the process again") {
+	if err := srv.Err(); !errors.Is(err, natsserver.ErrSync) || !errors.Is(err, cause) || !strings.Contains(err.Error(), "restart the process") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := srv.Dial(); !errors.Is(err, natsserver.ErrSync) {

@@ -12,7 +12,7 @@ import (
 func Up() error {
 	all, err := net.Interfaces()
 	if err != nil {
-		return fmt.Errorf("look at the network: %w", err)
+		return fmt.Errorf("inspect the network: %w", err)
 	}
 	for _, i := range all {
 		// Kernels create tunnel ends in each namespace; they are down and lead nowhere.
@@ -30,7 +30,7 @@ func Up() error {
 		return err
 	}
 	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, r); err != nil {
-		return fmt.Errorf("look at the loopback: %w", err)
+		return fmt.Errorf("inspect the loopback: %w", err)
 	}
 	r.SetUint16(r.Uint16() | unix.IFF_UP)
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r); err != nil {

@@ -79,7 +79,7 @@ func (m *Mirror) Exec(ctx context.Context, run func(context.Context) (sandbox.Ex
 	}
 	bring := m.take(ctx)
 	if full, ok := errors.AsType[*FullError](bring); ok {
-		note := "killed: " + full.Error() + "; remove what need not be kept\n"
+		note := "killed: " + full.Error() + "; remove unneeded files\n"
 		if e.Code == 0 {
 			e.Code = 128 + 9
 		}
@@ -345,7 +345,7 @@ func (f *filter) file(p *passed, e Entry, r *reader, w *writer) error {
 			f.spare, left = f.spare+left, 0
 		}
 		if f.spare < 0 {
-			return fmt.Errorf("%q grows beyond what the files of a sandbox may hold", e.Path)
+			return fmt.Errorf("%q grows beyond the limit of a sandbox's files", e.Path)
 		}
 		return nil
 	}

@@ -48,7 +48,7 @@ func Unmount(dir string) error {
 // Clear unmounts all mounts below a directory, which need not exist.
 func Clear(dir string) error {
 	if err := clearBelow(dir); err != nil {
-		return fmt.Errorf("overlay: unmount what lies below %s: %w", dir, err)
+		return fmt.Errorf("overlay: unmount everything below %s: %w", dir, err)
 	}
 	return nil
 }

@@ -78,15 +78,15 @@ func (l *Details) printed(ctx context.Context, at session.Ref, step run.Path) st
 	}
 	for _, c := range s.LastN(8) {
 		if c.Kind() == session.ToolResult && c.Origin().Step == string(step) {
-			return ending(c.Text())
+			return Ending(c.Text())
 		}
 	}
 	return ""
 }
 
-// ending returns the last line that a command printed and its exit code; "" for a body
+// Ending returns the last line that a command printed and its exit code; "" for a body
 // that is not the result of a command.
-func ending(body string) string {
+func Ending(body string) string {
 	var b struct {
 		Exit     *int   `json:"exit_code"`
 		Stdout   string `json:"stdout"`

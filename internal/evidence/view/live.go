@@ -41,7 +41,7 @@ func WriteLive(w *term.Writer, r *LiveRun, answers ...string) {
 	for i := range l.Steps {
 		s := &l.Steps[i]
 		field("step", "%s, %s, for %s", s.Step, StepText(s), Took(now.Sub(time.UnixMilli(s.Began))))
-		field("now", "%s", doingText(s, now))
+		field("now", "%s", Doing(s, now))
 		if s.Error != "" {
 			field("before", "try %d failed: %s", max(s.Try-tryUnderWay(s), 1), s.Error)
 		}
@@ -105,8 +105,8 @@ func limited(s *messages.LiveStep) string {
 	return "model " + s.Model + " or its key"
 }
 
-// doingText describes the current activity of a step in flight.
-func doingText(s *messages.LiveStep, now time.Time) string {
+// Doing describes the current activity of a step in flight.
+func Doing(s *messages.LiveStep, now time.Time) string {
 	since := Took(max(now.Sub(time.UnixMilli(s.At)), 0))
 	until := ""
 	if s.Until > 0 {
@@ -214,6 +214,16 @@ func queueText(q *messages.LiveQueue, now time.Time) string {
 		return text + "all slots of its node are taken"
 	}
 	return text + fmt.Sprintf("all slots of its %d nodes are taken", q.Nodes)
+}
+
+// LiveText returns a run's current activity and the conditions that it waits for, a
+// sentence each.
+func LiveText(l *messages.Live) (out []string) {
+	now := time.UnixMilli(l.At)
+	for i := range l.Steps {
+		out = append(out, StepText(&l.Steps[i])+": "+Doing(&l.Steps[i], now))
+	}
+	return append(out, restsOn(&LiveRun{Live: l}, now)...)
 }
 
 // LiveNote returns a run's current activity in a few words, "" if it adds no information.

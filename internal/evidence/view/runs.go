@@ -53,7 +53,7 @@ func RunTable(w *term.Writer, runs []messages.RunInfo, names map[string]string, 
 			shortID(r.Run), string(r.State), r.Workflow, lineage.Short(r.Session), NodeOf(r, names), fmt.Sprint(r.Steps), excerpt.Thousands(r.Usage.Tokens()),
 			Age(now, time.UnixMilli(r.Submitted)),
 		}
-		notes[i] = noteNow(r, live[r.Run], shortID)
+		notes[i] = NoteNow(r, live[r.Run], shortID)
 	}
 	width := math.MaxInt
 	if below {
@@ -104,8 +104,8 @@ func RunIDs(runs []messages.RunInfo) []run.ID {
 	return ids
 }
 
-// noteNow returns a run's current activity, else its note.
-func noteNow(r *messages.RunInfo, l *messages.Live, shortID func(run.ID) string) string {
+// NoteNow returns a run's current activity, else its note.
+func NoteNow(r *messages.RunInfo, l *messages.Live, shortID func(run.ID) string) string {
 	if l == nil || r.Quarantine != "" || r.Behind != "" || r.Cancelled {
 		return RunNote(r, shortID)
 	}

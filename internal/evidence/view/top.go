@@ -89,8 +89,8 @@ func (c *Counts) Per(d time.Duration) Rates {
 	return Rates{float64(c.Runs) / s, float64(c.Steps) / s, float64(c.Tokens) / s, float64(c.Errors) / s}
 }
 
-// stuckAfter is the time after which a step without progress counts as stuck.
-const stuckAfter = 30 * time.Second
+// StuckAfter is the time after which a step without progress counts as stuck.
+const StuckAfter = 30 * time.Second
 
 // Stuck returns the reason why a run makes no progress, as in WriteLive; "" for a run that
 // makes progress, or that waits at its own request.
@@ -109,11 +109,11 @@ func Stuck(l *messages.Live) string {
 	}
 	for i := range l.Steps {
 		s := &l.Steps[i]
-		if s.Try > 1 || s.Error != "" || now.Sub(time.UnixMilli(s.At)) >= stuckAfter {
-			return StepText(s) + ": " + doingText(s, now)
+		if s.Try > 1 || s.Error != "" || now.Sub(time.UnixMilli(s.At)) >= StuckAfter {
+			return StepText(s) + ": " + Doing(s, now)
 		}
 	}
-	if l.State == run.Running && len(l.Steps) == 0 && l.Since > 0 && now.Sub(time.UnixMilli(l.Since)) >= stuckAfter {
+	if l.State == run.Running && len(l.Steps) == 0 && l.Since > 0 && now.Sub(time.UnixMilli(l.Since)) >= StuckAfter {
 		return first
 	}
 	return ""

@@ -84,7 +84,7 @@ func (t *Timeline) tool(ctx context.Context, r *messages.Record, th *thread) {
 		}
 		if called {
 			if right = t.Details.printed(ctx, session.Ref{Key: r.Key(), Version: th.version}, r.Step); right != "" {
-				text = cutExit(text)
+				text = CutExit(text)
 			}
 		}
 	}
@@ -101,8 +101,8 @@ func (t *Timeline) tool(ctx context.Context, r *messages.Record, th *thread) {
 	}
 }
 
-// cutExit removes the exit status, which the right column shows.
-func cutExit(text string) string {
+// CutExit removes the exit status of a command, which stands beside it.
+func CutExit(text string) string {
 	if i := strings.LastIndex(text, ", exit "); i > 0 {
 		return text[:i]
 	}

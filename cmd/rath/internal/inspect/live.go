@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
@@ -14,47 +12,6 @@ import (
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
-
-const (
-	// liveAtOnce bounds the concurrent requests, and liveRows the runs of a list that
-	// are asked about: the notes of the others come from recorded data.
-	liveAtOnce = 8
-	liveRows   = 64
-	// liveWithin bounds the requests of a list, which is shown even without answers.
-	liveWithin = 2 * time.Second
-)
-
-// liveNotes requests the progress of the open runs whose waits lineage does not
-// explain: branches may wait for a node.
-func liveNotes(ctx context.Context, s *app.System, runs []messages.RunInfo) map[run.ID]*messages.Live {
-	ctx, cancel := context.WithTimeout(ctx, liveWithin)
-	defer cancel()
-	var open []run.ID
-	for i := range runs {
-		forBranches := func(w messages.Wait) bool { return w.Kind == run.WaitBranches }
-		if st := runs[i].State; st == run.Running || st == run.Queued || st == run.Waiting && slices.ContainsFunc(runs[i].Waits, forBranches) {
-			open = append(open, runs[i].Run)
-		}
-	}
-	open = open[:min(len(open), liveRows)]
-	var mu sync.Mutex
-	out := make(map[run.ID]*messages.Live, len(open))
-	room := make(chan struct{}, liveAtOnce)
-	var asking sync.WaitGroup
-	for _, id := range open {
-		room <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-room }()
-			if l, err := s.Runs.Live(ctx, id); err == nil {
-				mu.Lock()
-				out[id] = &l
-				mu.Unlock()
-			}
-		})
-	}
-	asking.Wait()
-	return out
-}
 
 // liveOf requests the current state of a run. It returns nil if the run has ended, or,
 // with a remark, if no node can answer now.
@@ -93,7 +50,7 @@ func tellLive(ctx context.Context, a *app.App, s *app.System, r *view.LiveRun) e
 		return err
 	}
 	a.Out.Println()
-	view.RunTable(a.Out, branches, nil, liveNotes(ctx, s, branches), a.Out.Terminal())
+	view.RunTable(a.Out, branches, nil, view.LiveNotes(ctx, s.Runs.Live, branches), a.Out.Terminal())
 	return nil
 }
 
@@ -103,7 +60,7 @@ func openBranches(ctx context.Context, s *app.System, r *view.LiveRun) ([]messag
 		return nil, nil
 	}
 	all, err := s.Runs.List(ctx, &client.RunsOptions{
-		States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, Where: "under=" + string(r.Live.Session), Limit: liveRows,
+		States: []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, Where: "under=" + string(r.Live.Session), Limit: view.LiveRows,
 	})
 	return slices.DeleteFunc(all, func(b messages.RunInfo) bool { return b.BranchOf == nil || b.BranchOf.Run != r.Info.Run }), err
 }

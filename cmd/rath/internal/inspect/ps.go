@@ -111,7 +111,7 @@ func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) e
 		if err != nil {
 			return err
 		}
-		view.RunTable(a.Out, runs, names, liveNotes(ctx, s, runs), a.Out.Terminal())
+		view.RunTable(a.Out, runs, names, view.LiveNotes(ctx, s.Runs.Live, runs), a.Out.Terminal())
 	}
 	submitted, waiting, err := s.Fleet.Tasks(ctx)
 	if err != nil {

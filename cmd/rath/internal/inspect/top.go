@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 )
 
@@ -149,28 +147,6 @@ func readTop(ctx context.Context, s *app.System, after string, began time.Time) 
 	if t.Streams, err = s.Fleet.Streams(ctx); err != nil {
 		return after, t, err
 	}
-	t.Stuck, t.Unasked = stuckOf(ctx, s, open)
+	t.Stuck, t.Unasked = view.StuckOf(ctx, s.Runs.Live, open)
 	return after, t, nil
-}
-
-// stuckOf returns the open runs that are stuck, the oldest first. It asks the nodes
-// about the oldest running and queued ones. unasked reports whether others were not
-// asked about.
-func stuckOf(ctx context.Context, s *app.System, open []messages.RunInfo) (stuck []view.TopStuck, unasked bool) {
-	open = slices.Clone(open)
-	slices.Reverse(open)
-	notes := liveNotes(ctx, s, open)
-	out := []view.TopStuck{}
-	for i := range open {
-		r := &open[i]
-		live := notes[r.Run]
-		if live == nil {
-			unasked = unasked || r.State == run.Running || r.State == run.Queued
-			live = &messages.Live{Run: r.Run, State: r.State, At: time.Now().UnixMilli(), Review: r.Review, Quarantine: r.Quarantine}
-		}
-		if why := view.Stuck(live); why != "" {
-			out = append(out, view.TopStuck{Run: r.Run, State: r.State, Workflow: r.Workflow, Why: why, Since: r.Submitted, Retries: view.Retries(live)})
-		}
-	}
-	return out, unasked
 }

@@ -57,7 +57,7 @@ func watchRuns(ctx context.Context, a *app.App, s *app.System, o *client.RunsOpt
 		if err == nil {
 			var live map[run.ID]*messages.Live // of a list on a terminal
 			if a.Out.Terminal() && !a.AsJSON() {
-				live = liveNotes(ctx, s, runs)
+				live = view.LiveNotes(ctx, s.Runs.Live, runs)
 			}
 			err = redraw(a, runs, names, live, shown)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,68 +24,25 @@ func Labels(ctx context.Context, s *app.System, name string) *lineage.Labels {
 
 // Graph reads the lineage of a session's tree.
 func Graph(ctx context.Context, s *app.System, id session.ID) (*lineage.Graph, session.Key, error) {
-	g := lineage.NewGraph()
-	root := session.Key{Tenant: s.Tenant()}
-	err := Recorded(ctx, s, id, "", func(r *messages.LineageRecord) error {
-		g.Add(r.Record)
-		root.ID = r.Record.Root
-		return nil
-	})
-	if err == nil && root.ID == "" {
-		err = app.Fail(app.ExitNotFound, "session %s has no lineage yet", id)
-	}
-	if err != nil {
-		return nil, session.Key{}, err
-	}
-	return g, root, nil
+	return noLineage(view.LineagePage(s.Lineage.Page).Graph(ctx, s.Tenant(), id))
 }
 
-// mostTrees bounds the trees that are read in addition to a run's own.
-const mostTrees = 256
-
 // RunGraph reads the lineage of the tree of a run's session, and the trees of the
-// sessions that the run opened beside it, for example to take notes by a model.
+// sessions that the run opened beside it.
 func RunGraph(ctx context.Context, s *app.System, r *messages.RunInfo) (*lineage.Graph, session.Key, error) {
-	g, root, err := Graph(ctx, s, r.Session)
-	if err != nil {
-		return nil, root, err
+	return noLineage(view.LineagePage(s.Lineage.Page).RunGraph(ctx, s.Tenant(), r))
+}
+
+// noLineage gives the error of a session without lineage its exit code.
+func noLineage(g *lineage.Graph, root session.Key, err error) (*lineage.Graph, session.Key, error) {
+	if errors.Is(err, view.ErrNoLineage) {
+		err = app.Fail(app.ExitNotFound, "%w", err)
 	}
-	tried := map[session.ID]bool{}
-	for more := true; more; {
-		more = false
-		for _, id := range g.Beside(s.Tenant(), r.Run) {
-			if tried[id] || len(tried) == mostTrees {
-				continue
-			}
-			tried[id], more = true, true
-			err := Recorded(ctx, s, id, "", func(r *messages.LineageRecord) error {
-				g.Add(r.Record)
-				return nil
-			})
-			if err != nil && !errors.Is(err, session.ErrNotFound) { // the step was cut off before it began
-				return nil, root, err
-			}
-		}
-	}
-	return g, root, nil
+	return g, root, err
 }
 
 // Recorded reads the lineage of a session's tree, or of all trees for "", from a cursor
 // to its end.
 func Recorded(ctx context.Context, s *app.System, id session.ID, after string, each func(*messages.LineageRecord) error) error {
-	for {
-		page, err := s.Lineage.Page(ctx, string(id), after, 0)
-		if err != nil {
-			return err
-		}
-		for i := range page.Records {
-			if err := each(&page.Records[i]); err != nil {
-				return err
-			}
-		}
-		if !page.More {
-			return nil
-		}
-		after = page.Next
-	}
+	return view.LineagePage(s.Lineage.Page).Each(ctx, id, after, each)
 }

@@ -38,13 +38,15 @@ const Last = "@last"
 // state and session are set. Times are Unix milliseconds, zero for events that have not
 // happened.
 type RunInfo struct {
-	Run      run.ID     `json:"run"`
-	State    run.State  `json:"state"`
-	Workflow string     `json:"workflow,omitempty"`
-	Revision string     `json:"revision,omitempty"`
-	Session  session.ID `json:"session,omitempty"`
-	Root     session.ID `json:"root,omitempty"`
-	Attempt  uint64     `json:"attempt,omitempty"`
+	Run      run.ID    `json:"run"`
+	State    run.State `json:"state"`
+	Workflow string    `json:"workflow,omitempty"`
+	Revision string    `json:"revision,omitempty"`
+	// Asked is the beginning of its task, the first row of a user, in one masked line.
+	Asked   string     `json:"asked,omitempty"`
+	Session session.ID `json:"session,omitempty"`
+	Root    session.ID `json:"root,omitempty"`
+	Attempt uint64     `json:"attempt,omitempty"`
 	// Node is the incarnation of the node that runs it, or that made its last attempt.
 	Node   string `json:"node,omitempty"`
 	Behind run.ID `json:"behind,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/messages"
@@ -18,6 +19,7 @@ type Run struct {
 	Root     session.ID
 	Workflow string
 	Revision string
+	Asked    string    // the beginning of its task: of the first row of a user
 	State    run.State // "" while the records of its home are missing
 	Attempt  uint64
 	Node     string          // the incarnation of its last attempt, valid only while it runs
@@ -91,7 +93,7 @@ func (g *Graph) run(k runKey) (Run, bool) {
 		}
 		first := int64(-1)
 		if key == home {
-			r.Quarantine, r.Whole = t.quarantine, t.whole
+			r.Quarantine, r.Whole, r.Asked = t.quarantine, t.whole, t.asked(k.run)
 		}
 		for _, rec := range t.of(k.run) {
 			if opens(rec.Kind) { // the run that opens a branch need not write to it
@@ -141,6 +143,24 @@ func (g *Graph) run(k runKey) (Run, bool) {
 		r.Submitted = time.UnixMilli(members[0].first).UTC()
 	}
 	return r, true
+}
+
+// askedAmong bounds the records of a run among which its task is searched.
+const askedAmong = 64
+
+// asked returns the summary of the first row of a user in the log since the run's first
+// record.
+func (t *history) asked(id run.ID) string {
+	of := t.runs[id]
+	if len(of) == 0 {
+		return ""
+	}
+	for _, r := range t.records[of[0]:min(of[0]+askedAmong, len(t.records))] {
+		if r.Kind == messages.KindChunk && r.Role == string(session.User) && r.Agent == "" && (r.Run == "" || r.Run == id) {
+			return strings.Trim(strings.TrimPrefix(r.Action(), "asks "), `"`)
+		}
+	}
+	return ""
 }
 
 func stepDone(k messages.Kind) bool {

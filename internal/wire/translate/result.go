@@ -14,7 +14,7 @@ import (
 // RunInfo returns the wire form of a run in the lineage.
 func RunInfo(r lineage.Run) messages.RunInfo {
 	out := messages.RunInfo{
-		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt, Node: r.Node,
+		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Asked: r.Asked, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt, Node: r.Node,
 		Behind: r.Behind, By: r.By, Via: r.Via, Cancelled: r.Cancelled, Code: r.Code, Reason: r.Reason, Result: r.Result, Steps: r.Steps,
 		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings, Branch: r.Branch, BranchOf: r.BranchOf, Waits: r.Waits, Quarantine: r.Quarantine,
 	}

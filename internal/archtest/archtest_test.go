@@ -188,6 +188,7 @@ var rules = map[string]rule{
 	"internal/platform/term":      {others: list("golang.org/x/term")},
 	"internal/evidence/view":      {ours: list("internal/core/excerpt", "internal/wire", "internal/core/journal", "blob", "session", "run", "llm", "messages", "sandbox", "tool", "internal/files/manifest", "internal/evidence/lineage", "internal/platform/term")},
 	"internal/...":                {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
+	"internal/web/pages":          {ours: anything, others: list("github.com/yuin/goldmark"), test: list("golang.org/x/net")},
 	"internal/nats/metrics":       {ours: anything, others: list("github.com/prometheus/client_golang")},
 	"internal/testkit/bench":      {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go"), test: list("github.com/nats-io/nats-server/v2", "github.com/klauspost/compress")},
 	"cmd/...":                     {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "go.yaml.in/yaml/v3"), test: list("golang.org/x/tools", "github.com/nats-io/nats.go", "github.com/sashabaranov/go-openai")},

@@ -55,15 +55,14 @@ func (p *Parser) Err() error {
 // uses it to find out whether one of them was wrong already.
 func (p *Parser) Mistakes() int { return len(p.wrong) }
 
-// Parse returns a parser and the root of a list, whose entries are below the field
-// what.
-func Parse(file, what string, data []byte) (*Parser, *yaml.Node, error) {
+// Parse returns a parser and the root of a list. Its entries are below field.
+func Parse(file, field string, data []byte) (*Parser, *yaml.Node, error) {
 	if len(data) > maxFile {
 		return nil, nil, fmt.Errorf("%s: it has %d bytes, at most %d are read", file, len(data), maxFile)
 	}
 	var doc yaml.Node
 	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("%s: the file is empty; put %s below \"%s:\"", file, what, what)
+		return nil, nil, fmt.Errorf("%s: the file is empty; put %s below \"%s:\"", file, field, field)
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
@@ -71,16 +70,16 @@ func Parse(file, what string, data []byte) (*Parser, *yaml.Node, error) {
 }
 
 // Secret returns the value of a reference in a list: "env:NAME" or "file:PATH", as Key
-// reads it. what names the reference in errors, such as "key". A client may read the
+// reads it. field is its name in errors, such as "key". A client may read the
 // errors, so they have names of files without their folders.
-func Secret(env func(string) string, file, ref, what string) (string, error) {
+func Secret(env func(string) string, file, ref, field string) (string, error) {
 	kind, name, _ := strings.Cut(ref, ":")
 	file = filepath.Base(file)
 	if kind == "env" {
 		if secret := strings.TrimSpace(env(name)); secret != "" {
 			return secret, nil
 		}
-		return "", fmt.Errorf("the variable %s, which %s names for the %s, is not set; export %s=... where this node starts", name, file, what, name)
+		return "", fmt.Errorf("the variable %s, which %s names for the %s, is not set; export %s=... where this node starts", name, file, field, name)
 	}
 	data, err := os.ReadFile(name)
 	name = filepath.Base(name)
@@ -88,11 +87,11 @@ func Secret(env func(string) string, file, ref, what string) (string, error) {
 		err = failed.Err
 	}
 	if err != nil {
-		return "", fmt.Errorf("the file %s, which %s names for the %s, cannot be read where this node runs: %w", name, file, what, err)
+		return "", fmt.Errorf("the file %s, which %s names for the %s, cannot be read where this node runs: %w", name, file, field, err)
 	}
 	secret := strings.TrimSpace(string(data))
 	if secret == "" {
-		return "", fmt.Errorf("the file %s, which %s names for the %s, is empty; write the %s into it", name, file, what, what)
+		return "", fmt.Errorf("the file %s, which %s names for the %s, is empty; write the %s into it", name, file, field, field)
 	}
 	return secret, nil
 }
@@ -103,29 +102,29 @@ func (p *Parser) Fail(line int, format string, args ...any) {
 }
 
 // Each calls f for the entries of a mapping, whose keys must differ.
-func (p *Parser) Each(n *yaml.Node, what string, f func(key, value *yaml.Node)) {
+func (p *Parser) Each(n *yaml.Node, field string, f func(key, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		p.Fail(n.Line, "%s: want lines of the form \"name: value\"", what)
+		p.Fail(n.Line, "%s: want lines of the form \"name: value\"", field)
 		return
 	}
 	lines := map[string]int{}
 	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if first, again := lines[key.Value]; again {
-			p.Fail(key.Line, "%s: %q is in line %d already; give each its own name, or remove one", what, llm.Clip(key.Value, 80), first)
+			p.Fail(key.Line, "%s: %q is in line %d already; give each its own name, or remove one", field, llm.Clip(key.Value, 80), first)
 			continue
 		}
 		lines[key.Value] = key.Line
 		f(key, n.Content[i+1])
 	}
 	if len(lines) > maxEntries {
-		p.Fail(n.Line, "%s: %d entries, at most %d are read", what, len(lines), maxEntries)
+		p.Fail(n.Line, "%s: %d entries, at most %d are read", field, len(lines), maxEntries)
 	}
 }
 
 // Fields reads a mapping of known fields.
-func (p *Parser) Fields(n *yaml.Node, what string, known map[string]func(*yaml.Node)) {
-	p.Each(n, what, func(key, value *yaml.Node) {
+func (p *Parser) Fields(n *yaml.Node, field string, known map[string]func(*yaml.Node)) {
+	p.Each(n, field, func(key, value *yaml.Node) {
 		read, ok := known[key.Value]
 		if !ok {
 			names := make([]string, 0, len(known))
@@ -133,7 +132,7 @@ func (p *Parser) Fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			p.Fail(key.Line, "%s: unknown field %q; the fields are %s", what, llm.Clip(key.Value, 80), strings.Join(names, ", "))
+			p.Fail(key.Line, "%s: unknown field %q; the fields are %s", field, llm.Clip(key.Value, 80), strings.Join(names, ", "))
 			return
 		}
 		read(value)
@@ -141,31 +140,31 @@ func (p *Parser) Fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 }
 
 // Text reads a text of one line.
-func (p *Parser) Text(n *yaml.Node, what string) string {
+func (p *Parser) Text(n *yaml.Node, field string) string {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
-		p.Fail(n.Line, "%s: want a text", what)
+		p.Fail(n.Line, "%s: want a text", field)
 		return ""
 	}
 	if len(n.Value) > llm.MaxNameLen || strings.ContainsFunc(n.Value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		p.Fail(n.Line, "%s: want at most %d printable bytes", what, llm.MaxNameLen)
+		p.Fail(n.Line, "%s: want at most %d printable bytes", field, llm.MaxNameLen)
 		return ""
 	}
 	return n.Value
 }
 
 // Texts reads a list of texts that differ.
-func (p *Parser) Texts(n *yaml.Node, what string) (all []string) {
+func (p *Parser) Texts(n *yaml.Node, field string) (all []string) {
 	if n.Kind != yaml.SequenceNode {
-		p.Fail(n.Line, "%s: want a list, such as [a, b]", what)
+		p.Fail(n.Line, "%s: want a list, such as [a, b]", field)
 		return nil
 	}
 	for _, one := range n.Content {
-		text := p.Text(one, what)
+		text := p.Text(one, field)
 		if text == "" {
 			continue
 		}
 		if slices.Contains(all, text) {
-			p.Fail(one.Line, "%s: %q is listed twice; remove one", what, text)
+			p.Fail(one.Line, "%s: %q is listed twice; remove one", field, text)
 		}
 		all = append(all, text)
 	}
@@ -173,16 +172,16 @@ func (p *Parser) Texts(n *yaml.Node, what string) (all []string) {
 }
 
 // Yes reads true or false.
-func (p *Parser) Yes(n *yaml.Node, what string) bool {
+func (p *Parser) Yes(n *yaml.Node, field string) bool {
 	if n.Value != "true" && n.Value != "false" {
-		p.Fail(n.Line, "%s: %q: want true or false", what, llm.Clip(n.Value, 40))
+		p.Fail(n.Line, "%s: %q: want true or false", field, llm.Clip(n.Value, 40))
 	}
 	return n.Value == "true"
 }
 
 // Key reads a reference to a secret into the field of that name, such as key. An
 // invalid reference may be the secret itself, so the error does not repeat it.
-func (p *Parser) Key(n *yaml.Node, what, field string) string {
+func (p *Parser) Key(n *yaml.Node, entry, field string) string {
 	kind, name, _ := strings.Cut(n.Value, ":")
 	switch {
 	case n.Kind == yaml.ScalarNode && kind == "env" && name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == "" && !strings.HasPrefix(name, "sk-"):
@@ -193,6 +192,6 @@ func (p *Parser) Key(n *yaml.Node, what, field string) string {
 		}
 		return "file:" + name
 	}
-	p.Fail(n.Line, "%s: %s holds no reference: a %s does not belong into this file; write env:NAME for a variable of the environment, or file:PATH", what, field, field)
+	p.Fail(n.Line, "%s: %s holds no reference: a %s does not belong into this file; write env:NAME for a variable of the environment, or file:PATH", entry, field, field)
 	return ""
 }

@@ -17,7 +17,12 @@ import (
 // and any number of times. It is safe for concurrent use. Its memory grows with the
 // records: build it from the records that a query needs.
 type Graph struct {
-	mu       sync.Mutex
+	mu    sync.Mutex
+	index index // guarded by mu
+}
+
+// index finds records by session and by run.
+type index struct {
 	sessions map[session.Key]*history
 	runs     map[runKey]map[session.Key]struct{} // the sessions with records of a run
 	children map[session.Key]map[session.Key]struct{}
@@ -53,12 +58,12 @@ type history struct {
 
 // NewGraph returns an empty graph.
 func NewGraph() *Graph {
-	return &Graph{
+	return &Graph{index: index{
 		sessions: map[session.Key]*history{},
 		runs:     map[runKey]map[session.Key]struct{}{},
 		children: map[session.Key]map[session.Key]struct{}{},
 		decided:  map[session.Key]map[session.Key]struct{}{},
-	}
+	}}
 }
 
 // Add adds records to the graph and returns the number of new ones. Session, commit
@@ -69,14 +74,14 @@ func (g *Graph) Add(records ...messages.Record) int {
 	defer g.mu.Unlock()
 	added := 0
 	for i := range records {
-		if validRecord(&records[i]) == nil && g.add(cloneRecord(&records[i])) {
+		if validRecord(&records[i]) == nil && g.index.add(cloneRecord(&records[i])) {
 			added++
 		}
 	}
 	return added
 }
 
-func (g *Graph) add(r *messages.Record) bool {
+func (g *index) add(r *messages.Record) bool {
 	r.Summary, r.Reason, r.Name = line(r.Summary, MaxSummary), line(r.Reason, MaxReason), line(r.Name, MaxSummary)
 	k := r.Key()
 	t := g.sessions[k]
@@ -97,7 +102,7 @@ func (g *Graph) add(r *messages.Record) bool {
 // link updates the indexes from one session to others. After two different records
 // with the same identity they may contain too many sessions; the caller checks the
 // records.
-func (g *Graph) link(k session.Key, r *messages.Record) {
+func (g *index) link(k session.Key, r *messages.Record) {
 	put := func(m map[session.Key]map[session.Key]struct{}, from session.ID) {
 		fk := session.Key{Tenant: k.Tenant, ID: from}
 		if m[fk] == nil {
@@ -134,7 +139,7 @@ func (g *Graph) link(k session.Key, r *messages.Record) {
 func (g *Graph) Records(k session.Key) []messages.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t := g.sessions[k]
+	t := g.index.sessions[k]
 	if t == nil {
 		return nil
 	}
@@ -286,7 +291,7 @@ func sameFact(a, b *messages.Record) bool {
 	return errX == nil && errY == nil && string(ex) == string(ey)
 }
 
-func (g *Graph) history(k session.Key) (*history, error) {
+func (g *index) history(k session.Key) (*history, error) {
 	t := g.sessions[k]
 	if t == nil {
 		return nil, fmt.Errorf("lineage: session %s: %w", k, ErrNotFound)

@@ -16,7 +16,7 @@ import (
 func (g *Graph) Heads(k session.Key, v session.Version) ([]messages.Record, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, err := g.history(k)
+	t, err := g.index.history(k)
 	if err != nil {
 		return nil, err
 	}
@@ -32,15 +32,15 @@ func (g *Graph) Heads(k session.Key, v session.Version) ([]messages.Record, erro
 		i--
 		switch {
 		case (r.Kind == messages.KindAdopted || r.Kind == messages.KindMerged) && r.Head != "":
-			from, ok := g.filesFrom(t.key.Tenant, r)
+			from, ok := g.index.filesFrom(t.key.Tenant, r)
 			if !ok {
 				out = append(out, *t.record(i + 1))
 				continue
 			}
-			t = g.sessions[session.Key{Tenant: k.Tenant, ID: from.Session}]
+			t = g.index.sessions[session.Key{Tenant: k.Tenant, ID: from.Session}]
 			i = t.upTo(commitOfRef(from, t))
 		case opens(r.Kind) && r.Commit == 1 && len(r.Parents) > 0:
-			up := g.sessions[session.Key{Tenant: k.Tenant, ID: r.Parents[0].Session}]
+			up := g.index.sessions[session.Key{Tenant: k.Tenant, ID: r.Parents[0].Session}]
 			if up == nil || r.Kind == messages.KindConcatenated {
 				continue
 			}
@@ -60,7 +60,7 @@ func movesHead(k messages.Kind) bool {
 }
 
 // filesFrom returns the parent whose files a join adopted.
-func (g *Graph) filesFrom(tenant session.Tenant, r *messages.Record) (messages.Ref, bool) {
+func (g *index) filesFrom(tenant session.Tenant, r *messages.Record) (messages.Ref, bool) {
 	for _, p := range r.Parents {
 		t := g.sessions[session.Key{Tenant: tenant, ID: p.Session}]
 		if t == nil || p.Session == r.Session {

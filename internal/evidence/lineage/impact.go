@@ -55,33 +55,33 @@ type Touched struct {
 func (g *Graph) Impact(k session.Key, v session.Version) (Impact, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, i, err := g.made(k, v)
+	t, i, err := g.index.made(k, v)
 	if err != nil {
 		return Impact{}, err
 	}
-	return g.impact(t, i), nil
+	return g.index.impact(t, i), nil
 }
 
 // ImpactOfStep returns the impact of a step of a run.
 func (g *Graph) ImpactOfStep(tenant session.Tenant, id run.ID, path run.Path) (Impact, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, i, err := g.find(tenant, id, path)
+	t, i, err := g.index.find(tenant, id, path)
 	if err != nil {
 		return Impact{}, err
 	}
-	return g.impact(t, i), nil
+	return g.index.impact(t, i), nil
 }
 
 // Step returns the maker of a step of a run, with the step's outcome.
 func (g *Graph) Step(tenant session.Tenant, id run.ID, path run.Path) (Maker, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, i, err := g.find(tenant, id, path)
+	t, i, err := g.index.find(tenant, id, path)
 	if err != nil {
 		return Maker{}, err
 	}
-	return g.maker(t, i), nil
+	return g.index.maker(t, i), nil
 }
 
 // Calls returns the records of a tenant's tool calls with an id: the unique id from
@@ -90,7 +90,7 @@ func (g *Graph) Calls(tenant session.Tenant, call string) []messages.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var out []messages.Record
-	for k, t := range g.sessions {
+	for k, t := range g.index.sessions {
 		if k.Tenant != tenant {
 			continue
 		}
@@ -108,7 +108,7 @@ func (g *Graph) Calls(tenant session.Tenant, call string) []messages.Record {
 func (g *Graph) Opening(k session.Key) (messages.Record, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, err := g.history(k)
+	t, err := g.index.history(k)
 	if err != nil {
 		return messages.Record{}, err
 	}
@@ -126,7 +126,7 @@ func byTime(a, b messages.Record) int {
 
 // find returns the position of a step's record. It prefers the outcome to an
 // announcement before it.
-func (g *Graph) find(tenant session.Tenant, id run.ID, path run.Path) (*history, int, error) {
+func (g *index) find(tenant session.Tenant, id run.ID, path run.Path) (*history, int, error) {
 	var found *history
 	at, rank := -1, 0
 	for k := range g.runs[runKey{tenant, id}] {
@@ -163,7 +163,7 @@ type reach struct {
 }
 
 // impact follows a record through the sessions that include it.
-func (g *Graph) impact(t *history, i int) Impact {
+func (g *index) impact(t *history, i int) Impact {
 	r := t.record(i)
 	out := Impact{Of: r.Ref(), Record: *r}
 	start := &reach{t: t, i: i, version: t.shown(i)}
@@ -213,7 +213,7 @@ func (t *history) shown(i int) session.Version {
 }
 
 // spread returns the sessions that inherit the content from a session.
-func (g *Graph) spread(at *reach) []*reach {
+func (g *index) spread(at *reach) []*reach {
 	var out []*reach
 	for _, kid := range g.kids(at.t.key) {
 		t := g.sessions[kid]
@@ -248,7 +248,7 @@ func (g *Graph) spread(at *reach) []*reach {
 }
 
 // after collects a session's records after it includes the content.
-func (g *Graph) after(at *reach, out *Impact) {
+func (g *index) after(at *reach, out *Impact) {
 	head := ""
 	for i, r := range at.t.records {
 		before := cmp.Or(r.HeadFrom, head)
@@ -268,7 +268,7 @@ func (g *Graph) after(at *reach, out *Impact) {
 }
 
 // touched lists the runs of the steps.
-func (g *Graph) touched(tenant session.Tenant, out *Impact) {
+func (g *index) touched(tenant session.Tenant, out *Impact) {
 	index := map[run.ID]int{}
 	for _, s := range out.Steps {
 		if s.Run == "" {
@@ -289,7 +289,7 @@ func (g *Graph) touched(tenant session.Tenant, out *Impact) {
 }
 
 // recalled lists the later searches of the memories that were written to.
-func (g *Graph) recalled(tenant session.Tenant, within map[session.Key]*reach, out *Impact) {
+func (g *index) recalled(tenant session.Tenant, within map[session.Key]*reach, out *Impact) {
 	first := map[string]int64{}
 	for _, w := range out.Written {
 		if at, ok := first[w.Name]; !ok || w.Time < at {

@@ -17,7 +17,7 @@ import (
 func (g *Graph) Sessions(t session.Tenant, root session.ID) ([]Session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	rows, err := g.rows(session.Key{Tenant: t, ID: root}, 0)
+	rows, err := g.index.rows(session.Key{Tenant: t, ID: root}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ type row struct {
 // rows walks a tree without recursion, because a chain of forks may have any length. If
 // more than foldFrom sessions were opened from one, it returns only fold of them; zero
 // returns all.
-func (g *Graph) rows(root session.Key, fold int) ([]row, error) {
+func (g *index) rows(root session.Key, fold int) ([]row, error) {
 	if _, err := g.history(root); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (g *Graph) rows(root session.Key, fold int) ([]row, error) {
 var foldOrder = []string{session.ClosedAdopted, Open, session.ClosedFailed, session.ClosedRejected, session.ClosedMerged, session.ClosedCancelled}
 
 // fold keeps n of many sessions, in order, and summarizes the others in a line.
-func (g *Graph) fold(kids []session.Key, n int) (kept []session.Key, rest string) {
+func (g *index) fold(kids []session.Key, n int) (kept []session.Key, rest string) {
 	ends := make(map[session.Key]string, len(kids))
 	for _, k := range kids {
 		ends[k] = Open
@@ -98,7 +98,7 @@ func (g *Graph) fold(kids []session.Key, n int) (kept []session.Key, rest string
 }
 
 // kids returns the sessions that were opened from a session, by time.
-func (g *Graph) kids(k session.Key) []session.Key {
+func (g *index) kids(k session.Key) []session.Key {
 	var out []session.Key
 	for kid := range g.children[k] {
 		if t := g.sessions[kid].tidy(); t.opening != nil {

@@ -53,15 +53,15 @@ func (l *Labels) Of(id session.ID) string {
 func (g *Graph) Labels(root session.Key) (*Labels, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	rows, err := g.rows(root, 0)
+	rows, err := g.index.rows(root, 0)
 	if err != nil {
 		return nil, err
 	}
-	return g.labels(rows), nil
+	return g.index.labels(rows), nil
 }
 
 // labels counts the sessions of a whole tree.
-func (g *Graph) labels(rows []row) *Labels {
+func (g *index) labels(rows []row) *Labels {
 	var count []*messages.Record
 	for _, r := range rows {
 		t := g.sessions[r.info.Key]

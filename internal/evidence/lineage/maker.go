@@ -26,16 +26,16 @@ type Maker struct {
 func (g *Graph) Why(k session.Key, v session.Version) (Maker, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, i, err := g.made(k, v)
+	t, i, err := g.index.made(k, v)
 	if err != nil {
 		return Maker{}, err
 	}
-	return g.maker(t, i), nil
+	return g.index.maker(t, i), nil
 }
 
 // made returns the position of the record that made a version of a session. The record of
 // a version that a fork shares with its parent is in an ancestor.
-func (g *Graph) made(k session.Key, v session.Version) (*history, int, error) {
+func (g *index) made(k session.Key, v session.Version) (*history, int, error) {
 	t, err := g.history(k)
 	if err != nil {
 		return nil, 0, err
@@ -78,7 +78,7 @@ func isContent(r *messages.Record) bool {
 	return false
 }
 
-func (g *Graph) maker(t *history, i int) Maker {
+func (g *index) maker(t *history, i int) Maker {
 	r := t.record(i)
 	m := Maker{Record: *r, Recorded: r}
 	if r.Run == "" {
@@ -118,7 +118,7 @@ func (t *history) attempt(i int, id run.ID) uint64 {
 }
 
 // step finds the record of a step, first in the session where it is expected.
-func (g *Graph) step(t *history, id run.ID, path run.Path, want ...messages.Kind) *messages.Record {
+func (g *index) step(t *history, id run.ID, path run.Path, want ...messages.Kind) *messages.Record {
 	if path == "" {
 		return nil
 	}

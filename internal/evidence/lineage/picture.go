@@ -77,11 +77,11 @@ func (g *Graph) Picture(root session.Key, o *PictureOptions) (*Picture, error) {
 	opt.Lines, opt.MaxSessions = cmp.Or(opt.Lines, 7), cmp.Or(opt.MaxSessions, 60)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all, err := g.rows(root, 0)
+	all, err := g.index.rows(root, 0)
 	if err != nil {
 		return nil, err
 	}
-	timelines, _, err := g.timelines(root, false, opt.MaxSessions, opt.Fold)
+	timelines, _, err := g.index.timelines(root, false, opt.MaxSessions, opt.Fold)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (g *Graph) Picture(root session.Key, o *PictureOptions) (*Picture, error) {
 		d.stretches[i] = d.cut(i)
 	}
 	for i := range timelines {
-		p.Edges = append(p.Edges, d.edges(g, i)...)
+		p.Edges = append(p.Edges, d.edges(&g.index, i)...)
 	}
 	for _, s := range d.stretches {
 		for _, n := range s {
@@ -184,7 +184,7 @@ func holds(s []Node, commit uint64) *Node {
 	return &s[0]
 }
 
-func (d *drawing) edges(g *Graph, i int) []Edge {
+func (d *drawing) edges(g *index, i int) []Edge {
 	c := &d.timelines[i]
 	own := d.stretches[i]
 	var out []Edge

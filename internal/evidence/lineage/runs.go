@@ -55,7 +55,7 @@ type Run struct {
 func (g *Graph) Run(t session.Tenant, id run.ID) (Run, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	r, ok := g.run(runKey{t, id})
+	r, ok := g.index.run(runKey{t, id})
 	if !ok {
 		return r, fmt.Errorf("lineage: run %s of tenant %s: %w", id, t, ErrNotFound)
 	}
@@ -68,16 +68,16 @@ func (g *Graph) Choose(t session.Tenant, id run.ID, s *Selector, now time.Time) 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := runKey{t, id}
-	r, ok := g.run(k)
+	r, ok := g.index.run(k)
 	if !ok {
 		return r, false, fmt.Errorf("lineage: run %s of tenant %s: %w", id, t, ErrNotFound)
 	}
-	return r, s.chooses(&subject{g: g, key: k, run: &r, now: now, trees: map[session.ID]map[session.Key]bool{}}), nil
+	return r, s.chooses(&subject{g: &g.index, key: k, run: &r, now: now, trees: map[session.ID]map[session.Key]bool{}}), nil
 }
 
 // run folds the records of a run. As in the log's own fold the state comes from the home
 // session alone; other sessions add steps and usage.
-func (g *Graph) run(k runKey) (Run, bool) {
+func (g *index) run(k runKey) (Run, bool) {
 	home := g.home(k)
 	r := Run{ID: k.run, Home: home}
 	type member struct {
@@ -174,7 +174,7 @@ func stepDone(k messages.Kind) bool {
 
 // home returns the session whose log decides about a run: the one set by SetHome, else the
 // first by id in which the run was submitted, else the first that a claim elsewhere names.
-func (g *Graph) home(k runKey) session.Key {
+func (g *index) home(k runKey) session.Key {
 	if id, ok := g.homes[k]; ok {
 		return session.Key{Tenant: k.tenant, ID: id}
 	}
@@ -197,8 +197,8 @@ func (g *Graph) Homes(t session.Tenant, id run.ID) []session.ID {
 	defer g.mu.Unlock()
 	var out []session.ID
 	k := runKey{t, id}
-	for key := range g.runs[k] {
-		if g.sessions[key].homeOf(id) == key.ID {
+	for key := range g.index.runs[k] {
+		if g.index.sessions[key].homeOf(id) == key.ID {
 			out = append(out, key.ID)
 		}
 	}
@@ -210,10 +210,10 @@ func (g *Graph) Homes(t session.Tenant, id run.ID) []session.ID {
 func (g *Graph) SetHome(t session.Tenant, id run.ID, home session.ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.homes == nil {
-		g.homes = map[runKey]session.ID{}
+	if g.index.homes == nil {
+		g.index.homes = map[runKey]session.ID{}
 	}
-	g.homes[runKey{t, id}] = home
+	g.index.homes[runKey{t, id}] = home
 }
 
 // fold applies a record to the state of a run, as package run does.

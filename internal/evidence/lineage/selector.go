@@ -167,11 +167,11 @@ func (g *Graph) Select(t session.Tenant, s *Selector, now time.Time) []Run {
 	defer g.mu.Unlock()
 	trees := map[session.ID]map[session.Key]bool{}
 	var out []Run
-	for k := range g.runs {
+	for k := range g.index.runs {
 		if k.tenant != t {
 			continue
 		}
-		if r, ok := g.run(k); ok && s.chooses(&subject{g: g, key: k, run: &r, now: now, trees: trees}) {
+		if r, ok := g.index.run(k); ok && s.chooses(&subject{g: &g.index, key: k, run: &r, now: now, trees: trees}) {
 			out = append(out, r)
 		}
 	}
@@ -205,7 +205,7 @@ func (s *Selector) Under() (id session.ID, asks bool) {
 
 // subject is a run that conditions are tested on.
 type subject struct {
-	g     *Graph
+	g     *index
 	key   runKey
 	run   *Run
 	now   time.Time

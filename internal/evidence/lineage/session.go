@@ -46,14 +46,14 @@ type Session struct {
 func (g *Graph) Session(k session.Key) (Session, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t, err := g.history(k)
+	t, err := g.index.history(k)
 	if err != nil {
 		return Session{}, err
 	}
-	return g.info(t), nil
+	return g.index.info(t), nil
 }
 
-func (g *Graph) info(t *history) Session {
+func (g *index) info(t *history) Session {
 	s := Session{Key: t.key, Root: t.root, Version: t.version(), Opened: t.records[0].When(), Disposition: Open}
 	if t.opening != nil {
 		s.Via, s.Name, s.Parents = t.opening.Via, t.opening.Name, slices.Clone(t.opening.Parents)
@@ -99,7 +99,7 @@ type decision struct {
 // fan-out the record of the run that opened it takes precedence. Otherwise it is the first
 // record of a parent that names the session, because a branch's disposition is a fact of
 // the parent, and then the session's own record.
-func (g *Graph) decision(t *history) *decision {
+func (g *index) decision(t *history) *decision {
 	parents := map[session.ID]bool{}
 	if t.opening != nil {
 		for _, p := range t.opening.Parents {

@@ -104,7 +104,9 @@ func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 	slices.SortStableFunc(out, func(a, b Spent) int {
 		return cmp.Or(cmp.Compare(rank[a.Agent], rank[b.Agent]), cmp.Compare(min(len(a.Tool), 1), min(len(b.Tool), 1)), cmp.Compare(b.Elapsed, a.Elapsed))
 	})
-	if u := g.unrecorded(t, id); u != (session.Usage{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if u := g.index.unrecorded(t, id); u != (session.Usage{}) {
 		out = append(out, Spent{Unrecorded: true, Calls: u.Calls, Usage: u})
 	}
 	return out
@@ -112,9 +114,7 @@ func (g *Graph) SpentOn(t session.Tenant, id run.ID) []Spent {
 
 // unrecorded returns the usage of calls without a step, from the ends of a run and of
 // its branches.
-func (g *Graph) unrecorded(t session.Tenant, id run.ID) (sum session.Usage) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (g *index) unrecorded(t session.Tenant, id run.ID) (sum session.Usage) {
 	for _, id := range g.withBranches(t, id) {
 		for key := range g.runs[runKey{t, id}] {
 			for _, r := range g.sessions[key].of(id) {
@@ -132,9 +132,9 @@ func (g *Graph) StepsOf(t session.Tenant, id run.ID) []messages.Record {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var out []messages.Record
-	for _, id := range g.withBranches(t, id) {
-		for key := range g.runs[runKey{t, id}] {
-			h := g.sessions[key]
+	for _, id := range g.index.withBranches(t, id) {
+		for key := range g.index.runs[runKey{t, id}] {
+			h := g.index.sessions[key]
 			for i, r := range h.of(id) {
 				if isStep(r) {
 					out = append(out, *h.record(i))
@@ -199,7 +199,7 @@ func (f *StepFeed) Add(r messages.Record) (messages.Record, bool) {
 
 // withBranches returns a run and the runs of its branches and of theirs. A branch is a
 // run of its own, with the id of its session.
-func (g *Graph) withBranches(t session.Tenant, id run.ID) []run.ID {
+func (g *index) withBranches(t session.Tenant, id run.ID) []run.ID {
 	out := []run.ID{id}
 	seen := map[run.ID]bool{id: true}
 	for i := 0; i < len(out); i++ {
@@ -226,14 +226,14 @@ func (g *Graph) Beside(t session.Tenant, id run.ID) []session.ID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var out []session.ID
-	for _, id := range g.withBranches(t, id) {
-		for key := range g.runs[runKey{t, id}] {
-			for _, r := range g.sessions[key].of(id) {
+	for _, id := range g.index.withBranches(t, id) {
+		for key := range g.index.runs[runKey{t, id}] {
+			for _, r := range g.index.sessions[key].of(id) {
 				if r.Kind != messages.KindBranched {
 					continue
 				}
 				for _, b := range r.Branches {
-					if g.sessions[session.Key{Tenant: t, ID: b.Session}] == nil && !slices.Contains(out, b.Session) {
+					if g.index.sessions[session.Key{Tenant: t, ID: b.Session}] == nil && !slices.Contains(out, b.Session) {
 						out = append(out, b.Session)
 					}
 				}
@@ -249,7 +249,7 @@ func (g *Graph) WaitedFor(t session.Tenant, id run.ID) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := runKey{t, id}
-	h := g.sessions[g.home(k)]
+	h := g.index.sessions[g.index.home(k)]
 	if h == nil {
 		return 0
 	}

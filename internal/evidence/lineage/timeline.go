@@ -55,7 +55,7 @@ type opened struct {
 }
 
 // timelines returns the timelines of a tree, parents before children.
-func (g *Graph) timelines(root session.Key, all bool, limit, fold int) ([]timeline, int, error) {
+func (g *index) timelines(root session.Key, all bool, limit, fold int) ([]timeline, int, error) {
 	rows, err := g.rows(root, 0)
 	if err != nil {
 		return nil, 0, err

@@ -52,7 +52,7 @@ func (g *Graph) Tree(root session.Key, o *TreeOptions) (string, error) {
 	if opt.Expand {
 		fold = 0
 	}
-	timelines, left, err := g.timelines(root, opt.All, opt.MaxSessions, fold)
+	timelines, left, err := g.index.timelines(root, opt.All, opt.MaxSessions, fold)
 	if err != nil {
 		return "", err
 	}

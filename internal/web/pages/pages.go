@@ -26,9 +26,12 @@ var files embed.FS
 
 // Options are the surroundings of the pages.
 type Options struct {
-	// Events serves the updates of a page as server-sent events, below /events/. nil is
-	// pages that do not update themselves.
-	Events http.Handler
+	// Stream answers a request with the updates of a run as server-sent events, or of all
+	// runs of the tenant for "". nil is pages without updates.
+	Stream func(w http.ResponseWriter, r *http.Request, id run.ID)
+	// FormToken returns the token of the forms of a request, the field form_token. nil is
+	// forms without one.
+	FormToken func(ctx context.Context) string
 	// URL is the address under which browsers reach the pages, for the commands that a
 	// page shows; "" is a placeholder.
 	URL string
@@ -55,7 +58,7 @@ const (
 	pageWithin = 20 * time.Second
 )
 
-// New returns the handler of /t/, /static/ and, with Options.Events, /events/.
+// New returns the handler of /t/, /static/ and /events/.
 func New(o *Options) *Pages {
 	p := &Pages{Options: *o, mux: http.NewServeMux(), sheets: map[string]*template.Template{}, assets: map[string]asset{}}
 	base := template.Must(template.New("").Funcs(functions).ParseFS(files, "templates/frame.tmpl", "templates/parts.tmpl"))
@@ -71,6 +74,8 @@ func New(o *Options) *Pages {
 		p.assets[name] = asset{data, `"` + hex.EncodeToString(sum[:8]) + `"`, format}
 	}
 	for pattern, h := range map[string]func(*visit) error{
+		"GET /events/t/{tenant}/runs":             (*visit).events,
+		"GET /events/t/{tenant}/runs/{run}":       (*visit).events,
 		"GET /t/{tenant}/{$}":                     (*visit).home,
 		"GET /t/{tenant}/questions":               (*visit).questions,
 		"GET /t/{tenant}/questions/{run}/{step}":  (*visit).questions,
@@ -90,13 +95,10 @@ func New(o *Options) *Pages {
 	} {
 		p.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, h) })
 	}
-	p.mux.HandleFunc("/t/", func(w http.ResponseWriter, r *http.Request) {
+	p.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		p.serve(w, r, func(*visit) error { return errNothing })
 	})
 	p.mux.HandleFunc("GET /static/{name}", p.asset)
-	if p.Events != nil {
-		p.mux.Handle("GET /events/", p.Events)
-	}
 	return p
 }
 
@@ -190,9 +192,9 @@ type notice struct{ Class, Icon, Bold, Text, Href, Link string }
 
 // Base, Token, Page and Role are for the templates.
 func (f *frame) Base() string    { return f.base() }
-func (f *frame) Token() string   { return formToken(f.ctx) }
+func (f *frame) Token() string   { return f.p.formToken(f.ctx) }
 func (f *frame) When() time.Time { return f.now }
-func (f *frame) Live() bool      { return f.p.Events != nil }
+func (f *frame) Live() bool      { return f.p.Stream != nil }
 
 // Denied returns the roles that a verb takes, if the caller has none of them.
 func (f *frame) Denied(verb string) string {
@@ -308,5 +310,27 @@ func (v *visit) curl(method, path string) string {
 	return "curl -H \"$RATH_AUTH\" " + url + "/api/v1" + path
 }
 
-// formToken is the token of a form.
-func formToken(context.Context) string { return "" }
+func (p *Pages) formToken(ctx context.Context) string {
+	if p.FormToken == nil {
+		return ""
+	}
+	return p.FormToken(ctx)
+}
+
+// events sends the updates of a page. A narrow token has none of the whole tenant.
+func (v *visit) events() error {
+	id := run.ID(v.r.PathValue("run"))
+	if v.p.Stream == nil || id == "" && v.Narrow() {
+		return errNothing
+	}
+	if id != "" {
+		if _, err := v.Client.Runs.Get(v.ctx, id); err != nil {
+			return err
+		}
+		if err := v.Sees(v.ctx, id); err != nil {
+			return err
+		}
+	}
+	v.p.Stream(v.w, v.r, id)
+	return nil
+}

@@ -2,6 +2,7 @@ package pages_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/url"
 	"os"
 	"strings"
@@ -45,6 +46,7 @@ func TestPages(t *testing.T) {
 	t.Run("long", w.long)
 	t.Run("hostile", w.hostile)
 	t.Run("missing", w.missing)
+	t.Run("events", w.events)
 	t.Run("roles", w.roles)
 	t.Run("questions", w.questions)
 	t.Run("restart", w.restart)
@@ -162,6 +164,25 @@ func (w *world) missing(t *testing.T) {
 		if got := textOf(find(w.get(path, 404), "main", "", "")[0]); strings.ReplaceAll(got, "default", "other") != other {
 			t.Errorf("%s is told apart: %q and %q", path, got, other)
 		}
+	}
+}
+
+// events: a page names the place of its updates, which is the caller's tenant's alone.
+func (w *world) events(t *testing.T) {
+	for page, want := range map[string]string{"runs/changelog-9": "changelog-9", "runs": "", "questions": "", "fleet": ""} {
+		main := find(w.get("/t/default/"+page, 200), "main", "", "")[0]
+		from, _ := attrOf(main, "data-events")
+		if got := textOf(w.get(from, 200)); !strings.Contains(got, fmt.Sprintf(`"run":%q`, want)) {
+			t.Errorf("the page %s gets %s", page, got)
+		}
+	}
+	if _, asks := attrOf(find(w.get("/t/default/runs/slug-mend", 200), "main", "", "")[0], "data-events"); asks {
+		t.Error("the page of an ended run asks for updates")
+	}
+	w.get("/events/t/other/runs", 404)
+	w.get("/events/t/default/runs/nobody", 404)
+	if got := value(t, w.get("/t/default/runs/changelog-9", 200), "form_token"); got != "token-1" {
+		t.Errorf("the form's token is %q", got)
 	}
 }
 

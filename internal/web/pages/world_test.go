@@ -130,7 +130,13 @@ func begin(t *testing.T) *world {
 	c := must.Get(n.Client(t.Context()))(t)
 	t.Cleanup(func() { must.Report(t, c.Close()) })
 	w := &world{t: t, node: n, client: c, role: permission.RoleClient}
-	p := pages.New(&pages.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	p := pages.New(&pages.Options{
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), FormToken: func(context.Context) string { return "token-1" },
+		Stream: func(rw http.ResponseWriter, _ *http.Request, id run.ID) {
+			rw.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(rw, "event: step.done\ndata: {\"kind\":\"step.done\",\"run\":%q}\n\n", id)
+		},
+	})
 	w.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		p.ServeHTTP(rw, r.WithContext(access.With(r.Context(), &access.Caller{
 			Tenant: session.DefaultTenant, User: "bob", Role: w.role, Door: access.DoorPage, Token: "p1", Client: c,

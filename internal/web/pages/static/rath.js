@@ -70,10 +70,12 @@
       const fragment = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html");
       const fresh = one("main", fragment);
       if (!fresh) return;
+      told();
       const before = all("#rows > li").length;
       if (!part) morph(main, fresh);
       else if (one(part) && one(part, fresh)) morph(one(part), one(part, fresh));
-      told();
+      if (current && current.isConnected) current.classList.add("sel");
+      seen();
       localTimes();
       const more = all("#rows > li").length - before;
       if (following) toEnd();
@@ -228,7 +230,8 @@
     button.hidden = false;
     const age = Math.round((Date.now() - lastEvent) / 1000);
     text.firstChild.textContent = lost ? "Not connected" : "Live";
-    text.lastChild.nodeValue = lost ? "" : following ? ", following the end" : rows ? ", " + rows + " new rows below" : age > 5 ? ", last event " + age + " s ago" : "";
+    while (text.childNodes.length > 1) text.lastChild.remove();
+    text.append(lost ? "" : following ? ", following the end" : rows ? ", " + rows + " new rows below" : age > 5 ? ", last event " + age + " s ago" : "");
     button.firstChild.nodeValue = (following ? "Stop following" : "Follow the end") + " ";
   }
 

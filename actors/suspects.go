@@ -81,20 +81,22 @@ const clearing = 30 * time.Second
 // guarantee.
 func (s *System) claimSuspect(ctx context.Context, t journal.Task, suspect *journal.SuspectError, release func()) (journal.Answer, error) {
 	k := keyOf(t)
-	if t.Group = max(1, suspect.Group); s.o.LastWords != nil {
-		t.Death = s.o.LastWords(ctx, suspect.Deaths.Node)
+	as := &journal.Suspect{Group: max(1, suspect.Group)}
+	if s.o.LastWords != nil {
+		as.Death = s.o.LastWords(ctx, suspect.Deaths.Node)
 	}
+	t.Suspect = as
 	if suspect.Guilty {
 		ex, err := s.claimed(ctx, t)
 		return s.begun(ctx, t, ex, err, release)
 	}
-	if !s.executions.share(k, t.Group) {
+	if !s.executions.share(k, as.Group) {
 		release()
 		return journal.AnswerCrowded, nil
 	}
 	s.log.Warn("a run lost its nodes and is claimed as a suspect", "run", string(t.ID), "session", t.Session.String(),
-		"deaths", suspect.Deaths.All, "node", suspect.Deaths.Node, "death", t.Death, "group", t.Group)
-	if n, _ := s.executions.unproven(); t.Group > 1 || n <= 1 {
+		"deaths", suspect.Deaths.All, "node", suspect.Deaths.Node, "death", as.Death, "group", as.Group)
+	if n, _ := s.executions.unproven(); as.Group > 1 || n <= 1 {
 		return s.claimShared(ctx, t, release)
 	}
 	if err := s.executions.enter(k); err != nil {

@@ -37,11 +37,14 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		return journal.Claim{}, err
 	}
 	c := journal.Claim{
-		Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Seen: t.Seen, Group: t.Group, Death: t.Death,
+		Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Seen: t.Seen,
 		Open: session.Opening{Kind: session.OpenLeaf, Run: string(t.ID)}, Events: slices.Clip(opening),
 	}
 	if !t.Resume {
 		c.Task = &t
+	}
+	if t.Suspect != nil {
+		c.Group, c.Death = t.Suspect.Group, t.Suspect.Death
 	}
 	var at session.Placement // of the session that the task makes
 	if t.ForkOf != nil {

@@ -75,7 +75,7 @@ type Runtime struct {
 	// not, with the file and line of the call. It is for tests, and called concurrently.
 	OnStep func(r run.ID, at run.Path, call string)
 	// Isolates is set by a caller of Begin that isolates the execution of suspects, see
-	// [journal.SuspectError], and sets the task's Group. Without it a suspect is claimed
+	// [journal.SuspectError], and sets the task's Suspect. Without it a suspect is claimed
 	// at once, because this process has no other scheduler.
 	Isolates bool
 	// OnFirstStep, if set, is called when an execution has recorded its first new step,

@@ -44,12 +44,17 @@ type Task struct {
 	// user who resubmitted it or, for a branch, the enclosing run: see Submitted.
 	By  string `json:",omitempty"`
 	Via string `json:",omitempty"`
-	// Group and Death belong to a claim, see Claim.
-	Group int    `json:"-"`
-	Death string `json:"-"`
+	// Suspect belongs to the claim of a suspect; nil is none.
+	Suspect *Suspect `json:"-"`
 	// Seen, in an offer, is the run's state as a relay knew it: a claim that finds
 	// another state is rejected. Nil claims any state.
 	Seen *Seen `json:",omitempty"`
+}
+
+// Suspect is the part of a suspect's claim that its node adds, see Claim.
+type Suspect struct {
+	Group int
+	Death string
 }
 
 // Sandbox is a task's requirements on the sandbox of its session, in the terms of

@@ -108,8 +108,8 @@ func fullDone(kind string) journal.StepCompleted {
 	return journal.StepCompleted{
 		Again: journal.AgainCut, Finish: "length", Word: "w",
 		Attempt: 1, Call: "c", Code: "error", Effect: "sandboxed", Elapsed: 1, Error: "x", Failed: true, HeadAfter: place.Head, HeadBefore: place.Head, Images: []session.Image{picture}, Inbox: 1, Input: "i",
-		Instructions: &journal.Instructions{Ask: place.Head, Notes: place.Head, Prompt: place.Head, Remark: place.Head, Tools: place.Head},
-		Kind:         kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1", Services: []journal.ServiceLog{{Log: "l", More: 1, Name: "web"}},
+		Given: place.Head,
+		Kind:  kind, Links: []session.Link{linked}, Model: "m", Name: "n", Path: "1", Prompt: place.Head, Revision: "r1", Row: true, Run: "r1", Services: []journal.ServiceLog{{Log: "l", More: 1, Name: "web"}},
 		Lost: usage, Source: "f.go:1", Steps: 2, Summary: "s", Usage: usage, Value: "{}",
 	}
 }

@@ -49,7 +49,7 @@ func (u *modelUse) complete(st *step, c *transcript.Call, s session.Session) (*l
 		return nil, digest, err
 	}
 	defer func() { m.free() }()
-	if err := m.instruct(); err != nil {
+	if err := m.instruct(); err != nil { // before a request that costs money
 		return nil, digest, err
 	}
 	defer m.settle(0) // of a request that panicked
@@ -60,21 +60,18 @@ func (u *modelUse) complete(st *step, c *transcript.Call, s session.Session) (*l
 		defer st.ex.signals.interruptible(st.messagesTo, cancel)()
 	}
 	err = m.chain.Ask(m.ctx, m)
-	return m.resp, digest, err
+	return m.resp, digest, cmp.Or(err, m.instruct()) // again after a call of half a day
 }
 
-// instruct stores the instructions of the request before it is sent, so that every paid
-// answer has a record that can name them.
-func (m *completion) instruct() error {
-	c := m.c
-	if c.Given == nil {
-		var err error
-		if c.Given, err = transcript.NewInstructions(c.Prompt, c.Ask, c.Notes.Digest, c.Tools, m.redactor()); err != nil {
-			return fmt.Errorf("flow: instructions of %s: %w", c.Agent, err)
-		}
-	}
-	m.st.given = c.Given.With(c.Answer.Remark())
-	return m.st.keep()
+// instruct stores the instructions of the request, and names them in the step's record.
+// Its variables would otherwise be on the stack during the wait for the model.
+//
+//go:noinline
+func (m *completion) instruct() (err error) {
+	m.st.given, err = m.c.KeepInstructions(m.st.ctx, &transcript.Keeper{
+		Blobs: m.st.ex.boxes.blobs(), Tenant: m.st.ex.home.Tenant, Stored: &m.st.ex.rt.stored, Redactor: m.redactor,
+	})
+	return err
 }
 
 // redactor masks the credentials of this process, and the keys of the servers that the

@@ -34,13 +34,26 @@ func (b *putBlobs) text(t *testing.T, d blob.Digest) string {
 	return string(must(io.ReadAll(rc)))
 }
 
+// instructions returns the parts that a step's list names.
+func (b *putBlobs) instructions(t *testing.T, s *journal.StepCompleted) journal.Instructions {
+	t.Helper()
+	if s.Given.IsZero() {
+		t.Fatalf("step %s names no instructions", s.Path)
+	}
+	list, ok := journal.ReadInstructions([]byte(b.text(t, s.Given)))
+	if !ok {
+		t.Fatalf("step %s names %s", s.Path, b.text(t, s.Given))
+	}
+	return list
+}
+
 func (b *putBlobs) Put(ctx context.Context, r io.Reader) (blob.Ref, error) {
 	b.puts++
 	return b.Store.Put(ctx, r)
 }
 
-// TestInstructions: each record of a model's call names its prompt and its tools, whose
-// texts are stored once and have no credentials.
+// TestInstructions: each record of a model's call names the list of its prompt and its
+// tools, whose texts are stored once and have no credentials.
 func TestInstructions(t *testing.T) {
 	var w world
 	blobs := &putBlobs{Store: blob.NewMemory()}
@@ -61,23 +74,22 @@ func TestInstructions(t *testing.T) {
 		if s.Kind != journal.StepModel {
 			continue
 		}
-		if calls++; s.Instructions == nil {
-			t.Fatalf("step %s names no instructions", s.Path)
-		}
-		if got := blobs.text(t, s.Instructions.Prompt); !strings.HasPrefix(got, "Count. The key is "+llm.Redacted) || strings.Contains(got, "abcdef") {
+		calls++
+		in := blobs.instructions(t, &s)
+		if got := blobs.text(t, in.Prompt); !strings.HasPrefix(got, "Count. The key is "+llm.Redacted) || strings.Contains(got, "abcdef") {
 			t.Errorf("prompt %q", got)
 		}
 		var tools []struct {
 			Name, Description string
 			Schema            struct{ Properties map[string]any }
 		}
-		check(t, json.Unmarshal([]byte(blobs.text(t, s.Instructions.Tools)), &tools))
+		check(t, json.Unmarshal([]byte(blobs.text(t, in.Tools)), &tools))
 		if len(tools) != 1 || tools[0].Name != "words" || tools[0].Description != "Count words." || tools[0].Schema.Properties["text"] == nil {
 			t.Errorf("tools %+v", tools)
 		}
 	}
-	if calls != 2 || blobs.puts != 2 {
-		t.Errorf("%d model calls, %d puts; want 2 of each", calls, blobs.puts)
+	if calls != 2 || blobs.puts != 3 {
+		t.Errorf("%d model calls, %d puts; want 2 and 3", calls, blobs.puts)
 	}
 }
 
@@ -133,7 +145,7 @@ func TestInstructionsWithKey(t *testing.T) {
 	forward(t, t.Context(), start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 		return (&flow.Agent{Name: "a", Prompt: "The key is " + serverKey, Tools: []tool.Tool{with}}).Forward(ctx, s.With(session.UserText("well?")))
 	}), run.Succeeded)
-	in := w.steps(t, home)[0].Instructions
+	in := blobs.instructions(t, &w.steps(t, home)[0])
 	if got := blobs.text(t, in.Prompt); got != "The key is "+llm.Redacted {
 		t.Errorf("prompt %q", got)
 	}
@@ -160,13 +172,14 @@ func TestInstructionsOfRemarks(t *testing.T) {
 		return (&flow.Agent{Name: "a", Prompt: "Answer."}).Forward(ctx, s.With(session.UserText("well?")))
 	}), run.Succeeded)
 	steps := w.steps(t, home)
-	if len(last) != 2 || !steps[0].Instructions.Remark.IsZero() || steps[1].Instructions.Remark.IsZero() {
-		t.Fatalf("%d requests, steps %+v", len(last), steps)
+	a, b := blobs.instructions(t, &steps[0]), blobs.instructions(t, &steps[1])
+	if len(last) != 2 || !a.Remark.IsZero() || b.Remark.IsZero() {
+		t.Fatalf("%d requests, instructions %+v and %+v", len(last), a, b)
 	}
-	if got := blobs.text(t, steps[1].Instructions.Remark); got != last[1] || got == "well?" {
+	if got := blobs.text(t, b.Remark); got != last[1] || got == "well?" {
 		t.Errorf("remark %q, the model got %q", got, last[1])
 	}
-	if a, b := *steps[0].Instructions, *steps[1].Instructions; a.Prompt != b.Prompt || a.Prompt.IsZero() {
+	if a.Prompt != b.Prompt || a.Prompt.IsZero() {
 		t.Errorf("instructions %+v and %+v", a, b)
 	}
 }
@@ -182,7 +195,7 @@ func TestInstructionsAreStoredAgain(t *testing.T) {
 		for i, tt := range []struct {
 			after time.Duration
 			puts  int
-		}{{0, 1}, {11 * time.Hour, 1}, {2 * time.Hour, 2}, {11 * time.Hour, 2}} {
+		}{{0, 2}, {11 * time.Hour, 2}, {2 * time.Hour, 4}, {11 * time.Hour, 4}} {
 			time.Sleep(tt.after)
 			forward(t, t.Context(), start(t, rt, func(ctx context.Context, s session.Session) (session.Session, error) {
 				return (&flow.Agent{Name: "a", Prompt: "Answer."}).Forward(ctx, s.With(session.UserText("well?")))
@@ -215,10 +228,10 @@ func TestInstructionsOfRecordedSteps(t *testing.T) {
 		return s, err
 	}
 	forward(t, t.Context(), start(t, process(), work), run.Waiting)
-	before, puts := *w.steps(t, home)[0].Instructions, blobs.puts
+	before, puts := w.steps(t, home)[0].Given, blobs.puts
 	about = "Counts words."
 	forward(t, t.Context(), start(t, process(), work, resume), run.Waiting)
-	if got := *w.steps(t, home)[0].Instructions; got != before || blobs.puts != puts {
+	if got := w.steps(t, home)[0].Given; got.IsZero() || got != before || blobs.puts != puts {
 		t.Errorf("instructions %+v, before %+v; %d puts, before %d", got, before, blobs.puts, puts)
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/protection"
 	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/engine/stepper"
-	"github.com/rathcluster/rath/internal/engine/transcript"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -53,7 +53,7 @@ type step struct {
 	prices string
 	named  string
 	passed []journal.PassedModel
-	given  *transcript.Instructions
+	given  blob.Digest
 	// Part of the record of a step that reads or writes a memory.
 	vectors *chain.Vectors
 }
@@ -315,14 +315,10 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	if d.Effect == "" {
 		d.Effect = st.asked.Effect
 	}
-	d.Lost, d.Cost, d.Prices, d.Named, d.Passed = st.lost, st.cost, st.prices, st.named, st.passed
+	d.Lost, d.Cost, d.Prices, d.Named, d.Passed, d.Given = st.lost, st.cost, st.prices, st.named, st.passed, st.given
 	if st.vectors != nil {
 		st.vectors.Record(&d)
 	}
-	if err := st.keep(); err != nil { // while the request is recent
-		return journal.Ack{}, st.fail(err)
-	}
-	d.Instructions = st.given.Names()
 	st.flight.SetDoing(live.Records, time.Time{})
 	if d.Elapsed == 0 && !st.began.IsZero() {
 		d.Elapsed = time.Since(st.began).Milliseconds()
@@ -332,11 +328,6 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 		s = session.Session{}
 	}
 	return st.ex.log.commitDone(st.ctx, st.log, s, d, content...)
-}
-
-// keep stores the instructions of the step's model call.
-func (st *step) keep() error {
-	return st.given.Keep(st.ctx, st.ex.boxes.blobs(), st.ex.home.Tenant, &st.ex.rt.stored)
 }
 
 // decode sets out to the output of the record.

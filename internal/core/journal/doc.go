@@ -15,7 +15,7 @@
 // step, a signal, a fan-out or a takeover, and the answer to each. They are also the
 // tests of every [Store].
 //
-// Files, the lowest first: paths, task, event, record, store, suspect,
+// Files, the lowest first: paths, task, instructions, event, record, store, suspect,
 // state_machine, terminal_only, answer, wait, quarantine, branch, scratch, reservation, settled, cache_warmup, fact, values,
 // run_state, journal, signals_taken, paged, claim, recording, archive, account, batch,
 // snapshot, recorded_run, direct_store, followups.

@@ -289,6 +289,8 @@ type StepCompleted struct {
 	// server's own word for it if its protocol lacks that word.
 	Finish string `json:"finish,omitempty"`
 	Word   string `json:"finish_word,omitempty"`
+	// Given is the blob of the Instructions of a model's call.
+	Given blob.Digest `json:"given,omitzero"`
 	// HeadBefore and HeadAfter are the heads of the workspace before and after a call
 	// that may change it.
 	HeadAfter  blob.Digest `json:"head_after,omitzero"`
@@ -298,9 +300,7 @@ type StepCompleted struct {
 	// Inbox is the place in the run's inbox up to which the step consumed messages.
 	Inbox uint64 `json:"inbox,omitempty"`
 	Input string `json:"input"` // digest of the request
-	// Instructions are of a model's call; nil is none.
-	Instructions *Instructions `json:"instructions,omitempty"`
-	Kind         string        `json:"kind"`
+	Kind  string `json:"kind"`
 	// Links are the sessions of a fork, a join or a rejection.
 	Links []session.Link `json:"links,omitempty"`
 	// Lost is the part of Usage that is estimated: for calls that were cut off before
@@ -343,16 +343,6 @@ func FinishText(finish, word string) string {
 		word = fmt.Sprintf(", in the server's word %q", word)
 	}
 	return "finish " + finish + word
-}
-
-// Instructions name the blobs from which a model's request was built, besides the rows
-// of the session. Credentials are masked in them. A zero digest means none.
-type Instructions struct {
-	Ask    blob.Digest `json:"ask,omitzero"`    // the last message, which is no row
-	Notes  blob.Digest `json:"notes,omitzero"`  // the notes that the agent recalled, as the step of the recall names them
-	Prompt blob.Digest `json:"prompt,omitzero"` // the system message
-	Remark blob.Digest `json:"remark,omitzero"` // the last message, which asks the model to continue after an answer that is no row
-	Tools  blob.Digest `json:"tools,omitzero"`  // JSON: name, description and schema of each tool
 }
 
 // Partial is a model's answer without a row: the model was called again, or the answer

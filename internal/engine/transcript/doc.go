@@ -7,6 +7,6 @@
 // the new session, and [Quote] the text of the replaced part for the model. The package
 // works on values alone: it has no execution and calls no model.
 //
-// Files, the lowest first: instructions, model_call, spelt, live_text,
-// transcript, window, kept, repeat, judgement.
+// Files, the lowest first: model_call, spelt, live_text, transcript, window, kept, repeat,
+// judgement, instructions.
 package transcript

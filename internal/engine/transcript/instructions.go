@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,19 +14,6 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// Instructions are the parts of a call's requests outside of the session's rows, as they
-// are stored: each part is a blob, without credentials. All parts except the remark are
-// the same for each request of the call.
-type Instructions struct {
-	named journal.Instructions
-	parts []part
-}
-
-type part struct {
-	digest blob.Digest
-	data   []byte
-}
-
 // keptTool is a tool of a call in the blob of its table.
 type keptTool struct {
 	Name        string `json:"name"`
@@ -35,50 +21,80 @@ type keptTool struct {
 	Schema      any    `json:"schema,omitempty"` // JSON, or the text if it is not JSON
 }
 
-// NewInstructions returns the instructions of a call. redact removes credentials; notes
-// are a blob already.
-func NewInstructions(prompt, ask string, notes blob.Digest, specs []llm.ToolSpec, redact func(string) string) (*Instructions, error) {
-	tools, err := toolTable(specs, redact)
-	if err != nil {
-		return nil, err
-	}
-	in := &Instructions{}
-	in.named = journal.Instructions{Ask: in.add(redact(ask)), Notes: notes, Prompt: in.add(redact(prompt)), Tools: in.add(tools)}
-	return in, nil
+// Keeper stores the instructions of calls.
+type Keeper struct {
+	Blobs  blob.Store
+	Tenant session.Tenant
+	Stored *StoredBlobs
+	// Redactor returns a function that removes credentials from a text.
+	Redactor func() func(text string) string
 }
 
-func (in *Instructions) add(text string) (d blob.Digest) {
-	if text != "" {
-		data := []byte(text)
-		d = blob.Sum(data)
-		in.parts = append(in.parts, part{d, data})
-	}
-	return d
-}
-
-// With returns the instructions of a request that ends with a remark; "" is none.
-func (in *Instructions) With(remark string) *Instructions {
+// KeepInstructions stores the parts of the call's next request outside of the session's
+// rows, each as a blob without credentials, and the list of them; see
+// [journal.Instructions]. It returns the digest of the list, which a commit may name from
+// then on; zero is none. Blobs that were stored recently are not stored again.
+func (c *Call) KeepInstructions(ctx context.Context, k *Keeper) (blob.Digest, error) {
+	remark := c.Answer.Remark()
 	if remark == "" {
-		return in
+		if _, ok := k.Stored.since(storedBlob{k.Tenant, c.given}, time.Now()); ok {
+			return c.given, nil
+		}
+		if c.Prompt == "" && c.Ask == "" && len(c.Tools) == 0 && c.Notes.Digest.IsZero() {
+			return blob.Digest{}, nil
+		}
 	}
-	out := &Instructions{in.named, slices.Clip(in.parts)}
-	out.named.Remark = out.add(remark)
-	return out
+	redact := k.Redactor()
+	tools, err := toolTable(c.Tools, redact)
+	if err != nil {
+		return blob.Digest{}, err
+	}
+	p := &keeping{Keeper: k, ctx: ctx, oldest: time.Now()}
+	list := journal.Instructions{
+		Ask: p.put([]byte(redact(c.Ask))), Notes: c.Notes.Digest, Prompt: p.put([]byte(redact(c.Prompt))), Remark: p.put([]byte(remark)), Tools: p.put(tools),
+	}
+	d := p.put(list.List())
+	if p.err == nil && remark == "" {
+		c.given = d
+	}
+	return d, p.err
 }
 
-// Names returns the digests for a record; nil is none.
-func (in *Instructions) Names() *journal.Instructions {
-	if in == nil || in.named == (journal.Instructions{}) {
-		return nil
-	}
-	return &in.named
+// keeping stores the blobs of one list.
+type keeping struct {
+	*Keeper
+	ctx    context.Context
+	oldest time.Time // when the oldest of the blobs was stored: the list is relied on no longer than its parts
+	err    error
 }
 
-// toolTable returns a table of tools as JSON, "" for an empty one. Each text is masked
+// put stores a blob, unless it was stored recently or there was an error. It returns the
+// blob's digest, zero for an empty one.
+func (p *keeping) put(data []byte) (d blob.Digest) {
+	if len(data) == 0 || p.err != nil {
+		return d
+	}
+	key, now := storedBlob{p.Tenant, blob.Sum(data)}, time.Now()
+	at, ok := p.Stored.since(key, now)
+	if !ok {
+		if _, err := p.Blobs.Put(p.ctx, bytes.NewReader(data)); err != nil {
+			p.err = fmt.Errorf("flow: keep the instructions of a model's call: %w: %w", session.ErrUnavailable, err)
+			return d
+		}
+		at = p.oldest
+		p.Stored.add(key, at)
+	}
+	if at.Before(p.oldest) {
+		p.oldest = at
+	}
+	return key.digest
+}
+
+// toolTable returns a table of tools as JSON, nil for an empty one. Each text is masked
 // separately, so that the JSON stays valid.
-func toolTable(specs []llm.ToolSpec, redact func(string) string) (string, error) {
+func toolTable(specs []llm.ToolSpec, redact func(string) string) ([]byte, error) {
 	if len(specs) == 0 {
-		return "", nil
+		return nil, nil
 	}
 	tools := make([]keptTool, len(specs))
 	for i, s := range specs {
@@ -95,26 +111,7 @@ func toolTable(specs []llm.ToolSpec, redact func(string) string) (string, error)
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(tools)
-	return b.String(), err
-}
-
-// Keep stores the parts that were not stored recently. If it succeeds, a commit may name
-// them.
-func (in *Instructions) Keep(ctx context.Context, to blob.Store, t session.Tenant, stored *StoredBlobs) error {
-	if in == nil {
-		return nil
-	}
-	for _, p := range in.parts {
-		key, now := storedBlob{t, p.digest}, time.Now()
-		if stored.has(key, now) {
-			continue
-		}
-		if _, err := to.Put(ctx, bytes.NewReader(p.data)); err != nil {
-			return fmt.Errorf("flow: keep the instructions of a model's call: %w: %w", session.ErrUnavailable, err)
-		}
-		stored.add(key, now)
-	}
-	return nil
+	return b.Bytes(), err
 }
 
 // StoredBlobs remembers the blobs that were stored recently.
@@ -136,13 +133,14 @@ const (
 	maxStored = 4096
 )
 
-func (b *StoredBlobs) has(k storedBlob, now time.Time) bool {
+// since returns the time at which a blob was stored, and false if that is too long ago.
+func (b *StoredBlobs) since(k storedBlob, now time.Time) (time.Time, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at, ok := b.at[k]
 	// One clock stands still while the machine sleeps, and the other one can be set.
 	since, wall := now.Sub(at), now.Round(0).Sub(at.Round(0))
-	return ok && since < storedFor && wall >= 0 && wall < storedFor
+	return at, ok && since < storedFor && wall >= 0 && wall < storedFor
 }
 
 func (b *StoredBlobs) add(k storedBlob, now time.Time) {

@@ -33,10 +33,10 @@ type Call struct {
 	Table        *tool.Table      // of an agent
 	Account      *journal.Account // of an agent's own budget; nil without one
 	key          string           // of the cache, once computed
+	given        blob.Digest      // the list of its instructions, once stored
 	Size         int              // of the newest request as JSON, in bytes
 	Images       []int            // the messages in it with images
 	Window       Window
-	Given        *Instructions     // once computed
 	Partial      func(text string) // gets an answer in flight; nil without it
 }
 

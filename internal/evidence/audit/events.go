@@ -363,22 +363,21 @@ type doneData struct {
 	Call       string `json:"call"`
 	Code       string `json:"code"`
 	Effect     string `json:"effect"`
+	Given      string `json:"given"` // the list of a model's instructions
 	HeadAfter  string `json:"head_after"`
 	HeadBefore string `json:"head_before"`
 	Inbox      uint64 `json:"inbox"`
-	// Instructions are the names of blobs.
-	Instructions map[string]string `json:"instructions"`
-	Kind         string            `json:"kind"`
-	Links        []link            `json:"links"`
-	Name         string            `json:"name"`
-	Path         string            `json:"path"`
-	Requests     []any             `json:"requests"`
-	Row          bool              `json:"row"`
-	Run          string            `json:"run"`
-	Steps        int64             `json:"steps"`
-	Unlisted     int               `json:"unlisted"`
-	Usage        usage             `json:"usage"`
-	Value        string            `json:"value"`
+	Kind       string `json:"kind"`
+	Links      []link `json:"links"`
+	Name       string `json:"name"`
+	Path       string `json:"path"`
+	Requests   []any  `json:"requests"`
+	Row        bool   `json:"row"`
+	Run        string `json:"run"`
+	Steps      int64  `json:"steps"`
+	Unlisted   int    `json:"unlisted"`
+	Usage      usage  `json:"usage"`
+	Value      string `json:"value"`
 }
 
 // read decodes the data of an event, which must match the schema.

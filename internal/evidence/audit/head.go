@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -12,8 +14,9 @@ type headState struct {
 	named  map[key]headClaim // by tenant and digest: the first commit that names it
 	stored map[key]bool
 	needs  map[key][]string  // the blobs that a stored head names
+	parts  map[key][]string  // the blobs that a stored list of instructions names
 	whole  bool              // all stored blobs were listed
-	given  map[key]headClaim // the first commit that names a blob of a model's instructions
+	given  map[key]headClaim // the first commit that names a list of a model's instructions
 }
 
 // headClaim is a commit that names a head.
@@ -24,7 +27,7 @@ type headClaim struct {
 
 func (h *headState) init() {
 	h.named, h.stored, h.needs = map[key]headClaim{}, map[key]bool{}, map[key][]string{}
-	h.given = map[key]headClaim{}
+	h.given, h.parts = map[key]headClaim{}, map[key][]string{}
 }
 
 // head records that a commit names a head.
@@ -35,17 +38,16 @@ func (f *folding) head(digest string) {
 	}
 }
 
-// given records the instructions that a model step names.
-func (f *folding) given(instructions map[string]string) {
-	for _, digest := range instructions {
-		k := key{f.l.tenant, digest}
-		if _, known := f.a.heads.given[k]; !known {
-			f.a.heads.given[k] = headClaim{f.l, f.c.seq}
-		}
+// given records the list of instructions that a model step names.
+func (f *folding) given(list string) {
+	k := key{f.l.tenant, list}
+	if _, known := f.a.heads.given[k]; list != "" && !known {
+		f.a.heads.given[k] = headClaim{f.l, f.c.seq}
 	}
 }
 
-// storedBlob processes the listing of a blob: its name, and its bytes if it may be a head.
+// storedBlob processes the listing of a blob: its name, and its bytes if it may be a head
+// or a list of instructions.
 func (a *audit) storedBlob(m Message) {
 	parts := strings.Split(m.Subject, ".")
 	if len(parts) != 4 || !a.wanted(parts[2]) {
@@ -63,7 +65,20 @@ func (a *audit) storedBlob(m Message) {
 	})
 	if names, ok := namesOf(m.Data); ok {
 		a.heads.needs[k] = names
+	} else if parts := partsOf(m.Data); parts != nil {
+		a.heads.parts[k] = parts
 	}
+}
+
+// partsOf returns the blobs that a list of instructions names.
+func partsOf(data []byte) []string {
+	var l struct {
+		Instructions map[string]string `json:"instructions"`
+	}
+	if json.Unmarshal(data, &l) != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Values(l.Instructions))
 }
 
 // namesOf returns the blobs that the blob of a head names.
@@ -113,9 +128,11 @@ func (a *audit) finishHeads() {
 		})
 	}
 	for k, c := range a.heads.given {
-		a.check(Blobs, a.heads.stored[k], func() Violation {
-			return c.l.says(c.seq, "", "blob "+k.id+", of the instructions of a model's call", "nothing")
-		})
+		for _, id := range append(a.heads.parts[k], k.id) {
+			a.check(Blobs, a.heads.stored[key{k.tenant, id}], func() Violation {
+				return c.l.says(c.seq, "", "blob "+id+", of the instructions of a model's call", "nothing")
+			})
+		}
 	}
 }
 

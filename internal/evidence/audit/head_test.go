@@ -47,28 +47,36 @@ func TestHeadsAreThere(t *testing.T) {
 }
 
 // TestInstructionsAreThere checks that the audit reports missing blobs of a model's
-// instructions if all stored blobs are listed, even if another tenant has the blob.
+// instructions if all stored blobs are listed, even if another tenant has the blob. A part
+// that looks like a list names no blob.
 func TestInstructionsAreThere(t *testing.T) {
-	prompt, tools := hashed([]byte("Answer.")), hashed([]byte("[]"))
-	found := func(tenant string, stored ...string) string {
+	text := `{"instructions":{"prompt":"none"}}`
+	prompt, tools := hashed([]byte(text)), hashed([]byte("[]"))
+	list := `{"instructions":{"prompt":"` + prompt + `","tools":"` + tools + `"}}`
+	stored := map[string]string{hashed([]byte(list)): list, prompt: text, tools: ""}
+	found := func(tenant, lost string) string {
 		w := newWorld(t, nil)
 		l := w.log("h1", "h1")
 		l.commit(l.open("n1"), l.ev("session.opened", `{"kind":"leaf"}`), l.submit("q1", ""), l.claim("q1", "h1", "n1"))
-		l.commit(in("q1/1", l.ev("step.done", `{"attempt":1,"input":"i","instructions":{"prompt":"@p","tools":"@t"},"kind":"model","name":"n","path":"1","run":"q1"}`,
-			"@p", prompt, "@t", tools)))
-		for i, digest := range stored {
-			w.others = append(w.others, audit.Message{Stream: "BLOB", Seq: uint64(i + 1), Subject: "rath.blob." + tenant + "." + digest})
+		l.commit(in("q1/1", l.ev("step.done", `{"attempt":1,"given":"@l","input":"i","kind":"model","name":"n","path":"1","run":"q1"}`, "@l", hashed([]byte(list)))))
+		seq := uint64(0)
+		for digest, data := range stored {
+			if seq++; digest != lost {
+				w.others = append(w.others, audit.Message{Stream: "BLOB", Seq: seq, Subject: "rath.blob." + tenant + "." + digest, Data: []byte(data)})
+			}
 		}
-		w.others = append(w.others, audit.Message{Stream: "BLOB", Seq: uint64(len(stored))})
+		w.others = append(w.others, audit.Message{Stream: "BLOB", Seq: seq})
 		return violations(w.audited(func(o *audit.Options) { o.Open = true }))
 	}
-	if got := found("acme", prompt, tools); got != "" {
+	if got := found("acme", ""); got != "" {
 		t.Errorf("all are there: %s", got)
 	}
-	if got := found("acme", tools); strings.Count(got, "\n") != 1 || !strings.Contains(got, audit.Blobs) || !strings.Contains(got, prompt) {
-		t.Errorf("without the prompt: %s", got)
+	for digest := range stored {
+		if got := found("acme", digest); strings.Count(got, "\n") != 1 || !strings.Contains(got, audit.Blobs) || !strings.Contains(got, digest) {
+			t.Errorf("without %s: %s", digest, got)
+		}
 	}
-	if got := found("globex", prompt, tools); strings.Count(got, "\n") != 2 {
+	if got := found("globex", ""); strings.Count(got, "\n") != 1 || !strings.Contains(got, hashed([]byte(list))) {
 		t.Errorf("they are another tenant's: %s", got)
 	}
 }

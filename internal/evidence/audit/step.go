@@ -88,7 +88,7 @@ func (f *folding) done(e *event, d doneData) {
 		g.paths = append(g.paths, pathMark{hashOf(d.Path), f.l})
 	}
 	delete(r.intents, d.Path)
-	f.given(d.Instructions)
+	f.given(d.Given)
 	r.took(&d)
 	g.spend(&d, r.home)
 	f.links(&d)

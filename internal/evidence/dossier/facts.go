@@ -128,7 +128,9 @@ type Step struct {
 	Model    string
 	Finish   string // why a model's answer ended, with the server's own word
 	Prompt   blob.Digest
-	Told     []Told // the parts of a model's request outside of the rows
+	Given    blob.Digest // the list of a model's instructions
+	Agent    string      // that asks the model
+	Told     []Told      // the parts of the model's request outside of the rows
 	Usage    session.Usage
 	Code     run.Code
 	Error    Text
@@ -192,7 +194,7 @@ type Told struct {
 // Instruction is a part of models' requests outside of the rows of a session, shown once.
 type Instruction struct {
 	Digest blob.Digest
-	What   string // "prompt", "tools", "question" or "remark"
+	What   string // "prompt", "tools", "question" or "remark"; "list" if the list of them is missing
 	Agent  string // of the first step
 	Text   Text
 	Left   string // the reason if the text is missing

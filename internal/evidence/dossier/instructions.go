@@ -9,18 +9,30 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 )
 
-// instructions stores the parts that a model's call names, except the notes of a recall,
-// which are shown with its step.
-func (t *timeline) instructions(s *Step, agent string, in *journal.Instructions) {
-	if in == nil {
-		return
+// listed adds the parts of the instructions that the steps name, except the notes of a
+// recall, which are shown with its step.
+func (t *timeline) listed() error {
+	for i := range t.f.Steps {
+		s := &t.f.Steps[i]
+		if s.Given.IsZero() {
+			continue
+		}
+		data, _, err := t.a.shelf(s.Given)
+		if err != nil {
+			return err
+		}
+		list, ok := journal.ReadInstructions(data)
+		if !ok { // missing
+			t.instruction(s, Instruction{Digest: s.Given, What: "list"})
+		}
+		for _, part := range []struct {
+			what   string
+			digest blob.Digest
+		}{{"prompt", list.Prompt}, {"tools", list.Tools}, {"question", list.Ask}, {"remark", list.Remark}} {
+			t.instruction(s, Instruction{Digest: part.digest, What: part.what})
+		}
 	}
-	for _, part := range []struct {
-		what   string
-		digest blob.Digest
-	}{{"prompt", in.Prompt}, {"tools", in.Tools}, {"question", in.Ask}, {"remark", in.Remark}} {
-		t.instruction(s, Instruction{Digest: part.digest, What: part.what, Agent: one(agent, 60)})
-	}
+	return nil
 }
 
 func (t *timeline) instruction(s *Step, part Instruction) {
@@ -34,12 +46,15 @@ func (t *timeline) instruction(s *Step, part Instruction) {
 			return
 		}
 	}
-	part.Steps = []int{s.N}
+	part.Steps, part.Agent = []int{s.N}, s.Agent
 	t.f.Instructions = append(t.f.Instructions, part)
 }
 
 // instructed fills in the texts of the instructions.
 func (t *timeline) instructed() error {
+	if err := t.listed(); err != nil {
+		return err
+	}
 	for i := range t.f.Instructions {
 		p := &t.f.Instructions[i]
 		data, why, err := t.a.shelf(p.Digest)

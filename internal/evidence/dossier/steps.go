@@ -341,7 +341,7 @@ func (t *timeline) done(e journal.Fact, p journal.StepCompleted) {
 	case journal.StepModel, journal.StepSelection, journal.StepCompress:
 		t.f.Numbers.ModelCalls++
 		t.prompt(s)
-		t.instructions(s, p.Name, p.Instructions)
+		s.Given, s.Agent = p.Given, one(p.Name, 60)
 	case journal.StepTool:
 		t.f.Numbers.ToolCalls++
 		t.arguments(s)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/session"
 )
@@ -160,7 +161,7 @@ func digestsIn(data string) (all []blob.Digest) {
 
 // shelve adds the named blobs to the evidence, and the files of workspaces. A commit also
 // names hashes of other commits, and digests without a blob; only the blobs that a
-// manifest names must exist.
+// manifest names must exist. A list of a model's instructions names blobs as a commit does.
 func (e *Evidence) shelve(c *collector, named []blob.Digest) error {
 	asked := map[blob.Digest]bool{}
 	fetch := func(d blob.Digest) ([]byte, string, error) {
@@ -177,10 +178,15 @@ func (e *Evidence) shelve(c *collector, named []blob.Digest) error {
 		}
 		return data, why, err
 	}
-	for _, d := range named {
+	for len(named) > 0 {
+		d := named[0]
+		named = named[1:]
 		data, why, err := fetch(d)
 		if err != nil {
 			return err
+		}
+		if list, ok := journal.ReadInstructions(data); ok {
+			named = append(named, list.Digests()...)
 		}
 		if why != "" || !manifest.Looks(data) {
 			continue

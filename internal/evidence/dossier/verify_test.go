@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/session"
@@ -49,6 +50,18 @@ func failure(t testing.TB, err error) *dossier.Failure {
 		t.Fatalf("error %v, want a Failure", err)
 	}
 	return f
+}
+
+// listOf returns the list of a model's instructions with a prompt.
+func listOf(t *testing.T, e *dossier.Evidence, prompt string) blob.Digest {
+	t.Helper()
+	for d, data := range e.Blobs {
+		if list, ok := journal.ReadInstructions(data); ok && list.Prompt == blob.Sum([]byte(prompt)) {
+			return d
+		}
+	}
+	t.Fatalf("no list has the prompt %q", prompt)
+	return blob.Digest{}
 }
 
 // TestFlippedBytes changes single bytes of every commit in every form: each
@@ -110,8 +123,12 @@ func TestTampering(t *testing.T) {
 		{"who submitted the run is dropped", func(e *dossier.Evidence) { replace(e.Logs[0].Commits, 0, `"by":"ben",`, "") }, dossier.Altered, home.ID, 1},
 		{"the end of an answer is changed", func(e *dossier.Evidence) { replace(e.Logs[1].Commits, 1, `"finish":"`, `"finish":"x`) }, dossier.Altered, branch, 2},
 		{"the instructions of a step are changed", func(e *dossier.Evidence) {
-			replace(e.Logs[1].Commits, 1, `"prompt":"`+blob.Sum([]byte("Be quick.")).String(), `"prompt":"`+blob.Sum([]byte("Be careful.")).String())
+			replace(e.Logs[1].Commits, 1, `"given":"`+listOf(t, e, "Be quick.").String(), `"given":"`+listOf(t, e, "Be careful.").String())
 		}, dossier.Altered, branch, 2},
+		{"a list of instructions is changed", func(e *dossier.Evidence) {
+			e.Blobs[listOf(t, e, "Be quick.")] = e.Blobs[listOf(t, e, "Be careful.")]
+		}, dossier.Blob, "", 0},
+		{"a list of instructions is dropped", func(e *dossier.Evidence) { delete(e.Blobs, listOf(t, e, "Be quick.")) }, dossier.Missing, "", 0},
 		{"a commit is forged", func(e *dossier.Evidence) { forge(t, e, 0, 4) }, dossier.Altered, home.ID, 5},
 		{"a rejected branch loses its end", func(e *dossier.Evidence) { cut(&e.Logs[1], 1) }, dossier.Cut, branch, 8},
 		{"an adopted branch loses more", func(e *dossier.Evidence) { cut(&e.Logs[2], 2) }, dossier.Cut, e.Logs[2].Session, 8},

@@ -17,6 +17,7 @@ import (
 // Instructions are the texts that a model call received in addition to the rows of its
 // session. A text that is no longer stored is "", with its digest.
 type Instructions struct {
+	List blob.Digest `json:"list"` // of the digests
 	journal.Instructions
 	PromptText string          `json:"prompt_text,omitempty"`
 	AskText    string          `json:"ask_text,omitempty"`
@@ -25,8 +26,8 @@ type Instructions struct {
 	NotesFound json.RawMessage `json:"notes_found,omitempty"`
 }
 
-// ReadInstructions reads the texts that a step names.
-func ReadInstructions(ctx context.Context, b blob.Store, named *journal.Instructions) (*Instructions, error) {
+// ReadInstructions reads the texts in a list that a step names.
+func ReadInstructions(ctx context.Context, b blob.Store, list blob.Digest) (*Instructions, error) {
 	var failed error
 	text := func(d blob.Digest) string {
 		if d.IsZero() {
@@ -52,7 +53,8 @@ func ReadInstructions(ctx context.Context, b blob.Store, named *journal.Instruct
 		}
 		return nil
 	}
-	in := &Instructions{*named, text(named.Prompt), text(named.Ask), text(named.Remark), data(named.Tools), data(named.Notes)}
+	named, _ := journal.ReadInstructions([]byte(text(list)))
+	in := &Instructions{list, named, text(named.Prompt), text(named.Ask), text(named.Remark), data(named.Tools), data(named.Notes)}
 	return in, failed
 }
 
@@ -83,10 +85,14 @@ const shownLines = 8
 
 // write writes the texts, cut to a few lines each unless whole is set.
 func (in *Instructions) write(w *term.Writer, whole bool) {
+	unlisted := in.List
+	if in.Instructions != (journal.Instructions{}) {
+		unlisted = blob.Digest{}
+	}
 	for _, part := range []struct {
 		name, text string
 		digest     blob.Digest
-	}{{"prompt", in.PromptText, in.Prompt}, {"tools", in.tools(whole), in.Tools}, {"question", in.AskText, in.Ask}, {"remark", in.RemarkText, in.Remark}} {
+	}{{"instructions", "", unlisted}, {"prompt", in.PromptText, in.Prompt}, {"tools", in.tools(whole), in.Tools}, {"question", in.AskText, in.Ask}, {"remark", in.RemarkText, in.Remark}} {
 		if part.digest.IsZero() {
 			continue
 		}

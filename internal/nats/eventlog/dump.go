@@ -41,10 +41,10 @@ var dumped = []string{streams.StreamLineage, streams.StreamResult, streams.Strea
 // Dump reads the data that an auditor examines, as it is stored, in the order of each
 // stream's sequence: the event streams of all generations up to their current ends, then
 // lineage, results, refused and waiting tasks, aliases, and the names of the stored blobs,
-// with the bytes of those that look like heads of files. Before a commit come the blobs
-// that hold data of its events, each as one message of stream BLOB with all of its bytes
-// and no sequence. A message without a subject marks a stream that was read to its end; its
-// sequence is that of the last message, even if that was removed.
+// with the bytes of those that look like heads of files or lists of instructions. Before a
+// commit come the blobs that hold data of its events, each as one message of stream BLOB
+// with all of its bytes and no sequence. A message without a subject marks a stream that was
+// read to its end; its sequence is that of the last message, even if that was removed.
 //
 // Dump ends with the first error, its own or that of fn. It skips a missing stream; after
 // the others it returns a [*MissingError] with the names. The connection needs the rights
@@ -85,7 +85,7 @@ func (c *Logs) Dump(ctx context.Context, fn func(Stored) error) error {
 }
 
 // dumpStored yields each stored blob, without its bytes unless it looks like the head of a
-// session's files.
+// session's files or, as a blob of one message, like the list of a model's instructions.
 func (c *Logs) dumpStored(ctx context.Context, fn func(Stored) error) error {
 	looks := func(data []byte) bool { return bytes.HasPrefix(data, []byte(`{"format":`)) }
 	return c.DumpStream(ctx, streams.StreamBlob, false, func(m Stored) error {
@@ -97,7 +97,7 @@ func (c *Logs) dumpStored(ctx context.Context, fn func(Stored) error) error {
 		out := Stored{Stream: m.Stream, Seq: m.Seq, Subject: m.Subject, Time: m.Time}
 		switch {
 		case nats.Header(m.Header).Get(HeaderBlob) != BlobList:
-			if looks(m.Data) {
+			if looks(m.Data) || bytes.HasPrefix(m.Data, []byte(`{"instructions":`)) {
 				out.Data = m.Data
 			}
 		case len(m.Data) >= len(d):

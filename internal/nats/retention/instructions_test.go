@@ -19,8 +19,8 @@ import (
 // keptPrompt is the prompt of an agent.
 const keptPrompt = "Answer with care."
 
-// TestPromptsOfPurgedSessions: the trees whose steps had an agent's prompt name it. The
-// last of them includes it in its file, which restores it.
+// TestPromptsOfPurgedSessions: the trees whose steps had an agent's prompt name it by a
+// list. The last of them includes both in its file, which restores them.
 func TestPromptsOfPurgedSessions(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		named := func() int {
@@ -41,12 +41,12 @@ func TestPromptsOfPurgedSessions(t *testing.T) {
 			return string(data), err
 		}
 		w.done("prompted", messages.Task{ID: "r1"})
-		if got, err := prompt(); got != keptPrompt || named() != 1 {
+		if got, err := prompt(); got != keptPrompt || named() != 2 {
 			t.Fatalf("prompt %q, %v; %d blobs are named", got, err, named())
 		}
 		time.Sleep(keep)
 		w.done("prompted", messages.Task{ID: "r2"})
-		if out := w.prune(w.options()); len(out) != 2 || out[0].State != Archived || out[1].State != Kept || named() != 1 {
+		if out := w.prune(w.options()); len(out) != 2 || out[0].State != Archived || out[1].State != Kept || named() != 2 {
 			t.Fatalf("%+v; %d blobs are named while another tree has the prompt", out, named())
 		}
 		time.Sleep(keep)
@@ -67,7 +67,7 @@ func TestPromptsOfPurgedSessions(t *testing.T) {
 			t.Fatalf("the file has no prompt: %v", err)
 		}
 		must.Get(bring(t.Context(), w.conn, doc, "op"))(t)
-		if got, err := prompt(); got != keptPrompt || named() != 1 {
+		if got, err := prompt(); got != keptPrompt || named() != 2 {
 			t.Errorf("prompt %q, %v; %d blobs are named", got, err, named())
 		}
 	})

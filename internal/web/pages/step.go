@@ -88,8 +88,8 @@ func fillPrompt(v *visit, b *stepPage, rec *messages.Record) error {
 		return err
 	}
 	for _, f := range facts {
-		if done, ok := f.What.(journal.StepCompleted); ok && done.Run == rec.Run && done.Path == rec.Step && done.Instructions != nil {
-			b.Instructions, err = view.ReadInstructions(v.ctx, v.Client.Blobs(), done.Instructions)
+		if done, ok := f.What.(journal.StepCompleted); ok && done.Run == rec.Run && done.Path == rec.Step && !done.Given.IsZero() {
+			b.Instructions, err = view.ReadInstructions(v.ctx, v.Client.Blobs(), done.Given)
 		}
 	}
 	return err

@@ -28,8 +28,8 @@ func instructionsOf(ctx context.Context, s *app.System, r *view.Reason) (*view.I
 		}
 		for _, f := range journal.Facts(e.Commit) {
 			done, ok := f.What.(journal.StepCompleted)
-			if ok && done.Run == r.Run && done.Path == r.Step && done.Instructions != nil {
-				return view.ReadInstructions(ctx, s.Blobs(s.Tenant()), done.Instructions)
+			if ok && done.Run == r.Run && done.Path == r.Step && !done.Given.IsZero() {
+				return view.ReadInstructions(ctx, s.Blobs(s.Tenant()), done.Given)
 			}
 		}
 		break

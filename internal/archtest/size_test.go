@@ -56,7 +56,6 @@ var wideTypes = map[string]int{
 	"internal/evidence/audit audit":           68,
 	"internal/evidence/audit folding":         52,
 	"internal/evidence/dossier timeline":      43,
-	"internal/nats/schedule Scheduler":        67,
 	"internal/testkit/fleet Fleet":            35,
 	"node Instance":                           84,
 	"session Session":                         33,

@@ -153,7 +153,7 @@ func (d *dispatcher) pump(ctx context.Context, in <-chan conn.Message, end uint6
 			}
 		case o := <-d.outcomes:
 			d.s.Done(time.Now(), o.id, o.Outcome)
-			if d.s.Changed() {
+			if d.s.Pages.Dirty() {
 				d.pace.Changed()
 			}
 		case n := <-d.reports:
@@ -428,8 +428,8 @@ func (d *dispatcher) listen() (unsubscribe func(), err error) {
 // hear passes a node's report to the scheduler.
 func (d *dispatcher) hear(n nodeReport) {
 	if n.grant != 0 {
-		d.s.Grant(time.Now(), n.state, n.grant, n.head)
+		d.s.Slots.Grant(time.Now(), n.state, n.grant, n.head)
 		return
 	}
-	d.s.Node(time.Now(), n.state)
+	d.s.Slots.Node(time.Now(), n.state)
 }

@@ -153,7 +153,7 @@ const pagesPerTurn = 4
 // gather collects some of the changed pages, and once all are there stores them and a root
 // for them in the background. The result is sent on done.
 func (d *dispatcher) gather(ctx context.Context, done chan<- saved) {
-	pages, more, err := d.s.Pages(pagesPerTurn)
+	pages, more, err := d.s.Pages.Take(pagesPerTurn)
 	maps.Copy(d.gathered, pages)
 	if err == nil && more {
 		return
@@ -165,7 +165,7 @@ func (d *dispatcher) gather(ctx context.Context, done chan<- saved) {
 		done <- r
 		return
 	}
-	r.set.root = openSetRoot{Format: openSetFormat, Token: d.at.Token, Hash: d.at.Hash, Pages: make([]openPage, d.s.PageCount())}
+	r.set.root = openSetRoot{Format: openSetFormat, Token: d.at.Token, Hash: d.at.Hash, Pages: make([]openPage, d.s.Pages.Count())}
 	copy(r.set.root.Pages, d.set.root.Pages)
 	d.work.Go(func() {
 		r.set.revision, r.err = d.store(ctx, d.set.revision, &r.set.root, r.pages)
@@ -180,7 +180,7 @@ func (d *dispatcher) hasSaved(ctx context.Context, r saved) error {
 		d.set = r.set
 		return nil
 	}
-	d.s.Unsaved(r.pages)
+	d.s.Pages.Unsaved(r.pages)
 	d.pace.Changed()
 	if errors.Is(r.err, errRootTaken) {
 		return r.err

@@ -79,7 +79,7 @@ func (d *dispatcher) askState(ctx context.Context) PartitionState {
 
 // state is called by the pump.
 func (d *dispatcher) state() *PartitionState {
-	s := &PartitionState{Partition: d.partition, Open: d.s.States(), Backlogs: d.s.Backlogs()}
+	s := &PartitionState{Partition: d.partition, Open: d.s.States(), Backlogs: d.s.Slots.Backlogs()}
 	if at, here := d.c.projections.Watermarks.Here(d.stream); here && at > 0 && d.at.Token > at {
 		s.Behind = d.at.Token - at
 	}

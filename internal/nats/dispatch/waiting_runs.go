@@ -170,7 +170,7 @@ func (d *dispatcher) serve(ctx context.Context) (stop func(), err error) {
 
 func (d *dispatcher) waiting() partitionWaiting {
 	w := partitionWaiting{Generation: d.generation, Partition: d.partition}
-	d.s.Waiting(func(pool string, batch bool, n int, _ map[session.Tenant]int) bool {
+	d.s.Slots.Waiting(func(pool string, batch bool, n int, _ map[session.Tenant]int) bool {
 		class := messages.ClassInteractive
 		if batch {
 			class = messages.ClassBatch

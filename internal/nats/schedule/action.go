@@ -69,3 +69,19 @@ type Pool struct {
 	Name  string
 	Batch bool // the workflow's class there
 }
+
+// actions are the actions to be carried out, and the subjects of their outcomes.
+type actions struct {
+	idle  bool // while commits are history: no action is sent
+	last  uint64
+	asked map[uint64]any // *followUp, *followUps, *holder, *group
+	out   []Action
+}
+
+// ask adds an action whose outcome belongs to v.
+func (s *actions) ask(v any, a Action) {
+	s.last++
+	a.ID = s.last
+	s.asked[a.ID] = v
+	s.out = append(s.out, a)
+}

@@ -20,7 +20,7 @@ type Backlog struct {
 
 // Backlogs returns the backlog of each pool and class with waiting runs. Its time grows
 // with the waiting tenants and the runs without a pool, and not with the open runs.
-func (s *Scheduler) Backlogs() []Backlog {
+func (s *slots) Backlogs() []Backlog {
 	var all []Backlog
 	for k, q := range s.queues {
 		if q.len == 0 {

@@ -29,10 +29,10 @@
 // becomes free it grants it to one relay. A dispatch names the attempt that the relay saw,
 // and the fold rejects a claim that finds another one.
 //
-// The package does not store data: [Scheduler.Pages] and [Restore] convert the open set to
+// The package does not store data: pages.Take and [Restore] convert the open set to
 // pages and back. Transcripts in testdata show a scheduler's actions for commits, answers,
 // deaths and demands.
 //
 // Files, the lowest first: alarm, session, runs, queue, followup, node, action,
-// scheduler, dispatch, page, next, standing, backlog.
+// slots, dispatch, backlog, page, scheduler, next, standing.
 package schedule

@@ -126,3 +126,16 @@ const (
 	// holdersEvery is how often holders are checked for life, apart from news.
 	holdersEvery = 10 * time.Second
 )
+
+// action returns the action that carries a follow-up out. The beginning of a branch that a
+// former relay may have started is looked up: from its first commit on the relay of the
+// branch's own partition is responsible.
+func (f *followUp) action() Action {
+	switch {
+	case f.begin != nil:
+		return Action{Kind: Look, Session: f.begin.task.Session}
+	case f.result != nil:
+		return Action{Kind: Store, Tenant: f.of.session.Tenant, Result: f.result, Before: f.before}
+	}
+	return Action{Kind: Signal, Work: journal.Work{Signal: f.signal}}
+}

@@ -35,11 +35,11 @@ func BenchmarkPages(b *testing.B) {
 	rounds := 0
 	for b.Loop() {
 		rounds++
-		s.Unsaved(all)
+		s.Pages.Unsaved(all)
 		for more := true; more; {
 			began := processor(b)
 			var err error
-			if _, more, err = s.Pages(4); err != nil {
+			if _, more, err = s.Pages.Take(4); err != nil {
 				b.Fatal(err)
 			}
 			d := processor(b) - began

@@ -8,11 +8,11 @@ import (
 
 // Next returns the actions to be carried out now.
 func (s *Scheduler) Next(now time.Time) []Action {
-	if s.idle {
+	if s.actions.idle {
 		return nil
 	}
 	s.alarms.ring(now)
-	s.assign(now)
+	s.Slots.assign(now)
 	for _, l := range []*lane[*followUp]{&s.urgent, &s.results, &s.looks, &s.later} {
 		for f, ok := l.next(); ok; f, ok = l.next() {
 			if f.over {
@@ -20,24 +20,16 @@ func (s *Scheduler) Next(now time.Time) []Action {
 			}
 			f.busy = true
 			l.busy++
-			s.ask(f, s.action(f))
+			s.actions.ask(f, f.action())
 		}
 	}
 	for d, ok := s.loads.next(); ok; d, ok = s.loads.next() {
 		s.loads.busy++
-		s.ask(d, Action{Kind: Load, Token: d.Token})
+		s.actions.ask(d, Action{Kind: Load, Token: d.Token})
 	}
-	out := s.out
-	s.out = nil
+	out := s.actions.out
+	s.actions.out = nil
 	return out
-}
-
-// ask adds an action whose outcome belongs to v.
-func (s *Scheduler) ask(v any, a Action) {
-	s.last++
-	a.ID = s.last
-	s.asked[a.ID] = v
-	s.out = append(s.out, a)
 }
 
 // start has a follow-up carried out.
@@ -45,7 +37,7 @@ func (s *Scheduler) start(now time.Time, f *followUp) {
 	switch {
 	case f.over || f.busy:
 	case f.begin != nil && !f.before:
-		s.enqueue(now, f.begin, false)
+		s.Slots.enqueue(now, f.begin, false)
 	default:
 		l := s.lane(f)
 		l.waiting = append(l.waiting, f)
@@ -65,28 +57,17 @@ func (s *Scheduler) lane(f *followUp) *lane[*followUp] {
 	return &s.urgent
 }
 
-// action returns the action that carries a follow-up out. The beginning of a branch that a
-// former relay may have started is looked up: from its first commit on the relay of the
-// branch's own partition is responsible.
-func (s *Scheduler) action(f *followUp) Action {
-	switch {
-	case f.begin != nil:
-		return Action{Kind: Look, Session: f.begin.task.Session}
-	case f.result != nil:
-		return Action{Kind: Store, Tenant: f.of.session.Tenant, Result: f.result, Before: f.before}
-	}
-	return Action{Kind: Signal, Work: journal.Work{Signal: f.signal}}
-}
-
 // Done processes the outcome of an action.
 func (s *Scheduler) Done(now time.Time, id uint64, o Outcome) {
-	if f, ok := s.flights[id]; ok {
-		delete(s.flights, id)
-		s.answered(now, f, o)
+	if f, ok := s.Slots.flights[id]; ok {
+		delete(s.Slots.flights, id)
+		if begun := s.Slots.answered(now, f, o); begun != nil {
+			s.done(now, begun)
+		}
 		return
 	}
-	v := s.asked[id]
-	delete(s.asked, id)
+	v := s.actions.asked[id]
+	delete(s.actions.asked, id)
 	switch v := v.(type) {
 	case *followUp:
 		s.carriedOut(now, v, o)
@@ -98,7 +79,7 @@ func (s *Scheduler) Done(now time.Time, id uint64, o Outcome) {
 			s.setAlive(now, v, o.Found)
 		}
 	case *group:
-		s.placed(now, v, o)
+		s.Slots.placed(now, v, o)
 	}
 }
 
@@ -114,9 +95,7 @@ func (s *Scheduler) carriedOut(now time.Time, f *followUp, o Outcome) {
 		f.before = false
 		s.start(now, f)
 	case o.Result == Settled:
-		home := f.of.session
-		s.settle(f)
-		s.refresh(now, home)
+		s.done(now, f)
 	default:
 		f.before = true // a failed action may have been carried out all the same
 		if f.again == nil {
@@ -128,6 +107,13 @@ func (s *Scheduler) carriedOut(now time.Time, f *followUp, o Outcome) {
 		}
 		s.alarms.set(f.again, now.Add(f.tries.next(signalFirst, most)))
 	}
+}
+
+// done settles a follow-up that was carried out.
+func (s *Scheduler) done(now time.Time, f *followUp) {
+	home := f.of.session
+	s.settle(f)
+	s.refresh(now, home)
 }
 
 // loaded derives the follow-ups of a commit that a former relay left.
@@ -167,22 +153,6 @@ func (s *Scheduler) loaded(now time.Time, d *followUps, o Outcome) {
 	for _, f := range d.items {
 		s.start(now, f)
 	}
-	s.pages.changed(d.session)
+	s.Pages.changed(d.session)
 	s.refresh(now, d.session)
-}
-
-// nudge schedules a call of Next at a time at which a node can be asked again.
-func (s *Scheduler) nudge(at time.Time) {
-	if s.reminder.index == 0 || at.Before(s.reminder.at) {
-		s.alarms.set(&s.reminder, at)
-	}
-}
-
-// remind schedules the next announcement of demand to busy nodes.
-func (s *Scheduler) remind() {
-	for _, n := range s.nodes {
-		if n.busy && n.demanded {
-			s.nudge(n.demandDue)
-		}
-	}
 }

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/rathcluster/rath/session"
@@ -94,4 +95,75 @@ type Demand struct {
 	// At grows with each demand of a partition's relay, and from one relay to the next as
 	// far as their clocks agree: nanoseconds since 1970.
 	At uint64 `json:"at,omitempty"`
+}
+
+// nodes are the nodes that have reported their state, by incarnation.
+type nodes map[string]*node
+
+// anyMay reports whether a node of a pool can be sent a dispatch now.
+func (all nodes) anyMay(now time.Time, pool string) bool {
+	for _, n := range all {
+		if n.Pool == pool && n.may(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// choose returns the node for an item: its former node, else the one with the most free
+// slots.
+func (all nodes) choose(now time.Time, pool string, it *item) *node {
+	able := func(n *node) bool {
+		return n != nil && n.Pool == pool && n.may(now) && n.takes(it, now)
+	}
+	if n := all[it.prefer]; able(n) {
+		return n
+	}
+	var best *node
+	for _, n := range all {
+		if !able(n) {
+			continue
+		}
+		if best == nil {
+			best = n
+			continue
+		}
+		// The order of names spreads ties differently for each relay run.
+		if d := cmp.Compare(n.Free-len(n.out), best.Free-len(best.out)); d > 0 || d == 0 && n.Incarnation < best.Incarnation {
+			best = n
+		}
+	}
+	return best
+}
+
+// othersTake reports whether another node of the pool may be asked for an item.
+func (all nodes) othersTake(now time.Time, it *item, n *node) bool {
+	for _, other := range all {
+		if other != n && other.Pool == n.Pool && !other.Stopping && other.takes(it, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// heardOf returns the number of tracked nodes bound to a tenant.
+func (all nodes) heardOf(t session.Tenant) (count int) {
+	for _, n := range all {
+		if n.tenant == t {
+			count++
+		}
+	}
+	return count
+}
+
+// offering counts the living nodes of a pool that may be asked for a group, and their free
+// slots.
+func (all nodes) offering(now time.Time, g *group, pool string) (count, free int) {
+	for _, n := range all {
+		if n.Pool == pool && !n.Stopping && n.serves(g.tenant) && n.offers(g, now) {
+			count++
+			free += n.Free
+		}
+	}
+	return count, free
 }

@@ -89,24 +89,24 @@ func (p *pages) changed(o *openSession) { p.dirty[p.place(o.key())] = struct{}{}
 // stopped, which gathers other data.
 const Format = 1
 
-// PageCount returns how many pages the open set has.
-func (s *Scheduler) PageCount() int { return len(s.pages.of) }
+// Count returns how many pages the open set has.
+func (p *pages) Count() int { return len(p.of) }
 
-// Changed reports whether there are pages to be stored.
-func (s *Scheduler) Changed() bool { return len(s.pages.dirty) > 0 }
+// Dirty reports whether there are pages to be stored.
+func (p *pages) Dirty() bool { return len(p.dirty) > 0 }
 
-// Pages returns the pages that have changed since they were last returned, by number, in
+// Take returns the pages that have changed since they were last returned, by number, in
 // their stored form: nil is a page without sessions. It returns at most most pages, and
 // whether there are more, so that a driver can fold commits in between. When there are no
 // more, the latest version of each returned page is the open set after the last commit.
-func (s *Scheduler) Pages(most int) (pages map[int][]byte, more bool, err error) {
+func (p *pages) Take(most int) (pages map[int][]byte, more bool, err error) {
 	pages = map[int][]byte{}
-	for i := range s.pages.dirty {
+	for i := range p.dirty {
 		if len(pages) == most {
 			return pages, true, nil
 		}
-		delete(s.pages.dirty, i)
-		page := s.pages.of[i]
+		delete(p.dirty, i)
+		page := p.of[i]
 		if len(page) == 0 {
 			pages[i] = nil
 			continue
@@ -122,16 +122,16 @@ func (s *Scheduler) Pages(most int) (pages map[int][]byte, more bool, err error)
 }
 
 // Unsaved has pages returned again that could not be stored.
-func (s *Scheduler) Unsaved(pages map[int][]byte) {
+func (p *pages) Unsaved(pages map[int][]byte) {
 	for i := range pages {
-		s.pages.dirty[i] = struct{}{}
+		p.dirty[i] = struct{}{}
 	}
 }
 
 // Restore returns a scheduler that continues from stored pages.
 func Restore(o *Options, now time.Time, stored [][]byte) (*Scheduler, error) {
 	s := New(o)
-	s.pages.make(max(len(stored), minPages))
+	s.Pages.make(max(len(stored), minPages))
 	for i, data := range stored {
 		if len(data) == 0 {
 			continue
@@ -145,12 +145,12 @@ func Restore(o *Options, now time.Time, stored [][]byte) (*Scheduler, error) {
 				d.session = x
 			}
 			s.sessions[x.key()] = x
-			s.pages.add(x)
+			s.Pages.add(x)
 			s.count(now, x.Tenant, nil, freshOf(x))
 			s.tally(x, 1)
 			s.hold(x)
 		}
 	}
-	clear(s.pages.dirty)
+	clear(s.Pages.dirty)
 	return s, nil
 }

@@ -202,7 +202,7 @@ func TestPagesWhileFolding(t *testing.T) {
 				commit()
 			}
 			for more := true; more; {
-				some, m := must.Pair(s.Pages(1 + h.random.IntN(3)))(t)
+				some, m := must.Pair(s.Pages.Take(1 + h.random.IntN(3)))(t)
 				maps.Copy(pages, some)
 				if more = m; more && h.random.IntN(2) == 0 {
 					commit()
@@ -214,7 +214,7 @@ func TestPagesWhileFolding(t *testing.T) {
 		for range h.random.IntN(50) {
 			commit()
 		}
-		r := restored(t, s.PageCount(), pages)
+		r := restored(t, s.Pages.Count(), pages)
 		for _, e := range log[stored:] {
 			r.fold(t, e)
 		}
@@ -263,7 +263,7 @@ func TestManyPages(t *testing.T) {
 			t.Errorf("page %d of %d, of %d runs, has %d bytes", i, len(pages), runs, len(data))
 		}
 	}
-	r := restored(t, s.PageCount(), pages)
+	r := restored(t, s.Pages.Count(), pages)
 	want, _ := s.stateOf(t)
 	got, _ := r.stateOf(t)
 	if len(got) != runs || !maps.Equal(want, got) {
@@ -301,7 +301,7 @@ func waitingRuns(tb testing.TB, n int) (*Scheduler, *history) {
 
 func allPages(tb testing.TB, s *Scheduler) map[int][]byte {
 	tb.Helper()
-	pages, more, err := s.Pages(s.PageCount())
+	pages, more, err := s.Pages.Take(s.Pages.Count())
 	if err != nil || more {
 		tb.Fatal(more, err)
 	}

@@ -15,6 +15,26 @@ const (
 	batchRank = 1
 )
 
+type groupKey struct {
+	tenant             session.Tenant
+	workflow, revision string
+}
+
+type queueKey struct {
+	pool string
+	rank int
+}
+
+// flight is a dispatch in progress.
+type flight struct {
+	item *item // nil once its answer no longer matters
+	node *node
+	late alarm
+	// clearing is set once the node answered Clearing: the only further effect is the run's
+	// claim, which the log shows.
+	clearing bool
+}
+
 // item is a run to be dispatched.
 type item struct {
 	task    journal.Task
@@ -35,6 +55,14 @@ type item struct {
 }
 
 func (it *item) tenant() session.Tenant { return it.task.Session.Tenant }
+
+// avoid excludes a node until the item has rested.
+func (it *item) avoid(n *node) {
+	if it.not == nil {
+		it.not = map[string]bool{}
+	}
+	it.not[n.Incarnation] = true
+}
 
 // group holds the offers and places that items share: a tenant's runs of a workflow that
 // need a revision, "" for any.

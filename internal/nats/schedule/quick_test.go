@@ -122,7 +122,7 @@ func (n *modelNode) state() schedule.NodeState {
 
 func (w *world) announce(n *modelNode) {
 	if n.alive {
-		w.s.Node(w.now, n.state())
+		w.s.Slots.Node(w.now, n.state())
 		w.later = append(w.later, event{w.now.Add(schedule.NodeEvery), func() { w.announce(n) }})
 	}
 }
@@ -173,7 +173,7 @@ func (w *world) grant(n *modelNode) {
 		n.grants++
 		grant := n.grants
 		n.kept[grant] = true
-		w.after(10*time.Millisecond, func() { w.s.Grant(w.now, n.state(), grant, schedule.Head{Tenant: "t0"}) })
+		w.after(10*time.Millisecond, func() { w.s.Slots.Grant(w.now, n.state(), grant, schedule.Head{Tenant: "t0"}) })
 		w.later = append(w.later, event{w.now.Add(250 * time.Millisecond), func() { delete(n.kept, grant) }})
 	}
 }
@@ -258,7 +258,7 @@ func (w *world) save() {
 	for more := true; more; {
 		var some map[int][]byte
 		var err error
-		if some, more, err = w.s.Pages(1 + w.random.IntN(8)); err != nil {
+		if some, more, err = w.s.Pages.Take(1 + w.random.IntN(8)); err != nil {
 			w.t.Fatal(err)
 		}
 		maps.Copy(pages, some)
@@ -267,7 +267,7 @@ func (w *world) save() {
 		}
 	}
 	maps.Copy(w.pages, pages)
-	w.count, w.stored = w.s.PageCount(), w.folded
+	w.count, w.stored = w.s.Pages.Count(), w.folded
 }
 
 // restart has another relay continue from the stored open set.
@@ -285,7 +285,7 @@ func (w *world) restart() {
 	w.s.Begin(w.now)
 	for _, n := range w.nodes {
 		if n.alive {
-			w.s.Node(w.now, n.state())
+			w.s.Slots.Node(w.now, n.state())
 		}
 	}
 }
@@ -328,7 +328,7 @@ func TestQuick(t *testing.T) {
 			nodes: map[string]*modelNode{}, pages: map[int][]byte{}, results: map[run.ID]int{},
 		}
 		w.s = schedule.New(w.options())
-		w.count = w.s.PageCount()
+		w.count = w.s.Pages.Count()
 		w.s.Begin(w.now)
 		for i := range 3 {
 			w.start([]string{"a", "b"}[i%2], 1+w.random.IntN(4))
@@ -376,7 +376,7 @@ func TestQuick(t *testing.T) {
 		for end := w.now.Add(time.Minute); w.now.Before(end); { // answers come
 			w.step()
 		}
-		pages, more, err := w.s.Pages(w.s.PageCount())
+		pages, more, err := w.s.Pages.Take(w.s.Pages.Count())
 		if err != nil || more {
 			t.Fatal(more, err)
 		}

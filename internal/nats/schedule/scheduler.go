@@ -20,29 +20,28 @@ type Options struct {
 	Known func(incarnation string) (alive, known bool)
 }
 
+func (o *Options) known(incarnation string) (alive, known bool) {
+	if o.Known == nil {
+		return false, false
+	}
+	return o.Known(incarnation)
+}
+
 // Scheduler schedules the runs of one partition. It is not safe for concurrent
 // use.
 type Scheduler struct {
+	Slots slots
+	Pages pages
+
 	o        Options
 	sessions map[session.Key]*openSession
-	pages    pages
 	alarms   alarms
-	groups   map[groupKey]*group
-	queues   map[queueKey]*queue
-	nodes    map[string]*node
+	actions  actions
 	holders  map[string]*holder
 	fresh    map[freshKey]*freshRuns
 	states   map[run.State]int // of the open runs
 	sweep    alarm             // for the next recheck
-	reminder alarm             // of nodes that can be asked, or are notified, again
 
-	// idle is set while commits are history: no action is sent.
-	idle    bool
-	last    uint64 // id of an action
-	told    uint64 // At of the last Demand
-	flights map[uint64]*flight
-	asked   map[uint64]any // *followUp, *followUps, *holder, *group
-	out     []Action
 	urgent  lane[*followUp]
 	later   lane[*followUp]
 	results lane[*followUp]
@@ -59,26 +58,6 @@ type freshKey struct {
 type freshRuns struct {
 	n     int
 	moved time.Time // when one of them was last begun
-}
-
-type groupKey struct {
-	tenant             session.Tenant
-	workflow, revision string
-}
-
-type queueKey struct {
-	pool string
-	rank int
-}
-
-// flight is a dispatch in progress.
-type flight struct {
-	item *item // nil once its answer no longer matters
-	node *node
-	late alarm
-	// clearing is set once the node answered Clearing: the only further effect is the run's
-	// claim, which the log shows.
-	clearing bool
 }
 
 // holder is an incarnation that executes runs, by the logs.
@@ -110,22 +89,23 @@ func (l *lane[T]) next() (v T, ok bool) {
 // New returns a scheduler with an empty open set. Until [Scheduler.Begin] it only folds.
 func New(o *Options) *Scheduler {
 	s := &Scheduler{
-		o: *o, sessions: map[session.Key]*openSession{}, groups: map[groupKey]*group{}, queues: map[queueKey]*queue{},
-		fresh: map[freshKey]*freshRuns{}, states: map[run.State]int{}, nodes: map[string]*node{}, holders: map[string]*holder{}, flights: map[uint64]*flight{}, asked: map[uint64]any{}, idle: true,
+		o: *o, sessions: map[session.Key]*openSession{}, actions: actions{idle: true, asked: map[uint64]any{}},
+		fresh: map[freshKey]*freshRuns{}, states: map[run.State]int{}, holders: map[string]*holder{},
 	}
-	s.pages.make(minPages)
+	s.Slots = slots{alarms: &s.alarms, actions: &s.actions, groups: map[groupKey]*group{}, queues: map[queueKey]*queue{}, nodes: nodes{}, flights: map[uint64]*flight{}}
+	s.Pages.make(minPages)
 	s.urgent.most, s.later.most, s.results.most, s.looks.most, s.loads.most = signalsAtOnce, laterAtOnce, resultsAtOnce, looksAtOnce, looksAtOnce
-	s.sweep.fire, s.reminder.fire = s.recheck, func(time.Time) {}
+	s.sweep.fire, s.Slots.reminder.fire = s.recheck, func(time.Time) {}
 	return s
 }
 
 // Begin ends the history: the scheduler now acts on the open set, after it has asked which
 // holders are alive.
 func (s *Scheduler) Begin(now time.Time) {
-	if !s.idle {
+	if !s.actions.idle {
 		return
 	}
-	s.idle = false
+	s.actions.idle = false
 	for _, h := range s.holders {
 		h.alive = true // until recheck finds it dead
 	}
@@ -171,7 +151,7 @@ func (s *Scheduler) Fold(now time.Time, e commitlog.Entry, facts []journal.Fact)
 	}
 	s.tally(o, 1)
 	if o != nil {
-		s.pages.changed(o)
+		s.Pages.changed(o)
 		s.count(now, o.Tenant, before, freshOf(o))
 		s.refresh(now, o)
 	}
@@ -240,7 +220,7 @@ func (s *Scheduler) Fresh(t session.Tenant, workflow string) (n int, moved time.
 func (s *Scheduler) open(e commitlog.Entry, facts []journal.Fact) *openSession {
 	o := openedBy(e, facts)
 	s.sessions[e.Commit.Key] = o
-	s.pages.add(o)
+	s.Pages.add(o)
 	return o
 }
 
@@ -266,14 +246,14 @@ func (s *Scheduler) owe(now time.Time, o *openSession, token uint64, items []*fo
 	}
 	d := &followUps{Token: token, session: o, items: items}
 	for _, f := range items {
-		f.of, f.before = d, s.idle
+		f.of, f.before = d, s.actions.idle
 		d.Open = append(d.Open, f.place)
 		if f.begin != nil {
 			f.begin.branch = f
 		}
 	}
 	o.FollowUps = append(o.FollowUps, d)
-	if !s.idle {
+	if !s.actions.idle {
 		for _, f := range items {
 			s.start(now, f)
 		}
@@ -302,14 +282,14 @@ func (s *Scheduler) settle(f *followUp) {
 	}
 	s.alarms.stop(f.again)
 	if f.begin != nil {
-		s.drop(f.begin)
+		s.Slots.drop(f.begin)
 	}
 	d := f.of
 	d.settle(f)
 	if len(d.Open) == 0 {
 		d.session.settled(d)
 	}
-	s.pages.changed(d.session)
+	s.Pages.changed(d.session)
 }
 
 // refresh updates the state that depends on a session: its place among the sessions of its
@@ -320,7 +300,7 @@ func (s *Scheduler) refresh(now time.Time, o *openSession) {
 		s.forget(o)
 		return
 	}
-	if s.idle {
+	if s.actions.idle {
 		return
 	}
 	for _, r := range o.Runs {
@@ -329,7 +309,7 @@ func (s *Scheduler) refresh(now time.Time, o *openSession) {
 	r := o.runnable(now, s.lives)
 	it := o.ready
 	if it != nil && (r == nil || it.task.ID != r.ID || it.task.Seen.Attempt != r.Attempt || it.task.Revision != r.Revision) {
-		s.drop(it)
+		s.Slots.drop(it)
 		o.ready, it = nil, nil
 	}
 	if r != nil && it == nil {
@@ -339,17 +319,17 @@ func (s *Scheduler) refresh(now time.Time, o *openSession) {
 			},
 			derived: r.Attempt > 0, prefer: o.Writer, session: o,
 		}
-		s.enqueue(now, o.ready, false)
+		s.Slots.enqueue(now, o.ready, false)
 	}
 }
 
 // forget drops a session without open work.
 func (s *Scheduler) forget(o *openSession) {
 	if o.ready != nil {
-		s.drop(o.ready)
+		s.Slots.drop(o.ready)
 		o.ready = nil
 	}
-	s.pages.remove(o)
+	s.Pages.remove(o)
 	delete(s.sessions, o.key())
 }
 
@@ -390,7 +370,7 @@ func (s *Scheduler) lives(incarnation string) bool {
 // Recheck checks again which nodes and holders are alive, after a change of the membership
 // or the end of another relay.
 func (s *Scheduler) Recheck(now time.Time) {
-	if !s.idle {
+	if !s.actions.idle {
 		s.recheck(now)
 	}
 }
@@ -401,26 +381,19 @@ func (s *Scheduler) recheck(now time.Time) {
 		if h.incarnation == s.o.Self {
 			continue
 		}
-		switch alive, known := s.known(h.incarnation); {
+		switch alive, known := s.o.known(h.incarnation); {
 		case known:
 			s.setAlive(now, h, alive)
 		case !h.asking:
 			h.asking = true
-			s.ask(h, Action{Kind: Ping, Node: h.incarnation})
+			s.actions.ask(h, Action{Kind: Ping, Node: h.incarnation})
 		}
 	}
-	for _, n := range s.nodes {
-		if alive, known := s.known(n.Incarnation); known && !alive && n.Incarnation != s.o.Self {
-			s.lose(now, n)
+	for _, n := range s.Slots.nodes {
+		if alive, known := s.o.known(n.Incarnation); known && !alive && n.Incarnation != s.o.Self {
+			s.Slots.lose(now, n)
 		}
 	}
-}
-
-func (s *Scheduler) known(incarnation string) (alive, known bool) {
-	if s.o.Known == nil {
-		return false, false
-	}
-	return s.o.Known(incarnation)
 }
 
 func (s *Scheduler) setAlive(now time.Time, h *holder, alive bool) {
@@ -478,23 +451,6 @@ func (s *Scheduler) timed(now time.Time, o *openSession, r *openRun) {
 		s.alarms.set(r.timer, now.Add(pause))
 	}
 	s.refresh(now, o)
-}
-
-// Waiting yields how many runnable runs each pool has no slot for, by class, and
-// the number of each tenant.
-func (s *Scheduler) Waiting(yield func(pool string, batch bool, n int, tenants map[session.Tenant]int) bool) {
-	for k, q := range s.queues {
-		if q.len == 0 {
-			continue
-		}
-		tenants := make(map[session.Tenant]int, len(q.lines))
-		for t, l := range q.lines {
-			tenants[t] = l.derived.Len() + l.fresh.Len()
-		}
-		if !yield(k.pool, k.rank == batchRank, q.len, tenants) {
-			return
-		}
-	}
 }
 
 // Open returns how many runs are open.

@@ -96,7 +96,7 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 	}
 	switch it := o.ready; {
 	case it != nil && it.task.ID == id:
-		st.Queue = s.placeOf(now, it)
+		st.Queue = s.Slots.placeOf(now, it)
 	case r.State == run.Queued && o.Active != "" && o.Active != id:
 		st.Behind = o.Active
 	case r.State == run.Queued && it != nil:
@@ -114,7 +114,7 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 		}
 	}
 	for g, branches := range waiting {
-		if nodes, _ := s.nodesOf(now, g, g.pool); !g.placed || nodes == 0 {
+		if nodes, _ := s.Slots.nodes.offering(now, g, g.pool); !g.placed || nodes == 0 {
 			st.Unoffered = append(st.Unoffered, Unoffered{g.workflow, g.revision, branches})
 		}
 	}
@@ -122,49 +122,4 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 		return cmp.Or(cmp.Compare(x.Workflow, y.Workflow), cmp.Compare(x.Revision, y.Revision))
 	})
 	return st
-}
-
-// nodesOf counts the living nodes of a pool that may be asked for a group, and their free
-// slots.
-func (s *Scheduler) nodesOf(now time.Time, g *group, pool string) (nodes, free int) {
-	for _, n := range s.nodes {
-		if n.Pool == pool && !n.Stopping && n.serves(g.tenant) && n.offers(g, now) {
-			nodes++
-			free += n.Free
-		}
-	}
-	return nodes, free
-}
-
-// placeOf returns where an item waits.
-func (s *Scheduler) placeOf(now time.Time, it *item) *QueuePlace {
-	p := &QueuePlace{}
-	if it.group != nil {
-		p.Revision = it.group.revision
-	}
-	if it.flight != nil {
-		p.Sent = it.flight.node.Incarnation
-	}
-	if it.rest != nil && it.rest.index != 0 {
-		p.Again = it.rest.at.UnixMilli()
-	}
-	if it.group == nil || !it.group.placed {
-		return p
-	}
-	p.Pool, p.Batch = it.group.pool, it.group.rank == batchRank
-	p.Nodes, p.Free = s.nodesOf(now, it.group, p.Pool)
-	for rank := range classes {
-		q := s.queues[queueKey{p.Pool, rank}]
-		if q == nil {
-			continue
-		}
-		p.Waiting += q.len
-		switch {
-		case q == it.queue:
-			p.Ahead += q.ahead(it)
-		case rank < it.group.rank:
-			p.Ahead += q.len
-		}
-	}
-	return p
 }

@@ -49,9 +49,9 @@ func TestNodesOfATenant(t *testing.T) {
 		return s.scheduler.Standing(s.now, k, "r1").Queue.Nodes
 	}
 	for i := range 10_000 {
-		s.scheduler.Node(s.now, schedule.NodeState{Incarnation: fmt.Sprintf("tenant_acme_%012d", i), Pool: "default"})
+		s.scheduler.Slots.Node(s.now, schedule.NodeState{Incarnation: fmt.Sprintf("tenant_acme_%012d", i), Pool: "default"})
 	}
-	s.scheduler.Node(s.now, schedule.NodeState{Incarnation: "n1", Pool: "default"})
+	s.scheduler.Slots.Node(s.now, schedule.NodeState{Incarnation: "n1", Pool: "default"})
 	if n := nodes(); n != 2*schedule.MaxBound+1 {
 		t.Errorf("the relay believes in %d nodes, want %d", n, 2*schedule.MaxBound+1)
 	}
@@ -85,7 +85,7 @@ func newStage(t *testing.T) *stage {
 		pages: map[int][]byte{}, attempts: map[run.ID]uint64{},
 	}
 	s.scheduler = schedule.New(s.options())
-	s.count = s.scheduler.PageCount()
+	s.count = s.scheduler.Pages.Count()
 	s.scheduler.Begin(s.now)
 	return s
 }
@@ -303,12 +303,12 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 	},
 	// node NAME free=N [pool=P] [stopping]: a node reports its state.
 	"node": func(s *stage, words []string, named map[string]string) error {
-		s.scheduler.Node(s.now, s.state(words, named))
+		s.scheduler.Slots.Node(s.now, s.state(words, named))
 		return nil
 	},
 	// grant NODE N free=N [tenant=T]: a node keeps a slot for this relay.
 	"grant": func(s *stage, words []string, named map[string]string) error {
-		s.scheduler.Grant(s.now, s.state(words, named), uint64(s.number(words[1])), schedule.Head{Tenant: session.Tenant(named["tenant"])})
+		s.scheduler.Slots.Grant(s.now, s.state(words, named), uint64(s.number(words[1])), schedule.Head{Tenant: session.Tenant(named["tenant"])})
 		return nil
 	},
 	// dies NODE: membership reports that a node is gone.
@@ -323,9 +323,9 @@ var verbs = map[string]func(s *stage, words []string, named map[string]string) e
 	},
 	// save: the open set is stored.
 	"save": func(s *stage, _ []string, _ map[string]string) error {
-		pages, _, err := s.scheduler.Pages(s.scheduler.PageCount())
+		pages, _, err := s.scheduler.Pages.Take(s.scheduler.Pages.Count())
 		maps.Copy(s.pages, pages)
-		s.count, s.stored = s.scheduler.PageCount(), s.folded
+		s.count, s.stored = s.scheduler.Pages.Count(), s.folded
 		return err
 	},
 	// restart: another relay continues from the stored open set and the rest of the stream.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -24,42 +25,25 @@ func (n *Instance) Drained() <-chan struct{} { return n.drained }
 
 // serveNode answers requests for this incarnation itself, also while it drains: a
 // client that waits for the node's end asks until it gets no answer.
-func (n *Instance) serveNode(ctx context.Context) error {
-	drain, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeDrain, func(context.Context, []byte) (any, error) {
+func (n *Instance) serveNode(own *serviceGroup) error {
+	c, incarnation := n.link.conn, n.link.incarnation
+	drain := func(context.Context, []byte) (any, error) {
 		if n.o.Idle {
 			return nil, fmt.Errorf("node %s relays only and has no work to give away: %w", n.o.Name, run.ErrState)
 		}
 		n.drainOnce.Do(func() {
-			n.log.Info("asked to drain")
+			n.o.Logger.Info("asked to drain")
 			close(n.drained)
 		})
 		return wire.Answer{Done: true}, nil
-	})
-	if err != nil {
+	}
+	if err := own.add(c.ServeNode(own.ctx, incarnation, messages.NodeDrain, drain)); err != nil {
 		return err
 	}
-	n.own.add(drain)
-	replay, err := n.conn.ServeNode(ctx, n.incarnation, messages.NodeReplay, func(ctx context.Context, body []byte) (any, error) {
-		home, id, err := readReplay(body)
-		if err != nil {
-			return nil, err
-		}
-		g, err := n.workflowOf(ctx, home, id)
-		if err != nil {
-			return nil, err
-		}
-		return n.rehearse(ctx, g, home, id)
-	})
-	if err != nil {
+	if err := own.add(c.ServeNode(own.ctx, incarnation, messages.NodeReplay, n.replays.answer)); err != nil {
 		return err
 	}
-	n.own.add(replay)
-	live, err := n.conn.ServeLive(ctx, n.incarnation, n.system.Live)
-	if err != nil {
-		return err
-	}
-	n.own.add(live)
-	return nil
+	return own.add(c.ServeLive(own.ctx, incarnation, n.system.Live))
 }
 
 // askedReplay is the body of the verb messages.NodeReplay.
@@ -86,38 +70,59 @@ func readReplay(body []byte) (home session.Key, id run.ID, err error) {
 	return home, r.Run, errors.Join(home.Valid(), session.ValidID("run", string(r.Run)))
 }
 
-// workflowOf returns the registration of a run's workflow, or an error that wraps
+// replays runs the code of runs against their journals.
+type replays struct {
+	o      *Options
+	link   *link
+	offer  *offer
+	values *journal.Values
+}
+
+// answer answers the verb messages.NodeReplay with the code of this node.
+func (p *replays) answer(ctx context.Context, body []byte) (any, error) {
+	home, id, err := readReplay(body)
+	if err != nil {
+		return nil, err
+	}
+	g, err := p.registration(ctx, home, id)
+	if err != nil {
+		return nil, err
+	}
+	return p.rehearse(ctx, g, home, id)
+}
+
+// registration returns the registration of a run's workflow, or an error that wraps
 // run.ErrNotSupported and names the workflow.
-func (n *Instance) workflowOf(ctx context.Context, home session.Key, id run.ID) (flow.Registration, error) {
-	granted, err := n.values.Recorded(ctx, home, id)
+func (p *replays) registration(ctx context.Context, home session.Key, id run.ID) (flow.Registration, error) {
+	granted, err := p.values.Recorded(ctx, home, id)
 	if err != nil {
 		return flow.Registration{}, err
 	}
-	g, ok := n.registry.Lookup(granted.Record.Task.Workflow)
+	g, ok := p.offer.registry.Lookup(granted.Record.Task.Workflow)
 	if !ok {
 		g.Name = granted.Record.Task.Workflow
-		err = fmt.Errorf("node %s does not offer workflow %q: %w", n.o.Name, g.Name, run.ErrNotSupported)
+		err = fmt.Errorf("node %s does not offer workflow %q: %w", p.o.Name, g.Name, run.ErrNotSupported)
 	}
 	return g, err
 }
 
-// replay runs the code of a run against its journal, here or on a node that
+// run runs the code of a run against its journal, here or on a node that
 // offers the workflow.
-func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error) {
-	g, err := n.workflowOf(ctx, home, id)
+func (p *replays) run(ctx context.Context, home session.Key, id run.ID) (messages.Replay, error) {
+	g, err := p.registration(ctx, home, id)
 	if err == nil {
-		return n.rehearse(ctx, g, home, id)
+		return p.rehearse(ctx, g, home, id)
 	}
 	if !errors.Is(err, run.ErrNotSupported) {
 		return messages.Replay{}, err
 	}
-	nodes, err := n.offering(ctx, home.Tenant, g.Name)
+	nodes, err := p.offering(ctx, home.Tenant, g.Name)
 	if err != nil {
 		return messages.Replay{}, err
 	}
 	for _, other := range nodes {
 		var out messages.Replay
-		data, err := n.conn.Requests.AskNode(ctx, other, messages.NodeReplay, askedReplay{Tenant: home.Tenant, Session: home.ID, Run: id})
+		data, err := p.link.conn.Requests.AskNode(ctx, other, messages.NodeReplay, askedReplay{Tenant: home.Tenant, Session: home.ID, Run: id})
 		if errors.Is(err, conn.ErrNoAnswer) {
 			continue // it has ended meanwhile
 		}
@@ -132,8 +137,8 @@ func (n *Instance) replay(ctx context.Context, home session.Key, id run.ID) (mes
 }
 
 // offering returns the incarnations of the pools that offer a tenant a workflow.
-func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow string) ([]string, error) {
-	ws, err := n.home.workflows(ctx)
+func (p *replays) offering(ctx context.Context, t session.Tenant, workflow string) ([]string, error) {
+	ws, err := p.link.home.workflows(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -141,13 +146,13 @@ func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow stri
 	if len(offers) == 0 {
 		return nil, nil
 	}
-	all, err := n.home.nodes(ctx)
+	all, err := p.link.home.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
 	for _, o := range all {
-		if o.Incarnation != n.incarnation && !o.Draining && visible(o.Incarnation, t) &&
+		if o.Incarnation != p.link.incarnation && !o.Draining && visible(o.Incarnation, t) &&
 			slices.ContainsFunc(offers, func(w messages.Workflow) bool { return slices.Contains(o.Pools, w.Pool) }) {
 			out = append(out, o.Incarnation)
 		}
@@ -159,13 +164,13 @@ func (n *Instance) offering(ctx context.Context, t session.Tenant, workflow stri
 const maxReplaySteps = 3000
 
 // rehearse replays a run with the code of this node.
-func (n *Instance) rehearse(ctx context.Context, g flow.Registration, home session.Key, id run.ID) (messages.Replay, error) {
-	rt := &engine.Runtime{Values: n.values, Blobs: n.Blobs, Mint: n.conn.Logs.Minter(), Node: n.incarnation, Model: n.o.Models.Default, Workflows: n.registry}
+func (p *replays) rehearse(ctx context.Context, g flow.Registration, home session.Key, id run.ID) (messages.Replay, error) {
+	rt := &engine.Runtime{Values: p.values, Blobs: p.link.home.blobs, Mint: p.link.conn.Logs.Minter(), Node: p.link.incarnation, Model: p.o.Models.Default, Workflows: &p.offer.registry}
 	r, err := engine.Replay(ctx, rt, g, home, id)
 	if err != nil {
 		return messages.Replay{}, err
 	}
-	out := messages.Replay{Matches: r.Matches(), Node: n.o.Name}
+	out := messages.Replay{Matches: r.Matches(), Node: p.o.Name}
 	room := maxReplaySteps
 	var add func(r *engine.Replayed, of run.ID)
 	add = func(r *engine.Replayed, of run.ID) {

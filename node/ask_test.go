@@ -62,7 +62,7 @@ func TestAskOtherNodes(t *testing.T) {
 	if about.Slots != 64 || about.Free != 64 {
 		t.Errorf("node %s has %d slots, and %d are free", about.Name, about.Slots, about.Free)
 	}
-	replay, err := host.replay(t.Context(), home, "one")
+	replay, err := host.replays.run(t.Context(), home, "one")
 	if err != nil || !replay.Matches || replay.Node != "other" || len(replay.Runs[0].Steps) != 1 {
 		t.Fatalf("%+v, %v", replay, err)
 	}
@@ -123,7 +123,7 @@ func TestAskOtherNodes(t *testing.T) {
 	if err := c.Fleet.Drain(t.Context(), n.Incarnation()); !errors.Is(err, client.ErrNoAnswer) {
 		t.Errorf("drain of a node that has ended: %v", err)
 	}
-	if _, err := host.replay(t.Context(), home, "one"); !errors.Is(err, run.ErrNotSupported) {
+	if _, err := host.replays.run(t.Context(), home, "one"); !errors.Is(err, run.ErrNotSupported) {
 		t.Errorf("replay without a node that has the code: %v", err)
 	}
 

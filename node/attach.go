@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -22,10 +21,10 @@ func (n *Instance) Client(ctx context.Context) (*client.Client, error) {
 // as the operator. The caller closes it, before this node if its server is in this
 // process.
 func (n *Instance) ClientOf(ctx context.Context, t session.Tenant) (*client.Client, error) {
-	o := &n.link
+	o := &n.link.login
 	return client.Connect(ctx, o.URL, &client.Options{
 		Tenant: t, Name: o.Name + " client", User: o.User, Password: o.Password, Login: o.Login, CredsFile: o.CredsFile, As: messages.UserOperator,
-		RootCAs: o.RootCAs, Inbox: o.Inbox, Dialer: o.Dialer, Logger: n.log,
+		RootCAs: o.RootCAs, Inbox: o.Inbox, Dialer: o.Dialer, Logger: n.o.Logger,
 	})
 }
 
@@ -35,11 +34,7 @@ func (n *Instance) ClientOf(ctx context.Context, t session.Tenant) (*client.Clie
 // under the address of this one. Attach fails with client.ErrUnreachable if no node
 // runs there.
 func Attach(ctx context.Context, opts *Options) (*Instance, error) {
-	n := &Instance{failed: make(chan error, 1)}
-	if opts != nil {
-		n.o = *opts
-	}
-	n.defaults()
+	n := newInstance(opts)
 	a, err := supervise.ReadAttachment(n.o.Store)
 	if err != nil {
 		return nil, err
@@ -53,13 +48,12 @@ func Attach(ctx context.Context, opts *Options) (*Instance, error) {
 		return user, password
 	}
 	// The node verified the server's durability; this process only reads.
-	n.link = conn.Options{URL: a.URL, Login: login, Name: "rath " + n.incarnation, Inbox: conn.NodeInbox, Logger: n.log}
-	n.conn, err = api.Connect(ctx, &streams.Options{Options: n.link, Level: streams.Lazy, Disk: n.disk})
+	l := &n.link
+	l.login = conn.Options{URL: a.URL, Login: login, Name: "rath " + l.incarnation, Inbox: conn.NodeInbox, Logger: n.o.Logger}
+	l.conn, err = api.Connect(ctx, &streams.Options{Options: l.login, Level: streams.Lazy, Disk: l.disk})
 	if err != nil {
 		return nil, err
 	}
-	n.install()
-	n.events = n.home.log
-	n.values = journal.NewValues(n.events)
+	l.install()
 	return n, nil
 }

@@ -30,59 +30,56 @@ type installation struct {
 }
 
 // install sets up the installation of a node for all tenants.
-func (n *Instance) install() {
-	c := n.conn
-	n.home = installation{
+func (l *link) install() {
+	c := l.conn
+	l.home = installation{
 		log: c.Logs.Log(), blobs: c.Logs.Blobs, nodes: c.Nodes, workflows: c.Dispatch.Registry.Workflows, tools: c.Tools,
 		deliver: c.Dispatch.Delivery.Deliver, announce: c.Announce, answering: c.Streams.Answering,
 	}
 }
 
 // bind connects with credentials that bind the node to a tenant.
-func (n *Instance) bind(ctx context.Context, t session.Tenant, o *streams.Options) error {
+func (l *link) bind(ctx context.Context, t session.Tenant, o *streams.Options) error {
 	incarnation, err := messages.BoundIncarnation(t, rand.Text()[:12])
 	switch {
 	case err != nil:
 		return fmt.Errorf("node: %w", err)
-	case n.o.Fleet.Gossip != nil:
+	case l.o.Fleet.Gossip != nil:
 		return fmt.Errorf("node: these credentials bind the node to tenant %s, and a member of the gossip reaches all nodes: leave -gossip and its key out: %w", t, run.ErrNotSupported)
-	case n.o.Idle:
+	case l.o.Idle:
 		return fmt.Errorf("node: these credentials bind the node to tenant %s, so that it cannot answer for all: %w; an idle node needs the role %s", t, run.ErrNotSupported, permission.RoleNode)
 	}
-	if n.o.Name == n.incarnation {
-		n.o.Name = incarnation
+	l.incarnation = incarnation
+	if l.health != nil {
+		l.health.named(incarnation)
 	}
-	n.incarnation = incarnation
-	if n.health != nil {
-		n.health.named(incarnation)
+	if l.o.Fleet.Pool == "" {
+		l.o.Fleet.Pool = messages.BoundPool(t)
 	}
-	if n.pool == "" {
-		n.o.Fleet.Pool = messages.BoundPool(t)
-	}
-	if of, bound := messages.PoolOf(n.o.Fleet.Pool); bound && of != t {
-		return foreignPool(n.o.Fleet.Pool, of)
+	if of, bound := messages.PoolOf(l.o.Fleet.Pool); bound && of != t {
+		return foreignPool(l.o.Fleet.Pool, of)
 	}
 	o.Name, o.Client = "rath "+incarnation, true
-	if n.conn, err = api.Connect(ctx, o); err != nil {
+	if l.conn, err = api.Connect(ctx, o); err != nil {
 		return err
 	}
-	user, err := n.conn.Conn.User(ctx, t)
+	user, err := l.conn.Conn.User(ctx, t)
 	if err == nil {
-		err = n.conn.Conn.Require(ctx, permission.RoleHost, permission.Place{Tenant: t, User: user})
+		err = l.conn.Conn.Require(ctx, permission.RoleHost, permission.Place{Tenant: t, User: user})
 	}
 	if err == nil {
-		n.bound, err = n.conn.Bind(ctx, t)
+		l.bound, err = l.conn.Bind(ctx, t)
 	}
 	if err != nil {
 		return err
 	}
-	b := n.bound
-	n.home = installation{
+	b := l.bound
+	l.home = installation{
 		log: b.Log(), blobs: b.Blobs, nodes: b.Nodes, workflows: b.Workflows, tools: b.Tools,
 		deliver: b.Deliver, announce: b.Announce, answering: b.Answering,
 	}
-	n.o.NATS.Level = b.Level
-	n.log.Info("these credentials bind the node to a tenant", "tenant", string(t), "pool", n.o.Fleet.Pool)
+	l.o.NATS.Level = b.Level
+	l.o.Logger.Info("these credentials bind the node to a tenant", "tenant", string(t), "pool", l.o.Fleet.Pool)
 	return nil
 }
 
@@ -95,13 +92,4 @@ func foreignPool(pool string, of session.Tenant) error {
 func visible(incarnation string, t session.Tenant) bool {
 	of, bound := messages.BoundTo(incarnation)
 	return !bound || of == t
-}
-
-// offerBound puts the workflows of a bound node on offer. In a pool of nodes for all
-// tenants, those nodes publish the offer.
-func (n *Instance) offerBound(ctx context.Context) error {
-	if n.o.Fleet.Pool != messages.BoundPool(n.bound.Tenant()) {
-		return nil
-	}
-	return n.bound.Offer(ctx, n.offered())
 }

@@ -187,7 +187,7 @@ func TestHostileBoundNode(t *testing.T) {
 		data := must.Get(json.Marshal(v))(t)
 		return data
 	}
-	mine := session.Key{Tenant: "acme", ID: shared.conn.Logs.Minter().ID("own")}
+	mine := session.Key{Tenant: "acme", ID: shared.link.conn.Logs.Minter().ID("own")}
 	commit := func(k session.Key, at commitlog.Position, events ...session.Event) []byte {
 		raw := must.Get(commitlog.Encode(sessiontest.Next(k, at, events...)))(t)
 		return raw

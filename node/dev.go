@@ -11,7 +11,6 @@ import (
 
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/evidence/signature"
-	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/nats/supervise"
@@ -31,56 +30,63 @@ func DevGossip() *Gossip {
 
 const loopback = "127.0.0.1:0"
 
+// joinedDev is the `rath dev` that a node has joined.
+type joinedDev struct {
+	store  string
+	joined supervise.Attachment
+	end    func(error) // ends the node
+}
+
 // joinDev takes the options of a node from the attachment of `rath dev`. A user who may
 // read that file may join: `rath dev` generated the passwords and the key, and the
-// level is the one that it has verified of its own server.
-func (n *Instance) joinDev() error {
-	dir, err := filepath.Abs(n.o.Dev)
+// level is the one that it has verified of its own server. end ends the node. release
+// gives up the node's own directory, nil if it is not below that store.
+func joinDev(o *Options, end func(error)) (dev *joinedDev, release func() error, err error) {
+	store, err := filepath.Abs(o.Dev)
 	if err != nil {
-		return fmt.Errorf("node: %w", err)
+		return nil, nil, fmt.Errorf("node: %w", err)
 	}
-	n.o.Dev = dir
-	a, err := supervise.ReadAttachment(dir)
+	o.Dev = store
+	a, err := supervise.ReadAttachment(store)
 	if err != nil {
-		return fmt.Errorf("%w; start `rath dev` there, or name the directory of its store", err)
+		return nil, nil, fmt.Errorf("%w; start `rath dev` there, or name the directory of its store", err)
 	}
 	if _, err := cluster.ParseKey(a.GossipKey); err != nil || a.Gossip == "" {
-		return fmt.Errorf("node: the process over %s accepts no other nodes; start `rath dev` there", dir)
+		return nil, nil, fmt.Errorf("node: the process over %s accepts no other nodes; start `rath dev` there", store)
 	}
-	n.o.NATS.URL, n.o.NATS.Level, n.o.NATS.Disk, n.o.NATS.Monitor, n.o.NATS.CredsFile, n.o.NATS.RootCAs = a.URL, a.Level, storeDir(dir), nil, "", ""
-	n.o.Fleet.Gossip = &Gossip{Bind: loopback, Join: []string{a.Gossip}, Key: a.GossipKey, Label: devLabel}
-	n.o.SigningKey = cmp.Or(n.o.SigningKey, filepath.Join(dir, signature.StoreFile))
-	n.dev = &a
+	o.NATS.URL, o.NATS.Level, o.NATS.Disk, o.NATS.Monitor, o.NATS.CredsFile, o.NATS.RootCAs = a.URL, a.Level, storeDir(store), nil, "", ""
+	o.Fleet.Gossip = &Gossip{Bind: loopback, Join: []string{a.Gossip}, Key: a.GossipKey, Label: devLabel}
+	o.SigningKey = cmp.Or(o.SigningKey, filepath.Join(store, signature.StoreFile))
 	program := programName(os.Args[0])
-	if n.o.Fleet.Pool == "" && n.o.Fleet.Routing != RouteOnly && len(n.o.Workflows) > 0 {
-		n.o.Fleet.Pool = program
+	if o.Fleet.Pool == "" && o.Fleet.Routing != RouteOnly && len(o.Workflows) > 0 {
+		o.Fleet.Pool = program
 	}
-	if n.o.Store != "" {
-		return nil
+	if o.Store == "" {
+		release, err = holdDev(o, cmp.Or(o.Name, program))
 	}
-	return n.holdDev(dir, cmp.Or(n.o.Name, program))
+	return &joinedDev{store, a, end}, release, err
 }
 
 // holdDev locks a directory below that of `rath dev` for this node, and its name.
-func (n *Instance) holdDev(dir, name string) error {
+func holdDev(o *Options, name string) (release func() error, err error) {
 	for i := 1; ; i++ {
 		own := name
 		if i > 1 {
 			own = fmt.Sprintf("%s-%d", name, i)
 		}
-		place := filepath.Join(dir, "nodes", own)
+		place := filepath.Join(o.Dev, "nodes", own)
 		if err := os.MkdirAll(place, 0o700); err != nil {
-			return fmt.Errorf("node: store directory: %w", err)
+			return nil, fmt.Errorf("node: store directory: %w", err)
 		}
 		release, err := natsserver.Hold(place)
 		if errors.Is(err, natsserver.ErrStoreInUse) && i < maxDevNodes {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("node: %w", err)
+			return nil, fmt.Errorf("node: %w", err)
 		}
-		n.release, n.o.Store, n.o.Name = release, place, cmp.Or(n.o.Name, own)
-		return nil
+		o.Store, o.Name = place, cmp.Or(o.Name, own)
+		return release, nil
 	}
 }
 
@@ -88,36 +94,27 @@ func (n *Instance) holdDev(dir, name string) error {
 // themselves.
 const maxDevNodes = 64
 
-// devLogin returns the credentials for each connect: a restarted `rath dev` has
+// login returns the credentials for each connect: a restarted `rath dev` has
 // generated other passwords, and another key for gossip.
-func (n *Instance) devLogin() (user, password string) {
-	now, err := supervise.ReadAttachment(n.o.Dev)
+func (d *joinedDev) login() (user, password string) {
+	now, err := supervise.ReadAttachment(d.store)
 	if err != nil {
-		return n.dev.User, n.dev.Password
+		return d.joined.User, d.joined.Password
 	}
-	if now.GossipKey != n.dev.GossipKey {
-		select {
-		case n.failed <- errDevAgain:
-		default:
-		}
+	if now.GossipKey != d.joined.GossipKey {
+		d.end(errDevAgain)
 	}
 	return now.User, now.Password
 }
 
-// devProbe reports the durability of `rath dev`, which verified it and wrote it next to
+// probe reports the durability of `rath dev`, which verified it and wrote it next to
 // the password that its server accepted.
-func (n *Instance) devProbe(context.Context) ([]streams.SyncState, error) {
-	a, err := supervise.ReadAttachment(n.o.Dev)
+func (d *joinedDev) probe(context.Context) ([]streams.SyncState, error) {
+	a, err := supervise.ReadAttachment(d.store)
 	if err != nil {
 		return nil, err
 	}
-	return []streams.SyncState{{Server: "rath dev over " + n.o.Dev, Always: a.Level == string(streams.Fsync)}}, nil
-}
-
-// addsOnly reports whether the node offers its author's workflows alone, because the
-// nodes of `rath dev` offer the built-in ones.
-func (n *Instance) addsOnly() bool {
-	return n.o.Dev != "" && n.o.Fleet.Pool != dispatch.DefaultPool && n.o.Fleet.Routing != RouteOnly && len(n.o.Workflows) > 0
+	return []streams.SyncState{{Server: "rath dev over " + d.store, Always: a.Level == string(streams.Fsync)}}, nil
 }
 
 // programName turns the path of a program into a valid name of nodes and pools.

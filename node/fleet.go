@@ -2,13 +2,17 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/rathcluster/rath/cluster"
-	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/sandbox"
 )
 
 // Gossip configures how a node and the others of its fleet find each other.
@@ -57,10 +61,25 @@ const (
 	oldestProtocol = 1
 )
 
+// fleet is the node's place among the nodes that gossip.
+type fleet struct {
+	o         *Options
+	members   *cluster.Members // nil without gossip
+	draining  atomic.Bool
+	strangers atomic.Pointer[[]string] // see dispatch.RelayOptions
+	load      atomic.Pointer[load]     // nil as long as the node cannot execute runs
+}
+
+// load is a node's capacity for runs.
+type load struct {
+	free      func() int        // slots
+	isolation sandbox.Isolation // of its sandboxes, "" without a backend
+}
+
 // join makes the node a member, if gossip is configured. Gossip begins before the node
 // accepts tasks.
-func (n *Instance) join(ctx context.Context) error {
-	g := n.o.Fleet.Gossip
+func (f *fleet) join(ctx context.Context, incarnation string) error {
+	g := f.o.Fleet.Gossip
 	if g == nil {
 		return nil
 	}
@@ -68,9 +87,9 @@ func (n *Instance) join(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("node: gossip: %w", err)
 	}
-	n.members, err = cluster.Start(ctx, cluster.Config{
-		Name: n.o.Name, Incarnation: n.incarnation, Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Key: key, AcceptKeys: accepted, Label: g.Label,
-		Protocol: protocol, OldestProtocol: oldestProtocol, About: n.member, Logger: n.log,
+	f.members, err = cluster.Start(ctx, cluster.Config{
+		Name: f.o.Name, Incarnation: incarnation, Bind: g.Bind, Advertise: g.Advertise, Join: g.Join, Key: key, AcceptKeys: accepted, Label: g.Label,
+		Protocol: protocol, OldestProtocol: oldestProtocol, About: f.member, Logger: f.o.Logger,
 	})
 	if err != nil {
 		return fmt.Errorf("node: gossip: %w", err)
@@ -78,67 +97,100 @@ func (n *Instance) join(ctx context.Context) error {
 	return nil
 }
 
-// member describes the node to the others.
-func (n *Instance) member() cluster.Node {
-	if n.o.Idle {
-		return cluster.Node{Version: Version(), Draining: n.draining.Load()}
+// address returns the node's address for gossip, "" without gossip.
+func (f *fleet) address() string {
+	if f.members == nil {
+		return ""
 	}
-	m := cluster.Node{Version: Version(), Pools: []string{n.o.Fleet.Pool}, Slots: n.o.Slots, Draining: n.draining.Load()}
-	if n.wired.Load() {
-		m.FreeSlots, m.Isolation = n.system.Free(), string(n.isolation)
+	return f.members.Addr()
+}
+
+// drain announces to the other nodes that this one accepts no more work.
+func (f *fleet) drain() {
+	f.draining.Store(true)
+	if f.members == nil {
+		return
+	}
+	if err := f.members.Update(); err != nil {
+		f.o.Logger.Warn("the other nodes do not know yet that this node drains", "error", err)
+	}
+}
+
+// leaveLast bounds how long leave waits until the other members have received the
+// node's departure.
+const leaveLast = 2 * time.Second
+
+func (f *fleet) leave() error {
+	if f.members == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveLast)
+	defer cancel()
+	return errors.Join(f.members.Leave(ctx), f.members.Close())
+}
+
+// member describes the node to the others.
+func (f *fleet) member() cluster.Node {
+	if f.o.Idle {
+		return cluster.Node{Version: Version(), Draining: f.draining.Load()}
+	}
+	m := cluster.Node{Version: Version(), Pools: []string{f.o.Fleet.Pool}, Slots: f.o.Slots, Draining: f.draining.Load()}
+	if l := f.load.Load(); l != nil {
+		m.FreeSlots, m.Isolation = l.free(), string(l.isolation)
 	}
 	return m
 }
 
 // alive returns a function that reports whether an incarnation is alive, nil without
 // gossip. Bound nodes do not gossip and count as alive: they are asked directly.
-func (n *Instance) alive() func(string) bool {
-	if n.members == nil {
+func (f *fleet) alive() func(string) bool {
+	if f.members == nil {
 		return nil
 	}
 	return func(incarnation string) bool {
 		_, bound := messages.BoundTo(incarnation)
-		return bound || n.members.Alive(incarnation)
+		return bound || f.members.Alive(incarnation)
 	}
 }
 
 // known returns a function that reports whether an incarnation is alive, and whether
 // gossip has that information; nil without gossip.
-func (n *Instance) known() func(string) (alive, known bool) {
-	if n.members == nil {
+func (f *fleet) known() func(string) (alive, known bool) {
+	if f.members == nil {
 		return nil
 	}
 	return func(incarnation string) (alive, known bool) {
 		if _, bound := messages.BoundTo(incarnation); bound {
 			return false, false
 		}
-		return n.members.Known(incarnation)
+		return f.members.Known(incarnation)
 	}
 }
 
 // changed returns a channel that is closed at the next change of alive, nil without
 // gossip.
-func (n *Instance) changed() func() <-chan struct{} {
-	if n.members == nil {
+func (f *fleet) changed() func() <-chan struct{} {
+	if f.members == nil {
 		return nil
 	}
-	return n.members.Changed
+	return f.members.Changed
 }
 
-// changes signals the relay that nodes have joined or left, until ctx ends.
-func (n *Instance) changes(ctx context.Context) <-chan struct{} {
-	if n.members == nil {
+// changes signals the relay that nodes have joined or left, until ctx ends. work counts
+// its goroutine.
+func (f *fleet) changes(ctx context.Context, work *sync.WaitGroup) <-chan struct{} {
+	if f.members == nil {
 		return nil
 	}
 	out := make(chan struct{}, 1)
-	n.work.Go(func() {
-		for changed := n.members.Changed(); ; {
+	work.Go(func() {
+		for changed := f.members.Changed(); ; {
 			select {
 			case <-changed:
 			case <-ctx.Done():
 				return
 			}
-			changed = n.members.Changed() // before the receiver looks
+			changed = f.members.Changed() // before the receiver looks
 			select {
 			case out <- struct{}{}:
 			default:
@@ -148,16 +200,11 @@ func (n *Instance) changes(ctx context.Context) <-chan struct{} {
 	return out
 }
 
-// relay returns the options of the node's relay.
-func (n *Instance) relay(ctx context.Context) *dispatch.RelayOptions {
-	return &dispatch.RelayOptions{Incarnation: n.incarnation, Known: n.known(), Changed: n.changes(ctx), Signal: n.system.Signal, Strangers: n.meet}
-}
-
 // meet records which relays belong to another gossip.
-func (n *Instance) meet(strangers []string) {
-	n.strangers.Store(&strangers)
+func (f *fleet) meet(strangers []string) {
+	f.strangers.Store(&strangers)
 	if len(strangers) > 0 {
-		n.log.Warn("nodes with another gossip use the same streams, and each half takes the other one for dead: give all of them one -label, one key and a common address in -join, or give each fleet a separate NATS account",
+		f.o.Logger.Warn("nodes with another gossip use the same streams, and each half takes the other one for dead: give all of them one -label, one key and a common address in -join, or give each fleet a separate NATS account",
 			"incarnations", strings.Join(strangers, ", "))
 	}
 }

@@ -46,7 +46,7 @@ func TestGossipChangesItsKey(t *testing.T) {
 	former, next := cluster.NewKey().Text(), cluster.NewKey().Text()
 	member(t, srv, Options{Fleet: Fleet{Gossip: &Gossip{Bind: first, Key: former, AcceptKeys: []string{next}}}})
 	n := member(t, srv, Options{Fleet: Fleet{Gossip: &Gossip{Bind: "127.0.0.1:0", Join: []string{first}, Key: next, AcceptKeys: []string{former}}}})
-	if all := n.members.List(); len(all) != 2 {
+	if all := n.fleet.members.List(); len(all) != 2 {
 		t.Errorf("the second node knows %+v, want both", all)
 	}
 }

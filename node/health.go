@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"slices"
@@ -13,9 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
-	"github.com/rathcluster/rath/internal/nats/streams"
 )
 
 const (
@@ -260,53 +257,6 @@ func (h *health) write(w http.ResponseWriter, at phase, reason string) {
 	incarnation := h.incarnation
 	h.mu.Unlock()
 	reply(w, code, healthAnswer{OK: reason == "", Phase: string(at), Reason: reason, Incarnation: incarnation, Version: Version()})
-}
-
-const (
-	// reachFirst and reachMost bound the time between attempts to reach absent servers.
-	reachFirst = 250 * time.Millisecond
-	reachMost  = 5 * time.Second
-	// reachSaid is the time between two lines of the log about the same reason to wait,
-	// however many attempts there are.
-	reachSaid = time.Minute
-)
-
-// reach connects.
-func (n *Instance) reach(ctx context.Context) error {
-	return n.retry(ctx, func(ctx context.Context) error {
-		if n.conn != nil {
-			// Connected before, but without its streams.
-			if err := n.conn.Conn.Close(); err != nil {
-				n.log.Info("a connection did not close cleanly", "err", err)
-			}
-			n.conn = nil
-		}
-		return n.connect(ctx)
-	})
-}
-
-// retry runs a step of the start that asks servers. It repeats the step as long as
-// external servers may just be absent: a node may start before they do. The health
-// endpoints and the log report the reason.
-func (n *Instance) retry(ctx context.Context, step func(context.Context) error) error {
-	var reason string
-	var said time.Time
-	for wait := reachFirst; ; wait = min(2*wait, reachMost) {
-		err := step(ctx)
-		if err == nil || n.o.NATS.URL == "" || !streams.WillPass(err) {
-			return err
-		}
-		if n.health != nil {
-			n.health.waits(err.Error())
-		}
-		if err.Error() != reason || time.Since(said) >= reachSaid {
-			reason, said = err.Error(), time.Now()
-			n.log.Warn("waiting for the NATS servers", "err", err)
-		}
-		if conn.Pause(ctx, wait/2+rand.N(wait)); ctx.Err() != nil {
-			return fmt.Errorf("node: stopped while it waited for servers: %w: %w", ctx.Err(), err)
-		}
-	}
 }
 
 // HealthURL returns the URL of the health endpoints; "" without HTTP.Health.

@@ -71,7 +71,7 @@ func TestOffersIsolation(t *testing.T) {
 			if tt.unsafe {
 				w.MinIsolation = sandbox.IsolationProcess
 			}
-			n := &Instance{log: slog.New(slog.DiscardHandler)}
+			n := sandboxes{o: &Options{Logger: slog.New(slog.DiscardHandler)}}
 			if got, _ := n.offersIsolation(t.Context(), w); got != sandbox.Isolation(tt.want) {
 				t.Errorf("it offers %q, want %q", got, tt.want)
 			}
@@ -90,7 +90,7 @@ func TestSandboxLimits(t *testing.T) {
 		t.Errorf("a node with limits that do not hold: %v", err)
 	}
 	var log strings.Builder
-	n := &Instance{log: slog.New(slog.NewTextHandler(&log, nil))}
+	n := sandboxes{o: &Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	strong := scripted.New(&scripted.Options{Claims: &sandbox.Capabilities{Isolation: sandbox.IsolationKernel, Limits: []string{sandbox.LimitMemory}}})
 	err = n.enforceable(t.Context(), lease.Workspaces{
 		Sandbox: sandbox.Limits{Memory: 1 << 30}, Backends: map[string]sandbox.Backend{"weak": weak, "strong": strong},
@@ -131,7 +131,7 @@ func TestIsolationIsTold(t *testing.T) {
 		t.Errorf("its entry says %q, want %q", about.Isolation, want)
 	}
 	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
-		all := n.members.List()
+		all := n.fleet.members.List()
 		if len(all) == 1 && all[0].Isolation == want {
 			break
 		}

@@ -54,8 +54,8 @@ func RouterMain() {
 
 // Execute is Main or RouterMain for a larger program. args are the arguments after the
 // program's name. opts hold the options that have no flag or environment variable
-// (Fleet.Routing, Workflows, Tools, Models.Source, Sandbox.Backends, OnWarning); nil is none. Execute
-// returns the exit code. The program has called docker.Reexec before, or local.Reexec,
+// (Fleet.Routing, Workflows, Tools, Models.Source, Sandbox.Backends, OnWarning); nil is
+// none. Execute returns the exit code. The program has called docker.Reexec before, or local.Reexec,
 // with which it offers no containers.
 func Execute(args []string, opts *Options) int {
 	var o Options
@@ -65,17 +65,9 @@ func Execute(args []string, opts *Options) int {
 	return runMain(args, os.Getenv, os.Stdin, os.Stdout, os.Stderr, &o)
 }
 
-// options adds the flags and the environment of a node to its options.
+// options adds the flags and the environment of a node to its options. It prints errors.
 func options(args []string, env func(string) string, stderr io.Writer, base *Options) (*Options, error) {
-	copied, r := *base, base.Fleet.Routing
-	o := &copied
-	o.Env, o.NATS.Password = env, env("NATS_PASSWORD")
-	if r != RouteOnly {
-		if err := o.Fleet.Routing.set(or(env("RATH_ROUTERS"), "false")); err != nil {
-			complain(stderr, r, fmt.Errorf("RATH_ROUTERS: %w", err))
-			return nil, err
-		}
-	}
+	o, r := *base, base.Fleet.Routing
 	flags := flag.NewFlagSet(program(r), flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() {
@@ -83,77 +75,109 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 		flags.PrintDefaults()
 		fmt.Fprint(stderr, memoryUsage)
 	}
-	flags.StringVar(&o.Dev, "dev", env("RATH_DEV"), "join the \"rath dev\" of this store `directory`, such as .rath (RATH_DEV)")
-	flags.StringVar(&o.NATS.URL, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts its own (NATS_URL)")
-	flags.StringVar(&o.NATS.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
-	flags.StringVar(&o.NATS.RootCAs, "ca", env("NATS_CA"), "PEM `file` with the certificate authorities of the NATS servers (NATS_CA)")
-	flags.StringVar(&o.NATS.User, "user", env("NATS_USER"), "NATS `user` (NATS_USER; the password is NATS_PASSWORD)")
-	flags.StringVar(&o.Store, "store", or(env("RATH_STORE"), DefaultStore), "`directory` of this node (RATH_STORE)")
-	flags.StringVar(&o.SigningKey, "signing-key", env("RATH_SIGNING_KEY"), "private key `file` of ssh-keygen to sign results of ended runs; a node with its own server creates one in its store (RATH_SIGNING_KEY)")
-	flags.StringVar(&o.NATS.Level, "level", or(env("RATH_LEVEL"), "fsync"), "durability: fsync, replicated or lazy (RATH_LEVEL)")
-	flags.IntVar(&o.NATS.Replicas, "replicas", 1, "`number` of replicas on external servers")
-	flags.IntVar(&o.NATS.Port, "port", 4222, "`port` on 127.0.0.1 of the node's own NATS server; 0 is none")
-	flags.IntVar(&o.Slots, "slots", 0, "number of concurrent `runs` (64)")
-	flags.StringVar(&o.HTTP.Health, "health", env("RATH_HEALTH"), "`address` of /livez, /readyz, /waiting and /metrics; a port alone is this machine only (RATH_HEALTH)")
-	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "`time` for running steps when the node stops")
-	flags.StringVar(&o.Models.Default, "model", env("RATH_MODEL"), "default `model` (RATH_MODEL)")
-	flags.StringVar(&o.Models.List, "models", env("RATH_MODELS"), "`file` with the list of models: servers, keys by reference, prices, fallbacks (RATH_MODELS)")
-	flags.StringVar(&o.MCPList, "mcp", env("RATH_MCP"), "`file` with the list of MCP servers: commands, URLs, tokens by reference (RATH_MCP)")
-	flags.BoolVar(&o.Sandbox.Unsafe, "unsafe", false, "let models run unconfined commands")
-	limits := flags.String("sandbox-limits", env("RATH_SANDBOX_LIMITS"), "`limits` of each sandbox, such as memory=512m,cpus=1.5,disk=2g,pids=200 (RATH_SANDBOX_LIMITS)")
-	flags.StringVar(&o.Sandbox.Docker.Image, "sandbox-image", env("RATH_SANDBOX_IMAGE"), "offer the sandbox \"docker\": containers of the engine of this machine, of this `image` (RATH_SANDBOX_IMAGE; DOCKER_HOST is the engine)")
-	flags.StringVar(&o.Sandbox.Docker.Runtime, "sandbox-runtime", env("RATH_SANDBOX_RUNTIME"), "`runtime` of the engine for them, such as runsc (RATH_SANDBOX_RUNTIME)")
-	flags.IntVar(&o.Sandbox.Docker.Warm, "sandbox-warm", 1, "`containers` to keep ready for each image and limits")
-	podFlags(flags, env, &o.Sandbox.Kubernetes)
-	openSandboxFlags(flags, env, &o.Sandbox.OpenSandbox)
-	network := flags.String("sandbox-network", env("RATH_SANDBOX_NETWORK"), "the maximum `network` of tasks: none, open, or list:HOST,HOST (RATH_SANDBOX_NETWORK; any list of hosts)")
-	flags.StringVar(&o.Sandbox.Secrets, "sandbox-secrets", env("RATH_SANDBOX_SECRETS"), "`headers` for the sandbox proxy to add to requests, one per line as HOST HEADER: VALUE with ${NAME} of the environment (RATH_SANDBOX_SECRETS)")
-	private := flags.String("sandbox-private", env("RATH_SANDBOX_PRIVATE"), "permitted private `ranges` of listed hosts, such as 10.1.0.0/16 (RATH_SANDBOX_PRIVATE)")
-	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
-	flags.StringVar(&o.Fleet.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
-	if o.Fleet.Routing == RouteOnly {
-		flags.StringVar(&o.HTTP.Public, "http", env("RATH_HTTP"), "second `address`, of /livez and /readyz alone, for a service; a port alone is this machine only (RATH_HTTP)")
-	} else {
-		flags.BoolFunc("routers", "routers run beside this node: leave the workflows auto and fanout to them (RATH_ROUTERS=true)", func(s string) error {
-			return o.Fleet.Routing.set(s)
-		})
-	}
-	bind := flags.String("gossip", env("RATH_GOSSIP"), "`address` to listen on for the other nodes of a fleet, UDP and TCP (RATH_GOSSIP)")
-	advertise := flags.String("advertise", env("RATH_ADVERTISE"), "`address` of this node for them (RATH_ADVERTISE)")
-	join := flags.String("join", env("RATH_JOIN"), "`addresses` of other nodes, or a DNS name for them, separated by commas (RATH_JOIN)")
-	keyFile := flags.String("gossip-key-file", env("RATH_GOSSIP_KEY_FILE"), "`file` with the shared key of the nodes; further lines are other accepted keys (RATH_GOSSIP_KEY_FILE)")
-	label := flags.String("label", env("RATH_GOSSIP_LABEL"), "`name` of the fleet; nodes of others are rejected (RATH_GOSSIP_LABEL)")
-	flags.Func("monitor", "monitoring `address` of an external server, to verify level fsync; can be given again", func(s string) error {
-		o.NATS.Monitor = append(o.NATS.Monitor, s)
-		return nil
-	})
-	if err := flags.Parse(args); err != nil {
-		return nil, err // flags has printed it to stderr
-	}
-	if flags.NArg() > 0 {
-		err := fmt.Errorf("node: unexpected argument %q; see -help", flags.Arg(0))
-		complain(stderr, r, err)
-		return nil, err
-	}
-	var err error
-	if o.Sandbox.Limits, err = sandbox.ParseLimits(*limits); err != nil {
-		complain(stderr, r, err)
-		return nil, err
-	}
-	if o.Sandbox.Network, err = sandbox.ParseNetwork(*network); err == nil {
-		o.Sandbox.Private, err = ParsePrivate(*private)
+	parse, err := o.flags(flags, env)
+	if err == nil {
+		if err := flags.Parse(args); err != nil {
+			return nil, err // flags has printed it to stderr
+		}
+		err = parse()
 	}
 	if err != nil {
 		complain(stderr, r, err)
 		return nil, err
 	}
-	if o.Dev != "" {
-		return o, o.devOnly(flags, stderr)
+	return &o, nil
+}
+
+// flags adds the flags and the environment of a node to its options. parse completes the
+// options when the flags are parsed.
+func (o *Options) flags(flags *flag.FlagSet, env func(string) string) (parse func() error, err error) {
+	o.Env, o.NATS.Password = env, env("NATS_PASSWORD")
+	if o.Fleet.Routing == RouteOnly {
+		flags.StringVar(&o.HTTP.Public, "http", env("RATH_HTTP"), "second `address`, of /livez and /readyz alone, for a service; a port alone is this machine only (RATH_HTTP)")
+	} else {
+		if err := o.Fleet.Routing.set(or(env("RATH_ROUTERS"), "false")); err != nil {
+			return nil, fmt.Errorf("RATH_ROUTERS: %w", err)
+		}
+		flags.BoolFunc("routers", "routers run beside this node: leave the workflows auto and fanout to them (RATH_ROUTERS=true)", o.Fleet.Routing.set)
 	}
-	if o.Fleet.Gossip, err = gossipFrom(*bind, *advertise, *join, *keyFile, *label); err != nil {
-		complain(stderr, r, err)
+	flags.StringVar(&o.Dev, "dev", env("RATH_DEV"), "join the \"rath dev\" of this store `directory`, such as .rath (RATH_DEV)")
+	flags.StringVar(&o.Name, "name", env("RATH_NAME"), "stable `name` of the node, such as its pod's (RATH_NAME)")
+	flags.StringVar(&o.Store, "store", or(env("RATH_STORE"), DefaultStore), "`directory` of this node (RATH_STORE)")
+	flags.StringVar(&o.SigningKey, "signing-key", env("RATH_SIGNING_KEY"), "private key `file` of ssh-keygen to sign results of ended runs; a node with its own server creates one in its store (RATH_SIGNING_KEY)")
+	flags.StringVar(&o.MCPList, "mcp", env("RATH_MCP"), "`file` with the list of MCP servers: commands, URLs, tokens by reference (RATH_MCP)")
+	flags.IntVar(&o.Slots, "slots", 0, "number of concurrent `runs` (64)")
+	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "`time` for running steps when the node stops")
+	flags.StringVar(&o.Models.Default, "model", env("RATH_MODEL"), "default `model` (RATH_MODEL)")
+	flags.StringVar(&o.Models.List, "models", env("RATH_MODELS"), "`file` with the list of models: servers, keys by reference, prices, fallbacks (RATH_MODELS)")
+	flags.StringVar(&o.HTTP.Health, "health", env("RATH_HEALTH"), "`address` of /livez, /readyz, /waiting and /metrics; a port alone is this machine only (RATH_HEALTH)")
+	o.NATS.flags(flags, env)
+	parseFleet, parseSandbox := o.Fleet.flags(flags, env), o.Sandbox.flags(flags, env)
+	return func() error {
+		if flags.NArg() > 0 {
+			return fmt.Errorf("node: unexpected argument %q; see -help", flags.Arg(0))
+		}
+		if err := parseSandbox(); err != nil {
+			return err
+		}
+		if o.Dev != "" {
+			return o.devOnly(flags)
+		}
+		return parseFleet()
+	}, nil
+}
+
+// flags adds the flags of the servers.
+func (s *NATS) flags(flags *flag.FlagSet, env func(string) string) {
+	flags.StringVar(&s.URL, "nats", env("NATS_URL"), "`URL` of the NATS servers; without it the node starts its own (NATS_URL)")
+	flags.StringVar(&s.CredsFile, "creds", env("NATS_CREDS"), "NATS credentials `file` (NATS_CREDS)")
+	flags.StringVar(&s.RootCAs, "ca", env("NATS_CA"), "PEM `file` with the certificate authorities of the NATS servers (NATS_CA)")
+	flags.StringVar(&s.User, "user", env("NATS_USER"), "NATS `user` (NATS_USER; the password is NATS_PASSWORD)")
+	flags.StringVar(&s.Level, "level", or(env("RATH_LEVEL"), "fsync"), "durability: fsync, replicated or lazy (RATH_LEVEL)")
+	flags.IntVar(&s.Replicas, "replicas", 1, "`number` of replicas on external servers")
+	flags.IntVar(&s.Port, "port", 4222, "`port` on 127.0.0.1 of the node's own NATS server; 0 is none")
+	flags.Func("monitor", "monitoring `address` of an external server, to verify level fsync; can be given again", func(address string) error {
+		s.Monitor = append(s.Monitor, address)
+		return nil
+	})
+}
+
+// flags adds the flags of the pool and of gossip. parse reads the flags of gossip.
+func (f *Fleet) flags(flags *flag.FlagSet, env func(string) string) (parse func() error) {
+	flags.StringVar(&f.Pool, "pool", env("RATH_POOL"), "`pool` of the node; all nodes of one offer the same workflows (RATH_POOL; default)")
+	bind := flags.String("gossip", env("RATH_GOSSIP"), "`address` to listen on for the other nodes of a fleet, UDP and TCP (RATH_GOSSIP)")
+	advertise := flags.String("advertise", env("RATH_ADVERTISE"), "`address` of this node for them (RATH_ADVERTISE)")
+	join := flags.String("join", env("RATH_JOIN"), "`addresses` of other nodes, or a DNS name for them, separated by commas (RATH_JOIN)")
+	keyFile := flags.String("gossip-key-file", env("RATH_GOSSIP_KEY_FILE"), "`file` with the shared key of the nodes; further lines are other accepted keys (RATH_GOSSIP_KEY_FILE)")
+	label := flags.String("label", env("RATH_GOSSIP_LABEL"), "`name` of the fleet; nodes of others are rejected (RATH_GOSSIP_LABEL)")
+	return func() (err error) {
+		f.Gossip, err = gossipFrom(*bind, *advertise, *join, *keyFile, *label)
+		return err
 	}
-	return o, err
+}
+
+// flags adds the flags of sandboxes. parse reads limits, networks and ranges.
+func (s *Sandbox) flags(flags *flag.FlagSet, env func(string) string) (parse func() error) {
+	flags.BoolVar(&s.Unsafe, "unsafe", false, "let models run unconfined commands")
+	limits := flags.String("sandbox-limits", env("RATH_SANDBOX_LIMITS"), "`limits` of each sandbox, such as memory=512m,cpus=1.5,disk=2g,pids=200 (RATH_SANDBOX_LIMITS)")
+	flags.StringVar(&s.Docker.Image, "sandbox-image", env("RATH_SANDBOX_IMAGE"), "offer the sandbox \"docker\": containers of the engine of this machine, of this `image` (RATH_SANDBOX_IMAGE; DOCKER_HOST is the engine)")
+	flags.StringVar(&s.Docker.Runtime, "sandbox-runtime", env("RATH_SANDBOX_RUNTIME"), "`runtime` of the engine for them, such as runsc (RATH_SANDBOX_RUNTIME)")
+	flags.IntVar(&s.Docker.Warm, "sandbox-warm", 1, "`containers` to keep ready for each image and limits")
+	network := flags.String("sandbox-network", env("RATH_SANDBOX_NETWORK"), "the maximum `network` of tasks: none, open, or list:HOST,HOST (RATH_SANDBOX_NETWORK; any list of hosts)")
+	flags.StringVar(&s.Secrets, "sandbox-secrets", env("RATH_SANDBOX_SECRETS"), "`headers` for the sandbox proxy to add to requests, one per line as HOST HEADER: VALUE with ${NAME} of the environment (RATH_SANDBOX_SECRETS)")
+	private := flags.String("sandbox-private", env("RATH_SANDBOX_PRIVATE"), "permitted private `ranges` of listed hosts, such as 10.1.0.0/16 (RATH_SANDBOX_PRIVATE)")
+	podFlags(flags, env, &s.Kubernetes)
+	openSandboxFlags(flags, env, &s.OpenSandbox)
+	return func() (err error) {
+		if s.Limits, err = sandbox.ParseLimits(*limits); err != nil {
+			return err
+		}
+		if s.Network, err = sandbox.ParseNetwork(*network); err != nil {
+			return err
+		}
+		s.Private, err = ParsePrivate(*private)
+		return err
+	}
 }
 
 // program returns the program's name for its messages.
@@ -173,14 +197,12 @@ func complain(stderr io.Writer, r Routing, err error) {
 // devOnly makes a node that joins `rath dev` use the servers and gossip of `rath dev`
 // instead of flags, and take its own directory from -store only: RATH_STORE is the
 // store of `rath dev`.
-func (o *Options) devOnly(flags *flag.FlagSet, stderr io.Writer) error {
+func (o *Options) devOnly(flags *flag.FlagSet) error {
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	for _, name := range []string{"nats", "creds", "ca", "user", "level", "replicas", "monitor", "port", "gossip", "advertise", "join", "gossip-key-file", "label"} {
 		if given[name] {
-			err := fmt.Errorf("node: -dev sets the value of -%s: omit one of them", name)
-			complain(stderr, o.Fleet.Routing, err)
-			return err
+			return fmt.Errorf("node: -dev sets the value of -%s: omit one of them", name)
 		}
 	}
 	if !given["store"] {
@@ -269,7 +291,7 @@ func (p *process) run(ctx context.Context) (code int, again bool) {
 	}
 	servers := n.URL()
 	if n.o.NATS.URL != "" {
-		servers = n.conn.Conn.Servers() // the address may hold a password
+		servers = n.link.conn.Conn.Servers() // the address may hold a password
 	}
 	o.Logger.Info("node is up", "incarnation", n.Incarnation(), "nats", servers, "store", n.o.Store, "level", n.Level())
 	if p.stdout != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/rathcluster/rath/internal/agents/notebook"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/nats/notes"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
@@ -53,28 +54,29 @@ type openMemory struct {
 // remember makes the node's runs use the memories of the fleet. A node that is bound to
 // a tenant reaches them through the nodes for all tenants.
 func (n *Instance) remember() {
-	n.memories = &memories{log: n.log, opener: func(t session.Tenant, name string) (openable, error) {
-		if n.bound != nil {
-			return n.bound.Memory(t, name)
+	n.memories = &memories{log: n.o.Logger, opener: func(t session.Tenant, name string) (openable, error) {
+		if n.link.bound != nil {
+			return n.link.bound.Memory(t, name)
 		}
-		o := &notes.Options{Logger: n.log}
-		if n.memoryModel != "" {
-			o.Embedder, o.Model = namedEmbedder{n, t}, n.memoryVectors
+		o := &notes.Options{Logger: n.o.Logger}
+		if model, vectors := n.models.memory(); model != "" {
+			o.Embedder, o.Model = namedEmbedder{n.runtime, t, model}, vectors
 		}
-		return notes.Open(n.conn.Streams, t, name, o)
+		return notes.Open(n.link.conn.Streams, t, name, o)
 	}}
 }
 
 // namedEmbedder makes the vectors of a tenant's notes with the model that the node's list
 // names for it.
 type namedEmbedder struct {
-	n      *Instance
-	tenant session.Tenant
+	runtime *engine.Runtime
+	tenant  session.Tenant
+	model   string
 }
 
 // Embed implements llm.Embedder.
 func (e namedEmbedder) Embed(ctx context.Context, texts []string) (*llm.Embeddings, error) {
-	m, err := e.n.runtime.Embedder(ctx, e.tenant, e.n.memoryModel)
+	m, err := e.runtime.Embedder(ctx, e.tenant, e.model)
 	if err != nil {
 		return nil, err
 	}

@@ -19,35 +19,39 @@ import (
 type catalog struct {
 	list   *models.List
 	limits *limiter.Set
+	usual  string // the name of the default model
+	fault  string // why it cannot be asked
 }
 
-// readModels reads the node's list and creates its models. It returns a function that
+// open reads the node's list and creates its models. It returns a function that
 // resolves a provider to its choices, nil for a program's own models, which have no
 // list.
-func (n *Instance) readModels() (func(llm.Provider) ([]chain.Choice, error), error) {
-	known := catalog{limits: n.limits}
-	var err error
-	if n.o.Models.List != "" {
-		if known.list, err = models.Read(n.o.Models.List); err != nil {
+func (c *catalog) open(o *Options) (choices func(llm.Provider) ([]chain.Choice, error), err error) {
+	if o.Models.List != "" {
+		if c.list, err = models.Read(o.Models.List); err != nil {
 			return nil, err
 		}
-		if n.memoryModel = known.list.Memory; n.memoryModel != "" {
-			n.memoryVectors = known.list.Lookup(n.memoryModel).Vectors()
-		}
 	}
-	if n.o.Models.Source != nil {
-		if known.list == nil {
-			return nil, nil
-		}
-		return known.choices, nil
+	if o.Models.Source == nil {
+		o.Models.Source, err = modelsOf(o.Env, o.Models.Default, c.list)
+	} else if c.list == nil {
+		return nil, nil
 	}
-	n.o.Models.Source, err = modelsOf(n.o.Env, n.o.Models.Default, known.list)
-	return known.choices, err
+	return c.choices, err
+}
+
+// memory returns the model that makes the vectors of notes, and the name of its vectors,
+// see models.Model.Vectors; both are empty without one.
+func (c *catalog) memory() (model, vectors string) {
+	if c.list == nil || c.list.Memory == "" {
+		return "", ""
+	}
+	return c.list.Memory, c.list.Lookup(c.list.Memory).Vectors()
 }
 
 // choices returns the models for p: a model of the list, unless p names a server or a
 // kind itself.
-func (c catalog) choices(p llm.Provider) ([]chain.Choice, error) {
+func (c *catalog) choices(p llm.Provider) ([]chain.Choice, error) {
 	own := chain.Choice{Provider: p}
 	switch {
 	case p.Kind == EchoModel, p.Kind == demo.Kind, p.Kind == "" && p.BaseURL == "" && p.Model == EchoModel && c.list.Lookup(EchoModel) == nil:
@@ -75,7 +79,7 @@ func (c catalog) choices(p llm.Provider) ([]chain.Choice, error) {
 }
 
 // limiter returns the limits of a model and of its key.
-func (c catalog) limiter(m *models.Model) limiter.Limiter {
+func (c *catalog) limiter(m *models.Model) limiter.Limiter {
 	// The same order for all calls, which hold one while they wait for the next.
 	of := []models.KeyLimit{{Key: "model " + m.Name, Limit: m.Limit}}
 	if k, ok := c.list.KeyLimit(m); ok {
@@ -100,9 +104,9 @@ func (c catalog) limiter(m *models.Model) limiter.Limiter {
 // list, or a budget of money with a model without prices. The run itself checks an
 // agent's own model when it gets there.
 func (n *Instance) check(t journal.Task) error {
-	_, offered := n.registry.Lookup(t.Workflow)
+	_, offered := n.offer.registry.Lookup(t.Workflow)
 	for i, name := range t.MCP {
-		if _, err := n.servers.Lookup(name); err != nil && offered {
+		if _, err := n.tools.servers.Lookup(name); err != nil && offered {
 			return &strict.Error{Message: "task", Field: fmt.Sprintf("mcp[%d]", i), Problem: err.Error()}
 		}
 	}
@@ -128,4 +132,22 @@ func (n *Instance) check(t journal.Task) error {
 		}
 	}
 	return nil
+}
+
+// newLimits creates the limits of the models that this node asks. All nodes share them,
+// except nodes that are bound to a tenant: these store nothing and keep limits of their
+// own.
+func newLimits(l *link, f *fleet) *limiter.Set {
+	var store limiter.Store = &limiter.Memory{}
+	if l.bound == nil {
+		store = l.conn.Dispatch.Ledgers()
+	}
+	limits := limiter.NewSet(store, l.incarnation, l.o.Logger)
+	if known := f.known(); known != nil {
+		limits.Dead = func(incarnation string) bool {
+			alive, certain := known(incarnation)
+			return certain && !alive
+		}
+	}
+	return limits
 }

@@ -57,12 +57,9 @@ const maxReason = 300
 
 // defaultModel returns the name of the default model, and the reason if it cannot be
 // asked. It sends no request.
-func (n *Instance) defaultModel(ctx context.Context) (name, reason string) {
-	name = n.o.Models.Default
-	if name == "" && n.o.Env != nil {
-		name = strings.TrimSpace(n.o.Env(openai.EnvModel))
-	}
-	if _, err := n.o.Models.Source.Client(ctx, llm.Provider{Model: n.o.Models.Default}); err != nil {
+func defaultModel(ctx context.Context, o *Options) (name, reason string) {
+	name = cmp.Or(o.Models.Default, strings.TrimSpace(o.Env(openai.EnvModel)))
+	if _, err := o.Models.Source.Client(ctx, llm.Provider{Model: o.Models.Default}); err != nil {
 		reason = term.Line(messages.Text(err), maxReason)
 	}
 	return name, reason

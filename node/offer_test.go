@@ -33,7 +33,7 @@ func TestRoutersPool(t *testing.T) {
 	}
 	routed := func(n *Instance) []string {
 		t.Helper()
-		all := must.Get(n.conn.Dispatch.Registry.Workflows(ctx))(t)
+		all := must.Get(n.link.conn.Dispatch.Registry.Workflows(ctx))(t)
 		var names []string
 		for _, w := range all {
 			if w.Pool == "front" && (w.Name == "auto" || w.Name == "fanout") {
@@ -48,8 +48,8 @@ func TestRoutersPool(t *testing.T) {
 	if got := routed(r); !slices.Equal(got, both) {
 		t.Errorf("a node of their pool leaves routers with %v", got)
 	}
-	must.Do(t, r.conn.Dispatch.Registry.Withdraw(ctx, "front", both...))
-	must.Do(t, r.repairOffer(ctx))
+	must.Do(t, r.link.conn.Dispatch.Registry.Withdraw(ctx, "front", both...))
+	must.Do(t, r.offer.repair(ctx))
 	if got := routed(r); !slices.Equal(got, both) {
 		t.Errorf("half a minute later the routers offer %v", got)
 	}

@@ -19,9 +19,9 @@ import (
 // ending, and the error reports it.
 func TestCloseWithStuckService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &Instance{failed: make(chan error, 1)}
+		n := newInstance(nil)
 		stuck := make(chan struct{})
-		n.background(t.Context(), "stuck", func(context.Context) error {
+		n.services.background(t.Context(), "stuck", func(context.Context) error {
 			<-stuck
 			return nil
 		})
@@ -49,7 +49,7 @@ func TestServeToolEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	n := must.Get(Start(t.Context(), &Options{Store: t.TempDir(), NATS: NATS{Level: string(streams.Lazy), Port: -1}}))(t)
 	defer func() { must.Report(t, n.Close()) }()
-	user, password := n.server.Tool()
+	user, password := n.link.server.Tool()
 	c := must.Get(client.Connect(t.Context(), n.URL(), &client.Options{User: user, Password: password}))(t)
 	mine := must.Get(n.Client(t.Context()))(t)
 	defer mine.Close()

@@ -275,7 +275,7 @@ func TestPoolForgets(t *testing.T) {
 	model := newWitnessed(t, "auto.txtar")
 	offered := func(n *Instance) string {
 		t.Helper()
-		all := must.Get(n.conn.Dispatch.Registry.Workflows(t.Context()))(t)
+		all := must.Get(n.link.conn.Dispatch.Registry.Workflows(t.Context()))(t)
 		var names []string
 		for _, w := range all {
 			if w.Pool == "writing" && (w.Name == "write" || w.Name == "review" || w.Name == "auto") {
@@ -289,7 +289,7 @@ func TestPoolForgets(t *testing.T) {
 		t.Errorf("the first node's pool offers %q", got)
 	}
 	for end := time.Now().Add(soon); ; time.Sleep(5 * time.Millisecond) { // it announces itself in the background
-		if all, err := first.conn.Nodes(t.Context()); err == nil && len(all) == 1 {
+		if all, err := first.link.conn.Nodes(t.Context()); err == nil && len(all) == 1 {
 			break
 		}
 		if time.Now().After(end) {
@@ -317,7 +317,7 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 	c, err := n.Client(t.Context())
 	must.Do(t, err)
 	defer c.Close()
-	nc, done := nodeConnection(t, n.server)
+	nc, done := nodeConnection(t, n.link.server)
 	defer done()
 	consumers := func() int {
 		info := must.Get(nc.AccountInfo())(t)
@@ -333,7 +333,7 @@ func TestManyWorkflowsOnOffer(t *testing.T) {
 		many[i] = messages.Workflow{Name: fmt.Sprintf("sort-%03d", i), Revision: "1", Description: strings.Repeat("Sorts invoices of customers by their numbers. ", 20)}
 	}
 	began := time.Now()
-	must.Do(t, n.conn.Dispatch.Registry.Register(ctx, "sorting", many))
+	must.Do(t, n.link.conn.Dispatch.Registry.Register(ctx, "sorting", many))
 	t.Logf("1000 workflows were registered in %v", time.Since(began).Round(time.Millisecond))
 	// Readers of the catalog and restarted followers of a stream have a second consumer
 	// for a moment.

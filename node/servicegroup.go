@@ -28,7 +28,13 @@ func newServiceGroup(ctx context.Context) *serviceGroup {
 	return d
 }
 
-func (d *serviceGroup) add(s *conn.Service) { d.services = append(d.services, s) }
+// add adds a service, unless it did not start.
+func (d *serviceGroup) add(s *conn.Service, err error) error {
+	if err == nil {
+		d.services = append(d.services, s)
+	}
+	return err
+}
 
 // close accepts no more requests and returns when the accepted ones are answered or
 // rejected. A nil group has none.

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"slices"
+	"sync"
+	"time"
 
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
@@ -16,44 +17,93 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
+// services run until the node closes.
+type services struct {
+	front      *serviceGroup           // services that any node can answer: others do while this one drains
+	own        *serviceGroup           // services that only this node can answer; they end with it
+	stopIntake context.CancelFunc      // stops the intake of tasks
+	stop       context.CancelCauseFunc // ends all other services
+	work       sync.WaitGroup
+	failed     chan error // the first service that ended by itself
+}
+
+// background runs a service until the node closes. A service that ends earlier is a
+// failure of the node.
+func (s *services) background(ctx context.Context, name string, service func(context.Context) error) {
+	s.work.Go(func() {
+		if err := service(ctx); ctx.Err() == nil {
+			s.fail(fmt.Errorf("node: %s ended: %w", name, errors.Join(err, errors.New("the service is needed as long as the node runs"))))
+		}
+	})
+}
+
+// fail reports why the node should close. The first reason counts.
+func (s *services) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// restLast bounds how long Close waits for the services to end.
+const restLast = 10 * time.Second
+
+// rest waits until the services have ended, but not longer than limit: a node that
+// stops must not hang. A service that overruns ends with its dependencies, above all
+// the connection.
+func (s *services) rest(most time.Duration) error {
+	done := make(chan struct{})
+	go func() { // outlives this call only together with an overrunning service
+		s.work.Wait()
+		close(done)
+	}()
+	limit := time.NewTimer(most)
+	defer limit.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-limit.C:
+		return fmt.Errorf("node: not all services ended within %v; their runs resume elsewhere, or at the next start", most)
+	}
+}
+
 // serve starts the services of the node on its connection.
 func (n *Instance) serve(ctx context.Context) error {
-	var services context.Context
-	services, n.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := n.retry(ctx, n.offer); err != nil {
+	s, l := &n.services, &n.link
+	var all context.Context
+	all, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	if err := l.retry(ctx, n.offer.publish); err != nil {
 		return err
 	}
-	n.front, n.own = newServiceGroup(services), newServiceGroup(services)
-	deliver, err := n.conn.Dispatch.Delivery.ServeDeliver(n.own.ctx, n.incarnation, n.system.Delivered)
-	if err != nil {
+	s.front, s.own = newServiceGroup(all), newServiceGroup(all)
+	if err := s.own.add(l.conn.Dispatch.Delivery.ServeDeliver(s.own.ctx, l.incarnation, n.system.Delivered)); err != nil {
 		return err
 	}
-	n.own.add(deliver)
-	if n.bound == nil {
-		if err := n.serveAll(services); err != nil {
+	if l.bound == nil {
+		if err := n.serveAll(all); err != nil {
 			return err
 		}
 	}
-	if err := n.serveNode(n.own.ctx); err != nil {
+	if err := n.serveNode(s.own); err != nil {
 		return err
 	}
-	if n.server != nil {
-		n.background(services, "slack", func(ctx context.Context) error { return giveBack(ctx, n.values.Forget) })
-		n.background(services, "the embedded server", func(ctx context.Context) error {
+	if l.server != nil {
+		s.background(all, "slack", func(ctx context.Context) error { return giveBack(ctx, n.values.Forget) })
+		s.background(all, "the embedded server", func(ctx context.Context) error {
 			select {
-			case <-n.server.Failed():
-				return n.server.Err()
+			case <-l.server.Failed():
+				return l.server.Err()
 			case <-ctx.Done():
 				return nil
 			}
 		})
 	}
-	n.background(services, "offer", n.keepOffer)
+	s.background(all, "offer", n.offer.keep)
 	entered := make(chan struct{})
-	n.background(services, "node entry", func(ctx context.Context) error {
-		return n.home.announce(ctx, n.incarnation, n.about, func() { close(entered) })
+	s.background(all, "node entry", func(ctx context.Context) error {
+		return l.home.announce(ctx, l.incarnation, n.about, func() { close(entered) })
 	})
-	if n.bound != nil {
+	if l.bound != nil {
 		// Without an entry it counts as dead, and others also get the runs of its
 		// workflows.
 		select {
@@ -62,25 +112,25 @@ func (n *Instance) serve(ctx context.Context) error {
 			return fmt.Errorf("node: stopped while it waited for its entry among the nodes: %w", ctx.Err())
 		}
 	}
-	if n.o.Fleet.Deaths != nil {
-		n.background(services, "deaths of nodes", func(ctx context.Context) error { return n.conn.Dispatch.Delivery.ServeDeaths(ctx, n.o.Fleet.Deaths) })
+	if deaths := n.o.Fleet.Deaths; deaths != nil {
+		s.background(all, "deaths of nodes", func(ctx context.Context) error { return l.conn.Dispatch.Delivery.ServeDeaths(ctx, deaths) })
 	}
 	if n.o.Idle {
 		return nil
 	}
-	for _, sweep := range n.sweepers {
-		n.background(services, "removal of containers", sweep)
+	for _, sweep := range n.sandboxes.sweepers {
+		s.background(all, "removal of containers", sweep)
 	}
 	var intake context.Context
-	intake, n.stopIntake = context.WithCancel(services)
-	if n.bound == nil {
-		n.background(intake, "tasks", func(ctx context.Context) error {
-			return n.conn.Dispatch.PullTasks(ctx, &dispatch.Intake{Offers: n.offers, Accept: n.system.Accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal, Check: n.check})
+	intake, s.stopIntake = context.WithCancel(all)
+	if l.bound == nil {
+		s.background(intake, "tasks", func(ctx context.Context) error {
+			return l.conn.Dispatch.PullTasks(ctx, &dispatch.Intake{Offers: n.offer.revision, Accept: n.system.Accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal, Check: n.check})
 		})
 	}
-	n.background(intake, "runs", func(ctx context.Context) error {
-		return n.conn.Dispatch.ServeRuns(ctx, &dispatch.Host{
-			Incarnation: n.incarnation, Pool: n.o.Fleet.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.system.Dispatched,
+	s.background(intake, "runs", func(ctx context.Context) error {
+		return l.conn.Dispatch.ServeRuns(ctx, &dispatch.Host{
+			Incarnation: l.incarnation, Pool: n.o.Fleet.Pool, Free: n.system.Free, Freed: n.system.Freed(), Take: n.system.Dispatched,
 		})
 	})
 	return nil
@@ -88,90 +138,42 @@ func (n *Instance) serve(ctx context.Context) error {
 
 // serveAll starts the services of a node for all tenants: the relay, and the answers to
 // clients and to nodes that are bound to tenants.
-func (n *Instance) serveAll(services context.Context) error {
-	control, err := n.conn.ServeControl(n.front.ctx, n.system.Signal, n.takeOver, n.Memory)
-	if err != nil {
+func (n *Instance) serveAll(all context.Context) error {
+	s, c, incarnation := &n.services, n.link.conn, n.link.incarnation
+	takeOver := func(ctx context.Context, t session.Tenant, user string, file []byte) ([]messages.Imported, error) {
+		return takeover.File(ctx, c, t, user, file)
+	}
+	if err := s.front.add(c.ServeControl(s.front.ctx, n.system.Signal, takeOver, n.Memory)); err != nil {
 		return err
 	}
-	n.front.add(control)
-	relay := n.conn.Dispatch.StartRelay(services, n.relay(services)) // before questions are answered
-	n.background(services, "relay", func(context.Context) error { return relay.Wait() })
-	queries, err := n.conn.ServeQueries(n.front.ctx, &api.Queries{Values: n.values, Replay: n.replay, Alive: n.alive(), Live: n.system.Live, Incarnation: n.incarnation, Memories: n.Memory})
-	if err != nil {
-		return err
-	}
-	n.front.add(queries)
-	store, err := n.conn.ServeStore(n.front.ctx, n.Memory)
-	if err != nil {
-		return err
-	}
-	n.front.add(store)
-	n.background(services, "room of streams", n.conn.Streams.Capacity.WatchRoom)
-	return nil
-}
-
-// waits returns the runs that wait for slots, per pool. A node that is bound to a
-// tenant receives no relay's messages and returns none.
-func (n *Instance) waits(ctx context.Context) ([]dispatch.PoolWaiting, error) {
-	if n.bound != nil {
-		return nil, nil
-	}
-	return n.conn.Dispatch.Waiting(ctx)
-}
-
-// background runs a service until the node closes. A service that ends earlier is a
-// failure of the node.
-func (n *Instance) background(ctx context.Context, name string, service func(context.Context) error) {
-	n.work.Go(func() {
-		err := service(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		select {
-		case n.failed <- fmt.Errorf("node: %s ended: %w", name, errors.Join(err, errors.New("the service is needed as long as the node runs"))):
-		default:
-		}
+	relay := c.Dispatch.StartRelay(all, &dispatch.RelayOptions{ // before questions are answered
+		Incarnation: incarnation, Known: n.fleet.known(), Changed: n.fleet.changes(all, &s.work), Signal: n.system.Signal, Strangers: n.fleet.meet,
 	})
-}
-
-// takeOver imports a file that a client has uploaded.
-func (n *Instance) takeOver(ctx context.Context, t session.Tenant, user string, file []byte) ([]messages.Imported, error) {
-	return takeover.File(ctx, n.conn, t, user, file)
-}
-
-func (n *Instance) offers(workflow string) (revision string, ok bool) {
-	g, ok := n.registry.Lookup(workflow)
-	return g.Revision, ok
-}
-
-func (n *Instance) offered() []messages.Workflow {
-	var all []messages.Workflow
-	for _, g := range n.registry.All() {
-		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input}
-		if g.Batch {
-			w.Class = messages.ClassBatch
-		}
-		describe(&w, g)
-		all = append(all, w)
+	s.background(all, "relay", func(context.Context) error { return relay.Wait() })
+	if err := s.front.add(c.ServeQueries(s.front.ctx, &api.Queries{
+		Values: n.values, Replay: n.replays.run, Alive: n.fleet.alive(), Live: n.system.Live, Incarnation: incarnation, Memories: n.Memory,
+	})); err != nil {
+		return err
 	}
-	return all
+	if err := s.front.add(c.ServeStore(s.front.ctx, n.Memory)); err != nil {
+		return err
+	}
+	s.background(all, "room of streams", c.Streams.Capacity.WatchRoom)
+	return nil
 }
 
 // about describes the node to clients.
 func (n *Instance) about() messages.Node {
 	a := messages.Node{
-		Name: n.o.Name, Incarnation: n.incarnation, Draining: n.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
-		Full: n.conn.Streams.Capacity.Full(), Gaps: n.conn.Projections.Gaps(),
-	}
-	if n.members != nil {
-		a.Gossip = n.members.Addr()
+		Name: n.o.Name, Incarnation: n.link.incarnation, Draining: n.fleet.draining.Load(), Version: Version(), PID: os.Getpid(), Started: n.started.UnixMilli(),
+		Gossip: n.fleet.address(), Full: n.link.conn.Streams.Capacity.Full(), Gaps: n.link.conn.Projections.Gaps(),
 	}
 	if !n.o.Idle { // an idle node answers, and takes no tasks
-		a.Pools, a.Offers, a.Isolation = []string{n.o.Fleet.Pool}, n.revisions(), string(n.isolation)
+		a.Pools, a.Offers, a.Isolation = []string{n.o.Fleet.Pool}, n.offer.revisions(), string(n.sandboxes.isolation)
 		a.Slots, a.Free = n.o.Slots, n.system.Free()
-		a.Programs, a.Model, a.ModelError = n.programs, n.model, n.modelError
+		a.Programs, a.Model, a.ModelError = n.sandboxes.programs, n.models.usual, n.models.fault
 	}
-	if s := n.strangers.Load(); s != nil {
+	if s := n.fleet.strangers.Load(); s != nil {
 		a.Strangers = *s
 	}
 	return a
@@ -180,35 +182,9 @@ func (n *Instance) about() messages.Node {
 // standing returns the node's state for a scrape. It asks no server.
 func (n *Instance) standing() metrics.State {
 	return metrics.State{
-		Connected: n.conn.Conn.Connected(), Pool: n.o.Fleet.Pool, Slots: n.o.Slots, Free: n.system.Free(),
-		Partitions: n.conn.Dispatch.Relaying(), Fills: n.conn.Streams.Capacity.Fills(), DeadLetters: n.conn.Dispatch.DeadLettered(),
+		Connected: n.link.conn.Conn.Connected(), Pool: n.o.Fleet.Pool, Slots: n.o.Slots, Free: n.system.Free(),
+		Partitions: n.link.conn.Dispatch.Relaying(), Fills: n.link.conn.Streams.Capacity.Fills(), DeadLetters: n.link.conn.Dispatch.DeadLettered(),
 	}
-}
-
-// revisions returns the workflows of this node with their revisions.
-func (n *Instance) revisions() []string {
-	var all []string
-	for _, g := range n.registry.All() {
-		all = append(all, g.Name+"@"+g.Revision)
-	}
-	return all
-}
-
-// offeredBy reports whether a live node offers a workflow in a revision. The offers of
-// a tenant's nodes are visible to its own nodes only.
-func (n *Instance) offeredBy(ctx context.Context, workflow, revision string) bool {
-	var own session.Tenant
-	if n.bound != nil {
-		own = n.bound.Tenant()
-	}
-	nodes, err := n.home.nodes(ctx)
-	if err != nil {
-		n.log.Warn("which revisions are offered is not known", "error", err)
-		return false
-	}
-	return slices.ContainsFunc(nodes, func(o messages.Node) bool {
-		return !o.Draining && visible(o.Incarnation, own) && slices.Contains(o.Offers, workflow+"@"+revision)
-	})
 }
 
 // version is set by the linker in releases.

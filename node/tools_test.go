@@ -39,10 +39,10 @@ func scriptOf(t *testing.T, name string, o *scripted.Options) *scripted.Model {
 // toolProgram connects to a node's server as a program that has tools.
 func toolProgram(t *testing.T, n *Instance) (*client.Client, *api.Conn) {
 	t.Helper()
-	user, password := n.server.Tool()
-	conn := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "program", User: user, Password: password}, Client: true}))(t)
+	user, password := n.link.server.Tool()
+	conn := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.link.server.Dial, Name: "program", User: user, Password: password}, Client: true}))(t)
 	t.Cleanup(func() { must.Report(t, conn.Conn.Close()) })
-	c := must.Get(client.Connect(t.Context(), "", &client.Options{Dialer: n.server.Dial, User: user, Password: password}))(t)
+	c := must.Get(client.Connect(t.Context(), "", &client.Options{Dialer: n.link.server.Dial, User: user, Password: password}))(t)
 	t.Cleanup(func() { must.Report(t, c.Close()) })
 	return c, conn
 }
@@ -203,7 +203,7 @@ func TestToolsThatAreRefused(t *testing.T) {
 		}
 	}
 	// A client without the right can neither announce nor serve.
-	guest := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.server.Dial, Name: "guest"}, Client: true}))(t)
+	guest := must.Get(api.Connect(t.Context(), &streams.Options{Options: conn.Options{Dialer: n.link.server.Dial, Name: "guest"}, Client: true}))(t)
 	defer guest.Conn.Close()
 	if _, err := guest.Requests.ServeTool(t.Context(), session.DefaultTenant, "weather", nil); !errors.Is(err, conn.ErrDenied) {
 		t.Errorf("a guest serves a tool: %v", err)
@@ -214,8 +214,8 @@ func TestToolsThatAreRefused(t *testing.T) {
 // without bytes it receives requests and never answers.
 func rawResponder(t *testing.T, n *Instance, subject, answer string) (stop func()) {
 	t.Helper()
-	user, password := n.server.Tool()
-	nc := must.Get(nats.Connect("", nats.InProcessServer(dialFunc(n.server.Dial)), nats.UserInfo(user, password)))(t)
+	user, password := n.link.server.Tool()
+	nc := must.Get(nats.Connect("", nats.InProcessServer(dialFunc(n.link.server.Dial)), nats.UserInfo(user, password)))(t)
 	sub := must.Get(nc.QueueSubscribe(subject, "rath.tool", func(m *nats.Msg) {
 		if answer != "" {
 			_ = m.Respond([]byte(answer))

@@ -42,8 +42,6 @@ var longFunctions = map[string]int{
 	"internal/testkit/mcptest New":             87,
 	"llm Provider.Validate":                    86,
 	"messages Task.Check":                      83,
-	"node Instance.connect":                    102,
-	"node options":                             92,
 	"sandbox/local box.Exec":                   94,
 }
 
@@ -57,7 +55,6 @@ var wideTypes = map[string]int{
 	"internal/evidence/audit folding":         52,
 	"internal/evidence/dossier timeline":      43,
 	"internal/testkit/fleet Fleet":            35,
-	"node Instance":                           84,
 	"session Session":                         33,
 }
 

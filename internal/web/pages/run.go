@@ -53,14 +53,27 @@ func readHistory(v *visit, id run.ID) (*history, error) {
 	return h, err
 }
 
-// converse reads the rows of a run's session, and its state at this moment.
-func converse(v *visit, h *history) error {
+// talkTail is the number of rows at the end of a session that a page of the newest calls
+// reads: a call has at most a few.
+const talkTail = 4 * mostRows
+
+// converse reads the rows of a run's session, with whole all of them, and the run's state
+// at this moment.
+func converse(v *visit, h *history, whole bool) error {
 	ref := string(h.info.Session)
 	if h.info.Result != nil {
 		ref = h.info.Result.String()
 	}
+	from := uint64(0)
+	if !whole {
+		s, err := v.Client.Sessions.After(v.ctx, ref, 1<<40) // its length
+		if err != nil && !errors.Is(err, session.ErrArchived) {
+			return err
+		}
+		from = uint64(max(s.Total-talkTail, 0))
+	}
 	var err error
-	if h.talk, err = v.Client.Sessions.Get(v.ctx, ref); err != nil && !errors.Is(err, session.ErrArchived) {
+	if h.talk, err = v.Client.Sessions.After(v.ctx, ref, from); err != nil && !errors.Is(err, session.ErrArchived) {
 		return err
 	}
 	if !h.info.State.Terminal() {
@@ -120,7 +133,8 @@ func showRun(v *visit, status int, h *history, said *notice) error {
 	b := &runPage{Info: &h.info, Asked: cmp.Or(h.info.Asked, string(id)), Open: !h.info.State.Terminal(), Href: v.base() + "/runs/" + string(id), Node: view.NodeOf(&h.info, nil)}
 	b.Events = "/events" + v.base() + "/runs/" + string(id)
 	if h.graph != nil {
-		if err := converse(v, h); err != nil {
+		q := v.r.URL.Query()
+		if err := converse(v, h, q.Has("find") || q.Has("before")); err != nil {
 			return err
 		}
 		fillRows(v, b, h)

@@ -39,7 +39,7 @@ func (v *visit) step() error {
 	if h.graph == nil {
 		return errNothing
 	}
-	if err := converse(v, h); err != nil {
+	if err := converse(v, h, true); err != nil {
 		return err
 	}
 	m, err := h.graph.Step(v.Tenant, id, path)

@@ -37,7 +37,7 @@ func TestFleetRights(t *testing.T) {
 	for _, name := range []string{
 		"KV_" + messages.BucketNode, messages.EventStream(1, 0), messages.EventStream(1, 63), messages.StreamTasks,
 		messages.StreamSnap, messages.StreamLineage, messages.StreamResult, messages.StreamDLQ, messages.StreamBlob, messages.StreamMemory,
-		"KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias,
+		"KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias, "KV_" + messages.BucketAccess,
 	} {
 		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{"x." + name}, Storage: jetstream.MemoryStorage}); err != nil {
 			t.Fatalf("stream %s: %v", name, err)

@@ -15,6 +15,7 @@ const (
 	BucketNode     = "NODE"
 	BucketRegistry = "REGISTRY"
 	BucketAlias    = "ALIAS"
+	BucketAccess   = "ACCESS"
 )
 
 // EventStream is the name of the stream that holds a partition's events.

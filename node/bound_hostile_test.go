@@ -310,7 +310,7 @@ func stored(t *testing.T, srv *natsserver.Server) map[string]string {
 	t.Helper()
 	op := operator(t, srv)
 	all := map[string]string{}
-	for _, name := range []string{streams.EventStream(1, 0), "RESULT", "SNAP", "BLOB", "KV_NODE", "KV_REGISTRY", "KV_ALIAS"} {
+	for _, name := range []string{streams.EventStream(1, 0), "RESULT", "SNAP", "BLOB", "KV_NODE", "KV_REGISTRY", "KV_ALIAS", "KV_ACCESS"} {
 		s := must.Get(op.Conn.JS.Stream(t.Context(), name))(t)
 		info := must.Get(s.Info(t.Context(), jetstream.WithSubjectFilter(">")))(t)
 		for subject, n := range info.State.Subjects {

@@ -89,7 +89,7 @@ func TestProvision(t *testing.T) {
 
 	text, code := operator("--format", "json", "-q")
 	var plan streams.Plan
-	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != app.ExitOK || plan.Partitions != 2 || len(plan.Changes) != 13 || !plan.Changes[0].Done {
+	if err := json.Unmarshal([]byte(text), &plan); err != nil || code != app.ExitOK || plan.Partitions != 2 || len(plan.Changes) != 14 || !plan.Changes[0].Done {
 		t.Errorf("exit %d, %v: %s", code, err, text)
 	}
 }

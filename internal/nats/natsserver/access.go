@@ -15,6 +15,8 @@ const (
 	nodeUser     = "node"
 	operatorUser = messages.UserOperator
 	toolUser     = "tool"
+	routerUser   = "router"
+	gatewayUser  = "gateway"
 	clientUser   = messages.UserAnonymous // the user of clients without credentials
 )
 
@@ -31,6 +33,15 @@ var kept = permission.Grant{Role: permission.RoleNode, Deny: []permission.Permis
 	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + messages.StreamResult},
 	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + messages.StreamSnap},
 	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.DELETE." + messages.StreamTasks},
+	// Tokens and page sessions are for the web alone, which has a user of its own.
+	{Op: permission.OpPublish, Subject: "$JS.API.DIRECT.GET.KV_" + messages.BucketAccess},
+	{Op: permission.OpPublish, Subject: "$JS.API.DIRECT.GET.KV_" + messages.BucketAccess + ".>"},
+	{Op: permission.OpPublish, Subject: "$JS.API.STREAM.MSG.GET.KV_" + messages.BucketAccess},
+	{Op: permission.OpPublish, Subject: "$JS.API.CONSUMER.CREATE.KV_" + messages.BucketAccess + ".>"},
+	{Op: permission.OpPublish, Subject: "$JS.API.CONSUMER.DURABLE.CREATE.KV_" + messages.BucketAccess + ".>"},
+	{Op: permission.OpPublish, Subject: "$JS.API.CONSUMER.CREATE.KV_" + messages.BucketAccess},
+	{Op: permission.OpPublish, Subject: "$KV." + messages.BucketAccess + ".>"},
+	{Op: permission.OpSubscribe, Subject: "$KV." + messages.BucketAccess + ".>"},
 }}
 
 // accessConfig returns the part of the server's configuration with the permissions of all
@@ -45,6 +56,8 @@ func (o *Options) accessConfig() (string, error) {
 			// No client logs in as the anonymous user by name.
 			{Role: permission.RoleClient, Tenant: t, Name: clientUser, Secret: newPassword()},
 			{Role: permission.RoleTool, Tenant: t, Name: toolUser, Secret: o.ToolPassword},
+			{Role: permission.RoleRouter, Name: routerUser, Secret: o.RouterPassword},
+			{Role: permission.RoleGateway, Tenant: t, Name: gatewayUser, Secret: o.GatewayPassword},
 		}, o.Users...),
 		Grant: o.Grant, Anonymous: clientUser,
 	}
@@ -60,6 +73,9 @@ func (o *Options) accessConfig() (string, error) {
 			return "", fmt.Errorf("natsserver: %w", err)
 		}
 		u.Secret = `password: "` + u.Secret + `"`
+	}
+	if o.Private {
+		a.Anonymous = ""
 	}
 	if a.Grant == nil {
 		a.Grant = ownGrant

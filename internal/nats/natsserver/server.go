@@ -71,10 +71,14 @@ type Options struct {
 	// Open disables access control: every client may do everything. It is for tests and
 	// benchmarks.
 	Open bool
+	// Private refuses clients without credentials.
+	Private bool
 	// NodePassword, OperatorPassword and ToolPassword let another process log
 	// in as user "node", "operator" or "tool". Empty means a generated one that
 	// lives in memory only, see Node, Operator and Tool.
 	NodePassword, OperatorPassword, ToolPassword string
+	// RouterPassword and GatewayPassword are those of the users of the web, see Router.
+	RouterPassword, GatewayPassword string
 	// Users are further users, each with a password as its secret.
 	Users []permission.User
 	// Grant returns the permissions of a role, nil for everything. If Grant is nil, clients
@@ -301,6 +305,12 @@ func (o *Options) setDefaults() {
 	if o.ToolPassword == "" {
 		o.ToolPassword = newPassword()
 	}
+	if o.RouterPassword == "" {
+		o.RouterPassword = newPassword()
+	}
+	if o.GatewayPassword == "" {
+		o.GatewayPassword = newPassword()
+	}
 }
 
 // server translates the options into nats-server's.
@@ -400,6 +410,17 @@ func (s *Server) Operator() (user, password string) { return s.credentials(opera
 // Tool returns the credentials of programs that have tools, both empty when
 // access is open.
 func (s *Server) Tool() (user, password string) { return s.credentials(toolUser, s.tool) }
+
+// Router returns the credentials of the web for tokens and page sessions, and Gateway those
+// for its users' requests, all empty when access is open.
+func (s *Server) Router() (user, password string) {
+	return s.credentials(routerUser, s.o.RouterPassword)
+}
+
+// Gateway is described at Router.
+func (s *Server) Gateway() (user, password string) {
+	return s.credentials(gatewayUser, s.o.GatewayPassword)
+}
 
 func (s *Server) credentials(user, password string) (string, string) {
 	if s.open {

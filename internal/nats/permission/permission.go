@@ -77,8 +77,13 @@ func GrantOf(r Role, at Place) Grant {
 	}
 	g := Grant{Role: r, User: at.User}
 	switch r {
-	case RoleNode, RoleRouter:
-		g.Allow = nodeNeeds(at)
+	case RoleNode:
+		g.Allow, g.Deny = nodeNeeds(at), accessDenied()
+	case RoleRouter:
+		g.Allow = append(nodeNeeds(at), publish("$KV."+messages.BucketAccess+".session.*", "page sessions"))
+	case RoleGateway:
+		at.User = "*"
+		g.Allow, g.Deny = tenantNeeds(r, at), gatewayDenied(at.Tenant)
 	case RoleOperator:
 		g.Allow = operatorNeeds(at.User)
 	case RoleHost:
@@ -193,6 +198,28 @@ func UsersOf(publish []string, t session.Tenant) []string {
 	return users
 }
 
+// accessDenied are the subjects with which a node could read tokens and page sessions.
+func accessDenied() []Permission {
+	const why = "tokens and page sessions, which routers alone read"
+	stream := "KV_" + messages.BucketAccess
+	return []Permission{
+		publish("$JS.API.DIRECT.GET."+stream, why),
+		publish("$JS.API.DIRECT.GET."+stream+".>", why),
+		publish("$JS.API.STREAM.MSG.GET."+stream, why),
+	}
+}
+
+// gatewayDenied are the names that no gateway may give to a user.
+func gatewayDenied(t session.Tenant) []Permission {
+	var all []Permission
+	for _, name := range []string{messages.UserOperator, messages.UserAnonymous, "session"} {
+		all = append(all,
+			publish(messages.TaskPrefix+string(t)+"."+name+".*", "tasks in the name of "+name),
+			publish(messages.ControlPrefix+string(t)+"."+name+".>", "control requests in the name of "+name))
+	}
+	return all
+}
+
 // nodeNeeds has no permission to respond: the server notes the reply subject of
 // each message that it delivers to a user with it, and to a node it delivers
 // every commit.
@@ -265,6 +292,7 @@ func operatorNeeds(user string) []Permission {
 		publish("$JS.API.CONSUMER.MSG.NEXT.*.*", "reading streams in order"),
 		publish(SubjectUserInfo, "asking what these credentials may do"),
 		publish("rath.ev.>", "retention: archiving sessions in their logs"),
+		publish("$KV."+messages.BucketAccess+".token.*", "tokens of the web"),
 		publish("$KV."+messages.BucketAlias+".>", "retention: marks of the runs whose results are pruned"),
 		publish(messages.TaskPrefix+"*."+user+".*", "tasks of any tenant"),
 		publish(messages.ControlPrefix+"*."+user+".>", "cancels, approvals, messages"),
@@ -373,7 +401,7 @@ func (g *Grant) Missing(h *Held) []Permission {
 		allowed := len(has.Allow) == 0 || slices.ContainsFunc(has.Allow, covers) || p.Answer && h.Responses
 		denied := slices.ContainsFunc(has.Deny, func(pattern string) bool {
 			pattern, _, _ = strings.Cut(pattern, " ")
-			return Overlap(pattern, p.Subject)
+			return Overlap(pattern, p.Subject) && !slices.ContainsFunc(g.Deny, func(own Permission) bool { return own.Op == p.Op && Covers(own.Subject, pattern) })
 		})
 		if !allowed || denied {
 			out = append(out, p)

@@ -68,6 +68,9 @@ func TestMissing(t *testing.T) {
 		"may respond": {with(func(h *permission.Held) {
 			h.Publish.Allow, h.Responses = []string{"rath.>", "$KV.>", "$JS.>", "$SYS.>"}, true
 		}), "[]"},
+		"may not read tokens": {with(func(h *permission.Held) {
+			h.Publish.Deny = []string{"$JS.API.DIRECT.GET.KV_ACCESS.>", "$JS.API.STREAM.MSG.GET.KV_ACCESS"}
+		}), "[]"},
 		"may not delete":   {with(func(h *permission.Held) { h.Publish.Deny = []string{"$JS.API.STREAM.DELETE.>"} }), "[]"},
 		"denied":           {with(func(h *permission.Held) { h.Publish.Deny = []string{"rath.ev.1.0.>"} }), "[publish to rath.ev.1.>]"},
 		"denied in part":   {with(func(h *permission.Held) { h.Subscribe.Deny = []string{"rath.ctl.acme.> rath"} }), "[subscribe to rath.ctl.>]"},
@@ -140,11 +143,27 @@ func TestGrants(t *testing.T) {
 				if !strings.Contains(p.Subject, ".acme.") && p.Subject != "_INBOX.>" && p.Subject != "_RATH.>" && p.Subject != permission.SubjectUserInfo {
 					t.Errorf("%s: %s is not of its tenant", r, p)
 				}
+				if r == permission.RoleGateway {
+					continue // it names its users
+				}
 				if strings.HasPrefix(p.Subject, messages.ControlPrefix) && !strings.HasPrefix(p.Subject, "rath.ctl.acme."+g.User+".") ||
 					strings.HasPrefix(p.Subject, messages.TaskPrefix) && !strings.HasPrefix(p.Subject, "rath.task.acme."+g.User+".") {
 					t.Errorf("%s: %s is not of its user", r, p)
 				}
 			}
+		}
+	}
+	gateway := permission.GrantOf(permission.RoleGateway, permission.Place{Tenant: "acme"})
+	for subject, may := range map[string]bool{
+		"rath.ctl.acme.ana.r1.approve": true, "rath.task.acme.ana.review": true, "rath.query.acme.run": true, "rath.ctl.globex.ana.r1.approve": false,
+		"rath.ctl.acme.operator.r1.approve": false, "rath.task.acme.operator.review": false, "rath.ctl.acme.anonymous.r1.cancel": false,
+		"rath.ctl.acme.ana.tool.x.announce": false, "$JS.API.STREAM.INFO.TASKS": false, "$KV.ACCESS.token.x": false, "rath.store.acme.get": false,
+	} {
+		covers := func(p permission.Permission) bool {
+			return p.Op == permission.OpPublish && permission.Covers(p.Subject, subject)
+		}
+		if got := slices.ContainsFunc(gateway.Allow, covers) && !slices.ContainsFunc(gateway.Deny, covers); got != may {
+			t.Errorf("a gateway publishes %s: %v", subject, got)
 		}
 	}
 	if _, err := permission.ParseRole("root"); err == nil {
@@ -260,11 +279,15 @@ func TestCommands(t *testing.T) {
 func TestFormatPermissions(t *testing.T) {
 	_, text, _ := strings.Cut(messages.Format(), "\n### Permissions\n")
 	text, _, _ = strings.Cut(text, "\n## ")
-	known := map[string]bool{permission.ResponsesFor: true, "anonymous": true, "allow_responses": true, "rath cluster provision\n--print-permissions": true}
+	known := map[string]bool{permission.ResponsesFor: true, "anonymous": true, "allow_responses": true, "<user>": true, "operator": true, "session": true, "rath cluster provision --print-permissions": true}
 	for _, r := range permission.Roles() {
 		g := permission.GrantOf(r, permission.Place{Tenant: "<tenant>", User: "<user>", Partitions: 1})
 		for _, p := range append(g.Allow, g.Deny...) {
-			name := strings.NewReplacer("rath.ev.1.", "rath.ev.<generation>.", "EV_1_0", "EV_<generation>_<partition>").Replace(p.Subject)
+			replaced := []string{"rath.ev.1.", "rath.ev.<generation>.", "EV_1_0", "EV_<generation>_<partition>"}
+			if r == permission.RoleGateway {
+				replaced = []string{"rath.ctl.<tenant>.*.", "rath.ctl.<tenant>.<user>.", "rath.task.<tenant>.*.", "rath.task.<tenant>.<user>."}
+			}
+			name := strings.NewReplacer(replaced...).Replace(p.Subject)
 			known[name] = true
 			if !strings.Contains(text, "`"+name+"`") {
 				t.Errorf("FORMAT.md does not name %s, which a %s needs", name, r)

@@ -17,8 +17,8 @@ type Role string
 const (
 	// RoleNode runs workflows.
 	RoleNode Role = "node"
-	// RoleRouter chooses and waits for other workflows; it is a node of another pool and
-	// needs the same permissions.
+	// RoleRouter chooses and waits for other workflows; it is a node of another pool. It
+	// also serves the web, and reads tokens and page sessions for that.
 	RoleRouter Role = "router"
 	// RoleHost runs the workflows of one tenant, as a node bound to it.
 	RoleHost Role = "host"
@@ -34,6 +34,8 @@ const (
 	RoleClient Role = "client"
 	// RoleTool is a client that also has tools.
 	RoleTool Role = "tool"
+	// RoleGateway is a client that acts for the users whom it has authenticated.
+	RoleGateway Role = "gateway"
 	// RoleOperator provisions, audits, prunes and drains.
 	RoleOperator Role = "operator"
 )
@@ -44,7 +46,7 @@ var roles = []struct {
 	doc  string
 }{
 	{RoleNode, "runs workflows"},
-	{RoleRouter, "runs the workflows auto and fanout; the same as a node"},
+	{RoleRouter, "runs the workflows auto and fanout, and serves the web; a node that reads tokens"},
 	{RoleHost, "runs workflows of one tenant: a node that is bound to it"},
 	{RoleObserve, "reads and watches the runs of one tenant"},
 	{RoleSubmit, "submits tasks, talks to runs, cancels them; reads"},
@@ -52,6 +54,7 @@ var roles = []struct {
 	{RoleOperate, "resolves, cancels, reruns, quarantines, sets budgets, drains; reads"},
 	{RoleClient, "submit, approve and operate in one"},
 	{RoleTool, "a client that also answers calls of its tools"},
+	{RoleGateway, "a client that names its users itself: the web of a router"},
 	{RoleOperator, "provisions, audits, prunes, drains"},
 }
 
@@ -171,7 +174,7 @@ func (v *Verb) For(r Role) bool {
 	switch r {
 	case RoleTool:
 		return true
-	case RoleClient:
+	case RoleClient, RoleGateway:
 		return v.Roles != nil
 	}
 	return slices.Contains(v.Roles, r)

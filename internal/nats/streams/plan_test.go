@@ -51,7 +51,7 @@ func TestPlan(t *testing.T) {
 	plan, err := c.Plan(ctx, &Provisioning{Partitions: 3, Replicas: 1})
 	must.Do(t, err)
 	want := []string{
-		"EV_1_0", "EV_1_1", "EV_1_2", "SNAP", "BLOB", "MEMORY", "TASKS", "LINEAGE", "RESULT", "DLQ", "NODE", "REGISTRY", "ALIAS", "TASKS/tasks",
+		"EV_1_0", "EV_1_1", "EV_1_2", "SNAP", "BLOB", "MEMORY", "TASKS", "LINEAGE", "RESULT", "DLQ", "NODE", "REGISTRY", "ALIAS", "ACCESS", "TASKS/tasks",
 	}
 	if got := actions(plan)[Create]; !slices.Equal(got, want) {
 		t.Errorf("creates %v, want %v", got, want)
@@ -78,7 +78,7 @@ func TestPlan(t *testing.T) {
 
 	// The operator's choices.
 	p := planned(t, c, &Provisioning{StoreBytes: 16 << 30, KeepResults: 48 * time.Hour, Tags: nil})
-	if got := actions(p); len(got[Update]) != 13 || len(got[Create]) != 0 {
+	if got := actions(p); len(got[Update]) != 14 || len(got[Create]) != 0 {
 		t.Errorf("more bytes, results for two days: %v", got)
 	}
 	result, err := c.Reconciler.LookStream(ctx, StreamResult)
@@ -198,7 +198,7 @@ func TestPlanOfOtherSettings(t *testing.T) {
 		must.Get(c.Conn.JS.Publish(ctx, "rath.task.t.anonymous.w", large))(t)
 	}
 	p := planned(t, c, nil)
-	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "SNAP", "BLOB", "MEMORY", "TASKS", "LINEAGE", "RESULT", "DLQ", "REGISTRY", "ALIAS"}) || p.Partitions != 2 {
+	if got := actions(p)[Update]; !slices.Equal(got, []string{"EV_1_0", "EV_1_1", "SNAP", "BLOB", "MEMORY", "TASKS", "LINEAGE", "RESULT", "DLQ", "REGISTRY", "ALIAS", "ACCESS"}) || p.Partitions != 2 {
 		t.Errorf("updates %v with %d partitions", got, p.Partitions)
 	}
 	// Waiting messages stay, and no more of that size are accepted.

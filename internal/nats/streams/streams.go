@@ -32,6 +32,7 @@ const (
 	BucketNode     = messages.BucketNode
 	BucketRegistry = messages.BucketRegistry
 	BucketAlias    = messages.BucketAlias
+	BucketAccess   = messages.BucketAccess
 )
 
 // The first tokens of the subjects that streams capture.
@@ -182,9 +183,7 @@ func layout(o *Options) []jetstream.StreamConfig {
 		Discard:     jetstream.DiscardOld,
 		AllowDirect: true,
 	})
-	add(volatile, 1, bucket(BucketNode, "nodes that live", NodeTTL))
-	add(truth, 4, bucket(BucketRegistry, "workflows and tools on offer", 0))
-	add(truth, 15, bucket(BucketAlias, "names that users chose: created once", 0))
+	buckets(add)
 	return out
 }
 
@@ -192,6 +191,16 @@ func layout(o *Options) []jetstream.StreamConfig {
 // many bytes.
 func queuedWithin(bytes int64) int64 {
 	return min(max(bytes/((fullWorkflows+1)*messages.MaxTask), minQueued), maxQueued)
+}
+
+// buckets adds the rows of the buckets.
+func buckets(add func(k kind, share int64, cfg jetstream.StreamConfig)) {
+	add(volatile, 1, bucket(BucketNode, "nodes that live", NodeTTL))
+	add(truth, 4, bucket(BucketRegistry, "workflows and tools on offer", 0))
+	add(truth, 14, bucket(BucketAlias, "names that users chose: created once", 0))
+	access := bucket(BucketAccess, "tokens and page sessions of the web", 0)
+	access.AllowMsgTTL = true // each entry has an expiry of its own
+	add(truth, 1, access)
 }
 
 // bucket is a stream in the shape that key-value clients expect.

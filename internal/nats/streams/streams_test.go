@@ -25,7 +25,7 @@ func TestProvision(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	want := []string{"BLOB", "DLQ", "EV_1_0", "EV_1_1", "KV_ALIAS", "KV_NODE", "KV_REGISTRY", "LINEAGE", "MEMORY", "RESULT", "SNAP", "TASKS"}
+	want := []string{"BLOB", "DLQ", "EV_1_0", "EV_1_1", "KV_ACCESS", "KV_ALIAS", "KV_NODE", "KV_REGISTRY", "LINEAGE", "MEMORY", "RESULT", "SNAP", "TASKS"}
 	if !slices.Equal(names, want) {
 		t.Errorf("streams %v, want %v", names, want)
 	}

@@ -23,7 +23,7 @@ func rights(r permission.Role, at permission.Place) *permission.Grant {
 		deny("PURGE.>")
 		for _, name := range []string{
 			messages.StreamSnap, messages.StreamTasks, messages.StreamLineage, messages.StreamResult, messages.StreamDLQ,
-			messages.StreamBlob, messages.StreamMemory, "KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias,
+			messages.StreamBlob, messages.StreamMemory, "KV_" + messages.BucketRegistry, "KV_" + messages.BucketAlias, "KV_" + messages.BucketAccess,
 		} {
 			deny("DELETE." + name)
 			if name != messages.StreamLineage { // which relays derive again

@@ -84,7 +84,7 @@ func usersOf(a *app.App, f *provisionFlags) ([]permission.User, error) {
 		return all, add(f.role, strings.Join(f.users, ""))
 	}
 	want := permission.Roles()
-	if f.as != "table" { // routers log in as nodes, and who needs less than a client has a name
+	if f.as != "table" { // routers may log in as nodes, and who needs less than a client has a name
 		want = []permission.Role{permission.RoleNode, permission.RoleOperator, permission.RoleClient, permission.RoleTool}
 	}
 	if len(f.users) > 0 {
@@ -138,5 +138,5 @@ func natsAccounts(at permission.Place, users []permission.User) string {
 	}
 	return "// Include this in the configuration of each NATS server. Passwords come from its\n" +
 		"// environment; hashes of `nats server passwd` do as well, and in place of user and\n" +
-		"// password `nkey: U…`, a public key. Routers log in as nodes.\n" + acc.Config()
+		"// password `nkey: U…`, a public key. Routers log in as nodes, and to serve the web as routers.\n" + acc.Config()
 }

@@ -147,10 +147,10 @@ func Connect(ctx context.Context, server string, opts *Options) (*Client, error)
 
 // As returns a client that acts for another user over the same connection, whose
 // credentials may name any user, such as those of a gateway that has authenticated its
-// users. via names the gateway and its reason, as in "web/api/token 7f3a", and is kept as
-// evidence beside the user. Close of the returned client does nothing.
+// users. via names the gateway and its reason, as in "web/api/7f3a", and is kept as
+// evidence beside the user, with control requests. Close of the returned client does nothing.
 func (c *Client) As(user, via string) *Client {
-	return (&Client{conn: c.conn, requests: c.requests.As(user), tenant: c.tenant, shared: true, submissions: c.submissions}).grouped()
+	return (&Client{conn: c.conn, requests: c.requests.As(user, via), tenant: c.tenant, shared: true, submissions: c.submissions}).grouped()
 }
 
 // grouped completes a new client with its groups.

@@ -53,6 +53,7 @@ func (c *Requests) DropDeadLetter(ctx context.Context, t session.Tenant, at uint
 }
 
 func (c *Requests) controlLetter(ctx context.Context, t session.Tenant, at uint64, verb string, b messages.Control) (note string, err error) {
+	b.By = claimOf(b.By, c.via)
 	body, err := messages.Encode(b)
 	if err != nil {
 		return "", err

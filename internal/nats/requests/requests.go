@@ -34,14 +34,26 @@ const (
 type Requests struct {
 	conn *conn.Conn
 	as   string // the user that the requests name; "" is the user of the connection
+	via  string // the gateway that vouches for as
 }
 
 // New returns the requests over a connection.
 func New(c *conn.Conn) *Requests { return &Requests{conn: c} }
 
 // As returns the requests of a user over the same connection, whose credentials may name
-// any user.
-func (c *Requests) As(user string) *Requests { return &Requests{c.conn, user} }
+// any user. via names the gateway, and is a part of the user's claim of identity.
+func (c *Requests) As(user, via string) *Requests { return &Requests{c.conn, user, via} }
+
+// claimOf returns the claim of identity that a request carries.
+func claimOf(by, via string) string {
+	switch {
+	case via == "":
+		return by
+	case by == "":
+		return "via " + via
+	}
+	return by + " via " + via
+}
 
 // user returns the user that requests for a tenant name.
 func (c *Requests) user(ctx context.Context, t session.Tenant) (string, error) {
@@ -157,6 +169,7 @@ func (c *Requests) Control(ctx context.Context, t session.Tenant, id run.ID, ver
 	if b.ID == "" {
 		b.ID = rand.Text()
 	}
+	b.By = claimOf(b.By, c.via)
 	body, err := messages.Encode(b)
 	if err != nil {
 		return "", err

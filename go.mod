@@ -34,9 +34,13 @@ require (
 	mvdan.cc/sh/v3 v3.14.1
 )
 
-require go.yaml.in/yaml/v3 v3.0.6
+require (
+	github.com/coreos/go-oidc/v3 v3.21.0
+	go.yaml.in/yaml/v3 v3.0.6
+)
 
 require (
+	github.com/go-jose/go-jose/v4 v4.1.4 // indirect
 	github.com/moby/term v0.5.2 // indirect
 	gotest.tools/v3 v3.5.2 // indirect
 )

@@ -37,10 +37,14 @@ type Caller struct {
 	// limit. A narrow token sees only the runs that its user submitted to them.
 	Only    []string
 	Expires time.Time // zero: never
+	// Says is the identity that an identity provider stated, such as an e-mail address. It
+	// is no proof: requests carry it as the user's own claim, messages.Control.By.
+	Says string
 	// Client acts as User in Tenant. Its Close does nothing.
 	Client *client.Client
 
 	ended <-chan struct{}
+	form  string // the token of the forms of a page session
 }
 
 // EndsWith returns a copy of the caller whose access ends when the channel is closed.

@@ -126,7 +126,7 @@ func restrict(t *testing.T, client kubernetes.Interface) {
 var resources = map[string]struct{ client, path string }{
 	"StatefulSet": {"apps", "statefulsets"}, "Deployment": {"apps", "deployments"}, "Job": {"batch", "jobs"}, "Service": {"core", "services"},
 	"ServiceAccount": {"core", "serviceaccounts"}, "Secret": {"core", "secrets"}, "Pod": {"core", "pods"},
-	"PodDisruptionBudget": {"policy", "poddisruptionbudgets"}, "NetworkPolicy": {"networking", "networkpolicies"},
+	"PodDisruptionBudget": {"policy", "poddisruptionbudgets"}, "NetworkPolicy": {"networking", "networkpolicies"}, "Ingress": {"networking", "ingresses"},
 	"Role": {"rbac", "roles"}, "RoleBinding": {"rbac", "rolebindings"},
 }
 

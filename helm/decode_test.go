@@ -66,6 +66,7 @@ var allowed = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("Pod"),
 	policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"),
 	networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
+	networkingv1.SchemeGroupVersion.WithKind("Ingress"),
 	rbacv1.SchemeGroupVersion.WithKind("Role"),
 	rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
 	kedaVersion.WithKind("ScaledObject"),

@@ -228,6 +228,7 @@ var samples = map[string]any{
 	"image.digest":              "sha256:" + strings.Repeat("a", 64),
 	"image.pullSecrets":         []any{values{"name": "other"}},
 	"nats.url":                  "tls://other:4444",
+	"web.url":                   "https://other.example.com",
 	"nats.monitoring":           []any{"http://a:8333", "http://b:8333", "http://c:8333"},
 	"toolbox.image.digest":      "sha256:" + strings.Repeat("d", 64),
 	"pools":                     []any{values{"name": "other"}},

@@ -108,8 +108,8 @@ func TestChartFlags(t *testing.T) {
 				continue
 			}
 			o := charted(t, m)
-			if router := o.Fleet.Routing == RouteOnly; router != (o.HTTP.Public != "") {
-				t.Errorf("%s: %s: HTTP at %q", name, m.Kind, o.HTTP.Public)
+			if web := o.Fleet.Routing == RouteOnly && name == "full"; web != (o.HTTP.Web != "") || web && (o.HTTP.URL == "" || o.HTTP.Gateways == "" || o.HTTP.OIDC == "") {
+				t.Errorf("%s: %s: HTTP is %+v", name, m.Kind, o.HTTP)
 			}
 			if m.Kind == "StatefulSet" && o.Fleet.Routing != want {
 				t.Errorf("%s: nodes route %q, want %q", name, o.Fleet.Routing, want)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,8 +61,7 @@ type healthAnswer struct {
 // They answer while the node starts and until it has ended.
 type health struct {
 	incarnation string
-	listeners   []net.Listener
-	public      []net.Listener // the listeners that a service reaches
+	listener    net.Listener
 	server      *http.Server
 	work        sync.WaitGroup
 	alive       question // of the process
@@ -77,12 +75,8 @@ type health struct {
 	bus    func(ctx context.Context) error
 }
 
-// publicListener is the context key that marks requests to a public listener.
-type publicListener struct{}
-
-// startHealth serves the endpoints at the first address, see HTTP.Health, and /livez and
-// /readyz at the others, which a service reaches. Empty addresses are left out.
-func startHealth(ctx context.Context, incarnation string, metrics http.Handler, log *slog.Logger, addresses ...string) (*health, error) {
+// startHealth serves the endpoints at an address, see HTTP.Health.
+func startHealth(ctx context.Context, incarnation string, metrics http.Handler, log *slog.Logger, address string) (*health, error) {
 	h := &health{incarnation: incarnation, phase: starting, reason: "the node begins to start"}
 	h.alive = question{limit: answerFor, ask: func(ctx context.Context) error {
 		if ask := h.known(&h.actors); ask != nil {
@@ -93,63 +87,31 @@ func startHealth(ctx context.Context, incarnation string, metrics http.Handler, 
 	h.nats = question{limit: answerFor, fresh: answerFresh, ask: func(ctx context.Context) error {
 		return h.known(&h.bus)(ctx)
 	}}
-	if err := h.listen(ctx, addresses); err != nil {
-		for _, l := range h.listeners {
-			_ = l.Close() // it has no connection yet
-		}
+	at, err := healthAddress(address)
+	if err != nil {
 		return nil, err
+	}
+	if h.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", at); err != nil {
+		return nil, fmt.Errorf("node: health endpoints: %w; name another address", err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", h.livez)
 	mux.HandleFunc("GET /readyz", h.readyz)
-	own := http.NewServeMux()
-	own.Handle("/", mux)
-	own.HandleFunc("GET /waiting", h.waiting)
-	own.Handle("GET /metrics", metrics)
+	mux.HandleFunc("GET /waiting", h.waiting)
+	mux.Handle("GET /metrics", metrics)
 	h.server = &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if public, _ := r.Context().Value(publicListener{}).(bool); public {
-				mux.ServeHTTP(w, r)
-				return
-			}
-			own.ServeHTTP(w, r)
-		}),
-		BaseContext: func(l net.Listener) context.Context {
-			return context.WithValue(context.WithoutCancel(ctx), publicListener{}, slices.Contains(h.public, l))
-		},
+		Handler:     mux,
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ReadTimeout: 5 * time.Second, WriteTimeout: 2 * answerFor, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
 	}
-	for _, l := range h.listeners {
-		log.Info("health endpoints", "url", "http://"+l.Addr().String())
-		h.work.Go(func() {
-			if err := h.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				log.Error("the health endpoints ended", "err", err)
-			}
-		})
-	}
+	log.Info("health endpoints", "url", h.URL())
+	h.work.Go(func() {
+		if err := h.server.Serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the health endpoints ended", "err", err)
+		}
+	})
 	return h, nil
-}
-
-func (h *health) listen(ctx context.Context, addresses []string) error {
-	for i, address := range addresses {
-		if address == "" {
-			continue
-		}
-		at, err := healthAddress(address)
-		if err != nil {
-			return err
-		}
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
-		if err != nil {
-			return fmt.Errorf("node: health endpoints: %w; name another address", err)
-		}
-		h.listeners = append(h.listeners, l)
-		if i > 0 {
-			h.public = append(h.public, l)
-		}
-	}
-	return nil
 }
 
 // healthAddress completes an address: without a host it is reachable from this machine
@@ -168,8 +130,8 @@ func healthAddress(s string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// URL returns the URL of the endpoints at the first address.
-func (h *health) URL() string { return "http://" + h.listeners[0].Addr().String() }
+// URL returns the URL of the endpoints.
+func (h *health) URL() string { return "http://" + h.listener.Addr().String() }
 
 // waits records why the node has not started yet.
 func (h *health) waits(reason string) {

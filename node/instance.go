@@ -40,7 +40,8 @@ type Instance struct {
 	offer     offer
 	replays   replays
 	services  services
-	health    *health // nil without addresses in Options.HTTP
+	health    *health // nil without HTTP.Health
+	web       *web    // nil without HTTP.Web
 	metrics   *metrics.Metrics
 	values    *journal.Values
 	runtime   *engine.Runtime
@@ -94,8 +95,8 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 		}
 		err = errors.Join(err, n.Close())
 	}()
-	if n.o.HTTP != (HTTP{}) {
-		if n.health, err = startHealth(ctx, l.incarnation, n.metrics.Handler(), n.o.Logger, n.o.HTTP.Health, n.o.HTTP.Public); err != nil {
+	if n.o.HTTP.Health != "" {
+		if n.health, err = startHealth(ctx, l.incarnation, n.metrics.Handler(), n.o.Logger, n.o.HTTP.Health); err != nil {
 			return nil, err
 		}
 		l.health = n.health
@@ -117,7 +118,7 @@ func Start(ctx context.Context, opts *Options) (_ *Instance, err error) {
 	if n.health != nil {
 		n.health.serves(n.system.Answering, l.home.answering, l.waiting)
 	}
-	return n, l.attachable(n.fleet.address())
+	return n, l.attachable(n.fleet.address(), n.web)
 }
 
 func (o *Options) defaults() {

@@ -25,7 +25,7 @@ import (
 type link struct {
 	o           *Options
 	incarnation string
-	health      *health            // nil without addresses in Options.HTTP
+	health      *health            // nil without HTTP.Health
 	dev         *joinedDev         // nil without Options.Dev
 	server      *natsserver.Server // nil with external servers
 	login       conn.Options       // address and login, for clients too
@@ -127,7 +127,7 @@ func (l *link) embed(ctx context.Context, o *streams.Options) (err error) {
 		return fmt.Errorf("node: store directory %s: %w; name another one with --store", l.o.Store, err)
 	}
 	l.server, err = natsserver.Start(ctx, &natsserver.Options{
-		StoreDir: storeDir(l.o.Store), Port: l.o.NATS.Port, Lazy: o.Level == streams.Lazy,
+		StoreDir: storeDir(l.o.Store), Port: l.o.NATS.Port, Private: l.o.NATS.Private, Lazy: o.Level == streams.Lazy,
 		Space: natsserver.DiskSpace, Logger: l.o.Logger,
 		// Of a node that was killed: this server rejects its passwords.
 		Held: func() error { return supervise.ClearAttachment(l.o.Store) },
@@ -178,9 +178,10 @@ func (l *link) connect(ctx context.Context) error {
 		}
 	}
 	pool, role := l.o.Fleet.Pool, permission.RoleNode
-	if l.o.Fleet.Routing == RouteOnly {
+	if l.o.HTTP.Web != "" && l.server == nil {
 		role = permission.RoleRouter
-	} else if pool == RouterPool {
+	}
+	if l.o.Fleet.Routing != RouteOnly && pool == RouterPool {
 		return fmt.Errorf("node: pool %s is the routers', whose offer of auto and fanout it would replace: give the pool of this node another name", RouterPool)
 	}
 	if of, bound := messages.PoolOf(pool); bound {
@@ -254,8 +255,9 @@ func (l *link) close() error {
 }
 
 // attachable writes this node's address and credentials into its store. gossip is the
-// node's address there, for nodes that join it with Options.Dev.
-func (l *link) attachable(gossip string) error {
+// node's address there, for nodes that join it with Options.Dev, and w its web, nil without
+// one.
+func (l *link) attachable(gossip string, w *web) error {
 	if l.server == nil || l.server.URL() == "" {
 		return nil
 	}
@@ -268,6 +270,9 @@ func (l *link) attachable(gossip string) error {
 	}
 	if gossip != "" && l.o.Fleet.Gossip.Label == devLabel {
 		a.Gossip, a.GossipKey = gossip, l.o.Fleet.Gossip.Key
+	}
+	if w != nil {
+		a.HTTP, a.HTTPLocal, a.Opener = w.url.String(), "http://"+w.listener.Addr().String(), w.opener
 	}
 	return a.Write(l.o.Store)
 }

@@ -94,7 +94,7 @@ func options(args []string, env func(string) string, stderr io.Writer, base *Opt
 func (o *Options) flags(flags *flag.FlagSet, env func(string) string) (parse func() error, err error) {
 	o.Env, o.NATS.Password = env, env("NATS_PASSWORD")
 	if o.Fleet.Routing == RouteOnly {
-		flags.StringVar(&o.HTTP.Public, "http", env("RATH_HTTP"), "second `address`, of /livez and /readyz alone, for a service; a port alone is this machine only (RATH_HTTP)")
+		o.HTTP.flags(flags, env)
 	} else {
 		if err := o.Fleet.Routing.set(or(env("RATH_ROUTERS"), "false")); err != nil {
 			return nil, fmt.Errorf("RATH_ROUTERS: %w", err)

@@ -106,6 +106,8 @@ type NATS struct {
 	// Port makes the embedded server listen on 127.0.0.1; 0 listens on no
 	// socket, -1 picks a free port.
 	Port int
+	// Private makes the embedded server refuse clients without credentials.
+	Private bool
 	// Level is the durability to promise: "fsync", "replicated" or "lazy"; ""
 	// is fsync.
 	Level string
@@ -195,7 +197,22 @@ type HTTP struct {
 	// for autoscalers; and /metrics, for Prometheus. "" is none. A node that waits for its
 	// servers is alive and not ready.
 	Health string
-	// Public is the address of /livez and /readyz alone, which a service can reach, as in
-	// the case of routers. "" is none.
-	Public string
+	// Web is the address of the pages and of the API; "" serves neither. Routers and a node
+	// with a server of its own can serve them.
+	Web string
+	// URL is the address under which browsers reach Web; "" is Web itself, on this machine.
+	// Off this machine it is https, unless Insecure.
+	URL      string
+	Insecure bool
+	// Origins are the origins of other sites whose scripts may use the API.
+	Origins []string
+	// User is the user of the tenant "default" that logs in with a code, see LoginURL; then a port in use is replaced by a free one. "" makes no codes.
+	User string
+	// Gateways is the directory with the credentials of the web for each tenant, of the
+	// role gateway: TENANT.creds, TENANT.nkey or TENANT.login. "" uses those of the node,
+	// which suffice on a server without users.
+	Gateways string
+	// OIDC is a file with the OpenID Connect provider whose identities log in; see
+	// docs/access.md for the format. "" is none.
+	OIDC string
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -78,25 +77,6 @@ func TestEntry(t *testing.T) {
 		}
 		if slices.Contains(about.Programs, "sh") != shell {
 			t.Errorf("commands find %v", about.Programs)
-		}
-	}
-}
-
-// TestPublicAddress: the address that a service reaches answers whether the node is
-// alive and ready, and reveals nothing about its work.
-func TestPublicAddress(t *testing.T) {
-	t.Parallel()
-	n := begin(t, &Options{Store: t.TempDir(), NATS: NATS{Level: "lazy", Port: -1}, HTTP: HTTP{Health: "127.0.0.1:0", Public: "127.0.0.1:0"}}).started(t)
-	for i, codes := range []map[string]int{
-		{"/livez": 200, "/readyz": 200, "/waiting": 200, "/metrics": 200},
-		{"/livez": 200, "/readyz": 200, "/waiting": 404, "/metrics": 404},
-	} {
-		for path, want := range codes {
-			r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+n.health.listeners[i].Addr().String()+path, http.NoBody))(t)
-			answer := must.Get(http.DefaultClient.Do(r))(t)
-			if _ = answer.Body.Close(); answer.StatusCode != want {
-				t.Errorf("address %d, %s: %d, want %d", i, path, answer.StatusCode, want)
-			}
 		}
 	}
 }

@@ -98,6 +98,13 @@ func (n *Instance) serve(ctx context.Context) error {
 			}
 		})
 	}
+	if n.o.HTTP.Web != "" {
+		var err error
+		if n.web, err = startWeb(ctx, n); err != nil {
+			return err
+		}
+		s.background(all, "web", n.web.serve)
+	}
 	s.background(all, "offer", n.offer.keep)
 	entered := make(chan struct{})
 	s.background(all, "node entry", func(ctx context.Context) error {

@@ -65,7 +65,7 @@ store in ./.rath: through the node of "rath dev", or by opening the store.`,
 		id, title string
 		cmds      []*cobra.Command
 	}{
-		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Models(a), start.MCP(a), start.Init(a)}},
+		{"start", "Start", []*cobra.Command{start.Demo(a), work.Run(a), start.Dev(a), start.Open(a), start.Models(a), start.MCP(a), start.Init(a)}},
 		{"work", "Work", []*cobra.Command{
 			work.Submit(a), work.Answer(a), work.Cancel(a), work.Resume(a), work.Apply(a),
 			noun("session", "Fork, merge, rewind, rerun and inspect sessions", `  rath session fork 7f3a --at 4
@@ -84,7 +84,7 @@ store in ./.rath: through the node of "rath dev", or by opening the store.`,
   rath cluster tail -f`,
 			operate.Provision(a), operate.Key(a), operate.Nodes(a), operate.Tools(a), operate.DeadLetters(a), inspect.Tail(a),
 			operate.Quarantine(a), operate.Release(a), operate.Rebudget(a),
-			evidence.Prune(a), evidence.Import(a), evidence.Audit(a), operate.Repair(a), operate.Bench(a)), operate.Node(a), operate.Router(a)}},
+			evidence.Prune(a), evidence.Import(a), evidence.Audit(a), operate.Repair(a), operate.Bench(a)), operate.Token(a), operate.Node(a), operate.Router(a)}},
 		{"own", "This installation", []*cobra.Command{operate.Doctor(a), operate.Version(a)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

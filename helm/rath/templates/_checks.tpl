@@ -33,6 +33,19 @@
 {{- fail "sandbox.backend kubernetes: every pod of the namespace would get the rights of nodes. Set serviceAccount.create, or name an account in serviceAccount.name" -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.web -}}
+{{- if .url -}}
+{{- if not $.Values.router.enabled -}}
+{{- fail "web.url is set and router.enabled is not: routers serve the pages and the API" -}}
+{{- end -}}
+{{- if and (hasPrefix "http://" .url) (not .insecure) -}}
+{{- fail (printf "web.url %s is without TLS: tokens and cookies could be read on the way. Use https://, or agree with web.insecure: true" .url) -}}
+{{- end -}}
+{{- if not (or .gateways (eq $nats.auth.kind "none")) -}}
+{{- fail "web.gateways is needed with web.url: the secret with the NATS credentials of each tenant's gateway, such as acme.creds" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $pools := dict -}}
 {{- range include "rath.pools" . | fromJsonArray -}}
 {{- if hasKey $pools .values.pool -}}

@@ -57,7 +57,21 @@ the limit is not a whole number of Mi or Gi. */}}
 - -gossip-key-file=/etc/rath/gossip/{{ $v.gossip.secretKey }}
 - -label={{ .root.Release.Namespace }}/{{ include "rath.fleet" .root }}
 {{- if eq .role "router" }}
+{{- with $v.web.url }}
 - -http=0.0.0.0:8080
+- -http-url={{ . }}
+{{- if $v.web.insecure }}
+- -http-insecure
+{{- end }}
+{{- if $v.web.gateways }}
+- -gateways=/etc/rath/gateways
+{{- end }}
+{{- with $v.web.oidc }}
+{{- if .secret }}
+- -oidc=/etc/rath/oidc/{{ .key }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- else if $v.router.enabled }}
 - -routers
 {{- end }}
@@ -79,7 +93,7 @@ the limit is not a whole number of Mi or Gi. */}}
 - name: GOMEMLIMIT
   value: {{ . }}
 {{- end }}
-{{ include "rath.clientEnv" (dict "root" .root "auth" .root.Values.nats.auth) }}
+{{ include "rath.clientEnv" (dict "root" .root "auth" (include "rath.auth" . | fromJson)) }}
 {{- if eq .role "node" }}
 {{- with .root.Values.sandbox.secrets }}
 - name: RATH_SANDBOX_SECRETS
@@ -315,6 +329,26 @@ volumes:
   {{- end }}
 {{- end -}}
 
+{{/* How the pods of a role log in at NATS: routers that serve the web read tokens, too. */}}
+{{- define "rath.auth" -}}
+{{- $auth := deepCopy .root.Values.nats.auth -}}
+{{- if and (eq .role "router") .root.Values.web.url .root.Values.web.natsSecret -}}
+{{- $_ := set $auth "secret" .root.Values.web.natsSecret -}}
+{{- end -}}
+{{- toJson $auth -}}
+{{- end -}}
+
+{{/* The secrets of the web of a role, as a list. */}}
+{{- define "rath.webSecrets" -}}
+{{- $web := .root.Values.web -}}
+{{- $all := list -}}
+{{- if and (eq .role "router") $web.url -}}
+{{- with $web.gateways -}}{{- $all = append $all (dict "name" "gateways" "secret" .) -}}{{- end -}}
+{{- with $web.oidc.secret -}}{{- $all = append $all (dict "name" "oidc" "secret" .) -}}{{- end -}}
+{{- end -}}
+{{- toJson $all -}}
+{{- end -}}
+
 {{- define "rath.pod" -}}
 metadata:
   # Without the chart's version, so that a chart that changes nothing about the
@@ -330,7 +364,7 @@ metadata:
     {{- end }}
   annotations:
     kubectl.kubernetes.io/default-container: {{ .role }}
-    {{- with include "rath.secretsSum" (dict "root" .root "names" (list .root.Values.nats.auth.secret .root.Values.nats.ca.secret .root.Values.gossip.secret .root.Values.signing.secret)) }}
+    {{- with include "rath.secretsSum" (dict "root" .root "names" (list (include "rath.auth" . | fromJson).secret .root.Values.nats.ca.secret .root.Values.gossip.secret .root.Values.signing.secret (ternary .root.Values.web.gateways "" (eq .role "router")) (ternary .root.Values.web.oidc.secret "" (eq .role "router")))) }}
     checksum/secrets: {{ . }}
     {{- end }}
     {{- with merge dict .values.podAnnotations .root.Values.commonAnnotations }}
@@ -393,7 +427,7 @@ spec:
       ports:
         - name: health
           containerPort: 8081
-        {{- if eq .role "router" }}
+        {{- if and (eq .role "router") .root.Values.web.url }}
         - name: http
           containerPort: 8080
         {{- end }}
@@ -451,6 +485,11 @@ spec:
           mountPath: /etc/rath/signing
           readOnly: true
         {{- end }}
+        {{- range include "rath.webSecrets" . | fromJsonArray }}
+        - name: {{ .name }}
+          mountPath: /etc/rath/{{ .name }}
+          readOnly: true
+        {{- end }}
         {{- with include "rath.natsMounts" (dict "auth" .root.Values.nats.auth "ca" .root.Values.nats.ca) }}
         {{- . | trim | nindent 8 }}
         {{- end }}
@@ -479,7 +518,13 @@ spec:
         secretName: {{ .root.Values.signing.secret }}
         defaultMode: 0440
     {{- end }}
-    {{- with include "rath.natsVolumes" (dict "auth" .root.Values.nats.auth "ca" .root.Values.nats.ca) }}
+    {{- range include "rath.webSecrets" . | fromJsonArray }}
+    - name: {{ .name }}
+      secret:
+        secretName: {{ .secret }}
+        defaultMode: 0440
+    {{- end }}
+    {{- with include "rath.natsVolumes" (dict "auth" (include "rath.auth" . | fromJson) "ca" .root.Values.nats.ca) }}
     {{- . | trim | nindent 4 }}
     {{- end }}
     {{- with .values.volumes }}

@@ -34,6 +34,11 @@ type Attachment struct {
 	// node.Options.Dev; "" accepts none.
 	Gossip    string `json:"gossip,omitempty"`
 	GossipKey string `json:"gossip_key,omitempty"`
+	// HTTP is the address of the pages for browsers and HTTPLocal the one on this machine,
+	// where Opener is the secret for login codes.
+	HTTP      string `json:"http,omitempty"`
+	HTTPLocal string `json:"http_local,omitempty"`
+	Opener    string `json:"opener,omitempty"`
 }
 
 func attachFile(store string) string { return filepath.Join(store, "node.json") }

@@ -22,6 +22,7 @@ const (
 	ToRead                // read the stored data
 	ToStore               // commits and blobs, as a node does
 	ToPurge               // and to purge, as the operator does
+	ToGrant               // read and write the tokens of the web, as the operator does
 )
 
 // Streams is a connection to the streams of the configured system.
@@ -52,7 +53,7 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 	if err != nil {
 		return nil, err
 	}
-	o := &streams.Options{Options: conn.Options{Name: "rath", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: r == ToRead, Level: level}
+	o := &streams.Options{Options: conn.Options{Name: "rath", Inbox: conn.NodeInbox, Logger: a.Logger()}, Client: r == ToRead || r == ToGrant, Level: level}
 	if a.Ambient() {
 		if r == ToAsk {
 			o.Client, o.Inbox = true, "" // the inbox of clients
@@ -68,7 +69,7 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 	store := a.Config.Store.Value
 	if running, err := supervise.ReadAttachment(store); err == nil {
 		o.URL, o.User, o.Password = running.URL, running.User, running.Password
-		if r == ToPurge {
+		if r == ToPurge || r == ToGrant {
 			o.User, o.Password = running.OperatorUser, running.OperatorPassword
 		}
 		o.Level = streams.Lazy // the node verified its own server
@@ -96,7 +97,7 @@ func (a *App) OpenStreams(ctx context.Context, r Rights, monitor []string) (*Str
 	}
 	o.Dialer = func() (net.Conn, error) { return server.Dial() }
 	o.User, o.Password = server.Node()
-	if r == ToPurge {
+	if r == ToPurge || r == ToGrant {
 		o.User, o.Password = server.Operator()
 	}
 	o.Probe = func(context.Context) ([]streams.SyncState, error) {

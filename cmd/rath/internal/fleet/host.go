@@ -20,7 +20,13 @@ func Names(n int) []string {
 }
 
 // Host opens the store in this process as the server of a fleet, which executes no runs
-// itself. deaths is the value of node.Fleet.Deaths, nil for none.
-func Host(ctx context.Context, a *app.App, port int, deaths func(incarnation string) string) (*app.System, error) {
-	return a.Host(ctx, &node.Options{Name: "server", Idle: true, NATS: node.NATS{Port: port}, Fleet: node.Fleet{Gossip: node.DevGossip(), Deaths: deaths}})
+// itself. deaths is the value of node.Fleet.Deaths, nil for none. web has
+// the options of the pages and of the server, nil for none.
+func Host(ctx context.Context, a *app.App, port int, deaths func(incarnation string) string, web *node.Options) (*app.System, error) {
+	o := &node.Options{}
+	if web != nil {
+		o = web
+	}
+	o.Name, o.Idle, o.NATS.Port, o.Fleet = "server", true, port, node.Fleet{Gossip: node.DevGossip(), Deaths: deaths}
+	return a.Host(ctx, o)
 }

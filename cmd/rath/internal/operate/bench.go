@@ -149,7 +149,7 @@ func benchFleet(ctx context.Context, a *app.App, o *benchOptions) (err error) {
 	a.Config.Store.Value = store
 	opening, cancel := context.WithTimeout(ctx, app.OpenTimeout)
 	defer cancel()
-	s, err := fleet.Host(opening, a, -1, nil)
+	s, err := fleet.Host(opening, a, -1, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (d *demonstration) showFleet(ctx context.Context, count int) (err error) {
 	d.box = local.New(&local.Options{State: boxes})
 	opening, cancel := context.WithTimeout(ctx, app.OpenTimeout)
 	defer cancel()
-	s, err := fleet.Host(opening, d.App, -1, nil)
+	s, err := fleet.Host(opening, d.App, -1, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/fleet"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/platform/term"
+	"github.com/rathcluster/rath/internal/web/access"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -30,6 +31,7 @@ import (
 func Dev(a *app.App) *cobra.Command {
 	var port, nodes int
 	var c fleet.Config
+	var web node.Options // of the pages, and of the server
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a node and a NATS server over this directory",
@@ -66,13 +68,12 @@ Any other program with node.Main joins with the command printed at "join".`,
 			if nodes < 0 || nodes > fleet.MaxNodes || nodes == 0 && cmd.Flags().Changed("nodes") {
 				return app.Usage(cmd, fmt.Errorf("--nodes %d: want a number from 1 to %d", nodes, fleet.MaxNodes))
 			}
+			web.HTTP.User = person(a)
 			if nodes > 0 {
-				return devFleet(cmd.Context(), a, port, fleet.Names(nodes), c)
+				return devFleet(cmd.Context(), a, port, fleet.Names(nodes), c, &web)
 			}
-			o := &node.Options{
-				Name: "dev", NATS: node.NATS{Port: port}, Fleet: node.Fleet{Gossip: node.DevGossip()},
-				Models: node.Models{Default: c.Model}, Sandbox: node.Sandbox{Unsafe: c.Unsafe},
-			}
+			o := &web
+			o.Name, o.NATS.Port, o.Fleet.Gossip, o.Models.Default, o.Sandbox.Unsafe = "dev", port, node.DevGossip(), c.Model, c.Unsafe
 			o.Sandbox.Docker.Warm = 1
 			var err error
 			if o.Models.Source, err = a.ScriptModels(c.Script); err != nil {
@@ -89,12 +90,27 @@ Any other program with node.Main joins with the command printed at "join".`,
 	fs.IntVar(&nodes, "nodes", 0, "number of nodes, each in its own process")
 	fs.StringVar(&c.Program, "node", "", "program of the nodes (one node without --nodes)")
 	fs.BoolVar(&c.Unsafe, "unsafe", false, "let models run unconfined commands")
+	fs.BoolVar(&web.NATS.Private, "private", false, "refuse clients without the login that the store has")
+	fs.StringVar(&web.HTTP.Web, "http", "127.0.0.1:7280", "pages and API; \"\" is none")
+	fs.StringVar(&web.HTTP.URL, "http-url", "", "URL of --http in browsers, as https://rath.example")
+	fs.BoolVar(&web.HTTP.Insecure, "http-insecure", false, "accept an --http-url off this machine without https")
 	return cmd
+}
+
+// person returns the name of the user who logs in with the codes of dev: the user of this
+// machine, if that is a name for evidence.
+func person(a *app.App) string {
+	for _, name := range []string{a.Getenv("USER"), a.Getenv("LOGNAME"), a.Getenv("USERNAME")} {
+		if access.CheckUser(name, a.Tenant()) == nil {
+			return name
+		}
+	}
+	return "dev"
 }
 
 // opened prints how to reach dev's node: the workflows on offer, and how to start one,
 // preferably a workflow of the user's own program.
-func opened(a *app.App, s *app.System, offered []string) error {
+func opened(a *app.App, s *app.System, offered []string, private bool) error {
 	store, err := filepath.Abs(a.Config.Store.Value)
 	if err != nil {
 		return err
@@ -108,7 +124,17 @@ func opened(a *app.App, s *app.System, offered []string) error {
 	}
 	a.Out.Printf("workflows   %s\n", strings.Join(offered, ", "))
 	a.Out.Printf("try         %s\n", a.Hint("submit", try, "-m", "hello", "--wait"))
-	a.Out.Printf("clients     without credentials are %q: they submit, approve, operate\n", messages.UserAnonymous)
+	if at, moved := node.WebURL(s.Instance); at != "" {
+		a.Out.Printf("web         %s   for ten minutes and one login; %s makes another\n", node.LoginURL(s.Instance), a.Hint("open"))
+		if moved {
+			a.Out.Printf("            the port is another one: --http is in use\n")
+		}
+	}
+	if private {
+		a.Out.Printf("clients     have the login in %s; others are refused\n", filepath.Join(a.Config.Store.Value, "node.json"))
+	} else {
+		a.Out.Printf("clients     without credentials are %q: they submit, approve, operate\n", messages.UserAnonymous)
+	}
 	a.Out.Printf("join        ./PROGRAM -dev %s\n", app.ShellWord(store))
 	return nil
 }
@@ -123,7 +149,7 @@ func dev(ctx context.Context, a *app.App, o *node.Options) error {
 	for _, w := range s.Instance.Workflows() {
 		names = append(names, w.Name)
 	}
-	if err := opened(a, s, names); err != nil {
+	if err := opened(a, s, names, o.NATS.Private); err != nil {
 		return errors.Join(err, s.Close())
 	}
 	quiet := notices(ctx, a, s.Instance)
@@ -139,7 +165,7 @@ func dev(ctx context.Context, a *app.App, o *node.Options) error {
 }
 
 // devFleet runs a fleet until it is interrupted.
-func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet.Config) (err error) {
+func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet.Config, web *node.Options) (err error) {
 	if c.Program == "" || c.Script == "" { // otherwise the script is served as the default model
 		c.Model = cmp.Or(c.Model, a.Config.Model.Value)
 	}
@@ -157,7 +183,7 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 			return f.LastWords(incarnation)
 		}
 		return ""
-	})
+	}, web)
 	if err != nil {
 		return err
 	}
@@ -182,7 +208,7 @@ func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet
 			offered = append(offered, w.Name)
 		}
 	}
-	if err := opened(a, s, offered); err != nil {
+	if err := opened(a, s, offered, web.NATS.Private); err != nil {
 		return err
 	}
 	a.Out.Printf("            %s\n", a.Hint("cluster", "nodes", "ls"))

@@ -124,7 +124,7 @@ func (w *world) fleet(t *testing.T) {
 
 func (w *world) long(t *testing.T) {
 	page := w.get("/t/default/runs/rows-1", 200)
-	holds(t, page, "10,0", "row 9999 of many")
+	holds(t, page, "10,001 rows", "row 9999 of many")
 	if got := len(find(page, "li", "data-row", "")); got != 200 {
 		t.Errorf("%d rows on the page, want 200", got)
 	}

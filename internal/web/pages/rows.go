@@ -178,7 +178,7 @@ func (f *folder) record(rec *messages.Record) {
 		}
 		f.add(rec, "ask", "ask", rec.Action())
 	case messages.KindDid:
-		if rec.Failed() || rec.Name != "call" && !strings.HasSuffix(string(rec.Step), ".commit") {
+		if rec.Failed() || rec.Name != "call" && rec.Name != "commit" { // parts of a call, a join or the rows
 			f.add(rec, "note", "", rec.Action())
 		}
 	case messages.KindGathered, messages.KindAwaited:

@@ -20,9 +20,8 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow/inprocess"
-	"github.com/rathcluster/rath/internal/core/commitlog"
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/llm/scripted"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/session"
@@ -63,10 +62,9 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 		return err
 	}
 
-	// The stores that fix reads afterwards. A node has the same over NATS.
-	log, blobs := &commitlog.Memory{}, blob.NewMemory()
+	blobs := blob.NewMemory() // the files of the branches, which fix reads afterwards
 	r := &inprocess.Runner{
-		Models: model, Log: log, Blobs: blobs,
+		Models: model, Blobs: blobs,
 		Dir:       filepath.Join(dir, "work"),
 		Sandboxes: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
 		// No model chooses the commands that run here, so they need no confinement.
@@ -76,54 +74,55 @@ func fix(ctx context.Context, w io.Writer, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := tell(ctx, w, log, journal.NewValues(log), blobs, s.Key()); err != nil {
+	if err := tell(ctx, w, r, s.Key()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "result: %s, after %d rows\n", version(ctx, blobs, s), s.Len())
+	_, err = fmt.Fprintf(w, "result: %s, after %d rows\n", version(ctx, blobs, s.Placement().Head), s.Len())
 	return err
 }
 
-// tell reads in the log of a session how its branches ended and prints that,
-// each with its file.
-func tell(ctx context.Context, w io.Writer, log commitlog.Log, values *journal.Values, blobs blob.Store, k session.Key) error {
-	for e, err := range log.Read(ctx, k, commitlog.Position{}) {
+// tell prints the outcome of each branch of a session, with the branch's file.
+func tell(ctx context.Context, w io.Writer, r *inprocess.Runner, k session.Key) error {
+	records, err := r.Lineage(ctx, k)
+	if err != nil {
+		return err
+	}
+	for _, rec := range records {
+		var branch session.ID
+		outcome := "rejected"
+		switch rec.Kind {
+		case messages.KindRejected:
+			branch = rec.Branches[0].Session
+		case messages.KindAdopted:
+			branch, outcome = rec.Parents[0].Session, "adopted"
+		default:
+			continue
+		}
+		head, err := lastHead(ctx, r, session.Key{Tenant: k.Tenant, ID: branch})
 		if err != nil {
 			return err
 		}
-		for _, ev := range e.Commit.Events {
-			var branch session.Ref
-			var reason string
-			switch ev.Kind {
-			case session.KindRejected:
-				r, err := commitlog.DecodeRejection(ev)
-				if err != nil {
-					return err
-				}
-				branch, reason = r.Branch.Ref, "rejected: "+r.Reason
-			case session.KindJoined:
-				j, err := session.DecodeJoin(ev)
-				if err != nil {
-					return err
-				}
-				branch, reason = j.Parents[0].Link.Ref, "adopted: "+j.Reason
-			default:
-				continue
-			}
-			v, err := values.At(ctx, branch)
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintf(w, "%s (%s)\n", reason, version(ctx, blobs, v)); err != nil {
-				return err
-			}
+		if _, err := fmt.Fprintf(w, "%s: %s (%s)\n", outcome, rec.Reason, version(ctx, r.Blobs, head)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// version reads the file VERSION as a session has it.
-func version(ctx context.Context, blobs blob.Store, s session.Session) string {
-	data, err := workspace.Read(ctx, blobs, s.Placement().Head, "VERSION")
+// lastHead returns the newest files of a session.
+func lastHead(ctx context.Context, r *inprocess.Runner, k session.Key) (head blob.Digest, err error) {
+	records, err := r.Lineage(ctx, k)
+	for _, rec := range records {
+		if rec.Head != "" && err == nil {
+			head, err = blob.ParseDigest(rec.Head)
+		}
+	}
+	return head, err
+}
+
+// version reads the file VERSION of a head.
+func version(ctx context.Context, blobs blob.Store, head blob.Digest) string {
+	data, err := workspace.Read(ctx, blobs, head, "VERSION")
 	if err != nil {
 		return err.Error()
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/inprocess"
-	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/nats/remotelog"
 	"github.com/rathcluster/rath/llm"
@@ -31,21 +31,21 @@ import (
 // InProcess runs the example in this process, as a program does that uses workflows as a
 // library, and returns its story. real names the model; "" is the script.
 func (r Rung) InProcess(ctx context.Context, models llm.Models, real string, _ io.Writer) (string, error) {
-	w, s, err := r.inProcess(ctx, models, real)
+	runner, s, err := r.inProcess(ctx, models, real)
 	if err != nil {
 		return "", err
 	}
-	return tell(ctx, w.log, w.blobs, s.Ref())
+	return tell(ctx, runner.Lineage, runner.Blobs, s)
 }
 
 // Picture runs the example in this process and returns its graph as SVG.
 func (r Rung) Picture(ctx context.Context, models llm.Models) (string, error) {
-	w, s, err := r.inProcess(ctx, models, "")
+	runner, s, err := r.inProcess(ctx, models, "")
 	if err != nil {
 		return "", err
 	}
 	root := session.Key{Tenant: s.Key().Tenant, ID: s.Root()}
-	g, err := graphOf(ctx, w.log, root)
+	g, err := graphOf(ctx, runner.Lineage, root)
 	if err != nil {
 		return "", err
 	}
@@ -56,37 +56,30 @@ func (r Rung) Picture(ctx context.Context, models llm.Models) (string, error) {
 	return p.SVG(), nil
 }
 
-// world is the state that a run in this process leaves.
-type world struct {
-	log   *commitlog.Memory
-	blobs blob.Store
-}
-
-func (r Rung) inProcess(ctx context.Context, models llm.Models, real string) (of world, s session.Session, err error) {
+func (r Rung) inProcess(ctx context.Context, models llm.Models, real string) (runner *inprocess.Runner, s session.Session, err error) {
 	dir, err := os.MkdirTemp("", r.Name+"-")
 	if err != nil {
-		return of, s, err
+		return nil, s, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	input, err := json.Marshal(r.Input)
 	if err != nil {
-		return of, s, err
+		return nil, s, err
 	}
 	w, err := r.New(flow.Info{Input: input, Model: r.model(real)})
 	if err != nil {
-		return of, s, err
+		return nil, s, err
 	}
 	files, err := r.files(dir)
 	if err != nil {
-		return of, s, err
+		return nil, s, err
 	}
 	list, err := Servers(dir, nil, r)
 	if err != nil {
-		return of, s, err
+		return nil, s, err
 	}
-	of = world{log: &commitlog.Memory{}, blobs: blob.NewMemory()}
-	runner := &inprocess.Runner{
-		Models: models, Log: of.log, Blobs: of.blobs, Dir: filepath.Join(dir, "work"),
+	runner = &inprocess.Runner{
+		Models: models, Blobs: blob.NewMemory(), Dir: filepath.Join(dir, "work"),
 		Sandboxes: map[string]sandbox.Backend{"local": local.New(&local.Options{State: filepath.Join(dir, "boxes")})},
 		MCPList:   list,
 		// The commands of a script are ours and may run without confinement. Commands of a real
@@ -94,7 +87,7 @@ func (r Rung) inProcess(ctx context.Context, models llm.Models, real string) (of
 		Unsafe: real == "",
 	}
 	s, err = runner.Run(ctx, w, session.New().To("local", files))
-	return of, s, err
+	return runner, s, err
 }
 
 // files writes the files that the session begins with below dir, and returns where.
@@ -145,7 +138,12 @@ func (r Rung) Submit(ctx context.Context, c *client.Client, id run.ID, real stri
 		return "", err
 	}
 	ref := session.Ref{Key: session.Key{Tenant: c.Tenant(), ID: result.Session}, Version: result.Version}
-	return tell(ctx, remotelog.Of(c), c.Blobs(), ref)
+	log := remotelog.Of(c)
+	s, err := journal.NewValues(log).At(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	return tell(ctx, func(ctx context.Context, k session.Key) ([]messages.Record, error) { return recordsIn(ctx, log, k) }, c.Blobs(), s)
 }
 
 // atNode runs the example on a node in this process, for features that need one: the

@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/blob"
-	"github.com/rathcluster/rath/internal/core/commitlog"
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/workspace"
@@ -20,13 +18,9 @@ import (
 
 // tell returns the outcome of an example: the messages of the session, its files, and the
 // tree of sessions.
-func tell(ctx context.Context, log commitlog.Log, blobs blob.Store, ref session.Ref) (string, error) {
-	s, err := journal.NewValues(log).At(ctx, ref)
-	if err != nil {
-		return "", err
-	}
-	root := session.Key{Tenant: ref.Tenant, ID: s.Root()}
-	g, err := graphOf(ctx, log, root)
+func tell(ctx context.Context, read records, blobs blob.Store, s session.Session) (string, error) {
+	root := session.Key{Tenant: s.Key().Tenant, ID: s.Root()}
+	g, err := graphOf(ctx, read, root)
 	if err != nil {
 		return "", err
 	}

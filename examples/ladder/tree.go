@@ -13,26 +13,40 @@ import (
 // treeWidth is the width of the tree of sessions, in columns.
 const treeWidth = 80
 
-// graphOf returns the graph of sessions, built from their logs only. Concurrent branches
+// records reads the records of a session, the oldest first.
+type records func(ctx context.Context, k session.Key) ([]messages.Record, error)
+
+// recordsIn derives the records of a session from its log.
+func recordsIn(ctx context.Context, log commitlog.Log, k session.Key) ([]messages.Record, error) {
+	var all []messages.Record
+	for e, err := range log.Read(ctx, k, commitlog.Position{}) {
+		if err != nil {
+			return nil, err
+		}
+		records, err := lineage.Derive(e)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, records...)
+	}
+	return all, nil
+}
+
+// graphOf returns the graph of sessions, built from their records only. Concurrent branches
 // finish in a different order each time. graphOf places each one completely at its position
 // in the session that opened it, so the same work gives the same graph.
-func graphOf(ctx context.Context, log commitlog.Log, root session.Key) (*lineage.Graph, error) {
+func graphOf(ctx context.Context, read records, root session.Key) (*lineage.Graph, error) {
 	w := walker{graph: lineage.NewGraph(), records: map[session.ID][]messages.Record{}}
 	for open := []session.ID{root.ID}; len(open) > 0; open = open[1:] {
 		id := open[0]
 		if w.records[id] != nil {
 			continue
 		}
-		for e, err := range log.Read(ctx, session.Key{Tenant: root.Tenant, ID: id}, commitlog.Position{}) {
-			if err != nil {
-				return nil, err
-			}
-			records, err := lineage.Derive(e)
-			if err != nil {
-				return nil, err
-			}
-			w.records[id] = append(w.records[id], records...)
+		own, err := read(ctx, session.Key{Tenant: root.Tenant, ID: id})
+		if err != nil {
+			return nil, err
 		}
+		w.records[id] = own
 		// Its records name the sessions that were opened from it or merged into it.
 		for _, r := range w.records[id] {
 			for _, other := range slices.Concat(r.Branches, r.Parents) {

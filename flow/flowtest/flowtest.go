@@ -45,8 +45,10 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/engine/lease"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/sandbox/local"
@@ -72,8 +74,8 @@ type Options struct {
 	Answer func(run.Question) (any, error)
 	// Faults are injected into the run. A fault that no call meets fails the test.
 	Faults []Fault
-	// Task is the run's task, besides its session.
-	Task journal.Task
+	// Task is the run's task, besides its id and its session.
+	Task messages.Task
 	// Workflows are the workflows that remote branches can name; nil has none.
 	Workflows []flow.Registration
 }
@@ -97,6 +99,7 @@ type bench struct {
 	script *scripted.Script
 	dir    string // the workspace's files, "" for none
 	s      session.Session
+	task   journal.Task // its input is the first chunks of s
 
 	inOrder bool // branches execute one after the other
 }
@@ -112,6 +115,11 @@ func newBench(t testing.TB, s session.Session, file string, o *Options) *bench {
 	}
 	if err := valid(b.o.Faults); err != nil {
 		t.Fatalf("flowtest: %v", err)
+	}
+	var err error
+	b.o.Task.ID, b.o.Task.Session = runID, string(homeID)
+	if b.task, err = translate.Task(&b.o.Task, session.DefaultTenant, "test"); err != nil {
+		t.Fatalf("flowtest: Options.Task: %v", err)
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -245,17 +253,9 @@ func (b *bench) answer(_ context.Context, q run.Question) (v any, err error) {
 	return v, err
 }
 
-// task is the run under test. The session's first chunks are its input.
-func (b *bench) task() journal.Task {
-	t := b.o.Task
-	t.ID, t.Workflow = runID, "test"
-	t.Session = session.Key{Tenant: session.DefaultTenant, ID: homeID}
-	return t
-}
-
 // start runs the workflow on a runtime: from its task, or from the log.
 func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume bool) (*engine.Execution, run.State, error) {
-	t := b.task()
+	t := b.task
 	t.Resume = resume
 	// The given session becomes the first step's input: the workflow starts
 	// by taking over its pending edits.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/flowtest"
-	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/sandbox/scripted"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -75,7 +75,7 @@ func guided() flow.Workflow {
 
 // mayChangeAgents allows the run to change AGENTS.md, whose changes are reverted
 // otherwise.
-var mayChangeAgents = &flowtest.Options{Task: journal.Task{Sandbox: journal.Sandbox{Allow: "AGENTS.md"}}}
+var mayChangeAgents = &flowtest.Options{Task: messages.Task{Sandbox: messages.Sandbox{Allow: "AGENTS.md"}}}
 
 func tools(names ...string) (all []tool.Tool) {
 	for _, name := range names {

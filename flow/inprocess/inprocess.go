@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/engine/toolserver"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
@@ -44,10 +45,7 @@ type Runner struct {
 	// Workflows are the workflows that a flow.Remote can name; nil has none.
 	Workflows []flow.Registration
 
-	// Log stores the sessions; nil keeps them in memory. The Runner is its only writer.
-	Log commitlog.Log
-	// Blobs stores the data that is too large for Log, and the files of sessions; nil
-	// keeps them in memory.
+	// Blobs stores the files and the large values of sessions; nil keeps them in memory.
 	Blobs blob.Store
 
 	// MCPList is the file that lists the MCP servers that agents can name; "" has none. It
@@ -64,7 +62,7 @@ type Runner struct {
 
 	// Answer, if set, answers the questions of a run. It returns a flow.Approval for an
 	// approval, a string for a message, and any JSON-encodable value for a response; nil
-	// leaves the question open, for Signal or until it expires. An error ends Run, while
+	// leaves the question open, for Control or until it expires. An error ends Run, while
 	// the run keeps waiting. If the question rejects the answer, Answer is called again,
 	// at most 8 times in all. It is called in a goroutine of its own, which should end
 	// with ctx, for one question of a run at a time.
@@ -95,15 +93,12 @@ func (r *Runner) runtime() (*inprocess.Runtime, error) {
 		if r.Unsafe {
 			rt.Runtime.Workspaces.MinIsolation = sandbox.IsolationProcess
 		}
-		blobs, log := r.Blobs, r.Log
+		blobs := r.Blobs
 		if blobs == nil {
 			blobs = blob.NewMemory()
 		}
-		if log == nil {
-			log = &commitlog.Memory{}
-		}
 		rt.Runtime.Blobs = func(session.Tenant) blob.Store { return blobs }
-		log = offload.New(log, rt.Runtime.Blobs, nil)
+		log := offload.New(&commitlog.Memory{}, rt.Runtime.Blobs, nil)
 		rt.Runtime.Values = journal.NewValues(log)
 		rt.Runtime.Store = journal.NewStore(log, &journal.StoreOptions{Values: rt.Runtime.Values, OnCommit: rt.Committed})
 		r.rt, r.log = rt, log
@@ -145,14 +140,19 @@ func (r *Runner) Run(ctx context.Context, w flow.Workflow, s session.Session) (s
 	return rt.Run(ctx, w, s)
 }
 
-// Signal sends a signal from outside to a run: an answer, a message, a cancel. It returns
-// once the log holds it.
-func (r *Runner) Signal(ctx context.Context, s journal.Signal) error {
+// Control sends a request from outside to a run of a session: an answer, a message, a
+// cancel. verb is one of the constants of package messages, such as
+// messages.VerbMessage. Control returns once the request is recorded.
+func (r *Runner) Control(ctx context.Context, s session.Key, id run.ID, verb string, d messages.Control) error {
 	rt, err := r.runtime()
 	if err != nil {
 		return err
 	}
-	return rt.Signal(ctx, s)
+	signal, err := translate.Signal(d, s, "", id, verb)
+	if err != nil {
+		return err
+	}
+	return rt.Signal(ctx, signal)
 }
 
 // Lineage returns the records of a session's log, the oldest first: its steps and their

@@ -27,9 +27,9 @@ var update = flag.Bool("update", false, "write the exported API as it is now int
 const mostTypes = 215
 
 // namesInternal are the packages whose exported declarations may name types of internal
-// packages. Their logs, journals and lineage are for nodes and for the commands of this
-// module.
-var namesInternal = []string{"actors", "flow/flowtest", "flow/inprocess", "node"}
+// packages: actors hosts the logs and journals of a node, and node gives its log to the
+// commands of this module.
+var namesInternal = []string{"actors", "node"}
 
 // TestExportedAPI compares the exported declarations of each importable package, on Linux,
 // with testdata/api, so that a review sees each change.

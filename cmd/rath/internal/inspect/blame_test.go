@@ -2,12 +2,12 @@ package inspect
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/inprocess"
-	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/testkit/must"
@@ -22,7 +22,6 @@ import (
 // TestBlameCalledWorkflow: a line that a called workflow wrote is attributed to the
 // step inside of it, and the files of that step are in the session of the caller, too.
 func TestBlameCalledWorkflow(t *testing.T) {
-	var log commitlog.Memory
 	blobs := blob.NewMemory()
 	write, _ := tool.ByName(tool.WriteWorkspaceFile)
 	put := func(ctx context.Context, s session.Session, path, text string) (session.Session, error) {
@@ -33,7 +32,7 @@ func TestBlameCalledWorkflow(t *testing.T) {
 		return put(ctx, s, "note.txt", "caller\ncalled\n")
 	}))
 	r := &inprocess.Runner{
-		Log: &log, Blobs: blobs, Dir: t.TempDir(),
+		Blobs: blobs, Dir: t.TempDir(),
 		Sandboxes: map[string]sandbox.Backend{"local": scripted.New(&scripted.Options{Name: "local"})}, Unsafe: true,
 	}
 	s, err := r.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -44,7 +43,7 @@ func TestBlameCalledWorkflow(t *testing.T) {
 		return s, err
 	}), session.New(session.UserText("go")))
 	must.Do(t, err)
-	g := graphIn(t, &log)
+	g := graphIn(t, r, s.Key())
 	changes, err := g.Heads(s.Key(), 0)
 	must.Do(t, err)
 	lines, err := view.Blame(t.Context(), blobs, g, changes, "note.txt")
@@ -68,7 +67,6 @@ func TestBlameCalledWorkflow(t *testing.T) {
 // TestBlameKeptBeside: in a file that a merge kept beside another branch's, a line
 // belongs to the agent that wrote it in its branch, and no directory was copied.
 func TestBlameKeptBeside(t *testing.T) {
-	var log commitlog.Memory
 	blobs := blob.NewMemory()
 	edit, _ := tool.ByName(tool.WriteWorkspaceFile)
 	script, err := llmscripted.Parse("model", []byte(`
@@ -90,7 +88,7 @@ done
 	model, err := llmscripted.New(script, nil)
 	must.Do(t, err)
 	r := &inprocess.Runner{
-		Log: &log, Blobs: blobs, Dir: t.TempDir(), Models: model, Model: "m",
+		Blobs: blobs, Dir: t.TempDir(), Models: model, Model: "m",
 		Sandboxes: map[string]sandbox.Backend{"local": scripted.New(&scripted.Options{Name: "local"})}, Unsafe: true,
 	}
 	s, err := r.Run(t.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
@@ -105,7 +103,7 @@ done
 		return flow.Merge(ctx, j, flow.WithFiles(flow.SinceAncestor(), flow.KeepBoth, nil))
 	}), session.New(session.UserText("go")))
 	must.Do(t, err)
-	g := graphIn(t, &log)
+	g := graphIn(t, r, s.Key())
 	changes, err := g.Heads(s.Key(), 0)
 	must.Do(t, err)
 	for path, want := range map[string]string{"both.txt": "left", "both.txt.right": "right"} {
@@ -139,7 +137,6 @@ done
 // TestBlameCallBeforeItsTurn: the row of a call waits for the rows of earlier calls;
 // the lines that the call wrote before then are its own.
 func TestBlameCallBeforeItsTurn(t *testing.T) {
-	var log commitlog.Memory
 	blobs := blob.NewMemory()
 	edit, _ := tool.ByName(tool.WriteWorkspaceFile)
 	script, err := llmscripted.Parse("model", []byte(`
@@ -156,13 +153,13 @@ done
 	model, err := llmscripted.New(script, nil)
 	must.Do(t, err)
 	r := &inprocess.Runner{
-		Log: &log, Blobs: blobs, Dir: t.TempDir(), Models: model, Model: "m",
+		Blobs: blobs, Dir: t.TempDir(), Models: model, Model: "m",
 		Sandboxes: map[string]sandbox.Backend{"local": scripted.New(&scripted.Options{Name: "local"})}, Unsafe: true,
 	}
 	worker := flow.WorkflowTool("worker", "Works.", flow.Func(func(_ context.Context, s session.Session) (session.Session, error) { return s, nil }))
 	s, err := r.Run(t.Context(), &flow.Agent{Name: "writer", Tools: []tool.Tool{worker, edit}}, session.New(session.UserText("go")).To("local", ""))
 	must.Do(t, err)
-	g := graphIn(t, &log)
+	g := graphIn(t, r, s.Key())
 	changes, err := g.Heads(s.Key(), 0)
 	must.Do(t, err)
 	lines, err := view.Blame(t.Context(), blobs, g, changes, "note.txt")
@@ -175,15 +172,21 @@ done
 	}
 }
 
-// graphIn derives the graph of a log.
-func graphIn(t *testing.T, log *commitlog.Memory) *lineage.Graph {
+// graphIn returns the graph of a session with all that its records lead to.
+func graphIn(t *testing.T, r *inprocess.Runner, root session.Key) *lineage.Graph {
 	t.Helper()
 	g := lineage.NewGraph()
-	for _, k := range log.Keys() {
-		for e, err := range log.Read(t.Context(), k, commitlog.Position{}) {
-			must.Do(t, err)
-			records := must.Get(lineage.Derive(e))(t)
-			g.Add(records...)
+	seen := map[session.ID]bool{root.ID: true}
+	for open := []session.ID{root.ID}; len(open) > 0; open = open[1:] {
+		records := must.Get(r.Lineage(t.Context(), session.Key{Tenant: root.Tenant, ID: open[0]}))(t)
+		g.Add(records...)
+		for _, rec := range records {
+			for _, other := range slices.Concat(rec.Branches, rec.Parents) {
+				if !seen[other.Session] {
+					seen[other.Session] = true
+					open = append(open, other.Session)
+				}
+			}
 		}
 	}
 	return g

@@ -8,7 +8,6 @@ import (
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/flow/inprocess"
-	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
@@ -36,13 +35,12 @@ call: run_shell_command {"cmd":"echo second`+strings.Repeat("a", 120)+`; exit 4"
 done
 `)))(t)
 	model := must.Get(llmscripted.New(script, nil))(t)
-	var log commitlog.Memory
 	r := &inprocess.Runner{
-		Log: &log, Blobs: blob.NewMemory(), Dir: t.TempDir(), Models: model, Model: "m",
+		Blobs: blob.NewMemory(), Dir: t.TempDir(), Models: model, Model: "m",
 		Sandboxes: map[string]sandbox.Backend{"local": scripted.New(&scripted.Options{Name: "local"})}, Unsafe: true,
 	}
 	s := must.Get(r.Run(t.Context(), &flow.Agent{Name: "agent", Tools: []tool.Tool{shell}}, session.New(session.UserText("go")).To("local", "")))(t)
-	g := graphIn(t, &log)
+	g := graphIn(t, r, s.Key())
 	tree := must.Get(g.Tree(s.Key(), &lineage.TreeOptions{Width: 80}))(t)
 
 	var text strings.Builder

@@ -1,7 +1,7 @@
 // Package actors hosts the sessions and the runs of one process.
 //
 // Each session that is in use has an actor: the one writer of its log in this process.
-// The actor folds the log, lets a journal.StateMachine turn requests into commits,
+// The actor folds the log, lets a state machine turn requests into commits,
 // makes one commit at a time durable and only then answers. Requests that wait
 // meanwhile share the next commit. A session that is not used is passivated: its actor
 // ends and costs nothing until the next request.

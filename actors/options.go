@@ -25,8 +25,8 @@ const (
 
 // Options configure a System. Log is required.
 type Options struct {
-	// Log stores the sessions. If it is a commitlog.Snapshotter too, sessions that
-	// leave memory after many commits leave a snapshot.
+	// Log stores the sessions. If it stores snapshots too, sessions that leave memory
+	// after many commits leave one.
 	Log commitlog.Log
 	// Spills reports that Log keeps large events elsewhere, so that only Log can decide
 	// whether a commit is too large.
@@ -38,7 +38,7 @@ type Options struct {
 	// or another process, may have the same. "" is for tests.
 	Incarnation string
 	// Durability is the level that Log promises, which the logs keep with the
-	// Incarnation; "" is journal.DefaultDurability.
+	// Incarnation; "" is "fsync".
 	Durability string
 	// Now returns the time for records; nil is time.Now.
 	Now func() time.Time

@@ -22,8 +22,9 @@ type RunsOptions struct {
 	States   []run.State // only those in one of them
 	Workflow string      // only those of one workflow
 	By       string      // only those that a user submitted or resubmitted
-	// Where selects runs, like "tool=grep and state=failed"; see lineage.ParseSelector.
-	// A malformed selector is run.ErrMalformed.
+	// Where selects runs by conditions like "tool=grep" and "state in (failed,waiting)",
+	// combined with and, or, not and parentheses; see `rath help where`. A malformed
+	// selector is run.ErrMalformed.
 	Where string
 	Limit int // of rows; 0 means no limit
 	// Progress is called while there is more to read, with the number of runs found and

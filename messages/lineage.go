@@ -14,8 +14,7 @@ type LineagePage struct {
 	More    bool            `json:"more"`
 }
 
-// LineageRecord is a record. A query with its Cursor has the records after it, see
-// lineage.Cursor.
+// LineageRecord is a record. A query with its Cursor returns the records after it.
 type LineageRecord struct {
 	Cursor string `json:"cursor"`
 	Record Record `json:"record"`

@@ -81,7 +81,9 @@ type Wait struct {
 // Record is one fact of a commit, small enough for users and plain subscribers. Fields
 // are zero where they do not apply.
 type Record struct {
-	Again   string `json:"again,omitempty"` // why a model is called again, as in journal.StepCompleted
+	// Again is the reason why a model is called again after its answer: cut, paused,
+	// empty, missing, text, calls or short, as FORMAT.md defines them for step.done.
+	Again   string `json:"again,omitempty"`
 	Agent   string `json:"agent,omitempty"`
 	Attempt uint64 `json:"attempt,omitempty"` // of the run
 	Behind  run.ID `json:"behind,omitempty"`  // the run that a queued one waits for
@@ -89,20 +91,23 @@ type Record struct {
 	BranchOf *Place `json:"branch_of,omitempty"`
 	// Branches are the sessions that a branched, fanned_out, gathered, reported
 	// or rejected record names.
-	Branches []Ref  `json:"branches,omitempty"`
-	By       string `json:"by,omitempty"`    // the session, the run or the user that decided, see journal.Named; for a task the user who submitted it
-	Call     string `json:"call,omitempty"`  // id of the tool call
-	Calls    int    `json:"calls,omitempty"` // tool calls of the model
+	Branches []Ref `json:"branches,omitempty"`
+	// By is the session, the run or the user that decided; for a task the user who
+	// submitted it.
+	By    string `json:"by,omitempty"`
+	Call  string `json:"call,omitempty"`  // id of the tool call
+	Calls int    `json:"calls,omitempty"` // tool calls of the model
 	// Candidates are the options of a selection, at most MaxCandidates; the model's
 	// answer is the Reason.
 	Candidates []string `json:"candidates,omitempty"`
 	Code       run.Code `json:"code,omitempty"` // of an error
 	Commit     uint64   `json:"commit"`         // number of the commit in its log, from one
-	Cost       string   `json:"cost,omitempty"` // the source of the money in Usage, see journal.StepCompleted.CostSource
-	Due        int64    `json:"due,omitempty"`  // Unix milliseconds: a review expires, a run may start
-	// Durability is the commit's durability if it is less than
-	// journal.DefaultDurability. It also holds for the following commits of the same
-	// Epoch, whose records do not have it.
+	// Cost is the source of the money in Usage: "priced" and the day of the prices,
+	// "stated" by the server, or "free".
+	Cost string `json:"cost,omitempty"`
+	Due  int64  `json:"due,omitempty"` // Unix milliseconds: a review expires, a run may start
+	// Durability is the commit's durability if it is not "fsync". It also holds for the
+	// following commits of the same Epoch, whose records do not have it.
 	Durability string `json:"durability,omitempty"`
 	Effect     string `json:"effect,omitempty"`  // effect class of the tool
 	Elapsed    int64  `json:"elapsed,omitempty"` // milliseconds
@@ -159,7 +164,9 @@ type Record struct {
 	// determines it: only the commit that opens a session does. A Graph with all
 	// records of the session computes it for the others.
 	Version session.Version `json:"version,omitempty"`
-	Via     string          `json:"via,omitempty"` // the way in which the session was opened; for a task see journal.Submitted
+	// Via is the way in which the session was opened; for a resubmitted task the user who
+	// resubmitted it, for a branch the run that opened it.
+	Via string `json:"via,omitempty"`
 	// Waits is the waits of a run.
 	Waits []Wait `json:"waits,omitempty"`
 	// Wake is set when no wait is left and the run resumes: it counts the run's

@@ -22,7 +22,7 @@ type Result struct {
 	// run's home, if it ended without a session.
 	Session session.ID      `json:"session,omitempty"`
 	Version session.Version `json:"version,omitempty"`
-	// Output is the last assistant text, at most journal.MaxOutput bytes of it.
+	// Output is the last assistant text, at most 16 KiB of it.
 	Output string `json:"output,omitempty"`
 	// Finish is the reason why the last answer of a model to an agent of the run ended,
 	// as llm.Finish, and Word the server's own word for it if its protocol lacks that

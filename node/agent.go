@@ -32,7 +32,7 @@ type agentInput struct {
 	// Approve names the tools whose calls a person has to approve; "*" is all.
 	Approve []string `json:"approve,omitempty"`
 	// ApproveTimeoutMS is how many milliseconds a person has to approve a call;
-	// without it journal.DefaultExpiry. A call that is not approved in time does not
+	// without it 14 days. A call that is not approved in time does not
 	// run, and the model gets that as its result.
 	ApproveTimeoutMS int64 `json:"approve_timeout_ms,omitempty"`
 	// ToolChoice directs the first model call: required, none, auto, or the name of the

@@ -5,10 +5,9 @@
 // value that workflows transform. Copying it, sharing it between goroutines
 // and forking it cost the same for ten chunks and for a hundred thousand.
 //
-// Behind each session id is one append-only log of commits with one writer at a time
-// (package internal/core/commitlog). Commits hold events; folding the content events of
-// a log gives the value at each version. The same log is the journal of the runs that
-// worked on the session (package internal/core/journal folds their events) and the
+// Behind each session id is one append-only log of commits with one writer at a time.
+// Commits hold events; folding the content events of a log gives the value at each
+// version. The same log is the journal of the runs that worked on the session and the
 // evidence of their actions, because each commit holds the hash of the previous one.
 //
 // The package reads no clock, draws no randomness, starts no goroutine and writes no

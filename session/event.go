@@ -149,8 +149,7 @@ type Opening struct {
 	Name    string `json:"name,omitempty"` // of the branch, or of the import
 	Parents []Link `json:"parents,omitempty"`
 	Run     string `json:"run,omitempty"`
-	// Source is the data of an import's file besides its chunks. Package
-	// internal/evidence/openrath writes and reads it.
+	// Source is the data of an import's file besides its chunks.
 	Source string `json:"source,omitempty"`
 	Step   string `json:"step,omitempty"`
 }

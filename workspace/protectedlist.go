@@ -8,8 +8,8 @@ type Protection struct {
 	// Other paths are imported, and a Plan carries a change of one that PlanOptions.Allow
 	// names.
 	Never bool
-	// Patterns match a path at any depth and all paths below it. They are in the form of
-	// manifest.Fold; * stands for any part of a name.
+	// Patterns match a path at any depth and all paths below it. They are in lower
+	// case and match names in any case; * stands for any part of a name.
 	Patterns []string
 }
 

@@ -75,8 +75,8 @@ type Options struct {
 	// whose first process is root and alone there. 0 is this process's user. Linux only.
 	UID, GID int
 	// Loopback reports that the network of this process reaches only a proxy on its
-	// loopback (see package loopback), as in a container without a network, so that
-	// commands may use it for a list of hosts. Linux only.
+	// loopback, as in a container without a network, so that commands may use it for a
+	// list of hosts. Linux only.
 	Loopback bool
 
 	abi int // tests: pretend that the kernel has no later Landlock ABI

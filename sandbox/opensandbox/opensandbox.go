@@ -14,7 +14,7 @@
 // because it spools all output to a file that it keeps in the sandbox, delivers lines of
 // text instead of bytes, and accepts no input.
 //
-// The files are not a directory of this host; package mirror synchronizes them with one.
+// The files are not a directory of this host; each command synchronizes them with one.
 //
 // Restrictions in a sandbox:
 //

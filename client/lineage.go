@@ -94,7 +94,7 @@ func (l *Lineage) Tail(ctx context.Context, name, after string) iter.Seq2[messag
 		fail := func(err error) { yield(messages.LineageRecord{}, err) }
 		var root session.ID
 		if name != "" {
-			g, err := l.Graph(ctx, name, "")
+			g, err := query[messages.Graph](ctx, l.c, messages.QueryGraph, wire.Query{Session: name, Limit: 1})
 			if err != nil {
 				fail(fmt.Errorf("tail: %w", err))
 				return

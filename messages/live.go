@@ -17,13 +17,24 @@ type Delta struct {
 	// deltas of a try from one, so that a reader can detect lost ones.
 	Try int    `json:"try,omitempty"`
 	N   uint64 `json:"n"`
-	// Void reports, in a delta without a piece, that the try broke off.
-	Void  bool   `json:"void,omitempty"`
+	// Void reports, in a delta without a piece, that the earlier deltas of the try are
+	// void: the try broke off, or its text so far was thought.
+	Void bool `json:"void,omitempty"`
+	// Start reports, in a delta without a number and a piece, that the step begins.
+	Start *StepStart `json:"start,omitempty"`
+
 	Agent string `json:"agent,omitempty"`
 	Text  string `json:"text,omitempty"`
 	// Reasoning is the model's visible reasoning, if it has any.
 	Reasoning string     `json:"reasoning,omitempty"`
 	Call      *CallDelta `json:"call,omitempty"`
+}
+
+// StepStart describes a step that begins.
+type StepStart struct {
+	Kind string `json:"kind"`           // as in the records of steps: model, tool, do, ...
+	Name string `json:"name,omitempty"` // of the agent, the tool or the function
+	Did  string `json:"did,omitempty"`  // the action of a tool call, such as its command
 }
 
 // CallDelta is a piece of a tool call. ID and Name are sent once; Args is appended to

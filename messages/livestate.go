@@ -76,10 +76,14 @@ type LiveStep struct {
 	// why the previous one failed.
 	Try   int    `json:"try,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Text is the end of the model's output in this try, or the progress that the
-	// tool's call reports. Bytes is the size of the output so far, with reasoning and
-	// arguments, and Tokens an estimate of it.
+	// Text is the end of the answer's text in this try, or the progress that the tool's
+	// call reports. From is the byte of the answer at which Text begins, and N the number
+	// of the last delta of the try whose text it includes: the text goes on with the
+	// next delta. Bytes is the size of the output so far, with reasoning and arguments,
+	// and Tokens an estimate of it.
 	Text   string   `json:"text,omitempty"`
+	From   int      `json:"from,omitempty"`
+	N      uint64   `json:"n,omitempty"`
 	Bytes  int      `json:"bytes,omitempty"`
 	Tokens int64    `json:"tokens,omitempty"`
 	Calls  []string `json:"calls,omitempty"` // tools that the answer has called so far

@@ -167,7 +167,15 @@ func full() map[string]any {
 			Statement: "rath run 1\n", Signature: "-----BEGIN SSH SIGNATURE-----\n",
 		},
 		"delta.v1": messages.Delta{
-			Run: "r1", Session: "s1", Step: "1", Attempt: 1, Try: 2, N: 1, Void: true, Agent: "a", Text: "t", Reasoning: "r", Call: &messages.CallDelta{Index: 0, ID: "i", Name: "n", Args: "{"},
+			Run: "r1", Session: "s1", Step: "1", Attempt: 1, Try: 2, N: 1, Void: true, Start: &messages.StepStart{Kind: "tool", Name: "grep", Did: "greps"}, Agent: "a", Text: "t", Reasoning: "r", Call: &messages.CallDelta{Index: 0, ID: "i", Name: "n", Args: "{"},
+		},
+		"stream-event.v1": messages.StreamEvent{
+			Kind: messages.EventStepDone, Place: &messages.EventPlace{Partition: 1, Seq: 2, K: 3}, Record: messages.KindTool, StepKind: journal.StepTool,
+			Run: "r1", Session: "s1", Root: "s0", Commit: 4, Workflow: "fix", Step: "1.0", Attempt: 1, State: "running", Code: run.CodeError, Failed: true, Reason: "why", Time: 5,
+			Agent: "a", Tool: "grep", Call: "c1", Calls: 1, Model: "m", Name: "n", Role: "tool_result", By: "ann", Via: "web", Node: "node-a",
+			Text: "t", Try: 2, N: 3, From: 4, Reasoning: "r", CallPart: &messages.CallDelta{Index: 0, ID: "i", Name: "n", Args: "{"},
+			Usage: usage, Cost: "free", Elapsed: 6, Finish: "stop", Waits: event.Waits, Due: 7, Branches: []messages.Ref{ref}, BranchOf: event.BranchOf,
+			Parents: []messages.Ref{ref}, Ends: event.Ends, HeadBefore: digest, HeadAfter: digest, Result: &ref,
 		},
 		"record.v1":    event,
 		"event.v1":     event,
@@ -197,7 +205,7 @@ func full() map[string]any {
 			Run: "r1", State: run.Running, Session: "s1", Node: "n", Attempt: 1, At: 9, More: 1, Since: 8, Silent: true, Behind: "r0", Untaken: true, Unbegun: 2, Due: 7,
 			Unoffered: []messages.LiveUnoffered{{Workflow: "fix", Revision: "1", Branches: 1}},
 			Steps: []messages.LiveStep{{
-				Step: "1", Kind: journal.StepModel, Name: "a", Did: "x", Model: "m", Doing: "asks", Began: 1, At: 2, Until: 3, Try: 2, Error: "e", Text: "t", Bytes: 1, Tokens: 1, Calls: []string{"grep"},
+				Step: "1", Kind: journal.StepModel, Name: "a", Did: "x", Model: "m", Doing: "asks", Began: 1, At: 2, Until: 3, Try: 2, Error: "e", Text: "t", From: 3, N: 2, Bytes: 1, Tokens: 1, Calls: []string{"grep"},
 			}},
 			Queue: &messages.LiveQueue{Pool: "default", Revision: "1", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
 			Waits: event.Waits, Review: info.Review, Quarantine: "why",

@@ -345,7 +345,7 @@ func (m *completion) sink(d llm.Delta) {
 		tool = d.Call.Name
 		m.came += len(d.Call.Name) + len(d.Call.Args)
 	}
-	m.st.flight.AddAnswer(d.Text, tool, m.came-before)
+	m.st.flight.AddAnswer(tool, m.came-before)
 	if d.Text == "" {
 		m.publish(d, false)
 		return
@@ -389,7 +389,9 @@ func (m *completion) void() {
 
 func (m *completion) publish(d llm.Delta, void bool) {
 	ex, st := m.st.ex, m.st
-	if m.pieces++; ex.rt.OnDelta != nil {
+	m.pieces++
+	st.flight.AddDelta(m.pieces, d.Text, void) // before it is published: who then reads the report lacks no text
+	if ex.rt.OnDelta != nil {
 		ex.rt.OnDelta(Delta{
 			Session: st.s.Key(), Run: ex.id, Path: st.asked.Path, Attempt: ex.attempt, Try: st.requests, N: m.pieces, Void: void, Agent: m.c.Agent, Delta: d,
 		})

@@ -64,6 +64,9 @@ type Runtime struct {
 	// OnDelta, if set, gets the pieces of model output as they arrive. They are
 	// provisional. It is called concurrently and must not block.
 	OnDelta func(Delta)
+	// OnStart, if set, gets each step that begins and is not recorded yet. It is called
+	// concurrently and must not block.
+	OnStart func(Start)
 	// OnRequest, if set, gets the outcome of each request to a model: its error code, or
 	// "" for an answer. Requests that the run itself cut off are not reported. It is
 	// called concurrently and must not block.
@@ -105,6 +108,17 @@ type Delta struct {
 	Void  bool
 	Agent string
 	llm.Delta
+}
+
+// Start is a step that begins.
+type Start struct {
+	Session session.Key // where it is recorded
+	Run     run.ID
+	Path    run.Path
+	Attempt uint64
+	Kind    string // such as journal.StepModel
+	Name    string // of the agent, the tool or the function
+	Did     string // a summary of a tool call; "" for other steps
 }
 
 func (rt *Runtime) init() {

@@ -179,7 +179,15 @@ func (st *step) fly(d live.Doing, args string) {
 	if st.decision == journal.Replay || st.ex.pos.recorder != nil {
 		return
 	}
-	st.flight = st.ex.flights.Begin(live.Step{Path: st.asked.Path, Kind: st.asked.Kind, Name: st.asked.Name, Doing: d, Began: st.began}, args)
+	ex, asked := st.ex, &st.asked
+	st.flight = ex.flights.Begin(live.Step{Path: asked.Path, Kind: asked.Kind, Name: asked.Name, Doing: d, Began: st.began}, args)
+	if ex.rt.OnStart != nil {
+		did := ""
+		if args != "" {
+			did = live.CallSummary(asked.Name, args, tool.Outcome{})
+		}
+		ex.rt.OnStart(Start{Session: st.log, Run: ex.id, Path: asked.Path, Attempt: ex.attempt, Kind: asked.Kind, Name: asked.Name, Did: did})
+	}
 }
 
 // context returns the context for the step's own work.

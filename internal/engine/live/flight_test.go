@@ -20,8 +20,9 @@ func BenchmarkFlight(b *testing.B) {
 		o := f.Begin(Step{Path: "0", Kind: "model", Name: "a", Doing: Works, Began: began}, "")
 		o.AskModel("m", 1)
 		o.SetDoing(Asks, began)
-		for range 20 {
-			o.AddAnswer("some text ", "", 10)
+		for n := range uint64(20) {
+			o.AddAnswer("", 10)
+			o.AddDelta(n+1, "some text ", false)
 		}
 		if n%100 == 0 {
 			f.Snapshot()

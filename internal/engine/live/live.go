@@ -39,10 +39,14 @@ type Step struct {
 	Try int
 	// Error is the error of the previous try; "" for none.
 	Error string
-	// Text is the end of the model's output in this try, or the progress that the tool
-	// call reports, at most MaxText bytes. Bytes is the size of the whole output, with
-	// reasoning and arguments of calls, and Tokens an estimate for it.
+	// Text is the end of the answer's text in this try, or the progress that the tool
+	// call reports, at most MaxText bytes. From is the byte of the answer at which Text
+	// begins, and N the number of the last delta of the try whose text it includes. Bytes
+	// is the size of the whole output, with reasoning and arguments of calls, and Tokens
+	// an estimate for it.
 	Text   string
+	From   int
+	N      uint64
 	Bytes  int
 	Tokens int64
 	// Calls are the names of the tools called in the answer so far, at most maxCalls.
@@ -86,6 +90,7 @@ type Flight struct {
 	Step
 	args string // of a tool; the report has a summary
 	tail []byte // of the text; the report has its last MaxText bytes
+	size int    // of the whole text of the answer
 }
 
 // Begin adds a step.
@@ -156,7 +161,8 @@ func (o *Flight) AskModel(model string, n int) {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	o.Doing, o.At, o.Until, o.Model, o.Try = Asks, now, time.Time{}, model, n
-	o.Bytes, o.tail, o.Calls = 0, o.tail[:0], nil
+	o.Bytes, o.Calls = 0, nil
+	o.restart(0)
 }
 
 // SetError records the error of a failed try.
@@ -170,8 +176,9 @@ func (o *Flight) SetError(err error) {
 	o.Error = text
 }
 
-// AddAnswer records a piece of the model's answer.
-func (o *Flight) AddAnswer(text, tool string, bytes int) {
+// AddAnswer records the arrival of a piece of the model's answer, and the tool whose call
+// begins in it.
+func (o *Flight) AddAnswer(tool string, bytes int) {
 	if o == nil {
 		return
 	}
@@ -180,13 +187,32 @@ func (o *Flight) AddAnswer(text, tool string, bytes int) {
 	defer o.of.mu.Unlock()
 	o.Doing, o.At, o.Until = Answers, now, time.Time{}
 	o.Bytes += bytes
-	if o.tail = append(o.tail, text...); len(o.tail) > 2*MaxText {
-		o.tail = append(o.tail[:0], o.tail[len(o.tail)-MaxText:]...)
-	}
 	if tool != "" && len(o.Calls) < maxCalls {
 		o.Calls = append(o.Calls, tool)
 	}
 }
+
+// AddDelta records the text of the nth delta of the try, which is about to be published.
+// A void delta drops the text before it.
+func (o *Flight) AddDelta(n uint64, text string, void bool) {
+	if o == nil {
+		return
+	}
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	if void {
+		o.restart(n)
+		return
+	}
+	o.N = n
+	o.size += len(text)
+	if o.tail = append(o.tail, text...); len(o.tail) > 2*MaxText {
+		o.tail = append(o.tail[:0], o.tail[len(o.tail)-MaxText:]...)
+	}
+}
+
+// restart drops the text up to the nth delta. The caller has the lock.
+func (o *Flight) restart(n uint64) { o.N, o.size, o.tail = n, 0, o.tail[:0] }
 
 // SetProgress sets the progress of a tool call, in place of the previous text.
 func (o *Flight) SetProgress(text string) {
@@ -206,13 +232,14 @@ func (f *Steps) Snapshot() (since time.Time, steps []Step) {
 	args := make([]string, len(f.all))
 	for i, o := range f.all {
 		s := o.Step
-		s.Text, s.Calls, args[i] = string(o.tail), slices.Clone(o.Calls), o.args
+		s.Text, s.From, s.Calls, args[i] = string(o.tail), o.size, slices.Clone(o.Calls), o.args
 		steps = append(steps, s)
 	}
 	f.mu.Unlock()
 	for i := range steps {
 		s := &steps[i]
 		s.Text, s.Tokens = excerpt.End(s.Text, MaxText), llm.Estimate(s.Bytes)
+		s.From = max(s.From-len(s.Text), 0) // the whole size before; zero for the progress of a tool
 		if args[i] != "" {
 			s.Did = CallSummary(s.Name, args[i], tool.Outcome{})
 		}

@@ -57,9 +57,7 @@ func (c *Cursor) TakeAll(generation, partition uint32, seq uint64) {
 
 // pass advances the position in an event stream, and reports whether it was earlier.
 func (c *Cursor) pass(to nextRecord) bool {
-	i, found := slices.BinarySearchFunc(c.next, to, func(a, b nextRecord) int {
-		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.partition, b.partition))
-	})
+	i, found := c.find(to)
 	switch {
 	case !found:
 		c.next = slices.Insert(c.next, i, to)
@@ -71,6 +69,13 @@ func (c *Cursor) pass(to nextRecord) bool {
 	return true
 }
 
+// find returns the place of an event stream in next.
+func (c *Cursor) find(of nextRecord) (i int, found bool) {
+	return slices.BinarySearchFunc(c.next, of, func(a, b nextRecord) int {
+		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.partition, b.partition))
+	})
+}
+
 // Move sets the reader's last message of LINEAGE.
 func (c *Cursor) Move(to StoredAt) { c.at = to }
 
@@ -78,6 +83,27 @@ func (c *Cursor) Move(to StoredAt) { c.at = to }
 // the reader may lack some of its records. If LINEAGE has another message at its sequence,
 // or none, the reader may also lack earlier records.
 func (c *Cursor) At() StoredAt { return c.at }
+
+// Within reports whether end, a cursor behind all commits, has the event streams of c, and
+// whether it has reached the position of c in each of them. End lacks the streams of former
+// generations, in which nothing is appended.
+func (c *Cursor) Within(end *Cursor) (known, reached bool) {
+	known, reached = true, true
+	newest := uint32(0)
+	for _, n := range end.next {
+		newest = max(newest, n.generation)
+	}
+	for _, n := range c.next {
+		i, found := end.find(n)
+		switch {
+		case !found && n.generation >= newest:
+			known = false
+		case found && (end.next[i].seq < n.seq || end.next[i].seq == n.seq && end.next[i].k < n.k):
+			reached = false
+		}
+	}
+	return known, reached
+}
 
 // Clone returns an independent copy of c.
 func (c *Cursor) Clone() *Cursor { return &Cursor{c.at, slices.Clone(c.next)} }

@@ -2,7 +2,9 @@ package api
 
 import (
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
 )
 
 // PublishDelta publishes a piece of model output to the clients that watch its run. It is
@@ -16,9 +18,22 @@ func (c *Conn) PublishDelta(p engine.Delta) {
 	if p.Call != nil {
 		out.Call = &messages.CallDelta{Index: p.Index, ID: p.Call.ID, Name: p.Call.Name, Args: p.Call.Args}
 	}
-	data, err := messages.Encode(out)
+	c.publishDelta(p.Session.Tenant, &out)
+}
+
+// PublishStart publishes that a step begins, as PublishDelta does. It fits
+// engine.Runtime.OnStart.
+func (c *Conn) PublishStart(p engine.Start) {
+	c.publishDelta(p.Session.Tenant, &messages.Delta{
+		Run: p.Run, Session: p.Session.ID, Step: p.Path, Attempt: p.Attempt,
+		Start: &messages.StepStart{Kind: p.Kind, Name: p.Name, Did: lineage.Mask(p.Did)},
+	})
+}
+
+func (c *Conn) publishDelta(t session.Tenant, d *messages.Delta) {
+	data, err := messages.Encode(d)
 	if err != nil {
 		return // too large for a message: the chunk that is committed has it
 	}
-	_ = c.Conn.NC.Publish(messages.RunSubject(p.Session.Tenant, p.Run, messages.OnDelta), data)
+	_ = c.Conn.NC.Publish(messages.RunSubject(t, d.Run, messages.OnDelta), data)
 }

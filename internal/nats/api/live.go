@@ -62,7 +62,7 @@ func here(l live.Report, ok bool) toldLive {
 		out.Steps = append(out.Steps, messages.LiveStep{
 			Step: s.Path, Kind: s.Kind, Name: s.Name, Did: s.Did, Model: s.Model, Doing: string(s.Doing),
 			Began: stamp(s.Began), At: stamp(s.At), Until: stamp(s.Until),
-			Try: s.Try, Error: s.Error, Text: s.Text, Bytes: s.Bytes, Tokens: s.Tokens, Calls: s.Calls,
+			Try: s.Try, Error: s.Error, Text: s.Text, From: s.From, N: s.N, Bytes: s.Bytes, Tokens: s.Tokens, Calls: s.Calls,
 		})
 	}
 	return toldLive{Here: true, Live: out}

@@ -131,7 +131,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 	values := journal.NewValues(log)
 	model := must.Get(scripted.New(scripted.Echo(), nil))(t)
 	rt := &engine.Runtime{
-		Values: values, Models: model, Mint: own.Logs.Minter(), Node: "node", OnDelta: own.PublishDelta,
+		Values: values, Models: model, Mint: own.Logs.Minter(), Node: "node", OnDelta: own.PublishDelta, OnStart: own.PublishStart,
 		Blobs: func(t session.Tenant) blob.Store { return own.Logs.Blobs(t) },
 	}
 	registry := &engine.Registry{}

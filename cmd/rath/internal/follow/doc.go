@@ -1,4 +1,4 @@
 // Package follow follows a run to its end, or until a person has to act.
 //
-// Files, the lowest first: watcher, resume, person, questions, draft, timeline, follow.
+// Files, the lowest first: watcher, resume, person, questions, timeline, follow.
 package follow

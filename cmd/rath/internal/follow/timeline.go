@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/evidence/events"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/messages"
@@ -36,11 +37,11 @@ func Timeline(ctx context.Context, w *term.Writer, t *view.Timeline) Handlers {
 // an aborted try is removed again. Without a terminal the handlers show nothing.
 func Writing(w *term.Writer) Handlers {
 	var step run.Path
-	var draft Draft
+	var draft events.Draft
 	h := Handlers{
 		Record: func(r messages.Record) {
 			if r.Kind == messages.KindModel && r.Step == step || r.Kind == messages.KindEnded {
-				step, draft = "", Draft{}
+				step, draft = "", events.Draft{}
 			}
 			w.Note("")
 		},
@@ -49,8 +50,11 @@ func Writing(w *term.Writer) Handlers {
 		return h
 	}
 	h.Delta = func(d messages.Delta) {
+		if d.Start != nil {
+			return
+		}
 		if d.Step != step {
-			step, draft = d.Step, Draft{}
+			step, draft = d.Step, events.Draft{}
 		}
 		draft.Add(d)
 		w.Note(draftText(&draft, cmp.Or(d.Agent, "the model"), w.Width()))
@@ -82,7 +86,7 @@ const (
 
 // draftText returns the end of a model's output so far: its text or else its reasoning,
 // and the calls of tools.
-func draftText(d *Draft, who string, width int) string {
+func draftText(d *events.Draft, who string, width int) string {
 	head := "    " + term.Line(who, 24)
 	if d.Try > 1 {
 		head += fmt.Sprintf(", try %d", d.Try)

@@ -1,4 +1,4 @@
-package follow
+package events
 
 import (
 	"slices"
@@ -15,6 +15,7 @@ type Draft struct {
 	Try     int
 	N       uint64 // of the last delta
 	Text    string
+	From    int // the byte of the answer at which Text begins
 	// Reasoning is the reasoning of the model.
 	Reasoning string
 	Calls     []messages.CallDelta // in the order of their beginnings, with the arguments so far
@@ -27,22 +28,20 @@ type Draft struct {
 const MaxDraft = 256 << 10
 
 // Add adds the next delta of the step, and reports whether it dropped the earlier
-// draft, whose text is void. A delta of an older try is skipped.
+// draft, whose text is void. It skips a delta of an older try, a repetition, and one that
+// only starts the step.
 func (d *Draft) Add(x messages.Delta) (dropped bool) {
-	had := d.N > 0
+	newer := x.Attempt > d.Attempt || x.Attempt == d.Attempt && x.Try > d.Try
 	switch {
-	case x.Attempt < d.Attempt, x.Attempt == d.Attempt && x.Try < d.Try:
+	case x.Start != nil, x.Attempt < d.Attempt, x.Attempt == d.Attempt && x.Try < d.Try, !newer && x.N <= d.N && x.N > 0:
 		return false
-	case x.Attempt > d.Attempt, x.Try > d.Try, x.Void:
+	case newer, x.Void:
+		dropped = !d.empty()
 		*d = Draft{Attempt: x.Attempt, Try: x.Try}
-		dropped = had
 	}
 	if x.Void {
-		d.Try++ // it gets no more deltas
+		d.N = x.N // the text after it begins anew
 		return dropped
-	}
-	if x.N <= d.N && x.N > 0 {
-		return dropped // a repetition
 	}
 	d.Truncated = d.Truncated || x.N > d.N+1
 	d.N = x.N
@@ -60,6 +59,9 @@ func (d *Draft) Add(x messages.Delta) (dropped bool) {
 	}
 	return dropped
 }
+
+// empty reports whether the draft has no text.
+func (d *Draft) empty() bool { return d.Text == "" && d.Reasoning == "" && len(d.Calls) == 0 }
 
 // keep appends s up to the free room.
 func (d *Draft) keep(to *string, s string) {

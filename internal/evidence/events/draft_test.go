@@ -1,4 +1,4 @@
-package follow
+package events
 
 import (
 	"strings"
@@ -24,6 +24,8 @@ func TestDraft(t *testing.T) {
 		"broke off unheard":   {[]messages.Delta{piece(1, 1, "forty"), piece(2, 1, "seven")}, "seven", 1, false},
 		"void, and no more":   {[]messages.Delta{piece(1, 1, "forty"), {Attempt: 1, Try: 1, N: 2, Void: true}}, "", 1, false},
 		"late after its void": {[]messages.Delta{piece(1, 1, "a"), {Attempt: 1, Try: 1, N: 3, Void: true}, piece(1, 2, "b"), piece(2, 1, "c")}, "c", 1, false},
+		"void within a try":   {[]messages.Delta{piece(1, 1, "a thought"), {Attempt: 1, Try: 1, N: 2, Void: true}, piece(1, 3, "seven")}, "seven", 1, false},
+		"a start":             {[]messages.Delta{piece(1, 1, "a"), {Attempt: 1, Start: &messages.StepStart{Kind: "model"}}, piece(1, 2, "b")}, "ab", 0, false},
 		"of an older try":     {[]messages.Delta{piece(2, 1, "new"), piece(1, 9, "old")}, "new", 0, false},
 		"another attempt":     {[]messages.Delta{piece(3, 1, "old"), {Attempt: 2, Try: 1, N: 1, Text: "new"}}, "new", 1, false},
 		"twice":               {[]messages.Delta{piece(1, 1, "a"), piece(1, 1, "a"), piece(1, 2, "b")}, "ab", 0, false},

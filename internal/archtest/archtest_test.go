@@ -95,6 +95,7 @@ var rules = map[string]rule{
 	"internal/core/form":                {ours: list("internal/core/schema"), others: list("github.com/google/jsonschema-go")},
 	"internal/agents/mcp":               {ours: list("internal/platform/filelock", "internal/models/listfile", "session", "sandbox", "blob", "tool", "llm"), others: list("github.com/modelcontextprotocol/go-sdk", "golang.org/x/oauth2", "go.yaml.in/yaml/v3"), test: list("internal/testkit/mcptest")},
 	"internal/testkit/mcptest":          {others: list("github.com/modelcontextprotocol/go-sdk")},
+	"internal/evidence/events":          {ours: list("internal/core/excerpt", "internal/core/journal", "internal/evidence/lineage", "messages", "run", "session"), test: list("internal/testkit/transcript")},
 	"internal/evidence/lineage":         {ours: list("internal/core/excerpt", "messages", "internal/core/commitlog", "internal/core/canonical", "internal/core/journal", "session", "run", "sandbox", "blob")},
 	// Layer 2.
 	"flow": {
@@ -367,7 +368,7 @@ func TestDependencies(t *testing.T) {
 }
 
 // ordered are the packages whose documentation states the order of their files.
-var ordered = list("actors", "cmd/rath/internal/...", "flow", "internal/evidence/audit", "internal/evidence/dossier", "internal/engine", "internal/engine/chain", "internal/engine/lease", "internal/engine/live", "internal/engine/transcript", "internal/core/journal", "internal/evidence/lineage", "internal/nats/api", "internal/nats/archive", "internal/nats/conn", "internal/nats/dispatch", "internal/nats/eventlog", "internal/nats/notes", "internal/nats/permission", "internal/nats/project", "internal/nats/schedule", "internal/nats/streams", "internal/evidence/signature", "internal/evidence/view", "session")
+var ordered = list("actors", "cmd/rath/internal/...", "flow", "internal/evidence/audit", "internal/evidence/dossier", "internal/evidence/events", "internal/engine", "internal/engine/chain", "internal/engine/lease", "internal/engine/live", "internal/engine/transcript", "internal/core/journal", "internal/evidence/lineage", "internal/nats/api", "internal/nats/archive", "internal/nats/conn", "internal/nats/dispatch", "internal/nats/eventlog", "internal/nats/notes", "internal/nats/permission", "internal/nats/project", "internal/nats/schedule", "internal/nats/streams", "internal/evidence/signature", "internal/evidence/view", "internal/web/stream", "session")
 
 // order returns the files that the documentation of a package names, the lowest
 // first; nil if it names none.

@@ -33,6 +33,6 @@
 // pages and back. Transcripts in testdata show a scheduler's actions for commits, answers,
 // deaths and demands.
 //
-// Files, the lowest first: alarm, session, runs, queue, followup, node, action,
+// Files, the lowest first: alarm, session, runs, queue, action, followup, node,
 // slots, dispatch, backlog, page, scheduler, next, standing.
 package schedule

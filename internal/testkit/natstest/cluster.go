@@ -20,11 +20,14 @@ import (
 
 // Cluster is a JetStream cluster in this process, on the loopback interface and in real
 // time: a bubble cannot show the behaviour of three replicas or the loss of a server.
-// Access is open.
+// Access is open until Login.
 type Cluster struct {
 	servers []*server.Server
 	configs []*server.Options
 }
+
+// ServerName returns the name of a server, which is also one of its tags.
+func ServerName(i int) string { return fmt.Sprintf("n%d", i) }
 
 // Tags of servers, for the placement of streams.
 const (
@@ -52,8 +55,9 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 		if i >= n-3 {
 			tags = append(tags, Last)
 		}
+		tags = append(tags, ServerName(i))
 		c.configs = append(c.configs, &server.Options{
-			ServerName: fmt.Sprintf("n%d", i), Tags: tags, Host: "127.0.0.1", Port: FreePort(tb),
+			ServerName: ServerName(i), Tags: tags, Host: "127.0.0.1", Port: FreePort(tb),
 			JetStream: true, StoreDir: tb.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true,
 			JetStreamMaxStore: maxStore, JetStreamMaxMemory: maxStore,
 			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port},
@@ -142,6 +146,26 @@ func (c *Cluster) Stop(i int) {
 		s.Shutdown()
 		s.WaitForShutdown()
 		c.servers[i] = nil
+	}
+}
+
+// Login gives the servers exactly these users, each with its name as its password. They may
+// publish on all subjects except those listed. Running servers apply the change to their
+// connections, as after a reload of their configuration.
+func (c *Cluster) Login(tb testing.TB, denied map[string][]string) {
+	tb.Helper()
+	for i, o := range c.configs {
+		o = o.Clone()
+		o.Users = nil
+		for name, subjects := range denied {
+			o.Users = append(o.Users, &server.User{Username: name, Password: name, Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: subjects},
+			}})
+		}
+		c.configs[i] = o
+		if s := c.servers[i]; s != nil {
+			must.Do(tb, s.ReloadOptions(o))
+		}
 	}
 }
 

@@ -20,6 +20,9 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/web/access"
 	"github.com/rathcluster/rath/internal/web/pages"
+	"github.com/rathcluster/rath/internal/web/stream"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -34,6 +37,7 @@ type web struct {
 	opener   string
 	listener net.Listener
 	server   *http.Server
+	events   *stream.Streams
 	own      *streams.Streams // connection for tokens; nil if it is the node's
 }
 
@@ -64,13 +68,25 @@ func startWeb(ctx context.Context, n *Instance) (*web, error) {
 	}
 	w.gateway = access.New(o)
 	n.o.Logger.Info("web", "url", w.url.String())
-	w.server = access.NewServer(ctx, w.gateway.Handler(webParts(w.url.String(), n)), n.o.Logger)
+	w.server = access.NewServer(ctx, w.gateway.Handler(w.parts(n)), n.o.Logger)
 	return w, nil
 }
 
-// webParts returns the pages of a node.
-func webParts(at string, n *Instance) *access.Parts {
-	shown := pages.New(&pages.Options{FormToken: access.FormToken, URL: at, Log: n.o.Logger})
+// parts returns the pages of a node, with their updates.
+func (w *web) parts(n *Instance) *access.Parts {
+	w.events = stream.New(n.o.Logger, func(rw http.ResponseWriter, _ *http.Request, err error) {
+		status := http.StatusServiceUnavailable
+		if errors.Is(err, run.ErrUnknownRun) || errors.Is(err, session.ErrNotFound) {
+			status = http.StatusNotFound
+		}
+		http.Error(rw, messages.Text(err), status)
+	})
+	shown := pages.New(&pages.Options{
+		FormToken: access.FormToken, URL: w.url.String(), Log: n.o.Logger,
+		Stream: func(rw http.ResponseWriter, r *http.Request, id run.ID) {
+			w.events.Serve(rw, r, stream.Selection{Run: id})
+		},
+	})
 	return &access.Parts{Pages: shown, Events: shown, Static: shown}
 }
 
@@ -160,10 +176,11 @@ func gatewayLogin(o *client.Options, dir string) error {
 
 // serve answers requests until ctx ends.
 func (w *web) serve(ctx context.Context) error {
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_ = w.gateway.Run(ctx) // it ends with ctx alone
+		_ = w.gateway.Run(keeping) // it ends with its context alone
 	}()
 	served := make(chan error, 1)
 	go func() { served <- w.server.Serve(w.listener) }()
@@ -171,7 +188,7 @@ func (w *web) serve(ctx context.Context) error {
 	select {
 	case err = <-served:
 	case <-ctx.Done():
-		<-gone // streams end with their access
+		w.events.Close() // access does not end: browsers connect to another router
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), webStop)
 		defer cancel()
 		if err = w.server.Shutdown(stopping); err != nil {
@@ -179,6 +196,8 @@ func (w *web) serve(ctx context.Context) error {
 		}
 		<-served
 	}
+	stop()
+	<-gone
 	if w.own != nil {
 		err = errors.Join(err, w.own.Conn.Close())
 	}

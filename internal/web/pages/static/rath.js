@@ -23,7 +23,7 @@
     for (const { name, value } of [...fresh.attributes]) {
       if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
-    if (old.matches("input, textarea, select")) return;
+    if (old.matches("input, textarea, select") || (old.matches(".drafted") && ends.has(old.closest("li").id))) return;
     const named = new Map();
     for (const child of old.children) if (child.id) named.set(child.id, child);
     let at = old.firstChild;
@@ -139,16 +139,19 @@
     source = null;
   }
 
-  // draft appends a piece of an answer to its row. A row that is not here yet comes with
+  const ends = new Map(); // of the drafts of rows, in bytes
+  const bytes = new TextEncoder();
+
+  // draft appends a piece of an answer to its row, or begins the draft where the piece does. A row that is not here yet comes with
   // the next fragment.
   function draft(data) {
     const row = document.getElementById("step-" + data.step);
     const text = row && one(".drafted", row);
     if (!text || !data.text) return soon();
-    if (text.classList.contains("void")) {
-      text.classList.remove("void");
-      text.textContent = "";
-    }
+    const from = data.from || 0;
+    if (text.classList.contains("void") || ends.get(row.id) !== from) text.textContent = from > 0 ? "… " : "";
+    text.classList.remove("void");
+    ends.set(row.id, from + bytes.encode(data.text).length);
     text.append(data.text);
     if (following) toEnd();
   }

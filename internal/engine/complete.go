@@ -193,7 +193,15 @@ func (m *completion) Send(r *chain.Tries) error {
 	r.Sent()
 	m.begin()
 	resp, err := m.client.Complete(m.ctx, m.req, m.sink)
-	m.chain.Breakers.Note(&c.Provider, err)
+	return m.received(resp, err)
+}
+
+// received takes the outcome of a request. Its variables would otherwise be on the stack
+// during the wait for the model.
+//
+//go:noinline
+func (m *completion) received(resp *llm.Response, err error) error {
+	m.chain.Breakers.Note(&m.chain.Asked().Provider, err)
 	if err == nil {
 		m.ended("")
 		m.deliver(llm.Delta{}, m.live.Finish)

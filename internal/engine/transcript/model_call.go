@@ -43,13 +43,12 @@ type Call struct {
 // Answering is the progress of a model's answer over several requests. Its state derives
 // from the records of their steps alone.
 type Answering struct {
-	Text  string        // the pieces so far, which the next answer continues
-	tail  []llm.Message // the last messages of the next request, which are no part of the session
-	cut   int
-	pause int
-	empty int
-	spelt int
-	Last  bool // no further request may follow
+	Text string        // the pieces so far, which the next answer continues
+	tail []llm.Message // the last messages of the next request, which are no part of the session
+	// The answers in a row, by the reason for another one; each has a small limit.
+	cut, pause, empty, spelt uint8
+
+	Last bool // no further request may follow
 }
 
 // CacheKey names the common prefix of the requests of this session and of its forks: the

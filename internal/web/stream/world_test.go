@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -258,13 +259,16 @@ func (r *reading) next() (got, bool) {
 		line := r.lines.Text()
 		name, value, _ := strings.Cut(line, ": ")
 		switch {
-		case line == "" && g.data != "":
+		case line == "" && g.data == "": // a silent move, or none
+			r.last, g.id = cmp.Or(g.id, r.last), ""
+		case line == "":
+			r.last = cmp.Or(g.id, r.last) // not before: the connection may break within a line
 			if err := json.Unmarshal([]byte(g.data), &g.StreamEvent); err != nil {
 				r.t.Errorf("%s: %v", g.data, err)
 			}
 			return g, true
 		case name == "id":
-			g.id, r.last = value, value
+			g.id = value
 		case name == "data":
 			g.data += value
 		}
@@ -275,7 +279,7 @@ func (r *reading) next() (got, bool) {
 // position reads up to the position of a stream, which comes before its events.
 func (r *reading) position() {
 	for r.last == "" && r.lines.Scan() {
-		if id, ok := strings.CutPrefix(r.lines.Text(), "id: "); ok {
+		if id, ok := strings.CutPrefix(r.lines.Text(), "id: "); ok && r.lines.Scan() {
 			r.last = id
 		}
 	}

@@ -198,6 +198,12 @@ func (c *Client) control(ctx context.Context, id run.ID, verb string, b messages
 	return nil
 }
 
+// Query sends a query as FORMAT.md of package messages has it, and returns the reply as it
+// came: for a program that passes replies on. q is the body of the query.
+func (c *Client) Query(ctx context.Context, verb string, q any) (json.RawMessage, error) {
+	return c.requests.Query(ctx, c.tenant, verb, q)
+}
+
 // query sends a query and decodes the answer.
 func query[T any](ctx context.Context, c *Client, verb string, q wire.Query) (T, error) {
 	var v T

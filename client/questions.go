@@ -37,7 +37,8 @@ type Question struct {
 // String is the question in one line.
 func (q Question) String() string { return fmt.Sprintf("step %s %s", q.Step, q.wait) }
 
-func questions(r *messages.RunInfo) []Question {
+// QuestionsOf returns the open questions of a run.
+func QuestionsOf(r *messages.RunInfo) []Question {
 	var qs []Question
 	for _, w := range r.Waits {
 		if w.Kind != run.WaitApproval && w.Kind != run.WaitResponse {
@@ -63,7 +64,7 @@ func (qs *Questions) List(ctx context.Context) ([]Question, error) {
 	}
 	var all []Question
 	for _, r := range slices.Backward(rs) {
-		all = append(all, questions(&r)...)
+		all = append(all, QuestionsOf(&r)...)
 	}
 	return all, nil
 }
@@ -156,7 +157,7 @@ func (qs *Questions) question(ctx context.Context, id run.ID, verb string) (Ques
 		kind = run.WaitResponse
 	}
 	var fit, other []Question
-	for _, q := range questions(&r) {
+	for _, q := range QuestionsOf(&r) {
 		if q.Kind == kind {
 			fit = append(fit, q)
 		} else {

@@ -191,6 +191,7 @@ var rules = map[string]rule{
 	"internal/web/access":         {ours: list("client", "internal/nats/conn", "internal/nats/permission", "internal/nats/streams", "messages", "run", "session"), others: list("github.com/coreos/go-oidc/v3", "golang.org/x/oauth2", "golang.org/x/net", "go.yaml.in/yaml/v3", "github.com/nats-io/nats.go"), test: list("internal/nats/natsserver", "internal/nats/streams/streamstest", "internal/testkit/natstest")},
 	"internal/...":                {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"internal/web/pages":          {ours: anything, others: list("github.com/yuin/goldmark"), test: list("golang.org/x/net")},
+	"internal/web/api":            {ours: anything, others: list("github.com/google/jsonschema-go")},
 	"internal/nats/metrics":       {ours: anything, others: list("github.com/prometheus/client_golang")},
 	"internal/testkit/bench":      {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go"), test: list("github.com/nats-io/nats-server/v2", "github.com/klauspost/compress")},
 	"cmd/...":                     {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "go.yaml.in/yaml/v3"), test: list("golang.org/x/tools", "github.com/nats-io/nats.go", "github.com/sashabaranov/go-openai")},

@@ -128,7 +128,7 @@ func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow string
 
 // Query sends a query and returns the body of the answer, or its error. More than one node
 // may be asked, when none answers soon.
-func (c *Requests) Query(ctx context.Context, t session.Tenant, verb string, q wire.Query) ([]byte, error) {
+func (c *Requests) Query(ctx context.Context, t session.Tenant, verb string, q any) ([]byte, error) {
 	body, err := messages.Encode(q)
 	if err != nil {
 		return nil, err

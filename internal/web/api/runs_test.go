@@ -1,0 +1,178 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+)
+
+// TestRoutes uses each route of one node.
+func TestRoutes(t *testing.T) {
+	d := open(t)
+	t.Run("submit", d.testSubmit)
+	t.Run("questions", d.testQuestions)
+	t.Run("sessions and evidence", d.testSessions)
+	t.Run("files", d.testFiles)
+	t.Run("memories", d.testMemories)
+	t.Run("fleet", d.testFleet)
+	t.Run("dead letters", d.testLetters)
+	t.Run("decisions", d.testDecisions)
+	t.Run("narrow", d.testNarrow)
+	t.Run("tenants", d.testTenants)
+	t.Run("roles", d.testRoles)
+	t.Run("hostile", d.testHostile)
+	for at, item := range d.spec.doc.Paths {
+		for method := range item {
+			if what := strings.ToUpper(method) + " " + at; !d.spec.used[what] && !unreached[what] {
+				t.Errorf("%s never succeeded: the description of its answer is not shown", what)
+			}
+		}
+	}
+}
+
+// unreached are the routes whose success ends the node or takes a broken fleet.
+var unreached = map[string]bool{
+	"POST /api/v1/nodes/{node}/drain":  true,
+	"POST /api/v1/runs/{run}/resolve":  true,
+	"POST /api/v1/imports":             true,
+	"POST /api/v1/runs/{run}/rebudget": false,
+}
+
+func (d *door) testSubmit(t *testing.T) {
+	r := d.run(t, "first", "talk", `,"input":"hello","session":"chat"`)
+	if r.State != run.Succeeded || r.Output != "echo: hello" {
+		t.Fatalf("%+v", r)
+	}
+	again := d.ask(t, ann, "PUT", "/api/v1/runs/first", `{"session":"chat","input":"hello","workflow":"talk"}`)
+	if again.status != http.StatusOK {
+		t.Errorf("the same task again: %d %s", again.status, again.body)
+	}
+	other := d.ask(t, ann, "PUT", "/api/v1/runs/first", `{"workflow":"talk","input":"bye"}`)
+	if p := other.problem(t); other.status != http.StatusConflict || p.Code != run.CodeKeyReused || p.Remedy == "" {
+		t.Errorf("another task under the id: %+v", p)
+	}
+	for i, id := range []string{"second", "third"} {
+		d.run(t, id, "talk", `,"input":"`+strings.Repeat("x", i+1)+`"`)
+	}
+	var page wire.Runs
+	d.get(t, "/api/v1/runs?limit=1", &page)
+	seen := []run.ID{}
+	for {
+		for _, r := range page.Runs {
+			seen = append(seen, r.Run)
+		}
+		if page.Next == 0 {
+			break
+		}
+		next := page.Next
+		page = wire.Runs{}
+		d.get(t, "/api/v1/runs?limit=1&after="+itoa(next), &page)
+	}
+	if len(seen) != 3 || seen[0] != "third" || seen[2] != "first" {
+		t.Errorf("the pages have %v", seen)
+	}
+	d.get(t, "/api/v1/runs?state=failed&state=cancelled&workflow=talk&by=ann&where=tool%3Dgrep", &page)
+	if len(page.Runs) != 0 {
+		t.Errorf("%+v", page)
+	}
+	var info messages.RunInfo
+	d.get(t, "/api/v1/runs/@last", &info)
+	if info.Run != "third" || info.State != run.Succeeded {
+		t.Errorf("%+v", info)
+	}
+	var live messages.Live
+	d.get(t, "/api/v1/runs/third/live", &live)
+	var replay messages.Replay
+	if d.get(t, "/api/v1/runs/third/replay", &replay); !replay.Matches {
+		t.Errorf("%+v", replay)
+	}
+	var made struct{ Run run.ID }
+	a := d.ask(t, ann, "POST", "/api/v1/runs/third/rerun", "")
+	must.Do(t, json.Unmarshal([]byte(a.body), &made))
+	if made.Run != "third-r1" {
+		t.Errorf("rerun: %d %s", a.status, a.body)
+	}
+	a = d.ask(t, ann, "POST", "/api/v1/runs/first/rewind", `{"version":1,"workflow":"talk","input":"again","id":"fourth"}`)
+	if a.status != http.StatusAccepted {
+		t.Errorf("rewind: %d %s", a.status, a.body)
+	}
+	var res messages.Result
+	if d.get(t, "/api/v1/runs/fourth/result?wait_s=30", &res); res.Output != "echo: again" {
+		t.Errorf("%+v", res)
+	}
+	if a := d.ask(t, ann, "POST", "/api/v1/sessions/chat/message", `{"text":"and mind the tests"}`); a.status != http.StatusOK {
+		t.Errorf("message to a session: %d %s", a.status, a.body)
+	}
+}
+
+func (d *door) testQuestions(t *testing.T) {
+	for _, id := range []string{"ask1", "ask2"} {
+		d.submit(t, id, "publish", "")
+	}
+	step := d.question(t, "ask1")
+	early := d.ask(t, ann, "GET", "/api/v1/runs/ask1/result", "")
+	if p := early.problem(t); p.Code != run.CodeState || p.Status != http.StatusConflict {
+		t.Errorf("the result before the end: %+v", p)
+	}
+	d.question(t, "ask2")
+	var list struct {
+		Questions []struct{ Run, Step, Title string }
+	}
+	d.get(t, "/api/v1/questions", &list)
+	if len(list.Questions) != 2 || list.Questions[0].Title != "Publish the notes?" {
+		t.Fatalf("%+v", list)
+	}
+	var q struct{ Digest string }
+	d.get(t, "/api/v1/questions/ask1/"+step, &q)
+	stale := d.ask(t, ann, "POST", "/api/v1/runs/ask1/answer", `{"answer":"approve","step":"`+step+`","digest":"00"}`)
+	if p := stale.problem(t); p.Code != "stale" || p.Status != http.StatusConflict {
+		t.Errorf("a stale digest: %+v", p)
+	}
+	if a := d.ask(t, ann, "POST", "/api/v1/runs/ask1/answer", `{"answer":"approve","step":"`+step+`","digest":"`+q.Digest+`"}`); a.status != http.StatusOK {
+		t.Errorf("approve: %d %s", a.status, a.body)
+	}
+	var r messages.Result
+	if d.get(t, "/api/v1/runs/ask1/result?wait_s=30", &r); r.State != run.Succeeded {
+		t.Errorf("%+v", r)
+	}
+	second := d.ask(t, ann, "POST", "/api/v1/runs/ask1/answer", `{"answer":"approve","step":"`+step+`"}`)
+	if p := second.problem(t); p.Code != run.CodeState {
+		t.Errorf("a second answer: %+v", p)
+	}
+	if a := d.ask(t, ann, "POST", "/api/v1/runs/ask2/answer", `{"answer":"reject","reason":"not yet"}`); a.status != http.StatusOK {
+		t.Errorf("reject: %d %s", a.status, a.body)
+	}
+	if d.get(t, "/api/v1/runs/ask2/result?wait_s=30", &r); r.State != run.Failed || !strings.Contains(r.Error, "not yet") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func (d *door) testDecisions(t *testing.T) {
+	d.submit(t, "kept", "publish", "")
+	d.question(t, "kept")
+	for _, c := range []struct{ verb, body string }{
+		{"message", `{"text":"hurry"}`},
+		{"rebudget", `{"budget":{"tokens":1000}}`},
+		{"quarantine", `{"reason":"odd"}`},
+		{"release", `{"reason":"fine"}`},
+		{"cancel", `{"reason":"enough"}`},
+	} {
+		if a := d.ask(t, ann, "POST", "/api/v1/runs/kept/"+c.verb, c.body); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", c.verb, a.status, a.body)
+		}
+	}
+	var r messages.Result
+	if d.get(t, "/api/v1/runs/kept/result?wait_s=30", &r); r.State != run.Cancelled {
+		t.Errorf("%+v", r)
+	}
+	a := d.ask(t, ann, "POST", "/api/v1/runs/kept/resolve", `{"decision":"again","reason":"it did not"}`)
+	if p := a.problem(t); p.Code != run.CodeState {
+		t.Errorf("resolve of a run without a review: %+v", p)
+	}
+}

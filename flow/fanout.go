@@ -60,7 +60,7 @@ func (o *FanOutOptions) check(bs []Branch) (need int, err error) {
 		case session.ValidID("branch", b.Name) != nil:
 			return 0, fmt.Errorf("flow: branch %d: %w", i, session.ValidID("branch", b.Name))
 		case b.Name == "gather" || seen[b.Name]:
-			return 0, fmt.Errorf("flow: branch %q: the name is used twice; every branch of a fan-out needs its own", b.Name)
+			return 0, fmt.Errorf("flow: branch %q: the name is taken; every branch of a fan-out needs its own", b.Name)
 		case b.Workflow == nil:
 			return 0, fmt.Errorf("flow: branch %q has no workflow", b.Name)
 		}

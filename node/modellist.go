@@ -127,7 +127,7 @@ func (n *Instance) check(t journal.Task) error {
 	}
 	for i := range all {
 		if all[i].Cost == "" {
-			return bad("budget.micro_usd", "nothing says what calls of model "+cmp.Or(all[i].String(), "(none)")+" cost, so the budget could not be kept",
+			return bad("budget.micro_usd", "the cost of calls of model "+cmp.Or(all[i].String(), "(none)")+" is unknown, so the budget could not be kept",
 				"set budget.tokens instead, or have prices, free or states_cost given to the model in the node's list of models")
 		}
 	}

@@ -59,7 +59,7 @@ func TestModelList(t *testing.T) {
 		dollars int64
 	}{
 		{"the budget holds", messages.Task{Budget: messages.Budget{MicroUSD: 1000}}, run.CodeBudget, "1350 of 1000 micro-USD used", 3, 1350},
-		{"nothing says the cost", messages.Task{Model: "unpriced", Budget: messages.Budget{MicroUSD: 1000}}, run.CodeMalformed, "budget.micro_usd: nothing says what calls of model unpriced cost", 0, 0},
+		{"nothing says the cost", messages.Task{Model: "unpriced", Budget: messages.Budget{MicroUSD: 1000}}, run.CodeMalformed, "budget.micro_usd: the cost of calls of model unpriced is unknown", 0, 0},
 		{"no such model", messages.Task{Model: "fsat"}, run.CodeMalformed, `field model: there is no model "fsat" in the list of models models.yaml; name one of fast, unpriced, locked`, 0, 0},
 		{"no key", messages.Task{Model: "locked"}, run.Code(llm.CodeNoKey), "llm: no_key: the file key, which models.yaml names for the key, cannot be read where this node runs: no such file", 0, 0},
 	} {

@@ -152,7 +152,7 @@ func TestMoneyOfTheFleet(t *testing.T) {
 	}
 	t.Logf("%d requests, %d of %d micro-USD, nodes %v", requests["priced"], cost, budget, server.nodes)
 
-	if r, _ := do("spend", "unpriced"); r.Code != run.CodeMalformed || !strings.Contains(r.Error, "nothing says what calls of model unpriced cost") {
+	if r, _ := do("spend", "unpriced"); r.Code != run.CodeMalformed || !strings.Contains(r.Error, "the cost of calls of model unpriced is unknown") {
 		t.Errorf("a task with a model without prices: %+v", r)
 	}
 	if r, f := do("spend_unpriced", ""); r.State != run.Failed || f.Numbers.MicroUSD != 0 {

@@ -19,9 +19,10 @@ import (
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/web/access"
+	"github.com/rathcluster/rath/internal/web/api"
 	"github.com/rathcluster/rath/internal/web/pages"
+	"github.com/rathcluster/rath/internal/web/problem"
 	"github.com/rathcluster/rath/internal/web/stream"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -54,6 +55,10 @@ func startWeb(ctx context.Context, n *Instance) (*web, error) {
 	if err := w.listen(ctx, &n.o.HTTP); err != nil {
 		return nil, err
 	}
+	parts, err := w.parts(n)
+	if err != nil {
+		return nil, errors.Join(err, w.listener.Close())
+	}
 	tokens, err := tokenStreams(ctx, n)
 	if err != nil {
 		return nil, errors.Join(err, w.listener.Close())
@@ -68,26 +73,24 @@ func startWeb(ctx context.Context, n *Instance) (*web, error) {
 	}
 	w.gateway = access.New(o)
 	n.o.Logger.Info("web", "url", w.url.String())
-	w.server = access.NewServer(ctx, w.gateway.Handler(w.parts(n)), n.o.Logger)
+	w.server = access.NewServer(ctx, w.gateway.Handler(parts), n.o.Logger)
 	return w, nil
 }
 
-// parts returns the pages of a node, with their updates.
-func (w *web) parts(n *Instance) *access.Parts {
-	w.events = stream.New(n.o.Logger, func(rw http.ResponseWriter, _ *http.Request, err error) {
-		status := http.StatusServiceUnavailable
-		if errors.Is(err, run.ErrUnknownRun) || errors.Is(err, session.ErrNotFound) {
-			status = http.StatusNotFound
-		}
-		http.Error(rw, messages.Text(err), status)
-	})
+// parts returns the routes and the pages of a node, with their updates.
+func (w *web) parts(n *Instance) (*access.Parts, error) {
+	w.events = stream.New(n.o.Logger, problem.Write)
+	routes, err := api.New(&api.Options{Release: Version(), Logger: n.o.Logger, Streams: w.events})
+	if err != nil {
+		return nil, err
+	}
 	shown := pages.New(&pages.Options{
 		FormToken: access.FormToken, URL: w.url.String(), Log: n.o.Logger,
 		Stream: func(rw http.ResponseWriter, r *http.Request, id run.ID) {
 			w.events.Serve(rw, r, stream.Selection{Run: id})
 		},
 	})
-	return &access.Parts{Pages: shown, Events: shown, Static: shown}
+	return &access.Parts{API: routes, Pages: shown, Events: shown, Static: shown}, nil
 }
 
 // listen opens the socket and determines the address of browsers.

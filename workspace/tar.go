@@ -22,7 +22,7 @@ func (p *Plan) WriteTar(ctx context.Context, w io.Writer) error {
 	out := tar.NewWriter(w)
 	var rest strings.Builder
 	for _, l := range p.Withheld {
-		fmt.Fprintf(&rest, "withheld: %s\n", l)
+		fmt.Fprintf(&rest, "withheld: %s: %s\n", l.Path, l.Why)
 	}
 	for _, c := range p.changes {
 		if c.Path == NotInTar {

@@ -206,8 +206,8 @@ func TestUncountedAnswersEndWithTheBudget(t *testing.T) {
 		"tokens":                       {budget: run.Budget{Tokens: 1500}, asked: 2, says: "of 1500 tokens used"},
 		"money by the list":            {budget: run.Budget{MicroUSD: 1500}, choices: offering(chain.Choice{Name: "m", Cost: "priced", Price: perToken}), asked: 2, cost: "priced", says: "of 1500 micro-USD used"},
 		"money that the server states": {budget: run.Budget{MicroUSD: 18}, states: 9, asked: 2, cost: "stated", says: "18 of 18"},
-		"money that nothing states":    {budget: run.Budget{MicroUSD: 1500}, asked: 1, says: "nothing says what calls of model m-2026 cost"},
-		"a promise that is not kept":   {budget: run.Budget{MicroUSD: 1500}, choices: offering(chain.Choice{Name: "m", Cost: "stated"}), asked: 1, says: "nothing says what calls of model m cost"},
+		"money that nothing states":    {budget: run.Budget{MicroUSD: 1500}, asked: 1, says: "the cost of calls of model m-2026 is unknown"},
+		"a promise that is not kept":   {budget: run.Budget{MicroUSD: 1500}, choices: offering(chain.Choice{Name: "m", Cost: "stated"}), asked: 1, says: "the cost of calls of model m is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w world

@@ -57,7 +57,7 @@ type Person struct {
 	Tenant session.Tenant
 	User   string
 	Role   permission.Role
-	// Says is the identity that an identity provider stated, and Issuer the provider.
+	// An identity provider, Issuer, stated the identity in Says.
 	Says, Issuer string
 }
 

@@ -49,7 +49,7 @@ type Entry struct {
 	// Token is the token with which a page session began: it ends with the token.
 	Token string `json:"token,omitempty"`
 	// Says is the identity that the provider of a page session stated, such as an e-mail
-	// address, and Issuer the provider. Says is no proof.
+	// address, which proves nothing. Issuer is the provider.
 	Says   string `json:"says,omitempty"`
 	Issuer string `json:"issuer,omitempty"`
 

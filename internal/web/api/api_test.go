@@ -313,7 +313,8 @@ func (s *spec) check(t *testing.T, req *http.Request, body string, a answer) {
 		i := slices.IndexFunc(op.Parameters, func(p struct {
 			Name, In string
 			Schema   rawSchema
-		}) bool {
+		},
+		) bool {
 			return p.Name == name && p.In == "query"
 		})
 		if i < 0 {

@@ -15,6 +15,6 @@
 // subjects of the caller's tenant reach nothing else.
 //
 // Files, the lowest first: call (a request and its answer), route (a row of the table),
-// submission, runs, questions, sessions, target, evidence, files, memories, fleet, table,
-// commands, schema, openapi, serve.
+// submission, runs, questions, sessions, target, evidence, files, memories, fleet, events,
+// table, commands, schema, openapi, serve.
 package api

@@ -36,6 +36,9 @@ func request(method, at string, op operation, ids map[string]string) (path, body
 	if strings.HasSuffix(at, "/impact") && strings.Contains(at, "{session}") {
 		path += "?version=1"
 	}
+	if at == "/api/v1/events" {
+		path += "?since=none" // which ends the answer
+	}
 	header = http.Header{}
 	if op.RequestBody != nil {
 		body = bodies[at[strings.LastIndex(at, "/")+1:]]

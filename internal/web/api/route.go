@@ -127,6 +127,8 @@ var parameters = map[string]param{
 	"text":     {doc: "the words of the search", kind: "string"},
 	"level":    {doc: "the extent of the text", kind: "string", values: []string{"abstract", "overview", "full"}},
 	"uri":      {doc: "the name of the note, such as memory://user/preferences/colours", kind: "string"},
+	"since":    {doc: "the id of an event, or end: the stream begins behind it; a Last-Event-ID precedes it", kind: "string"},
+	"kind":     {doc: "events of one of these kinds, such as run.ended", kind: "string", many: true, pattern: "^[a-z]+\\.[a-z]+$"},
 	"at":       {doc: "the next of the page before, as JSON", kind: "string"},
 }
 

@@ -16,6 +16,7 @@ import (
 func TestRoutes(t *testing.T) {
 	d := open(t)
 	t.Run("submit", d.testSubmit)
+	t.Run("events", d.testEvents)
 	t.Run("questions", d.testQuestions)
 	t.Run("sessions and evidence", d.testSessions)
 	t.Run("files", d.testFiles)

@@ -21,6 +21,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/internal/web/access"
 	"github.com/rathcluster/rath/internal/web/problem"
+	"github.com/rathcluster/rath/internal/web/stream"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/session"
 )
@@ -31,6 +32,9 @@ type Options struct {
 	Release string
 	// Logger receives the errors that are faults of the server; nil discards them.
 	Logger *slog.Logger
+	// Streams serves the events. Its creator closes it. nil makes streams that end with
+	// their requests alone.
+	Streams *stream.Streams
 }
 
 // API serves the routes below /api/. The context of each request carries its caller, see
@@ -41,6 +45,7 @@ type API struct {
 	release string
 	openapi []byte
 	routes  []route
+	streams *stream.Streams
 }
 
 // New returns the routes.
@@ -48,11 +53,14 @@ func New(o *Options) (*API, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	a := &API{mux: http.NewServeMux(), log: o.Logger, release: o.Release}
+	a := &API{mux: http.NewServeMux(), log: o.Logger, release: o.Release, streams: o.Streams}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	a.routes = a.table()
+	if a.streams == nil {
+		a.streams = stream.New(a.log, problem.Write)
+	}
+	a.routes = append(a.table(), a.watches()...)
 	var err error
 	if a.openapi, err = describe(a.routes); err != nil {
 		return nil, err
@@ -91,6 +99,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, rt *route) {
 	c := &call{w: w, r: r, caller: access.From(r.Context()), status: rt.status[0]}
 	answer, err := a.handle(ctx, rc, c, rt)
 	switch {
+	case errors.Is(err, errStreamed):
 	case errors.Is(err, errNotModified):
 		w.WriteHeader(http.StatusNotModified)
 	case err != nil:

@@ -40,7 +40,7 @@ func TestStory(t *testing.T) {
 				return strings.Trim(args[k], `'"`)
 			}
 			switch {
-			case arg == "-s":
+			case arg == "-s", arg == "-N":
 			case arg == "-H":
 				if value() != "$A" {
 					t.Fatalf("%s: without the token", line)

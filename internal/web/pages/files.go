@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"archive/tar"
 	"cmp"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
@@ -378,63 +376,11 @@ func (v *visit) tar() error {
 	if err != nil {
 		return err
 	}
-	store := v.Client.Blobs()
-	plan, err := workspace.NewPlan(v.ctx, store, a, z, nil)
-	if err != nil {
-		return err
-	}
-	tree, err := manifest.Load(v.ctx, store, z)
+	plan, err := workspace.NewPlan(v.ctx, v.Client.Blobs(), a, z, nil)
 	if err != nil {
 		return err
 	}
 	v.w.Header().Set("Content-Type", "application/octet-stream")
 	v.w.Header().Set("Content-Disposition", `attachment; filename="`+z.Short()+`.tar"`)
-	out := tar.NewWriter(v.w)
-	var rest strings.Builder
-	for _, l := range plan.Withheld {
-		fmt.Fprintf(&rest, "withheld: %s\n", l)
-	}
-	for _, name := range plan.Paths {
-		e, ok := tree.Lookup(name)
-		if !ok || e.Kind == manifest.Dir {
-			if !ok {
-				fmt.Fprintf(&rest, "removed: %s\n", name)
-			}
-			continue
-		}
-		if err := packFile(v, out, store, z, e); err != nil {
-			return logSent(v, err)
-		}
-	}
-	if rest.Len() > 0 {
-		if err := writeEntry(out, &tar.Header{Name: "RATH-NOT-IN-THIS-ARCHIVE.txt", Mode: 0o644, ModTime: v.now}, []byte(rest.String())); err != nil {
-			return logSent(v, err)
-		}
-	}
-	return logSent(v, out.Close())
-}
-
-func packFile(v *visit, out *tar.Writer, store blob.Store, head blob.Digest, e manifest.Entry) error {
-	t := &tar.Header{Name: e.Path, Mode: 0o644, ModTime: time.Unix(0, 0)}
-	if e.Kind == manifest.Symlink {
-		t.Typeflag, t.Linkname = tar.TypeSymlink, e.Target
-		return out.WriteHeader(t)
-	}
-	if e.Exec {
-		t.Mode = 0o755
-	}
-	data, err := workspace.Read(v.ctx, store, head, e.Path)
-	if err != nil {
-		return err
-	}
-	return writeEntry(out, t, data)
-}
-
-func writeEntry(out *tar.Writer, t *tar.Header, data []byte) error {
-	t.Size = int64(len(data))
-	if err := out.WriteHeader(t); err != nil {
-		return err
-	}
-	_, err := out.Write(data)
-	return err
+	return logSent(v, plan.WriteTar(v.ctx, v.w))
 }

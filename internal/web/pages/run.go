@@ -466,8 +466,11 @@ func (b *runsPage) fill(v *visit, groups map[string]*runGroup, failed, all int) 
 		return v.base() + "/runs?" + args.Encode()
 	}
 	for _, c := range []chip{
-		{Name: "All", Count: all}, {Name: "Stuck", Class: "stuck", Href: "stuck", Count: len(groups["stuck"].Rows)}, {Name: "Asks", Class: "ask", Href: "asks", Count: len(groups["asks"].Rows)},
-		{Name: "Failed", Class: "fail", Href: "failed", Count: failed}, {Name: "Running", Class: "run", Href: "running", Count: len(groups["running"].Rows)},
+		{Name: "All", Count: all},
+		{Name: "Stuck", Class: "stuck", Href: "stuck", Count: len(groups["stuck"].Rows)},
+		{Name: "Asks", Class: "ask", Href: "asks", Count: len(groups["asks"].Rows)},
+		{Name: "Failed", Class: "fail", Href: "failed", Count: failed},
+		{Name: "Running", Class: "run", Href: "running", Count: len(groups["running"].Rows)},
 	} {
 		c.Current = c.Href == b.Show
 		c.Href = href(c.Href)

@@ -23,6 +23,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/evidence/events"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/memory"
@@ -110,7 +111,7 @@ func CodeOf(err error) run.Code {
 		{CodeDenied, []error{client.ErrDenied}},
 		{run.CodeUnavailable, []error{client.ErrUnreachable, client.ErrNoAnswer}},
 		{run.CodeNotFound, []error{lineage.ErrNotFound, blob.ErrNotFound, memory.ErrNotFound, fs.ErrNotExist, session.ErrTenant}},
-		{run.CodeMalformed, []error{memory.ErrInvalidURI, view.ErrNotFile, view.ErrNotText}},
+		{run.CodeMalformed, []error{events.ErrToken, events.ErrForeign, events.ErrFuture, memory.ErrInvalidURI, view.ErrNotFile, view.ErrNotText}},
 		{run.CodeTooLarge, []error{memory.ErrTooLarge, dossier.ErrTooLarge}},
 		{run.CodeState, []error{memory.ErrFull, view.ErrEmptyFile}},
 		{run.CodeNotSupported, []error{errors.ErrUnsupported}},

@@ -20,12 +20,12 @@ func TestNoStore(t *testing.T) {
 		"cluster prune --older-than 1d --dry-run", "cluster quarantine r --reason x", "cluster repair", "cluster rebudget r --unlimited", "cluster release r --reason x",
 		"cluster tail", "cluster tools ls", "cluster tools withdraw x", "diff a b", "export r", "memory add m x", "memory export m", "memory find m x", "memory forget m memory://", "memory import m .", "memory ls",
 		"memory read m memory://user/x", "ps", "resume", "session fork r", "session merge a b", "session message r hi", "session replay r",
-		"session rerun r", "session rewind r:1", "show r", "show r --steps", "show r --tree", "top", "apply r", "why r", "why --impact r", "cluster prune --blobs",
+		"session rerun r", "session rewind r:1", "show r", "show r --steps", "show r --tree", "token create --user ana --role client", "token ls", "token revoke x", "top", "apply r", "why r", "why --impact r", "cluster prune --blobs",
 		"workspace get r f", "workspace ls r", "workspace merge a b", "workflows ls", "workflows show w",
 	}
 	makes := []string{ // one, or ask no store
 		"cluster import", "cluster key", "cluster provision", "demo", "dev", "doctor", "doctor completion", "doctor config", "doctor config init",
-		"init", "mcp add", "mcp login", "mcp ls", "mcp test", "member", "models import", "models ls", "models serve", "models test", "node", "router", "run", "submit", "verify", "version",
+		"init", "mcp add", "mcp login", "mcp ls", "mcp test", "member", "models import", "models ls", "models serve", "models test", "node", "open", "router", "run", "submit", "verify", "version",
 	}
 	known := map[string]bool{}
 	for _, line := range append(asks, makes...) {

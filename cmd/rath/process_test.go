@@ -214,7 +214,7 @@ func TestDevDrains(t *testing.T) {
 	if got := command(t, "rath cluster nodes drain dev --wait", dir); got != "> node dev drains\n> node dev has ended\n" {
 		t.Fatalf("drain --wait:\n%s", got)
 	}
-	if err := dev.Wait(); err != nil || !strings.Contains(dev.said(), "asked to drain") {
+	if err := dev.Wait(); err != nil || !strings.Contains(dev.said(), "draining; open runs resume at the next start") {
 		t.Errorf("dev: %v", err)
 	}
 	if got := command(t, "rath ps", dir); strings.Contains(got, "[exit") {

@@ -37,7 +37,7 @@ func TestTasksOverServer(t *testing.T) {
 		{"--tasks wrong.jsonl", "2 lines not submitted\n[exit 6]"},
 		{"--tasks many.jsonl", "and 1,980 more lines up to line 2000; --format jsonl names each\n> 0 tasks submitted\n> rath: 2,000 lines not submitted\n[exit 2]"},
 		{"--tenant a --tenant b -m one", "\"a\" was given as well: repeat the command for each"},
-		{"--id a -m one", "run a is there already"},
+		{"--id a -m one", "run a exists already"},
 		{"--id a -m other", "task a: this id was used for another task; choose another id, or send the same body\n[exit 4]"},
 	} {
 		if got := command(t, "rath --server "+url+" submit agent "+c.args, dir); !strings.Contains(got, c.want) {

@@ -182,7 +182,7 @@ func (l *clients) rebudget(ctx context.Context, t *task) {
 			return
 		}
 		// Under faults no other client asks again.
-		early := code(err) == "unknown_run" || strings.Contains(err.Error(), "waits to be taken")
+		early := code(err) == "unknown_run" || strings.Contains(err.Error(), "its task waits for a node")
 		if l.patient || proper(err) && !early {
 			return
 		}

@@ -93,7 +93,7 @@ func TestMCPFlood(t *testing.T) {
 	for until := time.Now().Add(*flagFlood); time.Now().Before(until); {
 		for _, name := range []string{"box", "far"} {
 			d.rath("run", "-C", "work", "--mcp", name, "-m", name, "-q").want(t, 0, "done")
-			d.rath("show", "@last", "--format", "json").want(t, 0, "MCP server "+name+" during "+name+"__echo: it sent messages that nothing asked for")
+			d.rath("show", "@last", "--format", "json").want(t, 0, "MCP server "+name+" during "+name+"__echo: it sent unsolicited messages")
 		}
 	}
 	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", dev.cmd.Process.Pid)))(t)

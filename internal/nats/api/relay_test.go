@@ -214,7 +214,7 @@ func TestCancelUnknown(t *testing.T) {
 			for id, want := range map[string]run.Code{"wait4": run.CodeState, "nobody": run.CodeUnknownRun} {
 				at, says := strings.Replace(subject, "%s", id, 1), strings.Replace(body, "%s", id, 1)
 				a := ask(t, nc, at, says)
-				if a["code"] != string(want) || want == run.CodeState && !strings.Contains(a["error"].(string), "waits to be taken") {
+				if a["code"] != string(want) || want == run.CodeState && !strings.Contains(a["error"].(string), "its task waits for a node") {
 					t.Errorf("%s %s: %v, want code %s", at, says, a, want)
 				}
 			}

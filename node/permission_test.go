@@ -215,6 +215,9 @@ func TestMissingPermission(t *testing.T) {
 	at := permission.Place{Partitions: streams.DefaultPartitions}
 	for role, routing := range map[permission.Role]Routing{permission.RoleNode: RouteElsewhere, permission.RoleRouter: RouteOnly} {
 		for _, p := range permission.GrantOf(role, at).Allow {
+			if strings.HasPrefix(p.Subject, "$KV."+messages.BucketAccess+".") {
+				continue // of a router that serves the web, at the login of a person
+			}
 			t.Run(string(role)+" without "+p.String(), func(t *testing.T) {
 				t.Parallel()
 				srv := natstest.Start(t, &natsserver.Options{Port: -1, Grant: without(permission.RoleNode, p)})

@@ -169,7 +169,7 @@ func TestTroubles(t *testing.T) {
 		"image goes":         {a: answers{"/containers/create": says(404, `{"message":"No such image: sha256:1"}`)}, do: start, want: []string{"sha256:1", "No such image", "pull, build or import"}},
 		"create forbidden":   {a: answers{"/containers/create": says(403, `{"message":"authorization denied by plugin p"}`)}, do: start, want: []string{"create a container", "denied by plugin p", "plugin allow it"}},
 		"start fails":        {a: answers{"/containers/1/start": says(500, `{"message":"OCI runtime create failed"}`)}, do: start, want: []string{"start a container", "OCI runtime create failed", "log"}},
-		"hangs first":        {a: answers{"/_ping": hangs, "/info": hangs}, do: probe, want: []string{"does not answer in time", "start it again"}},
+		"hangs first":        {a: answers{"/_ping": hangs, "/info": hangs}, do: probe, want: []string{"does not answer in time", "restart it"}},
 		"hangs later":        {a: answers{"/images/" + there + "/json": hangs}, do: probe, want: []string{"image there", "does not answer in time"}},
 		"hangs at create":    {a: answers{"/containers/create": hangs}, do: start, want: []string{"create a container", "does not answer in time"}},
 		"hangs at start":     {a: answers{"/containers/1/start": hangs, "/containers/1": hangs}, do: start, want: []string{"start a container", "remove the container", "does not answer in time"}},

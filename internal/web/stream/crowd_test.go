@@ -1,3 +1,5 @@
+//go:build e2e
+
 package stream_test
 
 import (
@@ -190,4 +192,34 @@ func (w *world) checkCrowd(readers []*crowdReader, paths []string, long run.ID, 
 		w.t.Errorf("%d connections of %d readers: too few broke", drops, len(readers))
 	}
 	w.t.Logf("%d readers, %d connections, %d runs beside %s", len(readers), drops, len(runs), long)
+}
+
+// TestLinkLost: the connection to NATS breaks while a run writes, and a reader gets all
+// events and the whole text.
+func TestLinkLost(t *testing.T) {
+	w := newWorld(t)
+	id := w.submit("agent")
+	r := w.open("/run/"+string(id), "")
+	defer r.close()
+	all := r.until(messages.EventRunStarted)
+	want := ""
+	for i := range 20 {
+		piece := fmt.Sprintf("piece %d. ", i)
+		want += piece
+		w.write(piece)
+		if i%5 == 2 {
+			if err := w.cut(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for draft(all, "0") != want {
+		all = append(all, r.until(messages.EventTextDelta)...)
+	}
+	w.write("")
+	all = append(all, r.rest()...)
+	if all[len(all)-1].Kind != messages.EventRunEnded {
+		t.Errorf("the stream ends with %s", all[len(all)-1].data)
+	}
+	w.resumes("/run/"+string(id), durable(all))
 }

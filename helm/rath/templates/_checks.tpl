@@ -35,9 +35,6 @@
 {{- end -}}
 {{- with .Values.web -}}
 {{- if .url -}}
-{{- if not $.Values.router.enabled -}}
-{{- fail "web.url is set and router.enabled is not: routers serve the pages and the API" -}}
-{{- end -}}
 {{- if and (hasPrefix "http://" .url) (not .insecure) -}}
 {{- fail (printf "web.url %s is without TLS: tokens and cookies could be read on the way. Use https://, or agree with web.insecure: true" .url) -}}
 {{- end -}}

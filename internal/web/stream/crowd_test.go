@@ -1,5 +1,3 @@
-//go:build e2e
-
 package stream_test
 
 import (
@@ -148,6 +146,14 @@ func (r *crowdReader) read(opened func()) {
 
 func (r *crowdReader) tenant() bool { return strings.HasPrefix(r.path, "/tenant") }
 
+// upToEnd returns the events up to the end of a run.
+func upToEnd(events []string, id run.ID) []string {
+	end := slices.IndexFunc(events, func(e string) bool {
+		return strings.Contains(e, `"kind":"`+string(messages.EventRunEnded)+`"`) && strings.Contains(e, `"run":"`+string(id)+`"`)
+	})
+	return events[:end+1]
+}
+
 // checkCrowd compares the events of each reader with those of a reader who comes afterwards.
 func (w *world) checkCrowd(readers []*crowdReader, paths []string, long run.ID, runs []run.ID) {
 	w.t.Helper()
@@ -184,42 +190,14 @@ func (w *world) checkCrowd(readers []*crowdReader, paths []string, long run.ID, 
 			}
 			seen[e] = true
 		}
-		if !slices.Equal(readers[j].events, readers[2].events) {
-			w.t.Errorf("reader %d of the tenant has other events than reader 2: %d and %d", j, len(readers[j].events), len(readers[2].events))
+		// Behind the mark the last runs of the last fan-out may be recorded or not.
+		mine, first := upToEnd(readers[j].events, runs[len(runs)-1]), upToEnd(readers[2].events, runs[len(runs)-1])
+		if !slices.Equal(mine, first) {
+			w.t.Errorf("reader %d of the tenant has other events than reader 2: %d and %d", j, len(mine), len(first))
 		}
 	}
 	if drops < 2*len(readers) {
 		w.t.Errorf("%d connections of %d readers: too few broke", drops, len(readers))
 	}
 	w.t.Logf("%d readers, %d connections, %d runs beside %s", len(readers), drops, len(runs), long)
-}
-
-// TestLinkLost: the connection to NATS breaks while a run writes, and a reader gets all
-// events and the whole text.
-func TestLinkLost(t *testing.T) {
-	w := newWorld(t)
-	id := w.submit("agent")
-	r := w.open("/run/"+string(id), "")
-	defer r.close()
-	all := r.until(messages.EventRunStarted)
-	want := ""
-	for i := range 20 {
-		piece := fmt.Sprintf("piece %d. ", i)
-		want += piece
-		w.write(piece)
-		if i%5 == 2 {
-			if err := w.cut(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for draft(all, "0") != want {
-		all = append(all, r.until(messages.EventTextDelta)...)
-	}
-	w.write("")
-	all = append(all, r.rest()...)
-	if all[len(all)-1].Kind != messages.EventRunEnded {
-		t.Errorf("the stream ends with %s", all[len(all)-1].data)
-	}
-	w.resumes("/run/"+string(id), durable(all))
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/evidence/events"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/messages"
@@ -335,7 +334,7 @@ func (r *reader) last(why error) {
 		e.Code, e.Text = "slow", "the reader is slower than the events; connect again with the id of the last event"
 	case errors.Is(why, errStops):
 		e.Code, e.Text = "stops", "this server stops; connect again with the id of the last event"
-	case errors.Is(why, client.ErrUnreachable), errors.Is(why, client.ErrNoAnswer), errors.Is(why, session.ErrUnavailable):
+	case passes(why):
 		e.Code, e.Text = "unavailable", "no node answers; connect again with the id of the last event"
 	default:
 		e.Code, e.Text = "error", messages.Text(why)

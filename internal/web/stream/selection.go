@@ -70,9 +70,8 @@ func choose(caller *access.Caller, s Selection) (*chosen, error) {
 	return &chosen{Selection: s, caller: caller, scope: events.Scope{Tenant: caller.Tenant}, seen: map[run.ID]bool{}}, nil
 }
 
-// find resolves the names of a selection. It returns the errors of package client for what
-// does not exist, and for what the caller does not see.
-// ask makes a query.
+// find resolves the names of a selection by queries that ask makes. It returns the errors of
+// package client for an object that does not exist or that the caller does not see.
 func (c *chosen) find(ctx context.Context, ask func(query func() error) error) error {
 	switch {
 	case c.Run != "":
@@ -115,6 +114,7 @@ func (c *chosen) lookForRun(ctx context.Context) (found bool, err error) {
 		if waits, notKnown := c.caller.Client.Runs.Waits(ctx, c.Run); notKnown == nil && waits {
 			return false, nil
 		}
+		r, err = c.caller.Client.Runs.Get(ctx, c.Run) // a node may have taken the task meanwhile
 	}
 	if err != nil || r.Root == "" {
 		return false, err

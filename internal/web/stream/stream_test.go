@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -299,4 +300,34 @@ func (w *world) sessionOf(id run.ID) session.ID {
 		w.t.Fatal(err)
 	}
 	return r.Session
+}
+
+// TestLinkLost: the connection to NATS breaks while a run writes, and a reader gets all
+// events and the whole text.
+func TestLinkLost(t *testing.T) {
+	w := newWorld(t)
+	id := w.submit("agent")
+	r := w.open("/run/"+string(id), "")
+	defer r.close()
+	all := r.until(messages.EventRunStarted)
+	want := ""
+	for i := range 20 {
+		piece := fmt.Sprintf("piece %d. ", i)
+		want += piece
+		w.write(piece)
+		if i%5 == 2 {
+			if err := w.cut(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for draft(all, "0") != want {
+		all = append(all, r.until(messages.EventTextDelta)...)
+	}
+	w.write("")
+	all = append(all, r.rest()...)
+	if all[len(all)-1].Kind != messages.EventRunEnded {
+		t.Errorf("the stream ends with %s", all[len(all)-1].data)
+	}
+	w.resumes("/run/"+string(id), durable(all))
 }

@@ -10,8 +10,10 @@ import (
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/evidence/events"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 const (
@@ -73,6 +75,9 @@ func (t *topic) run(ctx context.Context) error {
 		cancel()
 		t.mu.Lock()
 		t.stopped = true
+		for _, d := range t.drafting {
+			d.stop()
+		}
 		t.mu.Unlock()
 		t.work.Wait()
 	}()
@@ -89,15 +94,34 @@ func (t *topic) run(ctx context.Context) error {
 	from := &lineage.Cursor{}
 	from.Move(c.At())
 	close(t.ready)
-	for r, err := range t.client.Lineage.Tail(ctx, string(t.scope.Root), from.String()) {
+	for after := from.String(); ; {
+		after, err = t.tail(ctx, after)
+		if !passes(err) || ctx.Err() != nil {
+			return err
+		}
+		conn.Pause(ctx, lookAgain)
+	}
+}
+
+// tail adds the records after a cursor until ctx ends or with an error. It returns the
+// cursor of the last record.
+func (t *topic) tail(ctx context.Context, after string) (string, error) {
+	for r, err := range t.client.Lineage.Tail(ctx, string(t.scope.Root), after) {
 		if err == nil {
 			err = t.record(ctx, &r)
 		}
 		if err != nil {
-			return err
+			return after, err
 		}
+		after = r.Cursor
 	}
-	return ctx.Err()
+	return after, ctx.Err()
+}
+
+// passes reports whether the same request may succeed later: a tail does not begin while
+// the connection is lost or no node answers.
+func passes(err error) bool {
+	return errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrNoAnswer) || errors.Is(err, session.ErrUnavailable)
 }
 
 // record adds a record.
@@ -289,7 +313,12 @@ func (t *topic) draft(ctx context.Context, id run.ID) *drafting {
 	d = &drafting{stop: stop}
 	t.drafting[id] = d
 	t.work.Go(func() {
-		if err := t.followDeltas(ctx, id); ctx.Err() == nil {
+		err := t.followDeltas(ctx, id)
+		for passes(err) && ctx.Err() == nil {
+			conn.Pause(ctx, lookAgain)
+			err = t.followDeltas(ctx, id)
+		}
+		if ctx.Err() == nil {
 			t.fail(err)
 		}
 	})

@@ -291,7 +291,11 @@ func (r *reading) until(kind messages.EventKind) (all []got) {
 	for {
 		g, ok := r.next()
 		if !ok {
-			r.t.Fatalf("the stream of status %d ended before %s, after %v: %s, %v", r.code, kind, kindsOf(all), r.lines.Text(), r.lines.Err())
+			last := r.lines.Text()
+			if len(all) > 0 {
+				last = all[len(all)-1].data
+			}
+			r.t.Fatalf("the stream of status %d ended before %s, after %v: %s, %v", r.code, kind, kindsOf(all), last, r.lines.Err())
 		}
 		if all = append(all, g); g.Kind == kind {
 			return all

@@ -188,7 +188,7 @@ var rules = map[string]rule{
 	"internal/evidence/signature": {others: list("github.com/hiddeco/sshsig", "golang.org/x/crypto")},
 	"internal/platform/term":      {others: list("golang.org/x/term")},
 	"internal/evidence/view":      {ours: list("internal/core/excerpt", "internal/wire", "internal/core/journal", "blob", "session", "run", "llm", "messages", "sandbox", "tool", "internal/files/manifest", "internal/evidence/lineage", "internal/platform/term")},
-	"internal/web/access":         {ours: list("client", "internal/nats/conn", "internal/nats/permission", "internal/nats/streams", "messages", "run", "session"), others: list("github.com/coreos/go-oidc/v3", "golang.org/x/oauth2", "golang.org/x/net", "go.yaml.in/yaml/v3", "github.com/nats-io/nats.go"), test: list("internal/nats/natsserver", "internal/nats/streams/streamstest", "internal/testkit/natstest")},
+	"internal/web/access":         {ours: list("client", "internal/core/excerpt", "internal/nats/conn", "internal/nats/permission", "internal/nats/streams", "internal/web/problem", "messages", "run", "session"), others: list("github.com/coreos/go-oidc/v3", "golang.org/x/oauth2", "golang.org/x/net", "golang.org/x/time", "go.yaml.in/yaml/v3", "github.com/nats-io/nats.go"), test: list("internal/nats/natsserver", "internal/nats/streams/streamstest", "internal/testkit/natstest")},
 	"internal/...":                {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"internal/web/pages":          {ours: anything, others: list("github.com/yuin/goldmark"), test: list("golang.org/x/net")},
 	"internal/web/api":            {ours: anything, others: list("github.com/google/jsonschema-go")},

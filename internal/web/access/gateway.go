@@ -15,7 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/web/problem"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -119,7 +122,7 @@ func (g *Gateway) Handler(p *Parts) http.Handler {
 	g.loginRoutes(mux)
 	mux.HandleFunc("GET /{$}", g.home)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		g.refuse(w, r, http.StatusNotFound, "not_found", errNothing)
+		g.refuse(w, r, run.CodeNotFound, errNothing)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -130,7 +133,7 @@ func (g *Gateway) Handler(p *Parts) http.Handler {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !g.ours(r.Host) {
-			g.refuse(w, r, http.StatusMisdirectedRequest, "wrong_host", fmt.Errorf("the host %q is not the one of this gateway, %s", clip(r.Host), g.o.URL.Host))
+			g.refuse(w, r, problem.CodeMisdirected, fmt.Errorf("the host %q is not the one of this gateway, %s", excerpt.Start(r.Host, 80), g.o.URL.Host))
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -180,11 +183,10 @@ func (g *Gateway) api(next http.Handler) http.Handler {
 		e, err := g.entry(r.Context(), kindToken, own)
 		switch {
 		case err != nil:
-			g.refuse(w, r, http.StatusServiceUnavailable, "unavailable", err)
+			g.refuse(w, r, run.CodeUnavailable, err)
 			return
 		case e == nil:
-			w.Header().Set("WWW-Authenticate", `Bearer realm="rath"`)
-			g.refuse(w, r, http.StatusUnauthorized, "unauthorized", errUnauthorized)
+			g.refuse(w, r, problem.CodeUnauthenticated, errUnauthorized)
 			return
 		}
 		g.serve(w, r, next, e, DoorAPI, "")
@@ -246,7 +248,7 @@ func (g *Gateway) page(next http.Handler) http.Handler {
 		own, e, err := g.session(r)
 		switch {
 		case err != nil:
-			g.refuse(w, r, http.StatusServiceUnavailable, "unavailable", err)
+			g.refuse(w, r, run.CodeUnavailable, err)
 			return
 		case e == nil && r.Header.Get("Accept") == "text/event-stream":
 			w.WriteHeader(http.StatusNoContent) // an EventSource connects again after any other answer
@@ -255,13 +257,13 @@ func (g *Gateway) page(next http.Handler) http.Handler {
 			http.Redirect(w, r, "/login?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
 			return
 		case e == nil:
-			g.refuse(w, r, http.StatusUnauthorized, "unauthorized", errors.New("log in again, at /login; nothing was changed"))
+			g.refuse(w, r, problem.CodeUnauthenticated, errors.New("log in again, at /login; nothing was changed"))
 			return
 		}
 		form := formToken(own)
 		if !safe(r.Method) {
 			if err := g.written(w, r, form); err != nil {
-				g.refuse(w, r, http.StatusForbidden, "cross_site", err)
+				g.refuse(w, r, problem.CodeCrossSite, err)
 				return
 			}
 		}
@@ -322,14 +324,13 @@ func FormToken(ctx context.Context) string { return From(ctx).form }
 // serve passes a request on with its caller.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, next http.Handler, e *live, door, form string) {
 	if wait := g.rates.take(e.kind + "." + e.ID); wait > 0 {
-		w.Header().Set("Retry-After", fmt.Sprint(int(wait/time.Second)+1))
-		g.refuse(w, r, http.StatusTooManyRequests, "rate_limited", fmt.Errorf("more than %d requests a second with one token; wait", rateEach))
+		g.refuseFor(w, r, &problem.Error{Code: problem.CodeRateLimited, Text: fmt.Sprintf("more than %d requests a second with one token", rateEach), RetryAfter: int(wait/time.Second) + 1})
 		return
 	}
 	c, release, err := g.pool.client(r.Context(), e.Tenant)
 	if err != nil {
 		g.log.Warn("no client for a tenant", "tenant", e.Tenant, "err", err)
-		g.refuse(w, r, http.StatusServiceUnavailable, "unavailable", fmt.Errorf("the gateway cannot reach the fleet for tenant %s", e.Tenant))
+		g.refuse(w, r, run.CodeUnavailable, fmt.Errorf("the gateway cannot reach the fleet for tenant %s", e.Tenant))
 		return
 	}
 	defer release()
@@ -351,15 +352,13 @@ func (g *Gateway) home(w http.ResponseWriter, r *http.Request) {
 	_, e, err := g.session(r)
 	switch {
 	case err != nil:
-		g.refuse(w, r, http.StatusServiceUnavailable, "unavailable", err)
+		g.refuse(w, r, run.CodeUnavailable, err)
 	case e == nil:
 		http.Redirect(w, r, "/login", http.StatusSeeOther)
 	default:
 		http.Redirect(w, r, "/t/"+string(e.Tenant)+"/", http.StatusSeeOther)
 	}
 }
-
-func clip(text string) string { return text[:min(len(text), 80)] }
 
 // ParseURL reads the address under which browsers reach a gateway. An address off this
 // machine is https, because cookies and tokens travel there, unless insecure.

@@ -15,6 +15,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rathcluster/rath/internal/web/problem"
+	"github.com/rathcluster/rath/run"
 )
 
 const (
@@ -144,7 +147,7 @@ func (g *Gateway) show(w http.ResponseWriter, status int, data any) {
 func (g *Gateway) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 16<<10)
 	if err := g.sameSite(r); err != nil {
-		g.refuse(w, r, http.StatusForbidden, "cross_site", err)
+		g.refuse(w, r, problem.CodeCrossSite, err)
 		return
 	}
 	if !g.mayTry(r) {
@@ -210,7 +213,7 @@ func (g *Gateway) logout(w http.ResponseWriter, r *http.Request) {
 	own, e, err := g.session(r)
 	if err == nil && e != nil {
 		if err := g.written(w, r, formToken(own)); err != nil {
-			g.refuse(w, r, http.StatusForbidden, "cross_site", err)
+			g.refuse(w, r, problem.CodeCrossSite, err)
 			return
 		}
 		if err = g.o.Store.remove(r.Context(), kindSession, e.ID); err == nil {
@@ -218,7 +221,7 @@ func (g *Gateway) logout(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		g.refuse(w, r, http.StatusServiceUnavailable, "unavailable", errors.New("the session was not ended: the fleet does not answer; try again"))
+		g.refuse(w, r, run.CodeUnavailable, errors.New("the session was not ended: the fleet does not answer; try again"))
 		return
 	}
 	http.SetCookie(w, g.cookie(g.cookieName(), "/", "", -time.Second))
@@ -263,7 +266,7 @@ func (g *Gateway) cookie(name, path, value string, age time.Duration) *http.Cook
 func (g *Gateway) openCode(w http.ResponseWriter, r *http.Request) {
 	given, want := sha256.Sum256([]byte(r.Header.Get("Authorization"))), sha256.Sum256([]byte("Bearer "+g.o.Opener))
 	if subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
-		g.refuse(w, r, http.StatusUnauthorized, "unauthorized", errUnauthorized)
+		g.refuse(w, r, problem.CodeUnauthenticated, errUnauthorized)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -292,18 +295,19 @@ func localPath(next string) (path string, ok bool) {
 }
 
 // refuse answers a request that does not reach a handler: to a program with a problem
-// document (RFC 9457), and to a browser with a page.
-func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, status int, code string, err error) {
+// document, and to a browser with a page.
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, code run.Code, err error) {
+	g.refuseFor(w, r, &problem.Error{Code: code, Text: strings.TrimPrefix(err.Error(), "access: ")})
+}
+
+func (g *Gateway) refuseFor(w http.ResponseWriter, r *http.Request, e *problem.Error) {
 	if strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == "/login/code" {
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(map[string]any{ // the program may be gone
-			"type": "about:blank", "title": http.StatusText(status), "status": status, "code": code, "detail": strings.TrimPrefix(err.Error(), "access: "),
-		})
+		problem.Write(w, r, e)
 		return
 	}
-	g.show(w, status, struct {
+	d := problem.Of(e)
+	g.show(w, d.Status, struct {
 		Next, Problem, Provider string
 		Codes, Login            bool
-	}{Problem: strconv.Itoa(status) + ": " + strings.TrimPrefix(err.Error(), "access: ") + "."})
+	}{Problem: strconv.Itoa(d.Status) + ": " + d.Detail + "."})
 }

@@ -23,6 +23,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/oauth2"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -259,7 +260,7 @@ func (g *Gateway) endOIDC(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if problem := r.FormValue("error"); problem != "" {
-		g.showLogin(w, http.StatusForbidden, f.Next, "The identity provider refused the login ("+clip(problem)+").")
+		g.showLogin(w, http.StatusForbidden, f.Next, "The identity provider refused the login ("+excerpt.Start(problem, 80)+").")
 		return
 	}
 	ctx, cancel := context.WithTimeout(oidc.ClientContext(r.Context(), g.o.OIDC.client), 2*oidcWithin)

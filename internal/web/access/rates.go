@@ -3,6 +3,8 @@ package access
 import (
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // rateEach and rateBurst bound the requests of one token in a second, and at once.
@@ -13,46 +15,45 @@ const (
 	rateKeys = 20_000
 )
 
-// rates count the requests of each token: each has a bucket that fills with time.
+// rates count the requests of each token.
 type rates struct {
 	mu  sync.Mutex
-	all map[string]*rate
+	all map[string]*rate.Limiter
 }
 
-type rate struct {
-	left float64
-	at   time.Time
-}
-
-func newRates() *rates { return &rates{all: map[string]*rate{}} }
+func newRates() *rates { return &rates{all: map[string]*rate.Limiter{}} }
 
 // take counts a request. It returns how long the caller has to wait, 0 if it need not.
 func (r *rates) take(key string) time.Duration { return r.takeOf(key, rateEach, rateBurst) }
 
-func (r *rates) takeOf(key string, each, burst float64) time.Duration {
+func (r *rates) takeOf(key string, each rate.Limit, burst int) time.Duration {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	b := r.all[key]
-	if b == nil {
+	l := r.all[key]
+	if l == nil {
 		if len(r.all) >= rateKeys {
-			for k, old := range r.all {
-				if now.Sub(old.at) > time.Minute {
-					delete(r.all, k)
-				}
-			}
-			if len(r.all) >= rateKeys {
-				clear(r.all)
-			}
+			r.forget()
 		}
-		b = &rate{burst, now}
-		r.all[key] = b
+		l = rate.NewLimiter(each, burst)
+		r.all[key] = l
 	}
-	b.left = min(burst, b.left+each*now.Sub(b.at).Seconds())
-	b.at = now
-	if b.left < 1 {
-		return time.Duration((1 - b.left) / each * float64(time.Second))
+	r.mu.Unlock()
+	taken := l.Reserve()
+	wait := taken.Delay()
+	if wait > 0 {
+		taken.Cancel()
 	}
-	b.left--
-	return 0
+	return wait
+}
+
+// forget removes the limiters that are as new ones, or all if none is. The caller has the
+// lock.
+func (r *rates) forget() {
+	for key, l := range r.all {
+		if l.Tokens() >= float64(l.Burst()) {
+			delete(r.all, key)
+		}
+	}
+	if len(r.all) >= rateKeys {
+		clear(r.all)
+	}
 }

@@ -139,8 +139,8 @@ func (d *describer) operation(rt *route) object {
 
 func (p param) describe(name string) object {
 	s := object{"type": p.kind}
-	if p.pattern != "" {
-		s["pattern"] = p.pattern
+	if p.pattern != nil {
+		s["pattern"] = p.pattern.String()
 	}
 	if p.values != nil {
 		s["enum"] = p.values

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"regexp"
 	"time"
 )
 
@@ -101,18 +102,20 @@ func (r route) succeeds(status ...int) route {
 type param struct {
 	doc     string
 	kind    string // string, integer or boolean
-	pattern string
+	pattern *regexp.Regexp
 	values  []string
 	many    bool
 }
+
+var nameLike = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 var parameters = map[string]param{
 	"after":    {doc: "the next of the page before; absent is the first page", kind: "string"},
 	"limit":    {doc: "the number of rows of a page at most", kind: "integer"},
 	"where":    {doc: "a selector, such as tool=grep and state=failed", kind: "string"},
 	"state":    {doc: "runs in one of these states", kind: "string", many: true, values: []string{"queued", "running", "waiting", "needs_review", "succeeded", "failed", "cancelled", "timed_out"}},
-	"workflow": {doc: "the workflow of the runs", kind: "string", pattern: "^[A-Za-z0-9_-]{1,64}$"},
-	"by":       {doc: "the user who submitted the runs, or had them submitted again", kind: "string", pattern: "^[A-Za-z0-9_-]{1,64}$"},
+	"workflow": {doc: "the workflow of the runs", kind: "string", pattern: nameLike},
+	"by":       {doc: "the user who submitted the runs, or had them submitted again", kind: "string", pattern: nameLike},
 	"wait_s":   {doc: "how many seconds the answer waits for the end of the run, at most 30", kind: "integer"},
 	"version":  {doc: "a version of the session; absent is the newest", kind: "integer"},
 	"picture":  {doc: "adds a picture of the tree", kind: "string", values: []string{"text", "mermaid", "svg"}},
@@ -122,13 +125,13 @@ var parameters = map[string]param{
 	"path":     {doc: "a path of the head", kind: "string"},
 	"line":     {doc: "a line of the file, counted from 1", kind: "integer"},
 	"form":     {doc: "the form of the document", kind: "string", values: []string{"html", "md", "json"}},
-	"from":     {doc: "the head to compare with; absent is no files", kind: "string", pattern: "^[0-9a-f]{64}$"},
+	"from":     {doc: "the head to compare with; absent is no files", kind: "string", pattern: regexp.MustCompile(`^[0-9a-f]{64}$`)},
 	"under":    {doc: "notes at and below this name", kind: "string"},
 	"text":     {doc: "the words of the search", kind: "string"},
 	"level":    {doc: "the extent of the text", kind: "string", values: []string{"abstract", "overview", "full"}},
 	"uri":      {doc: "the name of the note, such as memory://user/preferences/colours", kind: "string"},
 	"since":    {doc: "the id of an event, or end: the stream begins behind it; a Last-Event-ID precedes it", kind: "string"},
-	"kind":     {doc: "events of one of these kinds, such as run.ended", kind: "string", many: true, pattern: "^[a-z]+\\.[a-z]+$"},
+	"kind":     {doc: "events of one of these kinds, such as run.ended", kind: "string", many: true, pattern: regexp.MustCompile(`^[a-z]+\.[a-z]+$`)},
 	"at":       {doc: "the next of the page before, as JSON", kind: "string"},
 }
 

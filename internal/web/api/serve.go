@@ -11,7 +11,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -166,7 +165,7 @@ func readQuery(r *http.Request, rt *route) (url.Values, error) {
 			if p.values != nil && !slices.Contains(p.values, v) {
 				return nil, bad(name, fmt.Sprintf("%q is none", excerpt.Start(v, 40)), "send one of "+strings.Join(p.values, ", "))
 			}
-			if p.pattern != "" && !regexp.MustCompile(p.pattern).MatchString(v) {
+			if p.pattern != nil && !p.pattern.MatchString(v) {
 				return nil, bad(name, fmt.Sprintf("%q does not match %s", excerpt.Start(v, 40), p.pattern), "correct it, or leave it out")
 			}
 		}

@@ -14,7 +14,8 @@ const (
 	CodeMethod          run.Code = "method_not_allowed" // the address has other methods
 	CodeMediaType       run.Code = "media_type"         // the body has another type
 	CodeRateLimited     run.Code = "rate_limited"       // the token makes too many requests
-	CodeMisdirected     run.Code = "misdirected"        // the Host or the Origin is not this server's
+	CodeMisdirected     run.Code = "misdirected"        // the Host is not this server's
+	CodeCrossSite       run.Code = "cross_site"         // another site sent the request, or the form is of another session
 	CodeStale           run.Code = "stale"              // the object has changed since the caller saw it
 	CodeUnknownWorkflow run.Code = "unknown_workflow"   // as package dispatch has it
 )
@@ -50,7 +51,8 @@ var rows = []row{
 	{code: CodeStale, status: http.StatusConflict, title: "The object has changed since it was shown", remedy: "read it again, and decide about the present one"},
 	{code: CodeUnauthenticated, status: http.StatusUnauthorized, title: "The request is not authenticated", remedy: "send a valid token: Authorization: Bearer rath_..."},
 	{code: CodeDenied, status: http.StatusForbidden, title: "The role does not include the request"},
-	{code: CodeMisdirected, status: http.StatusForbidden, title: "The request is for another address"},
+	{code: CodeMisdirected, status: http.StatusMisdirectedRequest, title: "The request is for another address"},
+	{code: CodeCrossSite, status: http.StatusForbidden, title: "The request is not from a page of this session"},
 	{code: CodeRateLimited, status: http.StatusTooManyRequests, title: "The token makes too many requests", remedy: "wait, and repeat the request", after: 1},
 	{code: run.CodeNotSupported, status: http.StatusNotImplemented, title: "The installation does not support the request"},
 	{code: run.CodeBusy, status: http.StatusServiceUnavailable, title: "A limit is reached", remedy: "repeat the request later", after: 5},
@@ -67,14 +69,4 @@ func rowOf(code run.Code) row {
 		}
 	}
 	return row{code: code, status: http.StatusInternalServerError, title: "The request failed"}
-}
-
-// Statuses returns the statuses of documents and the codes of each, for the description of
-// an interface.
-func Statuses() map[int][]run.Code {
-	all := map[int][]run.Code{http.StatusInternalServerError: {run.CodeError}}
-	for _, r := range rows {
-		all[r.status] = append(all[r.status], r.code)
-	}
-	return all
 }

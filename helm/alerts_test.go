@@ -141,11 +141,11 @@ func fires(t *testing.T, v values, name, series string) bool {
 func TestPartitionAlert(t *testing.T) {
 	const first, second = `{namespace="agents",pod="prod-rath-node-0"}`, `{namespace="agents",pod="old-rath-node-0"}`
 	streams := func(labels string) string {
-		var all string
+		var all strings.Builder
 		for _, stream := range []string{"EV_1_0", "EV_1_1"} {
-			all += "rath_stream_bytes" + strings.Replace(labels, "{", `{stream="`+stream+`",`, 1) + " 9\n"
+			all.WriteString("rath_stream_bytes" + strings.Replace(labels, "{", `{stream="`+stream+`",`, 1) + " 9\n")
 		}
-		return all
+		return all.String()
 	}
 	relays := func(labels, n string) string { return "rath_relay_partitions" + labels + " " + n + "\n" }
 	own := minimal(t)

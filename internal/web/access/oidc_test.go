@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -91,9 +92,7 @@ func (p *provider) idToken(t *testing.T) string {
 	claims := map[string]any{
 		"iss": p.URL, "sub": "subject-1", "aud": "rath", "exp": time.Now().Add(time.Minute).Unix(), "iat": time.Now().Unix(), "nonce": p.asked.Get("nonce"), "email": "ana@example.com",
 	}
-	for k, v := range p.claims {
-		claims[k] = v
-	}
+	maps.Copy(claims, p.claims)
 	if p.change != nil {
 		p.change(header, claims)
 	}

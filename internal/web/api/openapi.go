@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -97,9 +98,7 @@ func (d *describer) operation(rt *route) object {
 	var params []any
 	for _, name := range placesOf(rt.path) {
 		p := object{"name": name, "in": "path", "required": true}
-		for k, v := range places[name] {
-			p[k] = v
-		}
+		maps.Copy(p, places[name])
 		params = append(params, p)
 	}
 	for _, name := range rt.params {

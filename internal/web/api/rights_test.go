@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -124,9 +125,7 @@ func (d *door) testRoles(t *testing.T) {
 			}
 			for _, role := range []permission.Role{permission.RoleObserve, permission.RoleSubmit, permission.RoleApprove, permission.RoleOperate, permission.RoleClient} {
 				own := map[string]string{}
-				for k, v := range ids {
-					own[k] = v
-				}
+				maps.Copy(own, ids)
 				own["run"] += "-" + string(role)
 				path, body, header := request(method, at, op, own)
 				a := d.send(t, caller{ours, role, nil}, strings.ToUpper(method), path, body, header)

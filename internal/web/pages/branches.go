@@ -37,7 +37,6 @@ type branch struct {
 	X, Width           int // of its lane, which is 120 wide
 	Took, Cost         string
 	order              int
-	word               string
 }
 
 // branchRun returns the run of a branch of a fan-out.

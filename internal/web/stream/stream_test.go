@@ -310,10 +310,10 @@ func TestLinkLost(t *testing.T) {
 	r := w.open("/run/"+string(id), "")
 	defer r.close()
 	all := r.until(messages.EventRunStarted)
-	want := ""
+	var want strings.Builder
 	for i := range 20 {
 		piece := fmt.Sprintf("piece %d. ", i)
-		want += piece
+		want.WriteString(piece)
 		w.write(piece)
 		if i%5 == 2 {
 			if err := w.cut(); err != nil {
@@ -321,7 +321,7 @@ func TestLinkLost(t *testing.T) {
 			}
 		}
 	}
-	for draft(all, "0") != want {
+	for draft(all, "0") != want.String() {
 		all = append(all, r.until(messages.EventTextDelta)...)
 	}
 	w.write("")

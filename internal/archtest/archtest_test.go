@@ -197,7 +197,7 @@ var rules = map[string]rule{
 	"cmd/...":                     {ours: anything, others: list("github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/sys", "go.yaml.in/yaml/v3"), test: list("golang.org/x/tools", "github.com/nats-io/nats.go", "github.com/sashabaranov/go-openai")},
 	"examples":                    {ours: anything},
 	"examples/...":                {ours: anything, others: list("github.com/modelcontextprotocol/go-sdk")},
-	"e2e":                         {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go", "github.com/anishathalye/porcupine")},
+	"e2e":                         {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go", "github.com/anishathalye/porcupine", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto")},
 	"e2e/...":                     {ours: anything, others: list("golang.org/x/sys", "github.com/nats-io/nats.go")},
 }
 

@@ -65,7 +65,7 @@ func New(o *Options) *Pages {
 	for _, name := range []string{"questions", "runs", "run", "step", "files", "sessions", "session", "fleet", "problem"} {
 		p.sheets[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "templates/"+name+".tmpl"))
 	}
-	for name, format := range map[string]string{"rath.css": "text/css; charset=utf-8", "rath.js": "text/javascript; charset=utf-8"} {
+	for name, format := range map[string]string{"rath.css": "text/css; charset=utf-8", "rath.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
 		data, err := files.ReadFile("static/" + name)
 		if err != nil {
 			panic(err) // the program was built without it

@@ -19,10 +19,10 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/rathcluster/rath/client"
-	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
+	"github.com/rathcluster/rath/internal/testkit/webtest"
 	"github.com/rathcluster/rath/internal/web/access"
 	"github.com/rathcluster/rath/internal/web/pages"
 	"github.com/rathcluster/rath/llm/scripted"
@@ -31,7 +31,6 @@ import (
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox/local"
 	"github.com/rathcluster/rath/session"
-	"github.com/rathcluster/rath/tool"
 	"github.com/rathcluster/rath/workspace"
 )
 
@@ -53,78 +52,13 @@ type world struct {
 	last   http.Header
 }
 
-func writing(name string, approve bool) *flow.Agent {
-	write, _ := tool.ByName(tool.WriteWorkspaceFile)
-	a := &flow.Agent{Name: name, Prompt: "You are " + name, Tools: []tool.Tool{write}}
-	if approve {
-		a.Prompt = "You deploy"
-		a.Approve = func(tool.Spec, json.RawMessage) bool { return true }
-	}
-	return a
-}
-
-// mend opens four branches: one is adopted, two are rejected and one fails.
-func mend(ctx context.Context, s session.Session) (session.Session, error) {
-	var branches []flow.Branch
-	for _, name := range []string{"skip", "awk", "awk2", "broken"} {
-		a := writing(strings.TrimSuffix(name, "2"), false)
-		branches = append(branches, flow.Branch{Name: name, Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return a.Forward(ctx, s) })})
-	}
-	j, err := flow.FanOut(ctx, s, branches, nil)
-	if err != nil {
-		return s, err
-	}
-	return flow.Merge(ctx, j, flow.PickBest(func(_ context.Context, j *flow.Joined) (int, []string, error) {
-		return 0, []string{"all tests are green", "rewrites the whole script", "rewrites the whole script", ""}, nil
-	}))
-}
-
-func workflows() []flow.Registration {
-	of := func(name string, f func(context.Context, session.Session) (session.Session, error)) flow.Registration {
-		return flow.Registration{Name: name, Revision: "1", NewFor: func(o flow.Info) (flow.Workflow, error) {
-			var text string
-			if err := json.Unmarshal(o.Input, &text); err != nil && len(o.Input) > 0 {
-				return nil, err
-			}
-			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-				if text != "" {
-					s = s.With(session.UserText(text))
-				}
-				return f(ctx, s)
-			}), nil
-		}}
-	}
-	return []flow.Registration{
-		of("mend", mend),
-		of("deploy", func(ctx context.Context, s session.Session) (session.Session, error) {
-			return writing("deployer", true).Forward(ctx, s)
-		}),
-		of("talk", func(ctx context.Context, s session.Session) (session.Session, error) {
-			return (&flow.Agent{Name: "writer", Prompt: "You write."}).Forward(ctx, s)
-		}),
-		of("choose", func(ctx context.Context, s session.Session) (session.Session, error) {
-			who, err := flow.Await[string](ctx, "first", &flow.AwaitOptions{Title: "Which customers get 1.4.2 first?", Detail: "--- a/x\n+++ b/x\n-one\n+two <b> \u202egnp\n"})
-			if err != nil {
-				return s, err
-			}
-			return s.With(session.AssistantText("chosen: " + who)), nil
-		}),
-		of("rows", func(_ context.Context, s session.Session) (session.Session, error) {
-			for i := range 10_000 {
-				s = s.With(session.AssistantText(fmt.Sprintf("row %d of many", i)))
-			}
-			return s, nil
-		}),
-	}
-}
-
 // begin starts a world.
 func begin(t *testing.T) *world {
 	t.Helper()
-	model := must.Get(scripted.New(must.Get(scripted.Parse("world.txtar", must.Get(os.ReadFile("testdata/world.txtar"))(t)))(t), nil))(t)
+	model := must.Get(scripted.New(must.Get(scripted.Parse("world.txtar", webtest.Script))(t), nil))(t)
 	n := must.Get(node.Start(t.Context(), &node.Options{
 		Store: t.TempDir(), Name: "dev", NATS: node.NATS{Level: "lazy", Port: -1}, Models: node.Models{Source: model, Default: "gpt-5.4-mini"},
-		Workflows: workflows(), Fleet: node.Fleet{Gossip: node.DevGossip()},
+		Workflows: webtest.Workflows(), Fleet: node.Fleet{Gossip: node.DevGossip()},
 	}))(t)
 	t.Cleanup(func() { must.Report(t, n.Close()) })
 	c := must.Get(n.Client(t.Context()))(t)
@@ -149,7 +83,7 @@ func begin(t *testing.T) *world {
 // files stores the files of a project, and returns their head.
 func (w *world) files() string {
 	dir := w.t.TempDir()
-	for name, text := range map[string]string{"slug.sh": "# slug\nprintf '%s' \"$1\"\ndone\n", "deploy.yaml": "service: slug\nimage: slug:1.4.1\nreplicas: 3\n", "README.md": "# slug\n"} {
+	for name, text := range webtest.Files {
 		must.Do(w.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return must.Get(workspace.Import(w.t.Context(), w.client.Blobs(), dir, nil))(w.t).Head.String()

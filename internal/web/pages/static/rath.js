@@ -23,7 +23,7 @@
     for (const { name, value } of [...fresh.attributes]) {
       if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
-    if (old.matches("input, textarea, select") || (old.matches(".drafted") && ends.has(old.closest("li").id))) return;
+    if (old.matches("input, textarea, select") || [...drafts.values()].some((draft) => draft.on === old)) return;
     const named = new Map();
     for (const child of old.children) if (child.id) named.set(child.id, child);
     let at = old.firstChild;
@@ -66,6 +66,7 @@
       url.searchParams.set("live", "");
       const answer = await fetch(url, { headers: { Accept: "text/html" }, redirect: "manual", credentials: "same-origin" });
       if (answer.type === "opaqueredirect" || answer.status === 401) return ended();
+      if (answer.status >= 500) return offline();
       if (!answer.ok) return;
       const fragment = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html");
       const fresh = one("main", fragment);
@@ -74,6 +75,7 @@
       const before = all("#rows > li").length;
       if (!part) morph(main, fresh);
       else if (one(part) && one(part, fresh)) morph(one(part), one(part, fresh));
+      if (!main.dataset.events) close(); // the run has ended
       if (current && current.isConnected) current.classList.add("sel");
       seen();
       localTimes();
@@ -112,10 +114,17 @@
     if (!main || !main.dataset.events || source || over || document.hidden) return;
     source = new EventSource(main.dataset.events);
     source.onopen = () => {
+      drafts.clear();
       told();
       liveness();
     };
-    source.onerror = () => offline();
+    source.onerror = () => { // a stream ends with its run, too: the page itself shows whether the server answers
+      if (source && source.readyState === EventSource.CLOSED) {
+        close();
+        setTimeout(open, 5000);
+      }
+      soon();
+    };
     source.addEventListener("session.ended", ended);
     const take = (event) => {
       lastEvent = Date.now();
@@ -139,24 +148,28 @@
     source = null;
   }
 
-  const ends = new Map(); // of the drafts of rows, in bytes
-  const bytes = new TextEncoder();
+  const drafts = new Map(); // of steps: the text that this connection has sent, and the element that shows it
 
-  // draft appends a piece of an answer to its row, or begins the draft where the piece does. A row that is not here yet comes with
-  // the next fragment.
+  // draft appends a piece of an answer to the text of its row. A row that is not here yet
+  // comes with the next fragment. The first piece of a connection is the text so far.
   function draft(data) {
-    const row = document.getElementById("step-" + data.step);
-    const text = row && one(".drafted", row);
-    if (!text || !data.text) return soon();
-    const from = data.from || 0;
-    if (text.classList.contains("void") || ends.get(row.id) !== from) text.textContent = from > 0 ? "… " : "";
+    if (!data.text || !main.dataset.events.endsWith("/" + data.run)) return;
+    const piece = data.text.replace(/[\p{Cc}\p{Cf}]/gu, (c) => (c === "\n" || c === "\t" ? c : "[U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "]"));
+    const known = drafts.get(data.step) || { text: data.from > 0 ? "… " : "" };
+    known.text += piece;
+    drafts.set(data.step, known);
+    const row = document.getElementById("step-" + data.step), text = row && one(".drafted", row);
+    if (!text || Date.now() - lastRead > 5000) soon();
+    if (!text) return;
+    if (known.on === text) text.append(piece);
+    else text.textContent = known.text;
+    known.on = text;
     text.classList.remove("void");
-    ends.set(row.id, from + bytes.encode(data.text).length);
-    text.append(data.text);
     if (following) toEnd();
   }
 
   function voided(data) {
+    drafts.delete(data.step);
     const row = document.getElementById("step-" + data.step);
     const text = row && one(".drafted", row);
     if (text) text.classList.add("void");

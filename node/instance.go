@@ -40,8 +40,9 @@ type Instance struct {
 	offer     offer
 	replays   replays
 	services  services
-	health    *health // nil without HTTP.Health
-	web       *web    // nil without HTTP.Web
+	notifier  *notifier // nil without Targets
+	health    *health   // nil without HTTP.Health
+	web       *web      // nil without HTTP.Web
 	metrics   *metrics.Metrics
 	values    *journal.Values
 	runtime   *engine.Runtime
@@ -167,9 +168,12 @@ func (n *Instance) wire(ctx context.Context) error {
 	}
 	n.remember()
 	n.models.usual, n.models.fault = defaultModel(ctx, &n.o)
-	for _, g := range n.offer.registrations([]flow.Registration{
+	if n.notifier, err = readTargets(n); err != nil {
+		return err
+	}
+	for _, g := range n.offer.registrations(append([]flow.Registration{
 		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.tools.announced, n.Blobs), forkRegistration(), mergeRegistration(),
-	}) {
+	}, n.notifier.registrations()...)) {
 		if err := n.offer.registry.Register(g); err != nil {
 			return err
 		}

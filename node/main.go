@@ -106,6 +106,9 @@ func (o *Options) flags(flags *flag.FlagSet, env func(string) string) (parse fun
 	flags.StringVar(&o.Store, "store", or(env("RATH_STORE"), DefaultStore), "`directory` of this node (RATH_STORE)")
 	flags.StringVar(&o.SigningKey, "signing-key", env("RATH_SIGNING_KEY"), "private key `file` of ssh-keygen to sign results of ended runs; a node with its own server creates one in its store (RATH_SIGNING_KEY)")
 	flags.StringVar(&o.MCPList, "mcp", env("RATH_MCP"), "`file` with the list of MCP servers: commands, URLs, tokens by reference (RATH_MCP)")
+	if o.Fleet.Routing != RouteOnly {
+		flags.StringVar(&o.Targets, "targets", env("RATH_TARGETS"), "`file` with the targets of notifications, and rules for them: questions, failed and stuck runs (RATH_TARGETS)")
+	}
 	flags.IntVar(&o.Slots, "slots", 0, "number of concurrent `runs` (64)")
 	flags.DurationVar(&o.Drain, "drain", actors.DefaultDrain, "`time` for running steps when the node stops")
 	flags.StringVar(&o.Models.Default, "model", env("RATH_MODEL"), "default `model` (RATH_MODEL)")

@@ -11,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/internal/models/limiter"
 	"github.com/rathcluster/rath/internal/workflows/demo"
+	"github.com/rathcluster/rath/internal/workflows/notify"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/messages"
 )
@@ -104,6 +105,9 @@ func (c *catalog) limiter(m *models.Model) limiter.Limiter {
 // list, or a budget of money with a model without prices. The run itself checks an
 // agent's own model when it gets there.
 func (n *Instance) check(t journal.Task) error {
+	if t.Workflow == notify.Workflow && t.By != messages.UserOperator {
+		return &strict.Error{Message: "task", Problem: "workflow " + t.Workflow + " is for the notifications of nodes", Remedy: "write a rule into the list of -targets"}
+	}
 	_, offered := n.offer.registry.Lookup(t.Workflow)
 	for i, name := range t.MCP {
 		if _, err := n.tools.servers.Lookup(name); err != nil && offered {

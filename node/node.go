@@ -67,6 +67,9 @@ type Options struct {
 	// MCPList is a file with the MCP servers that tasks and agents name; see
 	// docs/mcp.md for the format. "" is none.
 	MCPList string
+	// Targets is a file with the targets of notifications, and the rules that choose their
+	// events; see docs/notify.md for the format. "" is none. Routers send none.
+	Targets string
 	// Memory opens a named memory for the runs of a tenant, each time that a step uses
 	// one; nil uses one for all nodes of the fleet, in its streams.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)

@@ -125,6 +125,9 @@ func (n *Instance) serve(ctx context.Context) error {
 	if n.o.Idle {
 		return nil
 	}
+	if err := n.startNotifier(ctx, all); err != nil { // before it takes tasks
+		return err
+	}
 	for _, sweep := range n.sandboxes.sweepers {
 		s.background(all, "removal of containers", sweep)
 	}
@@ -157,10 +160,14 @@ func (n *Instance) serveAll(all context.Context) error {
 		Incarnation: incarnation, Known: n.fleet.known(), Changed: n.fleet.changes(all, &s.work), Signal: n.system.Signal, Strangers: n.fleet.meet,
 	})
 	s.background(all, "relay", func(context.Context) error { return relay.Wait() })
-	if err := s.front.add(c.ServeQueries(s.front.ctx, &api.Queries{
+	queries := &api.Queries{
 		Values: n.values, Replay: n.replays.run, Alive: n.fleet.alive(), Live: n.system.Live, Incarnation: incarnation, Memories: n.Memory,
-	})); err != nil {
+	}
+	if err := s.front.add(c.ServeQueries(s.front.ctx, queries)); err != nil {
 		return err
+	}
+	if n.notifier != nil {
+		n.notifier.queries = queries
 	}
 	if err := s.front.add(c.ServeStore(s.front.ctx, n.Memory)); err != nil {
 		return err

@@ -1,3 +1,3 @@
 // Package workflows groups the workflows that come with Rath: the router's auto and
-// fanout, and the demo.
+// fanout, the notifications, and the demo.
 package workflows

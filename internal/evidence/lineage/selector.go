@@ -203,6 +203,14 @@ func (s *Selector) Under() (id session.ID, asks bool) {
 	return "", asks
 }
 
+// Names reports whether a selector has a condition on one of the fields.
+func (s *Selector) Names(fields ...string) (has bool) {
+	if s != nil {
+		s.root.each(func(c condition) { has = has || slices.Contains(fields, c.field.Name) })
+	}
+	return has
+}
+
 // subject is a run that conditions are tested on.
 type subject struct {
 	g     *index

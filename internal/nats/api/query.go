@@ -140,6 +140,16 @@ func (v verb) ask(ctx context.Context, subject string, data []byte) (any, error)
 	return v.answer(ctx, t, q)
 }
 
+// Answer answers a query of a tenant in this process.
+func (q *Queries) Answer(ctx context.Context, c *Conn, t session.Tenant, name string, query wire.Query) (any, error) {
+	for _, v := range (answerer{c, q}).verbs() {
+		if v.name == name {
+			return v.answer(ctx, t, query)
+		}
+	}
+	return nil, fmt.Errorf("query %s: %w", name, run.ErrNotSupported)
+}
+
 // oneLine makes text fit for a header.
 func oneLine(s string) string {
 	return string(slices.Collect(func(yield func(byte) bool) {

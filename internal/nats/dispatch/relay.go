@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/session"
 )
 
 // DefaultPool is the pool of nodes and workflows that name none.
@@ -53,7 +56,16 @@ func (r *Relay) Wait() error {
 // Both resume at their position after a restart. The relay of the first partition also
 // recreates the streams in memory that no server serves any more.
 func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
-	members := c.newRelayMembership(o)
+	members := c.newRelayMembership("relay", o)
+	members.known = c.projections.Watermarks.Expect()
+	members.start = func(partition uint32) func(context.Context, <-chan struct{}) error {
+		stream := streams.EventStream(c.streams.Generation(), partition)
+		c.projections.Watermarks.Begin(stream)
+		return func(ctx context.Context, poke <-chan struct{}) error {
+			defer c.projections.Watermarks.End(stream)
+			return c.relay(ctx, members, partition, poke)
+		}
+	}
 	r := &Relay{ended: make(chan struct{})}
 	go func() {
 		defer close(r.ended)
@@ -62,6 +74,39 @@ func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 		}
 	}()
 	return r
+}
+
+// Follow follows the event streams of the connection's generation as f does, until ctx
+// ends, together with all other processes that follow under its name: one process at a time
+// follows each stream, as with StartRelay. The process with the first stream also runs the
+// others, which are restarted when they fail.
+func (c *Dispatch) Follow(ctx context.Context, o *RelayOptions, f project.Follower, others ...func(context.Context) error) error {
+	members := c.newRelayMembership(f.Name, o)
+	members.start = func(partition uint32) func(context.Context, <-chan struct{}) error {
+		one := f
+		one.C, one.Generation, one.Partition = c.projections, c.streams.Generation(), partition
+		stream := streams.EventStream(one.Generation, partition)
+		pumps := []func(context.Context) error{c.again(f.Name, stream, one.Run)}
+		if partition == 0 {
+			for _, other := range others {
+				pumps = append(pumps, c.again(f.Name, stream, other))
+			}
+		}
+		return func(ctx context.Context, _ <-chan struct{}) error { return conn.Together(ctx, pumps...) }
+	}
+	if err := members.run(ctx); err != nil {
+		return fmt.Errorf("nats/dispatch: follow for %s: %w", f.Name, err)
+	}
+	return nil
+}
+
+// Submit stores a task in the name of a user. A task that is stored twice is accepted once.
+func (c *Dispatch) Submit(ctx context.Context, t session.Tenant, user, workflow string, task *messages.Task) error {
+	body, err := task.Encode()
+	if err != nil {
+		return err
+	}
+	return c.messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, user, workflow), Data: body})
 }
 
 // relay relays one partition until ctx ends.

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/messages"
 )
 
 // A relayMembership spreads the partitions over the processes that relay, so that one
@@ -45,6 +46,8 @@ type relayMembership struct {
 	strangers []string // as Strangers was last called
 	// known is called once the partitions relayed here are known.
 	known func()
+	// start announces the work for a partition, and returns the function that does it.
+	start func(partition uint32) (relay func(ctx context.Context, poke <-chan struct{}) error)
 
 	heard   chan heartbeat
 	ended   chan relayEnd
@@ -126,11 +129,12 @@ type relayEnd struct {
 	err       error
 }
 
-func (c *Dispatch) newRelayMembership(o *RelayOptions) *relayMembership {
+// newRelayMembership returns the membership of the processes that do the work of a name.
+func (c *Dispatch) newRelayMembership(name string, o *RelayOptions) *relayMembership {
 	r := &relayMembership{
 		c: c, o: o.complete(c), heard: make(chan heartbeat, 256), ended: make(chan relayEnd),
 		members: map[string]*member{}, running: map[uint32]*relayedPartition{}, epoch: time.Now(),
-		subj: fmt.Sprintf("rath.node.relay.%d", c.streams.Generation()), known: c.projections.Watermarks.Expect(),
+		subj: fmt.Sprintf("%s%s.%d", messages.NodePrefix, name, c.streams.Generation()), known: func() {},
 	}
 	if r.id = r.o.Incarnation; r.id == "" {
 		r.id = rand.Text()[:12]
@@ -465,13 +469,10 @@ func (r *relayMembership) begin(ctx context.Context, work *sync.WaitGroup, p uin
 	d := &relayedPartition{cancel: cancel, poke: make(chan struct{}, 1)}
 	r.running[p] = d
 	r.say(heartbeat{})
-	stream := streams.EventStream(r.c.streams.Generation(), p)
-	r.c.projections.Watermarks.Begin(stream)
+	relay := r.start(p)
 	work.Go(func() {
 		defer cancel()
-		err := r.c.relay(ctx, r, p, d.poke)
-		r.c.projections.Watermarks.End(stream)
-		r.ended <- relayEnd{p, err}
+		r.ended <- relayEnd{p, relay(ctx, d.poke)}
 	})
 }
 

@@ -5,5 +5,5 @@
 // to read its own writes waits for the watermark of the partition.
 //
 // Files, the lowest first: projections, watermark, lineage, history, page, records,
-// repair, result, runlist.
+// repair, result, runlist, follow.
 package project

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -29,6 +30,9 @@ type Choice struct {
 }
 
 func (o *Choice) takes(r *lineage.Run) bool {
+	if r.Workflow == wire.WorkflowNotify && o.Workflow == "" && !o.Where.Names("workflow", "run", "session", "under") {
+		return false
+	}
 	return (o.Workflow == "" || r.Workflow == o.Workflow) && (len(o.States) == 0 || slices.Contains(o.States, r.State))
 }
 

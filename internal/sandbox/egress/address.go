@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -39,15 +40,15 @@ type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
-// public reports whether an address is public.
-func public(a netip.Addr) bool {
+// Public reports whether an address is public.
+func Public(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	return a.IsGlobalUnicast() && !a.IsPrivate() && !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// connect connects to a host whose addresses are all allowed. It dials an address that it
+// Connect connects to a host whose addresses are all allowed. It dials an address that it
 // checked, so a later change of the name has no effect.
-func (o *Options) connect(ctx context.Context, network, hostPort string) (net.Conn, error) {
+func (o *Options) Connect(ctx context.Context, network, hostPort string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(hostPort)
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func (o *Options) connect(ctx context.Context, network, hostPort string) (net.Co
 		return nil, fmt.Errorf("look up %s: %w", host, err)
 	}
 	for _, a := range addrs {
-		if !public(a) && !slices.ContainsFunc(o.Private, func(r netip.Prefix) bool { return r.Contains(a.Unmap()) }) {
+		if !Public(a) && !slices.ContainsFunc(o.Private, func(r netip.Prefix) bool { return r.Contains(a.Unmap()) }) {
 			return nil, &refusedError{fmt.Sprintf("%s is at %s, which is no address of the Internet", host, a)}
 		}
 	}
@@ -73,4 +74,10 @@ func (o *Options) connect(ctx context.Context, network, hostPort string) (net.Co
 		last = fmt.Errorf("%s has no address", host)
 	}
 	return nil, last
+}
+
+// Refused reports whether an error of Connect is about an address that is not allowed.
+func Refused(err error) bool {
+	_, refused := errors.AsType[*refusedError](err)
+	return refused
 }

@@ -52,7 +52,7 @@ func New(o *Options, t session.Tenant, n sandbox.Network) (*Proxy, error) {
 		return nil, fmt.Errorf("egress: make an authority: %w", err)
 	}
 	p.transport = &http.Transport{
-		DialContext: p.o.connect, TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
+		DialContext: p.o.Connect, TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout: connectTimeout, ResponseHeaderTimeout: answerTimeout, ExpectContinueTimeout: time.Second,
 		IdleConnTimeout: 30 * time.Second, MaxIdleConnsPerHost: 8, DisableCompression: true, ForceAttemptHTTP2: true,
 		MaxResponseHeaderBytes: maxHeader,

@@ -1,0 +1,89 @@
+package notify
+
+import (
+	"net/url"
+
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/wire"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// The kinds of events.
+const (
+	Question   = "question"
+	Failed     = "failed"
+	Stuck      = "stuck"
+	Budget     = "budget"
+	DeadLetter = "deadletter"
+)
+
+// kinds are the kinds in the order of the documentation. doc is their name in the form
+// standard.
+var kinds = []struct{ kind, standard, text string }{
+	{Question, "question.asked", "Question: run %s waits for an answer"},
+	{Failed, "run.failed", "Run %s failed"},
+	{Stuck, "run.stuck", "Run %s is stuck"},
+	{Budget, "run.budget_reached", "Run %s reached its budget"},
+	{DeadLetter, "task.rejected", "Task %s was rejected"},
+}
+
+// Event is an occurrence that rules may name.
+type Event struct {
+	Kind     string   `json:"kind"`
+	Run      run.ID   `json:"run,omitempty"` // "" for a rejected task without a readable id
+	Workflow string   `json:"workflow,omitempty"`
+	Step     run.Path `json:"step,omitempty"` // of the question
+	// Sequence is the position of the commit in its event stream, or of a dead letter in
+	// its stream. It grows with the events of a run; 0 for a run that is stuck.
+	Sequence uint64 `json:"sequence,omitempty"`
+	TimeMS   int64  `json:"time_ms"` // Unix milliseconds
+}
+
+// Kinds are the kinds of events in logs that EventOf returns an event for.
+var Kinds = []string{journal.KindRunWaiting, journal.KindReview, journal.KindEnded}
+
+// EventOf returns the event of a fact; ok is false for other facts. The fact of a question
+// or a review has no workflow.
+func EventOf(f *journal.Fact) (e Event, ok bool) {
+	e = Event{Run: f.Run, Workflow: f.Workflow, TimeMS: f.Time.UnixMilli()}
+	switch v := f.What.(type) {
+	case journal.RunWaiting:
+		for _, w := range v.For {
+			if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse {
+				e.Kind, e.Step = Question, w.Path
+				return e, true
+			}
+		}
+	case journal.Review:
+		e.Kind, e.Step = Stuck, v.Path
+		return e, true
+	case journal.Ended:
+		if v.Workflow == "" || v.Parent != nil { // of another session than the home, or of a branch
+			return e, false
+		}
+		switch e.Kind = Failed; {
+		case v.Code == run.CodeBudget:
+			e.Kind = Budget
+			return e, true
+		case v.State == run.Failed, v.State == run.TimedOut:
+			return e, true
+		}
+	}
+	return e, false
+}
+
+// path is the page of the event.
+func (e *Event) path(t session.Tenant) string {
+	base := "/t/" + string(t)
+	switch {
+	case e.Kind == DeadLetter:
+		return base + "/fleet"
+	case e.Kind == Question && e.Step != "":
+		return base + "/questions/" + string(e.Run) + "/" + url.PathEscape(string(e.Step))
+	}
+	return base + "/runs/" + string(e.Run)
+}
+
+// Workflow is the name of the workflow that sends notifications.
+const Workflow = wire.WorkflowNotify

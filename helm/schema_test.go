@@ -251,6 +251,7 @@ var samples = map[string]any{
 	"networkPolicy.metricsFrom": []any{values{"podSelector": values{}}},
 	"sandbox.network":           "open",
 	"extraObjects":              []any{values{"apiVersion": "v1", "kind": "ConfigMap", "metadata": values{"name": "other"}}},
+	"targets.to":                []any{values{"podSelector": values{}}},
 	"networkPolicy.egress":      []any{values{"ports": []any{values{"port": 9999}}}},
 }
 

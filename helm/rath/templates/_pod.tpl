@@ -72,8 +72,13 @@ the limit is not a whole number of Mi or Gi. */}}
 {{- end }}
 {{- end }}
 {{- end }}
-{{- else if $v.router.enabled }}
+{{- else }}
+{{- if $v.router.enabled }}
 - -routers
+{{- end }}
+{{- if $v.targets.secret }}
+- -targets=/etc/rath/targets/{{ $v.targets.key }}
+{{- end }}
 {{- end }}
 {{- range .values.extraArgs }}
 - {{ . | quote }}
@@ -338,10 +343,13 @@ volumes:
 {{- toJson $auth -}}
 {{- end -}}
 
-{{/* The secrets of the web of a role, as a list. */}}
-{{- define "rath.webSecrets" -}}
+{{/* The secrets of a role that are directories, as a list. */}}
+{{- define "rath.roleSecrets" -}}
 {{- $web := .root.Values.web -}}
 {{- $all := list -}}
+{{- if eq .role "node" -}}
+{{- with .root.Values.targets.secret -}}{{- $all = append $all (dict "name" "targets" "secret" .) -}}{{- end -}}
+{{- end -}}
 {{- if and (eq .role "router") $web.url -}}
 {{- with $web.gateways -}}{{- $all = append $all (dict "name" "gateways" "secret" .) -}}{{- end -}}
 {{- with $web.oidc.secret -}}{{- $all = append $all (dict "name" "oidc" "secret" .) -}}{{- end -}}
@@ -364,7 +372,7 @@ metadata:
     {{- end }}
   annotations:
     kubectl.kubernetes.io/default-container: {{ .role }}
-    {{- with include "rath.secretsSum" (dict "root" .root "names" (list (include "rath.auth" . | fromJson).secret .root.Values.nats.ca.secret .root.Values.gossip.secret .root.Values.signing.secret (ternary .root.Values.web.gateways "" (eq .role "router")) (ternary .root.Values.web.oidc.secret "" (eq .role "router")))) }}
+    {{- with include "rath.secretsSum" (dict "root" .root "names" (list (include "rath.auth" . | fromJson).secret .root.Values.nats.ca.secret .root.Values.gossip.secret .root.Values.signing.secret (ternary .root.Values.web.gateways "" (eq .role "router")) (ternary .root.Values.web.oidc.secret "" (eq .role "router")) (ternary .root.Values.targets.secret "" (eq .role "node")))) }}
     checksum/secrets: {{ . }}
     {{- end }}
     {{- with merge dict .values.podAnnotations .root.Values.commonAnnotations }}
@@ -485,7 +493,7 @@ spec:
           mountPath: /etc/rath/signing
           readOnly: true
         {{- end }}
-        {{- range include "rath.webSecrets" . | fromJsonArray }}
+        {{- range include "rath.roleSecrets" . | fromJsonArray }}
         - name: {{ .name }}
           mountPath: /etc/rath/{{ .name }}
           readOnly: true
@@ -518,7 +526,7 @@ spec:
         secretName: {{ .root.Values.signing.secret }}
         defaultMode: 0440
     {{- end }}
-    {{- range include "rath.webSecrets" . | fromJsonArray }}
+    {{- range include "rath.roleSecrets" . | fromJsonArray }}
     - name: {{ .name }}
       secret:
         secretName: {{ .secret }}

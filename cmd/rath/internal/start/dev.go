@@ -91,6 +91,7 @@ Any other program with node.Main joins with the command printed at "join".`,
 	fs.StringVar(&c.Program, "node", "", "program of the nodes (one node without --nodes)")
 	fs.BoolVar(&c.Unsafe, "unsafe", false, "let models run unconfined commands")
 	fs.BoolVar(&web.NATS.Private, "private", false, "refuse clients without the login that the store has")
+	fs.StringVar(&web.Targets, "targets", a.Getenv("RATH_TARGETS"), "file with targets of notifications (RATH_TARGETS)")
 	fs.StringVar(&web.HTTP.Web, "http", "127.0.0.1:7280", "pages and API; \"\" is none")
 	fs.StringVar(&web.HTTP.URL, "http-url", "", "URL of --http in browsers, as https://rath.example")
 	fs.BoolVar(&web.HTTP.Insecure, "http-insecure", false, "accept an --http-url off this machine without https")
@@ -166,6 +167,13 @@ func dev(ctx context.Context, a *app.App, o *node.Options) error {
 
 // devFleet runs a fleet until it is interrupted.
 func devFleet(ctx context.Context, a *app.App, port int, names []string, c fleet.Config, web *node.Options) (err error) {
+	if web.Targets != "" { // for the nodes: the server sends none
+		file, err := filepath.Abs(web.Targets)
+		if err != nil {
+			return err
+		}
+		c.Env, web.Targets = append(c.Env, "RATH_TARGETS="+file), ""
+	}
 	if c.Program == "" || c.Script == "" { // otherwise the script is served as the default model
 		c.Model = cmp.Or(c.Model, a.Config.Model.Value)
 	}

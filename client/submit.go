@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -20,8 +21,9 @@ const maxSubmitted = 10_000
 
 // Submit submits a task for a workflow and returns the run's id once the task is
 // stored. A task without an id gets a random one. Submitting the same task under the
-// same id again is harmless. An unknown workflow or a busy session is reported by the
-// run's events and its result. A reused id is reported only by the events: see Do.
+// same id again is harmless. Another body under an id of the last two minutes is
+// run.ErrKeyReused; later, only the run's events report it: see Do. An unknown workflow or
+// a busy session is reported by the run's events and its result.
 func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (run.ID, error) {
 	if t.ID == "" {
 		t.ID = NewID()
@@ -34,7 +36,19 @@ func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (
 		return "", err
 	}
 	c.remember(t.ID)
-	if err := c.requests.Submit(ctx, c.tenant, workflow, body); err != nil {
+	again, err := c.requests.Submit(ctx, c.tenant, workflow, string(t.ID), body)
+	if again {
+		// The mark of the message proves nothing: any tenant's client may have used it.
+		known, failed := c.Known(ctx, workflow, []messages.Task{t})
+		switch {
+		case failed == nil && errors.Is(known[0], ErrSameTask):
+			return t.ID, nil
+		case failed == nil && known[0] != nil:
+			return "", known[0]
+		}
+		_, err = c.requests.Submit(ctx, c.tenant, workflow, "", body)
+	}
+	if err != nil {
 		return "", fmt.Errorf("submit task %s: %w", t.ID, err)
 	}
 	return t.ID, nil

@@ -51,9 +51,11 @@ type RunInfo struct {
 	Node   string `json:"node,omitempty"`
 	Behind run.ID `json:"behind,omitempty"`
 	// By is the user who submitted it. Via is the user who resubmitted it or, for a
-	// branch, the enclosing run.
-	By  string `json:"by,omitempty"`
-	Via string `json:"via,omitempty"`
+	// branch, the enclosing run. Says is the claim of the sender, which names the gateway
+	// that authenticated the user, if one did.
+	By   string `json:"by,omitempty"`
+	Via  string `json:"via,omitempty"`
+	Says string `json:"says,omitempty"`
 	// Branch is the name of a branch of a fan-out, and BranchOf the step that
 	// gathers it.
 	Branch    string `json:"branch,omitempty"`

@@ -24,6 +24,9 @@ const (
 	DeadLetterPrefix = "rath.dlq."
 )
 
+// HeaderSays is the header of a task with the sender's claim of identity, see Control.By.
+const HeaderSays = "Rath-Says"
+
 // The last token of the subjects on which a run publishes.
 const (
 	OnDelta  = "delta"

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/nats/supervise"
@@ -94,7 +96,8 @@ func TestWebAddress(t *testing.T) {
 }
 
 // TestVouched acts for a user of the web over the gateway's connection: the record has the
-// user, and the gateway that vouches for it. The gateway is refused the operator's name.
+// user, and the gateway that vouches for it. The gateway is refused the operator's name. A
+// second body under an id is refused, and a mark that another tenant has used hinders nobody.
 func TestVouched(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
@@ -115,8 +118,19 @@ func TestVouched(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	r := must.Get(ana.Wait(ctx, "one"))(t)
-	if info := must.Get(ana.Runs.Get(ctx, "one"))(t); r.Output != "bob says to be Bob via web/api/t1" || info.By != "ana" {
-		t.Errorf("%q, submitted by %q", r.Output, info.By)
+	if info := must.Get(ana.Runs.Get(ctx, "one"))(t); r.Output != "bob says to be Bob via web/api/t1" || info.By != "ana" || info.Says != "via web/page/s1" {
+		t.Errorf("%q, submitted by %q, who says %q", r.Output, info.By, info.Says)
+	}
+	must.Get(bob.Submit(ctx, "ask", messages.Task{ID: "one"}))(t)
+	if _, err := bob.Submit(ctx, "ask", messages.Task{ID: "one", Model: "other"}); !errors.Is(err, run.ErrKeyReused) {
+		t.Errorf("another body: %v", err)
+	}
+	squatted := &nats.Msg{Subject: messages.TaskSubject("acme", "eve", "ask"), Header: nats.Header{nats.MsgIdHdr: {"default.two"}}, Data: []byte(`{"id":"x"}`)}
+	must.Get(n.link.conn.Streams.Conn.Request(ctx, squatted))(t)
+	must.Get(ana.Submit(ctx, "ask", messages.Task{ID: "two"}))(t)
+	must.Do(t, ana.Runs.Cancel(ctx, "two", messages.Control{}))
+	if r := must.Get(ana.Wait(ctx, "two"))(t); r.State != run.Cancelled {
+		t.Errorf("the task with the other's mark %s: %s", r.State, r.Error)
 	}
 	for _, name := range []string{"operator", "anonymous"} {
 		if err := gateway.As(name, "web/api/t1").Runs.Cancel(ctx, "one", messages.Control{}); !errors.Is(err, client.ErrDenied) {

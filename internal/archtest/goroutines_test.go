@@ -15,7 +15,7 @@ import (
 // TestOneGoroutine: the packages that .ci/run excludes from the race detector have no
 // concurrency, neither in their code nor in their tests.
 func TestOneGoroutine(t *testing.T) {
-	for _, dir := range []string{"internal/nats/schedule", "internal/evidence/openrath", "run", "session"} {
+	for _, dir := range []string{"internal/nats/schedule", "internal/evidence/events", "internal/evidence/openrath", "run", "session"} {
 		names, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(dir), "*.go"))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %d files, %v", dir, len(names), err)

@@ -88,7 +88,7 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	if c.Task.ForkOf != nil && len(events) == 0 { // a check before the claim found it free
 		return nil, fmt.Errorf("journal: task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", c.Run, run.ErrMalformed, w.key)
 	}
-	sub := Submitted{Behind: w.state.Active, By: c.Task.By, Digest: c.Task.Digest(), Task: c.Task.wire(), Via: c.Task.Via}
+	sub := Submitted{Behind: w.state.Active, By: c.Task.By, Digest: c.Task.Digest(), Says: c.Task.Says, Task: c.Task.wire(), Via: c.Task.Via}
 	if next := w.next("", now); sub.Behind == "" && next != nil {
 		sub.Behind = next.Run
 	}

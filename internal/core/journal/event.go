@@ -49,15 +49,29 @@ const Schema = 1
 
 // Named describes the sender of a request. by is the user whose credentials the server
 // checked or, for a branch, the enclosing run; says is the sender's own claim. Named
-// returns "" if both are empty.
+// returns "" if both are empty. The claim may end with the gateway that authenticated the
+// user, as in "Bob via web/api/k3v9".
 func Named(by, says string) string {
-	switch {
-	case says == "" || says == by:
-		return by
-	case by == "":
-		return "an unproved sender (says to be " + says + ")"
+	claim, gateway := says, ""
+	if i := strings.LastIndex(" "+says, " via web/"); i >= 0 {
+		claim, gateway = strings.TrimSuffix(says[:i], " "), ", vouched for by "+says[i+len("via "):]
 	}
-	return by + " (says to be " + says + ")"
+	switch {
+	case claim == "" || claim == by:
+		return by + gateway
+	case by == "":
+		by = "an unproved sender"
+	}
+	return by + " (says to be " + claim + ")" + gateway
+}
+
+// Submitter describes the sender of a task and, if it was submitted again, of the
+// repetition, which the claim is of then: see Submitted.
+func Submitter(by, via, says string) string {
+	if via == "" {
+		return Named(by, says)
+	}
+	return by + ", again by " + Named(via, says)
 }
 
 // Edition counts the releases that added optional fields to the data of events. A
@@ -88,6 +102,7 @@ type Submitted struct {
 	// run that follows from another one inherits its By. No digest includes it.
 	By     string   `json:"by,omitempty"`
 	Digest string   `json:"digest"`
+	Says   string   `json:"says,omitempty"` // the sender's own claim, see Named
 	Task   wireTask `json:"task"`
 	// Via is, for a resubmitted task, the user who resubmitted it; for a branch, the
 	// run that opened it.

@@ -140,7 +140,7 @@ func (f *Fact) name() {
 	case commitlog.Restoration:
 		f.By, f.Reason = v.By, v.Reason
 	case Submitted:
-		f.Run, f.State, f.Workflow, f.Revision, f.By = v.Task.Run, run.Queued, v.Task.Workflow, v.Task.Revision, v.By
+		f.Run, f.State, f.Workflow, f.Revision, f.By, f.Says = v.Task.Run, run.Queued, v.Task.Workflow, v.Task.Revision, v.By, v.Says
 	case Claimed:
 		f.Run, f.Attempt, f.State, f.Workflow, f.Revision = v.Run, v.Attempt, run.Running, v.Workflow, v.Revision
 	case Released:

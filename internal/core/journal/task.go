@@ -42,8 +42,10 @@ type Task struct {
 	Unborn bool `json:"-"`
 	// By is the user who submitted it, whose credentials the server checked. Via is the
 	// user who resubmitted it or, for a branch, the enclosing run: see Submitted.
-	By  string `json:",omitempty"`
-	Via string `json:",omitempty"`
+	// Says is the claim of the sender, see Named.
+	By   string `json:",omitempty"`
+	Via  string `json:",omitempty"`
+	Says string `json:",omitempty"`
 	// Suspect belongs to the claim of a suspect; nil is none.
 	Suspect *Suspect `json:"-"`
 	// Seen, in an offer, is the run's state as a relay knew it: a claim that finds

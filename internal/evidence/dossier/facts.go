@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -30,6 +31,8 @@ type Facts struct {
 	// By is the user who submitted the run, and Via the user who resubmitted it; "" if
 	// the commits name none.
 	By, Via string
+	// Says is the claim of the sender, or of the one who resubmitted the run.
+	Says string
 	// Took is the time from the first commit of the run to its end, or to the last
 	// commit of an open run; Waited is the part of it in which the run waited.
 	Took, Waited time.Duration
@@ -298,11 +301,8 @@ func (f *Facts) unconfirmed(stated []Fact) (out []Fact, err error) {
 // Submitter returns the users who submitted the run, as " by ana" or " by ana, again by
 // bob", or "" if the commits name none.
 func (f *Facts) Submitter() string {
-	switch {
-	case f.By == "":
+	if f.By == "" {
 		return ""
-	case f.Via == "":
-		return " by " + f.By
 	}
-	return " by " + f.By + ", again by " + f.Via
+	return " by " + journal.Submitter(f.By, f.Via, f.Says)
 }

@@ -105,7 +105,7 @@ func (t *timeline) event(e journal.Fact) {
 			if p.Behind != "" {
 				text += ", waits behind run " + string(p.Behind)
 			}
-			if f.By = p.By; p.Task.Branch == nil {
+			if f.By, f.Says = p.By, p.Says; p.Task.Branch == nil {
 				f.Via = p.Via
 			}
 			if p.By != "" {

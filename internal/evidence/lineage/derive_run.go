@@ -98,10 +98,12 @@ func fillSubmitted(r *messages.Record, v journal.Submitted) {
 	}
 	switch {
 	case r.By == "" || r.By == anonymous && r.Via == "" || r.BranchOf != nil: // a branch has it from the run around it
-	case r.Via != "":
-		r.Summary += ", by " + excerpt.Cut(r.By, 20) + ", again by " + excerpt.Cut(r.Via, 20)
 	default:
-		r.Summary += ", by " + excerpt.Cut(r.By, 20)
+		via := r.Via
+		if via != "" {
+			via = excerpt.Cut(via, 20)
+		}
+		r.Summary += ", by " + journal.Submitter(excerpt.Cut(r.By, 20), via, r.Says)
 	}
 	if r.Due > 0 {
 		r.Summary += ", not before " + moment(r.Due)

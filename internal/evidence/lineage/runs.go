@@ -25,6 +25,7 @@ type Run struct {
 	Node     string          // the incarnation of its last attempt, valid only while it runs
 	Behind   run.ID          // the run it waits for, while queued
 	By, Via  string          // who submitted it, see journal.Submitted
+	Says     string          // the claim of the sender
 	BranchOf *messages.Place // the step that opened it, for a branch of a fan-out
 	Branch   string          // its name
 	Waits    []messages.Wait // the pending waits, while it waits
@@ -226,7 +227,7 @@ func (r *Run) fold(rec *messages.Record) {
 	}
 	switch rec.Kind {
 	case messages.KindSubmitted, messages.KindQueued:
-		r.State, r.Submitted, r.Workflow, r.Revision, r.Behind, r.By, r.Via = run.Queued, rec.When(), rec.Workflow, rec.Revision, rec.Behind, rec.By, rec.Via
+		r.State, r.Submitted, r.Workflow, r.Revision, r.Behind, r.By, r.Via, r.Says = run.Queued, rec.When(), rec.Workflow, rec.Revision, rec.Behind, rec.By, rec.Via, rec.Says
 		r.Due = dueOf(rec)
 		if rec.BranchOf != nil {
 			r.BranchOf, r.Branch = new(*rec.BranchOf), rec.Name

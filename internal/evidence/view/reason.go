@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/messages"
@@ -73,10 +74,7 @@ func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) 
 	}
 	out := Reason{What: "run " + string(r.ID), Run: r.ID, Workflow: r.Workflow, Session: r.Home.ID, Time: r.Submitted, Did: "was submitted as a task", Actor: "the client that sent the task"}
 	if r.By != "" {
-		out.Actor = "user " + r.By
-		if r.Via != "" {
-			out.Actor += ", and again user " + r.Via
-		}
+		out.Actor = "user " + journal.Submitter(r.By, r.Via, r.Says)
 	}
 	for _, rec := range g.Records(r.Home) {
 		if rec.Run == r.ID && (rec.Kind == messages.KindSubmitted || rec.Kind == messages.KindQueued) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/messages"
@@ -172,10 +173,8 @@ func RunLine(w *term.Writer, r *messages.RunInfo) {
 	w.Println()
 	switch {
 	case r.By == "" || r.By == messages.UserAnonymous && r.Via == "" || r.BranchOf != nil:
-	case r.Via == "":
-		w.Println("by       " + r.By)
 	default:
-		w.Println("by       " + r.By + ", again by " + r.Via)
+		w.Println("by       " + term.Line(journal.Submitter(r.By, r.Via, r.Says), 200))
 	}
 	for _, text := range r.Warnings {
 		w.Println("warning  " + term.Line(text, 200))

@@ -78,7 +78,7 @@ func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx cont
 		}
 		var again run.ID
 		err := c.ofBegun(ctx, tenant, run.ID(id), func() (err error) {
-			again, err = c.rerun(ctx, tenant, run.ID(id), of.User, body.ID)
+			again, err = c.rerun(ctx, tenant, run.ID(id), of.User, body)
 			return err
 		})
 		return string(again), err

@@ -194,7 +194,7 @@ func (c *controls) retry(ctx context.Context, t session.Tenant, workflow, subjec
 	if err != nil {
 		return "", err
 	}
-	if err = c.all.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: to, Data: body}); err != nil {
+	if err = c.all.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: to, Header: nats.Header{messages.HeaderSays: {begun.Says}}, Data: body}); err != nil {
 		if errors.Is(err, conn.ErrFull) {
 			err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 		}

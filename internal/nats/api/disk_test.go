@@ -107,7 +107,7 @@ func TestDiskFillsUp(t *testing.T) {
 		must.Do(t, err)
 		defer client.Conn.Close()
 		began := time.Now()
-		err = client.Requests.Submit(t.Context(), session.DefaultTenant, "agent", []byte(`{"id":"none","input":"x"}`))
+		_, err = client.Requests.Submit(t.Context(), session.DefaultTenant, "agent", "", []byte(`{"id":"none","input":"x"}`))
 		if !errors.Is(err, conn.ErrFull) || !strings.Contains(err.Error(), "disk") || time.Since(began) > 0 {
 			t.Errorf("who submits is told %v after %v", err, time.Since(began))
 		}

@@ -29,7 +29,7 @@ var rerunID = regexp.MustCompile(`-r[0-9]+$`)
 // rerun submits the task of a run again and returns the new run's id, the same one for each
 // repetition of the request. The task is the one that the run's home log recorded, without
 // its times; it is from the user who submitted it, by way of user.
-func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user, request string) (run.ID, error) {
+func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user string, request messages.Control) (run.ID, error) {
 	home, err := c.all.Logs.RunSession(ctx, t, id)
 	if err != nil {
 		return "", err
@@ -49,7 +49,7 @@ func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user,
 	if base := h.Base.Ref(); h.Session.Opening().Run != string(id) && base.Version > 0 {
 		task.ForkOf = base.String()
 	}
-	if task.ID, err = c.nextRerun(ctx, t, id, request); err != nil {
+	if task.ID, err = c.nextRerun(ctx, t, id, request.ID); err != nil {
 		return "", err
 	}
 	if err := c.all.Dispatch.Admit(ctx, session.Key{Tenant: t, ID: c.all.Logs.HomeOf(t, task.ID)}); err != nil {
@@ -60,7 +60,7 @@ func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user,
 		return "", err
 	}
 	from := messages.Submitter{By: cmp.Or(h.Record.By, messages.UserAnonymous), Via: user}
-	err = c.all.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Data: body})
+	err = c.all.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Header: nats.Header{messages.HeaderSays: {request.By}}, Data: body})
 	if errors.Is(err, conn.ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}

@@ -32,7 +32,7 @@ func TestGreedyTenantLeavesRoom(t *testing.T) {
 	for w := range 2 {
 		sent := 0
 		for ; sent <= want; sent++ {
-			err := c.Requests.Submit(ctx, "greedy", fmt.Sprint("w", w), largest)
+			_, err := c.Requests.Submit(ctx, "greedy", fmt.Sprint("w", w), "", largest)
 			if errors.Is(err, run.ErrBusy) {
 				break
 			}
@@ -43,11 +43,11 @@ func TestGreedyTenantLeavesRoom(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if err := c.Requests.Submit(ctx, "modest", "w0", largest); err != nil {
+		if _, err := c.Requests.Submit(ctx, "modest", "w0", "", largest); err != nil {
 			t.Errorf("another tenant's task: %v", err)
 		}
 	}
-	err = c.Requests.Submit(ctx, "modest", "w0", append(largest, 'x'))
+	_, err = c.Requests.Submit(ctx, "modest", "w0", "", append(largest, 'x'))
 	if !errors.Is(err, session.ErrTooLarge) || !strings.Contains(err.Error(), "workspace") {
 		t.Errorf("a task that is larger than any may be: %v", err)
 	}

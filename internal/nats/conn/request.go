@@ -49,13 +49,18 @@ func (c *Conn) Await(ctx context.Context, subject string, data []byte) (*nats.Ms
 // Ask sends a request of a client and returns the answer's bytes, or an error with the
 // remedy.
 func (c *Conn) Ask(ctx context.Context, subject string, data []byte) ([]byte, error) {
+	return c.AskWith(ctx, subject, nil, data)
+}
+
+// AskWith is Ask with headers.
+func (c *Conn) AskWith(ctx context.Context, subject string, header nats.Header, data []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	asking, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	defer context.AfterFunc(c.link.Load().ctx, func() { cut(ErrCut) })()
 	a := c.refusals.enter(subject, func() { cut(ErrDenied) })
-	m, err := c.NC.RequestWithContext(asking, subject, data)
+	m, err := c.NC.RequestMsgWithContext(asking, &nats.Msg{Subject: subject, Header: header, Data: data})
 	err = c.causeOf(ctx, c.refusals.leave(a, err))
 	switch {
 	case err == nil:

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -114,6 +115,9 @@ var (
 	errCreditSoon = errors.New("nats/dispatch: enough runs of this tenant and workflow wait, and some start")
 )
 
+// maxClaim bounds the claim of a task's sender that is stored, in bytes.
+const maxClaim = 128
+
 // take brings a task into a log.
 func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	body := l.msg.Data()
@@ -140,7 +144,7 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	if err != nil {
 		return err
 	}
-	t.By, t.Via = from.By, from.Via
+	t.By, t.Via, t.Says = from.By, from.Via, excerpt.Start(l.msg.Headers().Get(messages.HeaderSays), maxClaim)
 	if l.digest, err = in.Digest(tenant, workflow); err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (r *TenantBlobs) Store(ctx context.Context, d blob.Digest, list bool, data 
 	defer cancel()
 	for wait := conn.NewBackoff(); ; {
 		_, err := answered(ctx, func(ctx context.Context) ([]byte, error) {
-			return r.requests.question(ctx, messages.BlobSubject(r.t, user, d), body, controlElse)
+			return r.requests.question(ctx, messages.BlobSubject(r.t, user, d), nil, body, controlElse)
 		})
 		if !errors.Is(err, run.ErrBusy) {
 			return err

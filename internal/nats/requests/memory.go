@@ -296,7 +296,7 @@ func (c *Requests) change(ctx context.Context, t session.Tenant, r *MemoryReques
 	defer cancel()
 	for wait := conn.NewBackoff(); ; {
 		_, err := answered(ctx, func(ctx context.Context) ([]byte, error) {
-			return c.question(ctx, messages.MemorySubject(t, user, r.Memory, verb), body, controlElse)
+			return c.question(ctx, messages.MemorySubject(t, user, r.Memory, verb), nil, body, controlElse)
 		})
 		if !errors.Is(err, run.ErrBusy) || wait.Sleep(ctx) != nil {
 			return err

@@ -65,7 +65,7 @@ func (c *Requests) user(ctx context.Context, t session.Tenant) (string, error) {
 
 // question sends a request that may be answered twice, and returns the first answer. It
 // repeats the request after a first pause, then after longer ones.
-func (c *Requests) question(ctx context.Context, subject string, data []byte, pause time.Duration) ([]byte, error) {
+func (c *Requests) question(ctx context.Context, subject string, header nats.Header, data []byte, pause time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, conn.AskTimeout)
 	type answer struct {
 		data []byte
@@ -83,7 +83,7 @@ func (c *Requests) question(ctx context.Context, subject string, data []byte, pa
 			return a.data, a.err
 		case <-wait.C:
 			asking.Go(func() {
-				d, err := c.conn.Ask(ctx, subject, data)
+				d, err := c.conn.AskWith(ctx, subject, header, data)
 				answers <- answer{d, err}
 			})
 			if asked++; asked < askMost {
@@ -95,25 +95,40 @@ func (c *Requests) question(ctx context.Context, subject string, data []byte, pa
 }
 
 // Submit publishes a task's body, from the user of the connection, and returns once the
-// stream holds it. A repetition with the same body is harmless, so the request is repeated
+// stream holds it. again reports that the stream had a message with this mark before, in
+// the last two minutes, and that it has not stored the body; a task without a mark is always
+// stored. A repetition with the same body is harmless, so the request is repeated
 // to a silent server: a server whose disk has just become full answers no earlier request.
 // ErrFull means that too many tasks wait or the disk is full, and the task was not stored.
-func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow string, body []byte) error {
+func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow, mark string, body []byte) (again bool, err error) {
 	user, err := c.user(ctx, t)
 	if err != nil {
-		return err
+		return false, err
 	}
-	data, err := c.question(ctx, messages.TaskSubject(t, user, workflow), body, longestElse)
+	header := nats.Header{}
+	if mark != "" {
+		header[nats.MsgIdHdr] = []string{string(t) + "." + mark}
+	}
+	if c.via != "" {
+		header[messages.HeaderSays] = []string{claimOf("", c.via)}
+	}
+	data, err := c.question(ctx, messages.TaskSubject(t, user, workflow), header, body, longestElse)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var ack conn.PubAck
 	if err := json.Unmarshal(data, &ack); err != nil {
-		return fmt.Errorf("nats/requests: submit: acknowledgement: %w", err)
+		return false, fmt.Errorf("nats/requests: submit: acknowledgement: %w", err)
 	}
+	if ack.Error == nil && ack.Stream == messages.StreamTasks {
+		return ack.Duplicate, nil
+	}
+	return false, submitError(&ack, len(body))
+}
+
+// submitError returns the error of an acknowledgement of a task that was not stored.
+func submitError(ack *conn.PubAck, size int) error {
 	switch {
-	case ack.Error == nil && ack.Stream == messages.StreamTasks:
-		return nil
 	case ack.Error == nil:
 		return fmt.Errorf("nats/requests: submit: the answer is from %q, not from the stream of tasks", ack.Stream)
 	case ack.Error.ErrCode == conn.CodeStoreFailed, ack.Error.ErrCode == conn.CodeTooManyPending:
@@ -121,7 +136,7 @@ func (c *Requests) Submit(ctx context.Context, t session.Tenant, workflow string
 	case ack.Error.ErrCode == conn.CodeNoResources:
 		return conn.ErrDiskFull
 	case ack.Error.ErrCode == conn.CodeTooLarge:
-		return fmt.Errorf("nats/requests: submit: %d bytes, the limit is %d: %w; put large data into a workspace", len(body), messages.MaxTask, session.ErrTooLarge)
+		return fmt.Errorf("nats/requests: submit: %d bytes, the limit is %d: %w; put large data into a workspace", size, messages.MaxTask, session.ErrTooLarge)
 	}
 	return fmt.Errorf("nats/requests: submit: the server answers %s (%d)", ack.Error.Description, ack.Error.ErrCode)
 }
@@ -135,7 +150,7 @@ func (c *Requests) Query(ctx context.Context, t session.Tenant, verb string, q a
 	}
 	var data []byte
 	err = elsewhere(ctx, func(ctx context.Context) error {
-		data, err = c.question(ctx, messages.QuerySubject(t, verb), body, askElse)
+		data, err = c.question(ctx, messages.QuerySubject(t, verb), nil, body, askElse)
 		if err == nil {
 			err = wire.ReplyError(data)
 		}
@@ -179,7 +194,7 @@ func (c *Requests) Control(ctx context.Context, t session.Tenant, id run.ID, ver
 		return "", err
 	}
 	return answered(ctx, func(ctx context.Context) ([]byte, error) {
-		return c.question(ctx, messages.ControlSubject(t, user, id, verb), body, controlElse)
+		return c.question(ctx, messages.ControlSubject(t, user, id, verb), nil, body, controlElse)
 	})
 }
 

@@ -62,6 +62,9 @@ var (
 // BenchmarkGrowth: to the directory of its store.
 const growthNode = "RATH_BENCH_GROWTH_NODE"
 
+// growthWeb in the environment is the address at which the node serves the API.
+const growthWeb = "RATH_BENCH_GROWTH_WEB"
+
 // BenchmarkGrowth runs tasks of one turn on an embedded node in its own process and reports
 // the remaining costs: resident memory, the start time of a node over the store, and bytes
 // on disk. It fails if a bar is missed.
@@ -241,8 +244,10 @@ const askGoroutines = "goroutines"
 func growthNodeMain(store string) error {
 	node.TuneMemory(os.Getenv)
 	n, err := node.Start(context.Background(), &node.Options{
-		Store: store, NATS: node.NATS{Port: -1}, Models: node.Models{Source: turnModel{}}, Slots: 128,
-		Workflows: append(speedWorkflows(), flow.Registration{Name: "turn", Revision: "1", New: func() flow.Workflow {
+		Store: store, NATS: node.NATS{Port: -1}, Models: node.Models{Source: turnModel{}}, Slots: 128, HTTP: node.HTTP{Web: os.Getenv(growthWeb)},
+		Workflows: append(speedWorkflows(), flow.Registration{Name: "plain", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(_ context.Context, s session.Session) (session.Session, error) { return s, nil })
+		}}, flow.Registration{Name: "turn", Revision: "1", New: func() flow.Workflow {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 				a := &flow.Agent{Name: "a", Prompt: "You work.", Tools: []tool.Tool{turnTool}}
 				return a.Forward(ctx, s.With(session.UserText("do the work")))

@@ -186,14 +186,22 @@ func dial(b *testing.B, url string) *nats.Conn {
 // duration of each.
 func load(b *testing.B, nc *nats.Conn, workflow, prefix string, tasks, inFlight int) []time.Duration {
 	b.Helper()
+	return loadBy(b, nc, func(id string, _ int) error { return submit(nc, workflow, id) }, prefix, tasks, inFlight)
+}
+
+// loadBy is load with another way to submit a task: send gets its id and the number of the
+// submitter.
+func loadBy(b *testing.B, nc *nats.Conn, send func(id string, by int) error, prefix string, tasks, inFlight int) []time.Duration {
+	b.Helper()
 	took := make([]time.Duration, tasks)
 	next := make(chan int)
 	var wg sync.WaitGroup
-	for range inFlight {
+	for by := range inFlight {
 		wg.Go(func() {
 			for i := range next {
 				began := time.Now()
-				must.Report(b, submit(nc, workflow, prefix+strconv.Itoa(i)))
+				id := prefix + strconv.Itoa(i)
+				must.Report(b, awaited(nc, id, func() error { return send(id, by) }))
 				took[i] = time.Since(began)
 			}
 		})
@@ -206,14 +214,8 @@ func load(b *testing.B, nc *nats.Conn, workflow, prefix string, tasks, inFlight 
 	return took
 }
 
+// submit submits a task.
 func submit(nc *nats.Conn, workflow, id string) error {
-	// A buffer for one message: the client's own makes room for 64 Ki.
-	results := make(chan *nats.Msg, 1)
-	sub, err := nc.ChanSubscribe("rath.run.default."+id+".result", results)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = sub.Unsubscribe() }()
 	ack, err := nc.Request("rath.task.default.anonymous."+workflow, fmt.Appendf(nil, `{"id":%q}`, id), time.Minute)
 	if err != nil {
 		return fmt.Errorf("submit %s: %w", id, err)
@@ -223,6 +225,21 @@ func submit(nc *nats.Conn, workflow, id string) error {
 	}
 	if json.Unmarshal(ack.Data, &refused) == nil && refused.Error != nil {
 		return fmt.Errorf("submit %s: %s", id, refused.Error.Description)
+	}
+	return nil
+}
+
+// awaited sends a task and waits for the result of its run.
+func awaited(nc *nats.Conn, id string, send func() error) error {
+	// A buffer for one message: the client's own makes room for 64 Ki.
+	results := make(chan *nats.Msg, 1)
+	sub, err := nc.ChanSubscribe("rath.run.default."+id+".result", results)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := send(); err != nil {
+		return err
 	}
 	m, err := await(results, 2*time.Minute)
 	if err != nil {

@@ -168,7 +168,7 @@ func (g *generator) one(ctx context.Context, i int, over func()) {
 	}
 	defer w.Close()
 	start := time.Now()
-	if err := g.c.Requests.Submit(ctx, g.o.Tenant, g.o.Workflow, body); err != nil {
+	if _, err := g.c.Requests.Submit(ctx, g.o.Tenant, g.o.Workflow, string(id), body); err != nil {
 		g.refused(err)
 		return
 	}

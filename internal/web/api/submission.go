@@ -2,9 +2,7 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/rathcluster/rath/client"
@@ -62,7 +60,7 @@ func (s *submission) complete(ctx context.Context, c *call) error {
 	return nil
 }
 
-// submit submits a run. An id that names another task is an error before anything is stored.
+// submit submits a run. The answer to a repetition is the same.
 func submit(ctx context.Context, c *call) (any, error) {
 	var s submission
 	if err := c.decode("submission", &s); err != nil {
@@ -74,16 +72,6 @@ func submit(ctx context.Context, c *call) (any, error) {
 	s.ID = c.run()
 	if err := s.complete(ctx, c); err != nil {
 		return nil, err
-	}
-	known, err := c.client().Known(ctx, s.Workflow, []messages.Task{s.Task})
-	switch {
-	case err != nil:
-		return nil, err
-	case errors.Is(known[0], client.ErrSameTask):
-		c.status = http.StatusOK
-		return named{s.ID}, nil
-	case known[0] != nil:
-		return nil, known[0]
 	}
 	id, err := c.client().Submit(ctx, s.Workflow, s.Task)
 	c.w.Header().Set("Location", prefix+"/runs/"+string(id))

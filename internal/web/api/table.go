@@ -16,7 +16,7 @@ func (a *API) table() []route {
 	)
 	all := []route{
 		get("/runs", "List runs, the newest first", "runs.v1", listRuns).takes("after", "limit", "where", "state", "workflow", "by").lets(byItself).serves("ps", "top"),
-		act(put, "/runs/{run}", access.VerbSubmit, "Submit a run under an id of your choice; again with the same body is harmless", submission{}, named{}, submit).succeeds(http.StatusAccepted, http.StatusOK).lets(byItself).serves("submit", "run"),
+		act(put, "/runs/{run}", access.VerbSubmit, "Submit a run under an id of your choice; again with the same body is harmless", submission{}, named{}, submit).succeeds(http.StatusAccepted).lets(byItself).serves("submit", "run"),
 		get("/runs/{run}", "Read a run", "run.v1", aboutRun(messages.QueryRun)).lets(byRun).serves("show"),
 		get("/runs/{run}/result", "Read the result of a run that has ended, after a wait for its end", "result.v1", result).takes("wait_s").lets(byRun).serves("resume"),
 		get("/runs/{run}/live", "Read the present state of a run", "live.v1", aboutRun(messages.QueryLive)).lets(byRun).serves("show"),

@@ -32,9 +32,10 @@ type Work struct {
 	// task's digest covers every byte of it.
 	Task  *messages.Task `json:"task,omitempty"`
 	Input string         `json:"input,omitempty"`
-	// By and Via are the task's.
-	By  string `json:"by,omitempty"`
-	Via string `json:"via,omitempty"`
+	// By, Via and Says are the task's.
+	By   string `json:"by,omitempty"`
+	Via  string `json:"via,omitempty"`
+	Says string `json:"says,omitempty"`
 	// Branch is set for the task of a fan-out's branch.
 	Branch *journal.Branch `json:"branch,omitempty"`
 	// Seen is the run's state as the dispatching relay knew it.
@@ -58,7 +59,7 @@ func WorkOf(w journal.Work) Work {
 	if !t.Resume {
 		task := TaskOf(*t)
 		task.Input = nil // it is sent as text
-		out.Task, out.Input, out.Branch, out.By, out.Via = &task, string(t.Input), t.Branch, t.By, t.Via
+		out.Task, out.Input, out.Branch, out.By, out.Via, out.Says = &task, string(t.Input), t.Branch, t.By, t.Via, t.Says
 	}
 	return out
 }
@@ -106,7 +107,7 @@ func (w *Work) Decoded() (journal.Work, error) {
 		if t, err = Task(w.Task, w.Tenant, w.Workflow); err != nil {
 			return journal.Work{}, err
 		}
-		t.Branch, t.By, t.Via = w.Branch, w.By, w.Via
+		t.Branch, t.By, t.Via, t.Says = w.Branch, w.By, w.Via, w.Says
 		if t.Session = k; w.Input != "" {
 			t.Input = json.RawMessage(w.Input)
 		}

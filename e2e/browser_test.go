@@ -74,7 +74,9 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 // fatal ends the test with the text of the page.
 func (b *browser) fatal(err error) {
 	b.t.Helper()
-	text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
+	ctx, cancel := context.WithTimeout(b.ctx, 10*time.Second)
+	defer cancel()
+	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
 	b.t.Fatalf("%v\nat %.6000s", err, text)
 }
 

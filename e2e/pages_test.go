@@ -35,6 +35,13 @@ func TestPages(t *testing.T) {
 	b.sees("#rows", "all tests were green again.")
 	b.until("!document.querySelector('main').dataset.events && document.getElementById('connection').hidden")
 
+	b.do(chromedp.SendKeys(chromedp.CSS("#find"), "tests were green"))
+	b.sees(".findrow", "1 rows with it.")
+	b.to(url + "/t/default/runs/story-1?q=nothing")
+	b.sees(".findrow", "0 rows with it.")
+
+	eightTabs(t, b, d, url)
+
 	// A question with a difference.
 	d.rath("submit", "deploy", "--id", "release-142", "-C", "work", "-m", "Roll out slug 1.4.2.").want(t, 0)
 	b.to(url + "/t/default/runs/release-142")
@@ -66,5 +73,24 @@ func TestPages(t *testing.T) {
 	b.to(restarted)
 	if b.is("!location.pathname.startsWith('/login')") {
 		t.Errorf("after the logout there is the page %s", restarted)
+	}
+}
+
+// eightTabs opens a run in eight tabs, over the six connections that a browser makes.
+func eightTabs(t *testing.T, b *browser, d *desk, url string) {
+	t.Helper()
+	d.rath("submit", "talk", "--id", "hanging-1", "-m", "Write the changelog.").want(t, 0)
+	var tabs []*browser
+	for range 8 {
+		tab := b.tab()
+		tab.to(url + "/t/default/runs/hanging-1")
+		tab.sees("#liveness", map[bool]string{true: "Live", false: "Read every"}[len(tabs) < 4])
+		tabs = append(tabs, tab)
+	}
+	tabs[7].click("details.stop > summary")
+	tabs[7].click("details.stop button.no")
+	for _, tab := range tabs {
+		tab.sees(".state", "Stopped.")
+		must.Do(t, chromedp.Cancel(tab.ctx))
 	}
 }

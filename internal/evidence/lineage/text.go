@@ -1,6 +1,7 @@
 package lineage
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 )
 
 // line returns at most limit characters of s on one line, without characters that could
-// control a terminal or reorder the text around them.
+// control a terminal. One that reorders the text around it is named in its place.
 func line(s string, limit int) string {
 	if !plain(s) {
 		s = flat(s, limit)
@@ -25,10 +26,13 @@ func flat(s string, limit int) string {
 	var b strings.Builder
 	n, space := 0, false
 	for _, r := range s {
+		text := string(r)
 		switch {
 		case r == utf8.RuneError, unicode.IsSpace(r):
 			space = n > 0
 			continue
+		case unicode.Is(unicode.Bidi_Control, r):
+			text = fmt.Sprintf("⟦%U⟧", r)
 		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs):
 			continue
 		}
@@ -37,8 +41,8 @@ func flat(s string, limit int) string {
 			n++
 			space = false
 		}
-		b.WriteRune(r)
-		n++
+		b.WriteString(text)
+		n += utf8.RuneCountInString(text)
 		if n > limit+1 {
 			break
 		}

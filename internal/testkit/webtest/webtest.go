@@ -27,6 +27,8 @@ var Files = map[string]string{
 	"slug.sh":     "# slug\nprintf '%s' \"$1\"\ndone\n",
 	"deploy.yaml": "service: slug\nimage: slug:1.4.1\nreplicas: 3\n",
 	"README.md":   "# slug\n",
+	// A picture of one dot.
+	"dot.gif": "GIF89a\x01\x00\x01\x00\x80\x00\x00\xff\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;",
 }
 
 func writing(name string, approve bool) *flow.Agent {
@@ -57,7 +59,7 @@ func mend(ctx context.Context, s session.Session) (session.Session, error) {
 }
 
 func choose(ctx context.Context, s session.Session) (session.Session, error) {
-	who, err := flow.Await[string](ctx, "first", &flow.AwaitOptions{Title: "Which customers get 1.4.2 first?", Detail: "--- a/x\n+++ b/x\n-one\n+two <b> \u202egnp\n"})
+	who, err := flow.Await[string](ctx, "first", &flow.AwaitOptions{Title: "Which customers get 1.4.2 \u202efirst?", Detail: "--- a/x\n+++ b/x\n-one\n+two <b> \u202egnp\n"})
 	if err != nil {
 		return s, err
 	}

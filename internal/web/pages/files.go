@@ -39,6 +39,7 @@ type filesPage struct {
 	Note     string
 	Sizes    string
 	Download string
+	Picture  string // the address of a picture that may be shown
 	Tar      string
 	Why      *view.Reason
 	WhyHref  string
@@ -247,6 +248,15 @@ func fillFile(v *visit, b *filesPage, h *history, changes []messages.Record, tre
 			b.Lines = append(b.Lines, fileLine{Old: n + 1, New: n + 1, Text: written[n].Text})
 		}
 	}
+	if rc, err := workspace.Open(v.ctx, v.Client.Blobs(), z, b.Path); exists && err == nil {
+		head, err := io.ReadAll(io.LimitReader(rc, 512)) // all that tells the format
+		if err = errors.Join(err, rc.Close()); err != nil {
+			return err
+		}
+		if picture(head) != "" {
+			b.Picture, b.Note = b.Download+"&inline", ""
+		}
+	}
 	if len(b.Lines) >= mostLines {
 		b.Note = fmt.Sprintf("The first %d lines; download the file for the others.", mostLines)
 	}
@@ -348,14 +358,22 @@ func (v *visit) download() error {
 	hd := v.w.Header()
 	hd.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	hd.Set("Content-Type", "application/octet-stream")
-	format := http.DetectContentType(data)
-	if slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, format) && v.r.URL.Query().Has("inline") {
+	if format := picture(data); format != "" && v.r.URL.Query().Has("inline") {
 		hd.Set("Content-Type", format)
 	} else {
 		hd.Set("Content-Disposition", `attachment; filename="`+blob.Sum(data).Short()+`"`) // no name of an agent
 	}
 	_, err = v.w.Write(data)
 	return logSent(v, err)
+}
+
+// picture returns the format of a picture that cannot act, "" for other bytes.
+func picture(data []byte) string {
+	switch format := http.DetectContentType(data); format {
+	case "image/png", "image/jpeg", "image/gif", "image/webp":
+		return format
+	}
+	return ""
 }
 
 // logSent logs the error of an answer that has begun.

@@ -36,6 +36,8 @@ func TestPages(t *testing.T) {
 	w.submit("talk", messages.Task{ID: "changelog-9"}, "Write the changelog of 1.4.2.", run.Running)
 	w.submit("talk", messages.Task{ID: "hostile-1"}, "hostile <script>alert(0)</script>", run.Succeeded)
 	w.submit("choose", messages.Task{ID: "rollout-3"}, "", run.Waiting)
+	w.submit("deploy", messages.Task{ID: "release-143", Workspace: head}, "Roll out slug 1.4.2.", run.Waiting)
+	w.submit("talk", messages.Task{ID: "busy-1"}, "Try again", run.Succeeded)
 	w.submit("rows", messages.Task{ID: "rows-1"}, "Make many rows.", run.Succeeded)
 	t.Run("runs", w.runs)
 	t.Run("run", w.run)
@@ -50,13 +52,14 @@ func TestPages(t *testing.T) {
 	t.Run("roles", w.roles)
 	t.Run("questions", w.questions)
 	t.Run("restart", w.restart)
+	t.Run("older", w.older)
 }
 
 func (w *world) runs(t *testing.T) {
 	page := w.get("/t/default/runs", 200)
 	holds(t, page, "slug drops the last word; mend it.", "slug-mend", "Asks a person has to answer", "release-142", "Roll out slug 1.4.2.", "writer asks gpt-5.4-mini", "Ended newest first")
-	if got := len(find(page, "tr", "data-row", "")); got != 6 {
-		t.Errorf("%d runs, want 6", got)
+	if got := len(find(page, "tr", "data-row", "")); got != 8 {
+		t.Errorf("%d runs, want 8", got)
 	}
 	page = w.get("/t/default/runs?show=asks", 200)
 	holds(t, page, "release-142", "rollout-3")
@@ -77,7 +80,11 @@ func (w *world) run(t *testing.T) {
 	if strong := find(page, "strong", "", ""); len(strong) == 0 || !strings.Contains(textOf(page), "last word") {
 		t.Error("the answer of the adopted branch is not rendered as Markdown")
 	}
-	holds(t, w.get("/t/default/runs/slug-mend?find=line+break", 200), "rows with it")
+	holds(t, w.get("/t/default/runs/busy-1", 200), "It worked in the end.")
+	if tries := find(w.get("/t/default/runs/busy-1", 200), "span", "class", "v tries"); textOf(tries[len(tries)-1]) != "2" {
+		t.Errorf("the answer took %q tries, want 2", textOf(tries[len(tries)-1]))
+	}
+	holds(t, w.get("/t/default/runs/slug-mend?q=line+break", 200), "rows with it")
 	page = w.get("/t/default/runs/changelog-9", 200)
 	holds(t, page, "writer asks gpt-5.4-mini", "nothing of the answer has come", "Restart from here…", "Stop 1 run?")
 	page = w.get("/t/default/runs/changelog-9?live", 200)
@@ -97,7 +104,7 @@ func (w *world) step(t *testing.T) {
 
 func (w *world) filesPages(t *testing.T) {
 	page := w.get("/t/default/runs/slug-mend/files", 200)
-	holds(t, page, "1 of 3 files changed", "slug.sh", `printf '%s\n' "$1"`, "copied in", "skip")
+	holds(t, page, "1 of 4 files changed", "slug.sh", `printf '%s\n' "$1"`, "copied in", "skip")
 	page = w.get("/t/default/runs/slug-mend/files?path=slug.sh&line=2", 200)
 	holds(t, page, "made by skip with write_workspace_file", "Open the call")
 	holds(t, w.get("/t/default/runs/slug-mend/files?path=README.md", 200), "# slug")
@@ -108,6 +115,17 @@ func (w *world) filesPages(t *testing.T) {
 		t.Errorf("the download: %v", w.last)
 	}
 	w.get("/t/default/runs/slug-mend/tar", 200)
+	pictures := find(w.get("/t/default/runs/slug-mend/files?path=dot.gif", 200), "img", "", "")
+	if len(pictures) != 1 {
+		t.Fatalf("%d pictures, want one", len(pictures))
+	}
+	src, _ := attrOf(pictures[0], "src")
+	if w.get(src, 200); w.last.Get("Content-Type") != "image/gif" || w.last.Get("Content-Disposition") != "" {
+		t.Errorf("the picture: %v", w.last)
+	}
+	if len(find(w.get("/t/default/runs/slug-mend/files?path=slug.sh", 200), "img", "", "")) != 0 {
+		t.Error("a text is shown as a picture")
+	}
 }
 
 func (w *world) sessions(t *testing.T) {
@@ -131,6 +149,25 @@ func (w *world) long(t *testing.T) {
 	links := find(page, "a", "rel", "prev")
 	href, _ := attrOf(links[0], "href")
 	holds(t, w.get(href, 200), "row 9750 of many")
+}
+
+// older: the newest 200 runs lead to the others.
+func (w *world) older(t *testing.T) {
+	for i := range 200 {
+		w.submit("rows", messages.Task{ID: run.ID(fmt.Sprint("small-", i))}, "1 row", run.Succeeded)
+	}
+	page := w.get("/t/default/runs", 200)
+	links := find(page, "a", "rel", "next")
+	if len(links) != 1 || strings.Contains(textOf(page), "slug-mend") {
+		t.Fatalf("%d links to older runs: %s", len(links), textOf(page))
+	}
+	href, _ := attrOf(links[0], "href")
+	page = w.get(href, 200)
+	holds(t, page, "slug-mend")
+	if len(find(page, "a", "rel", "next")) != 0 || strings.Contains(textOf(page), "small-199") {
+		t.Errorf("the older runs: %s", textOf(page))
+	}
+	w.get("/t/default/runs?after=x", 404)
 }
 
 // hostile: no text of an agent acts, hides, or speaks as the page.
@@ -189,7 +226,7 @@ func (w *world) events(t *testing.T) {
 func (w *world) roles(t *testing.T) {
 	w.role = permission.RoleObserve
 	defer func() { w.role = permission.RoleClient }()
-	holds(t, w.get("/t/default/runs/changelog-9", 200), "Stop: needs the role")
+	holds(t, w.get("/t/default/runs/changelog-9", 200), "Stop: needs the role", "Restart from here: needs the role")
 	holds(t, w.get("/t/default/questions/rollout-3/0", 200), "Answering needs the role")
 	w.post("/t/default/runs/changelog-9/cancel", 403, nil)
 	w.post("/t/default/runs", 403, url.Values{"run": {"changelog-9"}, "sure": {"1"}})
@@ -200,7 +237,7 @@ func (w *world) roles(t *testing.T) {
 // questions: an answer is for exactly what was shown, and the second one is told who was
 // first.
 func (w *world) questions(t *testing.T) {
-	holds(t, w.get("/t/default/questions", 200), "2 questions wait")
+	holds(t, w.get("/t/default/questions", 200), "3 questions wait")
 	r := w.until("release-142", run.Waiting)
 	path := "/t/default/questions/release-142/" + string(r.Waits[0].Step)
 	page := w.get(path, 200)
@@ -216,18 +253,21 @@ func (w *world) questions(t *testing.T) {
 		t.Errorf("the next question is %s", to)
 	}
 	w.until("release-142", run.Succeeded)
+	holds(t, w.get("/t/default/questions/release-143/"+string(w.until("release-143", run.Waiting).Waits[0].Step), 200), "Earlier answers", "release-142", "approved by operator: looks good")
 	page, _ = w.post(path, 409, url.Values{"answer": {"no"}, "shown": {shown}, "reason": {"late"}})
 	holds(t, page, "was first", "Your answer was not recorded.")
 
 	r = w.until("rollout-3", run.Waiting)
 	path = "/t/default/questions/rollout-3/" + string(r.Waits[0].Step)
 	page = w.get(path, 200)
-	holds(t, page, "Which customers get 1.4.2 first?", "U+202E", "1 hidden characters", "+two <b>")
+	holds(t, page, "Which customers get 1.4.2 ⟦U+202E⟧first?", "U+202E", "2 hidden characters", "+two <b>")
 	form := url.Values{"answer": {"value"}, "value": {"ann"}, "shown": {value(t, page, "shown")}}
 	w.post(path, 422, form) // the hidden character was not confirmed
 	form.Set("seen", value(t, page, "seen"))
 	w.post(path, 303, form)
 	w.until("rollout-3", run.Succeeded)
+	w.post("/t/default/runs/release-143/cancel", 303, nil)
+	w.until("release-143", run.Cancelled)
 	holds(t, w.get("/t/default/questions", 200), "0 questions wait", "Nobody waits for an answer.")
 }
 

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/internal/core/form"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/messages"
@@ -43,7 +45,8 @@ type question struct {
 	Digest   string // of all that is shown
 	Hidden   int    // characters that are shown as escapes
 	Alike    []*question
-	Edited   string // the value of a form that was sent back
+	Earlier  []earlier // answers to questions of this kind
+	Edited   string    // the value of a form that was sent back
 	ReasonIn string
 	Verb     string // that answers it
 }
@@ -167,8 +170,12 @@ func fillQuestion(v *visit, q *question, list []*question) error {
 			}
 			fillAlike(v, q, list, open)
 		}
+		if err := fillEarlier(v, q); err != nil {
+			return err
+		}
 	}
 	q.Digest = q.digest(true)
+	q.Hidden += strings.Count(q.Title, "⟦U+") // lineage names them
 	for _, s := range []string{q.Title, q.Detail} {
 		q.Hidden += hiddenIn(s)
 	}
@@ -353,6 +360,59 @@ func fillAlike(v *visit, q *question, list []*question, open []client.Question) 
 	}
 }
 
+// earlier is an answer to a question of the same kind.
+type earlier struct {
+	messages.Record
+	Href string
+}
+
+// mostEarlier bounds the answers that a page shows, and earlierRuns the newest runs of the
+// workflow in which they are looked up.
+const (
+	mostEarlier = 5
+	earlierRuns = 20
+)
+
+// fillEarlier finds the newest answers to questions of this kind.
+func fillEarlier(v *visit, q *question) error {
+	runs, err := v.Client.Runs.List(v.ctx, &client.RunsOptions{Workflow: q.Info.Workflow, Limit: earlierRuns})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(v.ctx, time.Second)
+	defer cancel()
+	for i := range runs {
+		r := &runs[i]
+		if !v.Own(r) || r.Session == "" || len(q.Earlier) >= mostEarlier {
+			continue
+		}
+		g, _, err := view.LineagePage(v.Client.Lineage.Page).RunGraph(ctx, v.Tenant, r)
+		if err != nil {
+			continue // its lineage is not there yet, or the time is over
+		}
+		for _, rec := range answersOf(v, g, r, func(w messages.Wait) bool { return w.Kind == q.Kind && w.Name == q.Name }) {
+			q.Earlier = append(q.Earlier, earlier{rec, v.base() + "/runs/" + string(r.Run)})
+		}
+	}
+	return nil
+}
+
+// answersOf returns the records that answered the questions of a run that fit.
+func answersOf(v *visit, g *lineage.Graph, r *messages.RunInfo, fits func(messages.Wait) bool) (out []messages.Record) {
+	asked := map[run.Path]messages.Wait{}
+	for _, s := range r.Sessions {
+		for _, rec := range g.Records(session.Key{Tenant: v.Tenant, ID: s}) {
+			for _, w := range rec.Waits {
+				asked[w.Step] = w
+			}
+			if w := asked[rec.Step]; rec.Run == r.Run && (rec.Kind == messages.KindAnswered && fits(w) || rec.Kind == messages.KindResolved && fits(messages.Wait{Kind: waitReview})) {
+				out = append(out, rec)
+			}
+		}
+	}
+	return out
+}
+
 // decided returns the status and the remark for a question that is not open any more.
 func decided(v *visit, id run.ID, step run.Path) (int, *notice) {
 	n := &notice{Class: "ask", Icon: "ask", Bold: "This question is not open.", Text: "It has expired, or its run has ended. Your answer was not recorded.", Href: v.base() + "/runs/" + string(id), Link: "Open the run"}
@@ -360,13 +420,9 @@ func decided(v *visit, id run.ID, step run.Path) (int, *notice) {
 	if err != nil || h.graph == nil {
 		return 409, n
 	}
-	for _, s := range h.info.Sessions {
-		for _, r := range h.graph.Records(session.Key{Tenant: v.Tenant, ID: s}) {
-			if r.Run == id && (r.Kind == messages.KindAnswered || r.Kind == messages.KindResolved) && (r.Step == step || r.Kind == messages.KindResolved) {
-				n.Bold = cmp.Or(r.By, "Somebody") + " was first, " + view.Age(v.now, r.When()) + " ago: " + r.Action() + "."
-				n.Text = "Your answer was not recorded."
-			}
-		}
+	for _, r := range answersOf(v, h.graph, &h.info, func(w messages.Wait) bool { return w.Step == step || w.Kind == waitReview }) {
+		n.Bold = cmp.Or(r.By, "Somebody") + " was first, " + view.Age(v.now, r.When()) + " ago: " + r.Action() + "."
+		n.Text = "Your answer was not recorded."
 	}
 	return 409, n
 }

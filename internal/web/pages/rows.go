@@ -143,6 +143,9 @@ func (f *folder) of(rec *messages.Record, icon, class, do string) *row {
 		if rec.Usage.Tokens() > 0 {
 			r.Cost = usd(rec.Usage)
 		}
+		if rec.Usage.Calls > 1 {
+			r.Tries = fmt.Sprint(rec.Usage.Calls)
+		}
 	}
 	return r
 }
@@ -273,7 +276,7 @@ func (f *folder) tool(rec *messages.Record) {
 	if m := f.asked[asking]; m != nil { // the model's call and its first tool call are one row
 		delete(f.asked, asking)
 		r.usage, r.ms = r.usage.Add(m.usage), r.ms+m.ms
-		r.Took, r.Said = took(r.ms), m.Said
+		r.Took, r.Said, r.Tries = took(r.ms), m.Said, m.Tries
 		if m.Cost != "" {
 			r.Cost = usd(r.usage)
 		}

@@ -3,6 +3,7 @@ package pages
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/files/manifest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -134,7 +136,7 @@ func showRun(v *visit, status int, h *history, said *notice) error {
 	b.Events = "/events" + v.base() + "/runs/" + string(id)
 	if h.graph != nil {
 		q := v.r.URL.Query()
-		if err := converse(v, h, q.Has("find") || q.Has("before")); err != nil {
+		if err := converse(v, h, q.Has("q") || q.Has("before")); err != nil {
 			return err
 		}
 		fillRows(v, b, h)
@@ -218,7 +220,7 @@ func firstLine(s string) string {
 func fillRows(v *visit, b *runPage, h *history) {
 	all := rowsOf(v, h)
 	q := v.r.URL.Query()
-	b.Find = strings.TrimSpace(q.Get("find"))
+	b.Find = strings.TrimSpace(q.Get("q"))
 	if b.Find != "" {
 		needle := strings.ToLower(b.Find)
 		all = slices.DeleteFunc(all, func(r *row) bool { return !strings.Contains(r.text(), needle) })
@@ -233,7 +235,7 @@ func fillRows(v *visit, b *runPage, h *history) {
 	link := func(before int) string {
 		args := url.Values{"before": {strconv.Itoa(before)}}
 		if b.Find != "" {
-			args.Set("find", b.Find)
+			args.Set("q", b.Find)
 		}
 		return b.Href + "?" + args.Encode()
 	}
@@ -333,8 +335,6 @@ type runsPage struct {
 	Groups []runGroup
 	Older  string
 	Total  int
-	Cut    bool
-	Empty  string
 }
 
 type chip struct {
@@ -361,8 +361,12 @@ type runRow struct {
 func (v *visit) runs() error {
 	q := v.r.URL.Query()
 	b := &runsPage{Where: strings.TrimSpace(q.Get("where")), Show: q.Get("show")}
+	after, err := strconv.ParseUint(cmp.Or(q.Get("after"), "0"), 10, 64)
+	if err != nil {
+		return errNothing
+	}
 	var said *notice
-	all, err := listRuns(v, b.Where)
+	all, next, err := listRuns(v, b.Where, after)
 	if errors.Is(err, run.ErrMalformed) {
 		said, err = &notice{Class: "fail", Icon: "fail", Bold: "These conditions were not understood.", Text: messages.Text(err)}, nil
 	}
@@ -395,6 +399,9 @@ func (v *visit) runs() error {
 		groups[name].Rows = append(groups[name].Rows, row)
 	}
 	b.fill(v, groups, failed, len(all))
+	if next > 0 {
+		b.Older = b.href(v, b.Show, next)
+	}
 	for _, g := range b.Groups {
 		b.Total += len(g.Rows)
 	}
@@ -409,14 +416,19 @@ func (v *visit) runs() error {
 	return v.show(200, "runs", f)
 }
 
-// listRuns returns the open runs and the newest ones, the newest first.
-func listRuns(v *visit, where string) ([]messages.RunInfo, error) {
-	o := client.RunsOptions{Where: cmp.Or(where, "branch=no"), Limit: listedRuns}
-	all, err := v.Client.Runs.List(v.ctx, &o)
-	if err != nil {
-		return nil, err
+// listRuns returns the newest runs before a place, the newest first, and the place of the
+// next ones; the first page has all open runs.
+func listRuns(v *visit, where string, after uint64) (all []messages.RunInfo, next uint64, err error) {
+	o := client.RunsOptions{Where: cmp.Or(where, "branch=no")}
+	var page wire.Runs
+	data, err := v.Client.Query(v.ctx, messages.QueryRuns, wire.Query{Where: o.Where, Limit: listedRuns, After: after})
+	if err == nil {
+		err = json.Unmarshal(data, &page)
 	}
-	if len(all) == listedRuns {
+	if err != nil {
+		return nil, 0, err
+	}
+	if all = page.Runs; page.Next > 0 && after == 0 {
 		seen := map[run.ID]bool{}
 		for i := range all {
 			seen[all[i].Run] = true
@@ -424,7 +436,7 @@ func listRuns(v *visit, where string) ([]messages.RunInfo, error) {
 		o.States, o.Limit = []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, openRuns
 		open, err := v.Client.Runs.List(v.ctx, &o)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for i := range open {
 			if !seen[open[i].Run] {
@@ -432,7 +444,7 @@ func listRuns(v *visit, where string) ([]messages.RunInfo, error) {
 			}
 		}
 	}
-	return slices.DeleteFunc(all, func(r messages.RunInfo) bool { return !v.Own(&r) }), nil
+	return slices.DeleteFunc(all, func(r messages.RunInfo) bool { return !v.Own(&r) }), page.Next, nil
 }
 
 func rowOf(v *visit, r *messages.RunInfo, live *messages.Live, short func(run.ID) string) runRow {
@@ -449,22 +461,23 @@ func rowOf(v *visit, r *messages.RunInfo, live *messages.Live, short func(run.ID
 	return row
 }
 
+// href is the address of a list of runs with the same conditions.
+func (b *runsPage) href(v *visit, show string, after uint64) string {
+	args := url.Values{}
+	if b.Where != "" {
+		args.Set("where", b.Where)
+	}
+	if show != "" {
+		args.Set("show", show)
+	}
+	if after > 0 {
+		args.Set("after", fmt.Sprint(after))
+	}
+	return strings.TrimSuffix(v.base()+"/runs?"+args.Encode(), "?")
+}
+
 // fill makes the chips and the chosen groups.
 func (b *runsPage) fill(v *visit, groups map[string]*runGroup, failed, all int) {
-	b.Cut = all >= listedRuns
-	href := func(show string) string {
-		args := url.Values{}
-		if b.Where != "" {
-			args.Set("where", b.Where)
-		}
-		if show != "" {
-			args.Set("show", show)
-		}
-		if len(args) == 0 {
-			return v.base() + "/runs"
-		}
-		return v.base() + "/runs?" + args.Encode()
-	}
 	for _, c := range []chip{
 		{Name: "All", Count: all},
 		{Name: "Stuck", Class: "stuck", Href: "stuck", Count: len(groups["stuck"].Rows)},
@@ -473,7 +486,7 @@ func (b *runsPage) fill(v *visit, groups map[string]*runGroup, failed, all int) 
 		{Name: "Running", Class: "run", Href: "running", Count: len(groups["running"].Rows)},
 	} {
 		c.Current = c.Href == b.Show
-		c.Href = href(c.Href)
+		c.Href = b.href(v, c.Href, 0)
 		b.Chips = append(b.Chips, c)
 	}
 	for _, name := range []string{"stuck", "asks", "running", "ended"} {

@@ -69,7 +69,7 @@ func (v *visit) step() error {
 	}
 	return v.show(200, "step", &frame{
 		Title: string(id) + " step " + string(path), Here: "runs", Body: b, Keys: []key{{"o", "open the run"}, {"?", "all keys"}},
-		Same: []string{"rath show " + string(id) + " --step " + string(path), v.curl("GET", "/runs/"+string(id)+"/why?at="+string(path))},
+		Same: []string{"rath show " + string(id) + " --step " + string(path), v.curl("GET", "/runs/"+string(id)+"/why?step="+string(path))},
 	})
 }
 

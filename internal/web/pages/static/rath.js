@@ -107,11 +107,31 @@
 
   // ---------- events ----------
 
-  let source = null, lastEvent = Date.now(), over = false;
+  let source = null, opening = false, release = null, lastEvent = Date.now(), over = false;
   const kinds = ["run.started", "step.started", "text.delta", "text.void", "step.done", "question.asked", "question.answered", "branch.started", "branch.ended", "files.changed", "run.ended"];
 
-  function open() {
-    if (!main || !main.dataset.events || source || over || document.hidden) return;
+  // place takes one of four places of this browser: it makes six connections to a server
+  // over HTTP/1.1, and pages and answers need some. The page's end frees it, too.
+  async function place() {
+    if (!navigator.locks) return () => {};
+    for (let n = 0; n < 4; n++) {
+      const free = await new Promise((taken) => navigator.locks.request("rath stream " + n, { ifAvailable: true }, (lock) => (lock ? new Promise(taken) : taken(null))));
+      if (free) return free;
+    }
+    return null;
+  }
+
+  async function open() {
+    const wanted = () => main && main.dataset.events && !source && !over && !document.hidden;
+    if (opening || !wanted()) return;
+    opening = true;
+    release = await place();
+    opening = false;
+    if (!release) {
+      setTimeout(open, 5000);
+      return soon();
+    }
+    if (!wanted()) return close();
     source = new EventSource(main.dataset.events);
     source.onopen = () => {
       drafts.clear();
@@ -145,7 +165,8 @@
 
   function close() {
     if (source) source.close();
-    source = null;
+    if (release) release();
+    source = release = null;
   }
 
   const drafts = new Map(); // of steps: the text that this connection has sent, and the element that shows it
@@ -245,7 +266,7 @@
     if (!text || !button || !main.dataset.events) return;
     button.hidden = false;
     const age = Math.round((Date.now() - lastEvent) / 1000);
-    text.firstChild.textContent = lost ? "Not connected" : "Live";
+    text.firstChild.textContent = lost ? "Not connected" : source ? "Live" : "Read every 5 s";
     while (text.childNodes.length > 1) text.lastChild.remove();
     text.append(lost ? "" : following ? ", following the end" : rows ? ", " + rows + " new rows below" : age > 5 ? ", last event " + age + " s ago" : "");
     button.firstChild.nodeValue = (following ? "Stop following" : "Follow the end") + " ";
@@ -269,6 +290,18 @@
   addEventListener("wheel", (event) => {
     if (event.deltaY < 0 && following) follow(false);
   }, { passive: true });
+
+  // ---------- finding ----------
+
+  const find = document.getElementById("find");
+  if (find) find.addEventListener("input", () => {
+    const url = new URL(location.href);
+    url.searchParams.set("q", find.value);
+    if (!find.value) url.searchParams.delete("q");
+    url.searchParams.delete("before");
+    history.replaceState(null, "", url);
+    soon();
+  });
 
   // ---------- forms ----------
 

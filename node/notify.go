@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/rathcluster/rath/flow"
@@ -29,9 +28,10 @@ type notifier struct {
 	queries *api.Queries
 }
 
-// readTargets reads the list of a node; nil without one.
+// readTargets reads the list of a node; nil without one, and for a node that does not offer
+// the workflow that sends.
 func readTargets(n *Instance) (*notifier, error) {
-	if n.o.Targets == "" {
+	if n.o.Targets == "" || n.o.Idle || n.o.Fleet.Routing == RouteOnly || n.offer.addsOnly() {
 		return nil, nil
 	}
 	if b := n.link.bound; b != nil {
@@ -49,7 +49,7 @@ func (r *notifier) registrations() []flow.Registration {
 	if r == nil {
 		return nil
 	}
-	return []flow.Registration{notify.Registration(notify.Options{List: r.list, Env: r.n.o.Env, Open: r.open, World: r.n.o.world})}
+	return []flow.Registration{notify.Registration(r.list, r.n.o.Env, r.open, r.n.o.world)}
 }
 
 // followNotify is the name of the followers that submit notifications.
@@ -58,34 +58,28 @@ const followNotify = "notify"
 // startNotifier starts the notifications of a node with a list: of events from now on, or
 // from where the last node has left off. ctx bounds the start.
 func (n *Instance) startNotifier(ctx, all context.Context) error {
-	if n.notifier == nil {
+	r, c := n.notifier, n.link.conn
+	if r == nil {
 		return nil
 	}
-	if n.notifier.list.Link == "" {
-		n.notifier.list.Link, _ = WebURL(n)
+	if r.list.Link == "" {
+		r.list.Link, _ = WebURL(n)
 	}
-	if err := n.link.retry(ctx, func(ctx context.Context) error { return n.link.conn.Projections.MarkStart(ctx, followNotify) }); err != nil {
+	if err := n.link.retry(ctx, func(ctx context.Context) error { return c.Projections.MarkStart(ctx, followNotify) }); err != nil {
 		return err
 	}
-	n.services.background(all, "notifications", n.notifier.follow)
+	n.services.background(all, "notifications", func(ctx context.Context) error {
+		return c.Dispatch.Follow(ctx, &dispatch.RelayOptions{Incarnation: n.link.incarnation, Known: n.fleet.known()},
+			&project.Follower{Name: followNotify, Kinds: notify.Kinds, Take: r.take, Letter: r.letter}, r.watchStuck)
+	})
 	return nil
-}
-
-// follow submits notifications until ctx ends.
-func (r *notifier) follow(ctx context.Context) error {
-	n := r.n
-	return n.link.conn.Dispatch.Follow(ctx, &dispatch.RelayOptions{Incarnation: n.link.incarnation, Known: n.fleet.known()}, project.Follower{
-		Name: followNotify, Kinds: notify.Kinds, Take: r.take,
-	}, func(ctx context.Context) error {
-		return n.link.conn.Projections.FollowDeadLetters(ctx, followNotify, r.letter)
-	}, r.watchStuck)
 }
 
 // take submits the notifications of a commit.
 func (r *notifier) take(ctx context.Context, k session.Key, stream string, seq uint64, facts []journal.Fact) error {
 	for i := range facts {
 		e, ok := notify.EventOf(&facts[i])
-		if !ok || !r.list.Wants(k.Tenant, e.Kind) {
+		if !ok || !slices.Contains(r.list.Tenants(e.Kind), k.Tenant) {
 			continue
 		}
 		if e.Workflow == "" {
@@ -108,12 +102,7 @@ func (r *notifier) take(ctx context.Context, k session.Key, stream string, seq u
 
 // letter submits the notifications of a dead letter.
 func (r *notifier) letter(ctx context.Context, t session.Tenant, workflow string, at uint64, l *messages.DeadLetter) error {
-	if session.ValidID("workflow", workflow) != nil || workflow == "_" {
-		workflow = ""
-	}
-	return r.submit(ctx, t, "letter/"+strconv.FormatUint(at, 10)+"/"+strconv.FormatInt(l.TimeMS, 10), notify.Event{
-		Kind: notify.DeadLetter, Run: l.Run, Workflow: workflow, Sequence: at, TimeMS: l.TimeMS,
-	})
+	return r.submit(ctx, t, fmt.Sprintf("letter/%d/%d", at, l.TimeMS), notify.Event{Kind: notify.DeadLetter, Run: l.Run, Workflow: workflow, Sequence: at, TimeMS: l.TimeMS})
 }
 
 // submitAgain is the longest time between two attempts to submit.
@@ -166,30 +155,33 @@ func (r *notifier) watchStuck(ctx context.Context) error {
 // stuckOf submits the notifications about a tenant's runs that are stuck, and were in the
 // same place before. A run that needs review has its event in the log.
 func (r *notifier) stuckOf(ctx context.Context, t session.Tenant, before, now map[string]bool) error {
-	answer, err := r.queries.Answer(ctx, r.n.link.conn, t, messages.QueryRuns, wire.Query{States: []run.State{run.Queued, run.Running, run.Waiting}, Limit: 1000})
-	if err != nil {
+	c := r.n.link.conn
+	answer, err := r.queries.Answer(ctx, c, t, messages.QueryRuns, wire.Query{States: []run.State{run.Queued, run.Running, run.Waiting}, Limit: 1000})
+	runs, ok := answer.(wire.Runs)
+	if err != nil || !ok {
 		return err
 	}
-	open := answer.(wire.Runs).Runs
-	slices.Reverse(open) // the oldest first
+	workflows := map[run.ID]string{}
+	for _, one := range runs.Runs {
+		workflows[one.Run] = one.Workflow
+	}
+	slices.Reverse(runs.Runs) // the oldest are asked about first
 	for id, l := range view.LiveNotes(ctx, func(ctx context.Context, id run.ID) (messages.Live, error) {
-		answer, err := r.queries.Answer(ctx, r.n.link.conn, t, messages.QueryLive, wire.Query{Run: id})
+		answer, err := r.queries.Answer(ctx, c, t, messages.QueryLive, wire.Query{Run: id})
 		l, _ := answer.(messages.Live)
 		return l, err
-	}, open) {
+	}, runs.Runs) {
 		if l.State == run.NeedsReview || view.Stuck(l) == "" {
 			continue
 		}
-		place := fmt.Sprintf("stuck/%s/%d", id, l.Attempt)
+		place := fmt.Sprintf("stuck/%s/%s/%d", t, id, l.Attempt)
 		if len(l.Steps) > 0 {
 			place += "/" + string(l.Steps[0].Step)
 		}
-		now[string(t)+"/"+place] = true
-		if !before[string(t)+"/"+place] {
+		if now[place] = true; !before[place] {
 			continue
 		}
-		i := slices.IndexFunc(open, func(o messages.RunInfo) bool { return o.Run == id })
-		if err := r.submit(ctx, t, place, notify.Event{Kind: notify.Stuck, Run: id, Workflow: open[i].Workflow, TimeMS: l.Since}); err != nil {
+		if err := r.submit(ctx, t, place, notify.Event{Kind: notify.Stuck, Run: id, Workflow: workflows[id], TimeMS: l.Since}); err != nil {
 			return err
 		}
 	}

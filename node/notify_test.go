@@ -117,11 +117,11 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 const canary = "canary-7d1f"
 
-// toldNode starts a node whose list sends to r.
-func toldNode(t *testing.T, store string, r *receiver, logs io.Writer, targets bool) (*Instance, *client.Client) {
+// targetsOf writes a list of targets at r.
+func targetsOf(t *testing.T, r *receiver) (file string, env func(string) string) {
 	t.Helper()
-	list := filepath.Join(t.TempDir(), "targets.yaml")
-	must.Do(t, os.WriteFile(list, fmt.Appendf(nil, `
+	file = filepath.Join(t.TempDir(), "targets.yaml")
+	must.Do(t, os.WriteFile(file, fmt.Appendf(nil, `
 link: https://rath.example.com
 targets:
   ops: {form: slack, url: env:OPS, private: true}
@@ -129,10 +129,19 @@ targets:
   post: {form: mail, server: "smtp://%s", from: rath@example.com, to: [ana@example.com], private: true}
 rules:
   - {on: [question], workflows: [asks], to: ops, again: {after: 1s, to: post}}
+  - {on: [question], workflows: [twice], to: hook}
   - {on: [failed, budget, stuck, deadletter], to: hook}
   - {tenant: other, on: [question, failed], to: ops}
 `, r.mail.Addr()), 0o600))
-	env := map[string]string{"OPS": "http://" + r.http.Addr().String() + "/ops/" + canary, "HOOK": "http://" + r.http.Addr().String() + "/hook/" + canary, "KEY": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+	at := "http://" + r.http.Addr().String()
+	values := map[string]string{"OPS": at + "/ops/" + canary, "HOOK": at + "/hook/" + canary, "KEY": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+	return file, func(name string) string { return values[name] }
+}
+
+// toldNode starts a node whose list sends to r.
+func toldNode(t *testing.T, store string, r *receiver, logs io.Writer, targets bool) (*Instance, *client.Client) {
+	t.Helper()
+	list, env := targetsOf(t, r)
 	work := func(name string, f flow.Func) flow.Registration {
 		return flow.Registration{Name: name, Revision: "1", New: func() flow.Workflow { return f }}
 	}
@@ -141,9 +150,16 @@ rules:
 		return s, err
 	}
 	o := &Options{
-		Store: store, NATS: NATS{Level: "lazy"}, Env: func(name string) string { return env[name] }, Logger: slog.New(slog.NewTextHandler(logs, nil)),
+		Store: store, NATS: NATS{Level: "lazy"}, Env: env, Logger: slog.New(slog.NewTextHandler(logs, nil)),
 		Workflows: []flow.Registration{
 			work("asks", asks), work("quiet", asks),
+			work("twice", func(ctx context.Context, s session.Session) (session.Session, error) {
+				s, err := asks(ctx, s)
+				if err != nil {
+					return s, err
+				}
+				return asks(ctx, s)
+			}),
 			work("fails", func(_ context.Context, s session.Session) (session.Session, error) {
 				return s, errors.New("SECRET TITLE")
 			}),
@@ -259,12 +275,23 @@ func TestToldOnceWithOneID(t *testing.T) {
 
 	r.answers(503)
 	n, c = toldNode(t, store, r, io.Discard, true)
+	must.Get(c.Submit(t.Context(), "twice", messages.Task{ID: "t1"}))(t)
+	eventually(t, "an attempt", func() bool { return len(r.with("503 /hook/", `"run":"t1"`)) == 1 })
+	must.Do(t, c.Questions.Approve(t.Context(), "t1", messages.Control{}))
 	must.Get(c.Do(t.Context(), "fails", messages.Task{ID: "f1"}, nil))(t)
-	eventually(t, "an attempt", func() bool { return len(r.with("503 /hook/", "f1")) == 1 })
+	eventually(t, "an attempt", func() bool { return len(r.with("503 /hook/", `"run":"f1"`)) == 1 })
+	eventually(t, "asked again", func() bool {
+		one, err := c.Runs.Get(t.Context(), "t1")
+		return err == nil && len(one.Waits) == 1 && one.Waits[0].Step == "1"
+	})
 	r.answers(200)
-	eventually(t, "told", func() bool { return len(r.with("200 /hook/", "f1", "run.failed")) == 1 })
-	id := strings.Fields(r.with("200 /hook/", "f1")[0])[2]
-	if all := r.with("f1"); len(all) != len(r.with("f1", id)) || !strings.HasPrefix(id, "notify-") {
+	eventually(t, "both questions", func() bool { return len(r.with("200 /hook/", `"run":"t1"`)) == 2 })
+	if all := r.with("200 /hook/", `"run":"t1"`); !strings.Contains(all[0], "questions/t1/0") || !strings.Contains(all[1], "questions/t1/1") || len(r.with("503 /hook/", "questions/t1/1")) > 0 {
+		t.Errorf("the questions of a run out of order: %q", r.with(`"run":"t1"`))
+	}
+	eventually(t, "told", func() bool { return len(r.with("200 /hook/", `"run":"f1"`, "run.failed")) == 1 })
+	id := strings.Fields(r.with("200 /hook/", `"run":"f1"`)[0])[2]
+	if all := r.with(`"run":"f1"`); len(all) != len(r.with(`"run":"f1"`, id)) || !strings.HasPrefix(id, "notify-") {
 		t.Errorf("ids of one notification: %q", all)
 	}
 	r.answers(400)
@@ -272,7 +299,7 @@ func TestToldOnceWithOneID(t *testing.T) {
 	eventually(t, "given up", func() bool { return notifications(t, c)[run.Failed] == 1 })
 	r.answers(200)
 	must.Get(c.Do(t.Context(), "nothing", messages.Task{ID: "d1"}, nil))(t)
-	eventually(t, "a dead letter", func() bool { return len(r.with("200 /hook/", "d1", "task.rejected", "/t/default/fleet")) == 1 })
+	eventually(t, "a dead letter", func() bool { return len(r.with("200 /hook/", `"run":"d1"`, "task.rejected", "/t/default/fleet")) == 1 })
 	_ = c.Close()
 	must.Do(t, n.Close())
 	before := len(r.with())
@@ -285,13 +312,13 @@ func TestToldOnceWithOneID(t *testing.T) {
 	must.Do(t, n.Close())
 	n, c = toldNode(t, store, r, io.Discard, true)
 	must.Get(c.Do(t.Context(), "fails", messages.Task{ID: "f3"}, nil))(t)
-	eventually(t, "told", func() bool { return len(r.with("f3")) == 1 })
+	eventually(t, "told", func() bool { return len(r.with(`"run":"f3"`)) == 1 })
 	// Everything from "before" on was submitted again: only that failure is new.
 	eventually(t, "notifications end", func() bool {
 		s := notifications(t, c)
-		return s[run.Succeeded] == 4 && s[run.Failed] == 1 && len(s) == 2
+		return s[run.Succeeded] == 6 && s[run.Failed] == 1 && len(s) == 2
 	})
-	if all := r.with(); len(all) != before+2 || len(r.with("before")) != 1 {
+	if all := r.with(); len(all) != before+2 || len(r.with(`"run":"before"`)) != 1 {
 		t.Errorf("%d messages, then %q", before, all)
 	}
 	_ = n
@@ -316,7 +343,7 @@ func TestStuckIsTold(t *testing.T) {
 		})
 		if before = now; i == 0 {
 			must.Get(c.Do(t.Context(), "fails", messages.Task{ID: "f1"}, nil))(t)
-			eventually(t, "told", func() bool { return len(r.with("f1")) == 1 })
+			eventually(t, "told", func() bool { return len(r.with(`"run":"f1"`)) == 1 })
 			if len(r.with("run.stuck")) > 0 {
 				t.Error("told at first sight")
 			}

@@ -129,7 +129,9 @@ func TestExactPermissions(t *testing.T) {
 	worker := member(t, srv, Options{Fleet: Fleet{Pool: "writing", Routing: RouteElsewhere}, Models: Models{Source: model}, Workflows: writers()})
 	member(t, srv, Options{Fleet: Fleet{Pool: "writing", Routing: RouteElsewhere}, Models: Models{Source: model}, Workflows: writers()})
 	member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly}, Models: Models{Source: model}})
-	member(t, srv, Options{Fleet: Fleet{Routing: RouteElsewhere}, Models: Models{Source: model}})
+	told := startReceiver(t)
+	targets, env := targetsOf(t, told)
+	member(t, srv, Options{Fleet: Fleet{Routing: RouteElsewhere}, Models: Models{Source: model}, Targets: targets, Env: env})
 
 	c, err := client.Connect(ctx, srv.URL(), nil)
 	must.Do(t, err)
@@ -157,6 +159,8 @@ func TestExactPermissions(t *testing.T) {
 	if l, err := c.Fleet.DeadLetters(ctx, 0); err != nil || len(l) != 1 {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
+
+	eventually(t, "a dead letter is told", func() bool { return len(told.with(`"run":"lost"`, "task.rejected")) == 1 })
 
 	user, password := srv.Tool()
 	p := clientWith(t, &client.Options{Dialer: srv.Dial, User: user, Password: password})

@@ -185,7 +185,7 @@ var rules = map[string]rule{
 	"internal/testkit/transcript": {},
 	"internal/archtest":           {},
 	"internal/workflows/router":   {ours: list("internal/core/schema", "internal/wire", "internal/core/strict", "internal/agents/notebook", "internal/core/excerpt", "internal/core/journal", "flow", "llm", "memory", "messages", "run", "session", "tool"), others: list("github.com/google/jsonschema-go"), test: list("flow/flowtest", "internal/engine", "internal/engine/inprocess", "llm/scripted")},
-	"internal/workflows/notify":   {ours: list("flow", "internal/core/journal", "internal/models/listfile", "internal/sandbox/egress", "internal/wire", "messages", "run", "session", "tool"), others: list("go.yaml.in/yaml/v3")},
+	"internal/workflows/notify":   {ours: list("flow", "internal/core/journal", "internal/models/listfile", "internal/sandbox/egress", "internal/wire", "messages", "run", "session", "tool"), others: list("go.yaml.in/yaml/v3"), test: list("flow/flowtest")},
 	"internal/evidence/signature": {others: list("github.com/hiddeco/sshsig", "golang.org/x/crypto")},
 	"internal/platform/term":      {others: list("golang.org/x/term")},
 	"internal/evidence/view":      {ours: list("internal/core/excerpt", "internal/wire", "internal/core/journal", "blob", "session", "run", "llm", "messages", "sandbox", "tool", "internal/files/manifest", "internal/evidence/lineage", "internal/platform/term")},

@@ -76,28 +76,22 @@ func (c *Dispatch) StartRelay(ctx context.Context, o *RelayOptions) *Relay {
 	return r
 }
 
-// Follow follows the event streams of the connection's generation as f does, until ctx
-// ends, together with all other processes that follow under its name: one process at a time
-// follows each stream, as with StartRelay. The process with the first stream also runs the
-// others, which are restarted when they fail.
-func (c *Dispatch) Follow(ctx context.Context, o *RelayOptions, f project.Follower, others ...func(context.Context) error) error {
+// Follow follows the event streams and the dead letters as f does, until ctx ends, together
+// with all other processes that follow under its name: one process at a time follows each
+// stream, as with StartRelay. The process with the first partition also runs other.
+func (c *Dispatch) Follow(ctx context.Context, o *RelayOptions, f *project.Follower, other func(context.Context) error) error {
 	members := c.newRelayMembership(f.Name, o)
 	members.start = func(partition uint32) func(context.Context, <-chan struct{}) error {
-		one := f
-		one.C, one.Generation, one.Partition = c.projections, c.streams.Generation(), partition
-		stream := streams.EventStream(one.Generation, partition)
-		pumps := []func(context.Context) error{c.again(f.Name, stream, one.Run)}
+		all := []func(context.Context) error{func(ctx context.Context) error { return c.projections.FollowEvents(ctx, f, partition) }}
 		if partition == 0 {
-			for _, other := range others {
-				pumps = append(pumps, c.again(f.Name, stream, other))
-			}
+			all = append(all, other, func(ctx context.Context) error { return c.projections.FollowLetters(ctx, f) })
 		}
-		return func(ctx context.Context, _ <-chan struct{}) error { return conn.Together(ctx, pumps...) }
+		for i := range all {
+			all[i] = c.again(f.Name, streams.EventStream(c.streams.Generation(), partition), all[i])
+		}
+		return func(ctx context.Context, _ <-chan struct{}) error { return conn.Together(ctx, all...) }
 	}
-	if err := members.run(ctx); err != nil {
-		return fmt.Errorf("nats/dispatch: follow for %s: %w", f.Name, err)
-	}
-	return nil
+	return members.run(ctx)
 }
 
 // Submit stores a task in the name of a user. A task that is stored twice is accepted once.

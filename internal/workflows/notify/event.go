@@ -9,6 +9,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
+// Workflow is the name of the workflow that sends notifications.
+const Workflow = wire.WorkflowNotify
+
 // The kinds of events.
 const (
 	Question   = "question"
@@ -18,15 +21,18 @@ const (
 	DeadLetter = "deadletter"
 )
 
-// kinds are the kinds in the order of the documentation. doc is their name in the form
-// standard.
-var kinds = []struct{ kind, standard, text string }{
-	{Question, "question.asked", "Question: run %s waits for an answer"},
-	{Failed, "run.failed", "Run %s failed"},
-	{Stuck, "run.stuck", "Run %s is stuck"},
-	{Budget, "run.budget_reached", "Run %s reached its budget"},
-	{DeadLetter, "task.rejected", "Task %s was rejected"},
+// kinds have the type of an event in the form standard, and its text.
+var kinds = map[string]struct{ standard, text string }{
+	Question:   {"question.asked", "Question: run %s waits for an answer"},
+	reminder:   {"question.open", "Still open: run %s waits for an answer"},
+	Failed:     {"run.failed", "Run %s failed"},
+	Stuck:      {"run.stuck", "Run %s is stuck"},
+	Budget:     {"run.budget_reached", "Run %s reached its budget"},
+	DeadLetter: {"task.rejected", "Task %s was rejected"},
 }
+
+// reminder is the kind of a question that is sent again.
+const reminder = "again"
 
 // Event is an occurrence that rules may name.
 type Event struct {
@@ -52,25 +58,21 @@ func EventOf(f *journal.Fact) (e Event, ok bool) {
 		for _, w := range v.For {
 			if w.Kind == run.WaitApproval || w.Kind == run.WaitResponse {
 				e.Kind, e.Step = Question, w.Path
-				return e, true
+				break
 			}
 		}
 	case journal.Review:
-		e.Kind, e.Step = Stuck, v.Path
-		return e, true
+		e.Kind = Stuck
 	case journal.Ended:
-		if v.Workflow == "" || v.Parent != nil { // of another session than the home, or of a branch
-			return e, false
-		}
-		switch e.Kind = Failed; {
+		switch {
+		case v.Workflow == "", v.Parent != nil: // of another session than the home, or of a branch
 		case v.Code == run.CodeBudget:
 			e.Kind = Budget
-			return e, true
 		case v.State == run.Failed, v.State == run.TimedOut:
-			return e, true
+			e.Kind = Failed
 		}
 	}
-	return e, false
+	return e, e.Kind != ""
 }
 
 // path is the page of the event.
@@ -79,11 +81,8 @@ func (e *Event) path(t session.Tenant) string {
 	switch {
 	case e.Kind == DeadLetter:
 		return base + "/fleet"
-	case e.Kind == Question && e.Step != "":
+	case e.Step != "":
 		return base + "/questions/" + string(e.Run) + "/" + url.PathEscape(string(e.Step))
 	}
 	return base + "/runs/" + string(e.Run)
 }
-
-// Workflow is the name of the workflow that sends notifications.
-const Workflow = wire.WorkflowNotify

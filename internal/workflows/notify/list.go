@@ -19,29 +19,31 @@ import (
 
 // The forms of targets.
 const (
-	FormStandard = "standard" // an HTTP request as Standard Webhooks defines it
-	FormSlack    = "slack"    // an HTTP request with one line of text
-	FormMail     = "mail"     // an e-mail by SMTP
+	formStandard = "standard" // an HTTP request as Standard Webhooks defines it
+	formSlack    = "slack"    // an HTTP request with one line of text
+	formMail     = "mail"     // an e-mail by SMTP
 )
 
-// List is an operator's list of targets and rules. It does not change.
+// List is an operator's list of targets and rules.
 type List struct {
 	File    string
 	Link    string // the base of links; "" makes none
-	targets []*target
+	targets map[string]*target
 	rules   []*rule
 }
 
+// reference names the place of a secret: env:NAME or file:PATH.
+type reference string
+
 // target is a receiver of notifications.
 type target struct {
-	name, form string
-	url        string // reference
-	secret     string // reference: the key of signatures, or the password
-	server     string // of mail: smtp://host:port, or smtps://
-	user       string
-	from       string
-	to         []string
-	private    []netip.Prefix // non-public addresses that it may have
+	name, form   string
+	url          reference
+	secret       reference // the key of signatures, or the password
+	server, user string    // of mail: smtp://host:port or smtps://host:port, and its login
+	from         string
+	to           []string
+	private      []netip.Prefix // non-public addresses that it may have
 }
 
 // rule selects events for a target.
@@ -53,6 +55,9 @@ type rule struct {
 	after     time.Duration // until the reminder; 0 sends none
 	again     string        // target of the reminder
 }
+
+// maxAfter bounds the time of a reminder.
+const maxAfter = 7 * 24 * time.Hour
 
 // everywhere are all addresses.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
@@ -72,140 +77,106 @@ func Parse(file string, data []byte) (*List, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, l := parser{lp}, &List{File: file}
-	var rules *yaml.Node
-	p.Fields(top, "the list", map[string]func(*yaml.Node){
-		"link": func(n *yaml.Node) {
-			l.Link = strings.TrimSuffix(p.Text(n, "link"), "/")
-			if u, err := url.Parse(l.Link); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" {
-				p.Fail(n.Line, "link: want the address of the pages, such as https://rath.example.com")
-			}
-		},
+	p, l := parser{lp}, &List{File: file, targets: map[string]*target{}}
+	rules := &yaml.Node{Line: top.Line}
+	p.fields(top, "the list", map[string]any{
+		"link": &l.Link,
 		"targets": func(n *yaml.Node) {
-			p.Each(n, "targets", func(key, value *yaml.Node) { l.targets = append(l.targets, p.target(key, value)) })
+			p.Each(n, "targets", func(key, n *yaml.Node) { l.targets[key.Value] = p.target(key.Value, n) })
 		},
 		"rules": func(n *yaml.Node) { rules = n },
 	})
-	switch {
-	case len(l.targets) == 0 && p.Mistakes() == 0:
-		p.Fail(top.Line, "the list has no targets; put them below \"targets:\"")
-	case rules == nil && p.Mistakes() == 0:
-		p.Fail(top.Line, "the list has no rules; put them below \"rules:\", as \"- {on: [question], to: %s}\"", l.targets[0].name)
-	case rules != nil && rules.Kind != yaml.SequenceNode:
-		p.Fail(rules.Line, "rules: want a list, as \"- {on: [question], to: NAME}\"")
-	case rules != nil:
-		for _, n := range rules.Content {
-			l.rules = append(l.rules, p.rule(n, l))
-		}
+	l.Link = strings.TrimSuffix(l.Link, "/")
+	if u, err := url.Parse(l.Link); l.Link != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery+u.Fragment != "") {
+		p.Fail(top.Line, "link: want the address of the pages, such as https://rath.example.com")
 	}
-	if err := p.Err(); err != nil {
-		return nil, err
+	for _, n := range rules.Content {
+		l.rules = append(l.rules, p.rule(n, l))
 	}
-	return l, nil
+	if rules.Kind != yaml.SequenceNode || len(l.rules) == 0 {
+		p.Fail(rules.Line, "rules: want a list of at least one, as \"- {on: [question], to: NAME}\"")
+	}
+	return l, p.Err()
 }
 
 // parser reads one list.
 type parser struct{ *listfile.Parser }
 
+// fields reads known fields into values by their types.
+func (p *parser) fields(n *yaml.Node, entry string, into map[string]any) {
+	read := map[string]func(*yaml.Node){}
+	for name, value := range into {
+		field := entry + ": " + name
+		read[name] = func(n *yaml.Node) {
+			switch v := value.(type) {
+			case *string:
+				*v = p.Text(n, field)
+			case *[]string:
+				*v = p.Texts(n, field)
+			case *reference:
+				*v = reference(p.Key(n, entry, name))
+			case *time.Duration:
+				var err error
+				if *v, err = time.ParseDuration(n.Value); err != nil || *v < time.Second || *v > maxAfter {
+					p.Fail(n.Line, "%s: want a time from 1s to 168h, as 30m", field)
+				}
+			case func(*yaml.Node):
+				v(n)
+			}
+		}
+	}
+	p.Fields(n, entry, read)
+}
+
 // target reads an entry.
-func (p *parser) target(key, n *yaml.Node) *target {
-	t := &target{name: key.Value}
-	entry := "target " + t.name
-	if session.ValidID("target", t.name) != nil {
-		p.Fail(key.Line, "targets: %q: want a name of 1 to 64 of A-Z a-z 0-9 _ -", t.name)
-	}
-	text := func(to *string, field string) func(*yaml.Node) {
-		return func(n *yaml.Node) { *to = p.Text(n, entry+": "+field) }
-	}
-	has := map[string]bool{}
-	fields := map[string]func(*yaml.Node){
-		"form":     text(&t.form, "form"),
-		"url":      func(n *yaml.Node) { t.url = p.Key(n, entry, "url") },
-		"secret":   func(n *yaml.Node) { t.secret = p.Key(n, entry, "secret") },
-		"password": func(n *yaml.Node) { t.secret = p.Key(n, entry, "password") },
-		"server":   text(&t.server, "server"),
-		"user":     text(&t.user, "user"),
-		"from":     func(n *yaml.Node) { t.from = p.address(n, entry+": from") },
-		"to": func(n *yaml.Node) {
-			if n.Kind != yaml.SequenceNode {
-				p.Fail(n.Line, "%s: to: want a list of addresses, as [ops@example.com]", entry)
-				return
+func (p *parser) target(name string, n *yaml.Node) *target {
+	t, entry, before := &target{name: name}, "target "+name, p.Mistakes()
+	p.fields(n, entry, map[string]any{
+		"form": &t.form, "url": &t.url, "secret": &t.secret, "password": &t.secret, "server": &t.server, "user": &t.user, "from": &t.from, "to": &t.to,
+		"private": func(n *yaml.Node) { t.private = p.private(n, entry+": private") },
+	})
+	u, err := url.Parse(t.server)
+	http, smtp := t.url != "", t.server+t.user+t.from != "" || t.to != nil
+	fail := func(text string) { p.Fail(n.Line, "%s: %s", entry, text) }
+	switch {
+	case p.Mistakes() > before:
+	case session.ValidID("target", name) != nil:
+		fail("its name: want 1 to 64 of A-Z a-z 0-9 _ -")
+	case t.form == formSlack && (!http || smtp || t.secret != ""):
+		fail("form slack: want url, and perhaps private, alone")
+	case t.form == formStandard && (!http || smtp || t.secret == ""):
+		fail("form standard: want url and secret, and perhaps private, alone")
+	case t.form == formMail && (err != nil || u.Scheme != "smtp" && u.Scheme != "smtps" || u.Hostname() == "" || u.Port() == "" || u.User != nil || u.Path != ""):
+		fail("server: want smtp://HOST:PORT, or smtps:// for TLS from the start")
+	case t.form == formMail && (http || len(t.to) == 0 || (t.user == "") != (t.secret == "")):
+		fail("form mail: want server, from, to, and perhaps private, or user and password together")
+	case t.form == formMail:
+		for _, text := range append([]string{t.from}, t.to...) {
+			if a, err := mail.ParseAddress(text); err != nil || a.Address != text {
+				fail(fmt.Sprintf("%.80q: want the address of a mailbox alone, as ops@example.com", text))
 			}
-			for _, one := range n.Content {
-				t.to = append(t.to, p.address(one, entry+": to"))
-			}
-		},
-		"private": func(n *yaml.Node) { t.private = p.private(n, entry) },
-	}
-	for name, read := range fields {
-		fields[name] = func(n *yaml.Node) { has[name] = true; read(n) }
-	}
-	before := p.Mistakes()
-	p.Fields(n, entry, fields)
-	if p.Mistakes() == before {
-		p.complete(t, n.Line, entry, has)
+		}
+	case t.form != formSlack && t.form != formStandard:
+		fail("form: want standard, slack or mail")
 	}
 	return t
 }
 
-// complete checks that a target has the fields of its form and no others.
-func (p *parser) complete(t *target, line int, entry string, has map[string]bool) {
-	needs, may := []string{"url"}, []string{"form", "private"}
-	switch t.form {
-	case FormSlack:
-	case FormStandard:
-		needs = append(needs, "secret")
-	case FormMail:
-		needs, may = []string{"server", "from", "to"}, append(may, "user", "password")
-		u, err := url.Parse(t.server)
-		if err != nil || u.Scheme != "smtp" && u.Scheme != "smtps" || u.Hostname() == "" || u.Port() == "" || u.User != nil || u.Path != "" {
-			p.Fail(line, "%s: server: want smtp://HOST:PORT, or smtps:// for TLS from the start", entry)
-		}
-		if has["user"] != has["password"] {
-			p.Fail(line, "%s: user and password belong together; name both, or neither", entry)
-		}
-	default:
-		p.Fail(line, "%s: form: want %s, %s or %s", entry, FormStandard, FormSlack, FormMail)
-		return
-	}
-	for _, name := range needs {
-		if !has[name] {
-			p.Fail(line, "%s: form %s needs %s", entry, t.form, name)
-		}
-	}
-	for name := range has {
-		if !slices.Contains(needs, name) && !slices.Contains(may, name) {
-			p.Fail(line, "%s: form %s has no %s; remove it", entry, t.form, name)
-		}
-	}
-}
-
-// address reads the address of a mailbox.
-func (p *parser) address(n *yaml.Node, field string) string {
-	text := p.Text(n, field)
-	a, err := mail.ParseAddress(text)
-	if err != nil || a.Name != "" || a.Address != text {
-		p.Fail(n.Line, "%s: want an address alone, as ops@example.com", field)
-	}
-	return text
-}
-
 // private reads the non-public addresses that a target may have.
-func (p *parser) private(n *yaml.Node, entry string) (all []netip.Prefix) {
+func (p *parser) private(n *yaml.Node, field string) (all []netip.Prefix) {
 	if n.Kind == yaml.ScalarNode {
-		if p.Yes(n, entry+": private") {
+		if p.Yes(n, field) {
 			return everywhere
 		}
 		return nil
 	}
-	for _, text := range p.Texts(n, entry+": private") {
-		if a, err := netip.ParseAddr(text); err == nil {
-			all = append(all, netip.PrefixFrom(a, a.BitLen()))
-			continue
-		}
+	for _, text := range p.Texts(n, field) {
 		r, err := netip.ParsePrefix(text)
+		if a, alone := netip.ParseAddr(text); alone == nil {
+			r, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
 		if err != nil {
-			p.Fail(n.Line, "%s: private: %q: want true, or a list of addresses and ranges, as [10.1.0.0/16]", entry, text)
+			p.Fail(n.Line, "%s: %q: want true, or a list of addresses and ranges, as [10.1.0.0/16]", field, text)
 		}
 		all = append(all, r)
 	}
@@ -214,84 +185,29 @@ func (p *parser) private(n *yaml.Node, entry string) (all []netip.Prefix) {
 
 // rule reads a rule of a list whose targets are known.
 func (p *parser) rule(n *yaml.Node, l *List) *rule {
-	r := &rule{tenant: session.DefaultTenant}
-	named := func(n *yaml.Node, field string) string {
-		name := p.Text(n, field)
-		if l.target(name) == nil {
-			p.Fail(n.Line, "%s: there is no target %.40q; name one below \"targets:\"", field, name)
-		}
-		return name
-	}
-	before := p.Mistakes()
-	p.Fields(n, "rule", map[string]func(*yaml.Node){
-		"tenant": func(n *yaml.Node) {
-			r.tenant = session.Tenant(p.Text(n, "rule: tenant"))
-			if session.ValidID("tenant", string(r.tenant)) != nil {
-				p.Fail(n.Line, "rule: tenant %.80q: want the name of a tenant", r.tenant)
-			}
-		},
-		"on": func(n *yaml.Node) {
-			for _, kind := range p.Texts(n, "rule: on") {
-				if indexOf(kind) < 0 {
-					p.Fail(n.Line, "rule: on: %.40q: want question, failed, stuck, budget or deadletter", kind)
-				}
-				r.on = append(r.on, kind)
-			}
-		},
-		"workflows": func(n *yaml.Node) {
-			for _, pattern := range p.Texts(n, "rule: workflows") {
-				if _, err := path.Match(pattern, ""); err != nil {
-					p.Fail(n.Line, "rule: workflows: %.80q: want a name, or a pattern as review*", pattern)
-				}
-				r.workflows = append(r.workflows, pattern)
-			}
-		},
-		"to": func(n *yaml.Node) { r.to = named(n, "rule: to") },
+	r, tenant, before := &rule{}, string(session.DefaultTenant), p.Mistakes()
+	p.fields(n, "rule", map[string]any{
+		"tenant": &tenant, "on": &r.on, "workflows": &r.workflows, "to": &r.to,
 		"again": func(n *yaml.Node) {
-			p.Fields(n, "rule: again", map[string]func(*yaml.Node){
-				"after": func(n *yaml.Node) {
-					var err error
-					if r.after, err = time.ParseDuration(n.Value); err != nil || r.after < minAfter || r.after > maxAfter {
-						p.Fail(n.Line, "rule: again: after: want a time from 1s to 168h, as 30m")
-					}
-				},
-				"to": func(n *yaml.Node) { r.again = named(n, "rule: again: to") },
-			})
-			if r.after == 0 || r.again == "" {
-				p.Fail(n.Line, "rule: again: want after and to, as {after: 30m, to: NAME}")
-			}
+			p.fields(n, "rule: again", map[string]any{"after": &r.after, "to": &r.again})
 		},
 	})
+	r.tenant = session.Tenant(tenant)
+	unknown := func(kind string) bool { return kinds[kind].text == "" || kind == reminder }
+	malformed := func(pattern string) bool { _, err := path.Match(pattern, ""); return err != nil }
+	fail := func(text string) { p.Fail(n.Line, "rule: %s", text) }
 	switch {
 	case p.Mistakes() > before:
-	case len(r.on) == 0 || r.to == "":
-		p.Fail(n.Line, "rule: want on and to, as {on: [question], to: NAME}")
-	case r.again != "" && !slices.Contains(r.on, Question):
-		p.Fail(n.Line, "rule: again: it is for open questions; add question to \"on\", or remove it")
+	case session.ValidID("tenant", tenant) != nil:
+		fail("tenant: want the name of a tenant")
+	case len(r.on) == 0 || slices.ContainsFunc(r.on, unknown):
+		fail("on: want a list of question, failed, stuck, budget and deadletter")
+	case slices.ContainsFunc(r.workflows, malformed):
+		fail("workflows: want names, or patterns as review*")
+	case l.targets[r.to] == nil, r.again != "" && l.targets[r.again] == nil:
+		fail("to: want the name of a target of the list")
+	case (r.again == "") != (r.after == 0), r.again != "" && !slices.Contains(r.on, Question):
+		fail("again: want after and to, as {after: 30m, to: NAME}, in a rule on question")
 	}
 	return r
-}
-
-// Limits of a reminder's time.
-const (
-	minAfter = time.Second
-	maxAfter = 7 * 24 * time.Hour
-)
-
-func indexOf(kind string) int {
-	for i := range kinds {
-		if kinds[i].kind == kind {
-			return i
-		}
-	}
-	return -1
-}
-
-// target returns the target with a name, nil if there is none.
-func (l *List) target(name string) *target {
-	i := slices.IndexFunc(l.targets, func(t *target) bool { return t.name == name })
-	if i < 0 {
-		return nil
-	}
-	return l.targets[i]
 }

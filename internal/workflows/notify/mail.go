@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -28,9 +29,8 @@ func sendMail(ctx context.Context, t *target, password string, m *message, world
 	if err != nil {
 		return outcome{Why: reason(err)}
 	}
-	// The end of ctx, also of the run, closes the connection.
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
+	defer func() { _ = c.Close() }()                         // Quit has ended it, or it has failed
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // also when the run ends
 	err = converse(c, u, t, password, m, world)
 	var answer *textproto.Error
 	switch {
@@ -40,17 +40,15 @@ func sendMail(ctx context.Context, t *target, password string, m *message, world
 		return outcome{Why: err.Error()}
 	case errors.As(err, &answer): // its text is the server's
 		return outcome{Final: answer.Code >= 500, Why: fmt.Sprintf("it answered %d", answer.Code)}
-	case ctx.Err() != nil:
-		err = ctx.Err()
 	}
-	return outcome{Why: reason(err)}
+	return outcome{Why: reason(cmp.Or(ctx.Err(), err))}
 }
 
-// converse gives the message to the server at a connection, which it closes.
+// converse gives the message to the server at a connection.
 func converse(c net.Conn, u *url.URL, t *target, password string, m *message, world *egress.Options) error {
 	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
-		return errors.Join(err, c.Close())
+		return err
 	}
 	secure := &tls.Config{ServerName: u.Hostname(), RootCAs: world.Roots}
 	if u.Scheme == "smtps" {
@@ -58,42 +56,34 @@ func converse(c net.Conn, u *url.URL, t *target, password string, m *message, wo
 	}
 	s, err := smtp.NewClient(c, u.Hostname())
 	if err != nil {
-		return errors.Join(err, c.Close())
+		return err
 	}
-	defer func() { _ = s.Close() }() // Quit has closed it, or the message is not accepted
 	if u.Scheme == "smtp" {
 		if offered, _ := s.Extension("STARTTLS"); offered {
 			err = s.StartTLS(secure)
 		} else if egress.Public(at.Addr()) {
 			err = errPlain
 		}
-		if err != nil {
-			return err
-		}
 	}
-	if t.user != "" {
-		if err := s.Auth(smtp.PlainAuth("", t.user, password, u.Hostname())); err != nil {
-			return err
-		}
+	if err == nil && t.user != "" {
+		err = s.Auth(smtp.PlainAuth("", t.user, password, u.Hostname()))
 	}
-	if err := s.Mail(t.from); err != nil {
+	if err == nil {
+		err = s.Mail(t.from)
+	}
+	for i := 0; i < len(t.to) && err == nil; i++ {
+		err = s.Rcpt(t.to[i])
+	}
+	if err != nil {
 		return err
-	}
-	for _, to := range t.to {
-		if err := s.Rcpt(to); err != nil {
-			return err
-		}
 	}
 	w, err := s.Data()
 	if err != nil {
 		return err
 	}
-	if _, err := w.Write(m.mail(t.from, t.to, time.Now())); err != nil {
-		return err
+	_, err = w.Write(m.mail(t.from, t.to, time.Now()))
+	if err = errors.Join(err, w.Close()); err == nil {
+		_ = s.Quit() // the server has accepted the message
 	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	_ = s.Quit() // the server has accepted the message
-	return nil
+	return err
 }

@@ -9,11 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"mime"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -27,40 +25,20 @@ type message struct {
 
 // title describes the event in one line.
 func (m *message) title() string {
-	text := kinds[indexOf(m.Kind)].text
-	if m.AfterMS > 0 {
-		text = "Still open: run %s waits for an answer"
-	}
 	of := string(m.Run)
 	if m.Workflow != "" {
-		of = strings.TrimSpace(of + " of " + m.Workflow)
+		of += " of " + m.Workflow
 	}
 	if m.tenant != session.DefaultTenant {
 		of += ", tenant " + string(m.tenant) + ","
 	}
-	return strings.Join(strings.Fields(fmt.Sprintf(text, of)), " ")
+	return strings.Join(strings.Fields(fmt.Sprintf(kinds[m.Kind].text, of)), " ")
 }
 
 // standard returns the body in the form of Standard Webhooks.
 func (m *message) standard() ([]byte, error) {
-	var body struct {
-		Type      string    `json:"type"`
-		ID        string    `json:"id"`
-		Timestamp time.Time `json:"timestamp"`
-		Data      struct {
-			Tenant   session.Tenant `json:"tenant"`
-			Run      run.ID         `json:"run,omitempty"`
-			Workflow string         `json:"workflow,omitempty"`
-			Sequence uint64         `json:"sequence,omitempty"`
-			Link     string         `json:"link,omitempty"`
-		} `json:"data"`
-	}
-	body.Type, body.ID, body.Timestamp = kinds[indexOf(m.Kind)].standard, m.id, time.UnixMilli(m.TimeMS).UTC()
-	if m.AfterMS > 0 {
-		body.Type = "question.open"
-	}
-	body.Data.Tenant, body.Data.Run, body.Data.Workflow, body.Data.Sequence, body.Data.Link = m.tenant, m.Run, m.Workflow, m.Sequence, m.link
-	return json.Marshal(body)
+	data := map[string]any{"tenant": m.tenant, "run": m.Run, "workflow": m.Workflow, "sequence": m.Sequence, "link": m.link}
+	return json.Marshal(map[string]any{"type": kinds[m.Kind].standard, "id": m.id, "timestamp": time.UnixMilli(m.TimeMS).UTC(), "data": data})
 }
 
 // errKey does not repeat the key.
@@ -77,43 +55,27 @@ func sign(secret, id string, at time.Time, body []byte) (string, error) {
 	return "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil)), nil
 }
 
-// slackText escapes text for Slack: without these characters it has no mention or link.
-var slackText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+// slackText escapes text for Slack: without these characters it has no mention and no link.
+var slackText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "%7C")
 
 // slack returns the body for Slack and its look-alikes.
 func (m *message) slack() ([]byte, error) {
 	text := slackText.Replace(m.title())
 	if m.link != "" {
-		text = "<" + strings.ReplaceAll(slackText.Replace(m.link), "|", "%7C") + "|" + strings.ReplaceAll(text, "|", "/") + ">"
+		text = "<" + slackText.Replace(m.link) + "|" + text + ">"
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	err := e.Encode(map[string]string{"text": text})
-	return bytes.TrimSpace(b.Bytes()), err
+	return b.Bytes(), err
 }
 
-// mail returns an e-mail. The list has checked the addresses, and no other text of a header
-// can end its line.
+// mail returns an e-mail. The list has checked the addresses, so that no text ends a line
+// of the head.
 func (m *message) mail(from string, to []string, at time.Time) []byte {
 	_, domain, _ := strings.Cut(from, "@")
-	var b bytes.Buffer
-	for _, h := range [][2]string{
-		{"From", from},
-		{"To", strings.Join(to, ", ")},
-		{"Subject", mime.QEncoding.Encode("utf-8", m.title())},
-		{"Date", at.Format(time.RFC1123Z)},
-		{"Message-ID", "<" + m.id + "@" + domain + ">"},
-		{"Auto-Submitted", "auto-generated"},
-		{"X-Rath-Sequence", strconv.FormatUint(m.Sequence, 10)},
-		{"MIME-Version", "1.0"},
-		{"Content-Type", "text/plain; charset=utf-8"},
-	} {
-		b.WriteString(h[0] + ": " + h[1] + "\r\n")
-	}
-	b.WriteString("\r\n" + m.title() + ".\r\n")
-	if m.link != "" {
-		b.WriteString("\r\n" + m.link + "\r\n")
-	}
-	return b.Bytes()
+	return fmt.Appendf(nil, "From: %s\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMessage-ID: <%s@%s>\r\nAuto-Submitted: auto-generated\r\n"+
+		"MIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n%s.\r\n\r\n%s\r\n",
+		from, strings.Join(to, ", "), mime.QEncoding.Encode("utf-8", m.title()), at.Format(time.RFC1123Z), m.id, domain, m.title(), m.link)
 }

@@ -5,10 +5,13 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -40,15 +43,15 @@ func asked() *message {
 func TestForms(t *testing.T) {
 	m := asked()
 	body := must.Get(m.standard())(t)
-	same(t, string(body), `{"type":"question.asked","id":"notify-1","timestamp":"2025-11-24T16:00:00.123Z","data":{"tenant":"acme","run":"r1","workflow":"review","sequence":7,"link":"https://rath.example.com/t/acme/questions/r1/2.a%3Cb%3E%7C\u0026.0"}}`)
-	same(t, string(must.Get(m.slack())(t)), `{"text":"<https://rath.example.com/t/acme/questions/r1/2.a%3Cb%3E%7C&amp;.0|Question: run r1 of review, tenant acme, waits for an answer>"}`)
+	same(t, string(body), `{"data":{"link":"https://rath.example.com/t/acme/questions/r1/2.a%3Cb%3E%7C\u0026.0","run":"r1","sequence":7,"tenant":"acme","workflow":"review"},"id":"notify-1","timestamp":"2025-11-24T16:00:00.123Z","type":"question.asked"}`)
+	same(t, string(must.Get(m.slack())(t)), `{"text":"<https://rath.example.com/t/acme/questions/r1/2.a%3Cb%3E%7C&amp;.0|Question: run r1 of review, tenant acme, waits for an answer>"}`+"\n")
 	m.Workflow, m.link = "<!here>&|", ""
-	same(t, string(must.Get(m.slack())(t)), `{"text":"Question: run r1 of &lt;!here&gt;&amp;|, tenant acme, waits for an answer"}`)
+	same(t, string(must.Get(m.slack())(t)), `{"text":"Question: run r1 of &lt;!here&gt;&amp;%7C, tenant acme, waits for an answer"}`+"\n")
 	// The example of the specification.
 	sum := must.Get(sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`)))(t)
 	same(t, sum, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
 	m = asked()
-	m.tenant, m.AfterMS = "default", 1000
+	m.tenant, m.Kind = "default", reminder
 	mail := string(m.mail("rath@example.com", []string{"a@example.com", "b@example.com"}, time.Unix(1764000000, 0).UTC()))
 	same(t, mail, strings.ReplaceAll(`From: rath@example.com
 To: a@example.com, b@example.com
@@ -56,7 +59,6 @@ Subject: Still open: run r1 of review waits for an answer
 Date: Mon, 24 Nov 2025 16:00:00 +0000
 Message-ID: <notify-1@example.com>
 Auto-Submitted: auto-generated
-X-Rath-Sequence: 7
 MIME-Version: 1.0
 Content-Type: text/plain; charset=utf-8
 
@@ -128,26 +130,39 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestDocument: the list in the documents is one.
+func TestDocument(t *testing.T) {
+	page := string(must.Get(os.ReadFile(filepath.Join("..", "..", "..", "docs", "notify.md")))(t))
+	_, text, _ := strings.Cut(page, "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	if l := must.Get(Parse("targets.yaml", []byte(text)))(t); len(l.targets) != 3 || len(l.rules) != 2 {
+		t.Errorf("%d targets, %d rules", len(l.targets), len(l.rules))
+	}
+}
+
 // TestMistakes: each mistake of a list is reported with its line and a remedy, and a secret
 // in place of its reference is not repeated.
 func TestMistakes(t *testing.T) {
 	for _, tt := range []struct{ old, new, want string }{
 		{"url: env:OPS", "url: https://hooks.example.com/T/secret", "targets.yaml:4: target ops: url holds no reference"},
 		{"form: slack", "form: pigeon", "targets.yaml:4: target ops: form: want standard, slack or mail"},
-		{"secret: env:PAGER, ", "", "targets.yaml:5: target pager: form standard needs secret"},
+		{"secret: env:PAGER, ", "", "targets.yaml:5: target pager: form standard: want url and secret"},
 		{"10.0.0.0/8", "10.0.0.0/99", `targets.yaml:5: target pager: private: "10.0.0.0/99": want true`},
 		{"smtp://mail.example.com:25", "mail.example.com", "targets.yaml:6: target post: server: want smtp://HOST:PORT"},
 		{"rath@example.com", `"rath@example.com\r\nBcc: x@example.com"`, "targets.yaml:6: target post: from: want at most"},
-		{"to: [a@example.com]", "to: [a@example.com], user: u", "targets.yaml:6: target post: user and password belong together"},
-		{"form: slack", "form: slack, secret: env:S", "targets.yaml:4: target ops: form slack has no secret; remove it"},
-		{"on: [budget, failed]", "on: [lunch]", `targets.yaml:9: rule: on: "lunch": want question`},
-		{"to: pager", "to: nobody", `targets.yaml:10: rule: to: there is no target "nobody"`},
+		{"rath@example.com", `"R <rath@example.com>"`, `targets.yaml:6: target post: "R <rath@example.com>": want the address of a mailbox alone`},
+		{"to: [a@example.com]", "to: [a@example.com], user: u", "targets.yaml:6: target post: form mail: want server, from, to"},
+		{"form: slack", "form: slack, secret: env:S", "targets.yaml:4: target ops: form slack: want url"},
+		{"on: [budget, failed]", "on: [lunch]", "targets.yaml:9: rule: on: want a list of question"},
+		{"on: [budget, failed]", "on: [again]", "targets.yaml:9: rule: on: want a list of question"},
+		{"to: pager", "to: nobody", "targets.yaml:10: rule: to: want the name of a target"},
 		{"after: 30m", "after: 30", "targets.yaml:8: rule: again: after: want a time"},
-		{"on: [question, failed]", "on: [failed]", "targets.yaml:8: rule: again: it is for open questions"},
+		{"on: [question, failed]", "on: [failed]", "targets.yaml:8: rule: again: want after and to"},
 		{"workflows: [review*]", "workflows: ['[']", "targets.yaml:8: rule: workflows"},
 		{"link: https", "link: ftp", "targets.yaml:2: link: want the address of the pages"},
-		{"tenant: acme, on: [budget", "tenant: a b, on: [budget", `targets.yaml:9: rule: tenant "a b"`},
+		{"tenant: acme, on: [budget", "tenant: a b, on: [budget", "targets.yaml:9: rule: tenant: want the name of a tenant"},
 		{"  - {on: [question], to: pager}", "  - {on: [question], then: pager}", `targets.yaml:10: rule: unknown field "then"; the fields are again, on, tenant, to, workflows`},
+		{"rules:\n", "regeln:\n", `targets.yaml:7: the list: unknown field "regeln"`},
 	} {
 		text := strings.Replace(good, tt.old, tt.new, 1)
 		_, err := Parse("targets.yaml", []byte(text))
@@ -222,14 +237,11 @@ func TestAnswers(t *testing.T) {
 	if elsewhere.Load() > 0 {
 		t.Error("a redirect was followed")
 	}
-	other := asked()
-	other.tenant = "other"
-	if out := s.send(t.Context(), other); out.Sent || !strings.Contains(out.Why, "no rule of the tenant") {
-		t.Errorf("another tenant: %+v", out)
-	}
 	closed := httptest.NewServer(nil)
 	closed.Close()
-	secure := httptest.NewTLSServer(nil)
+	secure := httptest.NewUnstartedServer(nil)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
 	defer secure.Close()
 	for at, want := range map[string]string{
 		closed.URL + "/canary":                    "it refused the connection",
@@ -237,10 +249,10 @@ func TestAnswers(t *testing.T) {
 		"http://rebound.example/canary":           "its address is not on the Internet",
 		"https://[::1]:1/canary":                  "its address is not on the Internet",
 		"https://[::ffff:127.0.0.2]:1/canary":     "its address is not on the Internet",
-		"://canary":                               "its url is none",
-		"gopher://canary":                         "its url is none",
-		"":                                        "the variable URL",
-		"http://canary.example\x7f/":              "its url is none",
+		"://canary":                               "its url is not https://",
+		"gopher://canary":                         "its url is not https://",
+		"":                                        "the variable URL, which targets.yaml names for the target ops, is not set",
+		"http://canary.example\x7f/":              "its url is not https://",
 		"https://u:canary@rebound.example/canary": "its address is not on the Internet",
 	} {
 		env["URL"] = at
@@ -261,7 +273,7 @@ func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 // TestPlainHTTP: a target on the Internet gets nothing without TLS.
 func TestPlainHTTP(t *testing.T) {
 	s := senderOf(t, "targets:\n  ops: {form: slack, url: env:URL}\nrules:\n  - {tenant: acme, on: [question], to: ops}\n", map[string]string{"URL": "http://hooks.example/x"}, nil)
-	if out := s.send(t.Context(), asked()); out.Sent || !strings.Contains(out.Why, "want https") {
+	if out := s.send(t.Context(), asked()); out.Sent || !strings.Contains(out.Why, "its url is not https://") {
 		t.Errorf("%+v", out)
 	}
 }
@@ -284,7 +296,7 @@ func TestHangs(t *testing.T) {
 }
 
 // mailServer accepts one message for each connection, and refuses the recipients of nobody.
-func mailServer(t *testing.T) (addr string, got chan string) {
+func mailServer(t *testing.T, secure *tls.Config) (addr string, got chan string) {
 	t.Helper()
 	l := must.Get(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	got = make(chan string, 8)
@@ -296,7 +308,7 @@ func mailServer(t *testing.T) (addr string, got chan string) {
 			if err != nil {
 				return
 			}
-			got <- talk(c)
+			got <- talk(c, secure)
 		}
 	}()
 	t.Cleanup(func() { _ = l.Close(); <-done })
@@ -304,13 +316,14 @@ func mailServer(t *testing.T) (addr string, got chan string) {
 }
 
 // talk speaks SMTP as a server.
-func talk(c net.Conn) string {
+func talk(c net.Conn, secure *tls.Config) string {
 	defer func() { _ = c.Close() }()
 	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 	var seen strings.Builder
 	fmt.Fprint(c, "220 here\r\n")
 	data := false
-	for lines := bufio.NewScanner(c); lines.Scan(); {
+	lines := bufio.NewScanner(c)
+	for lines.Scan() {
 		line := lines.Text()
 		seen.WriteString(line + "\n")
 		switch verb, _, _ := strings.Cut(line, " "); {
@@ -318,8 +331,16 @@ func talk(c net.Conn) string {
 			if data = line != "."; !data {
 				fmt.Fprint(c, "250 kept\r\n")
 			}
+		case verb == "EHLO" && secure != nil:
+			fmt.Fprint(c, "250-here\r\n250 STARTTLS\r\n")
 		case verb == "EHLO":
-			fmt.Fprint(c, "250-here\r\n250 8BITMIME\r\n")
+			fmt.Fprint(c, "250-here\r\n250 AUTH PLAIN\r\n")
+		case verb == "STARTTLS":
+			fmt.Fprint(c, "220 go\r\n")
+			c, secure = tls.Server(c, secure), nil
+			lines = bufio.NewScanner(c)
+		case verb == "AUTH":
+			fmt.Fprint(c, "235 ok\r\n")
 		case strings.Contains(line, "nobody"):
 			fmt.Fprint(c, "550 canary\r\n")
 		case verb == "DATA":
@@ -338,7 +359,7 @@ func talk(c net.Conn) string {
 // TestMail: a private server without TLS gets a message if it is listed, and a server that
 // is not private does not. A refusal for good ends the attempts.
 func TestMail(t *testing.T) {
-	addr, got := mailServer(t)
+	addr, got := mailServer(t, nil)
 	list := `
 targets:
   post: {form: mail, server: "smtp://` + addr + `", from: rath@example.com, to: [a@example.com], private: [127.0.0.0/8]}
@@ -375,6 +396,32 @@ rules:
 		}
 		if text := <-got; strings.Contains(text, "Message-ID: <notify-1@example.com>") != want.Sent || strings.Contains(text, "Subject") != want.Sent {
 			t.Errorf("%s: the server saw\n%s", to, text)
+		}
+	}
+}
+
+// TestMailOverTLS: a server with STARTTLS gets the login and the message over TLS, and none
+// of both if its certificate is not verified.
+func TestMailOverTLS(t *testing.T) {
+	example := httptest.NewUnstartedServer(nil) // it has a certificate of example.com
+	example.StartTLS()
+	defer example.Close()
+	addr, got := mailServer(t, example.TLS)
+	list := "targets:\n  ops: {form: mail, server: \"smtp://%s:25\", user: rath, password: env:KEY, from: rath@example.com, to: [a@example.com], private: true}\nrules:\n  - {on: [failed], to: ops}\n"
+	for host, want := range map[string]outcome{"example.com": {Sent: true}, "other.example": {Why: "its certificate was not verified"}} {
+		s := senderOf(t, fmt.Sprintf(list, host), map[string]string{"KEY": "canary"}, map[string]string{host: "8.8.8.8"})
+		s.world.Roots = x509.NewCertPool()
+		s.world.Roots.AddCert(example.Certificate())
+		s.world.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return public{c}, err
+		}
+		if out := s.send(t.Context(), asked()); out != want {
+			t.Errorf("%s: %+v", host, out)
+		}
+		login := base64.StdEncoding.EncodeToString([]byte("\x00rath\x00canary"))
+		if text := <-got; strings.Contains(text, "AUTH PLAIN "+login) != want.Sent || strings.Contains(text, "Subject") != want.Sent {
+			t.Errorf("%s: the server saw\n%s", host, text)
 		}
 	}
 }

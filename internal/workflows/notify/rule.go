@@ -24,16 +24,11 @@ type input struct {
 // Tenants returns the tenants with a rule for events of a kind.
 func (l *List) Tenants(kind string) (all []session.Tenant) {
 	for _, r := range l.rules {
-		if slices.Contains(r.on, kind) && !slices.Contains(all, r.tenant) {
+		if r.has(kind) && !slices.Contains(all, r.tenant) {
 			all = append(all, r.tenant)
 		}
 	}
 	return all
-}
-
-// Wants reports whether a rule of the tenant may match events of a kind.
-func (l *List) Wants(t session.Tenant, kind string) bool {
-	return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.tenant == t && r.has(kind) })
 }
 
 // has reports whether the rule is for a kind. A run that reached its budget has failed.
@@ -51,33 +46,26 @@ func (r *rule) matches(t session.Tenant, e *Event) bool {
 // Tasks returns the tasks of the notifications of an event. place identifies the event
 // within the tenant. The same event has the same tasks, so that submitting them again has
 // no effect. Events about notifications have none.
-func (l *List) Tasks(t session.Tenant, place string, e Event) []messages.Task {
-	if e.Workflow == Workflow {
-		return nil
-	}
-	var all []messages.Task
-	add := func(in input) {
-		queue := []string{"queue", string(t), in.To, string(e.Run)}
-		again := ""
-		if in.AfterMS > 0 { // it waits, and other notifications do not wait behind it
-			again = "again"
+func (l *List) Tasks(t session.Tenant, place string, e Event) (all []messages.Task) {
+	add := func(e Event, to string, after int64) {
+		queue := digest(string(t), to, string(e.Run)) // the notifications of a run to a target keep their order
+		if e.Run == "" || after > 0 {
+			queue = digest(string(t), to, place, e.Kind)
 		}
-		if in.AfterMS > 0 || e.Run == "" {
-			queue = append(queue, place)
-		}
-		task := messages.Task{ID: run.ID(digest("notification", string(t), in.To, place, again)), Session: digest(queue...)}
-		task.Input, _ = json.Marshal(in) // texts and numbers
+		task := messages.Task{ID: run.ID(digest(string(t), to, place, e.Kind, "run")), Session: queue}
+		task.Input, _ = json.Marshal(input{e, to, after}) // texts and numbers
 		if !slices.ContainsFunc(all, func(other messages.Task) bool { return other.ID == task.ID }) {
 			all = append(all, task)
 		}
 	}
 	for _, r := range l.rules {
-		if !r.matches(t, &e) {
+		if e.Workflow == Workflow || !r.matches(t, &e) {
 			continue
 		}
-		add(input{Event: e, To: r.to})
-		if e.Kind == Question && r.again != "" {
-			add(input{Event: e, To: r.again, AfterMS: r.after.Milliseconds()})
+		add(e, r.to, 0)
+		if again := e; e.Kind == Question && r.again != "" {
+			again.Kind = reminder
+			add(again, r.again, r.after.Milliseconds())
 		}
 	}
 	return all
@@ -87,9 +75,4 @@ func (l *List) Tasks(t session.Tenant, place string, e Event) []messages.Task {
 func digest(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return "notify-" + hex.EncodeToString(sum[:16])
-}
-
-// allows reports whether a rule of a tenant names a target.
-func (l *List) allows(t session.Tenant, to string) bool {
-	return slices.ContainsFunc(l.rules, func(r *rule) bool { return r.tenant == t && (r.to == to || r.again == to) })
 }

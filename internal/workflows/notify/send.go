@@ -40,73 +40,66 @@ type sender struct {
 	world egress.Options // the network; its Private is that of a target
 }
 
-// send makes one attempt.
+// send makes one attempt. It reads the secrets each time, because they may change.
 func (s *sender) send(ctx context.Context, m *message) outcome {
-	t := s.list.target(m.To)
-	if t == nil || !s.list.allows(m.tenant, m.To) {
-		return outcome{Why: "no rule of the tenant names the target in the list of the node that sends"}
+	t := s.list.targets[m.To]
+	if t == nil {
+		return outcome{Why: "the list of the node that sends has no such target"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	var secret string
-	var err error
-	if t.secret != "" {
-		if secret, err = listfile.Secret(s.env, s.list.File, t.secret, "secret of target "+t.name); err != nil {
+	world := s.world
+	world.Private = t.private
+	var values [2]string
+	for i, ref := range []reference{t.url, t.secret} {
+		var err error
+		if ref == "" {
+			continue
+		}
+		if values[i], err = listfile.Secret(s.env, s.list.File, string(ref), "target "+t.name); err != nil {
 			return outcome{Why: err.Error()}
 		}
 	}
-	world := s.world
-	world.Private = t.private
-	if t.form == FormMail {
-		return sendMail(ctx, t, secret, m, &world)
+	if t.form == formMail {
+		return sendMail(ctx, t, values[1], m, &world)
 	}
-	at, err := listfile.Secret(s.env, s.list.File, t.url, "url of target "+t.name)
-	if err != nil {
-		return outcome{Why: err.Error()}
-	}
-	return post(ctx, t, at, secret, m, &world)
+	return post(ctx, t, values[0], values[1], m, &world)
 }
+
+// passing are the errors of a client that another attempt may not get.
+var passing = []int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}
 
 // post sends by HTTP.
 func post(ctx context.Context, t *target, at, secret string, m *message, world *egress.Options) outcome {
 	u, err := url.Parse(at)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return outcome{Why: "its url is none: want https://…"}
-	}
-	if u.Scheme == "http" && t.private == nil {
-		return outcome{Why: "its url is http, which is for private targets alone: want https"}
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || t.private == nil) {
+		return outcome{Why: "its url is not https://…, or http://… of a private target"}
 	}
 	form := m.slack
-	if t.form == FormStandard {
+	if t.form == formStandard {
 		form = m.standard
 	}
 	body, err := form()
 	if err != nil {
 		return outcome{Why: err.Error()}
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(body))
-	if err != nil {
-		return outcome{Why: "its url is none: want https://…"}
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("User-Agent", "rath")
-	if t.form == FormStandard {
+	r := (&http.Request{
+		Method: http.MethodPost, URL: u, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+		Header: http.Header{"Content-Type": {"application/json"}, "User-Agent": {"rath"}},
+	}).WithContext(ctx)
+	if t.form == formStandard {
 		now := time.Now()
 		signature, err := sign(secret, m.id, now, body)
 		if err != nil {
 			return outcome{Why: err.Error()}
 		}
-		r.Header.Set("Webhook-Id", m.id)
+		r.Header["Webhook-Id"], r.Header["Webhook-Signature"] = []string{m.id}, []string{signature}
 		r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
-		r.Header.Set("Webhook-Signature", signature)
 	}
-	// The transport has no proxy, and checks the address of each connection.
-	transport := &http.Transport{
-		DialContext: world.Connect, TLSClientConfig: &tls.Config{RootCAs: world.Roots}, DisableKeepAlives: true,
-		MaxResponseHeaderBytes: maxAnswer,
-	}
-	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := client.Do(r)
+	// A transport alone follows no redirect. It has no proxy, and each connection is made to
+	// a checked address.
+	transport := &http.Transport{DialContext: world.Connect, TLSClientConfig: &tls.Config{RootCAs: world.Roots}, DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswer}
+	resp, err := transport.RoundTrip(r)
 	if err != nil {
 		return outcome{Why: reason(err)}
 	}
@@ -122,9 +115,6 @@ func post(ctx context.Context, t *target, at, secret string, m *message, world *
 	}
 	return outcome{Final: code >= 400 && code < 500 && !slices.Contains(passing, code), Why: why}
 }
-
-// passing are the errors of a client that another attempt may not get.
-var passing = []int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}
 
 // reason describes an error without the address of the target, which the errors of
 // libraries repeat.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/rathcluster/rath/flow"
@@ -23,68 +22,32 @@ const (
 	retryAll   = 24 * time.Hour
 )
 
-// Options configure the workflow.
-type Options struct {
-	List *List
-	// Env looks up the variables that the list names.
-	Env func(string) string
-	// Open reports whether the question of a run at a step has no answer yet. An error that
-	// run.IsControl reports ends this attempt of the run alone.
-	Open func(ctx context.Context, t session.Tenant, id run.ID, step run.Path) (bool, error)
-	// World is the network, without private addresses; the zero value is the real one.
-	World egress.Options
-}
+// Open reports whether the question of a run at a step has no answer yet. An error that
+// run.IsControl reports ends this attempt of a notification alone.
+type Open func(ctx context.Context, t session.Tenant, id run.ID, step run.Path) (bool, error)
 
-const schema = `{"type":"object","required":["kind","time_ms","to"],"additionalProperties":false,"properties":{` +
-	`"kind":{"enum":["question","failed","stuck","budget","deadletter"]},"run":{"type":"string"},"workflow":{"type":"string"},"step":{"type":"string"},` +
-	`"sequence":{"type":"integer"},"time_ms":{"type":"integer"},"to":{"type":"string"},"after_ms":{"type":"integer"}}}`
-
-// Registration offers the workflow.
-func Registration(o Options) flow.Registration {
-	s := &sender{o.List, o.Env, o.World}
+// Registration offers the workflow. env looks up the variables that the list names. world
+// is the network; the zero value is the real one.
+func Registration(list *List, env func(string) string, open Open, world egress.Options) flow.Registration {
 	return flow.Registration{
-		Name: Workflow, Revision: "1", Input: json.RawMessage(schema), Description: "Sends a notification to a target of the operator's list.",
+		Name: Workflow, Revision: "1", Description: "Sends a notification to a target of the operator's list.", Input: json.RawMessage(`{"type":"object","required":["kind","to"]}`),
 		NewFor: func(info flow.Info) (flow.Workflow, error) {
-			var in input
-			d := json.NewDecoder(strings.NewReader(string(info.Input)))
-			d.DisallowUnknownFields()
-			if err := d.Decode(&in); err != nil {
-				return nil, fmt.Errorf("%s: input: %w", Workflow, err)
+			m := message{id: string(info.Run), tenant: info.Tenant}
+			if err := json.Unmarshal(info.Input, &m.input); err != nil || kinds[m.Kind].text == "" {
+				return nil, fmt.Errorf("%s: input: %w: the nodes write it", Workflow, run.ErrMalformed)
 			}
-			if err := in.check(); err != nil {
-				return nil, err
+			if list.Link != "" {
+				m.link = list.Link + m.path(info.Tenant)
 			}
-			m := message{input: in, id: string(info.Run), tenant: info.Tenant}
-			if o.List.Link != "" {
-				m.link = o.List.Link + in.path(info.Tenant)
-			}
-			return &notification{s, o.Open, m}, nil
+			return &notification{sender{list, env, world}, open, m}, nil
 		},
 	}
 }
 
-// check rejects an input that could put text into a message.
-func (in *input) check() error {
-	bad := func(field string) error {
-		return fmt.Errorf("%s: %s is not valid: %w", Workflow, field, run.ErrMalformed)
-	}
-	switch {
-	case indexOf(in.Kind) < 0:
-		return bad("kind")
-	case in.Run != "" && session.ValidID("run", string(in.Run)) != nil, in.Run == "" && in.Kind != DeadLetter:
-		return bad("run")
-	case in.Workflow != "" && session.ValidID("workflow", in.Workflow) != nil:
-		return bad("workflow")
-	case in.AfterMS < 0 || in.AfterMS > maxAfter.Milliseconds():
-		return bad("after_ms")
-	}
-	return nil
-}
-
 // notification sends one message.
 type notification struct {
-	sender  *sender
-	open    func(context.Context, session.Tenant, run.ID, run.Path) (bool, error)
+	sender  sender
+	open    Open
 	message message
 }
 
@@ -107,10 +70,8 @@ func (n *notification) Forward(ctx context.Context, s session.Session) (session.
 			return got, context.Cause(ctx) // the node stops, or the run
 		}, tool.Idempotent)
 		switch {
-		case err != nil:
+		case err != nil, got.Sent:
 			return s, err
-		case got.Sent:
-			return s, nil
 		case got.Final || waited >= retryAll:
 			return s, errors.New("target " + m.To + " got no notification: " + got.Why)
 		}

@@ -92,7 +92,7 @@ func fanOf(v *visit, g *lineage.Graph, rec *messages.Record) *fan {
 			if r.Reason != "" && (b.Reason == "" || b.State.Class == "fail") {
 				b.Reason = r.Reason
 			}
-			if r.Code != "" {
+			if r.Code != "" && !strings.Contains(b.Reason, string(r.Code)) {
 				b.Reason = string(r.Code) + ": " + b.Reason
 			}
 		} else {

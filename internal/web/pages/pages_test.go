@@ -72,7 +72,7 @@ func (w *world) runs(t *testing.T) {
 
 func (w *world) run(t *testing.T) {
 	page := w.get("/t/default/runs/slug-mend", 200)
-	holds(t, page, "done.", "fan", "adopted", "rejected: rewrites the whole script", "failed: context_length", "skip", "awk2", "1 adopted", "6 rejected", "1 failed", "slug.sh")
+	holds(t, page, "done.", "fan", "adopted", "rejected: rewrites the whole script", "failed: llm: context_length", "skip", "awk2", "1 adopted", "6 rejected", "1 failed", "slug.sh")
 	rows := find(page, "li", "data-row", "")
 	if len(rows) < 5 {
 		t.Errorf("%d rows: %s", len(rows), textOf(page))

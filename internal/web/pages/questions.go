@@ -148,7 +148,7 @@ func showQuestions(v *visit, status int, said *notice, sent *question) error {
 	if b.Item {
 		f.Class, f.Title = "item", string(id)+" asks"
 	}
-	f.Keys = []key{{"j k", "next, previous"}, {"a", "approve, then Enter"}, {"r", "reject with a reason"}, {"e", "edit the call"}, {"o", "open the run"}, {"?", "all keys"}}
+	f.Keys = []key{{"j k", "next, previous"}, {"a", "approve, then Enter"}, {"o", "open the run"}, {"?", "all keys"}}
 	return v.show(status, "questions", f)
 }
 

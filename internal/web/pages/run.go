@@ -148,7 +148,7 @@ func showRun(v *visit, status int, h *history, said *notice) error {
 	f := &frame{
 		Title: fmt.Sprintf("%s · %s", id, b.State.Word), Here: "runs", Notice: said, Body: b,
 		Same: []string{"rath show " + string(id) + " -f", v.curl("GET", "/runs/"+string(id))},
-		Keys: []key{{"j k", "row"}, {"Enter", "open"}, {"R", "restart from here"}, {"w", "why"}, {"/", "find in this run"}, {"f", "follow"}, {"x", "stop"}, {"?", "all keys"}},
+		Keys: []key{{"j k", "row"}, {"R", "restart from here"}, {"w", "why"}, {"?", "all keys"}},
 	}
 	return v.show(status, "run", f)
 }
@@ -199,7 +199,7 @@ func fillHead(v *visit, b *runPage, h *history) {
 	case r.State == run.Succeeded:
 		for _, row := range slices.Backward(b.Rows) {
 			if row.Said != "" {
-				b.Sentences = []string{row.By + ": " + firstLine(row.Said)}
+				b.Sentences = []string{row.By + ": “" + firstLine(unmarked.Replace(row.Said)) + "”"}
 				break
 			}
 		}
@@ -207,6 +207,9 @@ func fillHead(v *visit, b *runPage, h *history) {
 		b.Sentences = []string{view.RunNote(r, func(id run.ID) string { return string(id) })}
 	}
 }
+
+// unmarked takes the commonest marks of Markdown out of a line.
+var unmarked = strings.NewReplacer("**", "", "`", "", "# ", "")
 
 func firstLine(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
@@ -411,7 +414,7 @@ func (v *visit) runs() error {
 	}
 	f := &frame{
 		Title: "Runs", Here: "runs", Notice: said, Body: b, Same: []string{"rath ps" + where, v.curl("GET", "/runs")},
-		Keys: []key{{"j k", "row"}, {"Enter", "open"}, {"space", "choose"}, {"1 … 5", "filter"}, {"/", "find"}, {"x", "stop"}, {"g q", "questions"}, {"?", "all keys"}},
+		Keys: []key{{"j k", "row"}, {"Enter", "open"}, {"space", "choose"}, {"1 … 5", "filter"}, {"?", "all keys"}},
 	}
 	return v.show(200, "runs", f)
 }

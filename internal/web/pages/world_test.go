@@ -44,7 +44,7 @@ const soon = time.Minute
 
 // world is a node with runs of each kind, and the pages over it.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	node   *node.Instance
 	client *client.Client
 	server *httptest.Server
@@ -53,7 +53,7 @@ type world struct {
 }
 
 // begin starts a world.
-func begin(t *testing.T) *world {
+func begin(t testing.TB) *world {
 	t.Helper()
 	model := must.Get(scripted.New(must.Get(scripted.Parse("world.txtar", webtest.Script))(t), nil))(t)
 	n := must.Get(node.Start(t.Context(), &node.Options{
@@ -150,7 +150,7 @@ func (w *world) answer(r *http.Request, want int) *html.Node {
 }
 
 // parsed is a page as a browser without scripts reads it.
-func parsed(t *testing.T, body []byte) *html.Node {
+func parsed(t testing.TB, body []byte) *html.Node {
 	t.Helper()
 	return must.Get(html.ParseWithOptions(bytes.NewReader(body), html.ParseOptionEnableScripting(false)))(t)
 }
@@ -189,7 +189,7 @@ func textOf(n *html.Node) string {
 }
 
 // value is the value of a hidden field.
-func value(t *testing.T, n *html.Node, name string) string {
+func value(t testing.TB, n *html.Node, name string) string {
 	t.Helper()
 	for _, in := range find(n, "input", "name", name) {
 		v, _ := attrOf(in, "value")

@@ -51,7 +51,7 @@
 
   const main = one("main");
   const part = main && main.dataset.part;
-  let reading = false, again = false, lastRead = 0, lastTook = 0, timer = 0;
+  let reading = false, again = false, lastRead = opened, lastTook = 0, timer = 0;
 
   async function read() {
     if (reading) {
@@ -321,6 +321,7 @@
     const form = document.getElementById("chosen");
     if (!form) return;
     const chosen = all("input[name=run]:checked", form);
+    document.getElementById("selbar").hidden = !chosen.length;
     const list = one("[data-chosen]", form), sure = one("[data-count]", form);
     if (list) list.textContent = chosen.length ? chosen.map((box) => box.value).slice(0, 5).join(", ") + (chosen.length > 5 ? " and " + (chosen.length - 5) + " more" : "") : "choose with the boxes";
     if (sure) sure.textContent = "Stop " + chosen.length + (chosen.length === 1 ? " run" : " runs");
@@ -455,6 +456,9 @@
   count();
   localTimes();
   open();
-  setInterval(liveness, 1000);
+  setInterval(() => {
+    liveness();
+    if (main && main.dataset.events && Date.now() - lastRead > 10000) soon(); // a run that hangs sends nothing
+  }, 1000);
   if (main && main.dataset.events && one("#rows") && !location.hash && !location.search) follow(true);
 })();

@@ -158,7 +158,7 @@ var rules = map[string]rule{
 		test:   list("internal/wire", "workspace", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "internal/testkit/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2"),
 	},
 	"internal/nats/dispatch": {
-		ours:   list("internal/wire/translate", "internal/core/commitlog", "internal/wire", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/schedule", "internal/models/limiter", "internal/platform/workers"),
+		ours:   list("internal/core/excerpt", "internal/wire/translate", "internal/core/commitlog", "internal/wire", "internal/core/journal", "blob", "session", "run", "internal/evidence/lineage", "messages", "internal/core/offload", "internal/core/protection", "internal/nats/conn", "internal/nats/streams", "internal/nats/eventlog", "internal/nats/project", "internal/nats/schedule", "internal/models/limiter", "internal/platform/workers"),
 		others: list("github.com/nats-io/nats.go"),
 		test:   list("internal/nats/archive", "internal/nats/streams/streamstest", "internal/testkit/natstest", "internal/nats/natsserver", "internal/testkit/sessiontest", "blob/blobtest", "github.com/nats-io/nats-server/v2", "internal/evidence/audit", "internal/core/journal/journaltest", "actors", "flow", "internal/engine", "llm", "llm/scripted", "client", "tool"),
 	},
@@ -188,7 +188,7 @@ var rules = map[string]rule{
 	"internal/workflows/notify":   {ours: list("flow", "internal/core/journal", "internal/models/listfile", "internal/sandbox/egress", "internal/wire", "messages", "run", "session", "tool"), others: list("go.yaml.in/yaml/v3"), test: list("flow/flowtest")},
 	"internal/evidence/signature": {others: list("github.com/hiddeco/sshsig", "golang.org/x/crypto")},
 	"internal/platform/term":      {others: list("golang.org/x/term")},
-	"internal/evidence/view":      {ours: list("internal/core/excerpt", "internal/wire", "internal/core/journal", "blob", "session", "run", "llm", "messages", "sandbox", "tool", "internal/files/manifest", "internal/evidence/lineage", "internal/platform/term")},
+	"internal/evidence/view":      {ours: list("internal/core/commitlog", "internal/core/excerpt", "internal/wire", "internal/core/journal", "blob", "session", "run", "llm", "messages", "sandbox", "tool", "internal/files/manifest", "internal/evidence/lineage", "internal/platform/term")},
 	"internal/web/access":         {ours: list("client", "internal/core/excerpt", "internal/nats/conn", "internal/nats/permission", "internal/nats/streams", "internal/web/problem", "messages", "run", "session"), others: list("github.com/coreos/go-oidc/v3", "golang.org/x/oauth2", "golang.org/x/net", "golang.org/x/time", "go.yaml.in/yaml/v3", "github.com/nats-io/nats.go"), test: list("internal/nats/natsserver", "internal/nats/streams/streamstest", "internal/testkit/natstest")},
 	"internal/...":                {ours: anything, others: list("golang.org/x/sys", "golang.org/x/term", "github.com/nats-io/nats.go")},
 	"internal/web/pages":          {ours: anything, others: list("github.com/yuin/goldmark"), test: list("golang.org/x/net")},

@@ -5,5 +5,5 @@
 //
 // Files, the lowest first: text, shortid, files, blame, details, line, timeline, turn, steps,
 // transcript, impact, impact_use, impact_text, instructions, reason, reason_text, replay, records, nodes, live,
-// runs, workflow, diff, top, read.
+// runs, workflow, diff, top, read, compose.
 package view

@@ -97,6 +97,9 @@ func (a answerer) commits(ctx context.Context, t session.Tenant, q wire.Query) (
 		out.Commits = append(out.Commits, messages.StoredCommit{Token: e.At.Token, Commit: e.Raw})
 		at = e.At
 	}
+	if q.At == nil && len(out.Commits) == 0 {
+		return nil, fmt.Errorf("session %s: %w", q.Session, session.ErrNotFound)
+	}
 	return out, nil
 }
 

@@ -29,7 +29,7 @@ const (
 	doorTasks  = 640 // of a round
 	doorAtOnce = 32  // submitters, each with a token
 	doorRounds = 5
-	doorLists  = 128 // of a round
+	doorLists  = 48 // of a round
 )
 
 var doorRuns = flag.Int("door.runs", 100_000, "runs that BenchmarkDoor lists from")

@@ -120,10 +120,24 @@ func (c *Caller) Sees(ctx context.Context, id run.ID) error {
 	if err != nil {
 		return err
 	}
-	if !c.Own(&r) {
-		return fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)
+	own, err := c.Owns(ctx, &r)
+	if err == nil && !own {
+		err = fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)
 	}
-	return nil
+	return err
+}
+
+// Owns is Own for a run that may be a branch: a narrow token sees the branches of its runs,
+// of any workflow.
+func (c *Caller) Owns(ctx context.Context, r *messages.RunInfo) (bool, error) {
+	for r.BranchOf != nil && !c.Own(r) && r.By == c.User {
+		around, err := c.Client.Runs.Get(ctx, r.BranchOf.Run)
+		if err != nil {
+			return false, err
+		}
+		r = &around
+	}
+	return c.Own(r), nil
 }
 
 // Own reports whether a narrow token sees a run: its user submitted it to one of its

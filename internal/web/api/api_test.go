@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -61,7 +62,11 @@ type caller struct {
 
 var ann = caller{ours, permission.RoleClient, nil}
 
-// workflows are those of the tests: one talks, one asks for an approval, one leaves a file.
+// attempts counts those of the workflow fickle.
+var attempts atomic.Int32
+
+// workflows are those of the tests: one talks, one asks for an approval, one leaves a file,
+// one has another asked, and one does not repeat its steps.
 func workflows() []flow.Registration {
 	write, _ := tool.ByName(tool.WriteWorkspaceFile)
 	talk := func(o flow.Info) (flow.Workflow, error) {
@@ -82,6 +87,17 @@ func workflows() []flow.Registration {
 					err = errors.New("not published: " + a.Reason)
 				}
 				return s.With(session.UserText("published")), err
+			})
+		}},
+		{Name: "team", Revision: "1", New: func() flow.Workflow { return flow.Remote{Workflow: "publish"} }},
+		{Name: "fickle", Revision: "1", New: func() flow.Workflow {
+			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				name := fmt.Sprint("attempt", attempts.Add(1)) // another step whenever it runs
+				_, err := flow.Do(ctx, name, func(context.Context) (int, error) { return 1, nil }, tool.ReadOnly)
+				if err == nil {
+					_, err = flow.Approve(ctx, "Go on?", nil)
+				}
+				return s, err
 			})
 		}},
 		{Name: "edit", Revision: "1", NewFor: func(o flow.Info) (flow.Workflow, error) {

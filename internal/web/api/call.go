@@ -77,11 +77,11 @@ func (c *call) page() (q wire.Query, err error) {
 const defaultPage = 100
 
 // decode reads the body of a request strictly; an absent one leaves into as it is.
-func (c *call) decode(what string, into any) error {
+func (c *call) decode(message string, into any) error {
 	if len(c.body) == 0 {
 		return nil
 	}
-	return strict.Decode(messages.MaxMessage, what, c.body, into)
+	return strict.Decode(messages.MaxMessage, message, c.body, into)
 }
 
 // control reads the body of a control request and checks that it fits the verb.
@@ -190,8 +190,8 @@ func (c *call) seesSession(ctx context.Context, id string) error {
 			return err
 		}
 		for i := range page.Runs {
-			if c.caller.Own(&page.Runs[i]) {
-				return nil
+			if own, err := c.caller.Owns(ctx, &page.Runs[i]); own || err != nil {
+				return err
 			}
 		}
 		if after = page.Next; after == 0 {

@@ -2,17 +2,13 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
-	"github.com/rathcluster/rath/internal/core/commitlog"
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/internal/evidence/dossier"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/internal/nats/remotelog"
-	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -33,7 +29,7 @@ func why(ctx context.Context, c *call) (any, error) {
 func (c *call) reason(ctx context.Context, t *target) (view.Reason, error) {
 	switch {
 	case t.file != "":
-		return c.reasonOfFile(ctx, t)
+		return c.records().ReasonOfFile(ctx, t.graph, t.session, t.file, t.line)
 	case t.row >= 0:
 		at, err := c.chunk(ctx, t)
 		if err != nil {
@@ -46,13 +42,13 @@ func (c *call) reason(ctx context.Context, t *target) (view.Reason, error) {
 		if err != nil {
 			return view.Reason{}, err
 		}
-		return c.reasonOfMaker(ctx, &m)
+		return c.records().ReasonOfMaker(ctx, &m)
 	case t.step != "" && t.run != nil:
 		m, err := t.graph.Step(c.caller.Tenant, t.run.Run, t.step)
 		if err != nil {
 			return view.Reason{}, err
 		}
-		return c.reasonOfMaker(ctx, &m)
+		return c.records().ReasonOfMaker(ctx, &m)
 	case t.run == nil:
 		return view.ReasonOfSession(t.graph, t.session.Key)
 	}
@@ -66,83 +62,9 @@ func (c *call) reason(ctx context.Context, t *target) (view.Reason, error) {
 	return r, err
 }
 
-// reasonOfMaker returns the reason of a version or a step, with the instructions of a call
-// of a model.
-func (c *call) reasonOfMaker(ctx context.Context, m *lineage.Maker) (view.Reason, error) {
-	r := view.ReasonOfMaker(m)
-	r.What = fmt.Sprintf("%s:%d", m.Session, m.Version)
-	if m.Version > 0 && m.Role != "" {
-		if v, err := c.client().Sessions.Get(ctx, r.What); err == nil {
-			r.Quote(&v)
-		}
-	}
-	if r.Model == "" || r.Step == "" {
-		return r, nil
-	}
-	key := session.Key{Tenant: c.caller.Tenant, ID: r.Session}
-	for e, err := range remotelog.Of(c.client()).Read(ctx, key, commitlog.Position{}) {
-		if errors.Is(err, session.ErrArchived) {
-			break
-		}
-		if err != nil {
-			return r, err
-		}
-		if e.Commit.Seq < r.Commit {
-			continue
-		}
-		for _, f := range journal.Facts(e.Commit) {
-			d, ok := f.What.(journal.StepCompleted)
-			if ok && d.Run == r.Run && d.Path == r.Step && !d.Given.IsZero() {
-				r.Instructions, err = view.ReadInstructions(ctx, c.client().Blobs(), d.Given)
-				return r, err
-			}
-		}
-		break
-	}
-	return r, nil
-}
-
-// reasonOfFile returns the changes of a file, or the origin of a line of it.
-func (c *call) reasonOfFile(ctx context.Context, t *target) (r view.Reason, err error) {
-	changes, err := t.graph.Heads(t.session.Key, t.session.Version)
-	if err != nil {
-		return r, err
-	}
-	if len(changes) == 0 {
-		return r, fmt.Errorf("session %s has no files: it was never sent to a sandbox: %w", t.session.ID, session.ErrNotFound)
-	}
-	blobs := c.client().Blobs()
-	var by *messages.Record
-	if r.What = t.file; t.line > 0 {
-		lines, err := view.Blame(ctx, blobs, t.graph, changes, t.file)
-		if err != nil {
-			return r, err
-		}
-		if t.line > len(lines) {
-			return r, fmt.Errorf("%s has %d lines: %w", t.file, len(lines), session.ErrNotFound)
-		}
-		l := lines[t.line-1]
-		r.What, r.Text, by = fmt.Sprintf("%s:%d", t.file, t.line), l.Text, l.By
-	} else {
-		all, err := view.FileChanges(ctx, blobs, changes)
-		if err != nil {
-			return r, err
-		}
-		for _, f := range all {
-			if f.Path == t.file {
-				by = f.By
-				r.Changes = append(r.Changes, view.FileStep{FileChange: f, Run: by.Run, Step: by.Step, Session: by.Session, Did: by.Summary})
-			}
-		}
-		if by == nil {
-			if _, err := view.Blame(ctx, blobs, t.graph, changes, t.file); err != nil {
-				return r, err
-			}
-			return r, nil
-		}
-	}
-	r.ChangedBy(t.graph, c.caller.Tenant, by)
-	return r, nil
+// records are those of the caller's tenant.
+func (c *call) records() *view.Records {
+	return &view.Records{Tenant: c.caller.Tenant, Blobs: c.client().Blobs(), Log: remotelog.Of(c.client()), Session: c.client().Sessions.Get}
 }
 
 // impact answers with the later work that could see a step, a version or a row.
@@ -168,25 +90,7 @@ func impact(ctx context.Context, c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := view.ImpactOf(i)
-	if err := out.NameFiles(ctx, c.client().Blobs(), i.Files); err != nil {
-		return nil, err
-	}
-	if len(out.Changed) == 0 {
-		return out, nil
-	}
-	calls := view.Calls{}
-	for _, at := range out.Sessions {
-		v, err := c.client().Sessions.Get(ctx, string(at.Session))
-		if err != nil {
-			return nil, err
-		}
-		for n := range v.Chunks {
-			calls.Add(run.ID(v.Chunks[n].Run), run.Path(v.Chunks[n].Step), v.Chunks[n].Calls)
-		}
-	}
-	out.Use(i, calls)
-	return out, nil
+	return c.records().Impact(ctx, i)
 }
 
 // media types of dossiers.

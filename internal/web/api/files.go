@@ -36,15 +36,11 @@ func head(name, text string) (d blob.Digest, err error) {
 
 // listFiles answers with a page of the paths of a head.
 func listFiles(ctx context.Context, c *call) (any, error) {
-	h, err := head("head", c.path("head"))
-	if err != nil {
-		return nil, err
-	}
 	q, err := c.pageAfter()
 	if err != nil {
 		return nil, err
 	}
-	tree, err := manifest.Load(ctx, c.client().Blobs(), h)
+	h, tree, err := c.tree(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +77,8 @@ func (c *call) pageAfter() (textPage, error) {
 
 // getFile answers with the bytes of a file, which a browser stores and never shows.
 func getFile(ctx context.Context, c *call) (any, error) {
-	h, err := head("head", c.path("head"))
-	if err != nil {
-		return nil, err
-	}
 	name := path.Clean(c.text("path"))
-	tree, err := manifest.Load(ctx, c.client().Blobs(), h)
+	h, tree, err := c.tree(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -108,21 +100,25 @@ const (
 	patch  = "text/x-diff; charset=utf-8"
 )
 
-// from reads the head to compare with, zero for none.
-func (c *call) from() (blob.Digest, error) {
-	if c.text("from") == "" {
-		return blob.Digest{}, nil
+// span reads the head of the address, and the head to compare it with, zero for none.
+func (c *call) span() (from, to blob.Digest, err error) {
+	if to, err = head("head", c.path("head")); err == nil && c.text("from") != "" {
+		from, err = head("from", c.text("from"))
 	}
-	return head("from", c.text("from"))
+	return from, to, err
+}
+
+// tree returns the head of the address and its files.
+func (c *call) tree(ctx context.Context) (h blob.Digest, t *manifest.Tree, err error) {
+	if h, err = head("head", c.path("head")); err == nil {
+		t, err = manifest.Load(ctx, c.client().Blobs(), h)
+	}
+	return h, t, err
 }
 
 // diffHeads answers with the difference of the files of two heads.
 func diffHeads(ctx context.Context, c *call) (any, error) {
-	to, err := head("head", c.path("head"))
-	if err != nil {
-		return nil, err
-	}
-	from, err := c.from()
+	from, to, err := c.span()
 	if err != nil {
 		return nil, err
 	}
@@ -186,11 +182,7 @@ func (c *call) heads(ctx context.Context, r *messages.RunInfo) (from, to blob.Di
 
 // tarHead answers with the files that `rath apply` would write over those of another head.
 func tarHead(ctx context.Context, c *call) (any, error) {
-	to, err := head("head", c.path("head"))
-	if err != nil {
-		return nil, err
-	}
-	from, err := c.from()
+	from, to, err := c.span()
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,11 @@ func listQuestions(ctx context.Context, c *call) (any, error) {
 	}
 	out := questions{Questions: []client.Question{}, Next: page.Next}
 	for i := range page.Runs {
-		if c.caller.Own(&page.Runs[i]) {
+		own, err := c.caller.Owns(ctx, &page.Runs[i])
+		if err != nil {
+			return nil, err
+		}
+		if own {
 			out.Questions = append(out.Questions, client.QuestionsOf(&page.Runs[i])...)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -189,8 +190,30 @@ func (d *door) testFleet(t *testing.T) {
 	if a := d.ask(t, ann, "POST", "/api/v1/lineage/repair", ""); a.status != http.StatusOK {
 		t.Errorf("repair: %d %s", a.status, a.body)
 	}
-	if a := d.ask(t, ann, "POST", "/api/v1/nodes/host/drain", ""); a.status != http.StatusForbidden { // the other tenant has sessions
-		t.Logf("drain: %d %s", a.status, a.body)
+}
+
+// testDrain drains a node.
+func (d *door) testDrain(t *testing.T) {
+	if a := d.ask(t, ann, "POST", "/api/v1/nodes/nobody/drain", ""); a.status != http.StatusNotFound {
+		t.Errorf("a node that there is not: %d %s", a.status, a.body)
+	}
+	if a := d.ask(t, ann, "POST", "/api/v1/nodes/host/drain", ""); a.status != http.StatusOK || a.body != `{"done":true}`+"\n" {
+		t.Fatalf("drain: %d %s", a.status, a.body)
+	}
+}
+
+// testImport imports a session file of OpenRath.
+func (d *door) testImport(t *testing.T) {
+	file := string(must.Get(os.ReadFile("../../evidence/openrath/testdata/v1.2.jsonl"))(t))
+	octets := http.Header{"Content-Type": {"application/octet-stream"}}
+	a := d.send(t, ann, "POST", "/api/v1/imports", file, octets)
+	var made wire.ImportAnswer
+	if err := json.Unmarshal([]byte(a.body), &made); err != nil || a.status != http.StatusOK || len(made.Imported) != 1 {
+		t.Fatalf("%d %s, %v", a.status, a.body, err)
+	}
+	var s messages.Session
+	if d.get(t, "/api/v1/sessions/"+string(made.Imported[0].Session), &s); s.Total == 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/memory"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -159,6 +161,38 @@ func (d *door) testNarrow(t *testing.T) {
 	}
 	if a := d.ask(t, narrow, "PUT", "/api/v1/runs/narrow2", `{"workflow":"talk","input":"x"}`); a.status != http.StatusAccepted {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+	d.submit(t, "team1", "team", "")
+	d.submit(t, "team2", "team", "")
+	lead := caller{ours, permission.RoleClient, []string{"team"}}
+	for {
+		var page wire.Runs
+		a := d.ask(t, lead, "GET", "/api/v1/questions", "")
+		var asked struct{ Questions []messages.Wait }
+		must.Do(t, json.Unmarshal([]byte(a.body), &asked))
+		if len(asked.Questions) < 2 { // the branches begin
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		must.Do(t, json.Unmarshal([]byte(d.ask(t, lead, "GET", "/api/v1/runs", "").body), &page))
+		branches := 0
+		for i := range page.Runs {
+			if r := &page.Runs[i]; r.Workflow == "publish" && r.BranchOf != nil {
+				branches++
+				if a := d.ask(t, lead, "GET", "/api/v1/runs/"+string(r.Run), ""); a.status != http.StatusOK {
+					t.Errorf("a branch of its run: %d %s", a.status, a.body)
+				}
+				if a := d.ask(t, narrow, "GET", "/api/v1/runs/"+string(r.Run), ""); a.status != http.StatusNotFound {
+					t.Errorf("a branch of another's run: %d %s", a.status, a.body)
+				}
+			} else if r.Workflow != "team" {
+				t.Errorf("it sees run %s of %s", r.Run, r.Workflow)
+			}
+		}
+		if branches != 2 {
+			t.Errorf("%d branches among %+v", branches, page.Runs)
+		}
+		break
 	}
 	for _, path := range []string{"/runs", "/workflows", "/workflows/talk", "/questions", "/openapi.json"} {
 		if a := d.ask(t, narrow, "GET", "/api/v1"+path, ""); a.status != http.StatusOK || strings.Contains(a.body, "ask1") {

@@ -46,7 +46,11 @@ func listRuns(ctx context.Context, c *call) (any, error) {
 	}
 	own := wire.Runs{Runs: []messages.RunInfo{}, Next: page.Next}
 	for i := range page.Runs {
-		if c.caller.Own(&page.Runs[i]) {
+		mine, err := c.caller.Owns(ctx, &page.Runs[i])
+		if err != nil {
+			return nil, err
+		}
+		if mine {
 			own.Runs = append(own.Runs, page.Runs[i])
 		}
 	}

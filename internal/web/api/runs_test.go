@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
@@ -28,21 +29,19 @@ func TestRoutes(t *testing.T) {
 	t.Run("tenants", d.testTenants)
 	t.Run("roles", d.testRoles)
 	t.Run("hostile", d.testHostile)
+	t.Run("import", d.testImport)
+	t.Run("drain", func(t *testing.T) {
+		alone := open(t) // no other tenant has sessions
+		alone.spec = d.spec
+		alone.testDrain(t)
+	})
 	for at, item := range d.spec.doc.Paths {
 		for method := range item {
-			if what := strings.ToUpper(method) + " " + at; !d.spec.used[what] && !unreached[what] {
+			if what := strings.ToUpper(method) + " " + at; !d.spec.used[what] {
 				t.Errorf("%s never succeeded: the description of its answer is not shown", what)
 			}
 		}
 	}
-}
-
-// unreached are the routes whose success ends the node or takes a broken fleet.
-var unreached = map[string]bool{
-	"POST /api/v1/nodes/{node}/drain":  true,
-	"POST /api/v1/runs/{run}/resolve":  true,
-	"POST /api/v1/imports":             true,
-	"POST /api/v1/runs/{run}/rebudget": false,
 }
 
 func (d *door) testSubmit(t *testing.T) {
@@ -175,5 +174,21 @@ func (d *door) testDecisions(t *testing.T) {
 	a := d.ask(t, ann, "POST", "/api/v1/runs/kept/resolve", `{"decision":"again","reason":"it did not"}`)
 	if p := a.problem(t); p.Code != run.CodeState {
 		t.Errorf("resolve of a run without a review: %+v", p)
+	}
+	d.submit(t, "fickle", "fickle", "")
+	d.question(t, "fickle")
+	if a := d.ask(t, ann, "POST", "/api/v1/runs/fickle/answer", `{"answer":"approve"}`); a.status != http.StatusOK {
+		t.Fatalf("approve: %d %s", a.status, a.body)
+	}
+	for state := run.Waiting; state != run.NeedsReview; time.Sleep(10 * time.Millisecond) {
+		if state = must.Get(d.clients[ours].Runs.Get(t.Context(), "fickle"))(t).State; state.Terminal() {
+			t.Fatalf("the run is %s", state)
+		}
+	}
+	if a := d.ask(t, ann, "POST", "/api/v1/runs/fickle/resolve", `{"decision":"fail","reason":"it changes its mind"}`); a.status != http.StatusOK {
+		t.Errorf("resolve: %d %s", a.status, a.body)
+	}
+	if d.get(t, "/api/v1/runs/fickle/result?wait_s=30", &r); r.State != run.Failed || !strings.Contains(r.Error, "it changes its mind") {
+		t.Errorf("%+v", r)
 	}
 }

@@ -71,11 +71,7 @@ func listCommits(ctx context.Context, c *call) (any, error) {
 			return nil, &strict.Error{Message: "query", Field: "at", Problem: strict.Problem(err), Remedy: "send the next of the page before as it came"}
 		}
 	}
-	page, err := c.client().Sessions.Commits(ctx, session.ID(c.path("session")), from)
-	if err == nil && from == nil && len(page.Commits) == 0 {
-		err = fmt.Errorf("session %s: %w", c.path("session"), session.ErrNotFound)
-	}
-	return page, err
+	return c.client().Sessions.Commits(ctx, session.ID(c.path("session")), from)
 }
 
 // messageSession sends a message to a session.

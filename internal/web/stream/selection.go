@@ -119,7 +119,11 @@ func (c *chosen) lookForRun(ctx context.Context) (found bool, err error) {
 	if err != nil || r.Root == "" {
 		return false, err
 	}
-	if !c.caller.Own(&r) {
+	own, err := c.caller.Owns(ctx, &r)
+	if err != nil {
+		return false, err
+	}
+	if !own {
 		return false, fmt.Errorf("run %s: %w", c.Run, run.ErrUnknownRun)
 	}
 	c.scope.Root, c.ended = r.Root, r.State.Terminal()
@@ -139,7 +143,12 @@ func (c *chosen) findSession(ctx context.Context) error {
 		return nil
 	}
 	runs, err := c.caller.Client.Runs.List(ctx, &client.RunsOptions{By: c.caller.User, Where: "under=" + string(s.Session)})
-	if err == nil && !slices.ContainsFunc(runs, func(r messages.RunInfo) bool { return c.caller.Own(&r) }) {
+	for i := range runs {
+		if own, err := c.caller.Owns(ctx, &runs[i]); own || err != nil {
+			return err
+		}
+	}
+	if err == nil {
 		err = fmt.Errorf("session %s: %w", s.Session, session.ErrNotFound)
 	}
 	return err
@@ -173,10 +182,13 @@ func (c *chosen) has(ctx context.Context, e *events.Event) (bool, error) {
 		return seen, nil
 	}
 	r, err := c.caller.Client.Runs.Get(ctx, e.Run)
+	if err == nil {
+		seen, err = c.caller.Owns(ctx, &r)
+	}
 	if err != nil && !errors.Is(err, run.ErrUnknownRun) {
 		return false, err
 	}
-	seen = err == nil && c.caller.Own(&r) && (len(c.Workflows) == 0 || slices.Contains(c.Workflows, r.Workflow))
+	seen = seen && (len(c.Workflows) == 0 || slices.Contains(c.Workflows, r.Workflow))
 	if len(c.seen) == maxSeen {
 		clear(c.seen)
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/evidence/view"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -41,36 +40,13 @@ func impact(ctx context.Context, a *app.App, s *app.System, text string, all boo
 	if err != nil {
 		return err
 	}
-	out := view.ImpactOf(i)
-	if err := out.NameFiles(ctx, s.Blobs(s.Tenant()), i.Files); err != nil {
+	out, err := recordsOf(s).Impact(ctx, i)
+	if err != nil {
 		return err
-	}
-	if len(out.Changed) > 0 {
-		calls, err := callsOf(ctx, s, out.Sessions)
-		if err != nil {
-			return err
-		}
-		out.Use(i, calls)
 	}
 	if done, err := app.EmitOne(a, out); done {
 		return err
 	}
 	view.WriteImpact(a.Out, text, out, all)
 	return nil
-}
-
-// callsOf reads the arguments of all tool calls of some sessions.
-func callsOf(ctx context.Context, s *app.System, sessions []lineage.Reach) (view.Calls, error) {
-	calls := view.Calls{}
-	for _, at := range sessions {
-		v, err := s.Sessions.Get(ctx, string(at.Session))
-		if err != nil {
-			return nil, err
-		}
-		for i := range v.Chunks {
-			c := &v.Chunks[i]
-			calls.Add(run.ID(c.Run), run.Path(c.Step), c.Calls)
-		}
-	}
-	return calls, nil
 }

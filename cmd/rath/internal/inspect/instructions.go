@@ -8,34 +8,9 @@ import (
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
-	"github.com/rathcluster/rath/internal/core/commitlog"
-	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/messages"
-	"github.com/rathcluster/rath/session"
 )
-
-// instructionsOf reads the instructions of a model's call, its input besides the rows
-// that an answer is about; nil if its record names none.
-func instructionsOf(ctx context.Context, s *app.System, r *view.Reason) (*view.Instructions, error) {
-	key := session.Key{Tenant: s.Tenant(), ID: r.Session}
-	for e, err := range s.Log.Read(ctx, key, commitlog.Position{}) {
-		if err != nil {
-			return nil, err
-		}
-		if e.Commit.Seq < r.Commit {
-			continue
-		}
-		for _, f := range journal.Facts(e.Commit) {
-			done, ok := f.What.(journal.StepCompleted)
-			if ok && done.Run == r.Run && done.Path == r.Step && !done.Given.IsZero() {
-				return view.ReadInstructions(ctx, s.Blobs(s.Tenant()), done.Given)
-			}
-		}
-		break
-	}
-	return nil, nil
-}
 
 // showStep shows one step of a run or of its branches, by its number or its path.
 func showStep(ctx context.Context, a *app.App, s *app.System, name, step string) error {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -174,63 +173,26 @@ func whyStep(ctx context.Context, a *app.App, s *app.System, f *found, id run.ID
 
 // whyFile explains a file, or a line of it.
 func whyFile(ctx context.Context, a *app.App, s *app.System, f *found) error {
-	changes, err := f.graph.Heads(f.Ref(s.Tenant()).Key, f.Reference.Version)
+	r, err := recordsOf(s).ReasonOfFile(ctx, f.graph, f.Ref(s.Tenant()), f.path, f.line)
 	if err != nil {
 		return err
 	}
-	if len(changes) == 0 {
-		return app.Fail(app.ExitNotFound, "session %s has no files: it was never sent to a sandbox; name the run that left the file, as in 7f3a:%s", f.Reference, f.path)
-	}
-	var r view.Reason
-	var by *messages.Record
-	if f.line > 0 {
-		lines, err := view.Blame(ctx, s.Blobs(s.Tenant()), f.graph, changes, f.path)
-		if err != nil {
-			return err
-		}
-		if f.line > len(lines) {
-			return app.Fail(app.ExitNotFound, "%s has %s there, no line %d", f.path, view.Counted(int64(len(lines)), "line"), f.line)
-		}
-		l := lines[f.line-1]
-		r, by = view.Reason{What: fmt.Sprintf("%s:%d", f.path, f.line), Text: l.Text}, l.By
-	} else {
-		r.What = f.path
-		all, err := view.FileChanges(ctx, s.Blobs(s.Tenant()), changes)
-		if err != nil {
-			return err
-		}
-		for _, c := range all {
-			if c.Path != f.path {
-				continue
-			}
-			by = c.By
-			r.Changes = append(r.Changes, view.FileStep{FileChange: c, Run: c.By.Run, Step: c.By.Step, Session: c.By.Session, Did: c.By.Summary})
-		}
-		if by == nil {
-			_, err := view.Blame(ctx, s.Blobs(s.Tenant()), f.graph, changes, f.path)
-			return err
-		}
-	}
-	r.ChangedBy(f.graph, s.Tenant(), by)
 	return tellReason(a, s, f.graph, r)
 }
 
 // tellMaker explains a version, or the step that made a version.
 func tellMaker(ctx context.Context, a *app.App, s *app.System, f *found, m lineage.Maker) error {
-	r := view.ReasonOfMaker(&m)
+	r, err := recordsOf(s).ReasonOfMaker(ctx, &m)
+	if err != nil {
+		return err
+	}
 	r.What, r.Whole = cmp.Or(f.text, f.Reference.String()), f.whole
-	if m.Version > 0 && m.Role != "" {
-		if v, err := s.Sessions.Get(ctx, fmt.Sprintf("%s:%d", m.Session, m.Version)); err == nil {
-			r.Quote(&v)
-		}
-	}
-	if r.Model != "" && r.Step != "" {
-		var err error
-		if r.Instructions, err = instructionsOf(ctx, s, &r); err != nil && !errors.Is(err, session.ErrArchived) {
-			return err
-		}
-	}
 	return tellReason(a, s, f.graph, r)
+}
+
+// recordsOf returns the records of the tenant.
+func recordsOf(s *app.System) *view.Records {
+	return &view.Records{Tenant: s.Tenant(), Blobs: s.Blobs(s.Tenant()), Log: s.Log, Session: s.Sessions.Get}
 }
 
 // tellReason writes an answer.

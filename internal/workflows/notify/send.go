@@ -28,9 +28,9 @@ const (
 // outcome is the result of one attempt. Why has no text of the target, its address or its
 // secret: the journal of the run records it.
 type outcome struct {
-	Sent  bool   `json:"sent,omitempty"`
-	Final bool   `json:"final,omitempty"` // another attempt would fail, too
-	Why   string `json:"why,omitempty"`
+	Sent  bool
+	Final bool // another attempt would fail, too
+	Why   string
 }
 
 // sender sends to the targets of a list.

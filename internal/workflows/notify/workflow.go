@@ -65,15 +65,23 @@ func (n *notification) Forward(ctx context.Context, s session.Session) (session.
 		}
 	}
 	for wait, waited := retryFirst, time.Duration(0); ; wait = min(2*wait, retryMost) {
-		got, err := flow.Do(ctx, "send", func(ctx context.Context) (outcome, error) {
+		_, err := flow.Do(ctx, "send", func(ctx context.Context) (struct{}, error) {
 			got := n.sender.send(ctx, m)
-			return got, context.Cause(ctx) // the node stops, or the run
+			switch {
+			case ctx.Err() != nil: // the node stops, or the run
+				return struct{}{}, context.Cause(ctx)
+			case got.Sent:
+				return struct{}{}, nil
+			case got.Final:
+				return struct{}{}, errors.New(got.Why)
+			}
+			return struct{}{}, run.CodeBusy.Err(got.Why)
 		}, tool.Idempotent)
 		switch {
-		case err != nil, got.Sent:
+		case err == nil, run.IsControl(err):
 			return s, err
-		case got.Final || waited >= retryAll:
-			return s, errors.New("target " + m.To + " got no notification: " + got.Why)
+		case waited >= retryAll, !errors.Is(err, run.ErrBusy):
+			return s, errors.New("target " + m.To + " got no notification: " + err.Error())
 		}
 		if err := flow.Sleep(ctx, wait); err != nil {
 			return s, err

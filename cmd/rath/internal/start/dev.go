@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/internal/web/access"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
 	"github.com/rathcluster/rath/run"
@@ -116,6 +117,7 @@ func opened(a *app.App, s *app.System, offered []string, private bool) error {
 	if err != nil {
 		return err
 	}
+	offered = slices.DeleteFunc(offered, func(name string) bool { return name == wire.WorkflowNotify }) // for nodes alone
 	try := "agent"
 	for _, name := range offered {
 		if !slices.ContainsFunc(s.Instance.Workflows(), func(r flow.Registration) bool { return r.Name == name }) {

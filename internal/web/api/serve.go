@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/web/problem"
 	"github.com/rathcluster/rath/internal/web/stream"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -186,7 +187,7 @@ func messageOf(err error) string { return excerpt.Start(err.Error(), 100) }
 func readBody(w http.ResponseWriter, r *http.Request, rt *route) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rt.limit))
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, fmt.Errorf("the body has more than %d bytes: %w", large.Limit, session.ErrTooLarge)
+		return nil, &problem.Error{Code: run.CodeTooLarge, Text: fmt.Sprintf("the body has more than %d bytes", large.Limit), Remedy: "send large data as files, see rath submit -C"}
 	}
 	if err != nil {
 		return nil, &strict.Error{Message: "body", Problem: messageOf(err), Remedy: "send it again"}

@@ -86,6 +86,7 @@ type crowdReader struct {
 	events      []string // of records
 	ends        map[run.ID]bool
 	connections int
+	refused     int
 }
 
 func (r *crowdReader) finishAt(long, last run.ID) {
@@ -109,6 +110,12 @@ func (r *crowdReader) read(opened func()) {
 	defer opened()
 	for id := ""; !r.done(); {
 		s, err := r.w.try(r.path, id)
+		if err == nil && s.code == http.StatusServiceUnavailable { // too many connect at once
+			s.close()
+			r.refused++
+			time.Sleep(time.Duration(100+r.random.IntN(900)) * time.Millisecond)
+			continue
+		}
 		if err != nil || s.code != http.StatusOK {
 			if s != nil && s.code == http.StatusNoContent { // it has all of the run
 				s.close()
@@ -127,7 +134,7 @@ func (r *crowdReader) read(opened func()) {
 			}
 			opened()
 		}
-		breaks := time.AfterFunc(time.Duration(10+r.random.IntN(300))*time.Millisecond, s.cancel)
+		breaks := time.AfterFunc(10*time.Millisecond+time.Duration(r.random.Int64N(int64(max(300*time.Millisecond, *crowdFor/20)))), s.cancel)
 		for g, ok := s.next(); ok; g, ok = s.next() {
 			if !g.durable() {
 				continue
@@ -157,7 +164,10 @@ func upToEnd(events []string, id run.ID) []string {
 // checkCrowd compares the events of each reader with those of a reader who comes afterwards.
 func (w *world) checkCrowd(readers []*crowdReader, paths []string, long run.ID, runs []run.ID) {
 	w.t.Helper()
-	drops := 0
+	drops, refused := 0, 0
+	for _, r := range readers {
+		refused += r.refused
+	}
 	for i, path := range paths[:2] {
 		all := w.open(path, "")
 		var want []string
@@ -199,5 +209,5 @@ func (w *world) checkCrowd(readers []*crowdReader, paths []string, long run.ID, 
 	if drops < 2*len(readers) {
 		w.t.Errorf("%d connections of %d readers: too few broke", drops, len(readers))
 	}
-	w.t.Logf("%d readers, %d connections, %d runs beside %s", len(readers), drops, len(runs), long)
+	w.t.Logf("%d readers, %d connections, %d refused for a moment, %d runs beside %s", len(readers), drops, refused, len(runs), long)
 }

@@ -3,10 +3,17 @@ package stream_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/rathcluster/rath/internal/evidence/events"
+	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/internal/web/access"
+	"github.com/rathcluster/rath/internal/web/stream"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -72,8 +79,88 @@ func TestRun(t *testing.T) {
 	w.resumes("/run/"+string(id), durable(all))
 }
 
+// TestRepair repairs the lineage while a run is read: the reader has each event once, and
+// resumes behind each.
+func TestRepair(t *testing.T) {
+	w := newWorld(t)
+	id := w.submit("agent")
+	path := "/run/" + string(id)
+	r := w.open(path, "")
+	defer r.close()
+	all := r.until(messages.EventRunStarted)
+	w.write("It begins. ")
+	if parts := must.Get(w.client.Lineage.Repair(t.Context()))(t); len(parts) == 0 {
+		t.Error("the repair had nothing to do")
+	}
+	w.write("It ends.", "")
+	all = append(all, r.rest()...)
+	w.ended(id)
+	want := w.open(path, "")
+	defer want.close()
+	if !slices.EqualFunc(durable(all), durable(want.rest()), func(a, b got) bool { return a.data == b.data }) {
+		t.Errorf("with a repair: %v", kindsOf(durable(all)))
+	}
+	w.resumes(path, durable(all))
+}
+
+// gated is a connection that takes no bytes until its gate opens.
+type gated struct {
+	*httptest.ResponseRecorder
+	blocked chan struct{} // closed by the first write
+	once    sync.Once
+	gate    chan struct{}
+}
+
+func (g *gated) SetReadDeadline(time.Time) error  { return nil }
+func (g *gated) SetWriteDeadline(time.Time) error { return nil }
+
+func (g *gated) Write(p []byte) (int, error) {
+	g.once.Do(func() { close(g.blocked) })
+	<-g.gate
+	return g.ResponseRecorder.Write(p)
+}
+
+// TestSlow: a reader that takes nothing while more comes than a topic remembers is cut, and
+// the stream names the reason. It connects again and has all events of records.
+func TestSlow(t *testing.T) {
+	w := newWorld(t)
+	id := w.submit("agent")
+	path := "/run/" + string(id)
+	fast := w.open(path, "")
+	defer fast.close()
+	fast.until(messages.EventStepStarted)
+	slow := &gated{ResponseRecorder: httptest.NewRecorder(), blocked: make(chan struct{}), gate: make(chan struct{})}
+	var served sync.WaitGroup
+	served.Go(func() {
+		req := httptest.NewRequestWithContext(access.With(t.Context(), w.caller.Load()), http.MethodGet, path, nil)
+		w.streams.Serve(slow, req, stream.Selection{Run: id})
+	})
+	<-slow.blocked
+	piece := strings.Repeat("x", 100_000)
+	for range 60 {
+		w.write(piece)
+	}
+	w.write("break")
+	fast.until(messages.EventTextVoid) // the topic has all of it
+	close(slow.gate)
+	served.Wait()
+	body := slow.Body.String()
+	if !strings.HasSuffix(body, "\n\n") || !strings.Contains(body[strings.LastIndex(body, "event: "):], `"code":"slow"`) || !strings.Contains(body, "event: "+string(messages.EventStreamCut)) {
+		t.Errorf("the stream ends with %.300s", body[strings.LastIndex(body, "event: "):])
+	}
+	_, last, _ := strings.Cut(body[strings.LastIndex(body, "id: "):], "id: ")
+	last, _, _ = strings.Cut(last, "\n")
+	again := w.open(path, last)
+	defer again.close()
+	w.write("It ends.", "")
+	if all := again.rest(); len(all) == 0 || all[len(all)-1].Kind != messages.EventRunEnded {
+		t.Errorf("connected again: %v", kindsOf(all))
+	}
+	w.ended(id)
+}
+
 // TestTree reads a tree with branches, of which records have several events, and resumes
-// its stream behind each of them, and after a repair of lineage too.
+// its stream behind each of them.
 func TestTree(t *testing.T) {
 	w := newWorld(t)
 	root := w.ended(w.submit("fan")).Session
@@ -171,6 +258,9 @@ func TestRefused(t *testing.T) {
 	r.close()
 	mine := all[len(all)/2].id
 	cursor, rest, _ := strings.Cut(mine, ".")
+	scope := events.Scope{Tenant: session.DefaultTenant, Root: one.Session}
+	future := must.Get(events.ParseToken(mine, scope))(t)
+	future.Cursor.TakeAll(1, all[0].Place.Partition, 1<<40)
 	for name, c := range map[string]struct {
 		path, id string
 		code     int
@@ -182,6 +272,7 @@ func TestRefused(t *testing.T) {
 		"a position that was cut":     {path, cursor[1:] + "." + rest, 400, "not a position"},
 		"of another tree":             {"/run/" + string(two.Run), mine, 400, "another stream"},
 		"of a tenant":                 {"/tenant/all", mine, 400, "another stream"},
+		"of the future":               {path, future.Token(scope), 400, "behind the end of the stream"},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			r := w.open(c.path, c.id)

@@ -164,6 +164,8 @@ func refuse(w http.ResponseWriter, _ *http.Request, err error) {
 		code = http.StatusNotFound
 	case errors.Is(err, session.ErrArchived):
 		code = http.StatusGone
+	case errors.Is(err, run.ErrBusy):
+		code = http.StatusServiceUnavailable
 	}
 	http.Error(w, err.Error(), code)
 }

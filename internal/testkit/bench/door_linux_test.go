@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +46,7 @@ type door struct {
 
 // BenchmarkDoor compares the CPU time of a node's process, with its server, for tasks that
 // come over HTTP and over NATS, up to the results of their runs; and for pages of a list of
-// 100,000 runs. It fails if a bar is missed.
+// 100,000 runs, for programs and for browsers. It fails if a bar is missed.
 func BenchmarkDoor(b *testing.B) {
 	for b.Loop() {
 		d := openDoor(b)
@@ -62,6 +64,16 @@ func BenchmarkDoor(b *testing.B) {
 				if way == "http" {
 					must.Get(d.ask(http.MethodGet, "/runs?limit=100", "", i%doorAtOnce))(b)
 				} else if m := must.Get(d.nc.Request("rath.query.default.runs", []byte(`{"limit":100}`), time.Minute))(b); m.Header.Get("Nats-Service-Error-Code") != "" {
+					b.Fatalf("list: %v", m.Header)
+				}
+			}
+		})
+		page := d.browser(b)
+		d.compare(b, "page", doorList, doorLists, func(way string) {
+			for range doorLists {
+				if way == "http" {
+					page("/t/default/runs")
+				} else if m := must.Get(d.nc.Request("rath.query.default.runs", []byte(`{"limit":200,"where":"branch=no"}`), time.Minute))(b); m.Header.Get("Nats-Service-Error-Code") != "" {
 					b.Fatalf("list: %v", m.Header)
 				}
 			}
@@ -105,6 +117,23 @@ func (d *door) ask(method, path, body string, by int) ([]byte, error) {
 		err = fmt.Errorf("%s %s: %d %s", method, path, res.StatusCode, bytes.TrimSpace(data))
 	}
 	return data, err
+}
+
+// browser logs in to the pages, and returns a function that reads one.
+func (d *door) browser(b *testing.B) func(path string) {
+	b.Helper()
+	c := &http.Client{Jar: must.Get(cookiejar.New(nil))(b)}
+	r := must.Get(http.NewRequestWithContext(b.Context(), http.MethodPost, d.at.HTTP+"/login", strings.NewReader(url.Values{"secret": {d.tokens[0]}}.Encode())))(b)
+	r.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Origin": {d.at.HTTP}, "Sec-Fetch-Site": {"same-origin"}}
+	must.Do(b, must.Get(c.Do(r))(b).Body.Close())
+	return func(path string) {
+		res := must.Get(c.Get(d.at.HTTP + path))(b)
+		body := must.Get(io.ReadAll(res.Body))(b)
+		must.Do(b, res.Body.Close())
+		if res.StatusCode != http.StatusOK || !bytes.Contains(body, []byte("<h1>Runs</h1>")) {
+			b.Fatalf("%s: %d %s", path, res.StatusCode, body)
+		}
+	}
 }
 
 // compare measures rounds of both ways in turn, and reports the medians of each and of the

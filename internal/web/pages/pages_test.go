@@ -149,6 +149,13 @@ func (w *world) long(t *testing.T) {
 	links := find(page, "a", "rel", "prev")
 	href, _ := attrOf(links[0], "href")
 	holds(t, w.get(href, 200), "row 9750 of many")
+	at := "/t/default/sessions/" + string(w.until("rows-1", run.Succeeded).Session)
+	page = w.get(at, 200)
+	holds(t, page, "row 9999 of many", "Show runs, forks and versions")
+	if strings.Contains(textOf(page), "Forks") {
+		t.Error("the page of a long session reads its whole tree")
+	}
+	holds(t, w.get(at+"?tree", 200), "Forks", "rows-1")
 }
 
 // older: the newest 200 runs lead to the others.

@@ -54,7 +54,8 @@ func (v *visit) sessions() error {
 
 type sessionPage struct {
 	Session  messages.Session
-	Info     lineage.Session
+	Newest   session.Version
+	Tree     string // the link to the parts that need the lineage of the whole tree
 	Href     string
 	Rows     []messages.Chunk
 	From     int
@@ -75,10 +76,12 @@ type versionRow struct {
 	Href    string
 }
 
-// rowsPerSession bounds the rows of a session on a page, and mostVersions its versions.
+// rowsPerSession bounds the rows of a session on a page, and mostVersions its versions. The
+// page of a session with more than treeRows rows has its tree behind a link.
 const (
 	rowsPerSession = 100
 	mostVersions   = 200
+	treeRows       = 1000
 )
 
 func (v *visit) session() error {
@@ -106,7 +109,20 @@ func (v *visit) session() error {
 	if from+len(b.Rows) < meta.Total {
 		b.Later = fmt.Sprintf("%s?from=%d", b.Href, from+len(b.Rows)+1)
 	}
-	if err := fillTree(v, b, ref); err != nil {
+	b.Newest = meta.Version
+	if ref.Version > 0 {
+		newest, err := v.Client.Sessions.After(v.ctx, string(meta.Session), 1<<40)
+		if err != nil {
+			return err
+		}
+		b.Newest, meta.Total = newest.Version, newest.Total
+	}
+	for _, p := range b.Session.Parents {
+		b.Parents = append(b.Parents, sessionLink{Label: p.String(), Href: v.base() + "/sessions/" + p.String()})
+	}
+	if meta.Total > treeRows && !v.r.URL.Query().Has("tree") && !v.Narrow() {
+		b.Tree = b.Href + "?tree#side"
+	} else if err := fillTree(v, b); err != nil {
 		return err
 	}
 	return v.show(200, "session", &frame{
@@ -115,17 +131,18 @@ func (v *visit) session() error {
 	})
 }
 
-// fillTree makes the versions of a session, its runs, parents and forks.
-func fillTree(v *visit, b *sessionPage, ref session.Ref) error {
+// fillTree makes the versions of a session, its runs and forks.
+func fillTree(v *visit, b *sessionPage) error {
 	g, root, err := view.LineagePage(v.Client.Lineage.Page).Graph(v.ctx, v.Tenant, b.Session.Session)
 	if err != nil {
 		return err
 	}
-	if b.Info, err = g.Session(session.Key{Tenant: v.Tenant, ID: b.Session.Session}); err != nil {
+	info, err := g.Session(session.Key{Tenant: v.Tenant, ID: b.Session.Session})
+	if err != nil {
 		return err
 	}
 	var infos []messages.RunInfo
-	for _, id := range b.Info.Runs {
+	for _, id := range info.Runs {
 		if r, err := v.Client.Runs.Get(v.ctx, id); err == nil && len(infos) < mostVersions {
 			infos = append(infos, r)
 		}
@@ -138,16 +155,13 @@ func fillTree(v *visit, b *sessionPage, ref session.Ref) error {
 		b.Runs = append(b.Runs, rowOf(v, &infos[i], nil, short))
 	}
 	last := session.Version(0)
-	for _, r := range g.Records(b.Info.Key) {
+	for _, r := range g.Records(info.Key) {
 		if r.Version > last {
 			last = r.Version
 			b.Versions = append(b.Versions, versionRow{r.Version, r.Summary, r.When(), fmt.Sprintf("%s/sessions/%s:%d", v.base(), b.Session.Session, r.Version)})
 		}
 	}
 	b.Versions = b.Versions[max(len(b.Versions)-mostVersions, 0):]
-	for _, p := range b.Session.Parents {
-		b.Parents = append(b.Parents, sessionLink{Label: p.String(), Href: v.base() + "/sessions/" + p.String()})
-	}
 	tree, err := g.Sessions(v.Tenant, root.ID)
 	if err != nil {
 		return err

@@ -219,6 +219,9 @@ func (v *visit) show(status int, sheet string, f *frame) error {
 	name := "frame"
 	if v.r.URL.Query().Has("live") && f.Here != "" {
 		name = "live"
+		if status == http.StatusConflict { // a question was answered: its list is as it should be
+			status = http.StatusOK
+		}
 	}
 	var b bytes.Buffer
 	if err := v.p.sheets[sheet].ExecuteTemplate(&b, name, f); err != nil {

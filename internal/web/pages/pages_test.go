@@ -169,6 +169,7 @@ func (w *world) older(t *testing.T) {
 		t.Fatalf("%d links to older runs: %s", len(links), textOf(page))
 	}
 	href, _ := attrOf(links[0], "href")
+	holds(t, page, "All 200+", "Failed 0+", "Stuck 0")
 	page = w.get(href, 200)
 	holds(t, page, "slug-mend")
 	if len(find(page, "a", "rel", "next")) != 0 || strings.Contains(textOf(page), "small-199") {
@@ -263,6 +264,7 @@ func (w *world) questions(t *testing.T) {
 	holds(t, w.get("/t/default/questions/release-143/"+string(w.until("release-143", run.Waiting).Waits[0].Step), 200), "Earlier answers", "release-142", "approved by operator: looks good")
 	page, _ = w.post(path, 409, url.Values{"answer": {"no"}, "shown": {shown}, "reason": {"late"}})
 	holds(t, page, "was first", "Your answer was not recorded.")
+	holds(t, w.get(path+"?live", 200), "2 questions wait")
 
 	r = w.until("rollout-3", run.Waiting)
 	path = "/t/default/questions/rollout-3/" + string(r.Waits[0].Step)

@@ -402,7 +402,7 @@ func (v *visit) runs() error {
 		groups[name].Rows = append(groups[name].Rows, row)
 	}
 	b.fill(v, groups, failed, len(all))
-	if next > 0 {
+	if next > 0 && (b.Show == "" || b.Show == "failed") { // all open runs are here
 		b.Older = b.href(v, b.Show, next)
 	}
 	for _, g := range b.Groups {

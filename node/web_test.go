@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/supervise"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
@@ -142,5 +145,33 @@ func TestVouched(t *testing.T) {
 	}
 	if _, err := gatewayClient(ctx, n, "acme"); !errors.Is(err, session.ErrTenant) {
 		t.Errorf("a gateway of another tenant: %v", err)
+	}
+}
+
+// TestPrivate: the server of a private node refuses a client without a login, and takes
+// one with the login that the store has.
+func TestPrivate(t *testing.T) {
+	t.Parallel()
+	store := t.TempDir()
+	begin(t, &Options{Store: store, NATS: NATS{Level: "lazy", Port: -1, Private: true}}).started(t)
+	a := must.Get(supervise.ReadAttachment(store))(t)
+	for name, tc := range map[string]struct {
+		login client.Options
+		want  error
+	}{
+		"nobody":        {client.Options{}, client.ErrDenied},
+		"another login": {client.Options{User: a.User, Password: a.Password + "x"}, client.ErrDenied},
+		"the login":     {client.Options{User: a.User, Password: a.Password, Inbox: conn.NodeInbox}, nil},
+	} {
+		c, err := client.Connect(t.Context(), a.URL, &tc.login)
+		if !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", name, err, tc.want)
+		}
+		if err == nil {
+			must.Report(t, c.Close())
+		}
+	}
+	if info := must.Get(os.Stat(filepath.Join(store, "node.json")))(t); info.Mode().Perm() != 0o600 {
+		t.Errorf("the file with the login has the mode %v", info.Mode())
 	}
 }

@@ -27,6 +27,10 @@ func (p Path) Parent() Path { return p[:max(strings.LastIndexByte(string(p), '.'
 // Within reports whether p is o or below it.
 func (p Path) Within(o Path) bool { return p == o || strings.HasPrefix(string(p), string(o)+".") }
 
+// Top reports whether p is a step of the workflow itself, such as "4": not a part of one,
+// and not in a branch.
+func (p Path) Top() bool { return isNumber(string(p)) }
+
 // Ends reports whether a step at p belongs to the end of its run: the workflow has
 // returned.
 func (p Path) Ends() bool { return strings.HasPrefix(string(p), "end") }

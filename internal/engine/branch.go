@@ -21,6 +21,19 @@ func (a *around) outermost() *journal.Task {
 	return a.ex.task
 }
 
+// load reads the records of the runs whose code the execution runs on its way to its own
+// part.
+func (a *around) load(ctx context.Context) error {
+	switch t := a.ex.task; {
+	case t.Branch != nil:
+		return a.loadAncestors(ctx)
+	case t.Resumes != nil:
+		a.ex.levels.all[0].resumes(t)
+		return a.loadResumed(ctx, t, a.ex.granted.Base)
+	}
+	return nil
+}
+
 // loadAncestors reads the records of the runs around a branch. It is called after the
 // claim: it detects a parent that continued without the branch before the claim; a parent
 // that does so later closes the branch's session.
@@ -52,11 +65,17 @@ func (a *around) loadAncestors(ctx context.Context) error {
 			return nil
 		}
 		ex.pos.journal.MergeEnclosing(g.Journal)
-		ex.sessions.hold(home, &heldSession{outer: true}, g.Base, g.Session, false)
-		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: home, path: a.Path, base: g.Base})
+		one := level{run: a.Run, home: home, path: a.Path, base: g.Base}
 		if i == 0 {
 			ex.levels.root, ex.input, ex.pos.last = &g.Record.Task, placedAs(&g.Record.Task, g.Base), g.Started
+			if one.resumes(ex.levels.root); one.from != "" {
+				if err := ex.around.loadResumed(ctx, ex.levels.root, g.Base); err != nil {
+					return err
+				}
+			}
 		}
+		ex.sessions.hold(home, &heldSession{outer: true}, g.Base, g.Session, false)
+		ex.levels.all = append(ex.levels.all, one)
 	}
 	own.base = ex.granted.Base
 	ex.levels.all = append(ex.levels.all, own)

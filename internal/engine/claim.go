@@ -62,6 +62,21 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
 		c.Root, at = base.Root(), base.Placement()
 	}
+	if t.Resumes != nil && !t.Resume {
+		h, err := rt.Values.Resumed(ctx, t.Session.Tenant, t.Resumes)
+		if err != nil {
+			return c, fmt.Errorf("flow: task %s resumes run %s: %w", t.ID, t.Resumes.Run, err)
+		}
+		l, ok := h.At.Link()
+		if !ok {
+			return c, fmt.Errorf("flow: task %s resumes run %s: session %s is not committed: %w", t.ID, t.Resumes.Run, h.At.Ref(), run.ErrMalformed)
+		}
+		if err := rt.Values.Archived(ctx, h.At.Key()); err != nil {
+			return c, fmt.Errorf("flow: task %s resumes run %s: %w", t.ID, t.Resumes.Run, err)
+		}
+		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
+		c.Root, at = h.At.Root(), h.At.Placement()
+	}
 	if b := t.Branch; b != nil {
 		c.Open = session.Opening{
 			Kind: session.OpenFork, Name: b.Name, Parents: []session.Link{b.Base}, Run: string(b.Ancestors[len(b.Ancestors)-1].Run), Step: string(b.Path),
@@ -136,10 +151,8 @@ func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Tas
 	if granted.State == run.Running {
 		ex.input = placedAs(ex.task, granted.Base)
 		ex.sessions.hold(ex.home, &heldSession{}, granted.Base, granted.Session, false)
-		if ex.task.Branch != nil {
-			if err := ex.around.loadAncestors(ctx); err != nil {
-				return nil, err
-			}
+		if err := ex.around.load(ctx); err != nil {
+			return nil, err
 		}
 	}
 	return ex, nil

@@ -46,7 +46,7 @@ func (r delegation) run() error {
 	}
 	f.name = excerpt.Clip(strings.Join(names, ","), 200)
 	st, err := r.ex.substep(r.ctx, f.log, session.Session{}, journal.StepRequest{
-		Path: at, Kind: journal.StepFanOut, Name: f.name, Input: inputDigest(r.base, names),
+		Path: at, Kind: journal.StepFanOut, Name: f.name, Input: r.ex.sessions.inputDigest(r.base, names),
 	})
 	if err != nil {
 		return err

@@ -148,7 +148,7 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 	if err = context.Cause(ex.life.ctx); !errors.Is(err, run.ErrDeadline) {
 		ex.result, err = ex.callForward(ex.life.ctx, w)
 	}
-	if len(ex.levels.all) > 1 {
+	if ex.levels.branch() {
 		ex.result, err = ex.around.leaveBranch(err)
 	}
 	ex.mu.Lock()
@@ -273,6 +273,13 @@ func (f *forks) holds(path run.Path, k session.Key) bool {
 	f.ex.mu.Lock()
 	defer f.ex.mu.Unlock()
 	return f.heldAt(path, k) != nil
+}
+
+// around reports whether a session is of a run around the one that a path belongs to.
+func (f *forks) around(path run.Path, k session.Key) bool {
+	f.ex.mu.Lock()
+	defer f.ex.mu.Unlock()
+	return f.ex.sessions.held[k] != nil && f.heldAt(path, k) == nil
 }
 
 // heldAt returns a session that the run at a path may extend; nil if the session is not

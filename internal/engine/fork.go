@@ -53,7 +53,7 @@ func (f *forks) own(ctx context.Context, path run.Path, s session.Session, exten
 	if h != nil {
 		log = s.Key()
 	}
-	sub, err := ex.substep(ctx, log, s, journal.StepRequest{Path: path.Child("fork"), Kind: journal.StepFork, Name: opening, Input: inputDigest(s, nil)})
+	sub, err := ex.substep(ctx, log, s, journal.StepRequest{Path: path.Child("fork"), Kind: journal.StepFork, Name: opening, Input: ex.sessions.inputDigest(s, nil)})
 	if err != nil {
 		return s, err
 	}
@@ -164,9 +164,14 @@ func (f *forks) claim(ctx context.Context, k session.Key, root session.ID, open 
 	defer cancel()
 	var g *journal.ClaimResult
 	var err error
-	if h.outer = ex.levels.outer(run.Path(open.Step)); h.outer {
+	of := ex.levels.owner(run.Path(open.Step))
+	h.outer = ex.levels.outer(run.Path(open.Step))
+	switch {
+	case of.until != "":
+		g, err = ex.around.ended(bounded, k, of)
+	case h.outer:
 		g, err = ex.rt.Values.Recorded(bounded, k, run.ID(open.Run))
-	} else {
+	default:
 		g, err = ex.rt.Store.Claim(bounded, journal.Claim{
 			Session: k, Home: ex.home, Run: ex.id, Attempt: ex.attempt, Revision: ex.reg.Revision, Open: open, Root: root, Events: events,
 		})

@@ -31,7 +31,7 @@ type fanOutState struct {
 func (f *fan) gather() (j flow.Joined, of any, err error) {
 	ex := f.ex
 	st, err := ex.substep(f.ctx, f.log, session.Session{}, journal.StepRequest{
-		Path: journal.GatherPath(f.path), Kind: journal.StepGather, Name: f.name, Input: inputDigest(session.Session{}, []string{f.name}),
+		Path: journal.GatherPath(f.path), Kind: journal.StepGather, Name: f.name, Input: ex.sessions.inputDigest(session.Session{}, []string{f.name}),
 	})
 	if err != nil {
 		return j, nil, err

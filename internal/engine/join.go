@@ -52,7 +52,7 @@ func (j *joins) dispose(ctx context.Context, path run.Path, k session.Key, state
 	h.disposed = true
 	ex.mu.Unlock()
 	st, err := ex.substep(ctx, parent, session.Session{}, journal.StepRequest{
-		Path: path, Kind: journal.StepReject, Name: state, Input: inputDigest(session.Session{}, []string{string(k.ID), reason}),
+		Path: path, Kind: journal.StepReject, Name: state, Input: j.ex.sessions.inputDigest(session.Session{}, []string{string(k.ID), reason}),
 	})
 	if err != nil {
 		return err
@@ -130,16 +130,24 @@ func (j *joins) adopt(st *step, branch session.Session, policy, reason string) (
 }
 
 // flush commits the pending edits of a session, so that others can refer to it. It makes
-// a step below path for each batch of them.
+// a step below path for each batch of them. Edits of a session of a run around this one go
+// to a fork.
 func (j *joins) flush(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
-	at, batches := path.Child("commit"), slices.Collect(commitlog.Batches(slices.Collect(s.Pending())))
+	at := path.Child("commit")
+	if s.PendingDigest() != "" && j.ex.forks.around(path, s.Key()) {
+		var err error
+		if s, err = j.ex.forks.own(ctx, at, s, true); err != nil {
+			return s, err
+		}
+	}
+	batches := slices.Collect(commitlog.Batches(slices.Collect(s.Pending())))
 	for i, edits := range batches {
 		asked := at
 		if len(batches) > 1 {
 			asked = at.Index(i)
 		}
 		pending := s.Committed().Edited(edits...)
-		st, err := j.ex.substep(ctx, s.Key(), pending, journal.StepRequest{Path: asked, Kind: journal.StepDo, Name: "commit", Input: inputDigest(pending, nil)})
+		st, err := j.ex.substep(ctx, s.Key(), pending, journal.StepRequest{Path: asked, Kind: journal.StepDo, Name: "commit", Input: j.ex.sessions.inputDigest(pending, nil)})
 		if err != nil {
 			return s, err
 		}
@@ -186,7 +194,7 @@ func (j *joins) adoptResult(ctx context.Context, s session.Session) (session.Ses
 		policy = session.JoinReplace // a summary or a concatenation continues this session
 	}
 	st, err := ex.substep(ctx, ex.home, trunk, journal.StepRequest{
-		Path: "end.adopt", Kind: journal.StepJoin, Name: policy, Input: inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()}),
+		Path: "end.adopt", Kind: journal.StepJoin, Name: policy, Input: j.ex.sessions.inputDigest(session.Session{}, []string{s.Ref().String(), s.PendingDigest()}),
 	})
 	if err != nil {
 		return s, err

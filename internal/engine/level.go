@@ -15,7 +15,10 @@ type level struct {
 	run  run.ID
 	home session.Key
 	path run.Path // below which its own steps are
-	base session.Session
+	// from is the step from which on the steps of a run that resumes another one are its
+	// own; until is the step at which a run ended that is resumed. They are "" for others.
+	from, until run.Path
+	base        session.Session
 }
 
 // levels are the runs around an execution's run, and that run. They do not change once
@@ -38,12 +41,31 @@ func (l *levels) owner(p run.Path) level {
 		return l.own()
 	}
 	for _, one := range slices.Backward(l.all) {
-		if one.path == "" || p == one.path || strings.HasPrefix(string(p), string(one.path)+".") {
+		if one.has(p) {
 			return one
 		}
 	}
 	return l.all[0]
 }
+
+// has reports whether a path can be one of the run, or of a run within it.
+func (one *level) has(p run.Path) bool {
+	if one.from != "" {
+		return run.ComparePaths(p, one.from) >= 0
+	}
+	return one.path == "" || p.Within(one.path)
+}
+
+// resumes sets the step from which on the steps are the run's own, if its task resumes a
+// run.
+func (one *level) resumes(t *journal.Task) {
+	if t.Resumes != nil {
+		one.from = t.Resumes.Step
+	}
+}
+
+// branch reports whether the run is a branch of the code of another one.
+func (l *levels) branch() bool { return l.own().path != "" }
 
 // outer reports whether a path belongs to a run around this one.
 func (l *levels) outer(p run.Path) bool {
@@ -70,6 +92,9 @@ func (l *levels) leads(fan run.Path) bool {
 func (l *levels) ancestors() []journal.Ancestor {
 	var all []journal.Ancestor
 	for _, one := range l.all {
+		if one.until != "" { // its records come with the run that resumes it
+			continue
+		}
 		all = append(all, journal.Ancestor{Path: one.path, Run: one.run, Session: one.home.ID})
 	}
 	return all

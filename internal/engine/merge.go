@@ -215,7 +215,7 @@ func (end *ending) closeFanOuts(ctx context.Context, state, reason string) error
 	}
 	// After a crash the run may end for another reason: the recorded one stays.
 	st, err := end.ex.substep(ctx, end.ex.home, session.Session{}, journal.StepRequest{
-		Path: "end.branches", Kind: journal.StepReject, Name: "branches", Input: inputDigest(session.Session{}, nil),
+		Path: "end.branches", Kind: journal.StepReject, Name: "branches", Input: end.ex.sessions.inputDigest(session.Session{}, nil),
 	})
 	if err != nil {
 		return err

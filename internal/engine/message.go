@@ -36,7 +36,7 @@ func (a *agent) hasNewMessages(s session.Session, c *transcript.Call) bool {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if next := ex.pos.journal.Step(at); next != nil {
-		return next.Kind == journal.StepModel && next.Name == c.Agent && next.Input == inputDigest(s, []string{c.Digest()})
+		return next.Kind == journal.StepModel && next.Name == c.Agent && next.Input == ex.sessions.inputDigest(s, []string{c.Digest()})
 	}
 	// It may have waited there, and be resuming now.
 	if ex.past(at) || s.Key() != ex.home || ex.life.poison != nil {

@@ -118,7 +118,7 @@ func (sc *scope) overflowed(at run.Path, agent string) (recorded, past bool) {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if next := ex.pos.journal.Step(at); next != nil {
-		recorded = next.Kind == journal.StepDo && next.Name == overflowStep && next.Input == inputDigest(session.Session{}, []string{agent})
+		recorded = next.Kind == journal.StepDo && next.Name == overflowStep && next.Input == ex.sessions.inputDigest(session.Session{}, []string{agent})
 		return recorded, !recorded
 	}
 	return false, ex.past(at) || ex.levels.outer(at) || ex.life.poison != nil || ex.pos.recorder != nil

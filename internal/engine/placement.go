@@ -46,7 +46,7 @@ func (b *boxes) placed(ctx context.Context, path run.Path, s session.Session) (s
 		return s, nil
 	}
 	st, err := ex.substep(ctx, s.Key(), s, journal.StepRequest{
-		Path: path.Child("open"), Kind: journal.StepOpen, Name: p.Backend, Input: inputDigest(s, []string{p.Spec}),
+		Path: path.Child("open"), Kind: journal.StepOpen, Name: p.Backend, Input: ex.sessions.inputDigest(s, []string{p.Spec}),
 	})
 	if err != nil {
 		return s, err

@@ -152,7 +152,10 @@ func prepareReplay(ctx context.Context, rt *Runtime, g flow.Registration, h *jou
 	})
 	ex.input = placedAs(&h.Record.Task, h.Base)
 	ex.sessions.hold(ex.home, &heldSession{}, h.Base, h.Session, false)
-	if ex.task.Branch == nil || ex.task.Branch.Remote {
+	if ex.task.Branch == nil {
+		return ex, ex.around.load(ctx)
+	}
+	if ex.task.Branch.Remote {
 		return ex, nil
 	}
 	return ex, ex.around.loadEndedAncestors(ctx)
@@ -169,11 +172,17 @@ func (a *around) loadEndedAncestors(ctx context.Context) error {
 			return fmt.Errorf("flow: replay branch %s of run %s: %w", b.Name, a.Run, err)
 		}
 		ex.pos.journal.Merge(h.Journal)
-		ex.sessions.hold(h.Record.Home, &heldSession{outer: true}, h.Base, h.Session, false)
-		ex.levels.all = append(ex.levels.all, level{run: a.Run, home: h.Record.Home, path: a.Path, base: h.Base})
+		one := level{run: a.Run, home: h.Record.Home, path: a.Path, base: h.Base}
 		if i == 0 {
 			ex.levels.root, ex.input, ex.pos.last = &h.Record.Task, placedAs(&h.Record.Task, h.Base), h.Started
+			if one.resumes(ex.levels.root); one.from != "" {
+				if err := ex.around.loadResumed(ctx, ex.levels.root, h.Base); err != nil {
+					return err
+				}
+			}
 		}
+		ex.sessions.hold(h.Record.Home, &heldSession{outer: true}, h.Base, h.Session, false)
+		ex.levels.all = append(ex.levels.all, one)
 	}
 	ex.levels.all = append(ex.levels.all, level{run: ex.id, home: ex.home, path: b.Path, base: ex.granted.Base})
 	return nil
@@ -190,7 +199,7 @@ func (t *recorder) run(ctx context.Context, ex *Execution) error {
 	defer cancel()
 	ex.life.ctx = ctx
 	t.result, t.err = ex.callForward(ctx, w)
-	if len(ex.levels.all) > 1 {
+	if ex.levels.branch() {
 		t.result, t.err = ex.around.leaveBranch(t.err)
 	}
 	ex.result = t.result

@@ -15,6 +15,9 @@ type sessions struct {
 	branches []session.Key // branches in the order of their making
 	aliases  map[session.Ref][]alias
 	fanOut   []*fanOutBranch // branches of fan-outs that are not disposed of
+	// continuations lead from the homes of resumed runs to that of this run, the oldest
+	// first. They do not change once Forward begins.
+	continuations []continuation
 }
 
 // heldSession is a session that the run writes to.

@@ -140,7 +140,7 @@ func (p *place) begin(ctx context.Context, kind, name string, s session.Session,
 	st := &step{sc: sc, ex: ex, ctx: ctx, s: s, log: ex.levels.owner(path).home, began: time.Now()}
 	// The digest is of the value as the author holds it, so that it is the
 	// same on every execution.
-	st.asked = journal.StepRequest{Path: path, Kind: kind, Name: name, Input: inputDigest(s, args), Effect: effect}
+	st.asked = journal.StepRequest{Path: path, Kind: kind, Name: name, Input: ex.sessions.inputDigest(s, args), Effect: effect}
 	if ex.rt.OnStep != nil {
 		ex.rt.OnStep(ex.levels.owner(path).run, path, caller())
 	}
@@ -204,8 +204,12 @@ func (st *step) decide() error {
 		return err
 	}
 	if st.record == nil && st.ex.levels.outer(st.asked.Path) {
-		return fmt.Errorf("%w: on its way to branch %s the code asks for %s %q at step %s, which the run around it never recorded",
-			run.ErrMismatch, st.ex.task.Branch.Name, st.asked.Kind, st.asked.Name, st.asked.Path)
+		to := "step " + string(st.ex.levels.own().from)
+		if b := st.ex.task.Branch; b != nil {
+			to = "branch " + b.Name
+		}
+		return fmt.Errorf("%w: on its way to %s the code asks for %s %q at step %s, which run %s never recorded",
+			run.ErrMismatch, to, st.asked.Kind, st.asked.Name, st.asked.Path, st.ex.levels.owner(st.asked.Path).run)
 	}
 	if st.ex.life.parked && st.record == nil && !st.asked.Path.Ends() {
 		return run.ErrShutdown
@@ -341,9 +345,9 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 // decode sets out to the output of the record.
 func (st *step) decode(out any) error { return decode(st.record.StepCompleted, out) }
 
-func inputDigest(s session.Session, args []string) string {
+func (l *sessions) inputDigest(s session.Session, args []string) string {
 	h := sha256.New()
-	h.Write([]byte(s.Ref().String()))
+	h.Write([]byte(l.recordedAs(s).String()))
 	for _, a := range append([]string{s.PendingDigest()}, args...) {
 		h.Write([]byte{0})
 		h.Write([]byte(a))

@@ -64,7 +64,7 @@ const maxChange = 100
 // makes no step; or else the newest, which it records.
 func (p *place) decideVersion(ctx context.Context, change string, newest int) (version, error) {
 	ex, at, name := p.sc.ex, p.sc.path(), "version of "+change
-	input := inputDigest(session.Session{}, []string{"version"})
+	input := ex.sessions.inputDigest(session.Session{}, []string{"version"})
 	ex.mu.Lock()
 	rec := ex.pos.journal.Step(at)
 	marked := rec != nil && rec.Kind == journal.StepDo && rec.Name == name && rec.Input == input

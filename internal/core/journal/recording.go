@@ -20,6 +20,8 @@ type Recording struct {
 	LogState run.State
 	// Ended is set in the log that holds the run's end.
 	Ended *Ended
+	// EndedBy is the commit with Ended.
+	EndedBy commitlog.Position
 	// FanOuts are the run's fan-outs, in order.
 	FanOuts []FanOut
 }
@@ -48,7 +50,7 @@ func (v *Values) Recording(ctx context.Context, k session.Key, id run.ID) (*Reco
 					return nil, err
 				}
 				if r := w.state.Run(id); end.Run == id && r != nil && !r.State.Terminal() {
-					h.ClaimResult, h.Ended = w.grant(r, run.Running), &end
+					h.ClaimResult, h.Ended, h.EndedBy = w.grant(r, run.Running), &end, e.At
 				}
 			}
 		}

@@ -33,6 +33,8 @@ type Task struct {
 	Deadline  time.Time
 	NotBefore time.Time
 	ForkOf    *session.Ref
+	// Resumes is the run that the task continues; nil for none.
+	Resumes *Resumption `json:",omitempty"`
 	// Branch is set for a branch of a fan-out.
 	Branch *Branch
 	// Resume marks an offer of a run that is already in a log.
@@ -115,6 +117,7 @@ type wireTask struct {
 	MCP       []string    `json:"mcp,omitempty"`
 	Model     string      `json:"model,omitempty"`
 	NotBefore int64       `json:"not_before,omitempty"`
+	Resumes   *Resumption `json:"resumes,omitempty"`
 	Revision  string      `json:"revision,omitempty"`
 	Run       run.ID      `json:"run"`
 	Sandbox   Sandbox     `json:"sandbox,omitzero"`
@@ -146,7 +149,7 @@ func (t Task) wire() wireTask {
 	w := wireTask{
 		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
 		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: append([]string(nil), t.Tools...), MCP: append([]string(nil), t.MCP...), Workflow: t.Workflow, Workspace: t.Workspace,
-		Sandbox: t.Sandbox,
+		Sandbox: t.Sandbox, Resumes: t.Resumes,
 	}
 	if t.ForkOf != nil {
 		w.ForkOf = &wireRef{t.ForkOf.ID, t.ForkOf.Version}
@@ -158,6 +161,7 @@ func (w wireTask) task(k session.Key) Task {
 	t := Task{
 		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools, MCP: w.MCP,
 		Workspace: w.Workspace, Sandbox: w.Sandbox, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
+		Resumes: w.Resumes,
 	}
 	if w.Input != "" {
 		t.Input = json.RawMessage(w.Input)
@@ -201,6 +205,14 @@ func (t Task) Valid() error {
 		}
 		if string(t.ID) != string(t.Session.ID) {
 			return fmt.Errorf("journal: branch %s is in session %s: %w", t.ID, t.Session, run.ErrMalformed)
+		}
+	}
+	if t.Resumes != nil {
+		if t.Branch != nil || t.ForkOf != nil {
+			return fmt.Errorf("journal: task %s resumes a run, and is a branch or a fork as well: %w", t.ID, run.ErrMalformed)
+		}
+		if err := t.Resumes.valid(); err != nil {
+			return err
 		}
 	}
 	if len(t.Input) > run.MaxInput {

@@ -80,7 +80,15 @@ func (d *Driver) Committed(e commitlog.Entry) {
 // shows. history has the commits of a former process over the same log: the work that
 // followed from them is repeated, which is harmless.
 func (d *Driver) Run(ctx context.Context, rt *engine.Runtime, g flow.Registration, t journal.Task, history ...commitlog.Entry) (*engine.Execution, run.State, error) {
-	return newTree(d, rt, g, t, t.Session.ID, nil).run(ctx, history)
+	root := t.Session.ID
+	if r := t.Resumes; r != nil {
+		s, err := rt.Values.At(ctx, session.Ref{Key: session.Key{Tenant: t.Session.Tenant, ID: r.Session}})
+		if err != nil {
+			return nil, run.Queued, err
+		}
+		root = s.Root()
+	}
+	return newTree(d, rt, g, t, root, nil).run(ctx, history)
 }
 
 // run runs the main run of the tree, with all branches and signals that follow.

@@ -1,0 +1,229 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// Resumption names the run that a task continues. The new run takes over the records of
+// the steps before Step, as a branch takes over those of the run that opened it, and makes
+// its own from Step on. Its session is a fork of the ended run's session before Step.
+type Resumption struct {
+	Commit  uint64       `json:"commit"` // the one that ended the run
+	Hash    session.Hash `json:"hash"`   // of that commit
+	Run     run.ID       `json:"run"`
+	Session session.ID   `json:"session"` // the run's home
+	Step    run.Path     `json:"step"`    // of the workflow itself, such as "4"
+}
+
+// MaxResumptions bounds how many runs, each of which continues the previous one, the
+// records of one run can come from.
+const MaxResumptions = 32
+
+// valid checks the form of a resumption.
+func (r *Resumption) valid() error {
+	if err := session.ValidID("run", string(r.Run)); err != nil {
+		return err
+	}
+	if err := session.ValidID("session", string(r.Session)); err != nil {
+		return err
+	}
+	if r.Step == "" || !r.Step.Top() {
+		return fmt.Errorf("journal: resumes.step %q is no step of a workflow itself, such as 4: %w", r.Step, run.ErrMalformed)
+	}
+	return nil
+}
+
+// Resumed is the part of an ended run that a later run takes over.
+type Resumed struct {
+	// ClaimResult has the run's Base and its records in its home log before the step.
+	*ClaimResult
+	// At is the value of the run's home session right before the step.
+	At session.Session
+}
+
+// Resumed reads the part of a run that a resumption takes over. It returns ErrUnknownRun
+// or session.ErrNotFound if there is no such run, ErrState if the run has not ended, and
+// ErrMalformed if another commit ended it.
+func (v *Values) Resumed(ctx context.Context, t session.Tenant, r *Resumption) (*Resumed, error) {
+	h, err := v.Recording(ctx, session.Key{Tenant: t, ID: r.Session}, r.Run)
+	switch {
+	case err != nil:
+		return nil, err
+	case h.Ended == nil:
+		return nil, fmt.Errorf("journal: run %s has not ended: %w", r.Run, run.ErrState)
+	case h.EndedBy.Seq != r.Commit || h.EndedBy.Hash != r.Hash:
+		return nil, fmt.Errorf("journal: run %s ended by commit %d, %s, not by commit %d: %w", r.Run, h.EndedBy.Seq, h.EndedBy.Hash, r.Commit, run.ErrMalformed)
+	}
+	at := h.Base
+	for _, s := range h.Journal.steps {
+		if run.ComparePaths(s.Path, r.Step) < 0 && s.Session.Key() == at.Key() && s.Session.Ref().Version > at.Ref().Version {
+			at = s.Session
+		}
+	}
+	h.Journal = h.Journal.Before(r.Step)
+	return &Resumed{h.ClaimResult, at}, nil
+}
+
+// Before returns the records of the steps before a step. Calls that were cut off at it or
+// after it are open in the result: nobody knows whether they took effect.
+func (j *Journal) Before(step run.Path) *Journal {
+	out := &Journal{attempt: j.attempt, resolved: j.resolved}
+	for p, s := range j.steps {
+		if !p.Ends() && run.ComparePaths(p, step) < 0 {
+			put(&out.steps, p, s)
+		}
+	}
+	for p, i := range j.intents {
+		i.Attempt = 0 // before each attempt of the run that takes over
+		put(&out.intents, p, i)
+	}
+	return out
+}
+
+// Placed replaces the sessions of records.
+func (j *Journal) Placed(place func(session.Session) session.Session) {
+	for p, s := range j.steps {
+		cp := *s
+		cp.Session = place(s.Session)
+		j.steps[p] = &cp
+	}
+}
+
+// LastStep returns the record of the last step of the workflow itself; nil without one.
+func (j *Journal) LastStep() *Step {
+	all := slices.DeleteFunc(j.Recorded(), func(s *Step) bool { return !s.Path.Top() })
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
+}
+
+// ResumptionAt returns the resumption of a run that has ended, at a step of its workflow;
+// "" is the step that failed or was cut off. It returns ErrState if the run succeeded or
+// is open, or if a call from that step on has taken effect and must not happen twice.
+func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, step run.Path) (*Resumption, error) {
+	h, err := v.Recording(ctx, home, id)
+	if err != nil {
+		return nil, err
+	}
+	switch b := h.Record.Task.Branch; {
+	case b != nil:
+		return nil, fmt.Errorf("run %s is the branch %s of run %s: %w; resume that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
+	case h.Ended == nil:
+		return nil, fmt.Errorf("run %s has not ended, it is %s: %w; cancel it first, or wait", id, h.LogState, run.ErrState)
+	case h.LogState == run.Succeeded:
+		return nil, fmt.Errorf("run %s succeeded: %w; rerun it, or rewind its session", id, run.ErrState)
+	}
+	if err := v.addMade(ctx, h); err != nil {
+		return nil, err
+	}
+	before := h.Record.Task.Resumes
+	switch {
+	case step == "":
+		step = h.failedStep()
+	case !step.Top():
+		return nil, fmt.Errorf("step %q: %w; name a step of the workflow itself, such as %s", step, run.ErrMalformed, h.failedStep())
+	}
+	if before != nil && run.ComparePaths(step, before.Step) <= 0 { // its records are those of the run before
+		return v.ResumptionAt(ctx, session.Key{Tenant: home.Tenant, ID: before.Session}, before.Run, step)
+	}
+	if done := h.done(step); done != nil {
+		return nil, fmt.Errorf("run %s cannot be resumed at step %s: %s %q at step %s has taken effect, and must not happen twice: %w; resume after it, or rewind the session to before it",
+			id, step, done.Kind, done.Name, done.Path, run.ErrState)
+	}
+	return &Resumption{Commit: h.EndedBy.Seq, Hash: h.EndedBy.Hash, Run: id, Session: home.ID, Step: step}, nil
+}
+
+// addMade adds the records in the logs of the sessions that the run made, and of the
+// branches that it opened.
+func (v *Values) addMade(ctx context.Context, h *Recording) error {
+	type part struct {
+		run     run.ID
+		session session.ID
+		branch  bool
+	}
+	var left []part
+	add := func(id run.ID, of *Recording) {
+		for _, k := range of.Journal.Made(func(*Step) bool { return false }) {
+			left = append(left, part{run: id, session: k})
+		}
+		for _, f := range of.FanOuts {
+			for _, b := range f.Branches {
+				left = append(left, part{run.ID(b.Session), b.Session, true})
+			}
+		}
+	}
+	add(h.Record.ID, h)
+	for seen := map[session.ID]bool{}; len(left) > 0; {
+		p := left[0]
+		if left = left[1:]; seen[p.session] {
+			continue
+		}
+		seen[p.session] = true
+		of, err := v.Recording(ctx, session.Key{Tenant: h.Record.Home.Tenant, ID: p.session}, p.run)
+		if errors.Is(err, run.ErrUnknownRun) || errors.Is(err, session.ErrNotFound) {
+			continue // it never began
+		}
+		if err != nil {
+			return err
+		}
+		add(p.run, of)
+		h.Journal.Merge(of.Journal)
+	}
+	return nil
+}
+
+// failedStep returns the step at which a run that did not succeed is resumed: the last one
+// of the workflow itself if it failed, if a branch of it failed, or if calls of its round
+// are not recorded; else the next one.
+func (h *Recording) failedStep() run.Path {
+	last := h.Journal.LastStep()
+	if last == nil {
+		if r := h.Record.Task.Resumes; r != nil {
+			return r.Step
+		}
+		return "0"
+	}
+	n, _ := strconv.Atoi(string(last.Path))
+	next := run.Path("").Index(n + 1)
+	if last.Code != "" {
+		return last.Path
+	}
+	switch last.Kind {
+	case StepModel:
+		c, _ := last.Session.At(last.Session.Len() - 1)
+		for i := range c.CallCount() {
+			if !h.Journal.Has(last.Path.Index(i)) {
+				return last.Path
+			}
+		}
+	case StepFanOut:
+		g := h.Journal.Step(GatherPath(last.Path))
+		if g == nil {
+			return last.Path
+		}
+		all, _ := g.Gathered()
+		if slices.ContainsFunc(all, func(b GatheredBranch) bool { return b.State != run.Succeeded }) && h.Ended.State == run.Failed {
+			return last.Path
+		}
+	}
+	return next
+}
+
+// done returns a recorded call, at a step or after it, that has taken effect and must not
+// happen twice; nil if there is none.
+func (h *Recording) done(step run.Path) *Step {
+	for _, s := range h.Journal.Recorded() {
+		if run.ComparePaths(s.Path, step) >= 0 && s.Code == "" && (s.Kind == StepTool || s.Kind == StepDo) && s.Effect == "non_idempotent" {
+			return s
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// continuation is a session that goes on in another one: the home of a run that ended, as
+// it was before a step, and its fork, the home of the run that resumes it there.
+type continuation struct {
+	from session.Ref
+	to   session.Session
+}
+
+// continued returns s in the home of the run that resumes the one which s comes from.
+func (l *sessions) continued(s session.Session) session.Session {
+	for _, c := range l.continuations {
+		if s.Committed().Ref() == c.from {
+			s = c.to.Edited(slices.Collect(s.Pending())...)
+		}
+	}
+	return s
+}
+
+// recordedAs returns the reference to s as the first of the resumed runs recorded it, so
+// that the digest of a step's input does not depend on who executes it.
+func (l *sessions) recordedAs(s session.Session) session.Ref {
+	r, committed := s.Ref(), s.Committed().Ref()
+	for _, c := range slices.Backward(l.continuations) {
+		if committed == c.to.Ref() {
+			committed = c.from
+			r = session.Ref{Key: c.from.Key, Version: c.from.Version + r.Version - c.to.Ref().Version}
+		}
+	}
+	return r
+}
+
+// loadResumed reads the records of the runs that a task resumes, one after the other, and
+// adds their levels before those of the run itself. base is the session with which the
+// task's run began. It sets the input of the code.
+func (a *around) loadResumed(ctx context.Context, t *journal.Task, base session.Session) error {
+	ex := a.ex
+	var levels []level // the newest first
+	var journals []*journal.Journal
+	for of := t.Resumes; of != nil; {
+		if len(levels) == journal.MaxResumptions {
+			return fmt.Errorf("flow: run %s resumes more than %d runs, one after the other: %w", t.ID, journal.MaxResumptions, run.ErrMalformed)
+		}
+		h, err := ex.rt.Values.Resumed(ctx, t.Session.Tenant, of)
+		if err != nil {
+			return fmt.Errorf("flow: run %s resumes run %s: %w", t.ID, of.Run, err)
+		}
+		one := level{run: of.Run, home: h.Record.Home, base: h.Base, until: of.Step}
+		ex.sessions.continuations = slices.Insert(ex.sessions.continuations, 0, continuation{h.At.Ref(), base})
+		base, ex.pos.last, ex.input = h.Base, h.Started, placedAs(&h.Record.Task, h.Base)
+		ex.sessions.hold(one.home, &heldSession{outer: true}, h.Base, h.Session, false)
+		if of = h.Record.Task.Resumes; of != nil {
+			one.from = of.Step
+		}
+		levels, journals = append(levels, one), append(journals, h.Journal)
+	}
+	for _, j := range journals {
+		j.Placed(ex.sessions.continued)
+		ex.pos.journal.MergeEnclosing(j)
+	}
+	ex.input = ex.sessions.continued(ex.input)
+	slices.Reverse(levels)
+	ex.levels.all = append(levels, ex.levels.all...)
+	return nil
+}
+
+// ended reads the records of a resumed run in the log of a session that it made.
+func (a *around) ended(ctx context.Context, k session.Key, of level) (*journal.ClaimResult, error) {
+	h, err := a.ex.rt.Values.Recording(ctx, k, of.run)
+	if err != nil {
+		return nil, err
+	}
+	h.Journal = h.Journal.Before(of.until)
+	return h.ClaimResult, nil
+}

@@ -152,16 +152,32 @@ func (rs *Runs) Resolve(ctx context.Context, id run.ID, d messages.Control) erro
 	return rs.c.control(ctx, id, messages.VerbResolve, d)
 }
 
+// Resume submits the task of a run that ended without success again, as a run that
+// continues it, and returns the new run's id: "<id>-r1", "-r2" and so on. d.Step is the step
+// at which it continues; empty is the one that failed. The records of the steps before it
+// stand and are not paid again; the session, and its files, are a fork of the run's before
+// the step. d.Model and d.Budget replace those of the task. It returns run.ErrState if the
+// run succeeded or is open, or if a call from the step on has taken effect and must not
+// happen twice.
+func (rs *Runs) Resume(ctx context.Context, id run.ID, d messages.Control) (run.ID, error) {
+	return rs.again(ctx, id, messages.VerbResume, d)
+}
+
 // Rerun submits the task of a run again, as a separate run on a session that starts
 // like the first one, and returns its id: "<id>-r1", "-r2" and so on. The run may have
 // any outcome. A branch of a fan-out cannot be rerun alone.
 func (rs *Runs) Rerun(ctx context.Context, id run.ID) (run.ID, error) {
+	return rs.again(ctx, id, messages.VerbRerun, messages.Control{})
+}
+
+// again sends a request that submits the task of a run again.
+func (rs *Runs) again(ctx context.Context, id run.ID, verb string, d messages.Control) (run.ID, error) {
 	if err := session.ValidID("run", string(id)); err != nil {
 		return "", err
 	}
-	note, err := rs.c.requests.Control(ctx, rs.c.tenant, id, messages.VerbRerun, messages.Control{})
+	note, err := rs.c.requests.Control(ctx, rs.c.tenant, id, verb, d)
 	if err != nil {
-		return "", fmt.Errorf("rerun run %s: %w", id, err)
+		return "", fmt.Errorf("%s run %s: %w", verb, id, err)
 	}
 	rs.c.remember(run.ID(note))
 	return run.ID(note), nil

@@ -28,6 +28,9 @@ const (
 	// VerbRerun submits the run's task again; the note of the answer is the new
 	// run's id.
 	VerbRerun = "rerun"
+	// VerbResume submits the run's task again, as a run that continues this one at a
+	// step; the note of the answer is the new run's id.
+	VerbResume = "resume"
 	// VerbBlobPut stores a message of the tenant's blobs; the subject has its digest,
 	// and the body is a [Blob].
 	VerbBlobPut = "blob.put"
@@ -60,7 +63,8 @@ type Control struct {
 	// approve's changes, such as the arguments of a tool call.
 	Value json.RawMessage `json:"value,omitempty"`
 	// Step is the path of the question that approve, reject and respond answer. Package
-	// client sets it for a run with exactly one open question.
+	// client sets it for a run with exactly one open question. For resume it is the step at
+	// which to continue; empty is the one that failed.
 	Step run.Path `json:"step,omitempty"`
 	// Text is the text of message, or of the note for memory.write.
 	Text string `json:"text,omitempty"`
@@ -71,8 +75,11 @@ type Control struct {
 	// Interrupt cuts off the current model call, so that it is repeated with the
 	// message.
 	Interrupt bool `json:"interrupt,omitempty"`
-	// Budget replaces the run's budget in rebudget.
+	// Budget replaces the run's budget in rebudget. In resume it is the new run's; without
+	// one it is the budget of the task.
 	Budget *Budget `json:"budget,omitempty"`
+	// Model is the new run's model in resume; empty is the task's.
+	Model string `json:"model,omitempty"`
 	// Submitted restricts cancel to submitted tasks: an id that no log holds and no
 	// waiting task has is run.ErrUnknownRun. Without it a task that arrives under the
 	// id later is cancelled too, because the request may have overtaken it.
@@ -121,11 +128,12 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 	}{
 		{"decision", c.Decision != "", []string{VerbResolve}},
 		{"value", c.Value != nil, []string{VerbApprove, VerbRespond, VerbResolve}},
-		{"step", c.Step != "", []string{VerbApprove, VerbReject, VerbRespond}},
+		{"step", c.Step != "", []string{VerbApprove, VerbReject, VerbRespond, VerbResume}},
 		{"text", c.Text != "", []string{VerbMessage, VerbSessionMessage, VerbMemoryWrite}},
 		{"uri", c.URI != "", []string{VerbMemoryWrite, VerbMemoryForget}},
 		{"interrupt", c.Interrupt, []string{VerbMessage, VerbSessionMessage}},
-		{"budget", c.Budget != nil, []string{VerbRebudget}},
+		{"budget", c.Budget != nil, []string{VerbRebudget, VerbResume}},
+		{"model", c.Model != "", []string{VerbResume}},
 		{"submitted", c.Submitted, []string{VerbCancel}},
 	} {
 		if f.set && !slices.Contains(f.verbs, verb) {
@@ -176,6 +184,15 @@ func (c Control) Check(verb string) error {
 			return bad("budget", "it is missing", "send the whole budget of the run; a field of 0 is unlimited")
 		}
 		return (&Task{ID: "x", Budget: *c.Budget}).Check()
+	case VerbResume:
+		if c.Step != "" && !c.Step.Top() {
+			return bad("step", fmt.Sprintf("%q is no step of the workflow itself", excerpt.Start(string(c.Step), 40)), "send one such as 4, or leave it out for the step that failed")
+		}
+		t := Task{ID: "x", Model: c.Model}
+		if c.Budget != nil {
+			t.Budget = *c.Budget
+		}
+		return t.Check()
 	case VerbMessage, VerbSessionMessage:
 		if strings.TrimSpace(c.Text) == "" {
 			return bad("text", "it is empty", "send the user's text")
@@ -188,7 +205,7 @@ func (c Control) Check(verb string) error {
 	default:
 		return bad("", "unknown verb", "use "+strings.Join([]string{
 			VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage,
-			VerbQuarantine, VerbRelease, VerbRebudget, VerbRerun,
+			VerbQuarantine, VerbRelease, VerbRebudget, VerbRerun, VerbResume,
 		}, ", "))
 	}
 	return nil

@@ -137,8 +137,10 @@ type Record struct {
 	Policy    string `json:"policy,omitempty"` // of a merge
 	Reason    string `json:"reason,omitempty"` // at most MaxReason characters
 	Result    *Ref   `json:"result,omitempty"` // the result of a run
-	Revision  string `json:"revision,omitempty"`
-	Role      string `json:"role,omitempty"` // of a chunk: system, user, assistant or tool_result
+	// Resumes is the run, and its step, that a submitted run continues.
+	Resumes  *Place `json:"resumes,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	Role     string `json:"role,omitempty"` // of a chunk: system, user, assistant or tool_result
 	// Root is the oldest ancestor.
 	Root session.ID `json:"root"`
 	// Rows counts the content events of the commit up to this record's own: the version

@@ -46,6 +46,20 @@ type Task struct {
 	// new session starts as a branch of it.
 	ForkOf   string `json:"fork_of,omitempty"`
 	Revision string `json:"revision,omitempty"` // of the workflow; empty accepts the offered one
+	// Resumes makes the task continue a run that has ended, at one of its steps. The
+	// control request resume submits such a task.
+	Resumes *Resumes `json:"resumes,omitempty"`
+}
+
+// Resumes names an ended run and the step at which a task continues it. The records of the
+// steps before it stand; the new session is a fork of the run's session before the step.
+type Resumes struct {
+	Run     run.ID     `json:"run"`
+	Session session.ID `json:"session"` // the run's home
+	Step    run.Path   `json:"step"`    // of the workflow itself, such as "4"
+	// Commit and Hash identify the commit that ended the run.
+	Commit uint64       `json:"commit"`
+	Hash   session.Hash `json:"hash"`
 }
 
 // Sandbox is a task's requirements on the sandbox of its session. A node that cannot
@@ -210,10 +224,40 @@ func (t *Task) Check() error {
 	if !t.Deadline.IsZero() && t.NotBefore.After(t.Deadline) {
 		return bad("not_before", "it is after the deadline", "leave time between them for the run")
 	}
+	return t.checkOrigin()
+}
+
+// checkOrigin validates ForkOf and Resumes.
+func (t *Task) checkOrigin() error {
 	if t.ForkOf != "" {
 		if _, err := parseFork("", t.ForkOf); err != nil {
-			return bad("fork_of", fmt.Sprintf("%q names no version of a session", excerpt.Start(t.ForkOf, 100)), `write it as "session:version", or as "session" for its newest version`)
+			return &strict.Error{
+				Message: "task", Field: "fork_of", Problem: fmt.Sprintf("%q names no version of a session", excerpt.Start(t.ForkOf, 100)),
+				Remedy: `write it as "session:version", or as "session" for its newest version`,
+			}
 		}
+	}
+	r := t.Resumes
+	if r == nil {
+		return nil
+	}
+	bad := func(field, problem, remedy string) error {
+		return &strict.Error{Message: "task", Field: "resumes" + field, Problem: problem, Remedy: remedy}
+	}
+	if err := session.ValidID("run", string(r.Run)); err != nil {
+		return bad(".run", Text(err), "name the run that ended")
+	}
+	if err := session.ValidID("session", string(r.Session)); err != nil {
+		return bad(".session", Text(err), "name the home of the run")
+	}
+	if !r.Step.Top() || len(r.Step) > MaxBy {
+		return bad(".step", fmt.Sprintf("%q is no step of a workflow itself", excerpt.Start(string(r.Step), 40)), "name one such as 4")
+	}
+	if r.Commit == 0 || r.Hash == (session.Hash{}) {
+		return bad("", "commit or hash is missing", "send those of the commit that ended the run, or the control request resume")
+	}
+	if t.ForkOf != "" || t.Workspace != "" || t.Session != "" {
+		return bad("", "the task names a session, a fork or a workspace as well", "leave those out: the session is a fork of the run's, with its files")
 	}
 	return nil
 }
@@ -241,7 +285,7 @@ func (t *Task) Digest(tenant session.Tenant, workflow string) (string, error) {
 		Budget:   run.Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond},
 		Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), MCP: t.MCP, Model: t.Model, NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID,
 		Sandbox: digestedSandbox{Allow: place.Allow, Backend: place.Backend, Image: place.Image, Limits: place.Limits, Network: place.Network},
-		Tools:   t.Tools, Workflow: workflow, Workspace: t.Workspace,
+		Tools:   t.Tools, Workflow: workflow, Workspace: t.Workspace, Resumes: t.Resumes,
 	}
 	if d.Sandbox.Services, err = sandbox.ServicesText(place.Services); err != nil {
 		return "", err
@@ -269,6 +313,7 @@ type digested struct {
 	MCP       []string        `json:"mcp,omitempty"`
 	Model     string          `json:"model,omitempty"`
 	NotBefore int64           `json:"not_before,omitempty"`
+	Resumes   *Resumes        `json:"resumes,omitempty"`
 	Revision  string          `json:"revision,omitempty"`
 	Run       run.ID          `json:"run"`
 	Sandbox   digestedSandbox `json:"sandbox,omitzero"`

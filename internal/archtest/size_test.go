@@ -41,7 +41,6 @@ var longFunctions = map[string]int{
 	"internal/sandbox/confinement makeRuleset": 85,
 	"internal/testkit/mcptest New":             87,
 	"llm Provider.Validate":                    86,
-	"messages Task.Check":                      83,
 	"sandbox/local box.Exec":                   94,
 }
 

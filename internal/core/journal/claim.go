@@ -85,8 +85,8 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	if w.state.branch != "" { // the end of the branch seals it
 		return nil, fmt.Errorf("journal: session %s is a branch of a fan-out, for one run: %w; fork it to continue", w.key, session.ErrClosed)
 	}
-	if c.Task.ForkOf != nil && len(events) == 0 { // a check before the claim found it free
-		return nil, fmt.Errorf("journal: task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", c.Run, run.ErrMalformed, w.key)
+	if (c.Task.ForkOf != nil || c.Task.Resumes != nil) && len(events) == 0 { // a check before the claim found it free
+		return nil, fmt.Errorf("journal: task %s: %w: session %s of the fork exists already; leave session out to get a new one", c.Run, run.ErrMalformed, w.key)
 	}
 	sub := Submitted{Behind: w.state.Active, By: c.Task.By, Digest: c.Task.Digest(), Says: c.Task.Says, Task: c.Task.wire(), Via: c.Task.Via}
 	if next := w.next("", now); sub.Behind == "" && next != nil {

@@ -55,6 +55,35 @@ type Task struct {
 	Seen *Seen `json:",omitempty"`
 }
 
+// Resumption names the run that a task continues. The new run takes over the records of
+// the steps before Step, as a branch takes over those of the run that opened it, and makes
+// its own from Step on. Its session is a fork of the ended run's session before Step.
+type Resumption struct {
+	Commit  uint64       `json:"commit"` // the one that ended the run
+	Hash    session.Hash `json:"hash"`   // of that commit
+	Run     run.ID       `json:"run"`
+	Session session.ID   `json:"session"` // the run's home
+	Step    run.Path     `json:"step"`    // of the workflow itself, such as "4"
+}
+
+// MaxResumptions bounds how many runs, each of which continues the previous one, the
+// records of one run can come from.
+const MaxResumptions = 32
+
+// valid checks the form of a resumption.
+func (r *Resumption) valid() error {
+	if err := session.ValidID("run", string(r.Run)); err != nil {
+		return err
+	}
+	if err := session.ValidID("session", string(r.Session)); err != nil {
+		return err
+	}
+	if r.Step == "" || !r.Step.Top() {
+		return fmt.Errorf("journal: resumes.step %q is no step of a workflow itself, such as 4: %w", r.Step, run.ErrMalformed)
+	}
+	return nil
+}
+
 // Suspect is the part of a suspect's claim that its node adds, see Claim.
 type Suspect struct {
 	Group int

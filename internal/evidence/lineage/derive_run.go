@@ -87,6 +87,10 @@ func fillSubmitted(r *messages.Record, v journal.Submitted) {
 			named += ", workflow " + r.Workflow + ","
 		}
 	}
+	if of := v.Task.Resumes; of != nil {
+		r.Resumes = &messages.Place{Run: of.Run, Session: of.Session, Step: of.Step}
+		named += " at step " + string(of.Step) + " of run " + Short(session.ID(of.Run))
+	}
 	r.Via = maskedLine(v.Via, 64)
 	r.Due = v.Task.NotBefore
 	switch {

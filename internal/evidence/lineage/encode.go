@@ -153,6 +153,7 @@ func (o *object) record(r, of *messages.Record) {
 	o.text("policy", r.Policy)
 	o.text("reason", r.Reason)
 	o.value("result", r.Result != nil, r.Result)
+	o.value("resumes", r.Resumes != nil, r.Resumes)
 	o.text("revision", r.Revision)
 	o.text("role", r.Role)
 	if alone {

@@ -72,13 +72,22 @@ func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx cont
 	if strings.HasPrefix(verb, "dlq.") {
 		return c.controlDead(ctx, of, body)
 	}
-	if verb == messages.VerbRerun {
+	if verb == messages.VerbRerun || verb == messages.VerbResume {
+		if verb == messages.VerbResume {
+			if err := body.Check(verb); err != nil {
+				return "", err
+			}
+		}
 		if body.ID == "" { // a request without one asks for another run each time
 			body.ID = rand.Text()
 		}
 		var again run.ID
 		err := c.ofBegun(ctx, tenant, run.ID(id), func() (err error) {
-			again, err = c.rerun(ctx, tenant, run.ID(id), of.User, body)
+			if verb == messages.VerbResume {
+				again, err = c.resume(ctx, tenant, run.ID(id), of.User, body)
+			} else {
+				again, err = c.rerun(ctx, tenant, run.ID(id), of.User, body)
+			}
 			return err
 		})
 		return string(again), err

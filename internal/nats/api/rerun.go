@@ -49,18 +49,51 @@ func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user 
 	if base := h.Base.Ref(); h.Session.Opening().Run != string(id) && base.Version > 0 {
 		task.ForkOf = base.String()
 	}
-	if task.ID, err = c.nextRerun(ctx, t, id, request.ID); err != nil {
+	return c.again(ctx, t, h.Record, task, user, request)
+}
+
+// resume submits the task of a run that has ended without success again, as a run that
+// continues it, and returns the new run's id, the same one for each repetition of the
+// request.
+func (c *controls) resume(ctx context.Context, t session.Tenant, id run.ID, user string, request messages.Control) (run.ID, error) {
+	home, err := c.all.Logs.RunSession(ctx, t, id)
+	if err != nil {
+		return "", err
+	}
+	values := journal.NewValues(c.all.Logs.Log())
+	r, err := values.ResumptionAt(ctx, home, id, request.Step)
+	if err != nil {
+		return "", err
+	}
+	h, err := values.Recording(ctx, home, id)
+	if err != nil {
+		return "", err
+	}
+	task := translate.TaskOf(h.Record.Task)
+	task.Deadline, task.NotBefore, task.Session, task.Workspace, task.ForkOf = messages.Task{}.Deadline, messages.Task{}.NotBefore, "", "", ""
+	task.Resumes = &messages.Resumes{Commit: r.Commit, Hash: r.Hash, Run: r.Run, Session: r.Session, Step: r.Step}
+	task.Model = cmp.Or(request.Model, task.Model)
+	if request.Budget != nil {
+		task.Budget = *request.Budget
+	}
+	return c.again(ctx, t, h.Record, task, user, request)
+}
+
+// again submits a task made from that of a run under the next id of a rerun.
+func (c *controls) again(ctx context.Context, t session.Tenant, of *journal.Record, task messages.Task, user string, request messages.Control) (run.ID, error) {
+	var err error
+	if task.ID, err = c.nextRerun(ctx, t, of.ID, request.ID); err != nil {
 		return "", err
 	}
 	if err := c.all.Dispatch.Admit(ctx, session.Key{Tenant: t, ID: c.all.Logs.HomeOf(t, task.ID)}); err != nil {
-		return "", fmt.Errorf("run %s again as %s: %w", id, task.ID, err)
+		return "", fmt.Errorf("run %s again as %s: %w", of.ID, task.ID, err)
 	}
 	body, err := task.Encode()
 	if err != nil {
 		return "", err
 	}
-	from := messages.Submitter{By: cmp.Or(h.Record.By, messages.UserAnonymous), Via: user}
-	err = c.all.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), h.Record.Task.Workflow), Header: nats.Header{messages.HeaderSays: {request.By}}, Data: body})
+	from := messages.Submitter{By: cmp.Or(of.By, messages.UserAnonymous), Via: user}
+	err = c.all.Messages.PublishAtLeastOnce(ctx, &nats.Msg{Subject: messages.TaskSubject(t, from.Token(), of.Task.Workflow), Header: nats.Header{messages.HeaderSays: {request.By}}, Data: body})
 	if errors.Is(err, conn.ErrFull) {
 		err = fmt.Errorf("%w: %w", run.ErrBusy, err)
 	}

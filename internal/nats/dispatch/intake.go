@@ -375,22 +375,22 @@ func (i *intake) endedIn(ctx context.Context, l *incomingTask) (bool, error) {
 }
 
 // fork resolves the name of the session to fork. An existing session cannot become a fork,
-// unless another delivery of the task made it.
+// of that session or of the one of a run that the task resumes, unless another delivery of
+// the task made it.
 func (i *intake) fork(ctx context.Context, l *incomingTask, t *journal.Task, fresh bool) error {
-	if t.ForkOf == nil {
-		return nil
+	if t.ForkOf != nil {
+		id, err := i.c.logs.ResolveSession(ctx, t.Session.Tenant, string(t.ForkOf.ID), false)
+		if err != nil {
+			return fmt.Errorf("task %s: field fork_of: %w", t.ID, err)
+		}
+		ref := *t.ForkOf
+		ref.ID = id
+		t.ForkOf = &ref
 	}
-	id, err := i.c.logs.ResolveSession(ctx, t.Session.Tenant, string(t.ForkOf.ID), false)
-	if err != nil {
-		return fmt.Errorf("task %s: field fork_of: %w", t.ID, err)
-	}
-	ref := *t.ForkOf
-	ref.ID = id
-	t.ForkOf = &ref
-	if !fresh {
+	if !fresh || t.ForkOf == nil && t.Resumes == nil {
 		return nil // it exists perhaps because an earlier delivery made it
 	}
-	_, err = i.c.logs.Log().Last(ctx, t.Session)
+	_, err := i.c.logs.Log().Last(ctx, t.Session)
 	if errors.Is(err, session.ErrNotFound) {
 		return nil
 	}
@@ -402,5 +402,5 @@ func (i *intake) fork(ctx context.Context, l *incomingTask, t *journal.Task, fre
 	if has, err := i.has(ctx, l, t.Session.ID); has || err != nil {
 		return err
 	}
-	return fmt.Errorf("task %s: %w: field fork_of: session %s exists already; leave session out to get a new one", t.ID, run.ErrMalformed, t.Session.ID)
+	return fmt.Errorf("task %s: %w: session %s of the fork exists already; leave session out to get a new one", t.ID, run.ErrMalformed, t.Session.ID)
 }

@@ -220,6 +220,7 @@ func ExampleAccounts() {
 	//             "rath.ctl.acme.ana.*.message"
 	//             "rath.ctl.acme.ana.session.*.message"
 	//             "rath.ctl.acme.ana.*.rerun"
+	//             "rath.ctl.acme.ana.*.resume"
 	//             "rath.ctl.acme.ana.blob.*.put"
 	//             "rath.ctl.acme.ana.memory.*.write"
 	//             "rath.query.acme.>"

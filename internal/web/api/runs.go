@@ -127,6 +127,28 @@ func rerun(ctx context.Context, c *call) (any, error) {
 	return named{id}, err
 }
 
+// resuming is the body of a request to continue a run.
+type resuming struct {
+	// From is a step of the workflow itself, such as "4"; empty is the one that failed.
+	From run.Path `json:"from,omitempty"`
+	// Model and Budget replace those of the task.
+	Model  string           `json:"model,omitempty"`
+	Budget *messages.Budget `json:"budget,omitempty"`
+	// ID makes the request idempotent.
+	ID string `json:"id,omitempty"`
+}
+
+func resume(ctx context.Context, c *call) (any, error) {
+	var in resuming
+	if len(c.body) > 0 {
+		if err := c.decode("resume", &in); err != nil {
+			return nil, err
+		}
+	}
+	id, err := c.client().Runs.Resume(ctx, c.run(), messages.Control{Step: in.From, Model: in.Model, Budget: in.Budget, ID: in.ID})
+	return named{id}, err
+}
+
 // answered is the body of an answer to a question.
 type answered struct {
 	// Answer is approve, reject or respond.

@@ -30,6 +30,7 @@ func (a *API) table() []route {
 		act(post, "/runs/{run}/resolve", messages.VerbResolve, "Decide about a run that needs review", "control.v1", "answer.v1", control(messages.VerbResolve, resolve)).lets(byRun).serves("answer"),
 		act(post, "/runs/{run}/message", messages.VerbMessage, "Send a message to a run", "control.v1", "answer.v1", control(messages.VerbMessage, message)).lets(byRun).serves("session message"),
 		act(post, "/runs/{run}/rerun", messages.VerbRerun, "Submit the task of a run again", nil, named{}, rerun).lets(byRun).serves("session rerun"),
+		act(post, "/runs/{run}/resume", messages.VerbResume, "Continue a run that ended without success, at the step that failed", resuming{}, named{}, resume).lets(byRun).serves("resume"),
 		act(post, "/runs/{run}/rewind", access.VerbSubmit, "Submit a task on a session that starts at an earlier version of the run's", rewinding{}, named{}, rewind).succeeds(http.StatusAccepted).lets(byRun).serves("session rewind"),
 		act(post, "/runs/{run}/rebudget", messages.VerbRebudget, "Replace the budget of a run", "control.v1", "answer.v1", control(messages.VerbRebudget, rebudget)).lets(byRun).serves("cluster rebudget"),
 		act(post, "/runs/{run}/quarantine", messages.VerbQuarantine, "Put the session of a run into quarantine", "control.v1", "answer.v1", control(messages.VerbQuarantine, quarantine)).lets(byRun).serves("cluster quarantine"),

@@ -47,6 +47,9 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 		}
 		out.Workspace = d
 	}
+	if r := t.Resumes; r != nil {
+		out.Resumes = &journal.Resumption{Commit: r.Commit, Hash: r.Hash, Run: r.Run, Session: r.Session, Step: r.Step}
+	}
 	if t.ForkOf != "" {
 		r, err := session.ParseRef(tenant, t.ForkOf)
 		if err != nil {
@@ -75,6 +78,9 @@ func TaskOf(t journal.Task) messages.Task {
 	}
 	if !t.Workspace.IsZero() {
 		out.Workspace = t.Workspace.String()
+	}
+	if r := t.Resumes; r != nil {
+		out.Resumes = &messages.Resumes{Commit: r.Commit, Hash: r.Hash, Run: r.Run, Session: r.Session, Step: r.Step}
 	}
 	if t.ForkOf != nil {
 		out.ForkOf = t.ForkOf.String()

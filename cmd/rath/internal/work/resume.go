@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
 	"github.com/rathcluster/rath/cmd/rath/internal/follow"
 	"github.com/rathcluster/rath/cmd/rath/internal/reference"
+	"github.com/rathcluster/rath/cmd/rath/internal/selection"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
@@ -20,29 +22,88 @@ import (
 // Resume is the command "resume".
 func Resume(a *app.App) *cobra.Command {
 	var o runOptions
+	var of selection.Selection
+	var budget budgetFlags
+	var d messages.Control
 	cmd := &cobra.Command{
 		Use:   "resume [RUN]",
-		Short: "Resume a parked run in this process, and follow it",
-		Long: `Starts a node in this process and follows a parked or interrupted run to its
-end. Recorded steps do not run again. Other open runs of the store also continue
-meanwhile. If a node already runs on this store, the run resumes there, and this
-command follows it. For an ended run it prints the result.`,
+		Short: "Continue a run that was parked, or that failed",
+		Long: `Continues a run where it stopped, and follows it to its end. Recorded steps do
+not run again, and are not paid again.
+
+A parked or interrupted run continues itself, in a node of this process unless
+one already runs on the store. A run that failed, was cancelled or ran out of
+time stays as it is: a new run, RUN-r1, RUN-r2 and so on, continues it at the
+step that failed, or at --from, on a fork of its session with the files of that
+moment, and with a budget of its own. A call that was cut off, and must not
+happen twice, first asks for a decision. For a run that succeeded the command
+prints the result. With --where it continues all matching runs that ended
+without success, and follows none.`,
 		Example: `  rath resume            the last run
-  rath resume 7f3a`,
-		Args: app.AtMost(1, "one run"),
+  rath resume 7f3a --from 4 --model large
+  rath resume --where 'state=failed and code=model_unavailable'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if of.Where != "" {
+				return of.Args(cmd, args)
+			}
+			return app.AtMost(1, "one run")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			b, err := budget.budget(cmd)
+			if err != nil {
+				return err
+			}
+			if b != (messages.Budget{}) {
+				d.Budget = &b
+			}
+			if d.Step != "" && !d.Step.Top() {
+				return app.Usage(cmd, fmt.Errorf("--from %s: want a step of the workflow itself, such as 4", d.Step))
+			}
+			if of.Where != "" || of.DryRun {
+				return resumeAll(cmd.Context(), a, &of, args, d)
+			}
 			name := messages.Last
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return resume(cmd.Context(), a, name, &o)
+			return resume(cmd.Context(), a, name, d, &o)
 		},
 	}
-	o.NodeFlags.Add(cmd.Flags())
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar((*string)(&d.Step), "from", "", "step at which the new run continues (default the one that failed)")
+	fs.StringVar(&d.Model, "model", "", "model of the new run")
+	budget.add(fs)
+	of.Flags(fs)
+	o.NodeFlags.Add(fs)
 	return cmd
 }
 
-func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err error) {
+// resumeAll continues all runs of a selection that ended without success.
+func resumeAll(ctx context.Context, a *app.App, o *selection.Selection, args []string, d messages.Control) error {
+	return a.With(ctx, func(s *app.System) error {
+		return selection.Each(ctx, a, s, o, args, selection.Verb{
+			Name: "resume", Past: "continued",
+			Skip: func(r *messages.RunInfo) string {
+				switch {
+				case r.BranchOf != nil:
+					return "is a branch of run " + string(r.BranchOf.Run) + "; resume that one"
+				case !r.State.Terminal():
+					return "has not ended"
+				case r.State == run.Succeeded:
+					return "succeeded"
+				}
+				return ""
+			},
+			Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
+				id, err := s.Runs.Resume(ctx, r.Run, d)
+				return "continues as " + string(id), err
+			},
+		})
+	})
+}
+
+func resume(ctx context.Context, a *app.App, name string, d messages.Control, o *runOptions) (err error) {
 	work := &node.Options{Sandbox: node.Sandbox{Unsafe: o.Unsafe}}
 	if work.Models.Source, err = a.ScriptModels(o.Script); err != nil {
 		return err
@@ -52,10 +113,11 @@ func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	after, err := follow.Newest(ctx, s)
+	before, err := follow.Newest(ctx, s)
 	if err != nil {
 		return err
 	}
+	after := before
 	r, err := reference.Run(ctx, s, name)
 	if w, waits := errors.AsType[reference.WaitingError](err); waits { // until the node of this process takes it
 		r, err = messages.RunInfo{Run: w.Run, State: run.Queued}, nil
@@ -68,6 +130,15 @@ func resume(ctx context.Context, a *app.App, name string, o *runOptions) (err er
 	from, err := filesOf(ctx, s, &r)
 	if err != nil {
 		return err
+	}
+	if r.State.Terminal() && r.State != run.Succeeded {
+		id, err := s.Runs.Resume(ctx, r.Run, d)
+		if err != nil {
+			return err
+		}
+		a.Remark("run %s %s, and continues as %s", r.Run, r.State.Past(), id)
+		r = messages.RunInfo{Run: id, State: run.Queued}
+		after = before
 	}
 	if r.State.Terminal() {
 		result, err := s.Runs.Result(ctx, r.Run)

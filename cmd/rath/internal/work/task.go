@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
@@ -27,9 +28,7 @@ type taskFlags struct {
 	model   string
 	tools   []string
 	mcp     []string
-	tokens  int64
-	steps   int64
-	usd     string
+	budget  budgetFlags
 	choice  string
 	attach  []string
 }
@@ -46,31 +45,49 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.mcp, "mcp", nil, "MCP servers of the node for the agent, separated by commas")
 	fs.StringVar(&f.choice, "tool-choice", "", "of agent: tool choice of the first model call: required, none, auto, or the name of a tool")
 	fs.StringArrayVar(&f.attach, "attach", nil, "of agent: show the model this image, a PNG, JPEG, GIF or WebP; can be given again")
+	f.budget.add(fs)
+	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
+}
+
+// budgetFlags are the flags for the budget of a run.
+type budgetFlags struct {
+	tokens, steps int64
+	usd           string
+}
+
+func (f *budgetFlags) add(fs *pflag.FlagSet) {
 	fs.Int64Var(&f.tokens, "budget-tokens", 0, "stop the run after this many tokens")
 	fs.StringVar(&f.usd, "budget-usd", "", "stop the run at this cost of its model calls in US dollars, such as 0.50")
 	fs.Int64Var(&f.steps, "budget-steps", 0, "stop the run after this many steps")
-	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
+}
+
+// budget returns the budget of the flags; zero fields are unlimited.
+func (f *budgetFlags) budget(cmd *cobra.Command) (b messages.Budget, err error) {
+	if f.tokens < 0 || f.steps < 0 {
+		return b, app.Usage(cmd, errors.New("a budget is a positive number"))
+	}
+	b.Tokens, b.Steps = f.tokens, f.steps
+	if f.usd != "" {
+		if b.MicroUSD, err = models.MicroUSD(f.usd); err != nil || b.MicroUSD == 0 {
+			return b, app.Usage(cmd, fmt.Errorf("--budget-usd %s: want US dollars such as 0.50, to at most 6 places", f.usd))
+		}
+	}
+	return b, nil
 }
 
 // task builds a task from the flags.
 func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	t := messages.Task{
 		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools, MCP: f.mcp,
-		Budget: messages.Budget{Tokens: f.tokens, Steps: f.steps},
 	}
 	if f.id == "" {
 		t.ID = client.NewID()
 	} else if _, err := app.RunID(f.id); err != nil {
 		return t, err
 	}
-	if f.tokens < 0 || f.steps < 0 {
-		return t, app.Usage(cmd, errors.New("a budget is a positive number"))
-	}
-	if f.usd != "" {
-		var err error
-		if t.Budget.MicroUSD, err = models.MicroUSD(f.usd); err != nil || t.Budget.MicroUSD == 0 {
-			return t, app.Usage(cmd, fmt.Errorf("--budget-usd %s: want US dollars such as 0.50, to at most 6 places", f.usd))
-		}
+	var err error
+	if t.Budget, err = f.budget.budget(cmd); err != nil {
+		return t, err
 	}
 	text := f.message
 	switch {

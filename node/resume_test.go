@@ -1,0 +1,134 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// pipeline is a workflow of six steps, one of which has branches. The step named fails
+// fails in the first runs.
+type pipeline struct {
+	mu    sync.Mutex
+	did   []string
+	fails map[string]int
+}
+
+func (p *pipeline) step(ctx context.Context, s session.Session, name string) (session.Session, error) {
+	text, err := flow.Do(ctx, name, func(context.Context) (string, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.did = append(p.did, name)
+		if p.fails[name]--; p.fails[name] >= 0 {
+			return "", fmt.Errorf("%s is away", name)
+		}
+		return "did " + name, nil
+	}, tool.Idempotent)
+	if err != nil {
+		return s, err
+	}
+	return s.With(session.AssistantText(text)), nil
+}
+
+func (p *pipeline) registration() flow.Registration {
+	return flow.Registration{Name: "pipeline", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (_ session.Session, err error) {
+			for _, name := range []string{"plan", "fetch"} {
+				if s, err = p.step(ctx, s, name); err != nil {
+					return s, err
+				}
+			}
+			var bs []flow.Branch
+			for _, name := range []string{"left", "right"} {
+				bs = append(bs, flow.Branch{Name: name, Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+					return p.step(ctx, s, name)
+				})})
+			}
+			j, err := flow.FanOut(ctx, s, bs, nil)
+			if err != nil {
+				return s, err
+			}
+			if s, err = flow.Merge(ctx, j, flow.SinceAncestor()); err != nil {
+				return s, err
+			}
+			for _, name := range []string{"build", "publish"} {
+				if s, err = p.step(ctx, s, name); err != nil {
+					return s, err
+				}
+			}
+			return s, nil
+		})
+	}}
+}
+
+// take returns the steps that were executed since the last call.
+func (p *pipeline) take() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	did := p.did
+	p.did = nil
+	return did
+}
+
+// TestResume continues a run over the network at the step that failed, and at one before
+// its branches.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	p := &pipeline{fails: map[string]int{"publish": 2}}
+	n := must.Get(Start(t.Context(), &Options{
+		Store: t.TempDir(), NATS: NATS{Level: "lazy", Port: -1}, Fleet: Fleet{Pool: "default"}, Workflows: []flow.Registration{p.registration()},
+	}))(t)
+	defer func() { must.Report(t, n.Close()) }()
+	c := must.Get(n.Client(t.Context()))(t)
+	defer c.Close()
+	first := must.Get(c.Do(t.Context(), "pipeline", messages.Task{ID: "one"}, nil))(t)
+	if first.State != run.Failed {
+		t.Fatalf("%+v", first)
+	}
+	p.take()
+	for i, step := range []struct {
+		of    run.ID
+		from  run.Path
+		state run.State
+		did   []string
+	}{
+		{"one", "", run.Failed, []string{"publish"}},
+		{"one-r1", "", run.Succeeded, []string{"publish"}},
+		{"one-r1", "2", run.Succeeded, []string{"build", "left", "publish", "right"}},
+	} {
+		d := messages.Control{Step: step.from, ID: fmt.Sprint("request-", i)}
+		id := must.Get(c.Runs.Resume(t.Context(), step.of, d))(t)
+		r := must.Get(c.Wait(t.Context(), id))(t)
+		did := p.take()
+		slices.Sort(did)
+		if r.State != step.state || !slices.Equal(did, step.did) {
+			t.Errorf("resumed %s at %q as %s: %s, and did %v; %s", step.of, step.from, id, r.State, did, r.Error)
+		}
+		if again := must.Get(c.Runs.Resume(t.Context(), step.of, d))(t); again != id {
+			t.Errorf("the same request again made run %s", again)
+		}
+		info := must.Get(c.Runs.Get(t.Context(), id))(t)
+		if info.By == "" || r.Session == first.Session {
+			t.Errorf("%+v", info)
+		}
+	}
+	if _, err := c.Runs.Resume(t.Context(), "one-r2", messages.Control{}); !errors.Is(err, run.ErrState) {
+		t.Errorf("of a run that succeeded: %v", err)
+	}
+	if _, err := c.Runs.Resume(t.Context(), "nobody", messages.Control{}); !errors.Is(err, run.ErrUnknownRun) {
+		t.Errorf("of no run: %v", err)
+	}
+	if r := must.Get(c.Runs.Result(t.Context(), "one"))(t); r.State != run.Failed {
+		t.Errorf("the first run is %s", r.State)
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -215,7 +216,13 @@ func (d *door) question(t *testing.T, id run.ID) string {
 	t.Helper()
 	for {
 		f := must.Get(d.clients[ours].Follow(t.Context(), id))(t)
-		r := must.Get(d.clients[ours].Runs.Get(t.Context(), id))(t)
+		r, err := d.clients[ours].Runs.Get(t.Context(), id)
+		if errors.Is(err, run.ErrUnknownRun) { // a node has not taken its task yet
+			f.Close()
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
+		must.Do(t, err)
 		if len(r.Waits) > 0 {
 			f.Close()
 			return string(r.Waits[0].Step)

@@ -98,6 +98,9 @@ func (d *door) testSubmit(t *testing.T) {
 	if made.Run != "third-r1" {
 		t.Errorf("rerun: %d %s", a.status, a.body)
 	}
+	if a := d.ask(t, ann, "POST", "/api/v1/runs/third/resume", "{}"); a.status != http.StatusConflict {
+		t.Errorf("resume of a run that succeeded: %d %s", a.status, a.body)
+	}
 	a = d.ask(t, ann, "POST", "/api/v1/runs/first/rewind", `{"version":1,"workflow":"talk","input":"again","id":"fourth"}`)
 	if a.status != http.StatusAccepted {
 		t.Errorf("rewind: %d %s", a.status, a.body)
@@ -149,6 +152,18 @@ func (d *door) testQuestions(t *testing.T) {
 		t.Errorf("reject: %d %s", a.status, a.body)
 	}
 	if d.get(t, "/api/v1/runs/ask2/result?wait_s=30", &r); r.State != run.Failed || !strings.Contains(r.Error, "not yet") {
+		t.Errorf("%+v", r)
+	}
+	var made struct{ Run run.ID }
+	resumed := d.ask(t, ann, "POST", "/api/v1/runs/ask2/resume", `{"from":"0"}`)
+	if must.Do(t, json.Unmarshal([]byte(resumed.body), &made)); resumed.status != http.StatusOK || made.Run != "ask2-r1" {
+		t.Errorf("resume: %d %s", resumed.status, resumed.body)
+	}
+	d.question(t, "ask2-r1") // it asks again
+	if a := d.ask(t, ann, "POST", "/api/v1/runs/ask2-r1/answer", `{"answer":"approve"}`); a.status != http.StatusOK {
+		t.Errorf("approve: %d %s", a.status, a.body)
+	}
+	if d.get(t, "/api/v1/runs/ask2-r1/result?wait_s=30", &r); r.State != run.Succeeded {
 		t.Errorf("%+v", r)
 	}
 }

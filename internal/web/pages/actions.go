@@ -22,7 +22,7 @@ const mostStopped = 200
 func (v *visit) act() error {
 	id, verb := run.ID(v.r.PathValue("run")), v.r.PathValue("verb")
 	needs, known := map[string]string{
-		"cancel": messages.VerbCancel, "message": messages.VerbMessage, "rerun": messages.VerbRerun, "restart": access.VerbSubmit,
+		"cancel": messages.VerbCancel, "message": messages.VerbMessage, "rerun": messages.VerbRerun, "resume": messages.VerbResume, "restart": access.VerbSubmit,
 		"quarantine": messages.VerbQuarantine, "release": messages.VerbRelease, "rebudget": messages.VerbRebudget,
 	}[verb]
 	if !known {
@@ -48,6 +48,8 @@ func (v *visit) act() error {
 		err = v.Client.Runs.Message(v.ctx, id, messages.Control{Text: text, Interrupt: in.Get("interrupt") != ""})
 	case "rerun":
 		then, err = v.Client.Runs.Rerun(v.ctx, id)
+	case "resume":
+		then, err = v.Client.Runs.Resume(v.ctx, id, messages.Control{Step: run.Path(strings.TrimSpace(in.Get("from"))), Model: strings.TrimSpace(in.Get("model"))})
 	case "quarantine":
 		err = v.Client.Runs.Quarantine(v.ctx, id, messages.Control{Reason: reason})
 	case "release":

@@ -100,6 +100,7 @@ type runPage struct {
 	Cost      string
 	Budget    string
 	Open      bool // it has not ended
+	Resumable bool // it ended without success, and is no branch
 	Rows      []*row
 	Total     int
 	From      int    // the number of the first row, from 1
@@ -195,7 +196,9 @@ func fillHead(v *visit, b *runPage, h *history) {
 		}
 	case r.State.Terminal() && r.State != run.Succeeded:
 		b.Sentences = []string{cmp.Or(view.RunNote(r, func(id run.ID) string { return string(id) }), "It ended as "+strings.ReplaceAll(string(r.State), "_", " ")+".")}
-		b.Remedy = &notice{Link: "Rerun…", Href: "#rerun"}
+		if b.Resumable = r.BranchOf == nil; b.Resumable {
+			b.Remedy = &notice{Link: "Continue at the failed step…", Href: "#resume"}
+		}
 	case r.State == run.Succeeded:
 		for _, row := range slices.Backward(b.Rows) {
 			if row.Said != "" {

@@ -117,6 +117,11 @@ func (r *crowdReader) read(opened func()) {
 			continue
 		}
 		if err != nil || s.code != http.StatusOK {
+			if s != nil && s.code == http.StatusServiceUnavailable { // too many begin at once
+				s.close()
+				time.Sleep(100 * time.Millisecond)
+				continue
+			}
 			if s != nil && s.code == http.StatusNoContent { // it has all of the run
 				s.close()
 				return

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -22,40 +23,22 @@ const (
 )
 
 // tasks answers from the entries of ids and, for ids without one, from the tasks that no
-// node has claimed.
+// node has claimed. A node makes the entry before it takes the task out of the stream, so
+// ids that are in neither are looked up once more.
 func (a answerer) tasks(ctx context.Context, t session.Tenant, q wire.Query) (any, error) {
 	found := make([]*wire.KnownTask, len(q.Tasks))
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	work := make(chan int)
-	var looking sync.WaitGroup
-	for range min(knownLooks, len(q.Tasks)) {
-		looking.Go(func() {
-			for i := range work {
-				have, revision, err := eventlog.ReadAlias(ctx, a.c.Logs, eventlog.RunAliasSubject(t, q.Tasks[i]))
-				if err != nil {
-					cancel(err)
-				} else if revision != 0 {
-					found[i] = &wire.KnownTask{Run: q.Tasks[i], Digest: have.Task(), Refused: have.Refused}
-				}
-			}
-		})
-	}
-	for i := range q.Tasks {
-		work <- i
-	}
-	close(work)
-	looking.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
 	missing := map[run.ID]int{}
-	for i, k := range found {
-		if k == nil {
-			missing[q.Tasks[i]] = i
-		}
+	for i, id := range q.Tasks {
+		missing[id] = i
 	}
-	if err := a.amongUntaken(ctx, t, missing, found); err != nil {
+	err := a.amongEntries(ctx, t, missing, found)
+	if err == nil && len(missing) > 0 {
+		err = a.amongUntaken(ctx, t, missing, found)
+	}
+	if err == nil && len(missing) > 0 {
+		err = a.amongEntries(ctx, t, missing, found)
+	}
+	if err != nil {
 		return nil, err
 	}
 	out := wire.Tasks{Tasks: []wire.KnownTask{}}
@@ -65,6 +48,33 @@ func (a answerer) tasks(ctx context.Context, t session.Tenant, q wire.Query) (an
 		}
 	}
 	return out, nil
+}
+
+// amongEntries reads the entries of ids, and takes those that have one out of missing.
+func (a answerer) amongEntries(ctx context.Context, t session.Tenant, missing map[run.ID]int, found []*wire.KnownTask) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	work := make(chan run.ID)
+	var looking sync.WaitGroup
+	for range min(knownLooks, len(missing)) {
+		looking.Go(func() {
+			for id := range work {
+				have, revision, err := eventlog.ReadAlias(ctx, a.c.Logs, eventlog.RunAliasSubject(t, id))
+				if err != nil {
+					cancel(err)
+				} else if revision != 0 {
+					found[missing[id]] = &wire.KnownTask{Run: id, Digest: have.Task(), Refused: have.Refused}
+				}
+			}
+		})
+	}
+	for id := range missing {
+		work <- id
+	}
+	close(work)
+	looking.Wait()
+	maps.DeleteFunc(missing, func(_ run.ID, i int) bool { return found[i] != nil })
+	return context.Cause(ctx)
 }
 
 // amongUntaken searches the unclaimed tasks for ids; the first task of an id counts. The

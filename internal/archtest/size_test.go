@@ -32,7 +32,6 @@ var longFunctions = map[string]int{
 	"internal/core/journal RunState.fold":      103,
 	"internal/evidence/dossier planFor":        84,
 	"internal/evidence/dossier timeline.event": 95,
-	"internal/evidence/lineage object.record":  81,
 	"internal/evidence/view Timeline.record":   87,
 	"internal/nats/conn Conn.natsOptions":      88,
 	"internal/nats/dispatch dispatcher.pump":   89,

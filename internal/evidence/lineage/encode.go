@@ -153,6 +153,12 @@ func (o *object) record(r, of *messages.Record) {
 	o.text("policy", r.Policy)
 	o.text("reason", r.Reason)
 	o.value("result", r.Result != nil, r.Result)
+	o.recordEnd(r, alone)
+	o.b = append(o.b, '}')
+}
+
+// recordEnd writes the fields of a record behind its result.
+func (o *object) recordEnd(r *messages.Record, alone bool) {
 	o.value("resumes", r.Resumes != nil, r.Resumes)
 	o.text("revision", r.Revision)
 	o.text("role", r.Role)
@@ -183,7 +189,6 @@ func (o *object) record(r, of *messages.Record) {
 	o.value("waits", len(r.Waits) > 0, r.Waits)
 	o.positive("wake", r.Wake)
 	o.text("workflow", r.Workflow)
-	o.b = append(o.b, '}')
 }
 
 // AppendRecord appends the record's canonical JSON: keys sorted, no white space, no floats.

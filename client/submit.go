@@ -21,7 +21,7 @@ const maxSubmitted = 10_000
 
 // Submit submits a task for a workflow and returns the run's id once the task is
 // stored. A task without an id gets a random one. Submitting the same task under the
-// same id again is harmless. Another body under an id of the last two minutes is
+// same id again is harmless. Another body under an id of the last 20 seconds is
 // run.ErrKeyReused; later, only the run's events report it: see Do. An unknown workflow or
 // a busy session is reported by the run's events and its result.
 func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (run.ID, error) {

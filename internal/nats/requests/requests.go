@@ -96,7 +96,7 @@ func (c *Requests) question(ctx context.Context, subject string, header nats.Hea
 
 // Submit publishes a task's body, from the user of the connection, and returns once the
 // stream holds it. again reports that the stream had a message with this mark before, in
-// the last two minutes, and that it has not stored the body; a task without a mark is always
+// the last 20 seconds, and that it has not stored the body; a task without a mark is always
 // stored. A repetition with the same body is harmless, so the request is repeated
 // to a silent server: a server whose disk has just become full answers no earlier request.
 // ErrFull means that too many tasks wait or the disk is full, and the task was not stored.

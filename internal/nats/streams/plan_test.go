@@ -127,6 +127,9 @@ func TestPlanRefuses(t *testing.T) {
 		must.Get(node.Conn.JS.Publish(ctx, PrefixDLQ+"acme.w", make([]byte, 900<<10)))(t)
 	}
 	refuses("less than there is", &Provisioning{StoreBytes: MinStoreBytes}, "stream DLQ: max bytes", "it holds 4.4 MiB")
+	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); err != nil || info.Config.Duplicates != taskDuplicates {
+		t.Errorf("the duplicate window of the stream of tasks is %v, %v; want %v", info.Config.Duplicates, err, taskDuplicates)
+	}
 	if info, err := c.Reconciler.LookStream(ctx, StreamTasks); err != nil || info.Config.MaxBytes != DefaultStoreBytes/1000*115 {
 		t.Errorf("a refused plan changed something: %+v, %v", info.Config, err)
 	}

@@ -64,8 +64,10 @@ const (
 	// workflows or users a tenant could fill the stream.
 	fullWorkflows = 2
 	// minDuplicates is the shortest duplicate window that the server accepts: Rath does not
-	// rely on its duplicate detection, and each id in it costs memory.
-	minDuplicates = 100 * time.Millisecond
+	// rely on its duplicate detection, and each id in it costs memory. In the stream of tasks
+	// it is taskDuplicates, within which a client is told at once that an id is used.
+	minDuplicates  = 100 * time.Millisecond
+	taskDuplicates = 20 * time.Second
 )
 
 // EventStream is the name of the stream that holds a partition's events.
@@ -221,7 +223,9 @@ func bucket(name, description string, ttl time.Duration) jetstream.StreamConfig 
 // complete sets the fields that follow from the purpose of a stream.
 func (o *Options) complete(k kind, share int64, cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	cfg.Replicas = o.Replicas
-	cfg.Duplicates = minDuplicates
+	if cfg.Duplicates = minDuplicates; cfg.Name == StreamTasks {
+		cfg.Duplicates = taskDuplicates
+	}
 	cfg.MaxBytes = o.StoreBytes / 1000 * share
 	cfg.MaxMsgs, cfg.MaxConsumers = -1, -1
 	if cfg.MaxMsgSize == 0 {

@@ -144,11 +144,11 @@ func TestResumeResumed(t *testing.T) {
 	if _, did := w.run("three", f, run.Failed, w.resumes("two", "")); did != "d" {
 		t.Errorf("the third run called %s", did)
 	}
-	s, did := w.run("four", f, run.Failed, w.resumes("three", "0"))
+	_, did := w.run("four", f, run.Failed, w.resumes("three", "0"))
 	if did != "a b c d" {
 		t.Errorf("the fourth run called %s", did)
 	}
-	s, did = w.run("five", f, run.Succeeded, w.resumes("three", ""))
+	s, did := w.run("five", f, run.Succeeded, w.resumes("three", ""))
 	if did != "d e" || len(texts(s)) != 5 {
 		t.Errorf("the fifth run called %s, and has %q", did, texts(s))
 	}

@@ -120,11 +120,29 @@ func (e dockerEngine) start(ctx context.Context, id string) error {
 	return e.c.ContainerStart(ctx, id, container.StartOptions{})
 }
 
+// removals bounds how often a removal that left files is repeated, after pauses that double.
+const (
+	removals     = 5
+	removalPause = 100 * time.Millisecond
+)
+
 // remove kills the processes of a container and removes it. A missing container is no
 // error. If the engine is already removing the container, because its processes have ended,
-// remove waits.
+// remove waits. A busy engine can write a file of the container while it removes its files,
+// and then has removed all but the directory: remove asks again.
 func (e dockerEngine) remove(ctx context.Context, id string) error {
 	err := e.c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	for again := range removals {
+		if err == nil || !strings.Contains(err.Error(), "directory not empty") {
+			break
+		}
+		select {
+		case <-time.After(removalPause << again):
+		case <-ctx.Done():
+			return err
+		}
+		err = e.c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	}
 	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
 		removed, failed := e.c.ContainerWait(ctx, id, container.WaitConditionRemoved)
 		select {

@@ -135,6 +135,7 @@ func TestFaultsStart(t *testing.T) {
 		"start fails":        {faults: []fault{{at: "POST /containers/ID/start", code: 500, message: "OCI runtime create failed: no space left on device"}}, want: []string{"start a container", "no space left on device"}},
 		"cannot be removed":  {faults: []fault{{at: "POST /containers/ID/start", code: 500, message: "OCI runtime create failed"}, {at: "DELETE /containers/ID", code: 500, message: busy}}, want: []string{"start a container", "remove the container", busy}, left: 1},
 		"is being removed":   {faults: []fault{{at: "DELETE /containers/ID", code: 409, message: "removal of container c1 is already in progress", times: 1}}},
+		"files are left":     {faults: []fault{{at: "DELETE /containers/ID", code: 500, message: "unable to remove filesystem for c1: directory not empty", times: 2}}},
 		"removal fails":      {faults: []fault{{at: "DELETE /containers/ID", code: 409, message: "removal of container c1 is already in progress", times: 1}, {at: "POST /containers/ID/wait", code: 500, message: busy}}, want: []string{"remove the container", busy}, left: 1},
 		"daemon ends":        {begin: func(c *fakeContainer) { c.kill() }, want: []string{"the daemon does not answer", "its container has ended"}},
 		"daemon is not seen": {begin: func(c *fakeContainer) { os.Remove(filepath.Join(c.socket, "s")) }, short: true, is: context.DeadlineExceeded, want: []string{"the daemon does not answer"}},

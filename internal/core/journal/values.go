@@ -302,26 +302,9 @@ func (f *folding) take(e commitlog.Entry) (bool, error) {
 	return e.At.Seq != f.link.Seq, nil
 }
 
-// newest returns the newest known value of a session.
-func (v *Values) newest(k session.Key) (s session.Session, at commitlog.Position, ok bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, m := range v.order {
-		if l, _ := v.known[m].Link(); m.ref.Key == k && l.Seq > at.Seq {
-			s, at, ok = v.known[m], commitlog.Position{Seq: l.Seq, Token: l.Token, Hash: l.Hash}, true
-		}
-	}
-	return s, at, ok
-}
-
-// nearest returns the newest known value for the newest version, and otherwise the value of
-// the session's snapshot if l refers to that value or to a later one.
+// nearest returns the value of the session's snapshot if l refers to that value or to a
+// later one.
 func (v *Values) nearest(ctx context.Context, l session.Link, bounded bool) (session.Session, commitlog.Position, bool) {
-	if !bounded {
-		if s, at, ok := v.newest(l.Key); ok {
-			return s, at, true
-		}
-	}
 	state, at, load, ok := v.snapshot(ctx, v.log, l.Key)
 	if !ok || l.Seq != 0 && at.Seq > l.Seq {
 		return session.Session{}, at, false

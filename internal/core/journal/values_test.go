@@ -127,3 +127,21 @@ func TestValuesRefuseCircles(t *testing.T) {
 		t.Errorf("the error has %d bytes", len(err.Error()))
 	}
 }
+
+// TestNewestAfterAnOlderOne: the newest version of a session is read as such after an older
+// one of the same commit was, and kept.
+func TestNewestAfterAnOlderOne(t *testing.T) {
+	var log commitlog.Memory
+	k := session.Key{Tenant: session.DefaultTenant, ID: "two"}
+	c := commitlog.Commit{Key: k, Seq: 1, Root: k.ID, Epoch: 1, Events: []session.Event{
+		session.OpenedEvent(session.Opening{Kind: session.OpenLeaf}), session.ChunkEvent(session.UserText("one")), session.ChunkEvent(session.UserText("two")),
+	}}
+	must.Get(log.Append(t.Context(), commitlog.Position{}, c))(t)
+	values := NewValues(&log)
+	newest := must.Get(values.At(t.Context(), session.Ref{Key: k}))(t).Ref().Version
+	values.Forget()
+	values.Keep(must.Get(values.At(t.Context(), session.Ref{Key: k, Version: newest - 1}))(t))
+	if s := must.Get(values.At(t.Context(), session.Ref{Key: k}))(t); s.Ref().Version != newest || s.Len() != 2 {
+		t.Errorf("the newest version is %d, with %d rows; want %d", s.Ref().Version, s.Len(), newest)
+	}
+}

@@ -153,7 +153,7 @@ func (c Control) Check(verb string) error {
 		return bad(field, "it is no part of this request", "leave it out, or send it to the verb "+strings.Join(verbs, ", "))
 	}
 	switch verb {
-	case VerbCancel:
+	case VerbCancel, VerbRerun:
 	case VerbResolve:
 		if c.Decision != run.Happened && c.Decision != run.Again && c.Decision != run.Fail && c.Decision != run.Pin {
 			return bad("decision", fmt.Sprintf("%q is none", excerpt.Start(c.Decision, 40)), fmt.Sprintf(

@@ -48,18 +48,7 @@ type Task struct {
 	Revision string `json:"revision,omitempty"` // of the workflow; empty accepts the offered one
 	// Resumes makes the task continue a run that has ended, at one of its steps. The
 	// control request resume submits such a task.
-	Resumes *Resumes `json:"resumes,omitempty"`
-}
-
-// Resumes names an ended run and the step at which a task continues it. The records of the
-// steps before it stand; the new session is a fork of the run's session before the step.
-type Resumes struct {
-	Run     run.ID     `json:"run"`
-	Session session.ID `json:"session"` // the run's home
-	Step    run.Path   `json:"step"`    // of the workflow itself, such as "4"
-	// Commit and Hash identify the commit that ended the run.
-	Commit uint64       `json:"commit"`
-	Hash   session.Hash `json:"hash"`
+	Resumes *run.Resumption `json:"resumes,omitempty"`
 }
 
 // Sandbox is a task's requirements on the sandbox of its session. A node that cannot
@@ -237,27 +226,17 @@ func (t *Task) checkOrigin() error {
 			}
 		}
 	}
-	r := t.Resumes
-	if r == nil {
+	if t.Resumes == nil {
 		return nil
 	}
-	bad := func(field, problem, remedy string) error {
-		return &strict.Error{Message: "task", Field: "resumes" + field, Problem: problem, Remedy: remedy}
+	bad := func(problem, remedy string) error {
+		return &strict.Error{Message: "task", Field: "resumes", Problem: problem, Remedy: remedy}
 	}
-	if err := session.ValidID("run", string(r.Run)); err != nil {
-		return bad(".run", Text(err), "name the run that ended")
-	}
-	if err := session.ValidID("session", string(r.Session)); err != nil {
-		return bad(".session", Text(err), "name the home of the run")
-	}
-	if !r.Step.Top() || len(r.Step) > MaxBy {
-		return bad(".step", fmt.Sprintf("%q is no step of a workflow itself", excerpt.Start(string(r.Step), 40)), "name one such as 4")
-	}
-	if r.Commit == 0 || r.Hash == (session.Hash{}) {
-		return bad("", "commit or hash is missing", "send those of the commit that ended the run, or the control request resume")
+	if err := t.Resumes.Valid(); err != nil {
+		return bad(Text(err), "send the control request resume, which submits such a task")
 	}
 	if t.ForkOf != "" || t.Workspace != "" || t.Session != "" {
-		return bad("", "the task names a session, a fork or a workspace as well", "leave those out: the session is a fork of the run's, with its files")
+		return bad("the task names a session, a fork or a workspace as well", "leave those out: the session is a fork of the run's, with its files")
 	}
 	return nil
 }
@@ -313,7 +292,7 @@ type digested struct {
 	MCP       []string        `json:"mcp,omitempty"`
 	Model     string          `json:"model,omitempty"`
 	NotBefore int64           `json:"not_before,omitempty"`
-	Resumes   *Resumes        `json:"resumes,omitempty"`
+	Resumes   *run.Resumption `json:"resumes,omitempty"`
 	Revision  string          `json:"revision,omitempty"`
 	Run       run.ID          `json:"run"`
 	Sandbox   digestedSandbox `json:"sandbox,omitzero"`

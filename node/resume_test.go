@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -96,25 +97,16 @@ func TestResume(t *testing.T) {
 		t.Fatalf("%+v", first)
 	}
 	p.take()
-	for i, step := range []struct {
-		of    run.ID
-		from  run.Path
-		state run.State
-		did   []string
-	}{
-		{"one", "", run.Failed, []string{"publish"}},
-		{"one-r1", "", run.Succeeded, []string{"publish"}},
-		{"one-r1", "2", run.Succeeded, []string{"build", "left", "publish", "right"}},
-	} {
-		d := messages.Control{Step: step.from, ID: fmt.Sprint("request-", i)}
-		id := must.Get(c.Runs.Resume(t.Context(), step.of, d))(t)
+	resumed := func(of run.ID, d messages.Control, state run.State, did ...string) {
+		t.Helper()
+		id := must.Get(c.Runs.Resume(t.Context(), of, d))(t)
 		r := must.Get(c.Wait(t.Context(), id))(t)
-		did := p.take()
-		slices.Sort(did)
-		if r.State != step.state || !slices.Equal(did, step.did) {
-			t.Errorf("resumed %s at %q as %s: %s, and did %v; %s", step.of, step.from, id, r.State, did, r.Error)
+		steps := p.take()
+		slices.Sort(steps)
+		if r.State != state || !slices.Equal(steps, did) {
+			t.Errorf("resumed %s at %q as %s: %s, and did %v; %s", of, d.Step, id, r.State, steps, r.Error)
 		}
-		if again := must.Get(c.Runs.Resume(t.Context(), step.of, d))(t); again != id {
+		if again := must.Get(c.Runs.Resume(t.Context(), of, d))(t); again != id {
 			t.Errorf("the same request again made run %s", again)
 		}
 		info := must.Get(c.Runs.Get(t.Context(), id))(t)
@@ -122,6 +114,17 @@ func TestResume(t *testing.T) {
 			t.Errorf("%+v", info)
 		}
 	}
+	resumed("one", messages.Control{ID: "a"}, run.Failed, "publish")
+	resumed("one-r1", messages.Control{ID: "b"}, run.Succeeded, "publish")
+	if _, err := c.Runs.Resume(t.Context(), "one", messages.Control{ID: "c"}); !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), "continues as run one-r1") {
+		t.Errorf("a second continuation of one run: %v", err)
+	}
+	p.fails["publish"] = 1
+	if r := must.Get(c.Do(t.Context(), "pipeline", messages.Task{ID: "two"}, nil))(t); r.State != run.Failed {
+		t.Fatalf("%+v", r)
+	}
+	p.take()
+	resumed("two", messages.Control{Step: "2", ID: "d"}, run.Succeeded, "build", "left", "publish", "right")
 	if _, err := c.Runs.Resume(t.Context(), "one-r2", messages.Control{}); !errors.Is(err, run.ErrState) {
 		t.Errorf("of a run that succeeded: %v", err)
 	}

@@ -64,21 +64,31 @@ func (a *around) loadAncestors(ctx context.Context) error {
 		case b.Remote:
 			return nil
 		}
-		ex.pos.journal.MergeEnclosing(g.Journal)
-		one := level{run: a.Run, home: home, path: a.Path, base: g.Base}
-		if i == 0 {
-			ex.levels.root, ex.input, ex.pos.last = &g.Record.Task, placedAs(&g.Record.Task, g.Base), g.Started
-			if one.resumes(ex.levels.root); one.from != "" {
-				if err := ex.around.loadResumed(ctx, ex.levels.root, g.Base); err != nil {
-					return err
-				}
-			}
+		if err := ex.around.enclose(ctx, a.Path, g); err != nil {
+			return err
 		}
-		ex.sessions.hold(home, &heldSession{outer: true}, g.Base, g.Session, false)
-		ex.levels.all = append(ex.levels.all, one)
 	}
 	own.base = ex.granted.Base
 	ex.levels.all = append(ex.levels.all, own)
+	return nil
+}
+
+// enclose adds the records and the level of the next run around a branch, whose own steps
+// are below a path. The outermost run is the first.
+func (a *around) enclose(ctx context.Context, path run.Path, g *journal.ClaimResult) error {
+	ex := a.ex
+	ex.pos.journal.MergeEnclosing(g.Journal)
+	one := level{run: g.Record.ID, home: g.Record.Home, path: path, base: g.Base}
+	if len(ex.levels.all) == 0 {
+		ex.levels.root, ex.input, ex.pos.last = &g.Record.Task, placedAs(&g.Record.Task, g.Base), g.Started
+		if one.resumes(ex.levels.root); one.from != "" {
+			if err := a.loadResumed(ctx, ex.levels.root, g.Base); err != nil {
+				return err
+			}
+		}
+	}
+	ex.sessions.hold(one.home, &heldSession{outer: true}, g.Base, g.Session, false)
+	ex.levels.all = append(ex.levels.all, one)
 	return nil
 }
 

@@ -63,19 +63,17 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		c.Root, at = base.Root(), base.Placement()
 	}
 	if t.Resumes != nil && !t.Resume {
-		h, err := rt.Values.Resumed(ctx, t.Session.Tenant, t.Resumes)
+		all, err := rt.Values.Resumed(ctx, t.Session.Tenant, t.Resumes)
+		if err == nil {
+			err = rt.Values.Archived(ctx, all[0].At.Key())
+		}
 		if err != nil {
 			return c, fmt.Errorf("flow: task %s resumes run %s: %w", t.ID, t.Resumes.Run, err)
 		}
-		l, ok := h.At.Link()
-		if !ok {
-			return c, fmt.Errorf("flow: task %s resumes run %s: session %s is not committed: %w", t.ID, t.Resumes.Run, h.At.Ref(), run.ErrMalformed)
-		}
-		if err := rt.Values.Archived(ctx, h.At.Key()); err != nil {
-			return c, fmt.Errorf("flow: task %s resumes run %s: %w", t.ID, t.Resumes.Run, err)
-		}
+		base := all[0].At // the fold committed it
+		l, _ := base.Link()
 		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
-		c.Root, at = h.At.Root(), h.At.Placement()
+		c.Root, at = base.Root(), base.Placement()
 	}
 	if b := t.Branch; b != nil {
 		c.Open = session.Opening{

@@ -166,23 +166,14 @@ func (a *around) loadEndedAncestors(ctx context.Context) error {
 	ex := a.ex
 	b := ex.task.Branch
 	ex.levels.all = nil
-	for i, a := range b.Ancestors {
+	for _, a := range b.Ancestors {
 		h, err := ex.rt.Values.Recording(ctx, session.Key{Tenant: ex.home.Tenant, ID: a.Session}, a.Run)
 		if err != nil {
 			return fmt.Errorf("flow: replay branch %s of run %s: %w", b.Name, a.Run, err)
 		}
-		ex.pos.journal.Merge(h.Journal)
-		one := level{run: a.Run, home: h.Record.Home, path: a.Path, base: h.Base}
-		if i == 0 {
-			ex.levels.root, ex.input, ex.pos.last = &h.Record.Task, placedAs(&h.Record.Task, h.Base), h.Started
-			if one.resumes(ex.levels.root); one.from != "" {
-				if err := ex.around.loadResumed(ctx, ex.levels.root, h.Base); err != nil {
-					return err
-				}
-			}
+		if err := ex.around.enclose(ctx, a.Path, h.ClaimResult); err != nil {
+			return err
 		}
-		ex.sessions.hold(h.Record.Home, &heldSession{outer: true}, h.Base, h.Session, false)
-		ex.levels.all = append(ex.levels.all, one)
 	}
 	ex.levels.all = append(ex.levels.all, level{run: ex.id, home: ex.home, path: b.Path, base: ex.granted.Base})
 	return nil

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/rathcluster/rath/internal/core/journal"
-	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -45,31 +44,24 @@ func (l *sessions) recordedAs(s session.Session) session.Ref {
 // task's run began. It sets the input of the code.
 func (a *around) loadResumed(ctx context.Context, t *journal.Task, base session.Session) error {
 	ex := a.ex
-	var levels []level // the newest first
-	var journals []*journal.Journal
-	for of := t.Resumes; of != nil; {
-		if len(levels) == journal.MaxResumptions {
-			return fmt.Errorf("flow: run %s resumes more than %d runs, one after the other: %w", t.ID, journal.MaxResumptions, run.ErrMalformed)
-		}
-		h, err := ex.rt.Values.Resumed(ctx, t.Session.Tenant, of)
-		if err != nil {
-			return fmt.Errorf("flow: run %s resumes run %s: %w", t.ID, of.Run, err)
-		}
-		one := level{run: of.Run, home: h.Record.Home, base: h.Base, until: of.Step}
+	all, err := ex.rt.Values.Resumed(ctx, t.Session.Tenant, t.Resumes)
+	if err != nil {
+		return fmt.Errorf("flow: run %s resumes run %s: %w", t.ID, t.Resumes.Run, err)
+	}
+	levels := make([]level, len(all)) // the oldest first
+	for i, h := range all {
+		one := level{run: h.Record.ID, home: h.Record.Home, base: h.Base, until: h.Step}
+		one.resumes(&h.Record.Task)
+		levels[len(all)-1-i] = one
 		ex.sessions.continuations = slices.Insert(ex.sessions.continuations, 0, continuation{h.At.Ref(), base})
 		base, ex.pos.last, ex.input = h.Base, h.Started, placedAs(&h.Record.Task, h.Base)
 		ex.sessions.hold(one.home, &heldSession{outer: true}, h.Base, h.Session, false)
-		if of = h.Record.Task.Resumes; of != nil {
-			one.from = of.Step
-		}
-		levels, journals = append(levels, one), append(journals, h.Journal)
 	}
-	for _, j := range journals {
-		j.Placed(ex.sessions.continued)
-		ex.pos.journal.MergeEnclosing(j)
+	for _, h := range all {
+		h.Journal.Replace(ex.sessions.continued)
+		ex.pos.journal.MergeEnclosing(h.Journal)
 	}
 	ex.input = ex.sessions.continued(ex.input)
-	slices.Reverse(levels)
 	ex.levels.all = append(levels, ex.levels.all...)
 	return nil
 }

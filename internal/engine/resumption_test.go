@@ -78,7 +78,7 @@ func (w *resumable) run(id run.ID, f flow.Func, want run.State, change ...func(*
 // resumes makes a task continue a run at a step; "" is the one that failed.
 func (w *resumable) resumes(id run.ID, step run.Path) func(*journal.Task) {
 	w.t.Helper()
-	r, err := w.values.ResumptionAt(w.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: session.ID("s-" + id)}, id, step)
+	r, _, err := w.values.ResumptionAt(w.t.Context(), session.Key{Tenant: session.DefaultTenant, ID: session.ID("s-" + id)}, id, step)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -267,6 +267,55 @@ func (w *resumable) fanned(names ...string) flow.Func {
 	}
 }
 
+// TestResumeBeforeTheResumption: at a step before its own, a run that resumed another one is
+// not resumed if it has made a call that must not happen twice.
+func TestResumeBeforeTheResumption(t *testing.T) {
+	w := newResumable(t)
+	w.fail["b"], w.fail["c"] = 1, 1
+	f := func(ctx context.Context, s session.Session) (session.Session, error) {
+		s, err := w.pipeline("a", "b")(ctx, s)
+		if err != nil {
+			return s, err
+		}
+		if _, err := flow.Do(ctx, "pay", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent); err != nil {
+			return s, err
+		}
+		return w.do(ctx, s, "c")
+	}
+	w.run("one", f, run.Failed)
+	w.run("two", f, run.Failed, w.resumes("one", ""))
+	_, _, err := w.values.ResumptionAt(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: "s-two"}, "two", "0")
+	if !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), `"pay" at step 2 has taken effect`) {
+		t.Errorf("at step 0: %v", err)
+	}
+	if _, did := w.run("three", f, run.Succeeded, w.resumes("two", "3")); did != "c" {
+		t.Errorf("at step 3 it called %s", did)
+	}
+}
+
+// TestResumeTooOften: the number of runs that continue each other is bounded.
+func TestResumeTooOften(t *testing.T) {
+	w := newResumable(t)
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprint("s", i))
+		w.fail[names[i]] = 1
+	}
+	f := w.pipeline(names...)
+	w.run("r0", f, run.Failed)
+	for i := range names {
+		id := run.ID(fmt.Sprint("r", i))
+		_, _, err := w.values.ResumptionAt(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: session.ID("s-" + id)}, id, "")
+		if errors.Is(err, run.ErrMalformed) && i == 32 {
+			return
+		}
+		if _, did := w.run(run.ID(fmt.Sprint("r", i+1)), f, run.Failed, w.resumes(id, "")); did != names[i]+" "+names[i+1] {
+			t.Fatalf("run %d called %s", i+1, did)
+		}
+	}
+	t.Error("a hundred runs continue each other")
+}
+
 // TestResumeRefused: the reasons why a run cannot be resumed.
 func TestResumeRefused(t *testing.T) {
 	w := newResumable(t)
@@ -290,7 +339,7 @@ func TestResumeRefused(t *testing.T) {
 		"it succeeded":                {"good", "", run.ErrState, "succeeded"},
 		"no run":                      {"none", "", run.ErrUnknownRun, ""},
 	} {
-		_, err := w.values.ResumptionAt(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: session.ID("s-" + c.id)}, c.id, c.step)
+		_, _, err := w.values.ResumptionAt(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: session.ID("s-" + c.id)}, c.id, c.step)
 		if !errors.Is(err, c.err) || !strings.Contains(fmt.Sprint(err), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}

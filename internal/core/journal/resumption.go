@@ -16,30 +16,43 @@ type Resumed struct {
 	// ClaimResult has the run's Base and its records in its home log before the step.
 	*ClaimResult
 	// At is the value of the run's home session right before the step.
-	At session.Session
+	At   session.Session
+	Step run.Path
 }
 
-// Resumed reads the part of a run that a resumption takes over. It returns ErrUnknownRun
-// or session.ErrNotFound if there is no such run, ErrState if the run has not ended, and
-// ErrMalformed if another commit ended it.
-func (v *Values) Resumed(ctx context.Context, t session.Tenant, r *Resumption) (*Resumed, error) {
-	h, err := v.Recording(ctx, session.Key{Tenant: t, ID: r.Session}, r.Run)
-	switch {
-	case err != nil:
-		return nil, err
-	case h.Ended == nil:
-		return nil, fmt.Errorf("journal: run %s has not ended: %w", r.Run, run.ErrState)
-	case h.EndedBy.Seq != r.Commit || h.EndedBy.Hash != r.Hash:
-		return nil, fmt.Errorf("journal: run %s ended by commit %d, %s, not by commit %d: %w", r.Run, h.EndedBy.Seq, h.EndedBy.Hash, r.Commit, run.ErrMalformed)
-	}
-	at := h.Base
-	for _, s := range h.Journal.steps {
-		if run.ComparePaths(s.Path, r.Step) < 0 && s.Session.Key() == at.Key() && s.Session.Ref().Version > at.Ref().Version {
-			at = s.Session
+// maxResumptions bounds how many runs, each of which continues the previous one, the
+// records of one run can come from.
+const maxResumptions = 32
+
+// Resumed reads the parts of runs that a resumption takes over: the run that it names
+// first, and then those that this one resumed itself. It returns ErrUnknownRun or
+// session.ErrNotFound if there is no such run, ErrState if the run has not ended, and
+// ErrMalformed if another commit ended it, or if there are too many.
+func (v *Values) Resumed(ctx context.Context, t session.Tenant, r *run.Resumption) (all []Resumed, err error) {
+	for of := r; of != nil; {
+		if len(all) == maxResumptions {
+			return nil, fmt.Errorf("journal: run %s continues %d runs, one after the other: %w; rerun it", r.Run, maxResumptions, run.ErrMalformed)
 		}
+		h, err := v.Recording(ctx, session.Key{Tenant: t, ID: of.Session}, of.Run)
+		switch {
+		case err != nil:
+			return nil, err
+		case h.Ended == nil:
+			return nil, fmt.Errorf("journal: run %s has not ended: %w", of.Run, run.ErrState)
+		case h.EndedBy.Seq != of.Commit || h.EndedBy.Hash != of.Hash:
+			return nil, fmt.Errorf("journal: run %s ended by commit %d, %s, not by commit %d: %w", of.Run, h.EndedBy.Seq, h.EndedBy.Hash, of.Commit, run.ErrMalformed)
+		}
+		at := h.Base
+		for _, s := range h.Journal.steps {
+			if run.ComparePaths(s.Path, of.Step) < 0 && s.Session.Key() == at.Key() && s.Session.Ref().Version > at.Ref().Version {
+				at = s.Session
+			}
+		}
+		h.Journal = h.Journal.Before(of.Step)
+		all = append(all, Resumed{h.ClaimResult, at, of.Step})
+		of = h.Record.Task.Resumes
 	}
-	h.Journal = h.Journal.Before(r.Step)
-	return &Resumed{h.ClaimResult, at}, nil
+	return all, nil
 }
 
 // Before returns the records of the steps before a step. Calls that were cut off at it or
@@ -58,11 +71,11 @@ func (j *Journal) Before(step run.Path) *Journal {
 	return out
 }
 
-// Placed replaces the sessions of records.
-func (j *Journal) Placed(place func(session.Session) session.Session) {
+// Replace replaces the sessions of the records.
+func (j *Journal) Replace(by func(session.Session) session.Session) {
 	for p, s := range j.steps {
 		cp := *s
-		cp.Session = place(s.Session)
+		cp.Session = by(s.Session)
 		j.steps[p] = &cp
 	}
 }
@@ -76,40 +89,45 @@ func (j *Journal) LastStep() *Step {
 	return all[len(all)-1]
 }
 
-// ResumptionAt returns the resumption of a run that has ended, at a step of its workflow;
-// "" is the step that failed or was cut off. It returns ErrState if the run succeeded or
-// is open, or if a call from that step on has taken effect and must not happen twice.
-func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, step run.Path) (*Resumption, error) {
+// ResumptionAt returns the resumption of a run that has ended, at a step of its workflow,
+// and the run's record; "" is the step that failed or was cut off. Before the step at which
+// the run continued another one, it is the resumption of that one. ResumptionAt returns
+// ErrState if the run succeeded or is open, or if the run has made a call from the step on
+// that has taken effect, or may have, and must not happen twice.
+func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, step run.Path) (*run.Resumption, *Record, error) {
 	h, err := v.Recording(ctx, home, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	switch b := h.Record.Task.Branch; {
 	case b != nil:
-		return nil, fmt.Errorf("run %s is the branch %s of run %s: %w; resume that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
+		return nil, nil, fmt.Errorf("run %s is the branch %s of run %s: %w; resume that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
 	case h.Ended == nil:
-		return nil, fmt.Errorf("run %s has not ended, it is %s: %w; cancel it first, or wait", id, h.LogState, run.ErrState)
+		return nil, nil, fmt.Errorf("run %s has not ended, it is %s: %w; cancel it first, or wait", id, h.LogState, run.ErrState)
 	case h.LogState == run.Succeeded:
-		return nil, fmt.Errorf("run %s succeeded: %w; rerun it, or rewind its session", id, run.ErrState)
+		return nil, nil, fmt.Errorf("run %s succeeded: %w; rerun it, or rewind its session", id, run.ErrState)
 	}
 	if err := v.addMade(ctx, h); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	before := h.Record.Task.Resumes
 	switch {
 	case step == "":
 		step = h.failedStep()
 	case !step.Top():
-		return nil, fmt.Errorf("step %q: %w; name a step of the workflow itself, such as %s", step, run.ErrMalformed, h.failedStep())
+		return nil, nil, fmt.Errorf("step %q: %w; name a step of the workflow itself, such as %s", step, run.ErrMalformed, h.failedStep())
 	}
-	if before != nil && run.ComparePaths(step, before.Step) <= 0 { // its records are those of the run before
-		return v.ResumptionAt(ctx, session.Key{Tenant: home.Tenant, ID: before.Session}, before.Run, step)
+	before := h.Record.Task.Resumes
+	older := before != nil && run.ComparePaths(step, before.Step) <= 0
+	if call := h.effect(step, older); call != "" {
+		return nil, nil, fmt.Errorf("run %s cannot be resumed at step %s: %s, and must not happen twice: %w; resume after it, or rewind the session to before it", id, step, call, run.ErrState)
 	}
-	if done := h.done(step); done != nil {
-		return nil, fmt.Errorf("run %s cannot be resumed at step %s: %s %q at step %s has taken effect, and must not happen twice: %w; resume after it, or rewind the session to before it",
-			id, step, done.Kind, done.Name, done.Path, run.ErrState)
+	if older {
+		r, _, err := v.ResumptionAt(ctx, session.Key{Tenant: home.Tenant, ID: before.Session}, before.Run, step)
+		return r, h.Record, err
 	}
-	return &Resumption{Commit: h.EndedBy.Seq, Hash: h.EndedBy.Hash, Run: id, Session: home.ID, Step: step}, nil
+	r := &run.Resumption{Commit: h.EndedBy.Seq, Hash: h.EndedBy.Hash, Run: id, Session: home.ID, Step: step}
+	_, err = v.Resumed(ctx, home.Tenant, r)
+	return r, h.Record, err
 }
 
 // addMade adds the records in the logs of the sessions that the run made, and of the
@@ -118,16 +136,15 @@ func (v *Values) addMade(ctx context.Context, h *Recording) error {
 	type part struct {
 		run     run.ID
 		session session.ID
-		branch  bool
 	}
 	var left []part
 	add := func(id run.ID, of *Recording) {
 		for _, k := range of.Journal.Made(func(*Step) bool { return false }) {
-			left = append(left, part{run: id, session: k})
+			left = append(left, part{id, k})
 		}
 		for _, f := range of.FanOuts {
 			for _, b := range f.Branches {
-				left = append(left, part{run.ID(b.Session), b.Session, true})
+				left = append(left, part{run.ID(b.Session), b.Session})
 			}
 		}
 	}
@@ -188,13 +205,18 @@ func (h *Recording) failedStep() run.Path {
 	return next
 }
 
-// done returns a recorded call, at a step or after it, that has taken effect and must not
-// happen twice; nil if there is none.
-func (h *Recording) done(step run.Path) *Step {
+// effect describes a recorded call, at a step or after it, that has taken effect and must
+// not happen twice; with cut also one that was cut off. It is "" if there is none.
+func (h *Recording) effect(step run.Path, cut bool) string {
 	for _, s := range h.Journal.Recorded() {
 		if run.ComparePaths(s.Path, step) >= 0 && s.Code == "" && (s.Kind == StepTool || s.Kind == StepDo) && s.Effect == "non_idempotent" {
-			return s
+			return fmt.Sprintf("%s %q at step %s has taken effect", s.Kind, s.Name, s.Path)
 		}
 	}
-	return nil
+	for at, i := range h.Journal.intents {
+		if cut && run.ComparePaths(at, step) >= 0 {
+			return fmt.Sprintf("call %q at step %s was cut off and may have taken effect", i.Name, at)
+		}
+	}
+	return ""
 }

@@ -34,7 +34,7 @@ type Task struct {
 	NotBefore time.Time
 	ForkOf    *session.Ref
 	// Resumes is the run that the task continues; nil for none.
-	Resumes *Resumption `json:",omitempty"`
+	Resumes *run.Resumption `json:",omitempty"`
 	// Branch is set for a branch of a fan-out.
 	Branch *Branch
 	// Resume marks an offer of a run that is already in a log.
@@ -53,35 +53,6 @@ type Task struct {
 	// Seen, in an offer, is the run's state as a relay knew it: a claim that finds
 	// another state is rejected. Nil claims any state.
 	Seen *Seen `json:",omitempty"`
-}
-
-// Resumption names the run that a task continues. The new run takes over the records of
-// the steps before Step, as a branch takes over those of the run that opened it, and makes
-// its own from Step on. Its session is a fork of the ended run's session before Step.
-type Resumption struct {
-	Commit  uint64       `json:"commit"` // the one that ended the run
-	Hash    session.Hash `json:"hash"`   // of that commit
-	Run     run.ID       `json:"run"`
-	Session session.ID   `json:"session"` // the run's home
-	Step    run.Path     `json:"step"`    // of the workflow itself, such as "4"
-}
-
-// MaxResumptions bounds how many runs, each of which continues the previous one, the
-// records of one run can come from.
-const MaxResumptions = 32
-
-// valid checks the form of a resumption.
-func (r *Resumption) valid() error {
-	if err := session.ValidID("run", string(r.Run)); err != nil {
-		return err
-	}
-	if err := session.ValidID("session", string(r.Session)); err != nil {
-		return err
-	}
-	if r.Step == "" || !r.Step.Top() {
-		return fmt.Errorf("journal: resumes.step %q is no step of a workflow itself, such as 4: %w", r.Step, run.ErrMalformed)
-	}
-	return nil
 }
 
 // Suspect is the part of a suspect's claim that its node adds, see Claim.
@@ -138,21 +109,21 @@ type Seen struct {
 // wireTask is the form of a task in run.submitted: everything that a later claim needs
 // to run it again. Input is text, because it may contain floats.
 type wireTask struct {
-	Branch    *Branch     `json:"branch,omitempty"`
-	Budget    run.Budget  `json:"budget,omitzero"`
-	Deadline  int64       `json:"deadline,omitempty"`
-	ForkOf    *wireRef    `json:"fork_of,omitempty"`
-	Input     string      `json:"input,omitempty"`
-	MCP       []string    `json:"mcp,omitempty"`
-	Model     string      `json:"model,omitempty"`
-	NotBefore int64       `json:"not_before,omitempty"`
-	Resumes   *Resumption `json:"resumes,omitempty"`
-	Revision  string      `json:"revision,omitempty"`
-	Run       run.ID      `json:"run"`
-	Sandbox   Sandbox     `json:"sandbox,omitzero"`
-	Tools     []string    `json:"tools,omitempty"`
-	Workflow  string      `json:"workflow"`
-	Workspace blob.Digest `json:"workspace,omitzero"`
+	Branch    *Branch         `json:"branch,omitempty"`
+	Budget    run.Budget      `json:"budget,omitzero"`
+	Deadline  int64           `json:"deadline,omitempty"`
+	ForkOf    *wireRef        `json:"fork_of,omitempty"`
+	Input     string          `json:"input,omitempty"`
+	MCP       []string        `json:"mcp,omitempty"`
+	Model     string          `json:"model,omitempty"`
+	NotBefore int64           `json:"not_before,omitempty"`
+	Resumes   *run.Resumption `json:"resumes,omitempty"`
+	Revision  string          `json:"revision,omitempty"`
+	Run       run.ID          `json:"run"`
+	Sandbox   Sandbox         `json:"sandbox,omitzero"`
+	Tools     []string        `json:"tools,omitempty"`
+	Workflow  string          `json:"workflow"`
+	Workspace blob.Digest     `json:"workspace,omitzero"`
 }
 
 type wireRef struct {
@@ -240,7 +211,7 @@ func (t Task) Valid() error {
 		if t.Branch != nil || t.ForkOf != nil {
 			return fmt.Errorf("journal: task %s resumes a run, and is a branch or a fork as well: %w", t.ID, run.ErrMalformed)
 		}
-		if err := t.Resumes.valid(); err != nil {
+		if err := t.Resumes.Valid(); err != nil {
 			return err
 		}
 	}

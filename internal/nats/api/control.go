@@ -73,21 +73,19 @@ func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx cont
 		return c.controlDead(ctx, of, body)
 	}
 	if verb == messages.VerbRerun || verb == messages.VerbResume {
+		if err := body.Check(verb); err != nil {
+			return "", err
+		}
+		submit := c.rerun
 		if verb == messages.VerbResume {
-			if err := body.Check(verb); err != nil {
-				return "", err
-			}
+			submit = c.resume
 		}
 		if body.ID == "" { // a request without one asks for another run each time
 			body.ID = rand.Text()
 		}
 		var again run.ID
 		err := c.ofBegun(ctx, tenant, run.ID(id), func() (err error) {
-			if verb == messages.VerbResume {
-				again, err = c.resume(ctx, tenant, run.ID(id), of.User, body)
-			} else {
-				again, err = c.rerun(ctx, tenant, run.ID(id), of.User, body)
-			}
+			again, err = submit(ctx, tenant, run.ID(id), of.User, body)
 			return err
 		})
 		return string(again), err

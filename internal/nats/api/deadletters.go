@@ -227,7 +227,7 @@ func (c *controls) retryID(ctx context.Context, t session.Tenant, at uint64, l *
 			return l.Run, err
 		}
 	}
-	return c.nextRerun(ctx, t, cmp.Or(l.Run, "letter"), "letter "+strconv.FormatUint(at, 10))
+	return c.nextRerun(ctx, t, cmp.Or(l.Run, "letter"), "letter "+strconv.FormatUint(at, 10), false)
 }
 
 // maxID is the longest id.

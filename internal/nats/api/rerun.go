@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -49,7 +50,7 @@ func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user 
 	if base := h.Base.Ref(); h.Session.Opening().Run != string(id) && base.Version > 0 {
 		task.ForkOf = base.String()
 	}
-	return c.again(ctx, t, h.Record, task, user, request)
+	return c.again(ctx, t, h.Record, task, user, request, false)
 }
 
 // resume submits the task of a run that has ended without success again, as a run that
@@ -60,29 +61,24 @@ func (c *controls) resume(ctx context.Context, t session.Tenant, id run.ID, user
 	if err != nil {
 		return "", err
 	}
-	values := journal.NewValues(c.all.Logs.Log())
-	r, err := values.ResumptionAt(ctx, home, id, request.Step)
+	r, of, err := journal.NewValues(c.all.Logs.Log()).ResumptionAt(ctx, home, id, request.Step)
 	if err != nil {
 		return "", err
 	}
-	h, err := values.Recording(ctx, home, id)
-	if err != nil {
-		return "", err
-	}
-	task := translate.TaskOf(h.Record.Task)
+	task := translate.TaskOf(of.Task)
 	task.Deadline, task.NotBefore, task.Session, task.Workspace, task.ForkOf = messages.Task{}.Deadline, messages.Task{}.NotBefore, "", "", ""
-	task.Resumes = &messages.Resumes{Commit: r.Commit, Hash: r.Hash, Run: r.Run, Session: r.Session, Step: r.Step}
-	task.Model = cmp.Or(request.Model, task.Model)
+	task.Resumes, task.Model = r, cmp.Or(request.Model, task.Model)
 	if request.Budget != nil {
 		task.Budget = *request.Budget
 	}
-	return c.again(ctx, t, h.Record, task, user, request)
+	return c.again(ctx, t, of, task, user, request, true)
 }
 
-// again submits a task made from that of a run under the next id of a rerun.
-func (c *controls) again(ctx context.Context, t session.Tenant, of *journal.Record, task messages.Task, user string, request messages.Control) (run.ID, error) {
+// again submits a task made from that of a run under the next id of a rerun. continues: the
+// new run continues the other.
+func (c *controls) again(ctx context.Context, t session.Tenant, of *journal.Record, task messages.Task, user string, request messages.Control, continues bool) (run.ID, error) {
 	var err error
-	if task.ID, err = c.nextRerun(ctx, t, of.ID, request.ID); err != nil {
+	if task.ID, err = c.nextRerun(ctx, t, of.ID, request.ID, continues); err != nil {
 		return "", err
 	}
 	if err := c.all.Dispatch.Admit(ctx, session.Key{Tenant: t, ID: c.all.Logs.HomeOf(t, task.ID)}); err != nil {
@@ -101,8 +97,13 @@ func (c *controls) again(ctx context.Context, t session.Tenant, of *journal.Reco
 }
 
 // nextRerun returns the id of an earlier rerun by the same request, or else the first
-// unused one.
-func (c *controls) nextRerun(ctx context.Context, t session.Tenant, id run.ID, request string) (run.ID, error) {
+// unused one. One run at most continues another, so its id is the same for each request, and
+// is returned as long as there is no such run.
+func (c *controls) nextRerun(ctx context.Context, t session.Tenant, id run.ID, request string, continues bool) (run.ID, error) {
+	prefix := "resume " + string(id) + " "
+	if continues {
+		request = prefix + request
+	}
 	base := rerunID.ReplaceAllString(string(id), "")
 	for n := 1; n <= maxReruns; n++ {
 		number := "-r" + strconv.Itoa(n)
@@ -120,6 +121,15 @@ func (c *controls) nextRerun(ctx context.Context, t session.Tenant, id run.ID, r
 		}
 		if have.Request == request {
 			return run.ID(next), nil
+		}
+		if continues && strings.HasPrefix(have.Request, prefix) {
+			_, err := c.all.Logs.RunSession(ctx, t, run.ID(next))
+			if err == nil {
+				err = fmt.Errorf("run %s continues as run %s: %w; resume that one", id, next, run.ErrState)
+			} else if errors.Is(err, run.ErrUnknownRun) {
+				err = nil // its task was never stored
+			}
+			return run.ID(next), err
 		}
 	}
 	return "", fmt.Errorf("run %s was rerun %d times: %w", id, maxReruns, run.ErrBusy)

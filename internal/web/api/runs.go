@@ -140,10 +140,8 @@ type resuming struct {
 
 func resume(ctx context.Context, c *call) (any, error) {
 	var in resuming
-	if len(c.body) > 0 {
-		if err := c.decode("resume", &in); err != nil {
-			return nil, err
-		}
+	if err := c.decode("resume", &in); err != nil {
+		return nil, err
 	}
 	id, err := c.client().Runs.Resume(ctx, c.run(), messages.Control{Step: in.From, Model: in.Model, Budget: in.Budget, ID: in.ID})
 	return named{id}, err

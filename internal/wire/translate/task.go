@@ -27,7 +27,7 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 	}
 	out := journal.Task{
 		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
-		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore),
+		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore), Resumes: t.Resumes,
 		Budget: run.Budget{
 			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
 		},
@@ -46,9 +46,6 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 			return journal.Task{}, err
 		}
 		out.Workspace = d
-	}
-	if r := t.Resumes; r != nil {
-		out.Resumes = &journal.Resumption{Commit: r.Commit, Hash: r.Hash, Run: r.Run, Session: r.Session, Step: r.Step}
 	}
 	if t.ForkOf != "" {
 		r, err := session.ParseRef(tenant, t.ForkOf)
@@ -73,14 +70,11 @@ func moment(t time.Time) time.Time {
 func TaskOf(t journal.Task) messages.Task {
 	out := messages.Task{
 		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: t.Deadline, NotBefore: t.NotBefore,
-		Revision: t.Revision, Sandbox: sandboxOf(t.Sandbox),
+		Revision: t.Revision, Sandbox: sandboxOf(t.Sandbox), Resumes: t.Resumes,
 		Budget: messages.Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
 	}
 	if !t.Workspace.IsZero() {
 		out.Workspace = t.Workspace.String()
-	}
-	if r := t.Resumes; r != nil {
-		out.Resumes = &messages.Resumes{Commit: r.Commit, Hash: r.Hash, Run: r.Run, Session: r.Session, Step: r.Step}
 	}
 	if t.ForkOf != nil {
 		out.ForkOf = t.ForkOf.String()

@@ -43,7 +43,7 @@ without success, and follows none.`,
   rath resume 7f3a --from 4 --model large
   rath resume --where 'state=failed and code=model_unavailable'`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if of.Where != "" {
+			if of.Where != "" || of.DryRun {
 				return of.Args(cmd, args)
 			}
 			return app.AtMost(1, "one run")(cmd, args)
@@ -131,7 +131,11 @@ func resume(ctx context.Context, a *app.App, name string, d messages.Control, o 
 	if err != nil {
 		return err
 	}
-	if r.State.Terminal() && r.State != run.Succeeded {
+	given := d.Step != "" || d.Model != "" || d.Budget != nil // for a new run
+	if given && !r.State.Terminal() {
+		return app.Fail(app.ExitConflict, "run %s has not ended: --from, --model and budgets are for a new run that continues it", r.Run)
+	}
+	if r.State.Terminal() && (given || r.State != run.Succeeded) {
 		id, err := s.Runs.Resume(ctx, r.Run, d)
 		if err != nil {
 			return err

@@ -22,6 +22,7 @@ type Values struct {
 	known map[valueKey]session.Session
 	last  map[session.Ref]session.Hash // of the newest known commit that shows a version
 	order []valueKey
+	heads map[session.Key]session.Session // of reads of the newest version, each at the end of a commit
 
 	pages     map[pageName]*session.Page
 	pageOrder []pageName
@@ -41,6 +42,8 @@ const (
 	// maxValues bounds the cached values; they share their chunks, and keep those of
 	// sessions that were evicted.
 	maxValues = 1024
+	// maxHeads bounds the sessions whose next read of the newest version continues the last.
+	maxHeads = 64
 	// maxAncestors bounds the depth of references. Real references form no cycle,
 	// because they contain hashes; forged ones could.
 	maxAncestors = 10_000
@@ -48,7 +51,7 @@ const (
 
 // NewValues returns a reader of a log.
 func NewValues(log commitlog.Log) *Values {
-	return &Values{log: log, known: map[valueKey]session.Session{}, last: map[session.Ref]session.Hash{}, pages: map[pageName]*session.Page{}, folds: map[session.Key]*fold{}}
+	return &Values{log: log, known: map[valueKey]session.Session{}, last: map[session.Ref]session.Hash{}, heads: map[session.Key]session.Session{}, pages: map[pageName]*session.Page{}, folds: map[session.Key]*fold{}}
 }
 
 // Resolver returns the resolver of [session.Apply] for v; its reads end with ctx.
@@ -126,6 +129,7 @@ func (v *Values) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.known, v.last, v.order = map[valueKey]session.Session{}, map[session.Ref]session.Hash{}, nil
+	v.heads = map[session.Key]session.Session{}
 	v.pages, v.pageOrder = map[pageName]*session.Page{}, nil
 	v.folds, v.foldOrder = map[session.Key]*fold{}, nil
 }
@@ -142,6 +146,7 @@ func (v *Values) drop(k session.Key) {
 		delete(v.last, m.ref)
 		return true
 	})
+	delete(v.heads, k)
 	delete(v.folds, k)
 	v.foldOrder = slices.DeleteFunc(v.foldOrder, func(f session.Key) bool { return f == k })
 }
@@ -249,6 +254,9 @@ func (v *Values) fold(ctx context.Context, l session.Link, depth int) (session.S
 		return f.s, fmt.Errorf("journal: %s is made by commit %d (%s), the reference names %d (%s): %w",
 			l.Ref, at.Seq, at.Hash.Short(), l.Seq, l.Hash.Short(), session.ErrForeign)
 	}
+	if !bounded && f.s.Archived() == nil { // an archived session has no later version, and its log may go
+		v.keepHead(f.s)
+	}
 	return f.s, nil
 }
 
@@ -302,9 +310,33 @@ func (f *folding) take(e commitlog.Entry) (bool, error) {
 	return e.At.Seq != f.link.Seq, nil
 }
 
-// nearest returns the value of the session's snapshot if l refers to that value or to a
-// later one.
+// keepHead caches the result of a read of the newest version. Only such a value contains
+// all events of its commit: other values may end in the middle of one.
+func (v *Values) keepHead(s session.Session) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for k := range v.heads {
+		if len(v.heads) < maxHeads {
+			break
+		}
+		delete(v.heads, k)
+	}
+	v.heads[s.Key()] = s
+}
+
+// nearest returns a value at the end of a commit from which a fold to l can continue, if
+// the log still has that commit: the last read of the newest version if l asks for that,
+// and otherwise the session's snapshot if it is no later than l.
 func (v *Values) nearest(ctx context.Context, l session.Link, bounded bool) (session.Session, commitlog.Position, bool) {
+	if !bounded {
+		v.mu.Lock()
+		s, ok := v.heads[l.Key]
+		v.mu.Unlock()
+		if ok {
+			at, _ := s.Link()
+			return s, commitlog.Position{Seq: at.Seq, Token: at.Token, Hash: at.Hash}, true
+		}
+	}
 	state, at, load, ok := v.snapshot(ctx, v.log, l.Key)
 	if !ok || l.Seq != 0 && at.Seq > l.Seq {
 		return session.Session{}, at, false

@@ -145,3 +145,59 @@ func TestNewestAfterAnOlderOne(t *testing.T) {
 		t.Errorf("the newest version is %d, with %d rows; want %d", s.Ref().Version, s.Len(), newest)
 	}
 }
+
+// countingLog counts the commits that are read.
+type countingLog struct {
+	commitlog.Log
+	n int
+}
+
+func (c *countingLog) Read(ctx context.Context, k session.Key, after commitlog.Position) iter.Seq2[commitlog.Entry, error] {
+	return func(yield func(commitlog.Entry, error) bool) {
+		for e, err := range c.Log.Read(ctx, k, after) {
+			if c.n++; !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestNewestContinues: a read of the newest version returns the naive fold's value after
+// each commit of random histories, also when older values are read and kept between them,
+// and reads only the commits since the last such read.
+func TestNewestContinues(t *testing.T) {
+	for seed := range uint64(30) {
+		h := newTheatre(t, seed)
+		count := &countingLog{Log: h.log}
+		values := NewValues(count)
+		read := map[session.Key]uint64{}
+		for range 80 {
+			h.act()
+			k, _ := pick(h.r, h.keys)
+			want, wantErr := NewValues(plainLog{h.log}).At(t.Context(), session.Ref{Key: k})
+			count.n = 0
+			got, err := values.At(t.Context(), session.Ref{Key: k})
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) || fmt.Sprint(showSession(got)) != fmt.Sprint(showSession(want)) {
+				t.Fatalf("seed %d: the newest of %s is %v\n%+v, want %v\n%+v", seed, k, err, showSession(got), wantErr, showSession(want))
+			}
+			if err != nil {
+				continue
+			}
+			l, _ := got.Link()
+			if from, ok := read[k]; ok && uint64(count.n) != l.Seq-from {
+				// Ancestors that are not cached are read, too.
+				t.Fatalf("seed %d: %d commits read from %d to %d of %s", seed, count.n, from, l.Seq, k)
+			}
+			read[k] = l.Seq
+			if l.Version > 0 { // may end in the middle of a commit
+				if old, err := values.At(t.Context(), session.Ref{Key: k, Version: 1 + session.Version(h.r.Uint64N(uint64(l.Version)))}); err == nil {
+					values.Keep(old)
+				}
+			}
+			if h.r.IntN(20) == 0 {
+				values.drop(k)
+				delete(read, k)
+			}
+		}
+	}
+}

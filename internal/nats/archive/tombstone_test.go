@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -102,6 +103,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 		const commits = conn.PageMessages + 10
 		k := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("old")}
 		l := c.logs.Log()
+		values := journal.NewValues(l)
 		var at, known commitlog.Position
 		for seq := uint64(1); seq <= commits; seq++ {
 			e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
@@ -117,6 +119,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 			}
 			if seq == 3 {
 				known = at
+				must.Get(values.At(ctx, session.Ref{Key: k}))(t)
 			}
 		}
 		n, failed := 0, error(nil)
@@ -133,6 +136,9 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 		}
 		if n, err := readable(ctx, c, k, known); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("Read after commit %d: %d commits, %v", known.Seq, n, err)
+		}
+		if s, err := values.At(ctx, session.Ref{Key: k}); !errors.Is(err, session.ErrArchived) {
+			t.Errorf("the newest version, read before: %s, %v", s.Ref(), err)
 		}
 	})
 }

@@ -28,8 +28,7 @@ func (a *around) load(ctx context.Context) error {
 	case t.Branch != nil:
 		return a.loadAncestors(ctx)
 	case t.Resumes != nil:
-		a.ex.levels.all[0].resumes(t)
-		return a.loadResumed(ctx, t, a.ex.granted.Base)
+		return a.loadResumed(ctx, &a.ex.levels.all[0], t, a.ex.granted.Base)
 	}
 	return nil
 }
@@ -81,8 +80,8 @@ func (a *around) enclose(ctx context.Context, path run.Path, g *journal.ClaimRes
 	one := level{run: g.Record.ID, home: g.Record.Home, path: path, base: g.Base}
 	if len(ex.levels.all) == 0 {
 		ex.levels.root, ex.input, ex.pos.last = &g.Record.Task, placedAs(&g.Record.Task, g.Base), g.Started
-		if one.resumes(ex.levels.root); one.from != "" {
-			if err := a.loadResumed(ctx, ex.levels.root, g.Base); err != nil {
+		if ex.levels.root.Resumes != nil {
+			if err := a.loadResumed(ctx, &one, ex.levels.root, g.Base); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rathcluster/rath/flow"
@@ -47,7 +48,7 @@ func (f *fan) forward(st *step, o flow.FanOutOptions) (j flow.Joined, of any, er
 		f.identify()
 	}
 	st.log, st.beside = f.log, true
-	err = st.make(func() error { return st.decode(&f.terms) }, func() (journal.StepCompleted, error) { return f.open(st, o) })
+	err = st.make(func() error { defer f.stand(); return st.decode(&f.terms) }, func() (journal.StepCompleted, error) { return f.open(st, o) })
 	switch {
 	case err != nil:
 		return j, nil, err
@@ -70,17 +71,11 @@ type fan struct {
 	name  string
 	log   session.Key
 	ids   []session.ID
-	terms terms
+	terms journal.FanOutTerms
 
 	calls    []*toolCall // whose work the branches do; nil for flow.FanOut
 	gathered bool        // by this execution
 	used     session.Usage
-}
-
-// terms are the values in the record of a fan-out for later executions.
-type terms struct {
-	Budget   run.Budget `json:"budget,omitzero"` // of each branch
-	Deadline int64      `json:"deadline,omitempty"`
 }
 
 // identify derives the branches' sessions.
@@ -91,6 +86,24 @@ func (f *fan) identify() {
 	}
 }
 
+// stand takes the sessions of the branches whose outcomes stand.
+func (f *fan) stand() {
+	for i := range f.ids {
+		if g := f.standing(i); g != nil {
+			f.ids[i] = g.Session
+		}
+	}
+}
+
+// standing returns the outcome of a branch if it stands, else nil.
+func (f *fan) standing(branch int) *journal.GatheredBranch {
+	at := slices.IndexFunc(f.terms.Standing, func(g journal.GatheredBranch) bool { return g.Name == f.bs[branch].Name })
+	if at < 0 {
+		return nil
+	}
+	return &f.terms.Standing[at]
+}
+
 // open returns the record of the fan-out, with the events that start the branches and
 // make the execution wait for them.
 func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err error) {
@@ -99,8 +112,18 @@ func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err
 	if !ok {
 		return d, fmt.Errorf("flow: fan-out of %s: it is not committed", f.base.Ref())
 	}
+	if own := ex.levels.own(); f.path == own.from {
+		f.terms.Standing = slices.DeleteFunc(slices.Clone(own.standing), func(g journal.GatheredBranch) bool {
+			return !slices.ContainsFunc(f.bs, func(b flow.Branch) bool { return b.Name == g.Name })
+		})
+	}
+	opens := len(f.bs) - len(f.terms.Standing)
+	if opens == 0 { // of other code
+		f.terms.Standing, opens = nil, len(f.bs)
+	}
+	f.stand()
 	ex.mu.Lock()
-	budget, err := ex.account.Split(len(f.bs))
+	budget, err := ex.account.Split(opens)
 	ex.mu.Unlock()
 	if err != nil {
 		return d, err
@@ -121,9 +144,12 @@ func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err
 	out := journal.FanOut{
 		Allow:     ex.task.Sandbox.Allow,
 		Ancestors: ex.levels.ancestors(), Base: link, Budget: budget, Deadline: f.terms.Deadline, Path: f.path,
-		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, WarmFirst: o.WarmFirst && len(f.bs) > 1, Workflow: ex.reg.Name,
+		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, WarmFirst: o.WarmFirst && opens > 1, Workflow: ex.reg.Name,
 	}
 	for i, b := range f.bs {
+		if f.standing(i) != nil {
+			continue
+		}
 		one := journal.FanOutBranch{Name: b.Name, Session: f.ids[i]}
 		if r, ok := b.Workflow.(flow.Remote); ok {
 			one.Workflow, one.Revision, one.Input, one.Model, one.Tools, one.MCP = r.Workflow, r.Revision, string(r.Input), r.Model, r.Tools, r.MCP
@@ -142,14 +168,26 @@ func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err
 		return d, err
 	}
 	st.content = []session.Event{opened, waiting}
-	d.Summary = "opens " + excerpt.Counted(len(f.bs), "branch")
+	d.Summary = "opens " + excerpt.Counted(opens, "branch")
+	if n := len(f.terms.Standing); n > 0 {
+		d.Summary += "; the outcomes of " + excerpt.Counted(n, "branch") + " stand"
+	}
 	d.Value, err = canonical.Marshal(f.terms)
 	return d, err
 }
 
 func (f *fan) wait() journal.Wait {
+	open, need := f.ids, f.need
+	if n := len(f.terms.Standing); n > 0 {
+		open = slices.DeleteFunc(slices.Clone(f.ids), func(id session.ID) bool {
+			return slices.ContainsFunc(f.terms.Standing, func(g journal.GatheredBranch) bool { return g.Session == id })
+		})
+		if need > 0 {
+			need = max(need-n, 1)
+		}
+	}
 	return journal.Wait{
-		Branches: f.ids, Due: f.terms.Deadline, Kind: run.WaitBranches, Name: f.name, Need: f.need, Path: journal.GatherPath(f.path),
-		Title: "waits for " + excerpt.Counted(len(f.bs), "branch"),
+		Branches: open, Due: f.terms.Deadline, Kind: run.WaitBranches, Name: f.name, Need: need, Path: journal.GatherPath(f.path),
+		Title: "waits for " + excerpt.Counted(len(open), "branch"),
 	}
 }

@@ -39,7 +39,7 @@ func (f *forks) own(ctx context.Context, path run.Path, s session.Session, exten
 	s = ex.sessions.rebase(s)
 	h := f.heldAt(path, s.Key())
 	ex.mu.Unlock()
-	if !extends || h != nil && s.Ref().Version == h.version {
+	if !extends || h != nil && s.Ref().Version == h.version || ex.levels.startsCommitted(path) {
 		return s, nil
 	}
 	opening, source := session.OpenFork, ""

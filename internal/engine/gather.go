@@ -84,7 +84,9 @@ func (f *fan) record(st *step, inbox []journal.SignalReceived, ended map[session
 	succeeded := 0
 	for i, b := range f.bs {
 		g := journal.GatheredBranch{Name: b.Name, Session: f.ids[i], State: run.Cancelled, Code: run.CodeCancelled, Error: why}
-		if e := ended[f.ids[i]]; e != nil {
+		if one := f.standing(i); one != nil {
+			g, succeeded = *one, succeeded+1
+		} else if e := ended[f.ids[i]]; e != nil {
 			g.Code, g.Error, g.Link, g.State = e.Code, excerpt.Clip(e.Error, 1<<10), e.Link, e.State
 			d.Usage, d.Steps = d.Usage.Add(e.Usage), d.Steps+e.Steps
 			if e.State == run.Succeeded {
@@ -118,9 +120,9 @@ func (f *fan) joined(all []journal.GatheredBranch) (j flow.Joined, of any, err e
 	j.Base = f.base
 	for i, g := range all {
 		o := flow.Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
-		one := &fanOutBranch{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0 || f.calls != nil}
+		one := &fanOutBranch{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0 || f.calls != nil, standing: f.standing(i) != nil}
 		j.Outcomes, in.of[g.Name] = append(j.Outcomes, o), one
-		if !f.ex.levels.outer(f.path) {
+		if !f.ex.levels.outer(f.path) && !one.standing {
 			f.ex.mu.Lock()
 			f.ex.sessions.fanOut = append(f.ex.sessions.fanOut, one)
 			f.ex.mu.Unlock()

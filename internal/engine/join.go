@@ -133,8 +133,8 @@ func (j *joins) adopt(st *step, branch session.Session, policy, reason string) (
 // a step below path for each batch of them. Edits of a session of a run around this one go
 // to a fork.
 func (j *joins) flush(ctx context.Context, path run.Path, s session.Session) (session.Session, error) {
-	at := path.Child("commit")
-	if s.PendingDigest() != "" && j.ex.forks.around(path, s.Key()) {
+	at := journal.CommitPath(path)
+	if s.PendingDigest() != "" && j.ex.forks.around(at, s.Key()) {
 		var err error
 		if s, err = j.ex.forks.own(ctx, at, s, true); err != nil {
 			return s, err

@@ -18,6 +18,7 @@ type level struct {
 	// from is the step from which on the steps of a run that resumes another one are its
 	// own; until is the step at which a run ended that is resumed. They are "" for others.
 	from, until run.Path
+	standing    []journal.GatheredBranch // the outcomes of the fan-out at from that stand
 	base        session.Session
 }
 
@@ -50,18 +51,17 @@ func (l *levels) owner(p run.Path) level {
 
 // has reports whether a path can be one of the run, or of a run within it.
 func (one *level) has(p run.Path) bool {
-	if one.from != "" {
-		return run.ComparePaths(p, one.from) >= 0
+	if one.from != "" { // the branches that stand started from what the run before committed
+		return run.ComparePaths(p, one.from) >= 0 && (len(one.standing) == 0 || !p.Within(journal.CommitPath(one.from)))
 	}
 	return one.path == "" || p.Within(one.path)
 }
 
-// resumes sets the step from which on the steps are the run's own, if its task resumes a
-// run.
-func (one *level) resumes(t *journal.Task) {
-	if t.Resumes != nil {
-		one.from = t.Resumes.Step
-	}
+// startsCommitted reports whether a path is a fan-out with outcomes that stand: the run
+// before has committed the edits that its branches start from.
+func (l *levels) startsCommitted(p run.Path) bool {
+	of := l.owner(p)
+	return p == of.from && len(of.standing) > 0
 }
 
 // branch reports whether the run is a branch of the code of another one.

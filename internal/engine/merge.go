@@ -177,8 +177,8 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 	for i, o := range j.Outcomes {
 		f := j.of[o.Name]
 		switch {
-		case f.link.Seq == 0:
-			continue // it never began, or was cancelled when the others were gathered
+		case f.link.Seq == 0 || f.standing:
+			continue // it never began, was cancelled when the others were gathered, or stands
 		case slices.Contains(v.Take, i):
 			state := session.ClosedMerged
 			if v.Adopt {

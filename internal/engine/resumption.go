@@ -39,10 +39,10 @@ func (l *sessions) recordedAs(s session.Session) session.Ref {
 	return r
 }
 
-// loadResumed reads the records of the runs that a task resumes, one after the other, and
-// adds their levels before those of the run itself. base is the session with which the
+// loadResumed reads the records of the runs that the task of a level resumes, one after the
+// other, and adds their levels before the others. base is the session with which the
 // task's run began. It sets the input of the code.
-func (a *around) loadResumed(ctx context.Context, t *journal.Task, base session.Session) error {
+func (a *around) loadResumed(ctx context.Context, of *level, t *journal.Task, base session.Session) error {
 	ex := a.ex
 	all, err := ex.rt.Values.Resumed(ctx, t.Session.Tenant, t.Resumes)
 	if err != nil {
@@ -51,8 +51,9 @@ func (a *around) loadResumed(ctx context.Context, t *journal.Task, base session.
 	levels := make([]level, len(all)) // the oldest first
 	for i, h := range all {
 		one := level{run: h.Record.ID, home: h.Record.Home, base: h.Base, until: h.Step}
-		one.resumes(&h.Record.Task)
 		levels[len(all)-1-i] = one
+		of.from, of.standing = h.Step, h.Standing
+		of = &levels[len(all)-1-i]
 		ex.sessions.continuations = slices.Insert(ex.sessions.continuations, 0, continuation{h.At.Ref(), base})
 		base, ex.pos.last, ex.input = h.Base, h.Started, placedAs(&h.Record.Task, h.Base)
 		ex.sessions.hold(one.home, &heldSession{outer: true}, h.Base, h.Session, false)

@@ -226,15 +226,50 @@ func TestResumeAfterFanOut(t *testing.T) {
 	}
 }
 
-// TestResumeFanOut: a fan-out of which a branch failed is opened again.
+// TestResumeFanOut: at a fan-out of which a branch failed, the outcomes of the branches that
+// succeeded stand, and the others open again; a second time, too.
 func TestResumeFanOut(t *testing.T) {
 	w := newResumable(t)
-	w.fail["right"] = 1
-	f := w.fanned("left", "right")
+	w.fail["right"] = 2
+	f := w.fanned("left", "right", "up")
 	w.run("one", f, run.Failed)
-	s, did := w.run("two", f, run.Succeeded, w.resumes("one", ""))
-	if !strings.HasSuffix(did, "between after") || strings.Contains(did, "before") || !strings.Contains(did, "right") || len(texts(s)) != 5 {
+	if _, did := w.run("two", f, run.Failed, w.resumes("one", "")); did != "right" {
+		t.Errorf("it called %s", did)
+	}
+	s, did := w.run("three", f, run.Succeeded, w.resumes("two", ""))
+	want := []string{"did before", "did left", "did right", "did up", "did between", "did after"}
+	if did != "right between after" || !cmp.Equal(texts(s), want) {
 		t.Errorf("it called %s, and has %q", did, texts(s))
+	}
+	if s, did := w.run("four", f, run.Succeeded, w.resumes("one", "0")); !strings.HasPrefix(did, "before ") || len(w.did) != 6 || !cmp.Equal(texts(s), want) {
+		t.Errorf("from the first step on it called %s, and has %q", did, texts(s))
+	}
+}
+
+// TestResumeFanOutPaid: a call in a branch whose outcome stands does not happen again, so it
+// does not prevent that the fan-out is resumed.
+func TestResumeFanOutPaid(t *testing.T) {
+	w := newResumable(t)
+	f := func(ctx context.Context, s session.Session) (session.Session, error) {
+		pay := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) { w.did = append(w.did, "pay"); return 1, nil }, tool.NonIdempotent)
+			return s, err
+		})
+		j, err := flow.FanOut(ctx, s, []flow.Branch{{Name: "pay", Workflow: pay}, {Name: "b", Workflow: w.pipeline("b")}}, nil)
+		if err != nil {
+			return s, err
+		}
+		for _, o := range j.Outcomes {
+			if o.Err != nil {
+				return s, o.Err
+			}
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	}
+	w.fail["b"] = 1
+	w.run("one", f, run.Failed)
+	if _, did := w.run("two", f, run.Succeeded, w.resumes("one", "")); did != "b" {
+		t.Errorf("it called %s", did)
 	}
 }
 

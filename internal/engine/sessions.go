@@ -119,4 +119,5 @@ type fanOutBranch struct {
 	link     session.Link // its last commit; zero if it never began
 	state    run.State
 	disposed bool
+	standing bool // of the run that this one resumes, which disposed of it
 }

@@ -64,6 +64,15 @@ type FanOut struct {
 	Workflow  string   `json:"workflow"`
 }
 
+// FanOutTerms is the value of the record of a fan-out.
+type FanOutTerms struct {
+	Budget   run.Budget `json:"budget,omitzero"` // of each branch that it opens
+	Deadline int64      `json:"deadline,omitempty"`
+	// Standing is the branches that it does not open, because their outcomes come from the
+	// run that this one resumes. See [Recording.Standing].
+	Standing []GatheredBranch `json:"standing,omitempty"`
+}
+
 // BranchesReleased records that the other branches of a warm-first fan-out start.
 type BranchesReleased FanOut
 
@@ -89,6 +98,10 @@ type BranchOutcomes struct {
 
 // GatherPath is the path of the step that gathers the branches of the fan-out at p.
 func GatherPath(p run.Path) run.Path { return p.Child("gather") }
+
+// CommitPath is the path of the step that commits the pending edits of the session with
+// which the step at p begins.
+func CommitPath(p run.Path) run.Path { return p.Child("commit") }
 
 // GatheredBranch is one branch in the record of a gather.
 type GatheredBranch struct {

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,9 +16,11 @@ import (
 type Resumed struct {
 	// ClaimResult has the run's Base and its records in its home log before the step.
 	*ClaimResult
-	// At is the value of the run's home session right before the step.
-	At   session.Session
-	Step run.Path
+	// At is the value of the run's home session right before the step; of a fan-out with
+	// outcomes that stand, the value from which its branches started.
+	At       session.Session
+	Step     run.Path
+	Standing []GatheredBranch
 }
 
 // maxResumptions bounds how many runs, each of which continues the previous one, the
@@ -48,8 +51,20 @@ func (v *Values) Resumed(ctx context.Context, t session.Tenant, r *run.Resumptio
 				at = s.Session
 			}
 		}
-		h.Journal = h.Journal.Before(of.Step)
-		all = append(all, Resumed{h.ClaimResult, at, of.Step})
+		before := h.Journal.Before(of.Step)
+		base, standing := h.Standing(of.Step)
+		if len(standing) > 0 {
+			if at, err = v.Link(ctx, base); err != nil {
+				return nil, fmt.Errorf("journal: run %s: where the branches of step %s began: %w", of.Run, of.Step, err)
+			}
+			for p, s := range h.Journal.steps {
+				if p.Within(CommitPath(of.Step)) {
+					put(&before.steps, p, s)
+				}
+			}
+		}
+		h.Journal = before
+		all = append(all, Resumed{h.ClaimResult, at, of.Step, standing})
 		of = h.Record.Task.Resumes
 	}
 	return all, nil
@@ -69,6 +84,32 @@ func (j *Journal) Before(step run.Path) *Journal {
 		put(&out.intents, p, i)
 	}
 	return out
+}
+
+// Standing returns the outcomes of the fan-out at a step that stand if the run is resumed
+// there, and the value from which the branches started: the outcomes of the branches that
+// succeeded, unless all did. Only those of a value of the run's home can be merged again.
+func (h *Recording) Standing(step run.Path) (base session.Link, standing []GatheredBranch) {
+	i := slices.IndexFunc(h.FanOuts, func(f FanOut) bool { return f.Path == step })
+	opened := h.Journal.Step(step)
+	if i < 0 || opened == nil || h.FanOuts[i].Base.Key != h.Record.Home {
+		return base, nil
+	}
+	f := h.FanOuts[i]
+	var terms FanOutTerms
+	if json.Unmarshal([]byte(opened.Value), &terms) != nil {
+		return base, nil
+	}
+	standing = terms.Standing
+	all := len(standing) + len(f.Branches)
+	if g := h.Journal.Step(GatherPath(step)); g != nil {
+		standing, _ = g.Gathered()
+		standing = slices.DeleteFunc(standing, func(b GatheredBranch) bool { return b.State != run.Succeeded })
+	}
+	if len(standing) == all {
+		standing = nil
+	}
+	return f.Base, standing
 }
 
 // Replace replaces the sessions of the records.
@@ -117,8 +158,9 @@ func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, 
 		return nil, nil, fmt.Errorf("step %q: %w; name a step of the workflow itself, such as %s", step, run.ErrMalformed, h.failedStep())
 	}
 	before := h.Record.Task.Resumes
-	older := before != nil && run.ComparePaths(step, before.Step) <= 0
-	if call := h.effect(step, older); call != "" {
+	_, standing := h.Standing(step)
+	older := before != nil && (run.ComparePaths(step, before.Step) < 0 || step == before.Step && len(standing) == 0)
+	if call := h.effect(step, older, standing); call != "" {
 		return nil, nil, fmt.Errorf("run %s cannot be resumed at step %s: %s, and must not happen twice: %w; resume after it, or rewind the session to before it", id, step, call, run.ErrState)
 	}
 	if older {
@@ -206,10 +248,12 @@ func (h *Recording) failedStep() run.Path {
 }
 
 // effect describes a recorded call, at a step or after it, that has taken effect and must
-// not happen twice; with cut also one that was cut off. It is "" if there is none.
-func (h *Recording) effect(step run.Path, cut bool) string {
+// not happen twice, except in branches whose outcome stands; with cut also one that was cut
+// off. It is "" if there is none.
+func (h *Recording) effect(step run.Path, cut bool, standing []GatheredBranch) string {
 	for _, s := range h.Journal.Recorded() {
-		if run.ComparePaths(s.Path, step) >= 0 && s.Code == "" && (s.Kind == StepTool || s.Kind == StepDo) && s.Effect == "non_idempotent" {
+		stands := slices.ContainsFunc(standing, func(b GatheredBranch) bool { return s.Path.Within(step.Child(b.Name)) })
+		if !stands && run.ComparePaths(s.Path, step) >= 0 && s.Code == "" && (s.Kind == StepTool || s.Kind == StepDo) && s.Effect == "non_idempotent" {
 			return fmt.Sprintf("%s %q at step %s has taken effect", s.Kind, s.Name, s.Path)
 		}
 	}

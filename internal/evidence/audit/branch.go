@@ -171,15 +171,58 @@ func (f *folding) reported(d *receivedData) {
 	})
 }
 
+// outcome is the end of a branch as a gather step records it.
+type outcome struct {
+	Code    string `json:"code"`
+	Link    link   `json:"link"`
+	Name    string `json:"name"`
+	Session string `json:"session"`
+	State   string `json:"state"`
+	path    string // of the fan-out
+}
+
+// stand reads the outcomes with which a fan-out begins: of branches that a run had which
+// this one continues.
+func (g *runState) stand(f *folding, d *doneData) {
+	var terms struct {
+		Standing []outcome `json:"standing"`
+	}
+	if d.Code != "" || json.Unmarshal([]byte(d.Value), &terms) != nil {
+		return // the step failed, or checks of its form report it
+	}
+	for _, o := range terms.Standing {
+		if g.standing == nil {
+			g.standing = map[string]outcome{}
+		}
+		o.path = d.Path
+		g.standing[o.Session] = o
+		f.a.check(BranchResults, g.resumes.Run != "" && o.State == "succeeded" && o.Link.Session == o.Session,
+			f.says(d.Run, "outcomes of branches that succeeded, of a run that it continues, to stand", o.State+" of "+o.Session))
+	}
+}
+
+// finishStanding checks that a run which this one continues opened the branches whose
+// outcomes stand, at the same step.
+func (g *runState) finishStanding(a *audit) {
+	for id, o := range g.standing {
+		own := a.fanouts[key{g.tenant, id}]
+		if own == nil && a.o.Open || a.incomplete(g.home) {
+			continue
+		}
+		of := g
+		for n := 0; n < maxAround && of != nil && (own == nil || own.parent != of); n++ {
+			of = a.runIn(key{g.tenant, of.resumes.Run}, of.resumes.Session)
+		}
+		a.check(BranchResults, of != nil && of != g && own != nil && own.path == o.path && own.name == o.Name, func() Violation {
+			return g.home.says(1, g.id, "branch "+o.Name+" of step "+o.path+" of a run that it continues", "the outcome of "+id)
+		})
+	}
+}
+
 // gathered checks the outcomes of branches in a gather step. An outcome without a
 // link is of a branch that was given up.
 func (f *folding) gathered(d *doneData) {
-	var outcomes []struct {
-		Code    string `json:"code"`
-		Link    link   `json:"link"`
-		Session string `json:"session"`
-		State   string `json:"state"`
-	}
+	var outcomes []outcome
 	if d.Code != "" {
 		return // the step failed as a whole
 	}
@@ -187,10 +230,16 @@ func (f *folding) gathered(d *doneData) {
 	err := json.Unmarshal([]byte(d.Value), &outcomes)
 	f.a.check(Format, err == nil, f.says(d.Run, "the outcomes of branches as the value of step "+d.Path, clip(d.Value, 60)))
 	seen := map[string]bool{}
+	g := f.a.run(f.l, d.Run)
+	opened := g.opened[path]
 	for _, o := range outcomes {
 		k := key{f.l.tenant, o.Session}
 		own := f.a.fanouts[k]
-		f.a.check(BranchResults, own != nil && own.parent.id == d.Run && own.path == path && !seen[o.Session],
+		before, stands := g.standing[o.Session]
+		if stands = stands && before.path == path; stands {
+			opened++
+		}
+		f.a.check(BranchResults, !seen[o.Session] && (stands && o.Link == before.Link && o.State == before.State || own != nil && own.parent.id == d.Run && own.path == path),
 			f.says(d.Run, "the outcome of a branch of step "+path+", once", "that of "+o.Session))
 		seen[o.Session] = true
 		if o.Link.Seq == 0 {
@@ -203,7 +252,6 @@ func (f *folding) gathered(d *doneData) {
 		f.a.link(claimOf{from: f.l, seq: f.c.seq, link: o.Link, what: "the outcome of a branch"})
 		f.a.told = append(f.a.told, toldBranch{f.l, f.c.seq, d.Run, k, "the outcome", o.State, o.Code, o.Link.Seq, o.Link.Version, nil, 0})
 	}
-	opened := f.a.run(f.l, d.Run).opened[path]
 	f.a.check(BranchResults, len(seen) == opened, f.says(d.Run, fmt.Sprintf("the outcomes of all %d branches of step %s", opened, path), fmt.Sprintf("%d", len(seen))))
 }
 
@@ -215,6 +263,11 @@ func (a *audit) finishFanOuts() {
 	a.told = nil
 	a.finishDisposals()
 	a.finishSpreads()
+	for _, g := range a.runs {
+		if g.home != nil {
+			g.finishStanding(a)
+		}
+	}
 	for k, b := range a.fanouts {
 		g := a.runs[k]
 		if g != nil && g.home != nil && !a.incomplete(g.home) {

@@ -141,7 +141,14 @@ type submittedData struct {
 		Workflow string      `json:"workflow"`
 		Budget   budget      `json:"budget"`
 		Branch   *branchData `json:"branch"`
+		Resumes  resumption  `json:"resumes"`
 	} `json:"task"`
+}
+
+// resumption names the run that a task continues.
+type resumption struct {
+	Run     string `json:"run"`
+	Session string `json:"session"`
 }
 
 type branchData struct {

@@ -72,6 +72,7 @@ type fleet struct {
 	witness bytes.Buffer
 	next    int
 	last    error // why the process stopped
+	task    journal.Task
 }
 
 func (f *fleet) note(e audit.Execution) {
@@ -152,7 +153,11 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 	for _, e := range history {
 		answer(e)
 	}
-	task := journal.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Tokens: 10_000, Steps: 1000}, Resume: len(history) > 0}
+	task := f.task
+	if task.ID == "" {
+		task = journal.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Tokens: 10_000, Steps: 1000}}
+	}
+	task.Resume = slices.ContainsFunc(history, func(e commitlog.Entry) bool { return e.Commit.Key == task.Session })
 	g := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return w }}
 	_, state, err := driver.Run(ctx, rt, g, task, history...)
 	f.last = err
@@ -305,6 +310,82 @@ func TestRecorded(t *testing.T) {
 	}
 	n := play(t, 0, false)
 	if n < 40 {
+		t.Fatalf("%d appends: the workflow does less than it should", n)
+	}
+	for at := 1; at <= n; at++ {
+		for _, stored := range []bool{false, true} {
+			play(t, at, stored)
+		}
+	}
+}
+
+// TestRecordedResumption audits a run that continues another one at a fan-out of which two
+// branches failed and two outcomes stand, and whose process dies at each commit.
+func TestRecordedResumption(t *testing.T) {
+	play := func(t *testing.T, at int, stored bool) (appends int) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fleet{}
+			away := true
+			say := func(name string, fails bool) flow.Branch {
+				return flow.Branch{Name: name, Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+					text, err := flow.Do(ctx, name, func(context.Context) (string, error) {
+						if fails && away {
+							return "", errors.New("away")
+						}
+						return name, nil
+					}, tool.ReadOnly)
+					return s.With(session.UserText(text)), err
+				})}
+			}
+			w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				j, err := flow.FanOut(ctx, s.With(session.UserText("go")), []flow.Branch{say("a", false), say("b", true), say("c", false), say("d", true)}, nil)
+				if err != nil {
+					return s, err
+				}
+				for _, o := range j.Outcomes {
+					if o.Err != nil {
+						return s, o.Err
+					}
+				}
+				return flow.Merge(ctx, j, flow.SinceAncestor())
+			})
+			if state, _ := f.life(t, w, 0, false); state != run.Failed {
+				t.Fatalf("the first run is %s: %v", state, f.last)
+			}
+			away = false
+			r, _, err := journal.NewValues(&f.log).ResumptionAt(t.Context(), home, "r", "")
+			must.Do(t, err)
+			f.next, f.task = 1, journal.Task{ID: "r-r1", Workflow: "w", Session: session.Key{Tenant: home.Tenant, ID: "again-1-0"}, Resumes: r}
+			state, n := f.life(t, w, at, stored)
+			appends = n
+			for range 20 {
+				if state.Terminal() && (at == 0 || f.next > 2) {
+					break
+				}
+				state, _ = f.life(t, w, 0, false)
+			}
+			if r := f.audited(t); !r.OK() || state != run.Succeeded || r.Open > 0 {
+				t.Errorf("death at append %d (stored: %v): the run is %s, %d open, %v\n%s", at, stored, state, r.Open, f.last, violations(r))
+			}
+			if at > 0 {
+				return
+			}
+			forged := must.Get(audit.Run(t.Context(), func(yield func(audit.Message, error) bool) {
+				for m, err := range f.messages(t) {
+					m.Data = bytes.ReplaceAll(m.Data, []byte(`,\"name\":\"a\"`), []byte(`,\"name\":\"z\"`))
+					if !yield(m, err) {
+						return
+					}
+				}
+			}, &audit.Options{Schemas: schemas}))(t)
+			if !strings.Contains(violations(forged), "want branch z of step 0 of a run that it continues") {
+				t.Errorf("of another branch's outcome the auditor found\n%s", violations(forged))
+			}
+		})
+		return appends
+	}
+	n := play(t, 0, false)
+	if n < 8 {
 		t.Fatalf("%d appends: the workflow does less than it should", n)
 	}
 	for at := 1; at <= n; at++ {

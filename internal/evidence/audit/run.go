@@ -91,6 +91,8 @@ type runState struct {
 	parts     map[string]partData // the newest report of each part
 	warmed    bool                // it has recorded that a model has answered it, or that it waits
 	opened    map[string]int      // branches, by the path of the fan-out
+	resumes   resumption          // the run that it continues
+	standing  map[string]outcome  // of branches of such runs, by their sessions
 	steps     usage               // of the steps in its home log, except gather and join steps
 }
 
@@ -183,7 +185,7 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	sealed := f.l.branch != "" && terminal(f.l.runs[f.l.branch].state)
 	f.a.check(OneEnd, !sealed, f.says(id, "nothing but its closing after the run of a branch ended", "run.submitted"))
 	g.home, g.budget, g.branch, g.workflow, g.by, g.via = f.l, d.Task.Budget, d.Task.Branch, d.Task.Workflow, d.By, d.Via
-	g.account.limit, g.most = d.Task.Budget, d.Task.Budget
+	g.account.limit, g.most, g.resumes = d.Task.Budget, d.Task.Budget, d.Task.Resumes
 	r.home, r.state = true, "queued"
 	if d.Task.Branch != nil {
 		f.a.check(BranchResults, id == f.l.id, f.says(id, "the run of a branch to have its session's id", id))

@@ -93,6 +93,8 @@ func (f *folding) done(e *event, d doneData) {
 	g.spend(&d, r.home)
 	f.links(&d)
 	switch d.Kind {
+	case "fanout":
+		g.stand(f, &d)
 	case "gather":
 		f.gathered(&d)
 	case "await":

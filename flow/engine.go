@@ -29,6 +29,7 @@ import (
 type engine interface {
 	place
 	work
+	marks
 	sessions
 	branches
 	models
@@ -66,6 +67,12 @@ type work interface {
 	Listen(ctx context.Context, s session.Session, w journal.Wait, timeout time.Duration) (session.Session, error)
 	// CallTool runs a tool on s with arguments in JSON, and adds its result as a row.
 	CallTool(ctx context.Context, s session.Session, t tool.Tool, args string) (session.Session, tool.Result, error)
+}
+
+// marks are what others see of a run.
+type marks interface {
+	// SetTag sets a tag of the run, in a step; "" removes it.
+	SetTag(ctx context.Context, key, value string) error
 }
 
 // sessions has the steps that create, merge and end sessions, and that read other

@@ -113,6 +113,18 @@ func ChangeVersion(ctx context.Context, change string, oldest, newest int) (int,
 	return e.ChangeVersion(ctx, change, oldest, newest)
 }
 
+// SetTag sets a tag of the run, by which it is found: rath ps --where tag.customer=acme. An
+// empty value removes the tag. It is one step. A task may have tags already; a branch of a
+// fan-out is a run with tags of its own. The limits are those of run.ValidTag and
+// run.MaxTags; beyond them the error wraps run.ErrMalformed.
+func SetTag(ctx context.Context, key, value string) error {
+	e, err := engineOf(ctx)
+	if err != nil {
+		return err
+	}
+	return e.SetTag(ctx, key, value)
+}
+
 // CallTool runs a tool on a session without a model: one step, one tool_result row. args
 // are the tool's arguments, encoded as JSON.
 func CallTool(ctx context.Context, s session.Session, t tool.Tool, args any) (session.Session, tool.Result, error) {

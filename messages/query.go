@@ -61,6 +61,8 @@ type RunInfo struct {
 	Branch    string `json:"branch,omitempty"`
 	BranchOf  *Place `json:"branch_of,omitempty"`
 	Cancelled bool   `json:"cancelled,omitempty"`
+	// Tags are those of its task, as its workflow changed them.
+	Tags run.Tags `json:"tags,omitempty"`
 	// Quarantine is the reason of the quarantine of its session, "" without one.
 	Quarantine string        `json:"quarantine,omitempty"`
 	Code       run.Code      `json:"code,omitempty"`

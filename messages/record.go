@@ -145,19 +145,22 @@ type Record struct {
 	Root session.ID `json:"root"`
 	// Rows counts the content events of the commit up to this record's own: the version
 	// is that of the previous commit plus Rows.
-	Rows    int            `json:"rows,omitempty"`
-	Run     run.ID         `json:"run,omitempty"`
-	Says    string         `json:"says,omitempty"` // the user's own claim of identity
-	Schema  int            `json:"schema"`
-	Seq     uint64         `json:"seq,omitempty"`
-	Session session.ID     `json:"session"`
-	Source  string         `json:"source,omitempty"` // file:line of an implicit fork
-	State   string         `json:"state,omitempty"`  // of the run, or the outcome of the branch
-	Step    run.Path       `json:"step,omitempty"`
-	Summary string         `json:"summary"` // one line, at most MaxSummary characters
-	Tenant  session.Tenant `json:"tenant"`
-	Time    int64          `json:"time"` // Unix milliseconds
-	Tool    string         `json:"tool,omitempty"`
+	Rows    int        `json:"rows,omitempty"`
+	Run     run.ID     `json:"run,omitempty"`
+	Says    string     `json:"says,omitempty"` // the user's own claim of identity
+	Schema  int        `json:"schema"`
+	Seq     uint64     `json:"seq,omitempty"`
+	Session session.ID `json:"session"`
+	Source  string     `json:"source,omitempty"` // file:line of an implicit fork
+	State   string     `json:"state,omitempty"`  // of the run, or the outcome of the branch
+	Step    run.Path   `json:"step,omitempty"`
+	Summary string     `json:"summary"` // one line, at most MaxSummary characters
+	// Tags are the tags of a submitted run or, of a step that changed one, this one; "" is
+	// no longer a tag.
+	Tags   run.Tags       `json:"tags,omitempty"`
+	Tenant session.Tenant `json:"tenant"`
+	Time   int64          `json:"time"` // Unix milliseconds
+	Tool   string         `json:"tool,omitempty"`
 	// Unrecorded is, for a run that ended, the part of Usage of model calls whose steps
 	// were not recorded before the end.
 	Unrecorded session.Usage `json:"unrecorded,omitzero"`

@@ -46,6 +46,8 @@ type Task struct {
 	// new session starts as a branch of it.
 	ForkOf   string `json:"fork_of,omitempty"`
 	Revision string `json:"revision,omitempty"` // of the workflow; empty accepts the offered one
+	// Tags are pairs by which the run is found, see run.ValidTag.
+	Tags run.Tags `json:"tags,omitempty"`
 	// Resumes makes the task continue a run that has ended, at one of its steps. The
 	// control request resume submits such a task.
 	Resumes *run.Resumption `json:"resumes,omitempty"`
@@ -213,11 +215,14 @@ func (t *Task) Check() error {
 	if !t.Deadline.IsZero() && t.NotBefore.After(t.Deadline) {
 		return bad("not_before", "it is after the deadline", "leave time between them for the run")
 	}
-	return t.checkOrigin()
+	return t.checkRest()
 }
 
-// checkOrigin validates ForkOf and Resumes.
-func (t *Task) checkOrigin() error {
+// checkRest validates Tags, ForkOf and Resumes.
+func (t *Task) checkRest() error {
+	if err := t.Tags.Valid(); err != nil {
+		return &strict.Error{Message: "task", Field: "tags", Problem: Text(err), Remedy: "send pairs of short texts"}
+	}
 	if t.ForkOf != "" {
 		if _, err := parseFork("", t.ForkOf); err != nil {
 			return &strict.Error{
@@ -264,7 +269,7 @@ func (t *Task) Digest(tenant session.Tenant, workflow string) (string, error) {
 		Budget:   run.Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond},
 		Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), MCP: t.MCP, Model: t.Model, NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID,
 		Sandbox: digestedSandbox{Allow: place.Allow, Backend: place.Backend, Image: place.Image, Limits: place.Limits, Network: place.Network},
-		Tools:   t.Tools, Workflow: workflow, Workspace: t.Workspace, Resumes: t.Resumes,
+		Tags:    t.Tags, Tools: t.Tools, Workflow: workflow, Workspace: t.Workspace, Resumes: t.Resumes,
 	}
 	if d.Sandbox.Services, err = sandbox.ServicesText(place.Services); err != nil {
 		return "", err
@@ -296,6 +301,7 @@ type digested struct {
 	Revision  string          `json:"revision,omitempty"`
 	Run       run.ID          `json:"run"`
 	Sandbox   digestedSandbox `json:"sandbox,omitzero"`
+	Tags      run.Tags        `json:"tags,omitempty"`
 	Tools     []string        `json:"tools,omitempty"`
 	Workflow  string          `json:"workflow"`
 	Workspace string          `json:"workspace,omitempty"`

@@ -94,6 +94,8 @@ func newScan(t reflect.Type, within []reflect.Type) scan {
 		return newPointerScan(t, within)
 	case reflect.Slice:
 		return newListScan(t, within)
+	case reflect.Map:
+		return newMapScan(t, within)
 	case reflect.Struct:
 		return newObjectScan(t, within)
 	}
@@ -173,6 +175,34 @@ func newListScan(t reflect.Type, within []reflect.Type) scan {
 			}
 			if !r.Lit(",") {
 				return r.Lit("]")
+			}
+		}
+	}
+}
+
+func newMapScan(t reflect.Type, within []reflect.Type) scan {
+	of := newScan(t.Elem(), within)
+	if of == nil || t.Key() != reflect.TypeFor[string]() {
+		return nil
+	}
+	return func(r *reader, v reflect.Value) bool {
+		if r.Lit("null") {
+			return true
+		}
+		v.Set(reflect.MakeMap(t))
+		if !r.Lit("{") {
+			return false
+		}
+		if r.Lit("}") {
+			return true
+		}
+		for {
+			key, value := reflect.New(t.Key()).Elem(), reflect.New(t.Elem()).Elem()
+			if !scanText(r, key) || v.MapIndex(key).IsValid() || !r.Lit(":") || !of(r, value) {
+				return false
+			}
+			if v.SetMapIndex(key, value); !r.Lit(",") {
+				return r.Lit("}")
 			}
 		}
 	}

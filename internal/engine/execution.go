@@ -41,6 +41,7 @@ type Execution struct {
 	inbox    inbox
 	levels   levels
 	leases   lease.Held
+	tags     map[run.ID]run.Tags // of the run and those around it; nil before the first change
 	// progressed is set once it has recorded a step.
 	progressed bool
 	// answerEnd and answerWord describe the last answer of a model to an agent, see

@@ -260,6 +260,7 @@ const (
 	StepFanOut    = "fanout"
 	StepGather    = "gather" // collects the outcomes of a fan-out's branches
 	StepAwait     = "await"
+	StepTag       = "tag" // Name is the key of a tag, and Value the new value as JSON, "" without the tag
 )
 
 // The origins, as Agent, of user rows that were neither typed by a user nor written by

@@ -130,8 +130,19 @@ func (j *Journal) LastStep() *Step {
 	return all[len(all)-1]
 }
 
+// tags returns the tags of a run after its recorded steps; t are the tags of its task.
+func (j *Journal) tags(t run.Tags) run.Tags {
+	for _, s := range j.Recorded() {
+		var value string
+		if s.Kind == StepTag && s.Code == "" && json.Unmarshal([]byte(s.Value), &value) == nil {
+			t = t.With(s.Name, value)
+		}
+	}
+	return t
+}
+
 // ResumptionAt returns the resumption of a run that has ended, at a step of its workflow,
-// and the run's record; "" is the step that failed or was cut off. Before the step at which
+// and the run's record with the tags at its end; "" is the step that failed or was cut off. Before the step at which
 // the run continued another one, it is the resumption of that one. ResumptionAt returns
 // ErrState if the run succeeded or is open, or if the run has made a call from the step on
 // that has taken effect, or may have, and must not happen twice.
@@ -157,6 +168,8 @@ func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, 
 	case !step.Top():
 		return nil, nil, fmt.Errorf("step %q: %w; name a step of the workflow itself, such as %s", step, run.ErrMalformed, h.failedStep())
 	}
+	of := *h.Record
+	of.Task.Tags = h.Journal.tags(of.Task.Tags)
 	before := h.Record.Task.Resumes
 	_, standing := h.Standing(step)
 	older := before != nil && (run.ComparePaths(step, before.Step) < 0 || step == before.Step && len(standing) == 0)
@@ -165,11 +178,11 @@ func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, 
 	}
 	if older {
 		r, _, err := v.ResumptionAt(ctx, session.Key{Tenant: home.Tenant, ID: before.Session}, before.Run, step)
-		return r, h.Record, err
+		return r, &of, err
 	}
 	r := &run.Resumption{Commit: h.EndedBy.Seq, Hash: h.EndedBy.Hash, Run: id, Session: home.ID, Step: step}
 	_, err = v.Resumed(ctx, home.Tenant, r)
-	return r, h.Record, err
+	return r, &of, err
 }
 
 // addMade adds the records in the logs of the sessions that the run made, and of the

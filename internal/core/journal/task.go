@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ type Task struct {
 	ForkOf    *session.Ref
 	// Resumes is the run that the task continues; nil for none.
 	Resumes *run.Resumption `json:",omitempty"`
+	Tags    run.Tags        `json:",omitempty"`
 	// Branch is set for a branch of a fan-out.
 	Branch *Branch
 	// Resume marks an offer of a run that is already in a log.
@@ -121,6 +123,7 @@ type wireTask struct {
 	Revision  string          `json:"revision,omitempty"`
 	Run       run.ID          `json:"run"`
 	Sandbox   Sandbox         `json:"sandbox,omitzero"`
+	Tags      run.Tags        `json:"tags,omitempty"`
 	Tools     []string        `json:"tools,omitempty"`
 	Workflow  string          `json:"workflow"`
 	Workspace blob.Digest     `json:"workspace,omitzero"`
@@ -149,7 +152,7 @@ func (t Task) wire() wireTask {
 	w := wireTask{
 		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
 		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: append([]string(nil), t.Tools...), MCP: append([]string(nil), t.MCP...), Workflow: t.Workflow, Workspace: t.Workspace,
-		Sandbox: t.Sandbox, Resumes: t.Resumes,
+		Sandbox: t.Sandbox, Resumes: t.Resumes, Tags: maps.Clone(t.Tags),
 	}
 	if t.ForkOf != nil {
 		w.ForkOf = &wireRef{t.ForkOf.ID, t.ForkOf.Version}
@@ -161,7 +164,7 @@ func (w wireTask) task(k session.Key) Task {
 	t := Task{
 		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools, MCP: w.MCP,
 		Workspace: w.Workspace, Sandbox: w.Sandbox, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
-		Resumes: w.Resumes,
+		Resumes: w.Resumes, Tags: w.Tags,
 	}
 	if w.Input != "" {
 		t.Input = json.RawMessage(w.Input)
@@ -214,6 +217,9 @@ func (t Task) Valid() error {
 		if err := t.Resumes.Valid(); err != nil {
 			return err
 		}
+	}
+	if err := t.Tags.Valid(); err != nil {
+		return err
 	}
 	if len(t.Input) > run.MaxInput {
 		return fmt.Errorf("journal: task %s has %d bytes of input: at most %d are taken; store more as a workspace", t.ID, len(t.Input), run.MaxInput)

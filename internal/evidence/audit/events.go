@@ -137,11 +137,12 @@ type submittedData struct {
 	By   string `json:"by"`
 	Via  string `json:"via"`
 	Task struct {
-		Run      string      `json:"run"`
-		Workflow string      `json:"workflow"`
-		Budget   budget      `json:"budget"`
-		Branch   *branchData `json:"branch"`
-		Resumes  resumption  `json:"resumes"`
+		Run      string            `json:"run"`
+		Workflow string            `json:"workflow"`
+		Budget   budget            `json:"budget"`
+		Branch   *branchData       `json:"branch"`
+		Resumes  resumption        `json:"resumes"`
+		Tags     map[string]string `json:"tags"`
 	} `json:"task"`
 }
 

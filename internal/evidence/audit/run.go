@@ -72,6 +72,7 @@ type runState struct {
 	branch    *branchData
 	workflow  string // of the task
 	by, via   string // who submitted it
+	tags      map[string]string
 	attempt   uint64 // the highest that claimed the home
 	end       *endMark
 	child     string // home that claims of other sessions name
@@ -186,7 +187,7 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	f.a.check(OneEnd, !sealed, f.says(id, "nothing but its closing after the run of a branch ended", "run.submitted"))
 	g.home, g.budget, g.branch, g.workflow, g.by, g.via = f.l, d.Task.Budget, d.Task.Branch, d.Task.Workflow, d.By, d.Via
 	g.account.limit, g.most, g.resumes = d.Task.Budget, d.Task.Budget, d.Task.Resumes
-	r.home, r.state = true, "queued"
+	r.home, r.state, g.tags = true, "queued", d.Task.Tags
 	if d.Task.Branch != nil {
 		f.a.check(BranchResults, id == f.l.id, f.says(id, "the run of a branch to have its session's id", id))
 		f.l.branch = id

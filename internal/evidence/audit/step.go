@@ -101,8 +101,28 @@ func (f *folding) done(e *event, d doneData) {
 		g.approval(&d)
 	case "do":
 		g.hook(&d)
+	case "tag":
+		g.tagged(f, &d)
 	}
 	f.a.witness.done(f.l, f.c.seq, &d)
+}
+
+// maxTags is the largest number of tags of a run.
+const maxTags = 16
+
+// tagged checks the step that changed a tag.
+func (g *runState) tagged(f *folding, d *doneData) {
+	if d.Code != "" {
+		return
+	}
+	value, ok := read[string](d.Value)
+	if g.tags == nil {
+		g.tags = map[string]string{}
+	}
+	if g.tags[d.Name] = value; value == "" {
+		delete(g.tags, d.Name)
+	}
+	f.a.check(Format, ok && d.Name != "" && len(g.tags) <= maxTags, f.says(d.Run, fmt.Sprintf("a key, a value and at most %d tags", maxTags), fmt.Sprintf("step %s, tag %q of %d", d.Path, d.Name, len(g.tags))))
 }
 
 // before returns the workspace head before a batch.

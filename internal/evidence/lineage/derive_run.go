@@ -92,7 +92,7 @@ func fillSubmitted(r *messages.Record, v journal.Submitted) {
 		named += " at step " + string(of.Step) + " of run " + Short(session.ID(of.Run))
 	}
 	r.Via = maskedLine(v.Via, 64)
-	r.Due = v.Task.NotBefore
+	r.Due, r.Tags = v.Task.NotBefore, v.Task.Tags
 	switch {
 	case v.Behind != "":
 		r.Kind, r.Behind = messages.KindQueued, v.Behind

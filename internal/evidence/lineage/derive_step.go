@@ -19,7 +19,7 @@ var stepKinds = map[string]messages.Kind{
 	journal.StepModel: messages.KindModel, journal.StepTool: messages.KindTool, journal.StepDo: messages.KindDid, journal.StepFork: messages.KindBranched, journal.StepDetach: messages.KindBranched,
 	journal.StepJoin: messages.KindMerged, journal.StepReject: messages.KindRejected, journal.StepRecall: messages.KindRecalled, journal.StepRemember: messages.KindRemembered,
 	journal.StepOpen: messages.KindPlaced, journal.StepCompress: messages.KindCompressed, journal.StepSelection: messages.KindSelected, journal.StepFanOut: messages.KindFannedOut,
-	journal.StepGather: messages.KindGathered, journal.StepAwait: messages.KindAwaited,
+	journal.StepGather: messages.KindGathered, journal.StepAwait: messages.KindAwaited, journal.StepTag: messages.KindDid,
 }
 
 // step fills the record of a step, including its outcome in the same batch: the event
@@ -92,6 +92,10 @@ func fillDone(r *messages.Record, v journal.StepCompleted) {
 	switch v.Kind {
 	case journal.StepModel, journal.StepCompress, journal.StepSelection:
 		r.Agent = r.Name
+	case journal.StepTag:
+		var value string
+		_ = json.Unmarshal([]byte(v.Value), &value) // a failed step has none
+		r.Tags = run.Tags{v.Name: value}
 	case journal.StepTool:
 		r.Tool = r.Name
 		fallthrough

@@ -177,6 +177,7 @@ func (o *object) recordEnd(r *messages.Record, alone bool) {
 	o.text("state", r.State)
 	o.text("step", string(r.Step))
 	o.must("summary", r.Summary)
+	o.value("tags", len(r.Tags) > 0, r.Tags)
 	if alone {
 		o.must("tenant", string(r.Tenant))
 	}

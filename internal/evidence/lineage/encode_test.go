@@ -21,6 +21,13 @@ func fill(v reflect.Value) {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(v.Elem())
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for _, key := range []string{"b", "a", "\u2028"} {
+			value := reflect.New(v.Type().Elem()).Elem()
+			fill(value)
+			v.SetMapIndex(reflect.ValueOf(key), value)
+		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		fill(v.Index(1))

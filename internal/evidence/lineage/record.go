@@ -3,6 +3,7 @@ package lineage
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/rathcluster/rath/internal/core/journal"
@@ -109,6 +110,7 @@ func cloneRecord(r *messages.Record) *messages.Record {
 	for i, w := range c.Waits {
 		c.Waits[i].Branches = slices.Clone(w.Branches)
 	}
+	c.Tags = maps.Clone(r.Tags)
 	if r.Result != nil {
 		c.Result = new(*r.Result)
 	}

@@ -3,6 +3,7 @@ package lineage
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,7 @@ type Run struct {
 	Cancelled bool // cancellation was requested
 	// Quarantine is the reason for the quarantine of its session, "" for none.
 	Quarantine string
+	Tags       run.Tags // of its task, as its workflow changed them
 	Code       run.Code
 	Reason     string // of its end, or of its review
 	Result     *messages.Ref
@@ -228,7 +230,7 @@ func (r *Run) fold(rec *messages.Record) {
 	switch rec.Kind {
 	case messages.KindSubmitted, messages.KindQueued:
 		r.State, r.Submitted, r.Workflow, r.Revision, r.Behind, r.By, r.Via, r.Says = run.Queued, rec.When(), rec.Workflow, rec.Revision, rec.Behind, rec.By, rec.Via, rec.Says
-		r.Due = dueOf(rec)
+		r.Due, r.Tags = dueOf(rec), maps.Clone(rec.Tags)
 		if rec.BranchOf != nil {
 			r.BranchOf, r.Branch = new(*rec.BranchOf), rec.Name
 		}
@@ -253,6 +255,10 @@ func (r *Run) fold(rec *messages.Record) {
 		}
 	case messages.KindAnswered, messages.KindDue, messages.KindMessage, messages.KindReported:
 		r.receive(rec)
+	case messages.KindDid:
+		for key, value := range rec.Tags {
+			r.Tags = r.Tags.With(key, value)
+		}
 	case messages.KindReview:
 		r.State, r.Code, r.Reason, r.Due = run.NeedsReview, rec.Code, rec.Reason, dueOf(rec)
 	case messages.KindResolved:

@@ -63,6 +63,9 @@ type SelectorField struct {
 // SelectorFields returns the fields, in the order of the documentation.
 func SelectorFields() []SelectorField { return slices.Clone(selectorFields) }
 
+// tagField begins the names of the fields about tags.
+const tagField = "tag."
+
 // fieldAliases are alternative names of fields.
 var fieldAliases = map[string]string{"status": "state"}
 
@@ -80,6 +83,10 @@ var selectorFields = []SelectorField{
 			return "a state: " + orList(runStates)
 		},
 		facts: func(s *subject) []string { return []string{string(s.run.State)} },
+	},
+	{
+		Name: tagField + "KEY", Doc: "the value of its tag KEY: tag.customer=acme",
+		facts: func(s *subject) []string { return nil }, // fieldNamed makes the field of a key
 	},
 	{Name: "code", Doc: "the code of its error or review", facts: func(s *subject) []string { return []string{string(s.run.Code)} }},
 	{Name: "session", Doc: "a session it wrote to", id: true, facts: func(s *subject) []string { return texts(s.run.Sessions) }},

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/run"
 )
 
 // SelectorError is a syntax error in a selector.
@@ -321,6 +322,17 @@ func fieldNames() []string {
 }
 
 func fieldNamed(name string) *SelectorField {
+	if key := name[min(len(tagField), len(name)):]; strings.EqualFold(name, tagField+key) {
+		if run.ValidTag(key, "any") != nil {
+			return nil
+		}
+		return &SelectorField{Name: tagField + key, facts: func(s *subject) []string {
+			if value, ok := s.run.Tags[key]; ok {
+				return []string{value}
+			}
+			return nil
+		}}
+	}
 	name = strings.ToLower(name)
 	if other := fieldAliases[name]; other != "" {
 		name = other

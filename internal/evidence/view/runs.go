@@ -176,6 +176,9 @@ func RunLine(w *term.Writer, r *messages.RunInfo) {
 	default:
 		w.Println("by       " + term.Line(journal.Submitter(r.By, r.Via, r.Says), 200))
 	}
+	if len(r.Tags) > 0 {
+		w.Println("tags     " + r.Tags.String())
+	}
 	for _, text := range r.Warnings {
 		w.Println("warning  " + term.Line(text, 200))
 	}

@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type taskFlags struct {
 	budget  budgetFlags
 	choice  string
 	attach  []string
+	tags    []string
 }
 
 func (f *taskFlags) add(cmd *cobra.Command) {
@@ -45,6 +47,7 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.mcp, "mcp", nil, "MCP servers of the node for the agent, separated by commas")
 	fs.StringVar(&f.choice, "tool-choice", "", "of agent: tool choice of the first model call: required, none, auto, or the name of a tool")
 	fs.StringArrayVar(&f.attach, "attach", nil, "of agent: show the model this image, a PNG, JPEG, GIF or WebP; can be given again")
+	fs.StringArrayVar(&f.tags, "tag", nil, "a pair to find the run by, such as customer=acme; can be given again")
 	f.budget.add(fs)
 	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
 }
@@ -84,6 +87,16 @@ func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 		t.ID = client.NewID()
 	} else if _, err := app.RunID(f.id); err != nil {
 		return t, err
+	}
+	for _, pair := range f.tags {
+		key, value, _ := strings.Cut(pair, "=")
+		if _, twice := t.Tags[key]; twice {
+			return t, app.Usage(cmd, fmt.Errorf("--tag %s is there twice", key))
+		}
+		t.Tags = t.Tags.With(key, cmp.Or(value, "?")) // which is no value
+	}
+	if err := t.Tags.Valid(); err != nil {
+		return t, app.Usage(cmd, fmt.Errorf("--tag: %s", messages.Text(err)))
 	}
 	var err error
 	if t.Budget, err = f.budget.budget(cmd); err != nil {

@@ -54,3 +54,29 @@ func BenchmarkLongSession(b *testing.B) {
 		b.Errorf("the first page of a session of 10,000 rows takes %.2f times as long as that of 100, bar %.1f (ratios %.2f)", have, longBar, ratios)
 	}
 }
+
+// questionsBar bounds the time of the page of questions with 100 equal ones.
+const questionsBar = 300 * time.Millisecond
+
+// BenchmarkQuestions measures the page of 100 questions for the same call. It fails if the
+// bar is missed.
+func BenchmarkQuestions(b *testing.B) {
+	w := begin(b)
+	head := w.files()
+	for i := range 100 {
+		w.submit("deploy", messages.Task{ID: run.ID(fmt.Sprint("deploy-", i)), Workspace: head}, "Roll out slug 1.4.2.", run.Waiting)
+	}
+	var all []time.Duration
+	for b.Loop() {
+		for range 11 {
+			began := time.Now()
+			w.get("/t/default/questions", http.StatusOK)
+			all = append(all, time.Since(began))
+		}
+	}
+	slices.Sort(all)
+	b.ReportMetric(all[len(all)/2].Seconds()*1000, "ms/page")
+	if have := all[len(all)/2]; have > questionsBar {
+		b.Errorf("the page of 100 questions takes %v, bar %v", have, questionsBar)
+	}
+}

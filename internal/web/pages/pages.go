@@ -143,12 +143,14 @@ type visit struct {
 	r   *http.Request
 	ctx context.Context
 	now time.Time
+
+	texts map[string]string // of files by their head and path
 }
 
 func (p *Pages) serve(w http.ResponseWriter, r *http.Request, h func(*visit) error) {
 	ctx, cancel := context.WithTimeout(r.Context(), pageWithin)
 	defer cancel()
-	v := &visit{access.From(ctx), p, w, r, ctx, time.Now()}
+	v := &visit{access.From(ctx), p, w, r, ctx, time.Now(), map[string]string{}}
 	err := errNothing
 	if tenant := r.PathValue("tenant"); tenant == "" || tenant == string(v.Tenant) {
 		if r.Method == http.MethodPost {

@@ -34,6 +34,7 @@ type question struct {
 	Soon   bool // less than a day is left
 	Chosen bool
 
+	asked    *client.Question
 	Call     *session.ToolCall
 	Detail   string
 	Schema   json.RawMessage
@@ -157,18 +158,14 @@ func (q *question) is(step string) bool { return string(q.Step) == step || q.Ste
 // fillQuestion reads the whole call or detail of a question, and digests it.
 func fillQuestion(v *visit, q *question, list []*question) error {
 	if q.Kind == run.WaitApproval || q.Kind == run.WaitResponse {
-		open, err := v.Client.Questions.List(v.ctx)
-		if err != nil {
-			return err
-		}
-		if err := fillCall(v, q, open); err != nil {
+		if err := fillCall(v, q); err != nil {
 			return err
 		}
 		if q.Call != nil {
 			if err := fillDiff(v, q); err != nil {
 				return err
 			}
-			fillAlike(v, q, list, open)
+			fillAlike(v, q, list)
 		}
 		if err := fillEarlier(v, q); err != nil {
 			return err
@@ -185,11 +182,14 @@ func fillQuestion(v *visit, q *question, list []*question) error {
 	return nil
 }
 
-func fillCall(v *visit, q *question, open []client.Question) error {
-	i := slices.IndexFunc(open, func(o client.Question) bool { return o.Run == q.Info.Run && o.Step == q.Step })
+// readCall reads the call of a question.
+func readCall(v *visit, q *question) error {
+	open := client.QuestionsOf(q.Info)
+	i := slices.IndexFunc(open, func(o client.Question) bool { return o.Step == q.Step })
 	if i < 0 {
 		return fmt.Errorf("question %s of run %s: %w", q.Step, q.Info.Run, run.ErrState)
 	}
+	q.asked = &open[i]
 	call, err := v.Client.Questions.Call(v.ctx, open[i])
 	switch {
 	case err == nil:
@@ -197,7 +197,14 @@ func fillCall(v *visit, q *question, open []client.Question) error {
 	case !errors.Is(err, session.ErrNotFound):
 		q.Broken = messages.Text(err)
 	}
-	detail, schema, err := v.Client.Questions.Detail(v.ctx, open[i])
+	return nil
+}
+
+func fillCall(v *visit, q *question) error {
+	if err := readCall(v, q); err != nil {
+		return err
+	}
+	detail, schema, err := v.Client.Questions.Detail(v.ctx, *q.asked)
 	if err != nil {
 		return err
 	}
@@ -322,6 +329,10 @@ func fileOf(v *visit, r *messages.RunInfo, name string) (string, error) {
 	if err != nil || s.Placement.Head.IsZero() {
 		return "", err
 	}
+	at := s.Placement.Head.String() + name
+	if text, ok := v.texts[at]; ok {
+		return text, nil
+	}
 	store := v.Client.Blobs()
 	t, err := manifest.Load(v.ctx, store, s.Placement.Head)
 	if err != nil {
@@ -339,14 +350,17 @@ func fileOf(v *visit, r *messages.RunInfo, name string) (string, error) {
 		return "", err
 	}
 	data, err := io.ReadAll(rc)
-	return string(data), errors.Join(err, rc.Close())
+	if err = errors.Join(err, rc.Close()); err == nil {
+		v.texts[at] = string(data)
+	}
+	return string(data), err
 }
 
 // mostAlike bounds the questions that are compared with one.
 const mostAlike = 50
 
 // fillAlike finds the questions that ask for exactly the same call.
-func fillAlike(v *visit, q *question, list []*question, open []client.Question) {
+func fillAlike(v *visit, q *question, list []*question) {
 	left := mostAlike
 	for _, o := range list {
 		if o == q || o.Kind != q.Kind || o.Title != q.Title || o.Name != q.Name || left == 0 {
@@ -354,7 +368,8 @@ func fillAlike(v *visit, q *question, list []*question, open []client.Question) 
 		}
 		left--
 		other := *o
-		if fillCall(v, &other, open) == nil && other.Call != nil && other.Call.Name == q.Call.Name && other.Call.Args == q.Call.Args && fillDiff(v, &other) == nil && other.digest(false) == q.digest(false) {
+		other.Schema = q.Schema // of the same call
+		if readCall(v, &other) == nil && other.Call != nil && other.Call.Name == q.Call.Name && other.Call.Args == q.Call.Args && fillDiff(v, &other) == nil && other.digest(false) == q.digest(false) {
 			q.Alike = append(q.Alike, o)
 		}
 	}
@@ -375,10 +390,12 @@ const (
 
 // fillEarlier finds the newest answers to questions of this kind.
 func fillEarlier(v *visit, q *question) error {
-	runs, err := v.Client.Runs.List(v.ctx, &client.RunsOptions{Workflow: q.Info.Workflow, Limit: earlierRuns})
+	answered := []run.State{run.Running, run.Succeeded, run.Failed, run.Cancelled, run.TimedOut} // few of those that wait have answers
+	runs, err := v.Client.Runs.List(v.ctx, &client.RunsOptions{Workflow: q.Info.Workflow, States: answered, Limit: earlierRuns})
 	if err != nil {
 		return err
 	}
+	runs = append([]messages.RunInfo{*q.Info}, runs...)
 	ctx, cancel := context.WithTimeout(v.ctx, time.Second)
 	defer cancel()
 	for i := range runs {

@@ -55,6 +55,15 @@ func readHistory(v *visit, id run.ID) (*history, error) {
 	return h, err
 }
 
+// tail reads at most the last rows of a session.
+func (v *visit) tail(ref string, most int) (messages.Session, error) {
+	s, err := v.Client.Sessions.After(v.ctx, ref, 1<<40) // its length
+	if err != nil || s.Total == 0 {
+		return s, err
+	}
+	return v.Client.Sessions.After(v.ctx, ref, uint64(max(s.Total-most, 0)))
+}
+
 // talkTail is the number of rows at the end of a session that a page of the newest calls
 // reads: a call has at most a few.
 const talkTail = 4 * mostRows
@@ -66,16 +75,12 @@ func converse(v *visit, h *history, whole bool) error {
 	if h.info.Result != nil {
 		ref = h.info.Result.String()
 	}
-	from := uint64(0)
-	if !whole {
-		s, err := v.Client.Sessions.After(v.ctx, ref, 1<<40) // its length
-		if err != nil && !errors.Is(err, session.ErrArchived) {
-			return err
-		}
-		from = uint64(max(s.Total-talkTail, 0))
+	most := talkTail
+	if whole {
+		most = 1 << 40
 	}
 	var err error
-	if h.talk, err = v.Client.Sessions.After(v.ctx, ref, from); err != nil && !errors.Is(err, session.ErrArchived) {
+	if h.talk, err = v.tail(ref, most); err != nil && !errors.Is(err, session.ErrArchived) {
 		return err
 	}
 	if !h.info.State.Terminal() {

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -17,14 +18,13 @@ import (
 
 // stepPage is one call of a run, whole.
 type stepPage struct {
-	Info         *messages.RunInfo
-	Href         string
-	Row          *row
-	Reason       view.Reason
-	Prompt       []messages.Chunk // the rows that the model got, the last ones
-	PromptTotal  int
-	Instructions *view.Instructions
-	Impact       *lineage.Impact
+	Info        *messages.RunInfo
+	Href        string
+	Row         *row
+	Reason      view.Reason
+	Prompt      []messages.Chunk // the rows that the model got, the last ones
+	PromptTotal int
+	Impact      *lineage.Impact
 }
 
 // promptRows bounds the rows of a prompt on a page.
@@ -49,7 +49,13 @@ func (v *visit) step() error {
 	if err != nil {
 		return err
 	}
-	b := &stepPage{Info: &h.info, Href: v.base() + "/runs/" + string(id), Reason: view.ReasonOfMaker(&m)}
+	b := &stepPage{Info: &h.info, Href: v.base() + "/runs/" + string(id)}
+	records := view.Records{Tenant: v.Tenant, Blobs: v.Client.Blobs(), Log: remotelog.Of(v.Client), Session: func(_ context.Context, ref string) (messages.Session, error) {
+		return v.tail(ref, promptRows)
+	}}
+	if b.Reason, err = records.ReasonOfMaker(v.ctx, &m); err != nil {
+		return err
+	}
 	b.Reason.What = string(id) + "/" + string(path)
 	if err := b.Reason.Complete(h.graph, v.Tenant); err != nil {
 		return err
@@ -59,10 +65,12 @@ func (v *visit) step() error {
 			b.Row = r
 		}
 	}
-	if m.Kind == messages.KindModel {
-		if err := fillPrompt(v, b, &m.Record); err != nil {
+	if m.Kind == messages.KindModel && m.Version > 1 {
+		before, err := v.tail(session.Ref{Key: session.Key{ID: m.Session}, Version: m.Version - 1}.String(), promptRows)
+		if err != nil {
 			return err
 		}
+		b.PromptTotal, b.Prompt = before.Total, before.Chunks
 	}
 	if impact, err := h.graph.ImpactOfStep(v.Tenant, id, path); err == nil {
 		b.Impact = &impact
@@ -71,42 +79,6 @@ func (v *visit) step() error {
 		Title: string(id) + " step " + string(path), Here: "runs", Body: b, Keys: []key{{"o", "open the run"}, {"?", "all keys"}},
 		Same: []string{"rath show " + string(id) + " --step " + string(path), v.curl("GET", "/runs/"+string(id)+"/why?step="+string(path))},
 	})
-}
-
-// fillPrompt reads the rows before a model's answer, and its instructions.
-func fillPrompt(v *visit, b *stepPage, rec *messages.Record) error {
-	if rec.Version > 1 {
-		ref := session.Ref{Key: session.Key{ID: rec.Session}, Version: rec.Version - 1}.String()
-		s, err := v.Client.Sessions.Get(v.ctx, ref)
-		if err != nil {
-			return err
-		}
-		b.PromptTotal, b.Prompt = len(s.Chunks), s.Chunks[max(len(s.Chunks)-promptRows, 0):]
-	}
-	facts, err := factsAt(v, rec)
-	if err != nil {
-		return err
-	}
-	for _, f := range facts {
-		if done, ok := f.What.(journal.StepCompleted); ok && done.Run == rec.Run && done.Path == rec.Step && !done.Given.IsZero() {
-			b.Instructions, err = view.ReadInstructions(v.ctx, v.Client.Blobs(), done.Given)
-		}
-	}
-	return err
-}
-
-// factsAt returns the facts of the commit of a record.
-func factsAt(v *visit, rec *messages.Record) ([]journal.Fact, error) {
-	log := remotelog.Of(v.Client)
-	for e, err := range log.Read(v.ctx, rec.Key(), commitlog.Position{}) {
-		if err != nil {
-			return nil, err
-		}
-		if e.Commit.Seq == rec.Commit {
-			return journal.Facts(e.Commit), nil
-		}
-	}
-	return nil, nil
 }
 
 // task is the task of a run, as its log has it.

@@ -165,9 +165,11 @@ func (rs *Runs) Resume(ctx context.Context, id run.ID, d messages.Control) (run.
 
 // Rerun submits the task of a run again, as a separate run on a session that starts
 // like the first one, and returns its id: "<id>-r1", "-r2" and so on. The run may have
-// any outcome. A branch of a fan-out cannot be rerun alone.
-func (rs *Runs) Rerun(ctx context.Context, id run.ID) (run.ID, error) {
-	return rs.again(ctx, id, messages.VerbRerun, messages.Control{})
+// any outcome. A branch of a fan-out cannot be rerun alone. It returns run.ErrState, and
+// names the calls, if the run has made calls that must not happen twice, unless d.Repeat is
+// set.
+func (rs *Runs) Rerun(ctx context.Context, id run.ID, d messages.Control) (run.ID, error) {
+	return rs.again(ctx, id, messages.VerbRerun, d)
 }
 
 // again sends a request that submits the task of a run again.

@@ -78,6 +78,9 @@ type Control struct {
 	// Budget replaces the run's budget in rebudget. In resume it is the new run's; without
 	// one it is the budget of the task.
 	Budget *Budget `json:"budget,omitempty"`
+	// Repeat allows rerun to repeat calls that have taken effect and must not happen twice.
+	// Without it they refuse the request.
+	Repeat bool `json:"repeat,omitempty"`
 	// Model is the new run's model in resume; empty is the task's.
 	Model string `json:"model,omitempty"`
 	// Submitted restricts cancel to submitted tasks: an id that no log holds and no
@@ -134,6 +137,7 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 		{"interrupt", c.Interrupt, []string{VerbMessage, VerbSessionMessage}},
 		{"budget", c.Budget != nil, []string{VerbRebudget, VerbResume}},
 		{"model", c.Model != "", []string{VerbResume}},
+		{"repeat", c.Repeat, []string{VerbRerun}},
 		{"submitted", c.Submitted, []string{VerbCancel}},
 	} {
 		if f.set && !slices.Contains(f.verbs, verb) {

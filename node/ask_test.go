@@ -72,7 +72,7 @@ func TestAskOtherNodes(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	for i, want := range []run.ID{"two-r1", "two-r2"} {
-		id, err := c.Runs.Rerun(t.Context(), []run.ID{"two", "two-r1"}[i])
+		id, err := c.Runs.Rerun(t.Context(), []run.ID{"two", "two-r1"}[i], messages.Control{Repeat: true})
 		if err != nil || id != want {
 			t.Fatalf("rerun: %s, %v", id, err)
 		}
@@ -81,7 +81,7 @@ func TestAskOtherNodes(t *testing.T) {
 			t.Fatalf("rerun %s: %+v, %v; want another session at version %d", id, again, err, r.Version)
 		}
 	}
-	if _, err := c.Runs.Rerun(t.Context(), "nobody"); !errors.Is(err, run.ErrUnknownRun) {
+	if _, err := c.Runs.Rerun(t.Context(), "nobody", messages.Control{}); !errors.Is(err, run.ErrUnknownRun) {
 		t.Errorf("rerun of a run that nobody knows: %v", err)
 	}
 

@@ -49,7 +49,7 @@ func TestOperateDrains(t *testing.T) {
 	eve, sue, bob := clientOf(t, srv, "acme", "eve"), clientOf(t, srv, "acme", "sue"), clientOf(t, srv, "bolt", "bob")
 
 	must.Get(sue.Do(ctx, "both", messages.Task{ID: "one"}, nil))(t)
-	if id, err := eve.Runs.Rerun(ctx, "one"); err != nil || id != "one-r1" {
+	if id, err := eve.Runs.Rerun(ctx, "one", messages.Control{}); err != nil || id != "one-r1" {
 		t.Errorf("rerun: %q, %v", id, err)
 	} else if r, err := eve.Wait(ctx, id); err != nil || r.State != run.Succeeded {
 		t.Errorf("the run of the rerun: %+v, %v", r, err)

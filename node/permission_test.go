@@ -147,7 +147,7 @@ func TestExactPermissions(t *testing.T) {
 	if err := c.Runs.Cancel(ctx, "auto-1", messages.Control{}); !errors.Is(err, run.ErrState) {
 		t.Errorf("a cancel of what has ended: %v", err)
 	}
-	if _, err := c.Runs.Rerun(ctx, "auto-1"); err != nil {
+	if _, err := c.Runs.Rerun(ctx, "auto-1", messages.Control{}); err != nil {
 		t.Errorf("rerun: %v", err)
 	}
 	if rep, err := c.Runs.Replay(ctx, "auto-1"); err != nil {

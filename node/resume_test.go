@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rathcluster/rath/flow"
@@ -133,5 +134,34 @@ func TestResume(t *testing.T) {
 	}
 	if r := must.Get(c.Runs.Result(t.Context(), "one"))(t); r.State != run.Failed {
 		t.Errorf("the first run is %s", r.State)
+	}
+}
+
+// TestRerunRepeats: a run with a call that must not happen twice is done again only if the
+// request allows that.
+func TestRerunRepeats(t *testing.T) {
+	t.Parallel()
+	var paid atomic.Int64
+	pays := flow.Registration{Name: "pays", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Do(ctx, "pay", func(context.Context) (int64, error) { return paid.Add(1), nil }, tool.NonIdempotent)
+			return s, err
+		})
+	}}
+	n := must.Get(Start(t.Context(), &Options{
+		Store: t.TempDir(), NATS: NATS{Level: "lazy", Port: -1}, Fleet: Fleet{Pool: "default"}, Workflows: []flow.Registration{pays},
+	}))(t)
+	defer func() { must.Report(t, n.Close()) }()
+	c := must.Get(n.Client(t.Context()))(t)
+	defer c.Close()
+	ctx := t.Context()
+	must.Get(c.Do(ctx, "pays", messages.Task{ID: "one"}, nil))(t)
+	_, err := c.Runs.Rerun(ctx, "one", messages.Control{})
+	if !errors.Is(err, run.ErrState) || !strings.Contains(err.Error(), `"pay" at step 0, which must not happen twice`) {
+		t.Errorf("a rerun of a run that paid: %v", err)
+	}
+	id := must.Get(c.Runs.Rerun(ctx, "one", messages.Control{Repeat: true}))(t)
+	if r, err := c.Wait(ctx, id); err != nil || r.State != run.Succeeded || paid.Load() != 2 {
+		t.Errorf("the rerun is %+v, %v, after %d payments", r, err, paid.Load())
 	}
 }

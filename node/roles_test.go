@@ -247,7 +247,7 @@ func submitters(ctx context.Context, t *testing.T, ana, carl *client.Client) {
 	if _, err := carl.Submit(ctx, "ask", messages.Task{ID: "one", Input: json.RawMessage(`"x"`)}); err != nil {
 		t.Errorf("carl submits the same task: %v", err)
 	}
-	again := must.Get(carl.Runs.Rerun(ctx, "one"))(t)
+	again := must.Get(carl.Runs.Rerun(ctx, "one", messages.Control{}))(t)
 	must.Do(t, waiting(ctx, ana, again))
 	must.Get(carl.Submit(ctx, "ask", messages.Task{ID: "two", Input: json.RawMessage(`"x"`)}))(t)
 	must.Do(t, waiting(ctx, ana, "two"))

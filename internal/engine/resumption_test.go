@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
+	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -468,3 +469,49 @@ func (a refusing) Complete(_ context.Context, r *llm.Request, _ func(llm.Delta))
 }
 
 func (a refusing) Client(context.Context, llm.Provider) (llm.Client, error) { return a, nil }
+
+// TestWaysOn: the ways on of a failed run have the usage that stands and that is paid again,
+// with branches, and the calls that a rerun would repeat.
+func TestWaysOn(t *testing.T) {
+	w := newResumable(t)
+	w.fail["right"] = 1
+	w.rt.Models = must(scripted.New(scripted.Echo(), nil))
+	agent := func(name string) flow.Branch {
+		return flow.Branch{Name: name, Workflow: flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, err := (&flow.Agent{Name: name}).Forward(ctx, s.With(session.UserText(name)))
+			if err != nil {
+				return s, err
+			}
+			return w.do(ctx, s, name)
+		})}
+	}
+	f := func(ctx context.Context, s session.Session) (session.Session, error) {
+		if _, err := flow.Do(ctx, "pay", func(context.Context) (int, error) { return 1, nil }, tool.NonIdempotent); err != nil {
+			return s, err
+		}
+		s, err := (&flow.Agent{Name: "plan"}).Forward(ctx, s.With(session.UserText("plan")))
+		if err != nil {
+			return s, err
+		}
+		j, err := flow.FanOut(ctx, s, []flow.Branch{agent("left"), agent("right"), agent("up")}, nil)
+		if err != nil {
+			return s, err
+		}
+		for _, o := range j.Outcomes {
+			if o.Err != nil {
+				return s, o.Err
+			}
+		}
+		return flow.Merge(ctx, j, flow.SinceAncestor())
+	}
+	w.run("one", f, run.Failed)
+	ways, err := w.values.WaysOn(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: "s-one"}, "one")
+	check(t, err)
+	if ways.Refused != nil || ways.Kept.Calls != 3 || ways.Again.Calls != 1 || len(ways.Done) != 1 || ways.Done[0].Name != "pay" {
+		t.Errorf("the ways on are %+v", ways)
+	}
+	w.run("two", f, run.Succeeded, w.resumes("one", ways.Step))
+	if _, err := w.values.WaysOn(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: "s-none"}, "none"); !errors.Is(err, session.ErrNotFound) && !errors.Is(err, run.ErrUnknownRun) {
+		t.Errorf("of no run: %v", err)
+	}
+}

@@ -18,5 +18,5 @@
 // Files, the lowest first: paths, task, instructions, event, record, store, suspect,
 // state_machine, terminal_only, answer, wait, quarantine, branch, scratch, reservation, settled, cache_warmup, fact, values,
 // run_state, journal, signals_taken, paged, claim, recording, archive, account, batch,
-// snapshot, recorded_run, resumption, direct_store, followups.
+// snapshot, recorded_run, resumption, ways_on, direct_store, followups.
 package journal

@@ -219,6 +219,9 @@ func (v *Values) addMade(ctx context.Context, h *Recording) error {
 		}
 		add(p.run, of)
 		h.Journal.Merge(of.Journal)
+		if p.run != h.Record.ID { // of a branch
+			h.FanOuts = append(h.FanOuts, of.FanOuts...)
+		}
 	}
 	return nil
 }
@@ -264,9 +267,9 @@ func (h *Recording) failedStep() run.Path {
 // not happen twice, except in branches whose outcome stands; with cut also one that was cut
 // off. It is "" if there is none.
 func (h *Recording) effect(step run.Path, cut bool, standing []GatheredBranch) string {
-	for _, s := range h.Journal.Recorded() {
+	for _, s := range h.Done() {
 		stands := slices.ContainsFunc(standing, func(b GatheredBranch) bool { return s.Path.Within(step.Child(b.Name)) })
-		if !stands && run.ComparePaths(s.Path, step) >= 0 && s.Code == "" && (s.Kind == StepTool || s.Kind == StepDo) && s.Effect == "non_idempotent" {
+		if !stands && run.ComparePaths(s.Path, step) >= 0 {
 			return fmt.Sprintf("%s %q at step %s has taken effect", s.Kind, s.Name, s.Path)
 		}
 	}

@@ -46,6 +46,7 @@ type Reason struct {
 	Archived *Archived       `json:"archived,omitempty"`
 	// Instructions are the instructions of a model call.
 	Instructions *Instructions `json:"instructions,omitempty"`
+	WaysOn       []WayOn       `json:"ways_on,omitempty"` // of a run that ended without success
 	// Whole disables the truncation of texts.
 	Whole bool `json:"-"`
 }

@@ -76,6 +76,9 @@ func WriteReason(w *term.Writer, r *Reason) {
 	if r.Instructions != nil {
 		r.Instructions.write(w, r.Whole)
 	}
+	if r.WaysOn != nil {
+		writeWaysOn(w, r.WaysOn)
+	}
 	if len(r.Changes) > 1 {
 		w.Println("\nall changes:")
 		shortID := ShortIDs(IDsOf(r.Changes, func(c *FileStep) run.ID { return c.Run }))

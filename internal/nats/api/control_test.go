@@ -132,7 +132,7 @@ func TestControlAgain(t *testing.T) {
 		}
 		for _, id := range []run.ID{"r1", "r2", "r3", "r4"} {
 			began := time.Now()
-			again, err := c.Runs.Rerun(t.Context(), id)
+			again, err := c.Runs.Rerun(t.Context(), id, messages.Control{})
 			quick("rerun "+string(id), err, began)
 			if again != id+"-r1" {
 				t.Errorf("run %s goes on as %q", id, again)
@@ -142,7 +142,7 @@ func TestControlAgain(t *testing.T) {
 				t.Errorf("run %s was asked for once, and there is a second rerun: %v", id, err)
 			}
 			// A request for another run gets it, although the tasks are the same.
-			if again, err = c.Runs.Rerun(t.Context(), id); err != nil || again != id+"-r2" {
+			if again, err = c.Runs.Rerun(t.Context(), id, messages.Control{}); err != nil || again != id+"-r2" {
 				t.Errorf("rerun %s: %q, %v", id, again, err)
 			}
 			control(again, messages.VerbCancel, messages.Control{Reason: "enough"})

@@ -43,6 +43,13 @@ func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user 
 	if b := h.Record.Task.Branch; b != nil {
 		return "", fmt.Errorf("run %s is the branch %s of run %s: %w; rerun that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
 	}
+	done, err := values.DoneBy(ctx, h)
+	switch {
+	case err != nil:
+		return "", err
+	case len(done) > 0 && !request.Repeat:
+		return "", fmt.Errorf("run %s has made %s: %w; a failed run can be resumed, which keeps them; to make them again, rerun it with repeat", id, journal.ListCalls(done), run.ErrState)
+	}
 	task := translate.TaskOf(h.Record.Task)
 	task.Deadline, task.NotBefore, task.Session = messages.Task{}.Deadline, messages.Task{}.NotBefore, ""
 	// A session that the run opened itself is opened again; a session that the run

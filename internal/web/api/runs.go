@@ -119,11 +119,20 @@ func message(ctx context.Context, c *call, d messages.Control) error {
 	return c.client().Runs.Message(ctx, c.run(), d)
 }
 
+// rerunning is the body of a request to do a run again; it may be empty.
+type rerunning struct {
+	// Repeat allows calls to happen again that must not happen twice.
+	Repeat bool `json:"repeat,omitempty"`
+}
+
 func rerun(ctx context.Context, c *call) (any, error) {
+	var in rerunning
 	if len(c.body) > 0 {
-		return nil, &strict.Error{Message: "rerun", Problem: "it takes no body", Remedy: "leave it out"}
+		if err := c.decode("rerun", &in); err != nil {
+			return nil, err
+		}
 	}
-	id, err := c.client().Runs.Rerun(ctx, c.run())
+	id, err := c.client().Runs.Rerun(ctx, c.run(), messages.Control{Repeat: in.Repeat})
 	return named{id}, err
 }
 

@@ -47,7 +47,7 @@ func (v *visit) act() error {
 		}
 		err = v.Client.Runs.Message(v.ctx, id, messages.Control{Text: text, Interrupt: in.Get("interrupt") != ""})
 	case "rerun":
-		then, err = v.Client.Runs.Rerun(v.ctx, id)
+		then, err = v.Client.Runs.Rerun(v.ctx, id, messages.Control{Repeat: in.Get("repeat") != ""})
 	case "resume":
 		then, err = v.Client.Runs.Resume(v.ctx, id, messages.Control{Step: run.Path(strings.TrimSpace(in.Get("from"))), Model: strings.TrimSpace(in.Get("model"))})
 	case "quarantine":

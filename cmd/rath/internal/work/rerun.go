@@ -14,13 +14,17 @@ import (
 // Rerun is the command "rerun".
 func Rerun(a *app.App) *cobra.Command {
 	var o selection.Selection
+	var again messages.Control
 	cmd := &cobra.Command{
 		Use:   "rerun [RUN]",
 		Short: "Run tasks again, from their start",
 		Long: `Submits the task of a run again, or those of all runs of --where: as a new run,
 RUN-r1, RUN-r2 and so on, on a fork of the session at the run's start. The
 former run and its results stay unchanged. The run may be open or ended in any
-state; for a branch the whole parent run is repeated.`,
+state; for a branch the whole parent run is repeated.
+
+A run with calls that have taken effect and must not happen twice is refused,
+with their list: "rath resume" keeps them, --repeat makes them again.`,
 		Example: `  rath session rerun @last
   rath session rerun --where 'state=failed and code=rate_limit and not older=1d'`,
 		Args: o.Args,
@@ -37,7 +41,7 @@ state; for a branch the whole parent run is repeated.`,
 						return ""
 					},
 					Do: func(ctx context.Context, r *messages.RunInfo) (string, error) {
-						id, err := s.Runs.Rerun(ctx, r.Run)
+						id, err := s.Runs.Rerun(ctx, r.Run, again)
 						last = id
 						return "runs again as " + string(id), err
 					},
@@ -49,6 +53,7 @@ state; for a branch the whole parent run is repeated.`,
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&again.Repeat, "repeat", false, "make calls again that must not happen twice")
 	o.Flags(cmd.Flags())
 	return cmd
 }

@@ -103,7 +103,7 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 		const commits = conn.PageMessages + 10
 		k := session.Key{Tenant: "acme", ID: c.logs.Minter().ID("old")}
 		l := c.logs.Log()
-		values := journal.NewValues(l)
+		early, late := journal.NewValues(l), journal.NewValues(l)
 		var at, known commitlog.Position
 		for seq := uint64(1); seq <= commits; seq++ {
 			e := session.ChunkEvent(session.UserText(fmt.Sprint("words ", seq)))
@@ -119,7 +119,10 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 			}
 			if seq == 3 {
 				known = at
-				must.Get(values.At(ctx, session.Ref{Key: k}))(t)
+				must.Get(early.At(ctx, session.Ref{Key: k}))(t)
+			}
+			if seq == commits-1 { // the tombstone looks like the next commit
+				must.Get(late.At(ctx, session.Ref{Key: k}))(t)
 			}
 		}
 		n, failed := 0, error(nil)
@@ -137,8 +140,10 @@ func TestPurgedWhileItIsRead(t *testing.T) {
 		if n, err := readable(ctx, c, k, known); n != 0 || !errors.Is(err, session.ErrArchived) {
 			t.Errorf("Read after commit %d: %d commits, %v", known.Seq, n, err)
 		}
-		if s, err := values.At(ctx, session.Ref{Key: k}); !errors.Is(err, session.ErrArchived) {
-			t.Errorf("the newest version, read before: %s, %v", s.Ref(), err)
+		for name, values := range map[string]*journal.Values{"early": early, "just before the fence": late} {
+			if s, err := values.At(ctx, session.Ref{Key: k}); !errors.Is(err, session.ErrArchived) {
+				t.Errorf("the newest version, read %s: %s, %v", name, s.Ref(), err)
+			}
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,14 +91,16 @@ type world struct {
 	pen     pen
 	streams *stream.Streams
 	http    *httptest.Server
-	cut     func() error // breaks the connection of the streams to NATS
+	cut     func() error   // breaks the connection of the streams to NATS
+	refuse  *atomic.Bool   // the streams cannot connect to NATS
+	near    *client.Client // has a connection of its own
 	caller  *atomic.Pointer[access.Caller]
 	log     *slog.Logger
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, srv: natstest.Start(t, &natsserver.Options{Port: -1}), pen: pen{make(chan string)}, caller: &atomic.Pointer[access.Caller]{}}
+	w := &world{t: t, srv: natstest.Start(t, &natsserver.Options{Port: -1}), pen: pen{make(chan string)}, caller: &atomic.Pointer[access.Caller]{}, refuse: new(atomic.Bool)}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	user, password := w.srv.Node()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -110,10 +113,15 @@ func newWorld(t testing.TB) *world {
 	t.Cleanup(func() { must.Report(t, w.node.Close()) })
 	var link atomic.Pointer[net.Conn]
 	w.client = must.Get(client.Connect(ctx, "", &client.Options{Name: "web", Logger: log, Dialer: func() (net.Conn, error) {
+		if w.refuse.Load() {
+			return nil, syscall.ECONNREFUSED
+		}
 		c, err := w.srv.Dial()
 		link.Store(&c)
 		return c, err
 	}}))(t)
+	w.near = must.Get(client.Connect(ctx, "", &client.Options{Name: "near", Logger: log, Dialer: w.srv.Dial}))(t)
+	t.Cleanup(func() { must.Report(t, w.near.Close()) })
 	w.cut = func() error { return (*link.Load()).Close() }
 	t.Cleanup(func() { must.Report(t, w.client.Close()) })
 	w.caller.Store(&access.Caller{Tenant: session.DefaultTenant, User: "ann", Role: "client", Door: access.DoorAPI, Token: "t1", Client: w.client})

@@ -55,6 +55,9 @@ type work interface {
 	// JSON, or the error. If the step is recorded already, Do decodes the record into out
 	// and does not call fn. After an error the value of out is undefined.
 	Do(ctx context.Context, name string, e tool.Effect, out any, fn func(context.Context) error) error
+	// Defer registers fn as a compensation of the run; it runs nothing. The step records
+	// the options, and a cleanup run finds fn by calling Forward again.
+	Defer(ctx context.Context, name string, fn func(context.Context) error, o DeferOptions) error
 	// ChangeVersion returns the version of a change to the code that applies to the run.
 	// The first call for the change records it; later calls make no step. A recorded
 	// version outside of oldest to newest is run.ErrMismatch.

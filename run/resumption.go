@@ -8,15 +8,20 @@ import (
 
 // Resumption names the run that a task continues, at one of its steps. The records of the
 // steps before it stand; the session of the new run is a fork of the ended run's session
-// before the step.
+// before the step. A cleanup run has one without a Hash, because the commit that ended the
+// run submitted it.
 type Resumption struct {
 	// Commit and Hash identify the commit that ended the run.
 	Commit  uint64       `json:"commit"`
-	Hash    session.Hash `json:"hash"`
+	Hash    session.Hash `json:"hash,omitzero"`
 	Run     ID           `json:"run"`
 	Session session.ID   `json:"session"` // the run's home
 	Step    Path         `json:"step"`    // of the workflow itself, such as "4"
 }
+
+// Cleanup reports whether it is the resumption of a cleanup run, which executes the
+// compensations of the ended run in the same session.
+func (r *Resumption) Cleanup() bool { return r != nil && r.Hash == session.Hash{} }
 
 // Valid checks the form of a resumption. Its error wraps ErrMalformed, or that of
 // session.ValidID.

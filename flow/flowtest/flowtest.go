@@ -70,8 +70,12 @@ type Options struct {
 	// approval, a string for a message, and any JSON-encodable value for a response. With
 	// run.ErrExpired the question stays open until it expires; any other error fails the
 	// test, and so does a nil answer. It is called once for each question that a process
-	// finds open, one at a time, and must give the same answer after a crash.
+	// finds open, one at a time, and must give the same answer after a crash. With
+	// run.ErrCancelled the run is cancelled.
 	Answer func(run.Question) (any, error)
+	// Ends is the state in which the run ends; "" is run.Succeeded. After another one, Run
+	// returns the unborn session.
+	Ends run.State
 	// Faults are injected into the run. A fault that no call meets fails the test.
 	Faults []Fault
 	// Task is the run's task, besides its id and its session.
@@ -220,7 +224,7 @@ func (b *bench) process(w *world, log commitlog.Log, incarnation string) *proces
 	if err != nil {
 		b.t.Fatalf("flowtest: %v", err)
 	}
-	driver := &inprocess.Driver{Workflows: workflows, InOrder: b.inOrder, Answer: b.answer}
+	driver := &inprocess.Driver{Workflows: workflows, InOrder: b.inOrder}
 	rt := &engine.Runtime{
 		Store:  journal.NewStore(log, &journal.StoreOptions{Incarnation: incarnation, Values: values, Now: w.clock.Now, OnCommit: driver.Committed}),
 		Values: values, Models: faultyModels{model, w.faults}, OnTool: w.faults.onTool, Clock: w.clock, Node: "test",
@@ -233,11 +237,19 @@ func (b *bench) process(w *world, log commitlog.Log, incarnation string) *proces
 			Dir: b.t.TempDir(), Backends: map[string]sandbox.Backend{"local": faultyBackend{b.o.Sandbox, w.faults}}, MinIsolation: sandbox.IsolationProcess,
 		},
 	}
+	driver.Answer = func(ctx context.Context, q run.Question) (any, error) {
+		v, err := b.answer(q)
+		if !errors.Is(err, run.ErrCancelled) {
+			return v, err
+		}
+		k := session.Key{Tenant: session.DefaultTenant, ID: homeID}
+		return nil, rt.Store.Apply(ctx, journal.Signal{To: k, Run: runID, Cancel: &journal.CancelRequested{Reason: "flowtest"}})
+	}
 	return &process{rt, driver, w}
 }
 
 // answer answers a question of a run.
-func (b *bench) answer(_ context.Context, q run.Question) (v any, err error) {
+func (b *bench) answer(q run.Question) (v any, err error) {
 	if b.o.Answer != nil {
 		v, err = b.o.Answer(q)
 	}
@@ -282,12 +294,20 @@ func Run(t testing.TB, w flow.Workflow, s session.Session, script string, o *Opt
 	b := newBench(t, s, script, o)
 	world := b.world()
 	ex, state, err := b.start(t.Context(), b.process(world, world.log, "one"), w, false)
-	if err != nil {
+	if !b.ends(state, err) {
 		t.Fatalf("flowtest: the run ended as %s: %v", state, err)
 	}
 	b.checkFaults(world)
 	world.checkWarnings(t)
 	return ex.Result()
+}
+
+// ends reports whether a run ended as Options want.
+func (b *bench) ends(state run.State, err error) bool {
+	if b.o.Ends == "" || b.o.Ends == run.Succeeded {
+		return err == nil
+	}
+	return state == b.o.Ends
 }
 
 // checkFaults fails the test for each fault that no call of an undisturbed run met.
@@ -317,7 +337,7 @@ func CrashEverywhere(t testing.TB, newWorkflow func() flow.Workflow, s session.S
 	b.inOrder = true
 	calm := b.world()
 	counter := &crashLog{Log: calm.log}
-	if _, state, err := b.start(t.Context(), b.process(calm, counter, "one"), newWorkflow(), false); err != nil {
+	if _, state, err := b.start(t.Context(), b.process(calm, counter, "one"), newWorkflow(), false); !b.ends(state, err) {
 		t.Fatalf("flowtest: the undisturbed run ended as %s: %v", state, err)
 	}
 	b.checkFaults(calm)

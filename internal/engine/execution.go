@@ -40,6 +40,7 @@ type Execution struct {
 	account  account
 	inbox    inbox
 	levels   levels
+	cleans   *cleanup // nil unless it is a cleanup run
 	leases   lease.Held
 	tags     map[run.ID]run.Tags // of the run and those around it; nil before the first change
 	// progressed is set once it has recorded a step.
@@ -149,8 +150,11 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 	if err = context.Cause(ex.life.ctx); !errors.Is(err, run.ErrDeadline) {
 		ex.result, err = ex.callForward(ex.life.ctx, w)
 	}
-	if ex.levels.branch() {
+	switch {
+	case ex.levels.branch():
 		ex.result, err = ex.around.leaveBranch(err)
+	case ex.cleans != nil:
+		ex.result, err = ex.compensate()
 	}
 	ex.mu.Lock()
 	defer ex.mu.Unlock()

@@ -190,8 +190,11 @@ func (t *recorder) run(ctx context.Context, ex *Execution) error {
 	defer cancel()
 	ex.life.ctx = ctx
 	t.result, t.err = ex.callForward(ctx, w)
-	if ex.levels.branch() {
+	switch {
+	case ex.levels.branch():
 		t.result, t.err = ex.around.leaveBranch(t.err)
+	case ex.cleans != nil:
+		t.result, t.err = ex.compensate()
 	}
 	ex.result = t.result
 	if err := ctx.Err(); err != nil {

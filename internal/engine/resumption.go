@@ -54,7 +54,11 @@ func (a *around) loadResumed(ctx context.Context, of *level, t *journal.Task, ba
 		levels[len(all)-1-i] = one
 		of.from, of.standing = h.Step, h.Standing
 		of = &levels[len(all)-1-i]
-		ex.sessions.continuations = slices.Insert(ex.sessions.continuations, 0, continuation{h.At.Ref(), base})
+		if h.Cleanup { // in the same session
+			ex.cleans, ex.levels.root = &cleanup{of: h}, &h.Record.Task
+		} else {
+			ex.sessions.continuations = slices.Insert(ex.sessions.continuations, 0, continuation{h.At.Ref(), base})
+		}
 		base, ex.pos.last, ex.input = h.Base, h.Started, placedAs(&h.Record.Task, h.Base)
 		ex.sessions.hold(one.home, &heldSession{outer: true}, h.Base, h.Session, false)
 	}

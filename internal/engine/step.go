@@ -204,6 +204,10 @@ func (st *step) decide() error {
 		return err
 	}
 	if st.record == nil && st.ex.levels.outer(st.asked.Path) {
+		if st.ex.cleans != nil { // the ended run came no further
+			st.ex.life.poison = errReplayed
+			return errReplayed
+		}
 		to := "step " + string(st.ex.levels.own().from)
 		if b := st.ex.task.Branch; b != nil {
 			to = "branch " + b.Name

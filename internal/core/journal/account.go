@@ -21,14 +21,16 @@ type Account struct {
 	// Reservations.
 	Late      session.Usage
 	LateSteps int64
+	// Deferred is the number of steps that are reserved for compensations.
+	Deferred int64
 }
 
 // Reserve reserves tokens for a call before it starts; it fails with ErrBudget if the
 // budget is used up. The last call may exceed the limit, because its size is unknown
 // before it ends: by one call, never by two.
 func (a Account) Reserve(tokens int64) (Account, error) {
-	if l, steps := a.Limit.Steps, a.Steps+a.LateSteps; l > 0 && steps+a.Branches.Steps >= l {
-		return a, fmt.Errorf("%w: %d of %d steps used%s; raise budget.steps", run.ErrBudget, steps, l, unsettled(a.Branches.Steps))
+	if l, steps := a.Limit.Steps, a.Steps+a.LateSteps; l > 0 && steps+a.Branches.Steps+a.Deferred >= l {
+		return a, fmt.Errorf("%w: %d of %d steps used%s%s; raise budget.steps", run.ErrBudget, steps, l, unsettled(a.Branches.Steps), deferred(a.Deferred))
 	}
 	used := a.Spent.Add(a.Late)
 	if l := a.Limit.Tokens; l > 0 && used.Tokens()+a.Reserved+a.Branches.Tokens >= l {
@@ -58,6 +60,14 @@ func unsettled(n int64) string {
 	return fmt.Sprintf(", %d reserved for branches without a report", n)
 }
 
+// deferred describes the steps that are reserved for compensations.
+func deferred(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d reserved for compensations", n)
+}
+
 // Settle adds steps and the usage of their calls, and releases a reservation.
 func (a Account) Settle(reserved, steps int64, used session.Usage) Account {
 	a.Reserved -= reserved
@@ -85,7 +95,7 @@ func (a Account) Left() run.Budget {
 		left.MicroUSD = max(l-used.MicroUSD-a.Branches.MicroUSD, 0)
 	}
 	if l := a.Limit.Steps; l > 0 {
-		left.Steps = max(l-a.Steps-a.LateSteps-a.Branches.Steps, 0)
+		left.Steps = max(l-a.Steps-a.LateSteps-a.Branches.Steps-a.Deferred, 0)
 	}
 	return left
 }

@@ -62,7 +62,7 @@ func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 		}
 		events[i] = e
 	}
-	if err := w.stage(now, w.finale(r, events)...); err != nil {
+	if err := w.stage(now, w.finale(r, events, now)...); err != nil {
 		return Ack{}, err
 	}
 	return w.ack(r, now), nil
@@ -258,7 +258,7 @@ func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, erro
 		e.Branches = r.branches
 		ev := w.promote(e, now)
 		ev.Batch = b.name()
-		if err := w.stage(now, w.finale(r, []session.Event{ev})...); err != nil {
+		if err := w.stage(now, w.finale(r, []session.Event{ev}, now)...); err != nil {
 			return Ack{}, err
 		}
 		return w.ack(r, now), nil

@@ -260,7 +260,8 @@ const (
 	StepFanOut    = "fanout"
 	StepGather    = "gather" // collects the outcomes of a fan-out's branches
 	StepAwait     = "await"
-	StepTag       = "tag" // Name is the key of a tag, and Value the new value as JSON, "" without the tag
+	StepTag       = "tag"   // Name is the key of a tag, and Value the new value as JSON, "" without the tag
+	StepDefer     = "defer" // registers a compensation, see Deferred
 )
 
 // The origins, as Agent, of user rows that were neither typed by a user nor written by

@@ -21,6 +21,9 @@ type Resumed struct {
 	At       session.Session
 	Step     run.Path
 	Standing []GatheredBranch
+	// Ended is the run's end, and Cleanup reports that a cleanup run takes over its records.
+	Ended   *Ended
+	Cleanup bool
 }
 
 // maxResumptions bounds how many runs, each of which continues the previous one, the
@@ -42,7 +45,7 @@ func (v *Values) Resumed(ctx context.Context, t session.Tenant, r *run.Resumptio
 			return nil, err
 		case h.Ended == nil:
 			return nil, fmt.Errorf("journal: run %s has not ended: %w", of.Run, run.ErrState)
-		case h.EndedBy.Seq != of.Commit || h.EndedBy.Hash != of.Hash:
+		case h.EndedBy.Seq != of.Commit || h.EndedBy.Hash != of.Hash && !of.Cleanup():
 			return nil, fmt.Errorf("journal: run %s ended by commit %d, %s, not by commit %d: %w", of.Run, h.EndedBy.Seq, h.EndedBy.Hash, of.Commit, run.ErrMalformed)
 		}
 		at := h.Base
@@ -64,7 +67,7 @@ func (v *Values) Resumed(ctx context.Context, t session.Tenant, r *run.Resumptio
 			}
 		}
 		h.Journal = before
-		all = append(all, Resumed{h.ClaimResult, at, of.Step, standing})
+		all = append(all, Resumed{h.ClaimResult, at, of.Step, standing, h.Ended, of.Cleanup()})
 		of = h.Record.Task.Resumes
 	}
 	return all, nil
@@ -158,6 +161,8 @@ func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, 
 		return nil, nil, fmt.Errorf("run %s has not ended, it is %s: %w; cancel it first, or wait", id, h.LogState, run.ErrState)
 	case h.LogState == run.Succeeded:
 		return nil, nil, fmt.Errorf("run %s succeeded: %w; rerun it, or rewind its session", id, run.ErrState)
+	case h.Ended.Next != nil && h.Ended.Next.Run == run.CleanupOf(id):
+		return nil, nil, fmt.Errorf("run %s was cleaned up by run %s, so its steps do not stand: %w; rerun it", id, h.Ended.Next.Run, run.ErrState)
 	}
 	if err := v.addMade(ctx, h); err != nil {
 		return nil, nil, err
@@ -175,6 +180,9 @@ func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, 
 	older := before != nil && (run.ComparePaths(step, before.Step) < 0 || step == before.Step && len(standing) == 0)
 	if call := h.effect(step, older, standing); call != "" {
 		return nil, nil, fmt.Errorf("run %s cannot be resumed at step %s: %s, and must not happen twice: %w; resume after it, or rewind the session to before it", id, step, call, run.ErrState)
+	}
+	if older && before.Cleanup() {
+		return nil, nil, fmt.Errorf("step %s is of run %s, which run %s cleans up: %w; name a compensation, from step %s on", step, before.Run, id, run.ErrState, before.Step)
 	}
 	if older {
 		r, _, err := v.ResumptionAt(ctx, session.Key{Tenant: home.Tenant, ID: before.Session}, before.Run, step)

@@ -102,7 +102,11 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		if v.Task.Branch != nil {
 			b.branch = r.ID
 		}
-		b.Queue = append(b.Queue, r.ID)
+		if v.Task.Resumes.Cleanup() {
+			b.Queue = slices.Insert(b.Queue, 0, r.ID)
+		} else {
+			b.Queue = append(b.Queue, r.ID)
+		}
 	case Claimed:
 		return b.claimed(k, v, now, s)
 	case Released:

@@ -255,13 +255,13 @@ func (w *StateMachine) end(r *Record, s run.State, code run.Code, text string, n
 	case len(e.Children) > 0:
 		e.Settle = w.key.ID
 	}
-	return w.stage(now, w.finale(r, []session.Event{w.promote(e, now)})...)
+	return w.stage(now, w.finale(r, []session.Event{w.promote(e, now)}, now)...)
 }
 
 // finale completes the events that end a run. Messages that no step consumed become
-// chunks, the end records the resulting session, and a branch that its parent disposed
-// of is closed.
-func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event {
+// chunks, the end records the resulting session, a branch that its parent disposed of is
+// closed, and a run with compensations submits its cleanup run.
+func (w *StateMachine) finale(r *Record, events []session.Event, now time.Time) []session.Event {
 	at := slices.IndexFunc(events, func(e session.Event) bool { return e.Kind == KindEnded })
 	if at < 0 || r.Home != w.key {
 		return events
@@ -283,6 +283,11 @@ func (w *StateMachine) finale(r *Record, events []session.Event) []session.Event
 		v.Version, v.Head = after.Ref().Version, after.Placement().Head
 		if b := r.Task.Branch; b != nil {
 			v.Parent = b.Parent()
+		}
+		cleanup := w.cleanup(r, v.State, now)
+		if cleanup != nil {
+			v.Next = &Offer{Revision: cleanup.Task.Revision, Run: cleanup.Task.Run, Workflow: cleanup.Task.Workflow}
+			events = slices.Insert(events, at+1, event(KindSubmitted, *cleanup))
 		}
 		ended := unencoded(v)
 		ended.Batch = events[at].Batch

@@ -2,6 +2,8 @@ package inprocess
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -70,6 +72,9 @@ func (d *Driver) Committed(e commitlog.Entry) {
 				if f.Run == t.task.ID {
 					t.resume()
 				}
+				if end, ok := v.(journal.Ended); ok && end.Next != nil && f.Run == t.task.ID && end.Next.Run == run.CleanupOf(f.Run) {
+					t.cleanup.Store(end.Next)
+				}
 			}
 		}
 	}
@@ -88,7 +93,26 @@ func (d *Driver) Run(ctx context.Context, rt *engine.Runtime, g flow.Registratio
 		}
 		root = s.Root()
 	}
-	return newTree(d, rt, g, t, root, nil).run(ctx, history)
+	return newTree(d, rt, g, t, root, nil).runAll(ctx, history)
+}
+
+// runAll runs the main run of the tree and then its cleanup run, if it ends with one. The
+// error includes the cleanup run's; the state is the cleanup run's if that has not ended.
+func (t *tree) runAll(ctx context.Context, history []commitlog.Entry) (*engine.Execution, run.State, error) {
+	ex, state, err := t.run(ctx, history)
+	next := t.cleanup.Load()
+	if next == nil || ex == nil || !state.Terminal() {
+		return ex, state, err
+	}
+	task := journal.Task{ID: next.Run, Workflow: next.Workflow, Revision: next.Revision, Session: t.task.Session, Resume: true}
+	_, ended, failed := newTree(t.d, t.rt, t.reg, task, t.root, nil).run(ctx, history)
+	if failed != nil {
+		err = errors.Join(err, fmt.Errorf("flow: cleanup run %s is %s: %w", next.Run, ended, failed))
+	}
+	if !ended.Terminal() {
+		state = ended
+	}
+	return ex, state, err
 }
 
 // run runs the main run of the tree, with all branches and signals that follow.

@@ -71,7 +71,7 @@ func (rt *Runtime) Signal(ctx context.Context, s journal.Signal) error {
 func (rt *Runtime) Run(ctx context.Context, w flow.Workflow, s session.Session) (session.Session, error) {
 	rt.init()
 	t := rt.newRun(w, s)
-	ex, state, err := t.run(ctx, nil)
+	ex, state, err := t.runAll(ctx, nil)
 	switch {
 	case ex == nil:
 		return s, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rathcluster/rath/flow"
@@ -36,7 +37,8 @@ type tree struct {
 	ctx     context.Context
 	wake    chan struct{} // the main run may resume, or has ended
 
-	answering sync.Mutex // held during a call of Driver.Answer
+	cleanup   atomic.Pointer[journal.Offer] // of the main run, which has ended
+	answering sync.Mutex                    // held during a call of Driver.Answer
 
 	mu        sync.Mutex
 	sawCommit bool            // the driver got a commit

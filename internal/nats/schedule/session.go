@@ -18,7 +18,7 @@ type openSession struct {
 	// lives.
 	Writer string     `json:"writer,omitempty"`
 	Active run.ID     `json:"active,omitempty"` // claimed, not ended
-	Runs   []*openRun `json:"runs,omitempty"`   // in the order of their submission
+	Runs   []*openRun `json:"runs,omitempty"`   // in the order of their submission, a cleanup run first
 	// Quarantined is set while no run of the session may execute.
 	Quarantined bool `json:"quarantined,omitempty"`
 	// FollowUps are the unsettled follow-ups, by commit.
@@ -76,7 +76,11 @@ func (s *openSession) begin(v journal.Submitted) {
 	if s.run(v.Task.Run) != nil {
 		return
 	}
-	s.Runs = append(s.Runs, &openRun{
+	at := len(s.Runs)
+	if v.Task.Resumes.Cleanup() { // before all that wait
+		at = 0
+	}
+	s.Runs = slices.Insert(s.Runs, at, &openRun{
 		ID: v.Task.Run, Workflow: v.Task.Workflow, Revision: v.Task.Revision, State: run.Queued,
 		NotBefore: v.Task.NotBefore, Deadline: v.Task.Deadline, Life: v.Task.Budget.Time.Milliseconds(),
 	})

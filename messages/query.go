@@ -63,6 +63,10 @@ type RunInfo struct {
 	Cancelled bool   `json:"cancelled,omitempty"`
 	// Tags are those of its task, as its workflow changed them.
 	Tags run.Tags `json:"tags,omitempty"`
+	// Cleanup is the run that executes the compensations of the ended run, and
+	// CleanupState its state.
+	Cleanup      run.ID    `json:"cleanup,omitempty"`
+	CleanupState run.State `json:"cleanup_state,omitempty"`
 	// Quarantine is the reason of the quarantine of its session, "" without one.
 	Quarantine string        `json:"quarantine,omitempty"`
 	Code       run.Code      `json:"code,omitempty"`

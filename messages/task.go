@@ -218,10 +218,13 @@ func (t *Task) Check() error {
 	return t.checkRest()
 }
 
-// checkRest validates Tags, ForkOf and Resumes.
+// checkRest validates Tags, ForkOf and Resumes, and that the id is not reserved.
 func (t *Task) checkRest() error {
 	if err := t.Tags.Valid(); err != nil {
 		return &strict.Error{Message: "task", Field: "tags", Problem: Text(err), Remedy: "send pairs of short texts"}
+	}
+	if of, cleanup := run.CleanedBy(t.ID); cleanup {
+		return &strict.Error{Message: "task", Field: "id", Problem: fmt.Sprintf("%q is reserved for the compensations of run %s", t.ID, of), Remedy: "choose another id"}
 	}
 	if t.ForkOf != "" {
 		if _, err := parseFork("", t.ForkOf); err != nil {

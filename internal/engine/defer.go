@@ -40,7 +40,7 @@ func (p *place) Defer(ctx context.Context, name string, fn func(context.Context)
 	if err != nil {
 		return fmt.Errorf("flow: options of compensation %q: %w", name, err)
 	}
-	if err := p.mayDefer(name); err != nil {
+	if err := mayDefer(p, name); err != nil {
 		return err
 	}
 	st, err := p.begin(ctx, journal.StepDefer, name, session.Session{}, false, "", value)
@@ -69,7 +69,7 @@ func (p *place) Defer(ctx context.Context, name string, fn func(context.Context)
 }
 
 // mayDefer returns an error where a run can have no compensation.
-func (p *place) mayDefer(name string) error {
+func mayDefer(p *place, name string) error {
 	if p.in != nil {
 		return nil // begin refuses it
 	}

@@ -167,6 +167,19 @@ func TestDeferFails(t *testing.T) {
 	}
 }
 
+// TestFirstDeferFails: the compensation that runs first is resumed like others.
+func TestFirstDeferFails(t *testing.T) {
+	w := newResumable(t)
+	w.fail["-a"] = 1
+	f := w.order("a", "!")
+	w.run("one", f, run.Failed)
+	r, _, err := w.values.ResumptionAt(t.Context(), session.Key{Tenant: session.DefaultTenant, ID: "s-one"}, "one-cleanup", "")
+	check(t, err)
+	if _, did := w.run("one-cleanup-r1", f, run.Succeeded, func(t *journal.Task) { t.Resumes = r }); did != "-a" {
+		t.Errorf("called %s", did)
+	}
+}
+
 // TestDeferHangs: the context of a compensation ends, and one that ignores it is left.
 func TestDeferHangs(t *testing.T) {
 	for _, deaf := range []bool{false, true} {

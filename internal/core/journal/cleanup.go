@@ -24,9 +24,9 @@ const MaxDeferred = 256
 // compensations.
 const cleanupLife = 24 * time.Hour
 
-// cleanup returns the submission of the run that executes the compensations of a run which
+// cleanupOf returns the submission of the run that executes the compensations of a run which
 // ends now, or nil without any.
-func (w *StateMachine) cleanup(r *Record, end run.State, now time.Time) *Submitted {
+func cleanupOf(w *StateMachine, r *Record, end run.State, now time.Time) *Submitted {
 	life, steps := cleanupLife, int64(0)
 	for _, s := range r.steps {
 		var d Deferred
@@ -40,14 +40,14 @@ func (w *StateMachine) cleanup(r *Record, end run.State, now time.Time) *Submitt
 	}
 	t := r.Task
 	t.ID, t.Input, t.Deadline, t.NotBefore, t.ForkOf, t.Budget = run.CleanupOf(r.ID), nil, now.Add(life), time.Time{}, nil, run.Budget{Steps: steps}
-	t.Resumes = &run.Resumption{Commit: w.at.Seq + 1, Run: r.ID, Session: w.key.ID, Step: r.nextStep()}
+	t.Resumes = &run.Resumption{Commit: w.at.Seq + 1, Run: r.ID, Session: w.key.ID, Step: nextStep(r)}
 	t.By, t.Via, t.Says = "", "", ""
 	return &Submitted{Behind: r.ID, By: r.By, Digest: t.Digest(), Task: t.wire()}
 }
 
 // nextStep returns a path of the workflow itself that its code has not reached: after all
 // steps that are recorded, announced or wait, and the one that may have been in flight.
-func (r *Record) nextStep() run.Path {
+func nextStep(r *Record) run.Path {
 	next := 0
 	see := func(p run.Path) {
 		first, _, _ := strings.Cut(string(p), ".")
@@ -69,6 +69,15 @@ func (r *Record) nextStep() run.Path {
 		next = max(next, n)
 	}
 	return run.Path("").Index(next + 1)
+}
+
+// placeInQueue returns the place of a task among the runs that wait for a session: a cleanup
+// run is the first.
+func placeInQueue(queue []run.ID, t *wireTask) int {
+	if t.Resumes.Cleanup() {
+		return 0
+	}
+	return len(queue)
 }
 
 // cleansBefore reports whether a cleanup run must end before a run may begin.

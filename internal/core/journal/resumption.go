@@ -178,6 +178,9 @@ func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, 
 	before := h.Record.Task.Resumes
 	_, standing := h.Standing(step)
 	older := before != nil && (run.ComparePaths(step, before.Step) < 0 || step == before.Step && len(standing) == 0)
+	if before.Cleanup() { // whose own first step is that one
+		older = run.ComparePaths(step, before.Step) < 0
+	}
 	if call := h.effect(step, older, standing); call != "" {
 		return nil, nil, fmt.Errorf("run %s cannot be resumed at step %s: %s, and must not happen twice: %w; resume after it, or rewind the session to before it", id, step, call, run.ErrState)
 	}

@@ -102,11 +102,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		if v.Task.Branch != nil {
 			b.branch = r.ID
 		}
-		if v.Task.Resumes.Cleanup() {
-			b.Queue = slices.Insert(b.Queue, 0, r.ID)
-		} else {
-			b.Queue = append(b.Queue, r.ID)
-		}
+		b.Queue = slices.Insert(b.Queue, placeInQueue(b.Queue, &v.Task), r.ID)
 	case Claimed:
 		return b.claimed(k, v, now, s)
 	case Released:

@@ -284,7 +284,7 @@ func (w *StateMachine) finale(r *Record, events []session.Event, now time.Time) 
 		if b := r.Task.Branch; b != nil {
 			v.Parent = b.Parent()
 		}
-		cleanup := w.cleanup(r, v.State, now)
+		cleanup := cleanupOf(w, r, v.State, now)
 		if cleanup != nil {
 			v.Next = &Offer{Revision: cleanup.Task.Revision, Run: cleanup.Task.Run, Workflow: cleanup.Task.Workflow}
 			events = slices.Insert(events, at+1, event(KindSubmitted, *cleanup))

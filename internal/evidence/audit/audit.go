@@ -34,6 +34,7 @@ const (
 	Acknowledged  = "persist-before-reply"
 	Secrets       = "secrets"
 	Archives      = "archives"
+	Cleanup       = "cleanup"
 )
 
 // Invariant is a property of the stored bytes in every state.
@@ -63,6 +64,7 @@ func Invariants() []Invariant {
 		{Aliases, "the alias of a run names its home, and the run is there"},
 		{Acknowledged, "what clients were told is in the logs"},
 		{Secrets, "no credential is stored"},
+		{Cleanup, "the end of a run with compensations submits a run of them, which goes first"},
 		{Archives, "nothing follows an archive; a tombstone stands for what was purged"},
 	}
 }

@@ -146,10 +146,20 @@ type submittedData struct {
 	} `json:"task"`
 }
 
-// resumption names the run that a task continues.
+// resumption names the run that a task continues, and the commit that ended it.
 type resumption struct {
+	Commit  uint64 `json:"commit"`
+	Hash    string `json:"hash"`
 	Run     string `json:"run"`
 	Session string `json:"session"`
+}
+
+// cleans returns the run whose compensations the submitted run executes; "" for none.
+func (d *submittedData) cleans() string {
+	if d.Task.Resumes.Hash != "" {
+		return ""
+	}
+	return d.Task.Resumes.Run
 }
 
 type branchData struct {

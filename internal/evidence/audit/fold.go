@@ -15,6 +15,8 @@ type folding struct {
 	rows    []string // batches that added a row
 	waiting []string // batches of steps that must add a row
 	heads   []headMark
+	owed    string // the run whose cleanup run the commit must submit; "" for none
+	owing   int    // the number of its compensations
 }
 
 // headMark is the workspace head before a batch.
@@ -99,6 +101,7 @@ func (f *folding) end() {
 	if f.c.seq == 1 && f.l.opened.Kind == "" {
 		f.a.check(Graph, false, f.says("", "session.opened in commit 1", "none"))
 	}
+	f.a.check(Cleanup, f.owed == "", f.says(f.owed, "run.submitted of its cleanup run in the commit that ends it", "none"))
 	for _, batch := range f.waiting {
 		f.a.check(Format, slices.Contains(f.rows, batch), f.says("", "the row that step.done "+batch+" says it added", "none in its batch"))
 	}

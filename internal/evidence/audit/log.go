@@ -29,6 +29,7 @@ type log struct {
 	branch      string // the branch's run, if the session is a branch of a fan-out
 	active      string // the run that holds the session
 	quarantined bool
+	cleanup     string // the cleanup run that goes first; "" for none
 	signals     []signalMark
 	fence       string     // the archive that ends the log; "" if the session is not archived
 	tombstone   *tombstone // the tombstone that the log begins with

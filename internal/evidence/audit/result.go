@@ -210,8 +210,9 @@ func (a *audit) finishResults() {
 			})
 		}
 		if !ok {
-			// The run of a branch needs no alias: it has its session's id.
-			a.check(Aliases, !a.hasStream[streamAlias] || g.branch != nil || a.o.Open, func() Violation {
+			// The run of a branch needs no alias: it has its session's id. A cleanup run
+			// is found by the run that it cleans up.
+			a.check(Aliases, !a.hasStream[streamAlias] || g.branch != nil || g.cleans > 0 || a.o.Open, func() Violation {
 				return g.home.says(0, k.id, "an alias of the run", "none in ALIAS")
 			})
 			continue

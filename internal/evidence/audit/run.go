@@ -95,6 +95,8 @@ type runState struct {
 	resumes   resumption          // the run that it continues
 	standing  map[string]outcome  // of branches of such runs, by their sessions
 	steps     usage               // of the steps in its home log, except gather and join steps
+	deferred  []bool              // its compensations, and whether they always run
+	cleans    int                 // the number of compensations of a cleanup run
 }
 
 // endMark is the end of a run.
@@ -188,6 +190,9 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	g.home, g.budget, g.branch, g.workflow, g.by, g.via = f.l, d.Task.Budget, d.Task.Branch, d.Task.Workflow, d.By, d.Via
 	g.account.limit, g.most, g.resumes = d.Task.Budget, d.Task.Budget, d.Task.Resumes
 	r.home, r.state, g.tags = true, "queued", d.Task.Tags
+	if of := d.cleans(); of != "" {
+		cleanup(f, id, of, &d)
+	}
 	if d.Task.Branch != nil {
 		f.a.check(BranchResults, id == f.l.id, f.says(id, "the run of a branch to have its session's id", id))
 		f.l.branch = id
@@ -201,6 +206,7 @@ func (f *folding) claimed(_ *event, d claimedData) {
 	}
 	f.a.check(OneWriter, d.Epoch == f.c.epoch && d.Incarnation == f.l.incarnation,
 		f.says(d.Run, fmt.Sprintf("a claim by the writer, epoch %d of %s", f.c.epoch, f.l.incarnation), fmt.Sprintf("epoch %d of %s", d.Epoch, d.Incarnation)))
+	f.a.check(Cleanup, f.l.cleanup == "" || f.l.cleanup == d.Run || d.Home.Session != f.l.id, f.says(d.Run, "cleanup run "+f.l.cleanup+" to go first", "another claim"))
 	f.a.check(OneWriter, f.l.active == "" || f.l.active == d.Run, f.says(d.Run, "run "+f.l.active+" to let the session go first", "another claim"))
 	if d.Home.Session == f.l.id {
 		f.a.check(OneEnd, r.home, f.says(d.Run, "run.submitted before run.claimed in the home log", "none"))
@@ -352,6 +358,7 @@ func (f *folding) ended(e *event, d endedData) {
 	if d.Result != nil {
 		f.a.link(claimOf{from: f.l, seq: f.c.seq, link: *d.Result, what: "what run " + d.Run + " ended with"})
 	}
+	compensated(f, &d, r, g)
 	r.state = d.State
 	if f.l.active == d.Run {
 		f.l.active = ""

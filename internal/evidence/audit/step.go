@@ -103,6 +103,8 @@ func (f *folding) done(e *event, d doneData) {
 		g.hook(&d)
 	case "tag":
 		g.tagged(f, &d)
+	case "defer":
+		g.defers(&d)
 	}
 	f.a.witness.done(f.l, f.c.seq, &d)
 }

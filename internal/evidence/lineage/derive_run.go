@@ -89,7 +89,11 @@ func fillSubmitted(r *messages.Record, v journal.Submitted) {
 	}
 	if of := v.Task.Resumes; of != nil {
 		r.Resumes = &messages.Place{Run: of.Run, Session: of.Session, Step: of.Step}
-		named += " at step " + string(of.Step) + " of run " + Short(session.ID(of.Run))
+		if of.Cleanup() {
+			named = "cleanup of run " + Short(session.ID(of.Run))
+		} else {
+			named += " at step " + string(of.Step) + " of run " + Short(session.ID(of.Run))
+		}
 	}
 	r.Via = maskedLine(v.Via, 64)
 	r.Due, r.Tags = v.Task.NotBefore, v.Task.Tags

@@ -132,7 +132,7 @@ func RunNote(r *messages.RunInfo, shortID func(run.ID) string) string {
 	case r.State == run.Waiting && len(r.Waits) > 0:
 		return r.Waits[0].String()
 	case r.State.Terminal():
-		return reasonOf(r)
+		return cleanupNote(r, reasonOf(r), shortID)
 	case r.Cancelled:
 		return "is asked to stop"
 	case r.Attempt > 1 && r.BranchOf == nil:
@@ -141,6 +141,22 @@ func RunNote(r *messages.RunInfo, shortID func(run.ID) string) string {
 		return "branch " + r.Branch + " of " + shortID(r.BranchOf.Run)
 	}
 	return r.Reason
+}
+
+// cleanupNote adds the state of a run's compensations to the reason of its end, and the
+// remedy after a failure.
+func cleanupNote(r *messages.RunInfo, reason string, shortID func(run.ID) string) string {
+	of, cleans := run.CleanedBy(r.Run)
+	switch {
+	case cleans && r.State != run.Succeeded:
+		reason += "; compensations of run " + shortID(of) + " are left, continue with: rath resume " + string(r.Run)
+	case r.Cleanup == "":
+	case r.CleanupState.Terminal() && r.CleanupState != run.Succeeded:
+		reason += "; its cleanup run " + string(r.Cleanup) + " " + r.CleanupState.Past() + ", continue it with: rath resume " + string(r.Cleanup)
+	default:
+		reason += "; its cleanup run " + string(r.Cleanup) + " " + strings.ReplaceAll(string(r.CleanupState), "_", " ")
+	}
+	return strings.TrimPrefix(reason, "; ")
 }
 
 // reasonOf returns the reason of a run's end, worded like other errors.

@@ -110,8 +110,9 @@ func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx cont
 		s.To = home
 		err = apply(ctx, s)
 	}
+	_, cleanup := run.CleanedBy(s.Run)
 	switch {
-	case !unborn(s, err):
+	case cleanup, !unborn(s, err):
 		return "", err
 	case s.Cancel == nil:
 		return "", c.notBegun(ctx, tenant, s, err, apply)

@@ -148,7 +148,8 @@ func (c *Logs) located(ctx context.Context, id session.ID) (bool, error) {
 	})
 }
 
-// RunSession returns the home session of a run. A branch's run has the id of its session.
+// RunSession returns the home session of a run. A branch's run has the id of its session,
+// and a cleanup run has the session of the run that it cleans up.
 // The error is run.ErrUnknownRun if the run was not submitted.
 func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (session.Key, error) {
 	a, revision, err := ReadAlias(ctx, c, RunAliasSubject(t, id))
@@ -161,6 +162,9 @@ func (c *Logs) RunSession(ctx context.Context, t session.Tenant, id run.ID) (ses
 	if revision == 0 {
 		if ok, err := c.located(ctx, session.ID(id)); err != nil || ok {
 			return session.Key{Tenant: t, ID: session.ID(id)}, err
+		}
+		if of, ok := run.CleanedBy(id); ok {
+			return c.RunSession(ctx, t, of)
 		}
 	}
 	return session.Key{}, fmt.Errorf("run %s: %w", id, run.ErrUnknownRun)

@@ -424,6 +424,11 @@ func (h *history) Open(ctx context.Context, ids []session.ID, before uint64, lim
 // to make.
 func InfoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
 	out := translate.RunInfo(r)
+	if r.State.Terminal() {
+		if c, err := g.Run(r.Home.Tenant, run.CleanupOf(r.ID)); err == nil {
+			out.Cleanup, out.CleanupState = c.ID, c.State
+		}
+	}
 	if r.State != run.NeedsReview {
 		return out
 	}
@@ -435,7 +440,14 @@ func InfoOf(g *lineage.Graph, r lineage.Run) messages.RunInfo {
 	return out
 }
 
-// LastRun returns the run that was submitted last, which no branch of a fan-out was.
+// cleans reports whether an id is the id of a cleanup run.
+func cleans(id run.ID) bool {
+	_, ok := run.CleanedBy(id)
+	return ok
+}
+
+// LastRun returns the run that was submitted last, which no branch of a fan-out and no
+// cleanup run was.
 func (h *history) LastRun(ctx context.Context) (messages.RunInfo, error) {
 	for before := uint64(0); ; {
 		rows, next, err := h.Runs(ctx, before, lastAmong, Choice{Now: time.Now()})
@@ -444,7 +456,7 @@ func (h *history) LastRun(ctx context.Context) (messages.RunInfo, error) {
 		}
 		var last *Listed
 		for i := range rows {
-			if r := &rows[i]; r.BranchOf == nil && (last == nil || r.Submitted.After(last.Submitted)) {
+			if r := &rows[i]; r.BranchOf == nil && !cleans(r.ID) && (last == nil || r.Submitted.After(last.Submitted)) {
 				last = r
 			}
 		}

@@ -201,8 +201,11 @@ func fillHead(v *visit, b *runPage, h *history) {
 		}
 	case r.State.Terminal() && r.State != run.Succeeded:
 		b.Sentences = []string{cmp.Or(view.RunNote(r, func(id run.ID) string { return string(id) }), "It ended as "+strings.ReplaceAll(string(r.State), "_", " ")+".")}
-		if b.Resumable = r.BranchOf == nil; b.Resumable {
+		if b.Resumable = r.BranchOf == nil && r.Cleanup == ""; b.Resumable {
 			b.Remedy = &notice{Link: "Continue at the failed step…", Href: "#resume"}
+		}
+		if r.Cleanup != "" {
+			b.Remedy = &notice{Link: "See its cleanup run…", Href: v.base() + "/runs/" + string(r.Cleanup)}
 		}
 	case r.State == run.Succeeded:
 		for _, row := range slices.Backward(b.Rows) {

@@ -1,0 +1,78 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// TestRecordedCleanup: the auditor accepts a run with compensations whose process dies at
+// each append, and finds a cleanup run that does not belong to the end, or is missing.
+func TestRecordedCleanup(t *testing.T) {
+	play := func(t *testing.T, at int, stored bool) (appends int) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fleet{}
+			w := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+				for _, name := range []string{"a", "b"} {
+					undo := func(context.Context) error { return nil }
+					if err := flow.Defer(ctx, "undo "+name, undo, flow.DeferOptions{Effect: tool.Idempotent}); err != nil {
+						return s, err
+					}
+				}
+				return s, errors.New("no more")
+			})
+			state, appends1 := f.life(t, w, at, stored)
+			appends = appends1
+			for range 20 {
+				if state.Terminal() && (at == 0 || f.next > 1) {
+					break
+				}
+				state, _ = f.life(t, w, 0, false)
+			}
+			r := f.audited(t)
+			if !r.OK() || state != run.Failed || r.Open > 0 {
+				t.Errorf("death at append %d (stored: %v): the run is %s, %d open, %v\n%s", at, stored, state, r.Open, f.last, violations(r))
+			}
+			if at > 0 {
+				return
+			}
+			for _, forge := range []struct{ old, with, found string }{
+				{`\"steps\":2`, `\"steps\":3`, "a budget of 2 steps"},
+				{`\"run\":\"r\",\"session\"`, `\"run\":\"q\",\"session\"`, "a cleanup run in the commit that ends a run"},
+				{`\"kind\":\"defer\"`, `\"kind\":\"do\"`, "a cleanup run in the commit that ends a run"},
+			} {
+				done := false
+				forged := must.Get(audit.Run(t.Context(), func(yield func(audit.Message, error) bool) {
+					for m, err := range f.messages(t) {
+						changed := bytes.ReplaceAll(m.Data, []byte(forge.old), []byte(forge.with))
+						done = done || !bytes.Equal(changed, m.Data)
+						m.Data = changed
+						if !yield(m, err) {
+							return
+						}
+					}
+				}, &audit.Options{Schemas: schemas}))(t)
+				if !done || !strings.Contains(violations(forged), forge.found) {
+					t.Errorf("of %s (forged: %v) the auditor found\n%s", forge.with, done, violations(forged))
+				}
+			}
+		})
+		return appends
+	}
+	n := play(t, 0, false)
+	for at := 1; at <= n; at++ {
+		for _, stored := range []bool{false, true} {
+			play(t, at, stored)
+		}
+	}
+}

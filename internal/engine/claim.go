@@ -21,7 +21,7 @@ import (
 // stays unchanged.
 func (rt *Runtime) Enqueue(ctx context.Context, t journal.Task, cancel *journal.CancelRequested) error {
 	rt.init()
-	c, err := rt.claimOf(ctx, flow.Registration{}, t, nil)
+	c, _, err := rt.claimOf(ctx, flow.Registration{}, t, nil)
 	if err != nil {
 		return err
 	}
@@ -31,12 +31,12 @@ func (rt *Runtime) Enqueue(ctx context.Context, t journal.Task, cancel *journal.
 }
 
 // claimOf returns the claim of a task, with the opening of its session and the session's
-// first events.
-func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.Task, opening []session.Event) (journal.Claim, error) {
+// first events, and the records of the runs that it resumes.
+func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.Task, opening []session.Event) (c journal.Claim, resumed []journal.Resumed, err error) {
 	if err := t.Valid(); err != nil {
-		return journal.Claim{}, err
+		return c, nil, err
 	}
-	c := journal.Claim{
+	c = journal.Claim{
 		Session: t.Session, Home: t.Session, Run: t.ID, Revision: g.Revision, Seen: t.Seen,
 		Open: session.Opening{Kind: session.OpenLeaf, Run: string(t.ID)}, Events: slices.Clip(opening),
 	}
@@ -50,27 +50,26 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 	if t.ForkOf != nil {
 		base, err := rt.Values.At(ctx, *t.ForkOf)
 		if err != nil {
-			return c, err
+			return c, nil, err
 		}
 		l, ok := base.Link()
 		if !ok || base.Key().Tenant != t.Session.Tenant {
-			return c, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, session.ErrTenant)
+			return c, nil, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, session.ErrTenant)
 		}
 		if err := rt.Values.Archived(ctx, base.Key()); err != nil {
-			return c, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, err)
+			return c, nil, fmt.Errorf("flow: fork of %s: %w", t.ForkOf, err)
 		}
 		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
 		c.Root, at = base.Root(), base.Placement()
 	}
 	if t.Resumes != nil && !t.Resume {
-		all, err := rt.Values.Resumed(ctx, t.Session.Tenant, t.Resumes)
-		if err == nil {
-			err = rt.Values.Archived(ctx, all[0].At.Key())
+		if resumed, err = rt.Values.Resumed(ctx, t.Session.Tenant, t.Resumes); err == nil {
+			err = rt.Values.Archived(ctx, resumed[0].At.Key())
 		}
 		if err != nil {
-			return c, fmt.Errorf("flow: task %s resumes run %s: %w", t.ID, t.Resumes.Run, err)
+			return c, nil, fmt.Errorf("flow: task %s resumes run %s: %w", t.ID, t.Resumes.Run, err)
 		}
-		base := all[0].At // the fold committed it
+		base := resumed[0].At // the fold committed it
 		l, _ := base.Link()
 		c.Open = session.Opening{Kind: session.OpenFork, Parents: []session.Link{l}, Run: string(t.ID)}
 		c.Root, at = base.Root(), base.Placement()
@@ -91,17 +90,17 @@ func (rt *Runtime) claimOf(ctx context.Context, g flow.Registration, t journal.T
 		limit, tooLarge := errors.AsType[*workspace.LimitError](err)
 		switch {
 		case tooLarge:
-			return c, run.CodeTooLarge.Err(fmt.Sprintf("flow: workspace %s of task %s: %s", t.Workspace.Short(), t.ID, limit))
+			return c, nil, run.CodeTooLarge.Err(fmt.Sprintf("flow: workspace %s of task %s: %s", t.Workspace.Short(), t.ID, limit))
 		case errors.Is(err, blob.ErrNotFound), errors.Is(err, blob.ErrCorrupt), errors.Is(err, manifest.ErrMalformed):
-			return c, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
+			return c, nil, fmt.Errorf("flow: workspace %s of task %s is not stored here, upload it first: %w: %w", t.Workspace.Short(), t.ID, session.ErrNotFound, err)
 		case err != nil: // it may exist
-			return c, fmt.Errorf("flow: look at workspace %s of task %s: %w", t.Workspace.Short(), t.ID, err)
+			return c, nil, fmt.Errorf("flow: look at workspace %s of task %s: %w", t.Workspace.Short(), t.ID, err)
 		}
 	}
 	if p := t.Place(at); p != at && !t.Resume {
 		c.Events = append(c.Events, session.PlacedEvent(p))
 	}
-	return c, nil
+	return c, resumed, nil
 }
 
 // Begin claims a run: the task's if no log holds it, or else the recorded one. State of
@@ -116,7 +115,7 @@ func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Tas
 	case rt.Values == nil:
 		return nil, errors.New("flow: the runtime has a Store and no Values: set those of the Store's log")
 	}
-	c, err := rt.claimOf(ctx, g, t, opening)
+	c, resumed, err := rt.claimOf(ctx, g, t, opening)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +138,7 @@ func (rt *Runtime) Begin(ctx context.Context, g flow.Registration, t journal.Tas
 		rt: rt, reg: g, id: t.ID, home: t.Session, granted: granted, state: granted.State, task: &granted.Record.Task,
 		attempt: granted.Attempt, pos: position{journal: granted.Journal, last: granted.Started},
 		account: newAccount(granted.Record, granted.Record.Task.Budget), inbox: inbox{signals: granted.Record.Inbox()},
-		levels: levels{all: []level{{run: t.ID, home: t.Session}}},
+		levels: levels{all: []level{{run: t.ID, home: t.Session}}, resumed: resumed},
 	})
 	ex.charge(ex.pos.journal)
 	ex.levels.warming = ex.task.Branch != nil && ex.task.Branch.WarmsCache

@@ -25,11 +25,12 @@ type level struct {
 // levels are the runs around an execution's run, and that run. They do not change once
 // Forward begins, except for result and warming, which the execution's mu guards.
 type levels struct {
-	all        []level       // outermost first
-	root       *journal.Task // of the outermost one; nil when it is the run itself
-	stopReason string        // why the run around this one no longer needs it
-	result     *branchResult // the result of a branch
-	warming    bool          // other branches wait for its first answer of a model
+	all        []level           // outermost first
+	root       *journal.Task     // of the outermost one; nil when it is the run itself
+	stopReason string            // why the run around this one no longer needs it
+	result     *branchResult     // the result of a branch
+	warming    bool              // other branches wait for its first answer of a model
+	resumed    []journal.Resumed // the records that the claim has read
 }
 
 // own returns the run itself.

@@ -44,10 +44,14 @@ func (l *sessions) recordedAs(s session.Session) session.Ref {
 // task's run began. It sets the input of the code.
 func (a *around) loadResumed(ctx context.Context, of *level, t *journal.Task, base session.Session) error {
 	ex := a.ex
-	all, err := ex.rt.Values.Resumed(ctx, t.Session.Tenant, t.Resumes)
-	if err != nil {
-		return fmt.Errorf("flow: run %s resumes run %s: %w", t.ID, t.Resumes.Run, err)
+	all := ex.levels.resumed
+	if all == nil {
+		var err error
+		if all, err = ex.rt.Values.Resumed(ctx, t.Session.Tenant, t.Resumes); err != nil {
+			return fmt.Errorf("flow: run %s resumes run %s: %w", t.ID, t.Resumes.Run, err)
+		}
 	}
+	ex.levels.resumed = nil
 	levels := make([]level, len(all)) // the oldest first
 	for i, h := range all {
 		one := level{run: h.Record.ID, home: h.Record.Home, base: h.Base, until: h.Step}

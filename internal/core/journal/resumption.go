@@ -34,15 +34,25 @@ const maxResumptions = 32
 // first, and then those that this one resumed itself. It returns ErrUnknownRun or
 // session.ErrNotFound if there is no such run, ErrState if the run has not ended, and
 // ErrMalformed if another commit ended it, or if there are too many.
-func (v *Values) Resumed(ctx context.Context, t session.Tenant, r *run.Resumption) (all []Resumed, err error) {
+func (v *Values) Resumed(ctx context.Context, t session.Tenant, r *run.Resumption) ([]Resumed, error) {
+	h, err := v.Recording(ctx, session.Key{Tenant: t, ID: r.Session}, r.Run)
+	if err != nil {
+		return nil, err
+	}
+	return v.resumed(ctx, h, r)
+}
+
+// resumed is Resumed with the recording of the run that r names.
+func (v *Values) resumed(ctx context.Context, h *Recording, r *run.Resumption) (all []Resumed, err error) {
 	for of := r; of != nil; {
-		if len(all) == maxResumptions {
-			return nil, fmt.Errorf("journal: run %s continues %d runs, one after the other: %w; rerun it", r.Run, maxResumptions, run.ErrMalformed)
+		if of != r {
+			if h, err = v.Recording(ctx, session.Key{Tenant: h.Record.Home.Tenant, ID: of.Session}, of.Run); err != nil {
+				return nil, err
+			}
 		}
-		h, err := v.Recording(ctx, session.Key{Tenant: t, ID: of.Session}, of.Run)
 		switch {
-		case err != nil:
-			return nil, err
+		case len(all) == maxResumptions:
+			return nil, fmt.Errorf("journal: run %s continues %d runs, one after the other: %w; rerun it", r.Run, maxResumptions, run.ErrMalformed)
 		case h.Ended == nil:
 			return nil, fmt.Errorf("journal: run %s has not ended: %w", of.Run, run.ErrState)
 		case h.EndedBy.Seq != of.Commit || h.EndedBy.Hash != of.Hash && !of.Cleanup():
@@ -66,8 +76,9 @@ func (v *Values) Resumed(ctx context.Context, t session.Tenant, r *run.Resumptio
 				}
 			}
 		}
-		h.Journal = before
-		all = append(all, Resumed{h.ClaimResult, at, of.Step, standing, h.Ended, of.Cleanup()})
+		cp := *h.ClaimResult
+		cp.Journal = before
+		all = append(all, Resumed{&cp, at, of.Step, standing, h.Ended, of.Cleanup()})
 		of = h.Record.Task.Resumes
 	}
 	return all, nil
@@ -154,6 +165,13 @@ func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, 
 	if err != nil {
 		return nil, nil, err
 	}
+	return v.resumptionAt(ctx, h, step)
+}
+
+// resumptionAt is ResumptionAt with the run's recording, to which it adds the records in
+// the logs of other sessions.
+func (v *Values) resumptionAt(ctx context.Context, h *Recording, step run.Path) (*run.Resumption, *Record, error) {
+	id, home := h.Record.ID, h.Record.Home
 	switch b := h.Record.Task.Branch; {
 	case b != nil:
 		return nil, nil, fmt.Errorf("run %s is the branch %s of run %s: %w; resume that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
@@ -192,7 +210,7 @@ func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, 
 		return r, &of, err
 	}
 	r := &run.Resumption{Commit: h.EndedBy.Seq, Hash: h.EndedBy.Hash, Run: id, Session: home.ID, Step: step}
-	_, err = v.Resumed(ctx, home.Tenant, r)
+	_, err := v.resumed(ctx, h, r)
 	return r, &of, err
 }
 

@@ -25,14 +25,12 @@ func (v *Values) WaysOn(ctx context.Context, home session.Key, id run.ID) (*Ways
 	if err == nil && h.Ended == nil {
 		err = fmt.Errorf("run %s has not ended, it is %s: %w", id, h.LogState, run.ErrState)
 	}
-	if err == nil {
-		err = v.addMade(ctx, h)
-	}
 	if err != nil {
 		return nil, err
 	}
-	w := &WaysOn{Step: h.failedStep(), Done: h.Done()}
-	_, _, w.Refused = v.ResumptionAt(ctx, home, id, "")
+	w := &WaysOn{}
+	_, _, w.Refused = v.resumptionAt(ctx, h, "")
+	w.Step, w.Done = h.failedStep(), h.Done()
 	_, standing := h.Standing(w.Step)
 	w.Kept, _, _ = h.Journal.Spent(func(s *Step) bool {
 		for _, b := range standing {

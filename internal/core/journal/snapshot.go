@@ -157,8 +157,10 @@ func LoadStateMachine(ctx context.Context, log commitlog.Log, values *Values, k 
 	return w, nil
 }
 
-// readTail reads the commits after a position until take returns false. It returns
-// false, without a call of take, if the log does not contain that position.
+// readTail reads the commits after a position until take returns false. It returns false if
+// the log does not contain that position, or may not: the commit that archives a session,
+// whose predecessor is at that position, may be all that is left. The caller then reads the
+// log from its beginning.
 func readTail(ctx context.Context, log commitlog.Log, k session.Key, at commitlog.Position, take func(commitlog.Entry) (bool, error)) (bool, error) {
 	// Another writer may append between the two reads; the first read is then retried.
 	for range 3 {
@@ -168,6 +170,9 @@ func readTail(ctx context.Context, log commitlog.Log, k session.Key, at commitlo
 				return false, fmt.Errorf("journal: read %s after commit %d: %w", k, at.Seq, err)
 			}
 			if !taken && (e.At.Seq != at.Seq+1 || e.Commit.Prev != at.Hash) {
+				return false, nil
+			}
+			if _, archives := commitlog.Tombstone(e.Commit); archives {
 				return false, nil
 			}
 			taken = true

@@ -228,7 +228,6 @@ func (v *Values) fold(ctx context.Context, l session.Link, depth int) (session.S
 		if ok, err = readTail(ctx, v.log, l.Key, at, f.take); err != nil {
 			return f.s, err
 		}
-		ok = ok && !f.fenced // the commit that archives a session may be all that is left of its log
 	}
 	if !ok {
 		f.s, f.end = session.Open(l.Key, l.ID), commitlog.Position{}
@@ -269,7 +268,6 @@ type folding struct {
 	s        session.Session
 	end      commitlog.Position
 	begins   session.Session // its first value, if that comes after link.Version
-	fenced   bool            // a commit archives the session
 }
 
 // beforeItsFork returns the error for a version that is older than the session. The
@@ -293,9 +291,6 @@ func (f *folding) take(e commitlog.Entry) (bool, error) {
 		f.s = session.Open(f.link.Key, e.Commit.Root)
 	}
 	f.end = e.At
-	if _, archives := commitlog.Tombstone(e.Commit); archives {
-		f.fenced = true
-	}
 	for _, ev := range e.Commit.Events {
 		next, err := session.Apply(f.s, ev, f.resolver.resolve)
 		if deep, ok := errors.AsType[*ancestorError](err); ok {

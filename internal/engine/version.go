@@ -25,7 +25,7 @@ func (p *place) ChangeVersion(ctx context.Context, change string, oldest, newest
 	ex.mu.Unlock()
 	if !known {
 		var err error
-		if v, err = p.decideVersion(ctx, change, newest); err != nil {
+		if v, err = decideVersion(ctx, p, change, newest); err != nil {
 			return 0, err
 		}
 		ex.mu.Lock()
@@ -62,7 +62,7 @@ const maxChange = 100
 // decideVersion returns the version of a change that applies to the run: the recorded
 // version; or else 0 if the run passed this place before the code had the change, which
 // makes no step; or else the newest, which it records.
-func (p *place) decideVersion(ctx context.Context, change string, newest int) (version, error) {
+func decideVersion(ctx context.Context, p *place, change string, newest int) (version, error) {
 	ex, at, name := p.sc.ex, p.sc.path(), "version of "+change
 	input := ex.sessions.inputDigest(session.Session{}, []string{"version"})
 	ex.mu.Lock()

@@ -76,6 +76,9 @@ type work interface {
 type marks interface {
 	// SetTag sets a tag of the run, in a step; "" removes it.
 	SetTag(ctx context.Context, key, value string) error
+	// SetStatus sets the status of the run. It makes no step, and a branch that executes
+	// the code around it ignores it.
+	SetStatus(v any) error
 }
 
 // sessions has the steps that create, merge and end sessions, and that read other

@@ -125,6 +125,19 @@ func SetTag(ctx context.Context, key, value string) error {
 	return e.SetTag(ctx, key, value)
 }
 
+// SetStatus sets the status of the run, any JSON of at most 4 KiB that shows its progress: in
+// rath ps and rath show, on the pages and over HTTP. It makes no step, also inside of one.
+// A status is durable with the next commit of the run, or after a second at the latest; of
+// several within this time the last one is kept, also of those right before the end. The
+// error wraps session.ErrTooLarge for a larger value.
+func SetStatus(ctx context.Context, v any) error {
+	e, err := engineOf(ctx)
+	if err != nil {
+		return err
+	}
+	return e.SetStatus(v)
+}
+
 // CallTool runs a tool on a session without a model: one step, one tool_result row. args
 // are the tool's arguments, encoded as JSON.
 func CallTool(ctx context.Context, s session.Session, t tool.Tool, args any) (session.Session, tool.Result, error) {

@@ -45,6 +45,7 @@ const (
 	KindResolved  Kind = "resolved"
 	KindCancel    Kind = "cancel"
 	KindWarning   Kind = "warning"
+	KindStatus    Kind = "status"
 	KindWaiting   Kind = "waiting"
 	KindAnswered  Kind = "answered"
 	KindMessage   Kind = "message"
@@ -98,6 +99,7 @@ var kinds = []struct {
 	{KindResolved, "a decision about a stopped run"},
 	{KindCancel, "a cancel of a run was requested"},
 	{KindWarning, "a warning for the workflow's author"},
+	{KindStatus, "a workflow reported its progress"},
 	{KindWaiting, "a run stopped for an awaited event, without a slot"},
 	{KindAnswered, "a question of a run was answered: approved, rejected, or with a value"},
 	{KindMessage, "a message for a run"},

@@ -77,6 +77,8 @@ type RunInfo struct {
 	Sessions   []session.ID  `json:"sessions,omitempty"`
 	Usage      session.Usage `json:"usage,omitzero"`
 	Warnings   []string      `json:"warnings,omitempty"`
+	// Status is the progress that the workflow reported last, any JSON.
+	Status json.RawMessage `json:"status,omitempty"`
 	// Waits is the waits of the run. Due is the time at which they time out, a review
 	// expires or a queued run may start.
 	Waits []Wait `json:"waits,omitempty"`

@@ -153,8 +153,10 @@ type Record struct {
 	Session session.ID `json:"session"`
 	Source  string     `json:"source,omitempty"` // file:line of an implicit fork
 	State   string     `json:"state,omitempty"`  // of the run, or the outcome of the branch
-	Step    run.Path   `json:"step,omitempty"`
-	Summary string     `json:"summary"` // one line, at most MaxSummary characters
+	// Status is the reported progress, as JSON text.
+	Status  string   `json:"status,omitempty"`
+	Step    run.Path `json:"step,omitempty"`
+	Summary string   `json:"summary"` // one line, at most MaxSummary characters
 	// Tags are the tags of a submitted run or, of a step that changed one, this one; "" is
 	// no longer a tag.
 	Tags   run.Tags       `json:"tags,omitempty"`
@@ -218,7 +220,7 @@ func (r *Record) Actor() string {
 		if r.Agent == "" {
 			return r.Tool
 		}
-	case KindSubmitted, KindQueued, KindClaimed, KindReleased, KindReview, KindCancel, KindWarning, KindWaiting, KindAnswered, KindDue, KindReported, KindEnded, KindSettled:
+	case KindSubmitted, KindQueued, KindClaimed, KindReleased, KindReview, KindCancel, KindWarning, KindStatus, KindWaiting, KindAnswered, KindDue, KindReported, KindEnded, KindSettled:
 		return "run"
 	case KindMessage:
 		return cmp.Or(r.By, string(session.User))

@@ -16,13 +16,18 @@ import (
 )
 
 // TestTags finds runs by the tags of their tasks, and by those that the workflow sets, in
-// the run that resumes a failed one too.
+// the run that resumes a failed one too. Each shows its last status.
 func TestTags(t *testing.T) {
 	t.Parallel()
 	work := flow.Registration{Name: "bill", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			if err := errors.Join(flow.SetTag(ctx, "tier", "gold"), flow.SetTag(ctx, "draft", "")); err != nil {
 				return s, err
+			}
+			for _, at := range []string{"begin", "end"} {
+				if err := flow.SetStatus(ctx, map[string]string{"at": at}); err != nil {
+					return s, err
+				}
 			}
 			if info, _ := flow.RunInfo(ctx); string(info.Input) == `"fail"` {
 				return s, errors.New("no money")
@@ -64,8 +69,8 @@ func TestTags(t *testing.T) {
 		}
 	}
 	for id, want := range map[run.ID]string{"one": "customer=acme tier=gold", resumed: "customer=acme-eu tier=gold"} {
-		if r := must.Get(c.Runs.Get(t.Context(), id))(t); r.Tags.String() != want {
-			t.Errorf("run %s has the tags %q, want %q", id, r.Tags, want)
+		if r := must.Get(c.Runs.Get(t.Context(), id))(t); r.Tags.String() != want || string(r.Status) != `{"at":"end"}` {
+			t.Errorf("run %s has the tags %q, want %q, and the status %s", id, r.Tags, want, r.Status)
 		}
 	}
 	_, err := c.Submit(t.Context(), "bill", messages.Task{ID: "four", Tags: run.Tags{"k": strings.Repeat("x", 10<<10)}})

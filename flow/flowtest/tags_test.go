@@ -21,6 +21,9 @@ func tagger(ctx context.Context, s session.Session) (session.Session, error) {
 		}
 	}
 	for i := range run.MaxTags {
+		if err := flow.SetStatus(ctx, i); err != nil {
+			return s, err
+		}
 		if err := flow.SetTag(ctx, fmt.Sprint("k", i), "v"); err != nil {
 			return s, err
 		}

@@ -174,7 +174,7 @@ func (x *ending) ended(ctx context.Context, s session.Session, e journal.Ended, 
 	} else {
 		b.Base = ex.sessions.held[ex.home].version
 	}
-	ack, err := ex.rt.Store.Commit(ctx, b)
+	ack, err := ex.log.append(ctx, b)
 	if err != nil {
 		return run.Running, errors.Join(why, err)
 	}

@@ -45,6 +45,7 @@ type Execution struct {
 	tags     map[run.ID]run.Tags // of the run and those around it; nil before the first change
 	// progressed is set once it has recorded a step.
 	progressed bool
+	status     status
 	// answerEnd and answerWord describe the last answer of a model to an agent, see
 	// journal.Ended.
 	answerEnd, answerWord string
@@ -69,6 +70,7 @@ type Execution struct {
 // newExecution returns an execution with its parts.
 func newExecution(ex *Execution) *Execution {
 	ex.ends.ex = ex
+	ex.status.ex = ex
 	ex.forks.ex = ex
 	ex.joins.ex = ex
 	ex.around.ex = ex
@@ -147,6 +149,7 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 	var stop func()
 	ex.life.ctx, stop = ex.watch(ctx)
 	defer stop()
+	defer ex.status.close()
 	if err = context.Cause(ex.life.ctx); !errors.Is(err, run.ErrDeadline) {
 		ex.result, err = ex.callForward(ex.life.ctx, w)
 	}
@@ -360,7 +363,7 @@ func (w *logWriter) commit(ctx context.Context, log session.Key, s session.Sessi
 	if s.Key() == log {
 		base = s.Committed().Ref().Version
 	}
-	ack, err := ex.rt.Store.Commit(bounded, journal.Batch{
+	ack, err := w.append(bounded, journal.Batch{
 		Session: log, Run: ex.id, Attempt: ex.attempt, Path: path, Base: base, Events: events,
 	})
 	ex.mu.Lock()
@@ -387,7 +390,7 @@ func (w *logWriter) note(ctx context.Context, k session.Key, kind string, payloa
 	if err != nil {
 		return journal.Ack{}, err
 	}
-	return w.ex.rt.Store.Commit(ctx, journal.Batch{Session: k, Run: w.ex.id, Attempt: w.ex.attempt, Events: append(with, e)})
+	return w.append(ctx, journal.Batch{Session: k, Run: w.ex.id, Attempt: w.ex.attempt, Events: append(with, e)})
 }
 
 func (w *logWriter) warn(ctx context.Context, text string) {

@@ -26,7 +26,7 @@ func (p *place) AddWorkspaceGuide(ctx context.Context, s session.Session) (sessi
 	}
 	if at.Head.IsZero() { // a directory of this host, not ingested yet
 		var err error
-		if s, err = p.takeIn(ctx, s); err != nil {
+		if s, err = takeIn(ctx, p, s); err != nil {
 			return s, false, err
 		}
 		if at = s.Placement(); at.Head.IsZero() {
@@ -49,7 +49,7 @@ func (p *place) AddWorkspaceGuide(ctx context.Context, s session.Session) (sessi
 }
 
 // takeIn makes the step that creates the first head of a session.
-func (p *place) takeIn(ctx context.Context, s session.Session) (session.Session, error) {
+func takeIn(ctx context.Context, p *place, s session.Session) (session.Session, error) {
 	o, err := p.open(ctx, journal.StepRequest{Kind: journal.StepOpen, Name: s.Placement().Backend}, s)
 	if err != nil {
 		return s, err

@@ -57,7 +57,7 @@ func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 		if err != nil {
 			return Ack{}, err
 		}
-		if b.Path != "" {
+		if b.Path != "" && e.Kind != KindStatus {
 			e.Batch = b.name()
 		}
 		events[i] = e
@@ -126,7 +126,7 @@ func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (sess
 			return e, fmt.Errorf("journal: %s cannot tell what warmed %s: %w", r.ID, v.Run, errors.Join(run.ErrState, err))
 		}
 		return e, nil
-	case KindWarning, KindStepStarted, KindStepCompleted, KindLate, KindBranchOutcomes:
+	case KindWarning, KindStatus, KindStepStarted, KindStepCompleted, KindLate, KindBranchOutcomes:
 		return e, nil
 	}
 	if strings.HasPrefix(e.Kind, "session.") && e.Kind != session.KindOpened {
@@ -151,7 +151,7 @@ func has(events []session.Event, kind string) bool {
 func tidies(events []session.Event) bool {
 	for _, e := range events {
 		switch e.Kind {
-		case KindReleased, KindWarning, KindLate, KindBranchOutcomes, session.KindRejected, session.KindClosed:
+		case KindReleased, KindWarning, KindStatus, KindLate, KindBranchOutcomes, session.KindRejected, session.KindClosed:
 		case KindStepCompleted:
 			if d, err := Decode[StepCompleted](e); err != nil || d.Kind != StepReject {
 				return false
@@ -244,7 +244,11 @@ func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, erro
 		if len(r.made()) > 0 && !has(b.Events, KindEnded) { // an execution that ends the run counts its forks itself
 			e.Settle = w.key.ID
 		}
+		var events []session.Event
 		for _, ev := range b.Events {
+			if ev.Kind == KindStatus {
+				events = append(events, ev)
+			}
 			if ev.Kind != KindEnded {
 				continue
 			}
@@ -258,7 +262,7 @@ func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, erro
 		e.Branches = r.branches
 		ev := w.promote(e, now)
 		ev.Batch = b.name()
-		if err := w.stage(now, w.finale(r, []session.Event{ev}, now)...); err != nil {
+		if err := w.stage(now, w.finale(r, append(events, ev), now)...); err != nil {
 			return Ack{}, err
 		}
 		return w.ack(r, now), nil

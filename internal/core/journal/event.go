@@ -31,6 +31,7 @@ const (
 
 	KindQuarantined = "run.quarantined" // the session was quarantined, or released
 	KindRebudgeted  = "run.rebudgeted"  // a change of a run's budget
+	KindStatus      = "run.status"      // the progress that the workflow reports
 	KindSettled     = "run.settled"     // the log of a fork or of a branch reported more usage of a run
 )
 
@@ -192,6 +193,19 @@ type Warning struct {
 	Run  run.ID `json:"run"`
 	Text string `json:"text"`
 }
+
+// Status is the progress that a workflow reports. It is no step: a later execution need
+// not set it again.
+type Status struct {
+	// N is the number of times that Forward had set a status, so that an execution that
+	// repeats the code skips those that are recorded.
+	N     uint64 `json:"n"`
+	Run   run.ID `json:"run"`
+	Value string `json:"value"` // JSON text, at most MaxStatus bytes
+}
+
+// MaxStatus is the maximum size of a status, in bytes.
+const MaxStatus = 4 << 10
 
 // Ended records the outcome of a run: its complete result and the consequences.
 type Ended struct {

@@ -157,6 +157,8 @@ func (f *Fact) name() {
 		f.Run, f.By, f.Says, f.Reason = v.Run, v.By, v.Says, v.Reason
 	case Warning:
 		f.Run, f.Reason = v.Run, v.Text
+	case Status:
+		f.Run = v.Run
 	case RunWaiting:
 		f.Run, f.Attempt, f.State = v.Run, v.Attempt, run.Waiting
 	case SignalReceived:
@@ -215,6 +217,7 @@ var payloads = map[string]func(session.Event) (any, error){
 	KindResolved:         asFact(Decode[Resolved]),
 	KindCancel:           asFact(Decode[CancelRequested]),
 	KindWarning:          asFact(Decode[Warning]),
+	KindStatus:           asFact(Decode[Status]),
 	KindEnded:            asFact(Decode[Ended]),
 	KindSettled:          asFact(Decode[Settled]),
 	KindRunWaiting:       asFact(Decode[RunWaiting]),

@@ -139,6 +139,7 @@ type wireRecord struct {
 	Settled   *Settled         `json:"settled,omitempty"`
 	Started   int64            `json:"started,omitempty"`
 	State     run.State        `json:"state"`
+	Status    Status           `json:"status,omitzero"`
 	Steps     wireList         `json:"steps,omitzero"`
 	Submitted int64            `json:"submitted,omitempty"`
 	Suspended *RunWaiting      `json:"suspended,omitempty"`
@@ -165,7 +166,7 @@ func (r *Record) wire() wireRecord {
 	return wireRecord{
 		Attempt: r.Attempt, By: r.By, Via: r.Via, Cancel: r.Cancel, Children: r.children, Cut: r.cut, Deaths: r.Deaths, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review, Settled: r.settled,
-		Started: millis(r.Started), State: r.State, Submitted: millis(r.Submitted), Warnings: r.Warnings,
+		Started: millis(r.Started), State: r.State, Status: r.Status, Submitted: millis(r.Submitted), Warnings: r.Warnings,
 		Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake,
 	}
 }
@@ -174,7 +175,7 @@ func (w wireRecord) record() *Record {
 	return &Record{
 		Attempt: w.Attempt, By: w.By, Via: w.Via, Cancel: w.Cancel, children: w.Children, cut: w.Cut, Deaths: w.Deaths, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review, settled: w.Settled,
-		Started: fromMillis(w.Started), State: w.State, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
+		Started: fromMillis(w.Started), State: w.State, Status: w.Status, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
 		branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake,
 	}
 }

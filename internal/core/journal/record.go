@@ -32,6 +32,7 @@ type Record struct {
 	// every attempt.
 	Base      session.Session
 	Warnings  []string
+	Status    Status `json:",omitzero"` // the newest
 	steps     map[run.Path]*Step
 	intents   map[run.Path]StepStarted
 	resolved  map[run.Path]resolution

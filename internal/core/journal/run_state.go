@@ -136,10 +136,9 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 			r.Cancel = &v
 		}
 	case Warning:
-		if r := b.runs[v.Run]; r != nil {
-			b.touch(r)
-			r.Warnings = append(r.Warnings, v.Text)
-		}
+		b.edit(v.Run, func(r *Record) { r.Warnings = append(r.Warnings, v.Text) })
+	case Status:
+		b.edit(v.Run, func(r *Record) { r.Status = v })
 	case RunWaiting:
 		if r := b.runs[v.Run]; r != nil {
 			r.wait(v)
@@ -310,4 +309,12 @@ func (b *RunState) record(id run.ID) *Record {
 		b.runs[id] = r
 	}
 	return r
+}
+
+// edit changes a run that the log has.
+func (b *RunState) edit(id run.ID, change func(*Record)) {
+	if r := b.runs[id]; r != nil {
+		b.touch(r)
+		change(r)
+	}
 }

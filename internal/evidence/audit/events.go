@@ -19,6 +19,7 @@ const (
 	runResolved     = "run.resolved"
 	runCancel       = "run.cancel_requested"
 	runWarning      = "run.warning"
+	runStatus       = "run.status"
 	runWaiting      = "run.waiting"
 	runReceived     = "run.received"
 	runFanOut       = "run.fanout"
@@ -160,6 +161,12 @@ func (d *submittedData) cleans() string {
 		return ""
 	}
 	return d.Task.Resumes.Run
+}
+
+type statusData struct {
+	N     uint64 `json:"n"`
+	Run   string `json:"run"`
+	Value string `json:"value"`
 }
 
 type branchData struct {

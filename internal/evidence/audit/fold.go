@@ -67,6 +67,7 @@ var eventKinds = []eventKind{
 	{runResolved, take((*folding).resolved), []string{"resolved"}},
 	{runCancel, take((*folding).cancel), []string{"cancel"}},
 	{runWarning, take((*folding).warned), []string{"warning"}},
+	{runStatus, take(reported), []string{"status"}},
 	{runWaiting, take((*folding).waits), []string{"waiting"}},
 	{runReceived, take((*folding).received), []string{"answered", "message", "due", "reported"}},
 	{runFanOut, take((*folding).fanOut), []string{"fanned_out"}},

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -73,6 +74,7 @@ type runState struct {
 	workflow  string // of the task
 	by, via   string // who submitted it
 	tags      map[string]string
+	statuses  uint64 // the highest number of a status
 	attempt   uint64 // the highest that claimed the home
 	end       *endMark
 	child     string // home that claims of other sessions name
@@ -318,6 +320,20 @@ func (f *folding) cancel(_ *event, d cancelData) {
 func (f *folding) warned(_ *event, d cancelData) {
 	r, _ := f.here(d.Run)
 	f.lives(d.Run, r, runWarning)
+}
+
+// maxStatus is the largest size of a status, in bytes.
+const maxStatus = 4 << 10
+
+// reported checks a status of a run.
+func reported(f *folding, _ *event, d statusData) {
+	r, g := f.here(d.Run)
+	if !f.lives(d.Run, r, runStatus) {
+		return
+	}
+	f.a.check(Format, json.Valid([]byte(d.Value)) && len(d.Value) <= maxStatus && d.N >= g.statuses && r.home,
+		f.says(d.Run, fmt.Sprintf("a status in the home log, number %d or later, JSON of at most %d bytes", g.statuses, maxStatus), fmt.Sprintf("number %d of %d bytes", d.N, len(d.Value))))
+	g.statuses = max(g.statuses, d.N)
 }
 
 func (f *folding) quarantined(_ *event, d quarantinedData) {

@@ -83,6 +83,17 @@ func (t *timeline) line(e journal.Fact, kind, actor, text string) *Step {
 	return &t.f.Steps[len(t.f.Steps)-1]
 }
 
+// remark adds a line for a warning or a status.
+func remark(t *timeline, e journal.Fact, what any) {
+	switch p := what.(type) {
+	case journal.Warning:
+		t.line(e, "warning", "run", "warns: "+p.Text)
+		t.f.Warnings = append(t.f.Warnings, textOf(p.Text))
+	case journal.Status:
+		t.line(e, "status", "run", "is at "+quote(p.Value, 160))
+	}
+}
+
 func (t *timeline) event(e journal.Fact) {
 	if e.Run != "" && !t.a.runs[e.Run] {
 		return
@@ -140,9 +151,8 @@ func (t *timeline) event(e journal.Fact) {
 		if !t.a.runs[run.ID(cmp.Or(p.By, p.Says))] { // else the run around a branch cancelled it by itself
 			t.decision(e, s, "asked to stop")
 		}
-	case journal.Warning:
-		t.line(e, "warning", "run", "warns: "+p.Text)
-		f.Warnings = append(f.Warnings, textOf(p.Text))
+	case journal.Warning, journal.Status:
+		remark(t, e, p)
 	case journal.Ended:
 		t.ended(e, p)
 	case journal.Settled:

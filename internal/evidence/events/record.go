@@ -74,7 +74,7 @@ func kindOf(r *messages.Record) messages.EventKind {
 		return kind
 	}
 	switch r.Kind {
-	case messages.KindClaimed, messages.KindReleased, messages.KindCancel, messages.KindWarning, messages.KindWaiting, messages.KindMessage, messages.KindDue,
+	case messages.KindClaimed, messages.KindReleased, messages.KindCancel, messages.KindWarning, messages.KindStatus, messages.KindWaiting, messages.KindMessage, messages.KindDue,
 		messages.KindSpread, messages.KindLate, messages.KindSettled, messages.KindQuarantined, messages.KindReadmitted, messages.KindRebudgeted:
 		return messages.EventRunChanged
 	}

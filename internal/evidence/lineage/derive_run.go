@@ -42,6 +42,9 @@ func fillRun(r *messages.Record, what any) {
 		}
 	case journal.Warning:
 		r.Kind, r.Summary = messages.KindWarning, "run warns: "+maskedLine(v.Text, 90)
+	case journal.Status:
+		r.Kind, r.Status = messages.KindStatus, Mask(v.Value)
+		r.Summary = "run is at " + quote(v.Value, 80)
 	case journal.Ended:
 		fillEnded(r, v)
 	case journal.Settled:

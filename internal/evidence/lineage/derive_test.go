@@ -209,6 +209,7 @@ func TestDeriveSummaries(t *testing.T) {
 		{"cancel by a user", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", By: "ana", Says: "ann", ID: "c1", Reason: "too dear"}), messages.KindCancel, `run is asked to stop by ana (says to be ann): "too dear"`},
 		{"cancel by a run", runEvent(t, journal.KindCancel, journal.CancelRequested{Run: "r1", By: "r0", Reason: "too slow"}), messages.KindCancel, `run is asked to stop: "too slow"`},
 		{"warning", runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: "did you shadow s?"}), messages.KindWarning, "run warns: did you shadow s?"},
+		{"status", runEvent(t, journal.KindStatus, journal.Status{N: 1, Run: "r1", Value: `{"done":3}`}), messages.KindStatus, `run is at "{'done':3}"`},
 		{"ended", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Succeeded, Workflow: "fix", Usage: session.Usage{Calls: 6, Input: 4000, Output: 120}}), messages.KindEnded, "run succeeded, 6 model calls, 4,120 tokens"},
 		{"settled", runEvent(t, journal.KindSettled, journal.Settled{N: 1, Run: "r1", Part: journal.Part{From: "s2", N: 1, Spent: journal.Spending{Usage: session.Usage{Input: 22}}}, Total: journal.Spending{Usage: session.Usage{Input: 1022}}}), messages.KindSettled, "session s2 reports 22 tokens of the run, which used 1,022"},
 		{"ended elsewhere", runEvent(t, journal.KindEnded, journal.Ended{Run: "r1", State: run.Cancelled}), messages.KindReleased, "run lets the session go: cancelled"},
@@ -285,6 +286,7 @@ func TestSummariesAreOneShortLine(t *testing.T) {
 			commitlog.RejectedEvent(commitlog.Rejection{Reason: text, State: "rejected", Branch: session.Link{Ref: session.Ref{Key: session.Key{ID: "s2"}}}}),
 			runEvent(t, journal.KindStepCompleted, journal.StepCompleted{Run: "r1", Path: "1", Kind: journal.StepTool, Name: "t", Summary: strings.ToValidUTF8(text, "")}),
 			runEvent(t, journal.KindWarning, journal.Warning{Run: "r1", Text: text}),
+			runEvent(t, journal.KindStatus, journal.Status{Run: "r1", Value: strings.ToValidUTF8(text, "")}),
 		} {
 			rs := must.Get(lineage.Derive(entry(t, 2, e)))(t)
 			s := rs[0].Summary

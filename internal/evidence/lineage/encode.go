@@ -175,6 +175,7 @@ func (o *object) recordEnd(r *messages.Record, alone bool) {
 	}
 	o.text("source", r.Source)
 	o.text("state", r.State)
+	o.text("status", r.Status)
 	o.text("step", string(r.Step))
 	o.must("summary", r.Summary)
 	o.value("tags", len(r.Tags) > 0, r.Tags)

@@ -44,6 +44,7 @@ type Run struct {
 	Usage      session.Usage
 	Steps      int
 	Warnings   []string
+	Status     string       // that its workflow set last: JSON text
 	Sessions   []session.ID // that it wrote to: the home first, then by time
 	// Whole reports that the graph holds the records of its home from the first
 	// commit on without a gap.
@@ -267,6 +268,8 @@ func (r *Run) fold(rec *messages.Record) {
 		}
 	case messages.KindCancel:
 		r.Cancelled = true
+	case messages.KindStatus:
+		r.Status = rec.Status
 	case messages.KindWarning:
 		r.Warnings = append(r.Warnings, rec.Reason)
 	case messages.KindEnded:

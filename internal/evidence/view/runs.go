@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -107,7 +108,7 @@ func RunIDs(runs []messages.RunInfo) []run.ID {
 
 // NoteNow returns a run's current activity, else its note.
 func NoteNow(r *messages.RunInfo, l *messages.Live, shortID func(run.ID) string) string {
-	if l == nil || r.Quarantine != "" || r.Behind != "" || r.Cancelled {
+	if l == nil || len(r.Status) > 0 || r.Quarantine != "" || r.Behind != "" || r.Cancelled {
 		return RunNote(r, shortID)
 	}
 	text := LiveNote(l)
@@ -118,6 +119,15 @@ func NoteNow(r *messages.RunInfo, l *messages.Live, shortID func(run.ID) string)
 		return "branch " + r.Branch + ": " + text
 	}
 	return text
+}
+
+// StatusText returns the progress that a run's workflow reported last, "" without one.
+func StatusText(r *messages.RunInfo) string {
+	var text string
+	if json.Unmarshal(r.Status, &text) == nil {
+		return text
+	}
+	return string(r.Status)
 }
 
 // RunNote returns the exceptional property of a run.
@@ -135,6 +145,8 @@ func RunNote(r *messages.RunInfo, shortID func(run.ID) string) string {
 		return cleanupNote(r, reasonOf(r), shortID)
 	case r.Cancelled:
 		return "is asked to stop"
+	case len(r.Status) > 0:
+		return StatusText(r)
 	case r.Attempt > 1 && r.BranchOf == nil:
 		return fmt.Sprintf("attempt %d", r.Attempt)
 	case r.Branch != "":
@@ -191,6 +203,9 @@ func RunLine(w *term.Writer, r *messages.RunInfo) {
 	case r.By == "" || r.By == messages.UserAnonymous && r.Via == "" || r.BranchOf != nil:
 	default:
 		w.Println("by       " + term.Line(journal.Submitter(r.By, r.Via, r.Says), 200))
+	}
+	if len(r.Status) > 0 {
+		w.Println("status   " + term.Line(StatusText(r), 200))
 	}
 	if len(r.Tags) > 0 {
 		w.Println("tags     " + r.Tags.String())

@@ -192,7 +192,7 @@ func (f *folder) record(rec *messages.Record) {
 		f.add(rec, "note", "", rec.Action())
 	case messages.KindReview, messages.KindResolved:
 		f.add(rec, "review", "review", rec.Action())
-	case messages.KindCancel, messages.KindWarning, messages.KindQuarantined, messages.KindReadmitted, messages.KindRebudgeted:
+	case messages.KindCancel, messages.KindWarning, messages.KindStatus, messages.KindQuarantined, messages.KindReadmitted, messages.KindRebudgeted:
 		f.add(rec, "note", "stuck", rec.Action())
 	case messages.KindClaimed:
 		if rec.Home == "" && rec.Attempt > 1 && !f.woken {

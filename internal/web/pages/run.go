@@ -100,6 +100,7 @@ type runPage struct {
 	Sentences []string
 	Remedy    *notice // its Link and Href
 	Asked     string
+	Status    string // that the workflow reported
 	Node      string
 	Elapsed   string
 	Cost      string
@@ -138,7 +139,7 @@ func (v *visit) run() error {
 
 func showRun(v *visit, status int, h *history, said *notice) error {
 	id := h.info.Run
-	b := &runPage{Info: &h.info, Asked: cmp.Or(h.info.Asked, string(id)), Open: !h.info.State.Terminal(), Href: v.base() + "/runs/" + string(id), Node: view.NodeOf(&h.info, nil)}
+	b := &runPage{Info: &h.info, Asked: cmp.Or(h.info.Asked, string(id)), Open: !h.info.State.Terminal(), Href: v.base() + "/runs/" + string(id), Node: view.NodeOf(&h.info, nil), Status: view.StatusText(&h.info)}
 	b.Events = "/events" + v.base() + "/runs/" + string(id)
 	if h.graph != nil {
 		q := v.r.URL.Query()

@@ -47,14 +47,17 @@ type place interface {
 	// NewID returns 32 hexadecimal digits, the same on every execution; in the work of a
 	// step they are those of a random UUID.
 	NewID() string
+	// Progress is the text of [Progress], for the step in flight.
+	Progress(text string)
 }
 
 // work has the steps that act outside of sessions, and the steps that wait.
 type work interface {
 	// Do calls fn, which sets the value that out points to, and records the value as
 	// JSON, or the error. If the step is recorded already, Do decodes the record into out
-	// and does not call fn. After an error the value of out is undefined.
-	Do(ctx context.Context, name string, e tool.Effect, out any, fn func(context.Context) error) error
+	// and does not call fn. After an error it calls fn again by the policy, whose nil has
+	// defaults. After an error the value of out is undefined.
+	Do(ctx context.Context, name string, e tool.Effect, p *tool.Retry, out any, fn func(context.Context) error) error
 	// Defer registers fn as a compensation of the run; it runs nothing. The step records
 	// the options, and a cleanup run finds fn by calling Forward again.
 	Defer(ctx context.Context, name string, fn func(context.Context) error, o DeferOptions) error

@@ -28,6 +28,7 @@ type Info struct {
 	Path      run.Path // of the next step; inside of a step, its own
 	Name      string   // of the agent, tool or function whose step is in flight; "" between steps
 	Replaying bool     // the next step is recorded already
+	Try       int      // of the work of the step in flight, from one; 0 between steps
 }
 
 // RunInfo describes the position of ctx in a run; ok is false outside of a run.
@@ -72,13 +73,23 @@ func NewID(ctx context.Context) string {
 // The effect decides the recovery if fn is cut off before its result is recorded. A
 // tool.NonIdempotent function is announced in the log before it starts, and a run that
 // was cut off inside it waits for an operator. Functions of other effects run again.
-func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), effect tool.Effect) (T, error) {
+//
+// After an error, functions of other effects than tool.NonIdempotent are tried again, three
+// times in all. The last argument, if any, is another policy, see [tool.Retry]; {Times: 1}
+// is a single try.
+// An error of package run, such as run.ErrMalformed, or a [Permanent] one ends the tries.
+// Each failed try is recorded. The caller gets the error of the last one.
+func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, error), effect tool.Effect, retry ...tool.Retry) (T, error) {
 	var value, zero T
 	e, err := engineOf(ctx)
 	if err != nil {
 		return zero, err
 	}
-	err = e.Do(ctx, name, effect, &value, func(ctx context.Context) (err error) {
+	var policy *tool.Retry
+	if len(retry) > 0 {
+		policy = &retry[len(retry)-1]
+	}
+	err = e.Do(ctx, name, effect, policy, &value, func(ctx context.Context) (err error) {
 		value, err = fn(ctx)
 		return err
 	})
@@ -86,6 +97,19 @@ func Do[T any](ctx context.Context, name string, fn func(context.Context) (T, er
 		return zero, err // as a later execution does: a value beside an error is not recorded
 	}
 	return value, nil
+}
+
+// Permanent returns err as an error after which a step's work is not tried again; see
+// [tool.Permanent].
+func Permanent(err error) error { return tool.Permanent(err) }
+
+// Progress publishes the progress of the step whose work ctx is of, Do's function or a
+// tool, to observers of the run. Only the last text is kept, until the step ends. It
+// restarts the timeout of the try, see tool.Retry. Outside of a step it does nothing.
+func Progress(ctx context.Context, text string) {
+	if e, err := engineOf(ctx); err == nil {
+		e.Progress(text)
+	}
 }
 
 // ChangeVersion returns the version of a change to the workflow's code that applies to

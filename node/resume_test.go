@@ -32,7 +32,7 @@ func (p *pipeline) step(ctx context.Context, s session.Session, name string) (se
 		defer p.mu.Unlock()
 		p.did = append(p.did, name)
 		if p.fails[name]--; p.fails[name] >= 0 {
-			return "", fmt.Errorf("%s is away", name)
+			return "", flow.Permanent(fmt.Errorf("%s is away", name))
 		}
 		return "did " + name, nil
 	}, tool.Idempotent)

@@ -106,7 +106,7 @@ func typeName(err error) string {
 		if t.Kind() == reflect.Pointer {
 			elem = t.Elem()
 		}
-		if p := elem.PkgPath(); p != "errors" && p != "fmt" {
+		if p := elem.PkgPath(); p != "errors" && p != "fmt" && t != reflect.TypeFor[*permanent]() {
 			return strings.TrimPrefix(t.String(), "*")
 		}
 	}

@@ -22,6 +22,7 @@ import (
 type FuncOptions struct {
 	Effect Effect
 	Lane   func(args json.RawMessage) string // see Spec.Lane
+	Retry  *Retry                            // see Spec.Retry
 }
 
 // Func returns a tool that calls fn. It infers the schema of the arguments from In, a
@@ -47,7 +48,7 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 	if _, file, line, ok := runtime.Caller(1); ok {
 		from = filepath.Base(file) + ":" + strconv.Itoa(line)
 	}
-	spec := Spec{Name: name, Description: description, Schema: schema, Effect: o.Effect, Lane: o.Lane}
+	spec := Spec{Name: name, Description: description, Schema: schema, Effect: o.Effect, Lane: o.Lane, Retry: o.Retry}
 	return newFunction(spec, from, func(ctx context.Context, _ Call, in In) (any, error) { return fn(ctx, in) })
 }
 

@@ -69,6 +69,9 @@ func (s Spec) check(t Tool) (*schema.Checker, error) {
 	if err := checkName(s.Name); err != nil {
 		return nil, err
 	}
+	if _, err := s.Retry.For(s.Effect); err != nil {
+		return nil, err
+	}
 	c, err := checkerOf(t, s)
 	if err != nil {
 		return nil, fmt.Errorf("schema of %q: %w", s.Name, err)

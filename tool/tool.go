@@ -113,6 +113,9 @@ type Spec struct {
 	// one for all Sandboxed tools ("workspace"), one for each Idempotent tool (its name), and
 	// "" for ReadOnly tools.
 	Lane func(args json.RawMessage) string
+	// Retry is the policy for calls that return an error other than a *Failure, which is an
+	// answer for the model, like a result. Nil is three tries, one for a NonIdempotent tool.
+	Retry *Retry
 }
 
 // The default lanes.

@@ -4,6 +4,7 @@ package toolserver
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/rathcluster/rath/client"
@@ -23,6 +24,9 @@ func Serve(ctx context.Context, c *client.Client, t tool.Tool, timeout time.Dura
 		return err
 	}
 	spec := t.Spec()
+	if spec.Retry != nil {
+		return fmt.Errorf("tool %s has a retry policy, and nodes do not try a call of another program again: try again in the tool itself", spec.Name)
+	}
 	effect, err := spec.Effect.MarshalText()
 	if err != nil {
 		return err

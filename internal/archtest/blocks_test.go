@@ -22,7 +22,7 @@ var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 // taught are the packages that blocks in documents use, by the word before the dot.
 var taught = func() map[string]string {
 	all := map[string]string{}
-	for _, p := range []string{"context", "encoding/json", "errors", "fmt", "strings", "testing", "time"} {
+	for _, p := range []string{"context", "encoding/json", "errors", "fmt", "io", "net/http", "strings", "testing", "time"} {
 		all[path.Base(p)] = p
 	}
 	for _, p := range []string{"client", "flow", "flow/flowtest", "flow/inprocess", "llm", "messages", "node", "run", "session", "tool"} {

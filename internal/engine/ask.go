@@ -132,6 +132,8 @@ func (r *round) applyAnswer(c *toolCall, d journal.StepCompleted) error {
 	next := c.st.asked
 	next.Path = next.Path.Child("again")
 	c.st = r.ex.newStep(r.ctx, r.base.Key(), r.base, next)
+	c.st.tries = &tries{policy: c.tries.policy, work: next}
+	c.tries = c.st.tries
 	return nil
 }
 

@@ -172,7 +172,9 @@ func (s *signals) wait(ctx context.Context, ws []journal.Wait, timeout time.Dura
 	if timeout != 0 {
 		due := ex.rt.Clock.Now().Add(timeout).UnixMilli()
 		for i := range ws {
-			ws[i].Due = due
+			if ws[i].Kind != run.WaitTimer || ws[i].Due == 0 {
+				ws[i].Due = due
+			}
 		}
 	}
 	e, err := journal.NewEvent(journal.KindRunWaiting, journal.RunWaiting{Attempt: ex.attempt, For: ws, Revision: ex.reg.Revision, Run: ex.id})

@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine/stepper"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
 )
 
 // cleanup is the part of an execution that executes the compensations of an ended run. The
@@ -126,7 +127,7 @@ func (ex *Execution) compensate() (session.Session, error) {
 		}
 		at := p.sc.path()
 		var none any
-		err := p.Do(ctx, d.name, d.options.Effect, &none, func(ctx context.Context) error { return within(ctx, d.options.Timeout, d.fn) })
+		err := p.Do(ctx, d.name, d.options.Effect, &tool.Retry{Times: 1}, &none, func(ctx context.Context) error { return within(ctx, d.options.Timeout, d.fn) })
 		if err != nil && (ex.life.poison != nil || run.ComparePaths(at, own.from) >= 0) { // else the resumption leaves it out
 			return session.Session{}, fmt.Errorf("compensation %q at step %s: %w", d.name, at, err)
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -19,14 +20,40 @@ import (
 )
 
 // Do is flow.Do.
-func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any, fn func(context.Context) error) error {
+func (p *place) Do(ctx context.Context, name string, effect tool.Effect, retry *tool.Retry, out any, fn func(context.Context) error) error {
+	policy, err := retry.For(effect)
+	if err != nil {
+		return fmt.Errorf("flow: step %q: %w", name, err)
+	}
 	st, err := p.begin(ctx, journal.StepDo, name, session.Session{}, false, effect.String())
 	if err != nil {
 		return err
 	}
-	defer st.end()
-	st.exact = true
+	first, t := st, &tries{policy: policy, work: st.asked}
+	st.exact, st.tries = true, t
+	defer func() { st.flight.End(); first.end() }()
+	err = t.load(st)
+	for err == nil {
+		if err = t.sleep(st); err != nil {
+			break
+		}
+		if t.failed > 0 && st.recorded {
+			if st, err = st.again(); err != nil {
+				break
+			}
+		}
+		if err := st.do(effect, out, fn); t.pause == 0 || !st.recorded {
+			return err
+		}
+	}
+	return st.fail(err)
+}
+
+// do makes one try of a function.
+func (st *step) do(effect tool.Effect, out any, fn func(context.Context) error) error {
+	t := st.tries
 	return st.make(func() error { return st.decode(out) }, func() (d journal.StepCompleted, err error) {
+		t.start(st)
 		if v, ok := st.resolution(); ok {
 			return st.resolved(v, out)
 		}
@@ -36,14 +63,21 @@ func (p *place) Do(ctx context.Context, name string, effect tool.Effect, out any
 			}
 		}
 		leave := st.ex.inside(&st.asked)
-		err = st.authored(protected(st.ctx, fn))
+		late := st.bounded(st.ctx, t.policy.Timeout, func(ctx context.Context) error {
+			err = protected(ctx, fn)
+			return err
+		})
+		err = st.authored(cmp.Or(late, err))
 		leave()
 		if err == nil {
 			var raw []byte
 			if raw, err = roundTrip(out); err != nil {
-				err = fmt.Errorf("flow: step %s (%s) returned a value that JSON cannot hold: %w", st.asked.Path, name, err)
+				err = tool.Permanent(fmt.Errorf("flow: step %s (%s) returned a value that JSON cannot hold: %w", st.asked.Path, st.asked.Name, err))
 			}
 			d.Value = string(raw)
+		}
+		if err != nil {
+			t.fails(st, err, &d)
 		}
 		return d, came(err)
 	})
@@ -65,7 +99,7 @@ func (st *step) resolved(v journal.Resolved, out any) (d journal.StepCompleted, 
 func protected(ctx context.Context, fn func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("flow: panic: %v\n%s", p, debug.Stack())
+			err = tool.Permanent(fmt.Errorf("flow: panic: %v\n%s", p, debug.Stack()))
 		}
 	}()
 	return fn(ctx)

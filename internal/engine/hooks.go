@@ -31,7 +31,7 @@ func (a *agent) hook(ctx context.Context, name string, s session.Session, call f
 		return "", nil
 	}
 	var out hooked
-	err = a.p.Do(ctx, name+" of "+a.Name, tool.ReadOnly, &out, func(ctx context.Context) error {
+	err = a.p.Do(ctx, name+" of "+a.Name, tool.ReadOnly, &tool.Retry{Times: 1}, &out, func(ctx context.Context) error {
 		err := call(ctx, s)
 		if errors.Is(err, run.ErrNestedStep) {
 			return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
@@ -48,7 +49,11 @@ func rooms(loose bool, faults ...scripted.Fault) *scripted.Backend {
 }
 
 // note is the tool that runs the command; fail is an error of the tool after it.
-func note(fail func() error) tool.Tool {
+func note(fail func() error, retry ...*tool.Retry) tool.Tool {
+	o := tool.FuncOptions{Effect: tool.Sandboxed}
+	if len(retry) > 0 {
+		o.Retry = retry[0]
+	}
 	return tool.Func("note", "Notes a line.", func(ctx context.Context, in struct {
 		Line string `json:"line"`
 	},
@@ -62,7 +67,7 @@ func note(fail func() error) tool.Tool {
 			return "", err
 		}
 		return "noted", fail()
-	}, &tool.FuncOptions{Effect: tool.Sandboxed})
+	}, &o)
 }
 
 func fine() error { return nil }
@@ -121,7 +126,7 @@ func TestNextRunFindsItsSandbox(t *testing.T) {
 		{name: "the same"},
 		{name: "its epoch ended", then: func(l *lease.Kept) { l.End(home) }, again: true},
 		{name: "processes may be left", loose: true, again: true},
-		{name: "the call failed", fail: func() error { return errors.New("no") }},
+		{name: "the call failed", fail: func() error { return tool.Permanent(errors.New("no")) }},
 		{name: "the same limits again", ask: func(task *journal.Task) { task.Sandbox.Limits = "memory=1g" }},
 		{
 			name: "other limits", ask: func(task *journal.Task) { task.Sandbox.Limits = "memory=512m" }, again: true,
@@ -297,9 +302,20 @@ func TestForkKeepsItsFiles(t *testing.T) {
 	}
 }
 
-// TestLostSandbox: a run whose sandbox dies during a call gets an error for the call, and
-// its next call has another sandbox with the files from before.
+// TestLostSandbox: a call whose sandbox dies is made again in another sandbox, with the
+// files from before. Without a further try the run gets an error for the call, and its
+// next call has those files.
 func TestLostSandbox(t *testing.T) {
+	t.Run("once", func(t *testing.T) {
+		lostSandbox(t, &tool.Retry{Times: 1}, []bool{false, true, false}, "one three")
+	})
+	t.Run("by default", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { lostSandbox(t, nil, []bool{false, false, false}, "one two three") })
+	})
+}
+
+func lostSandbox(t *testing.T, retry *tool.Retry, fails []bool, files string) {
+	t.Helper()
 	var w world
 	store := blob.NewMemory()
 	rt := w.placedRuntime(t, rooms(false, scripted.Fault{Kind: scripted.Lost, Call: 2}), store)
@@ -309,7 +325,7 @@ func TestLostSandbox(t *testing.T) {
 		for _, line := range []string{"one", "two", "three"} {
 			var r tool.Result
 			var err error
-			if s, r, err = flow.CallTool(ctx, s, note(fine), map[string]string{"line": line}); err != nil {
+			if s, r, err = flow.CallTool(ctx, s, note(fine, retry), map[string]string{"line": line}); err != nil {
 				return s, err
 			}
 			failed = append(failed, r.IsError)
@@ -318,10 +334,10 @@ func TestLostSandbox(t *testing.T) {
 	})
 	ex := must(rt.Runtime.Begin(t.Context(), flow.Registration{Name: "w", New: func() flow.Workflow { return code }}, journal.Task{ID: "one", Workflow: "w", Session: home}))
 	check(t, forward(t, t.Context(), ex, run.Succeeded))
-	if !slices.Equal(failed, []bool{false, true, false}) {
-		t.Errorf("of the calls failed %v, want the second", failed)
+	if !slices.Equal(failed, fails) {
+		t.Errorf("of the calls failed %v, want %v", failed, fails)
 	}
-	if got := lines(t, store, ex.Result()); got != "one three" {
+	if got := lines(t, store, ex.Result()); got != files {
 		t.Errorf("the files say %q", got)
 	}
 	rt.Runtime.Leases.Close()

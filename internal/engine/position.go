@@ -40,6 +40,13 @@ func (p *position) next(asked journal.StepRequest) (journal.Decision, *journal.S
 	return decision, record, err
 }
 
+// has reports whether a step is recorded at a path.
+func (p *position) has(ex *Execution, at run.Path) bool {
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	return p.journal.Has(at)
+}
+
 // advance takes over the time of a record. Calls of a round are replayed in call order,
 // so the time may be earlier than the last one.
 func (p *position) advance(t time.Time) {

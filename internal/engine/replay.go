@@ -244,9 +244,11 @@ func (t *recorder) compare(ex *Execution, h *journal.Recording, out *Replayed) {
 		if came[rec.Path] || ex.levels.outer(rec.Path) || rec.Path == "end" || len(rec.Path) > 4 && rec.Path[:4] == "end." {
 			continue
 		}
-		out.Steps = append(out.Steps, ReplayedStep{
-			Path: rec.Path, Verdict: StepUnreached, Recorded: title(rec.Kind, rec.Name), Summary: rec.Summary,
-		})
+		s := ReplayedStep{Path: rec.Path, Verdict: StepUnreached, Recorded: title(rec.Kind, rec.Name), Summary: rec.Summary}
+		if beyond != nil && rec.Path.Within(beyond.Path.Child("try")) {
+			s.Verdict = StepMatches // a failed try of the step at which the code stopped
+		}
+		out.Steps = append(out.Steps, s)
 	}
 	if t.stop != nil && !errors.Is(t.stop, run.ErrShutdown) {
 		differs("%v", t.stop)

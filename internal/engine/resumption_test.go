@@ -46,7 +46,7 @@ func (w *resumable) do(ctx context.Context, s session.Session, name string) (ses
 	text, err := flow.Do(ctx, name, func(context.Context) (string, error) {
 		w.did = append(w.did, name)
 		if w.fail[name]--; w.fail[name] >= 0 {
-			return "", errors.New(name + " is away")
+			return "", flow.Permanent(errors.New(name + " is away"))
 		}
 		return "did " + name, nil
 	}, tool.Idempotent)

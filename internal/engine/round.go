@@ -71,9 +71,10 @@ type toolCall struct {
 	refused  *tool.Outcome // the call cannot run
 	// work returns the workflow that does the call's work, in a run of its own; nil for a
 	// function.
-	work func(args json.RawMessage) flow.Workflow
-	out  *outcome // nil until the call ended
-	st   *step    // the newest try
+	work  func(args json.RawMessage) flow.Workflow
+	out   *outcome // nil until the call ended
+	st    *step    // the newest try
+	tries *tries   // since the last answer
 	// asks is the unanswered question of the newest try; nil is none.
 	asks    *journal.Asked
 	asking  sync.Mutex                      // guards answers, while a try is in flight
@@ -217,6 +218,7 @@ func (r *round) replay() error {
 		}
 		c.st = r.callStep(c, c.path, journal.StepTool)
 		c.st.asked.Effect, c.st.s, c.st.log = effect.String(), r.base, r.base.Key()
+		c.plan(effect)
 		if c.work != nil {
 			continue // the work is recorded before the call
 		}
@@ -231,7 +233,10 @@ func (r *round) replay() error {
 func (r *round) replayCall(c *toolCall) error {
 	var rec *journal.Step
 	for {
-		if err := c.st.decide(); err != nil || c.st.decision != journal.Replay {
+		if err := c.st.decide(); err != nil {
+			return err
+		}
+		if err := c.tries.load(c.st); err != nil || c.st.decision != journal.Replay {
 			return err
 		}
 		rec = c.st.record
@@ -268,6 +273,11 @@ func (r *round) group(calls []*toolCall) error {
 		if again, err = r.answers(calls); err != nil {
 			return err
 		}
+		paused, err := r.pauses(calls)
+		if err != nil {
+			return err
+		}
+		again = again || paused
 	}
 	return nil
 }
@@ -322,15 +332,10 @@ func (r *round) parallel(calls []*toolCall) error {
 // recorded reports whether the newest try of a call is recorded.
 func (c *toolCall) recorded() bool { return c.out != nil || c.asks != nil }
 
-// do runs one call and commits its outcome.
-func (r *round) do(c *toolCall) error {
-	if c.recorded() {
-		return nil
-	}
+// once makes one try of a call, and commits its outcome.
+func (r *round) once(c *toolCall) error {
 	c.renew()
-	c.st.began = time.Now()
-	c.st.flight.SetDoing(live.Works, time.Time{})
-	defer c.st.flight.End()
+	c.tries.start(c.st)
 	d := journal.StepCompleted{Call: r.callID(c), Effect: c.st.asked.Effect}
 	r.mu.Lock()
 	place := r.s.Placement()
@@ -349,6 +354,9 @@ func (r *round) do(c *toolCall) error {
 		return r.cutOff(c, out, err, d)
 	}
 	var o outcome
+	if box := c.box.Load(); box != nil && d.Retry > 0 && c.mutates() {
+		r.ex.boxes.lease(r.base.Key()).GiveUp(*box) // the next try has the files from before this one
+	}
 	if c.mutates() {
 		out = r.keepFiles(place.Head, out, &o, &d)
 	}
@@ -399,7 +407,12 @@ func (r *round) try(c *toolCall, place session.Placement, d *journal.StepComplet
 		d.Asks = &q.Asked
 		return tool.Outcome{}, nil
 	}
-	out.Err = c.st.authored(out.Err)
+	if out.Err = c.st.authored(out.Err); out.Err != nil {
+		c.tries.fails(c.st, out.Err, d)
+	}
+	if d.Retry > 0 {
+		return out, nil
+	}
 	return hooking{r}.reviewed(r.ctx, c, out), nil
 }
 
@@ -482,8 +495,8 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		}
 		return box, r.ex.failed(err)
 	}
-	return r.table.Run(ctx, c.Name, tool.Call{
-		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.boxes.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.flight.SetProgress,
+	call := tool.Call{
+		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.boxes.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.progress,
 		HTTP: func(ctx context.Context) (http.RoundTripper, error) {
 			if r.sandboxErr == nil && !sandbox.Network(place.Network).Listed() {
 				return nil, nil
@@ -494,12 +507,20 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 			}
 			return r.ex.boxes.lease(r.base.Key()).Way(box)
 		},
-	})
+	}
+	var out tool.Outcome
+	if late := c.st.bounded(ctx, c.tries.policy.Timeout, func(ctx context.Context) error {
+		out = r.table.Run(ctx, c.Name, call)
+		return out.Err
+	}); late != nil {
+		return tool.ErrorOutcome(late)
+	}
+	return out
 }
 
-// callID returns an idempotency key for a tool, the same on every attempt. A call that is
-// repeated with an answer has another key.
-func (r *round) callID(c *toolCall) string { return string(r.ex.id) + "/" + string(c.st.asked.Path) }
+// callID returns an idempotency key for a tool, the same on every attempt and in every
+// try. A call that is repeated with an answer has another key.
+func (r *round) callID(c *toolCall) string { return string(r.ex.id) + "/" + string(c.tries.work.Path) }
 
 // row returns the chunk of a call that ended, at a workspace head.
 func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
@@ -521,7 +542,7 @@ func (r *round) row(c *toolCall, head blob.Digest) session.Chunk {
 func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.asks = out.asks; c.asks == nil {
+	if c.asks = out.asks; c.asks == nil && d.Retry == 0 {
 		c.out = &out
 	}
 	var content []session.Event
@@ -548,7 +569,7 @@ func (r *round) commit(c *toolCall, out outcome, d journal.StepCompleted) error 
 		content = append(content, e)
 	}
 	d.Row = n > r.rows && r.calls[r.rows] == c
-	if !d.Row {
+	if !d.Row && d.Retry == 0 {
 		d.Value, d.Images = string(out.body), slices.Clone(out.images) // of a tool, which may reuse it
 	}
 	c.st.s, c.st.content = r.s, content

@@ -74,15 +74,14 @@ func (sc *scope) release() {
 
 // Info is flow.RunInfo.
 func (p *place) Info() flow.Info {
-	var ex *Execution
-	var at run.Path
-	name := ""
-	if p.in != nil {
-		ex, at, name = p.in.ex, p.in.asked.Path, p.in.asked.Name
-	} else {
-		ex, at = p.sc.ex, p.sc.path()
+	if p.in == nil {
+		return p.sc.ex.info(p.sc.path(), "")
 	}
-	return ex.info(at, name)
+	i := p.in.ex.info(p.in.asked.Path, p.in.asked.Name)
+	if i.Replaying, i.Try = false, 1; p.in.tries != nil {
+		i.Try += p.in.tries.failed
+	}
+	return i
 }
 
 // info returns the flow.Info for a place in the run.

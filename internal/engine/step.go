@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rathcluster/rath/blob"
@@ -36,6 +37,9 @@ type step struct {
 	content []session.Event // committed with the record
 	beside  bool            // the pending edits of s stay pending
 	exact   bool            // an error of its work is returned as the record has it
+	// The tries of its work; nil for a step without a policy.
+	tries *tries
+	beat  atomic.Pointer[beat] // restarts the timeout of the try in flight
 	// Set once it is recorded.
 	recorded bool
 	after    session.Session

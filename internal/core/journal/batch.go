@@ -267,20 +267,21 @@ func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, erro
 		}
 		return w.ack(r, now), nil
 	}
-	if _, open := r.intents[b.Path]; open {
-		for _, e := range b.Events {
-			if e.Kind != KindStepCompleted {
-				continue
-			}
-			d, err := b.evidence(e)
-			if err != nil {
-				return Ack{}, err
-			}
-			done := event(KindStepCompleted, d)
-			done.Batch = b.name()
-			if err := w.stage(now, done); err != nil {
-				return Ack{}, err
-			}
+	for _, e := range b.Events {
+		if e.Kind != KindStepCompleted {
+			continue
+		}
+		d, err := b.evidence(e)
+		if err != nil {
+			return Ack{}, err
+		}
+		if _, open := r.intents[d.announced()]; !open {
+			continue
+		}
+		done := event(KindStepCompleted, d)
+		done.Batch = b.name()
+		if err := w.stage(now, done); err != nil {
+			return Ack{}, err
 		}
 	}
 	return Ack{}, stop

@@ -349,7 +349,10 @@ type StepCompleted struct {
 	Prompt blob.Digest `json:"prompt,omitzero"` // of the rendered request
 	// Requests are the network requests of commands in their sandbox.
 	Requests []NetworkRequest `json:"requests,omitempty"`
-	Revision string           `json:"revision,omitempty"`
+	// Retry is the pause before the next try, in milliseconds, in the record of a failed
+	// try: a step below the work's own, such as "4.try.1". It is zero for other steps.
+	Retry    int64  `json:"retry,omitempty"`
+	Revision string `json:"revision,omitempty"`
 	// Row reports that the outcome is the chunk that the same batch adds. It avoids
 	// storing the outcome twice.
 	Row bool   `json:"row,omitempty"`
@@ -363,6 +366,14 @@ type StepCompleted struct {
 	Unlisted int           `json:"unlisted,omitempty"`
 	Usage    session.Usage `json:"usage,omitzero"`
 	Value    string        `json:"value,omitempty"` // JSON text
+}
+
+// announced returns the path of the intent that the outcome closes.
+func (d *StepCompleted) announced() run.Path {
+	if d.Retry > 0 {
+		return d.Path.Parent().Parent()
+	}
+	return d.Path
 }
 
 // FinishText describes for users why the answer of a model ended, "" without a reason.

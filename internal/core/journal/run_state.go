@@ -271,7 +271,7 @@ func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made
 	step := &Step{StepCompleted: v, Session: s, Time: now}
 	put(&r.steps, v.Path, step)
 	r.order.items = append(r.order.items, step)
-	delete(r.intents, v.Path)
+	delete(r.intents, v.announced())
 	if v.Kind == StepGather {
 		r.gathered(v.Path)
 	}

@@ -105,6 +105,12 @@ func doneOf(run, path, kind string, attempt int) object {
 	return object{"attempt": attempt, "input": "i", "kind": kind, "name": "n", "path": path, "run": run}
 }
 
+func tryOf(run, path string) object {
+	d := doneOf(run, path, "do", 1)
+	d["code"], d["retry"] = "error", 1000
+	return d
+}
+
 // calls adds n steps to a commit that use 100 tokens each.
 func calls(session string, seq uint64, run, below string, n int) func(*envelope) {
 	return at(session, seq, func(e *envelope) {
@@ -227,6 +233,9 @@ func TestViolations(t *testing.T) {
 		})},
 		{"an intent that was too old", audit.NoRepeat, "that had not expired", set("s1", 3, "step.intent", "expires", 1)},
 		{"success beside a call of which nobody knows", audit.NoRepeat, "it succeeded with 1 intents open", instead("s1", 4, "run.warning", "", object{"run": "r1", "text": "x"})},
+		{"a try without a try before", audit.NoRepeat, "try 1 of step 8 before the next one", with("s1", 5, "step.done", "r1/8.try.2", tryOf("r1", "8.try.2"))},
+		{"a try after the outcome", audit.ReadClaim, "step 2 not to be tried again", with("s1", 5, "step.done", "r1/2.try.1", tryOf("r1", "2.try.1"))},
+		{"a try elsewhere", audit.Format, "an error at the path of a failed try", with("s1", 5, "step.done", "r1/8", tryOf("r1", "8"))},
 		{"a step twice", audit.NoRepeat, "step 2 recorded once", with("s1", 5, "step.done", "r1/2", doneOf("r1", "2", "tool", 1))},
 		{"a step in two logs", audit.NoRepeat, "recorded in one log", set("s2", 2, "step.done", "path", "1")},
 		{"an intent for a recorded step", audit.ReadClaim, "step 3 not to run again, attempt 3", with("t1", 11, "step.intent", "q1/3", object{

@@ -397,6 +397,7 @@ type doneData struct {
 	Name       string `json:"name"`
 	Path       string `json:"path"`
 	Requests   []any  `json:"requests"`
+	Retry      int64  `json:"retry"`
 	Row        bool   `json:"row"`
 	Run        string `json:"run"`
 	Steps      int64  `json:"steps"`

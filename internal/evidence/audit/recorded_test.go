@@ -188,6 +188,17 @@ func (f *fleet) workflow() flow.Workflow {
 		}, tool.NonIdempotent)
 		return err
 	}
+	flaky := func(ctx context.Context) error {
+		_, err := flow.Do(ctx, "flaky", func(ctx context.Context) (int, error) {
+			i, _ := flow.RunInfo(ctx)
+			f.note(audit.Execution{Run: string(i.Run), Step: string(i.Path), Attempt: i.Attempt, Tool: "flaky", Effect: "non_idempotent"})
+			if i.Try < 3 {
+				return 0, errors.New("not yet")
+			}
+			return 1, nil
+		}, tool.NonIdempotent, tool.Retry{Times: 3, First: time.Millisecond, If: func(error) bool { return true }})
+		return err
+	}
 	say := func(text string) flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
 			if _, err := flow.Do(ctx, "say", func(context.Context) (string, error) { return text, nil }, tool.ReadOnly); err != nil {
@@ -227,6 +238,9 @@ func (f *fleet) workflow() flow.Workflow {
 			return s, err
 		}
 		if err := pay(ctx, "pay"); err != nil {
+			return s, err
+		}
+		if err := flaky(ctx); err != nil {
 			return s, err
 		}
 		worse, err := flow.Fork(ctx, s)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -69,7 +70,8 @@ func (f *folding) done(e *event, d doneData) {
 	}
 	by, twice := r.steps[d.Path]
 	f.a.check(NoRepeat, !twice, f.says(d.Run, fmt.Sprintf("step %s recorded once, attempt %d did", d.Path, by), fmt.Sprintf("it again by attempt %d", d.Attempt)))
-	intent, announced := r.intents[d.Path]
+	work := r.tried(f, &d)
+	intent, announced := r.intents[work]
 	f.a.check(OneEnd, !r.cancelled || announced || d.Kind == "reject", f.says(d.Run, "no step after run.cancel_requested but of calls under way", what))
 	if d.Effect == nonIdempotent {
 		f.once(&d, g, intent, announced)
@@ -87,7 +89,7 @@ func (f *folding) done(e *event, d doneData) {
 		r.clear()
 		g.paths = append(g.paths, pathMark{hashOf(d.Path), f.l})
 	}
-	delete(r.intents, d.Path)
+	delete(r.intents, work)
 	f.given(d.Given)
 	r.took(&d)
 	g.spend(&d, r.home)
@@ -125,6 +127,32 @@ func (g *runState) tagged(f *folding, d *doneData) {
 		delete(g.tags, d.Name)
 	}
 	f.a.check(Format, ok && d.Name != "" && len(g.tags) <= maxTags, f.says(d.Run, fmt.Sprintf("a key, a value and at most %d tags", maxTags), fmt.Sprintf("step %s, tag %q of %d", d.Path, d.Name, len(g.tags))))
+}
+
+// maxTries is the highest number of a failed try.
+const maxTries = 999
+
+// tried returns the path of the work whose outcome a step is. A failed try of it follows
+// the one before, and precedes the outcome.
+func (r *logRun) tried(f *folding, d *doneData) (work string) {
+	if d.Retry == 0 {
+		return d.Path
+	}
+	work, n, ok := d.try()
+	what := fmt.Sprintf("step.done %s with a retry", d.Path)
+	f.a.check(Format, ok && n >= 1 && n <= maxTries && d.Code != "", f.says(d.Run, "an error at the path of a failed try", what))
+	_, before := r.steps[fmt.Sprintf("%s.try.%d", work, n-1)]
+	f.a.check(NoRepeat, before || n <= 1, f.says(d.Run, fmt.Sprintf("try %d of step %s before the next one", n-1, work), what))
+	by, done := r.steps[work]
+	f.a.check(ReadClaim, !done, f.says(d.Run, fmt.Sprintf("step %s not to be tried again, attempt %d recorded it", work, by), what))
+	return work
+}
+
+// try parses the path of a failed try.
+func (d *doneData) try() (work string, n int, ok bool) {
+	work, number, ok := cutLast(d.Path, ".try.")
+	n, err := strconv.Atoi(number)
+	return work, n, ok && err == nil
 }
 
 // before returns the workspace head before a batch.

@@ -75,7 +75,8 @@ type called struct {
 	log       *log
 	commit    uint64
 	effect    string
-	evidence  []uint64 // attempts of late outcomes without an error
+	evidence  []uint64       // attempts of late outcomes without an error
+	failed    map[uint64]int // tries, by attempt
 }
 
 type execution struct {
@@ -183,6 +184,16 @@ func (w *witnesses) intent(_ *log, _ uint64, d *intentData) {
 }
 
 func (w *witnesses) done(l *log, seq uint64, d *doneData) {
+	if d.Retry > 0 {
+		work, _, _ := d.try()
+		if c := w.named(d.Call, d.Run, work); c != nil {
+			if c.failed == nil {
+				c.failed = map[uint64]int{}
+			}
+			c.failed[d.Attempt]++
+		}
+		return
+	}
 	c := w.named(d.Call, d.Run, d.Path)
 	if c == nil && d.Kind == "tool" && w.counted[d.Name] && d.Code == "" {
 		c = add(w.calls, d.Run+"/"+d.Path, d.Run, d.Path) // recorded without an execution
@@ -268,7 +279,7 @@ func (a *audit) finishCall(name string, c *called, attempts uint64, model bool) 
 		seen[once{r.attempt, r.try}]++
 	}
 	for o, n := range seen {
-		a.check(NoRepeat, n == 1, says(fmt.Sprintf("%s once in attempt %d", what, o.attempt), fmt.Sprintf("%d %s", n, who)))
+		a.check(NoRepeat, n <= 1+c.failed[o.attempt], says(fmt.Sprintf("%s once in attempt %d, and once for each failed try", what, o.attempt), fmt.Sprintf("%d %s", n, who)))
 	}
 	for _, r := range c.runs {
 		a.check(NoRepeat, r.attempt <= attempts || a.o.Open, says(fmt.Sprintf("%s within the %d attempts that the logs know", what, attempts), fmt.Sprintf("%s of attempt %d", who, r.attempt)))

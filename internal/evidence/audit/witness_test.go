@@ -68,7 +68,7 @@ func TestWitnesses(t *testing.T) {
 		tools, models, clients []string
 		hook                   func(*envelope)
 	}{
-		{name: "an effect twice in an attempt", invariant: audit.NoRepeat, text: "call r1/2 once in attempt 1, found 2 executions", tools: with(seenTools, `{"call":"r1/2","attempt":1}`)},
+		{name: "an effect twice in an attempt", invariant: audit.NoRepeat, text: "call r1/2 once in attempt 1, and once for each failed try, found 2 executions", tools: with(seenTools, `{"call":"r1/2","attempt":1}`)},
 		{name: "a call that was recorded", invariant: audit.ReadClaim, text: "call r1/2 not to run again, attempt 1 recorded it", tools: with(seenTools, `{"call":"r1/2","attempt":2}`)},
 		{name: "an attempt that nobody claimed", invariant: audit.NoRepeat, text: "within the 5 attempts", tools: with(seenTools, `{"run":"q1","step":"3","attempt":6}`)},
 		{name: "an effect without an intent", invariant: audit.NoRepeat, text: "an intent of attempt 2 before call q1/3", tools: with(seenTools, `{"run":"q1","step":"3","attempt":2,"effect":"non_idempotent"}`)},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -117,7 +118,7 @@ var shapes = []struct {
 		if err != nil || n != 7 {
 			return s, err
 		}
-		_, err = flow.Do(ctx, "fail", func(context.Context) (int, error) { return 0, errors.New("nothing there") }, tool.ReadOnly)
+		_, err = flow.Do(ctx, "fail", func(context.Context) (int, error) { return 0, errors.New("nothing there") }, tool.ReadOnly, tool.Retry{First: time.Millisecond})
 		return s.With(session.SystemText(err.Error())), nil
 	}},
 }

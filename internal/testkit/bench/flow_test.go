@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/commitlog"
@@ -41,6 +42,46 @@ func BenchmarkStep(b *testing.B) {
 			}), session.New(session.UserText("start")))
 			must.Do(b, err)
 		})
+	}
+}
+
+// Bars for the cost of a step with a policy that succeeds at once, as a multiple of one
+// without: of the policy alone, and with the timer of its timeout.
+const (
+	retryBar   = 1.05
+	timeoutBar = 1.25
+)
+
+// BenchmarkRetry compares them over a log in memory, which has no I/O to hide the
+// difference: blocks of steps in turns, and the median of their ratios. It fails if a bar
+// is missed.
+func BenchmarkRetry(b *testing.B) {
+	one := func(context.Context) (int, error) { return 1, nil }
+	block := func(ctx context.Context, policy ...tool.Retry) time.Duration {
+		began := time.Now()
+		for range 100 {
+			must.Get(flow.Do(ctx, "step", one, tool.ReadOnly, policy...))(b)
+		}
+		return time.Since(began)
+	}
+	policy := tool.Retry{Times: 5, First: time.Second, Total: time.Hour, If: func(error) bool { return true }}
+	timed := policy
+	timed.Timeout = time.Minute
+	for b.Loop() {
+		var with, late []float64
+		must.Get((&inprocess.Runtime{}).Run(b.Context(), flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			for range 200 {
+				before, p, q := block(ctx), block(ctx, policy), block(ctx, timed)
+				without := float64(before+block(ctx)) / 2 // a step costs more as the log grows
+				with, late = append(with, float64(p)/without), append(late, float64(q)/without)
+			}
+			return s, nil
+		}), session.New()))(b)
+		b.ReportMetric(median(with), "x-policy")
+		b.ReportMetric(median(late), "x-timeout")
+		if x, y := median(with), median(late); x > retryBar || y > timeoutBar {
+			b.Errorf("a step with a policy costs %.3f times as much as one without, bar %.2f; with a timeout %.3f, bar %.2f", x, retryBar, y, timeoutBar)
+		}
 	}
 }
 

@@ -14,13 +14,8 @@ import (
 	"github.com/rathcluster/rath/tool"
 )
 
-const (
-	// retryFirst and retryMost bound the time between two attempts, which doubles, and
-	// retryAll the sum of these times.
-	retryFirst = 5 * time.Second
-	retryMost  = time.Hour
-	retryAll   = 24 * time.Hour
-)
+// untilNextDay are the tries of a notification, an hour apart at most.
+var untilNextDay = tool.Retry{Times: 100, First: 5 * time.Second, Most: time.Hour, Total: 24 * time.Hour}
 
 // Open reports whether the question of a run at a step has no answer yet. An error that
 // run.IsControl reports ends this attempt of a notification alone.
@@ -64,28 +59,21 @@ func (n *notification) Forward(ctx context.Context, s session.Session) (session.
 			return s, err
 		}
 	}
-	for wait, waited := retryFirst, time.Duration(0); ; wait = min(2*wait, retryMost) {
-		_, err := flow.Do(ctx, "send", func(ctx context.Context) (struct{}, error) {
-			got := n.sender.send(ctx, m)
-			switch {
-			case ctx.Err() != nil: // the node stops, or the run
-				return struct{}{}, context.Cause(ctx)
-			case got.Sent:
-				return struct{}{}, nil
-			case got.Final:
-				return struct{}{}, errors.New(got.Why)
-			}
-			return struct{}{}, run.CodeBusy.Err(got.Why)
-		}, tool.Idempotent)
-		switch {
-		case err == nil, run.IsControl(err):
-			return s, err
-		case waited >= retryAll, !errors.Is(err, run.ErrBusy):
-			return s, errors.New("target " + m.To + " got no notification: " + err.Error())
+	_, err := flow.Do(ctx, "send", func(ctx context.Context) (struct{}, error) {
+		got := n.sender.send(ctx, m)
+		switch err := errors.New(got.Why); {
+		case ctx.Err() != nil: // the node stops, or the run
+			return struct{}{}, context.Cause(ctx)
+		case got.Sent:
+			return struct{}{}, nil
+		case got.Final:
+			return struct{}{}, flow.Permanent(err)
+		default:
+			return struct{}{}, err
 		}
-		if err := flow.Sleep(ctx, wait); err != nil {
-			return s, err
-		}
-		waited += wait
+	}, tool.Idempotent, untilNextDay)
+	if err != nil && !run.IsControl(err) {
+		err = errors.New("target " + m.To + " got no notification: " + err.Error())
 	}
+	return s, err
 }

@@ -261,10 +261,10 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// TestToldOnceWithOneID: a failure is told under one id: while the target is down, after a
-// node that lost its positions, and for the runs that were told of. Failures of
-// notifications are not told, and neither is the time before the first start.
-func TestToldOnceWithOneID(t *testing.T) {
+// TestOneNotification: a failure has one notification with one id: while the target is down,
+// and after a node that lost its positions. Failures of notifications have none, and neither
+// has the time before the first start.
+func TestOneNotification(t *testing.T) {
 	t.Parallel()
 	r := startReceiver(t)
 	store := t.TempDir()
@@ -324,8 +324,8 @@ func TestToldOnceWithOneID(t *testing.T) {
 	_ = n
 }
 
-// TestStuckIsTold: a run that is stuck in the same place twice is told once.
-func TestStuckIsTold(t *testing.T) {
+// TestStuckNotification: a run that is stuck in the same place twice has one notification.
+func TestStuckNotification(t *testing.T) {
 	t.Parallel()
 	r := startReceiver(t)
 	n, c := toldNode(t, t.TempDir(), r, io.Discard, true)

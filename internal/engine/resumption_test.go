@@ -41,7 +41,7 @@ func newResumable(t *testing.T) *resumable {
 	return w
 }
 
-// do is a step that appends its name to the session. It fails as often as fail says.
+// do is a step that appends its name to the session. It fails as often as its count in fail.
 func (w *resumable) do(ctx context.Context, s session.Session, name string) (session.Session, error) {
 	text, err := flow.Do(ctx, name, func(context.Context) (string, error) {
 		w.did = append(w.did, name)

@@ -18,7 +18,7 @@ func (p *place) CallTool(ctx context.Context, s session.Session, t tool.Tool, ar
 	if err != nil {
 		return s, tool.Result{}, err
 	}
-	o, err := p.open(ctx, journal.StepRequest{Kind: journal.StepTool, Name: t.Spec().Name}, s)
+	o, err := openStep(ctx, p, journal.StepRequest{Kind: journal.StepTool, Name: t.Spec().Name}, s)
 	if err != nil {
 		return s, tool.Result{}, err
 	}

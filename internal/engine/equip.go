@@ -38,7 +38,7 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 	if len(a.MCP) == 0 {
 		return s, nil, nil
 	}
-	o, err := a.p.open(ctx, journal.StepRequest{Kind: journal.StepDo, Name: "mcp " + strings.Join(a.MCP, ", ")}, s)
+	o, err := openStep(ctx, a.p, journal.StepRequest{Kind: journal.StepDo, Name: "mcp " + strings.Join(a.MCP, ", ")}, s)
 	if err != nil {
 		return s, nil, err
 	}

@@ -50,7 +50,7 @@ func (p *place) AddWorkspaceGuide(ctx context.Context, s session.Session) (sessi
 
 // takeIn makes the step that creates the first head of a session.
 func takeIn(ctx context.Context, p *place, s session.Session) (session.Session, error) {
-	o, err := p.open(ctx, journal.StepRequest{Kind: journal.StepOpen, Name: s.Placement().Backend}, s)
+	o, err := openStep(ctx, p, journal.StepRequest{Kind: journal.StepOpen, Name: s.Placement().Backend}, s)
 	if err != nil {
 		return s, err
 	}

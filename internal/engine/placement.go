@@ -77,8 +77,8 @@ type opened struct {
 	boxErr error // why the session has no sandbox: tools that need it report this to the model
 }
 
-// open enters the step that made names, with s as its session. The caller must release it.
-func (p *place) open(ctx context.Context, made journal.StepRequest, s session.Session) (*opened, error) {
+// openStep enters the step that made names, with s as its session. The caller must release it.
+func openStep(ctx context.Context, p *place, made journal.StepRequest, s session.Session) (*opened, error) {
 	sc, path, err := p.enter(made)
 	if err != nil {
 		return nil, err

@@ -143,9 +143,12 @@ func TestAway(t *testing.T) {
 	}
 	w.refuse.Store(true)
 	must.Do(t, w.cut())
-	began := time.Now()
+	const each = 20 // pieces and runs: a draft holds a bounded text
+	pace := time.NewTicker(*away / each)
+	defer pace.Stop()
 	var runs []run.ID
-	for i := 0; i == 0 || time.Since(began) < *away; i++ {
+	for i := range each {
+		<-pace.C
 		write(fmt.Sprintf("meanwhile %d ", i))
 		fan := must.Get(w.near.Submit(t.Context(), "fan", messages.Task{Input: []byte(`"go"`)}))(t)
 		must.Get(w.near.Wait(t.Context(), fan))(t)

@@ -101,7 +101,7 @@ func (t *tries) fails(st *step, err error, d *journal.StepCompleted) {
 // transient reports whether another try can end otherwise than with err.
 func transient(err error) bool {
 	switch run.CodeOf(err) {
-	case run.CodeNestedStep, run.CodeBudget, run.CodeMalformed, run.CodeMismatch, run.CodeNotSupported, run.CodeTooLarge, run.CodeTooDeep, run.CodeDeadline:
+	case run.CodeNestedStep, run.CodeBudget, run.CodeMalformed, run.CodeNotFound, run.CodeMismatch, run.CodeNotSupported, run.CodeTooLarge, run.CodeTooDeep, run.CodeDeadline:
 		return false
 	}
 	return true

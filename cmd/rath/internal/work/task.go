@@ -1,7 +1,6 @@
 package work
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,10 +89,13 @@ func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	}
 	for _, pair := range f.tags {
 		key, value, _ := strings.Cut(pair, "=")
+		if value == "" {
+			return t, app.Usage(cmd, fmt.Errorf("--tag %.40q: want KEY=VALUE, such as customer=acme", pair))
+		}
 		if _, twice := t.Tags[key]; twice {
 			return t, app.Usage(cmd, fmt.Errorf("--tag %s is there twice", key))
 		}
-		t.Tags = t.Tags.With(key, cmp.Or(value, "?")) // which is no value
+		t.Tags = t.Tags.With(key, value)
 	}
 	if err := t.Tags.Valid(); err != nil {
 		return t, app.Usage(cmd, fmt.Errorf("--tag: %s", messages.Text(err)))

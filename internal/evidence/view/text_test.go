@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
 )
 
 // written returns the output of a function at 80 columns.
@@ -57,6 +58,25 @@ run      r1 of review
 version  s1
 commit   1, 00
 when     2027-01-15 08:00:00 UTC
+`)
+	kept := session.Usage{Calls: 4, Input: 1200, Output: 34, MicroUSD: 20_500}
+	r.WaysOn = []WayOn{
+		{Command: "rath resume r1", Step: "4", Kept: kept},
+		{Command: "rath session rerun r1 --repeat", Again: kept, Calls: `"deploy" at step 2, which must not happen twice`},
+		{Command: "rath resume r1", Refused: "run r1 continues as run r1-r1: wrong state; resume that one, which has the same records and a budget of its own"},
+	}
+	got := written(func(w *term.Writer) { WriteReason(w, &r) })
+	same(t, "the ways on", got[strings.Index(got, "\nways")+1:], `
+ways on:
+  rath resume r1
+    from step 4: keeps 4 model calls, 1,234 tokens, 0.020500 USD, and makes
+    about no model call again
+  rath session rerun r1 --repeat
+    from the start: makes about 4 model calls, 1,234 tokens, 0.020500 USD
+    repeats "deploy" at step 2, which must not happen twice
+  rath resume r1
+    not possible: run r1 continues as run r1-r1: wrong state; resume that one,
+    which has the same records and a budget of its own
 `)
 }
 

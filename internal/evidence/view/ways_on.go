@@ -58,9 +58,9 @@ func writeWaysOn(w *term.Writer, all []WayOn) {
 		case one.Refused != "":
 			indented("not possible: " + one.Refused)
 		case one.Step != "":
-			indented(fmt.Sprintf("from step %s: %s stand, about %s again", one.Step, priced(one.Kept), priced(one.Again)))
+			indented(fmt.Sprintf("from step %s: keeps %s, and makes about %s again", one.Step, priced(one.Kept), priced(one.Again)))
 		default:
-			indented(fmt.Sprintf("from the start: about %s", priced(one.Again)))
+			indented(fmt.Sprintf("from the start: makes about %s", priced(one.Again)))
 		}
 		if one.Calls != "" {
 			indented("repeats " + one.Calls)
@@ -70,6 +70,9 @@ func writeWaysOn(w *term.Writer, all []WayOn) {
 
 // priced describes a usage with its price.
 func priced(u session.Usage) string {
+	if u.Calls == 0 {
+		return "no model call"
+	}
 	text := UsageText(u)
 	if u.MicroUSD > 0 {
 		text += fmt.Sprintf(", %d.%06d USD", u.MicroUSD/1_000_000, u.MicroUSD%1_000_000)

@@ -138,7 +138,7 @@ func (p *replays) run(ctx context.Context, home session.Key, id run.ID) (message
 
 // offering returns the incarnations of the pools that offer a tenant a workflow.
 func (p *replays) offering(ctx context.Context, t session.Tenant, workflow string) ([]string, error) {
-	ws, err := p.link.home.workflows(ctx)
+	ws, err := conn.Retry(ctx, func(ctx context.Context) ([]messages.Workflow, error) { return p.link.home.workflows(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (p *replays) offering(ctx context.Context, t session.Tenant, workflow strin
 	if len(offers) == 0 {
 		return nil, nil
 	}
-	all, err := p.link.home.nodes(ctx)
+	all, err := conn.Retry(ctx, p.link.home.nodes)
 	if err != nil {
 		return nil, err
 	}

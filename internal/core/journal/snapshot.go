@@ -157,10 +157,19 @@ func LoadStateMachine(ctx context.Context, log commitlog.Log, values *Values, k 
 	return w, nil
 }
 
+// begins reports whether a log begins with the commit at a position, or cannot be read:
+// all before it was purged.
+func begins(ctx context.Context, log commitlog.Log, k session.Key, at commitlog.Position) bool {
+	for e, err := range log.Read(ctx, k, commitlog.Position{}) {
+		return err != nil || e.At.Seq == at.Seq
+	}
+	return true
+}
+
 // readTail reads the commits after a position until take returns false. It returns false if
-// the log does not contain that position, or may not: the commit that archives a session,
-// whose predecessor is at that position, may be all that is left. The caller then reads the
-// log from its beginning.
+// the log does not contain that position: the commit that archived the session, whose
+// predecessor was there, may be all that is left. The caller then reads the log from its
+// beginning.
 func readTail(ctx context.Context, log commitlog.Log, k session.Key, at commitlog.Position, take func(commitlog.Entry) (bool, error)) (bool, error) {
 	// Another writer may append between the two reads; the first read is then retried.
 	for range 3 {
@@ -172,7 +181,7 @@ func readTail(ctx context.Context, log commitlog.Log, k session.Key, at commitlo
 			if !taken && (e.At.Seq != at.Seq+1 || e.Commit.Prev != at.Hash) {
 				return false, nil
 			}
-			if _, archives := commitlog.Tombstone(e.Commit); archives {
+			if _, archives := commitlog.Tombstone(e.Commit); archives && begins(ctx, log, k, e.At) {
 				return false, nil
 			}
 			taken = true

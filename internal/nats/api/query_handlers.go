@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/strict"
 	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/evidence/lineage"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/nats/project"
 	"github.com/rathcluster/rath/internal/nats/streams"
@@ -387,7 +388,7 @@ func (a answerer) lineage(ctx context.Context, t session.Tenant, q wire.Query) (
 }
 
 func (a answerer) workflows(ctx context.Context, t session.Tenant, _ wire.Query) (any, error) {
-	ws, err := a.c.Dispatch.Registry.Workflows(ctx)
+	ws, err := conn.Retry(ctx, func(ctx context.Context) ([]messages.Workflow, error) { return a.c.Dispatch.Registry.Workflows(ctx) })
 	return wire.Workflows{Workflows: dispatch.OfferedTo(ws, t)}, err
 }
 

@@ -260,54 +260,44 @@ func (ms *Messages) DirectPage(ctx context.Context, stream, subject string, from
 	return ms.DirectBatch(ctx, stream, GetRequest{Seq: from, NextBySubject: subject, Batch: PageMessages, MaxBytes: PageBytes})
 }
 
-// From yields a subject's messages with a sequence above after, in order, from any replica,
-// with retries, until that replica has no more.
-func (ms *Messages) From(ctx context.Context, stream, subject string, after uint64) iter.Seq2[Message, error] {
-	return func(yield func(Message, error) bool) {
-		for more := true; more; {
-			from := after
-			_, err := Retry(ctx, func(ctx context.Context) (struct{}, error) {
-				for m, err := range ms.DirectPage(ctx, stream, subject, after+1) {
-					if err != nil {
-						return struct{}{}, err
-					}
-					after = m.Seq
-					if more = yield(m, nil); !more {
-						break
-					}
-				}
-				return struct{}{}, nil
-			})
-			if err != nil {
-				yield(Message{}, err)
-				return
-			}
-			more = more && after > from
-		}
-	}
-}
-
 // UpTo yields the messages that a filter matches with a sequence above after and of at most
 // end, in order, with retries. The caller has end from the stream's leader. Pages come from
 // any replica; if a replica has no more, the leader returns the next message. So a lagging
 // replica omits none.
 func (ms *Messages) UpTo(ctx context.Context, stream, filter string, after, end uint64) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
+		quiet, wait := time.Now().Add(RetryBudget), NewBackoff()
 		for after < end {
-			for m, err := range ms.From(ctx, stream, filter, after) {
-				if err == nil && m.Seq > end || !yield(m, err) || err != nil || m.Seq == end {
+			from := after
+			var failed error
+			for m, err := range ms.DirectPage(ctx, stream, filter, from+1) {
+				if err != nil {
+					failed = err
+					break
+				}
+				if m.Seq > end || !yield(m, nil) {
 					return
 				}
 				after = m.Seq
 			}
-			m, err := ms.LeaderNext(ctx, stream, filter, after+1)
-			if errors.Is(err, ErrNoMessage) || err == nil && m.Seq > end {
-				return // the filter matches no more, or it was purged meanwhile
+			if after > from {
+				quiet, wait = time.Now().Add(RetryBudget), NewBackoff()
 			}
-			if !yield(m, err) || err != nil {
+			switch {
+			case failed == nil && after > from:
+			case failed == nil: // this replica has no more
+				m, err := ms.LeaderNext(ctx, stream, filter, from+1)
+				if errors.Is(err, ErrNoMessage) || err == nil && m.Seq > end {
+					return // the filter matches no more, or it was purged meanwhile
+				}
+				if !yield(m, err) || err != nil {
+					return
+				}
+				after = m.Seq
+			case !IsTransient(failed) || time.Now().After(quiet) || wait.Sleep(ctx) != nil:
+				yield(Message{}, failed)
 				return
 			}
-			after = m.Seq
 		}
 	}
 }

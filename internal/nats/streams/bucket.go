@@ -10,15 +10,24 @@ import (
 // KeySubject is where an entry of a bucket lies.
 func KeySubject(bucket, key string) string { return "$KV." + bucket + "." + key }
 
-// Values yields the entries of a bucket under a key filter, from any replica, with retries:
-// a lagging replica lacks the newest.
+// Values yields the entries of a bucket under a key filter, from any replica: a lagging
+// replica lacks the newest.
 func (c *Streams) Values(ctx context.Context, bucket, filter string) iter.Seq2[conn.Message, error] {
 	return func(yield func(conn.Message, error) bool) {
-		for m, err := range c.Messages.From(ctx, "KV_"+bucket, KeySubject(bucket, filter), 0) {
-			if op := m.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
-				continue
+		for next := uint64(1); ; {
+			start := next
+			for m, err := range c.Messages.DirectPage(ctx, "KV_"+bucket, KeySubject(bucket, filter), start) {
+				if err == nil {
+					next = m.Seq + 1
+					if op := m.Header.Get("KV-Operation"); op == "DEL" || op == "PURGE" {
+						continue
+					}
+				}
+				if !yield(m, err) || err != nil {
+					return
+				}
 			}
-			if !yield(m, err) || err != nil {
+			if next == start {
 				return
 			}
 		}

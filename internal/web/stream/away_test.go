@@ -96,11 +96,11 @@ func TestRestart(t *testing.T) {
 	path := "/run/" + string(id)
 	r := w.open(path, "")
 	all := r.until(messages.EventRunStarted)
-	text := ""
+	var text strings.Builder
 	for i := range 4 {
 		for j := range 3 {
 			piece := fmt.Sprintf("piece %d.%d. ", i, j)
-			text += piece
+			text.WriteString(piece)
 			w.write(piece)
 		}
 		w.streams.Close()
@@ -109,7 +109,7 @@ func TestRestart(t *testing.T) {
 		w = w.another()
 		r = w.open(path, r.last)
 	}
-	for draft(all, "0") != text {
+	for draft(all, "0") != text.String() {
 		all = append(all, r.until(messages.EventTextDelta)...)
 	}
 	w.write("")

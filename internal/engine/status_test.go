@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,14 @@ import (
 // statusLog notes the statuses of each commit, and the number of events beside them.
 type statusLog struct {
 	journal.Store
+	mu    sync.Mutex // commits of a status alone are concurrent with those of steps
 	noted []string
 }
 
 func (s *statusLog) Commit(ctx context.Context, b journal.Batch) (journal.Ack, error) {
 	ack, err := s.Store.Commit(ctx, b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, e := range b.Events {
 		if v, bad := journal.Decode[journal.Status](e); bad == nil && e.Kind == journal.KindStatus && err == nil {
 			s.noted = append(s.noted, fmt.Sprintf("%s+%d", v.Value, len(b.Events)-1))

@@ -23,6 +23,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
+	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -66,12 +67,16 @@ func clientOf(t *testing.T, srv *natsserver.Server, tenant session.Tenant, user 
 	return clientWith(t, &client.Options{Tenant: tenant, Dialer: srv.Dial, User: user, Password: user})
 }
 
+// large is the size of a value of named, in bytes: two parts of a blob. Under the race
+// detector each reader of a larger one takes seconds.
+const large = wire.MaxBlobPart + wire.MaxBlobPart/4
+
 // named is a workflow that answers with a name and the input, from a fan-out of two, and
 // keeps a large value.
 func named(workflow, name string) flow.Registration {
 	return flow.Registration{Name: workflow, Description: "Says who runs it.", Revision: "1", New: func() flow.Workflow {
 		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-			large, err := flow.Do(ctx, "large", func(context.Context) (string, error) { return strings.Repeat("x", 900<<10), nil }, tool.ReadOnly)
+			value, err := flow.Do(ctx, "large", func(context.Context) (string, error) { return strings.Repeat("x", large), nil }, tool.ReadOnly)
 			if err != nil {
 				return s, err
 			}
@@ -84,7 +89,7 @@ func named(workflow, name string) flow.Registration {
 			if err != nil {
 				return s, err
 			}
-			if len(large) != 900<<10 {
+			if len(value) != large {
 				return s, run.ErrMismatch
 			}
 			return s.With(session.AssistantText(name)), nil

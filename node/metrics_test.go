@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/metrics"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/testkit/must"
@@ -20,9 +21,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// scrapeMost bounds the duration of a scrape, also under the race detector, which slows
-// it down several times. A scrape that waited for the servers would take seconds.
-const scrapeMost = 100 * time.Millisecond
+// scrapeMost bounds the duration of a scrape: one that asked servers which are away would
+// wait for them as long as one request may take.
+const scrapeMost = conn.RequestTimeout
 
 // scrape asks a node for its metrics as Prometheus does.
 func scrape(t *testing.T, base string) (text string, took time.Duration) {

@@ -56,11 +56,7 @@ func TestRevocation(t *testing.T) {
 	if got := doors[0].login(t, page, token, ""); got.status != 303 || got.header.Get("Location") != "/t/default/" {
 		t.Fatalf("login: %d %s", got.status, got.body)
 	}
-	type ended struct {
-		body string
-		at   time.Time
-	}
-	answers := make(chan ended, 3)
+	answers := make(chan string, 3)
 	stream := func(c *http.Client, at string, head ...string) {
 		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, at, http.NoBody))(t)
 		for i := 0; i < len(head); i += 2 {
@@ -73,7 +69,7 @@ func TestRevocation(t *testing.T) {
 		go func() {
 			defer res.Body.Close()
 			body, _ := io.ReadAll(res.Body)
-			answers <- ended{string(body), time.Now()}
+			answers <- string(body)
 		}()
 	}
 	for _, d := range doors {
@@ -82,16 +78,15 @@ func TestRevocation(t *testing.T) {
 	stream(page, doors[0].url+"/events/x")
 	select {
 	case a := <-answers:
-		t.Fatalf("a stream ended before the revocation: %q", a.body)
+		t.Fatalf("a stream ended before the revocation: %q", a)
 	case <-time.After(1200 * time.Millisecond): // longer than between two reads
 	}
 	if err := w.operator.RevokeToken(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	revoked := time.Now()
 	for range 3 {
-		if a := <-answers; a.body != "ended" || a.at.Sub(revoked) > 2*time.Second {
-			t.Errorf("a stream: %q, %v after the revocation", a.body, a.at.Sub(revoked))
+		if a := <-answers; a != "ended" {
+			t.Errorf("a stream after the revocation: %q", a)
 		}
 	}
 	for _, d := range doors {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/permission"
+	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/web/access"
 	"github.com/rathcluster/rath/session"
 )
@@ -86,31 +87,36 @@ func TestWhoReads(t *testing.T) {
 	}
 }
 
-// TestStale cuts a gateway off from the servers: after a while it answers 503 instead of
-// accepting tokens that may be revoked.
-func TestStale(t *testing.T) {
+// inBubble calls play with a token in fake time, and with a function that waits until a
+// gateway answers its bearer with a status, and returns how long that took.
+func inBubble(t *testing.T, play func(t *testing.T, w *world, id string, until func(status int) time.Duration)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		handler, stop := w.handler(t, "http://127.0.0.1:7280", nil)
 		defer stop()
-		token, _ := w.token(t, access.Entry{})
-		status := func() int {
-			r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7280/api/v1/x", nil)
-			r.Header.Set("Authorization", "Bearer "+token)
-			rec := httptest.NewRecorder()
-			handler.ServeHTTP(rec, r)
-			return rec.Code
-		}
-		until := func(want int) time.Duration {
-			began := time.Now()
-			for status() != want {
-				if time.Since(began) > 40*time.Second {
-					t.Fatalf("%d, want %d", status(), want)
+		token, id := w.token(t, access.Entry{})
+		play(t, w, id, func(want int) time.Duration {
+			for began := time.Now(); ; time.Sleep(250 * time.Millisecond) {
+				r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:7280/api/v1/x", nil)
+				r.Header.Set("Authorization", "Bearer "+token)
+				rec := httptest.NewRecorder()
+				handler.ServeHTTP(rec, r)
+				took := time.Since(began)
+				if rec.Code == want {
+					return took
 				}
-				time.Sleep(250 * time.Millisecond)
+				if took > 40*time.Second {
+					t.Fatalf("%d, want %d", rec.Code, want)
+				}
 			}
-			return time.Since(began)
-		}
+		})
+	})
+}
+
+// TestStale cuts a gateway off from the servers: after a while it answers 503 instead of
+// accepting tokens that may be revoked.
+func TestStale(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ string, until func(int) time.Duration) {
 		until(200)
 		w.wire.Set(func([]byte) bool { return false }, func([]byte) bool { return false })
 		if took := until(503); took < 5*time.Second || took > 30*time.Second {
@@ -118,5 +124,16 @@ func TestStale(t *testing.T) {
 		}
 		w.wire.Set(nil, nil)
 		until(200)
+	})
+}
+
+// TestRevokedSoon: a gateway refuses a token at most two seconds after its revocation.
+func TestRevokedSoon(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, id string, until func(int) time.Duration) {
+		until(200)
+		must.Do(t, w.operator.RevokeToken(t.Context(), id))
+		if took := until(401); took > 2*time.Second {
+			t.Errorf("refused after %v", took)
+		}
 	})
 }

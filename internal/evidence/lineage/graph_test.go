@@ -406,3 +406,21 @@ func TestStepsOfOneMillisecond(t *testing.T) {
 		t.Errorf("the steps come as %q, want %q", got, want)
 	}
 }
+
+// TestContinuation: a run that another one continues names it, and its cleanup run does not
+// count.
+func TestContinuation(t *testing.T) {
+	g := lineage.NewGraph()
+	home := messages.Record{Schema: lineage.Schema, Kind: messages.KindSubmitted, Tenant: "acme", Root: "s", Session: "s", Commit: 1, Run: "one", Time: 1_800_000_000_000}
+	clean, next := home, home
+	clean.Session, clean.Run, clean.Resumes = "c", "one-cleanup", &messages.Place{Run: "one", Session: "s", Step: "2"}
+	next.Session, next.Run, next.Resumes = "n", "one-r1", clean.Resumes
+	g.Add(home, clean)
+	if id := g.Continuation("acme", "one"); id != "" {
+		t.Errorf("continued by %s", id)
+	}
+	g.Add(next)
+	if a, b := g.Continuation("acme", "one"), g.Continuation("bolt", "one"); a != "one-r1" || b != "" {
+		t.Errorf("continued by %q; that of another tenant by %q", a, b)
+	}
+}

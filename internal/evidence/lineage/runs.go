@@ -210,6 +210,24 @@ func (g *Graph) Homes(t session.Tenant, id run.ID) []session.ID {
 	return out
 }
 
+// Continuation returns the run that was submitted to continue a run which ended without
+// success; "" for none. The run that executes its compensations is no continuation.
+func (g *Graph) Continuation(t session.Tenant, id run.ID) run.ID {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for key, h := range g.index.sessions {
+		if key.Tenant != t {
+			continue
+		}
+		for _, r := range h.tidy().records {
+			if of := r.Resumes; of != nil && of.Run == id && r.Run != run.CleanupOf(id) {
+				return r.Run
+			}
+		}
+	}
+	return ""
+}
+
 // SetHome sets the home of the run with an id that has several homes.
 func (g *Graph) SetHome(t session.Tenant, id run.ID, home session.ID) {
 	g.mu.Lock()

@@ -63,7 +63,8 @@ when     2027-01-15 08:00:00 UTC
 	r.WaysOn = []WayOn{
 		{Command: "rath resume r1", Step: "4", Kept: kept},
 		{Command: "rath session rerun r1 --repeat", Again: kept, Calls: `"deploy" at step 2, which must not happen twice`},
-		{Command: "rath resume r1", Refused: "run r1 continues as run r1-r1: wrong state; resume that one, which has the same records and a budget of its own"},
+		{Command: "rath resume r1", Refused: "journal: run r1 continues 32 runs, one after the other: malformed; rerun it"},
+		{Command: "rath why r1-r1", Next: "r1-r1"},
 	}
 	got := written(func(w *term.Writer) { WriteReason(w, &r) })
 	same(t, "the ways on", got[strings.Index(got, "\nways")+1:], `
@@ -75,8 +76,10 @@ ways on:
     from the start: makes about 4 model calls, 1,234 tokens, 0.020500 USD
     repeats "deploy" at step 2, which must not happen twice
   rath resume r1
-    not possible: run r1 continues as run r1-r1: wrong state; resume that one,
-    which has the same records and a budget of its own
+    not possible: journal: run r1 continues 32 runs, one after the other:
+    malformed; rerun it
+  rath why r1-r1
+    run r1-r1 continues it already
 `)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/evidence/lineage"
 	"github.com/rathcluster/rath/internal/platform/term"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
@@ -18,14 +19,18 @@ type WayOn struct {
 	Kept    session.Usage `json:"kept,omitzero"`  // of the records that stand
 	Again   session.Usage `json:"again,omitzero"` // if it takes as much as the run did
 	Calls   string        `json:"calls,omitempty"`
+	Next    run.ID        `json:"next,omitempty"` // the run that continues it already
 	Refused string        `json:"refused,omitempty"`
 }
 
 // WaysOn returns the ways on of a run with a home session; none for a run that is open or
-// succeeded, and for a branch.
-func (rs *Records) WaysOn(ctx context.Context, home session.ID, info *messages.RunInfo) []WayOn {
+// succeeded, and for a branch. The graph has the tree of the session.
+func (rs *Records) WaysOn(ctx context.Context, g *lineage.Graph, home session.ID, info *messages.RunInfo) []WayOn {
 	if !info.State.Terminal() || info.State == run.Succeeded || info.BranchOf != nil {
 		return nil
+	}
+	if next := g.Continuation(rs.Tenant, info.Run); next != "" {
+		return []WayOn{{Command: "rath why " + string(next), Next: next}}
 	}
 	resume, rerun := WayOn{Command: "rath resume " + string(info.Run)}, WayOn{Command: "rath session rerun " + string(info.Run)}
 	w, err := journal.NewValues(rs.Log).WaysOn(ctx, session.Key{Tenant: rs.Tenant, ID: home}, info.Run)
@@ -41,6 +46,9 @@ func (rs *Records) WaysOn(ctx context.Context, home session.ID, info *messages.R
 	if err != nil {
 		resume.Refused = messages.Text(err)
 	}
+	if _, cleanup := run.CleanedBy(info.Run); cleanup {
+		return []WayOn{resume}
+	}
 	return []WayOn{resume, rerun}
 }
 
@@ -55,6 +63,8 @@ func writeWaysOn(w *term.Writer, all []WayOn) {
 	for _, one := range all {
 		w.Println("  " + w.Paint(term.Bold, one.Command))
 		switch {
+		case one.Next != "":
+			indented(fmt.Sprintf("run %s continues it already", one.Next))
 		case one.Refused != "":
 			indented("not possible: " + one.Refused)
 		case one.Step != "":

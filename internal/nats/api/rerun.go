@@ -29,7 +29,8 @@ var rerunID = regexp.MustCompile(`-r[0-9]+$`)
 
 // rerun submits the task of a run again and returns the new run's id, the same one for each
 // repetition of the request. The task is the one that the run's home log recorded, without
-// its times; it is from the user who submitted it, by way of user.
+// its times; it is from the user who submitted it, by way of user. That of a run which
+// continued another one continues it at the same step again.
 func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user string, request messages.Control) (run.ID, error) {
 	home, err := c.all.Logs.RunSession(ctx, t, id)
 	if err != nil {
@@ -42,6 +43,9 @@ func (c *controls) rerun(ctx context.Context, t session.Tenant, id run.ID, user 
 	}
 	if b := h.Record.Task.Branch; b != nil {
 		return "", fmt.Errorf("run %s is the branch %s of run %s: %w; rerun that one", id, b.Name, b.Ancestors[0].Run, run.ErrState)
+	}
+	if of, cleanup := run.CleanedBy(id); cleanup {
+		return "", fmt.Errorf("run %s executes the compensations of run %s, once: %w; rerun that one", id, of, run.ErrState)
 	}
 	done, err := values.DoneBy(ctx, h)
 	switch {

@@ -54,7 +54,7 @@ func (c *call) reason(ctx context.Context, t *target) (view.Reason, error) {
 	}
 	r, err := view.ReasonOfRun(t.graph, c.caller.Tenant, t.run.Run)
 	if err == nil {
-		r.WaysOn = c.records().WaysOn(ctx, r.Session, t.run)
+		r.WaysOn = c.records().WaysOn(ctx, t.graph, r.Session, t.run)
 	}
 	if err == nil && !t.run.State.Terminal() {
 		live, asked := c.client().Runs.Live(ctx, t.run.Run)

@@ -120,7 +120,7 @@ func whyRun(ctx context.Context, a *app.App, s *app.System, f *found) error {
 	if err != nil {
 		return err
 	}
-	r.WaysOn = recordsOf(s).WaysOn(ctx, r.Session, f.run)
+	r.WaysOn = recordsOf(s).WaysOn(ctx, f.graph, r.Session, f.run)
 	if live != nil {
 		if r.Live = live.Live; !a.AsJSON() {
 			header(a, live)

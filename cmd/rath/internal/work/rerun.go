@@ -21,7 +21,8 @@ func Rerun(a *app.App) *cobra.Command {
 		Long: `Submits the task of a run again, or those of all runs of --where: as a new run,
 RUN-r1, RUN-r2 and so on, on a fork of the session at the run's start. The
 former run and its results stay unchanged. The run may be open or ended in any
-state; for a branch the whole parent run is repeated.
+state; for a branch the whole parent run is repeated. A run that resumed another
+one is repeated from the step at which it resumed.
 
 A run with calls that have taken effect and must not happen twice is refused,
 with their list: "rath resume" keeps them, --repeat makes them again.`,

@@ -22,6 +22,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/testkit/natstest"
+	"github.com/rathcluster/rath/internal/testkit/webtest"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/llm/scripted"
 	"github.com/rathcluster/rath/messages"
@@ -129,7 +130,7 @@ func TestExactPermissions(t *testing.T) {
 	worker := member(t, srv, Options{Fleet: Fleet{Pool: "writing", Routing: RouteElsewhere}, Models: Models{Source: model}, Workflows: writers()})
 	member(t, srv, Options{Fleet: Fleet{Pool: "writing", Routing: RouteElsewhere}, Models: Models{Source: model}, Workflows: writers()})
 	member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly}, Models: Models{Source: model}})
-	told := startReceiver(t)
+	told := webtest.StartReceiver(t)
 	targets, env := targetsOf(t, told)
 	member(t, srv, Options{Fleet: Fleet{Routing: RouteElsewhere}, Models: Models{Source: model}, Targets: targets, Env: env})
 
@@ -160,7 +161,7 @@ func TestExactPermissions(t *testing.T) {
 		t.Errorf("dead letters %v, %v", l, err)
 	}
 
-	eventually(t, "a dead letter is told", func() bool { return len(told.with(`"run":"lost"`, "task.rejected")) == 1 })
+	eventually(t, "a dead letter is told", func() bool { return len(told.With(`"run":"lost"`, "task.rejected")) == 1 })
 
 	user, password := srv.Tool()
 	p := clientWith(t, &client.Options{Dialer: srv.Dial, User: user, Password: password})

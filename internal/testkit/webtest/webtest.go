@@ -1,5 +1,6 @@
 // Package webtest has workflows and a scripted model for the pages: fan-outs with losers,
-// questions with a difference, models that hang, hostile texts, and 10,000 rows.
+// questions with a difference, models that hang, hostile texts, and 10,000 rows. It has a
+// server that receives notifications, too.
 package webtest
 
 import (

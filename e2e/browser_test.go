@@ -26,6 +26,7 @@ type browser struct {
 	t       *testing.T
 	ctx     context.Context
 	missing string // the end of an address whose 404 is meant
+	cut     bool   // the server goes away: errors of the network are meant
 }
 
 // browse opens a browser until the test ends.
@@ -55,7 +56,7 @@ func (b *browser) open() *browser {
 		case *runtime.EventConsoleAPICalled:
 			b.t.Errorf("the console: %s %+v", e.Type, e.Args)
 		case *log.EventEntryAdded:
-			if e.Entry.Level != "verbose" && (b.missing == "" || !strings.HasSuffix(e.Entry.URL, b.missing)) {
+			if e.Entry.Level != "verbose" && (!b.cut || e.Entry.Source != log.EntrySourceNetwork) && (b.missing == "" || !strings.HasSuffix(e.Entry.URL, b.missing)) {
 				b.t.Errorf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL)
 			}
 		}
@@ -121,8 +122,8 @@ func (b *browser) to(url string) {
 var loginLine = regexp.MustCompile(`(?m)^web\s+((http://\S+)/login#\S+)`)
 
 // devPages runs `rath dev` with the workflows of webtest and its scripted model on a new
-// desk, and returns the link of its pages' login.
-func devPages(t *testing.T) (d *desk, login, url string) {
+// desk with files, at an address, and returns the link of its pages' login.
+func devPages(t *testing.T, at string, files map[string]string, flags ...string) (d *desk, login, url string) {
 	t.Helper()
 	program := must.Get(os.Executable())(t)
 	d = newDesk(t, childEnv+"=pages", "USER=bob")
@@ -131,7 +132,10 @@ func devPages(t *testing.T) (d *desk, login, url string) {
 	for name, text := range webtest.Files {
 		d.file(filepath.Join("work", name), text)
 	}
-	dev, _ := d.dev("--node", program, "--script", "world.txtar", "--http", "127.0.0.1:0")
+	for name, text := range files {
+		d.file(name, text)
+	}
+	dev, _ := d.dev(append([]string{"--node", program, "--script", "world.txtar", "--http", at}, flags...)...)
 	dev.until("login", func() bool { return loginLine.MatchString(dev.stdout.String()) })
 	m := loginLine.FindStringSubmatch(dev.stdout.String())
 	return d, m[1], m[2]

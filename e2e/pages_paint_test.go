@@ -33,7 +33,7 @@ func (b *browser) painted(url string) float64 {
 // TestFirstPaint compares the page of a run with 1,000 rows with a static file of the same
 // bytes, sheet and script, in turn.
 func TestFirstPaint(t *testing.T) {
-	d, login, url := devPages(t)
+	d, login, url := devPages(t, "127.0.0.1:0", nil)
 	d.rath("submit", "rows", "--id", "rows-1", "-m", "999").want(t, 0)
 	b := browse(t)
 	b.to(login)

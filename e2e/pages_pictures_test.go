@@ -39,7 +39,7 @@ func (b *browser) picture(file string) {
 // TestPictures takes a picture of each page of real runs: in light and dark, at 1280 and
 // 400 pixels, and without the script. No page may scroll sideways.
 func TestPictures(t *testing.T) {
-	d, login, url := devPages(t)
+	d, login, url := devPages(t, "127.0.0.1:0", nil)
 	dir := *flagPictures
 	if dir == "" {
 		dir = t.TempDir()

@@ -20,7 +20,7 @@ func init() {
 // approval, a restart from a row, and the logout.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	d, login, url := devPages(t)
+	d, login, url := devPages(t, "127.0.0.1:0", nil)
 	b := browse(t)
 	b.to(login)
 	b.sees(".who", "bob")

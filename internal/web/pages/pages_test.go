@@ -73,6 +73,9 @@ func (w *world) runs(t *testing.T) {
 func (w *world) run(t *testing.T) {
 	page := w.get("/t/default/runs/slug-mend", 200)
 	holds(t, page, "done.", "fan", "adopted", "rejected: rewrites the whole script", "failed: llm: context_length", "skip", "awk2", "1 adopted", "6 rejected", "1 failed", "slug.sh")
+	if strings.Contains(textOf(page), "compensations of") {
+		t.Error("a run that cleans nothing up is shown as one that does")
+	}
 	rows := find(page, "li", "data-row", "")
 	if len(rows) < 5 {
 		t.Errorf("%d rows: %s", len(rows), textOf(page))

@@ -350,7 +350,7 @@ func TestDependencies(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{"go.mod", filepath.Join("helm", "go.mod")} {
+	for _, file := range []string{"go.mod", filepath.Join("helm", "go.mod"), filepath.Join("internal", "web", "api", "openapi", "go.mod")} {
 		text := must.Get(os.ReadFile(filepath.Join("..", "..", file)))(t)
 		direct := 0
 		for line := range strings.Lines(string(text)) {

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -181,7 +183,33 @@ func (d *door) send(t *testing.T, who caller, method, path, body string, header 
 	must.Do(t, res.Body.Close())
 	a := answer{res.StatusCode, res.Header, string(data)}
 	d.spec.check(t, req, body, a)
+	record(t, req, body, a)
 	return a
+}
+
+var exchanges = flag.String("exchanges", "", "`file` that gets each request with its answer, for the tests in the module openapi")
+
+// Exchange is a line of the file of -exchanges.
+type Exchange struct {
+	Method, URL     string
+	Header, Answer  http.Header
+	Body, Answering []byte
+	Status          int
+}
+
+var recording sync.Mutex
+
+// record appends a request and its answer to the file of -exchanges.
+func record(t *testing.T, req *http.Request, body string, a answer) {
+	t.Helper()
+	if *exchanges == "" {
+		return
+	}
+	recording.Lock()
+	defer recording.Unlock()
+	f := must.Get(os.OpenFile(*exchanges, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600))(t)
+	must.Do(t, json.NewEncoder(f).Encode(Exchange{req.Method, req.URL.String(), req.Header, a.header, []byte(body), []byte(a.body), a.status}))
+	must.Do(t, f.Close())
 }
 
 // get is ask for an answer of JSON that must succeed.

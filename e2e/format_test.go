@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,6 +41,26 @@ func TestFORMATTool(t *testing.T) {
 	o := d.rath(append(strings.Fields(command[1]), command[2])...)
 	o.stderr = "" // the answer is printed
 	o.want(t, 0, "The sky over Rome is clear.")
+
+	// A call that is cancelled: the program hears of it, and its answer is late.
+	var at struct {
+		User string `json:"tool_user"`
+		Pass string `json:"tool_password"`
+	}
+	must.Do(t, json.Unmarshal(must.Get(os.ReadFile(filepath.Join(d.dir, ".rath", "node.json")))(t), &at))
+	observer := must.Get(nats.Connect(readmeAddress, nats.UserInfo(at.User, at.Pass)))(t)
+	defer observer.Close()
+	seen := must.Get(observer.SubscribeSync("rath.tool.default.*"))(t)
+	must.Do(t, observer.Flush())
+	d.rath("submit", "agent", "--tools", "weather", "--id", "far", "-m", "the weather in Atlantis").want(t, 0)
+	must.Get(seen.NextMsg(time.Minute))(t)
+	d.rath("cancel", "far", "--reason", "too far").want(t, 0)
+	if m := must.Get(seen.NextMsg(time.Minute))(t); m.Subject != "rath.tool.default.weather:cancel" || !bytes.Contains(m.Data, []byte("too far")) {
+		t.Errorf("the program hears %s on %s", m.Data, m.Subject)
+	}
+	tool.until("late answer", func() bool {
+		return strings.Contains(d.rath("show", "far").stdout, "weather answered attempt 1 too late")
+	})
 }
 
 // TestFORMATFiles runs the JavaScript program that uploads a folder, runs an agent on it,

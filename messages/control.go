@@ -83,6 +83,8 @@ type Control struct {
 	Repeat bool `json:"repeat,omitempty"`
 	// Model is the new run's model in resume; empty is the task's.
 	Model string `json:"model,omitempty"`
+	// Force makes cancel give up code that does not return within a second, instead of 30.
+	Force bool `json:"force,omitempty"`
 	// Submitted restricts cancel to submitted tasks: an id that no log holds and no
 	// waiting task has is run.ErrUnknownRun. Without it a task that arrives under the
 	// id later is cancelled too, because the request may have overtaken it.
@@ -138,6 +140,7 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 		{"budget", c.Budget != nil, []string{VerbRebudget, VerbResume}},
 		{"model", c.Model != "", []string{VerbResume}},
 		{"repeat", c.Repeat, []string{VerbRerun}},
+		{"force", c.Force, []string{VerbCancel}},
 		{"submitted", c.Submitted, []string{VerbCancel}},
 	} {
 		if f.set && !slices.Contains(f.verbs, verb) {

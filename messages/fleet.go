@@ -16,6 +16,9 @@ type Node struct {
 	Isolation  string `json:"isolation,omitempty"`
 	Durability string `json:"durability,omitempty"`
 	Draining   bool   `json:"draining,omitempty"`
+	// Leaked is the number of functions of workflows that were given up after a cancel or
+	// a deadline, and have not returned. Past 64 the node drains.
+	Leaked int `json:"leaked,omitempty"`
 	// Gossip is the address of the node's gossip, "" if it has none.
 	Gossip string `json:"gossip,omitempty"`
 	// Dead reports that the answering node considers a node with gossip dead. Silent is

@@ -90,7 +90,7 @@ var kinds = []struct {
 	{KindGathered, "a step gathered the outcomes of a fan-out's branches"},
 	{KindAwaited, "a wait was satisfied"},
 	{KindIntent, "a non-idempotent call is about to start"},
-	{KindLate, "an outcome of a superseded attempt, kept as evidence"},
+	{KindLate, "an outcome that came after its attempt or its run, kept as evidence"},
 	{KindSubmitted, "a task was accepted"},
 	{KindQueued, "a task was accepted and waits for the run before it"},
 	{KindClaimed, "an attempt of a run started"},

@@ -104,6 +104,7 @@ func TestLaterReleases(t *testing.T) {
 		"delta.v1":       func(data []byte) error { _, err := messages.DecodeDelta(data); return err },
 		"dead-letter.v1": func(data []byte) error { _, err := messages.DecodeDeadLetter(data); return err },
 		"alias.v1":       func(data []byte) error { _, err := translate.DecodeAlias(data); return err },
+		"tool-cancel.v1": func(data []byte) error { _, err := wire.DecodeToolCancel(data); return err },
 		"tool-call.v1":   func(data []byte) error { _, err := wire.DecodeToolCall(data); return err },
 		"record.v1":      func(data []byte) error { _, err := lineage.Decode(data); return err },
 	} {

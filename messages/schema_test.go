@@ -214,6 +214,7 @@ func full() map[string]any {
 		"alias.v1":       translate.Alias{Session: "s1", Digest: "d", Ended: "d", Cancelled: &journal.CancelRequested{By: "b", Says: "c", Reason: "r", Run: "r1"}, Refused: "malformed", Request: "q"},
 		"dead-letter.v1": messages.DeadLetter{Schema: 1, Code: "malformed", Reason: "why", Subject: "rath.task.acme.anonymous.fix", Run: "r1", Text: "x", Base64: []byte{1}, Bytes: 1, Truncated: true, TimeMS: 1},
 		"tools.v1":       wire.Tools{Tools: []messages.Tool{{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5}}},
+		"tool-cancel.v1": wire.ToolCancel{ID: "c1", Attempt: 1, Reason: "enough"},
 		"tool-call.v1":   messages.ToolCall{ID: "c1", Attempt: 1, Args: json.RawMessage(`{}`)},
 		"tool-answer.v1": messages.ToolAnswer{Body: json.RawMessage(`[1.5]`), IsError: true},
 		"dead-letters.v1": wire.DeadLetters{

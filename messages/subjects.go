@@ -203,6 +203,13 @@ func ParseStoreSubject(subject string) (t session.Tenant, verb string, ok bool) 
 // ToolSubject is the subject of calls of a tool of another process.
 func ToolSubject(t session.Tenant, name string) string { return ToolPrefix + string(t) + "." + name }
 
+// ToolCancelSubject is the subject on which the programs of a tool hear that the answer to a
+// call is no longer awaited. The permissions of calls have it, too: it has as many tokens,
+// and no tool has a colon in its name.
+func ToolCancelSubject(t session.Tenant, name string) string {
+	return ToolSubject(t, name) + ":cancel"
+}
+
 // letterOf precedes the part of a dead letter's subject that names the task.
 const letterOf = "task"
 

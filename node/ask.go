@@ -19,9 +19,28 @@ import (
 )
 
 // Drained is closed when an operator asks this node to drain: `rath cluster nodes
-// drain`. The program should then close the node, which gives its runs to others. A
+// drain`, and when more than 64 functions of its workflows ignore a cancel or a deadline. The program should then close the node, which gives its runs to others. A
 // node with Options.Idle rejects the request, because it has no runs.
 func (n *Instance) Drained() <-chan struct{} { return n.drained }
+
+// drain asks the program to close the node.
+func (n *Instance) drain(why string, args ...any) {
+	n.drainOnce.Do(func() {
+		n.o.Logger.Info(why, args...)
+		close(n.drained)
+	})
+}
+
+// maxLeaked bounds the functions of workflows that were given up and have not returned. Past
+// it the node drains: the end of its process ends them.
+const maxLeaked = 64
+
+// leaks notes the number of those functions.
+func (n *Instance) leaks(count int) {
+	if count > maxLeaked {
+		n.drain("the node drains: too much code of workflows ignores the end of its context", "functions", count)
+	}
+}
 
 // serveNode answers requests for this incarnation itself, also while it drains: a
 // client that waits for the node's end asks until it gets no answer.
@@ -31,10 +50,7 @@ func (n *Instance) serveNode(own *serviceGroup) error {
 		if n.o.Idle {
 			return nil, fmt.Errorf("node %s relays only and has no work to give away: %w", n.o.Name, run.ErrState)
 		}
-		n.drainOnce.Do(func() {
-			n.o.Logger.Info("asked to drain")
-			close(n.drained)
-		})
+		n.drain("asked to drain")
 		return wire.Answer{Done: true}, nil
 	}
 	if err := own.add(c.ServeNode(own.ctx, incarnation, messages.NodeDrain, drain)); err != nil {

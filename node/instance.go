@@ -182,6 +182,7 @@ func (n *Instance) wire(ctx context.Context) error {
 		Values: n.values, Models: n.o.Models.Source, Memory: n.Memory, Blobs: n.Blobs, Workspaces: places,
 		Mint: commitlog.IDGenerator{Generation: l.conn.Streams.Generation(), Partitions: l.conn.Streams.Partitions()},
 		Node: l.incarnation, Model: n.o.Models.Default, OnDelta: l.conn.PublishDelta, OnStart: l.conn.PublishStart, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offer.offeredBy, Choices: choices, Servers: n.tools.server,
+		OnLeak: n.leaks,
 	}
 	n.system = actors.New(&actors.Options{
 		Log: l.home.log, Spills: true, Values: n.values, Incarnation: l.incarnation, Durability: n.o.NATS.Level, Logger: n.o.Logger, OnAppend: n.metrics.Appended,

@@ -184,7 +184,7 @@ func (n *Instance) about() messages.Node {
 	}
 	if !n.o.Idle { // an idle node answers, and takes no tasks
 		a.Pools, a.Offers, a.Isolation = []string{n.o.Fleet.Pool}, n.offer.revisions(), string(n.sandboxes.isolation)
-		a.Slots, a.Free = n.o.Slots, n.system.Free()
+		a.Slots, a.Free, a.Leaked = n.o.Slots, n.system.Free(), n.runtime.Leaked()
 		a.Programs, a.Model, a.ModelError = n.sandboxes.programs, n.models.usual, n.models.fault
 	}
 	if s := n.fleet.strangers.Load(); s != nil {
@@ -198,6 +198,7 @@ func (n *Instance) standing() metrics.State {
 	return metrics.State{
 		Connected: n.link.conn.Conn.Connected(), Pool: n.o.Fleet.Pool, Slots: n.o.Slots, Free: n.system.Free(),
 		Partitions: n.link.conn.Dispatch.Relaying(), Fills: n.link.conn.Streams.Capacity.Fills(), DeadLetters: n.link.conn.Dispatch.DeadLettered(),
+		Leaked: n.runtime.Leaked(),
 	}
 }
 

@@ -169,6 +169,9 @@ type Call struct {
 	// Progress publishes the call's progress to observers of its run. Only the last text is
 	// kept, until the call ends. It is safe for concurrent use and may be nil.
 	Progress func(text string)
+	// Late takes the result of a call whose context has ended, from a tool in another
+	// process: it is kept as evidence. A nil Late keeps none.
+	Late func(Result)
 }
 
 // Result is the result of a tool. Body is any value that encodes to JSON, or a

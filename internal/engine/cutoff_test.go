@@ -12,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/internal/engine"
 	"github.com/rathcluster/rath/internal/engine/chain"
 	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
@@ -380,7 +381,7 @@ func TestLateAnswerIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w world
 		rt := w.runtime(client(func(context.Context, *llm.Request) (*llm.Response, error) {
-			time.Sleep(time.Minute)
+			time.Sleep(engine.GiveUpAfter / 2)
 			return &llm.Response{Text: "late", Finish: llm.FinishStop, Usage: session.Usage{Input: 10, Output: 5}}, nil
 		}))
 		ex := start(t, rt, agentOnce)

@@ -231,6 +231,7 @@ func TestWhyCancelled(t *testing.T) {
 					}
 					return flow.Merge(ctx, j, flow.Pick(-1))
 				}), session.New(session.UserText("go"))))
+				time.Sleep(2 * time.Hour) // the slow branch ignores its context
 			})
 		})
 	}

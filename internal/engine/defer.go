@@ -127,7 +127,7 @@ func (ex *Execution) compensate() (session.Session, error) {
 		}
 		at := p.sc.path()
 		var none any
-		err := p.Do(ctx, d.name, d.options.Effect, &tool.Retry{Times: 1}, &none, func(ctx context.Context) error { return within(ctx, d.options.Timeout, d.fn) })
+		err := p.Do(ctx, d.name, d.options.Effect, &tool.Retry{Times: 1}, &none, func(ctx context.Context) error { return within(ctx, ex.rt, d.options.Timeout, d.fn) })
 		if err != nil && (ex.life.poison != nil || run.ComparePaths(at, own.from) >= 0) { // else the resumption leaves it out
 			return session.Session{}, fmt.Errorf("compensation %q at step %s: %w", d.name, at, err)
 		}
@@ -151,11 +151,14 @@ func (ex *Execution) unregistered() error {
 const deferGrace = 10 * time.Second
 
 // within calls fn with a timeout. It does not wait for a function that ignores its context.
-func within(ctx context.Context, timeout time.Duration, fn func(context.Context) error) error {
+func within(ctx context.Context, rt *Runtime, timeout time.Duration, fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it did not end in %s: %w", timeout, context.DeadlineExceeded))
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- protected(ctx, fn) }()
+	done, returned := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(returned)
+		done <- protected(ctx, fn)
+	}()
 	select {
 	case err := <-done:
 		return causedBy(ctx, err)
@@ -167,6 +170,7 @@ func within(ctx context.Context, timeout time.Duration, fn func(context.Context)
 	case err := <-done:
 		return causedBy(ctx, err)
 	case <-grace.C:
+		rt.leak(returned)
 		return fmt.Errorf("it ignores the end of its context, and runs on: %w", context.Cause(ctx))
 	}
 }

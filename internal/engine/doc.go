@@ -34,5 +34,5 @@
 // account, runtime, execution, scope, step, placement, read, join, guide, fork, resumption, branch,
 // roundtrip, tries, do, tag, defer, version, diff, await, follow, image, complete, message, memory, compress,
 // overflow, round, call_tool, hooks, approval, ask, equip, turn, select, fanout, gather,
-// merge, delegate, files, status, ending, claim, replay.
+// merge, delegate, files, status, giveup, ending, claim, replay.
 package engine

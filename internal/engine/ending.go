@@ -107,7 +107,7 @@ func (end *ending) pause(ctx context.Context, s run.State, why error, kind strin
 	}
 	var ack journal.Ack
 	if err == nil {
-		ack, err = ex.log.note(ctx, ex.home, kind, payload, release...)
+		ack, err = end.log.note(ctx, ex.home, kind, payload, release...)
 	}
 	if err != nil {
 		return run.Running, errors.Join(why, err)
@@ -172,9 +172,9 @@ func (x *ending) ended(ctx context.Context, s session.Session, e journal.Ended, 
 	if s.Key() == ex.home {
 		b.Base = s.Committed().Ref().Version
 	} else {
-		b.Base = ex.sessions.held[ex.home].version
+		b.Base = ex.forks.versionOf(ex.home)
 	}
-	ack, err := ex.log.append(ctx, b)
+	ack, err := x.log.append(ctx, b)
 	if err != nil {
 		return run.Running, errors.Join(why, err)
 	}

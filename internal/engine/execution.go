@@ -42,13 +42,16 @@ type Execution struct {
 	levels   levels
 	cleans   *cleanup // nil unless it is a cleanup run
 	leases   lease.Held
-	tags     map[run.ID]run.Tags // of the run and those around it; nil before the first change
+	intents  map[run.Path]journal.StepStarted // of calls in flight
+	tags     map[run.ID]run.Tags              // of the run and those around it; nil before the first change
 	// progressed is set once it has recorded a step.
 	progressed bool
 	status     status
 	// answerEnd and answerWord describe the last answer of a model to an agent, see
 	// journal.Ended.
 	answerEnd, answerWord string
+
+	concluded chan struct{} // closed at the end of the execution
 
 	flights live.Steps         // with a lock of its own
 	servers toolserver.Servers // likewise
@@ -69,8 +72,9 @@ type Execution struct {
 
 // newExecution returns an execution with its parts.
 func newExecution(ex *Execution) *Execution {
-	ex.ends.ex = ex
+	ex.ends.ex, ex.ends.log = ex, &ex.log
 	ex.status.ex = ex
+	ex.concluded = make(chan struct{})
 	ex.forks.ex = ex
 	ex.joins.ex = ex
 	ex.around.ex = ex
@@ -154,6 +158,8 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 		ex.result, err = ex.callForward(ex.life.ctx, w)
 	}
 	switch {
+	case ex.life.givenUp:
+		return err
 	case ex.levels.branch():
 		ex.result, err = ex.around.leaveBranch(err)
 	case ex.cleans != nil:
@@ -169,11 +175,16 @@ func (ex *Execution) forward(ctx context.Context, w flow.Workflow) (err error) {
 
 // conclude records the outcome of the execution.
 func (ex *Execution) conclude(ctx context.Context, err error) (run.State, error) {
+	defer close(ex.concluded)
 	defer ex.boxes.endLeases()
 	// The outcome must be recorded although ctx may have ended.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
-	state, err := ex.ends.finish(last, err)
+	finish := ex.ends.finish
+	if ex.life.givenUp {
+		finish = ex.ends.giveUp
+	}
+	state, err := finish(last, err)
 	ex.mu.Lock()
 	ex.state = state
 	ex.mu.Unlock()
@@ -203,6 +214,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 		cancel(run.ErrDeadline) // before the workflow is called
 	}
 	ex.mu.Lock()
+	ex.life.force = make(chan struct{})
 	ex.life.expire = func() { cancel(run.ErrDeadline) }
 	ex.life.setDeadline(ex.rt.Clock, ex.granted.Record.Deadline())
 	ex.mu.Unlock()
@@ -222,10 +234,12 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// callForward calls the workflow in the outermost scope.
+// callForward calls the workflow in the outermost scope, until it returns or is given up.
 func (ex *Execution) callForward(ctx context.Context, w flow.Workflow) (session.Session, error) {
-	return ex.shielded(func() (session.Session, error) {
-		return w.Forward(stepper.With(ctx, &place{sc: &scope{ex: ex}}), ex.input)
+	return ex.ends.await(ctx, func() (session.Session, error) {
+		return ex.shielded(func() (session.Session, error) {
+			return w.Forward(stepper.With(ctx, &place{sc: &scope{ex: ex}}), ex.input)
+		})
 	})
 }
 
@@ -412,7 +426,10 @@ func (ex *Execution) failed(err error) error {
 // The parts of an execution.
 type (
 	// ending records the outcome of an execution.
-	ending struct{ ex *Execution }
+	ending struct {
+		ex  *Execution
+		log *logWriter // that of the execution, or one of its own
+	}
 	// forks creates sessions: begun, forked, and claimed for the run.
 	forks struct{ ex *Execution }
 	// joins merges branches, and disposes of them.
@@ -422,7 +439,14 @@ type (
 	// signals waits for signals from outside, and receives them.
 	signals struct{ ex *Execution }
 	// logWriter appends records and events to the logs of the run.
-	logWriter struct{ ex *Execution }
+	logWriter struct {
+		ex *Execution
+		// gate is held for reading during each append. closed means that the execution was
+		// given up, so that its steps append nothing any more, and ended that the log has
+		// its end.
+		gate          sync.RWMutex
+		closed, ended bool
+	}
 	// files compares and merges the files of sessions.
 	files struct{ ex *Execution }
 	// boxes opens the sandboxes of sessions.

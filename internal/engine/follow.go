@@ -61,6 +61,11 @@ func (s *signals) receiveEvent(e session.Event) error {
 		}
 	case journal.KindCancel:
 		if v, err := journal.Decode[journal.CancelRequested](e); err == nil && v.Run == ex.id {
+			if v.Force {
+				ex.mu.Lock()
+				ex.life.hurry()
+				ex.mu.Unlock()
+			}
 			return fmt.Errorf("%w: %s", run.ErrCancelled, v.Reason)
 		}
 	}

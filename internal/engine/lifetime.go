@@ -17,6 +17,10 @@ type lifetime struct {
 	parked bool            // no unrecorded step may begin
 	expire func()          // ends ctx at the run's deadline
 	alarm  *time.Timer     // for it; nil if there is none
+	// force is closed when a forced cancel comes; nil before the execution. givenUp means
+	// that the code of the workflow did not return after the end of ctx.
+	force   chan struct{}
+	givenUp bool
 }
 
 // setDeadline sets the alarm to the run's deadline.

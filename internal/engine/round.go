@@ -72,9 +72,10 @@ type toolCall struct {
 	// work returns the workflow that does the call's work, in a run of its own; nil for a
 	// function.
 	work  func(args json.RawMessage) flow.Workflow
-	out   *outcome // nil until the call ended
-	st    *step    // the newest try
-	tries *tries   // since the last answer
+	out   *outcome      // nil until the call ended
+	st    *step         // the newest try
+	tries *tries        // since the last answer
+	tried chan struct{} // closed when the newest try has its outcome
 	// asks is the unanswered question of the newest try; nil is none.
 	asks    *journal.Asked
 	asking  sync.Mutex                      // guards answers, while a try is in flight
@@ -336,6 +337,8 @@ func (c *toolCall) recorded() bool { return c.out != nil || c.asks != nil }
 func (r *round) once(c *toolCall) error {
 	c.renew()
 	c.tries.start(c.st)
+	c.tried = make(chan struct{})
+	defer close(c.tried)
 	d := journal.StepCompleted{Call: r.callID(c), Effect: c.st.asked.Effect}
 	r.mu.Lock()
 	place := r.s.Placement()
@@ -484,6 +487,9 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		if r.sandboxErr != nil {
 			return nil, r.sandboxErr
 		}
+		if err := r.ex.stopped(); err != nil { // the leases may have ended
+			return nil, err
+		}
 		c.st.flight.SetDoing(live.Opens, time.Time{})
 		defer c.st.flight.SetDoing(live.Works, time.Time{})
 		box, err := r.ex.boxes.lease(r.base.Key()).At(ctx, r.ex.boxes.owner(), r.base.Key(), place, c.spec.Effect != tool.ReadOnly)
@@ -496,7 +502,7 @@ func (r *round) call(c *toolCall, place session.Placement) tool.Outcome {
 		return box, r.ex.failed(err)
 	}
 	call := tool.Call{
-		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.boxes.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.progress,
+		Args: c.args, ID: r.callID(c), Attempt: r.ex.attempt, Session: r.base, Blobs: r.ex.boxes.blobs(), Sandbox: open, Ask: c.ask, Progress: c.st.progress, Late: r.late(c),
 		HTTP: func(ctx context.Context) (http.RoundTripper, error) {
 			if r.sandboxErr == nil && !sandbox.Network(place.Network).Listed() {
 				return nil, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/internal/core/commitlog"
@@ -88,6 +89,11 @@ type Runtime struct {
 	// fork. The same text is recorded in the run.
 	OnWarning func(run.ID, string)
 
+	// OnLeak, if set, gets the result of Leaked after each change. It is called
+	// concurrently and must not block.
+	OnLeak func(n int)
+
+	leaked   atomic.Int64
 	once     sync.Once
 	breakers chain.Breakers
 	tokens   tokens.Counter

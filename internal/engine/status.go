@@ -127,7 +127,7 @@ func (w *logWriter) append(ctx context.Context, b journal.Batch) (journal.Ack, e
 	if len(b.Events) == 0 {
 		return journal.Ack{}, nil
 	}
-	ack, err := ex.rt.Store.Commit(ctx, b)
+	ack, err := w.store(ctx, b)
 	if taken != nil && (err != nil || ack.Recorded != nil || len(ack.Inbox) > 0) { // the batch is not in the log
 		ex.mu.Lock()
 		if ex.status.pending == nil && ex.status.newest == *taken {

@@ -347,7 +347,11 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	if st.beside {
 		s = session.Session{}
 	}
-	return st.ex.log.commitDone(st.ctx, st.log, s, d, content...)
+	ack, err := st.ex.log.commitDone(st.ctx, st.log, s, d, content...)
+	if err == nil {
+		st.ex.log.settled(&d)
+	}
+	return ack, err
 }
 
 // decode sets out to the output of the record.
@@ -374,19 +378,18 @@ func (st *step) resolution() (journal.Resolved, bool) {
 func (st *step) intend(call string) error {
 	for {
 		expires := st.ex.rt.Clock.Now().Add(journal.IntentLife)
-		e, err := journal.NewEvent(journal.KindStepStarted, journal.StepStarted{
+		intent := journal.StepStarted{
 			Attempt: st.ex.attempt, Call: call, Expires: expires.UnixMilli(), Input: st.asked.Input,
 			Name: st.asked.Name, Path: st.asked.Path, Run: st.ex.id,
-		})
+		}
+		e, err := journal.NewEvent(journal.KindStepStarted, intent)
 		if err != nil {
 			return err
 		}
 		if _, err := st.ex.log.commit(st.ctx, st.log, session.Session{}, st.asked.Path, nil, e); err != nil {
 			return err
 		}
-		st.ex.mu.Lock()
-		stop := st.ex.life.stopped()
-		st.ex.mu.Unlock()
+		stop := st.ex.log.announce(intent)
 		if stop != nil {
 			return stop
 		}
@@ -408,6 +411,7 @@ func (st *step) lastWord(stop error, d journal.StepCompleted) bool {
 	}
 	st.beside = true
 	_, _ = st.commit(d) // best effort; the caller returns the stop
+	st.ex.log.settled(&d)
 	return true
 }
 

@@ -23,11 +23,12 @@ func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 		return Ack{Session: s.Session, Recorded: s, At: w.at, Time: s.Time, State: r.State}, nil
 	}
 	// A released run has no holder until it is claimed again.
-	stale := r.Attempt != b.Attempt || r.Epoch != w.Epoch() || r.State.Terminal() || r.State == run.Queued
+	stale := r.Attempt != b.Attempt || r.Epoch != w.Epoch() || r.State.Terminal() || r.State == run.Queued ||
+		r.State == run.NeedsReview && r.Review.cutOff() // of code that was given up
 	if stale && (protection.AttemptFence || r.State.Terminal()) {
 		return Ack{}, w.late(r, b, now)
 	}
-	if r.Cancel != nil && !tidies(b.Events) {
+	if r.Cancel != nil && !tidies(b.Events) && !cutsOff(b.Events) {
 		return w.afterCancel(r, b, now)
 	}
 	if r.arrived(b.Events) {
@@ -35,7 +36,7 @@ func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 		a.Inbox = r.Inbox()
 		return a, nil
 	}
-	if r.State == run.Waiting {
+	if r.State == run.Waiting && !evidenceOnly(b.Events) {
 		return Ack{}, fmt.Errorf("journal: %s waits and records nothing: %w", b.Run, run.ErrState)
 	}
 	if r.State == run.NeedsReview && has(b.Events, KindEnded) {
@@ -163,12 +164,28 @@ func tidies(events []session.Event) bool {
 	return true
 }
 
+// evidenceOnly reports whether a batch is a late outcome.
+func evidenceOnly(events []session.Event) bool { return len(events) == 1 && events[0].Kind == KindLate }
+
+// cutsOff reports whether a batch is the review of a run whose code was given up during a
+// call with a recorded intent.
+func cutsOff(events []session.Event) bool {
+	for _, e := range events {
+		if v, err := Decode[Review](e); e.Kind == KindReview && err == nil && v.cutOff() {
+			return true
+		}
+	}
+	return false
+}
+
 // late records the outcome of an attempt that lost the run as evidence.
 func (w *StateMachine) late(r *Record, b Batch, now time.Time) error {
 	var stop error
 	switch {
 	case r.State.Terminal():
 		stop = fmt.Errorf("journal: %s %s: %w", b.Run, r.State.Past(), run.ErrSuperseded)
+	case r.State == run.NeedsReview:
+		stop = fmt.Errorf("journal: %s was given up and waits for a person: %w", b.Run, run.ErrSuperseded)
 	case r.Attempt != b.Attempt:
 		stop = fmt.Errorf("journal: attempt %d of %s, the log of %s is at %d: %w", b.Attempt, b.Run, w.key, r.Attempt, run.ErrSuperseded)
 	default:
@@ -196,7 +213,7 @@ func (w *StateMachine) keepLate(d StepCompleted, now time.Time) error {
 	switch {
 	case r == nil:
 		return fmt.Errorf("journal: %s is not in the log of %s: %w", d.Run, w.key, run.ErrUnknownRun)
-	case r.Attempt <= d.Attempt && !r.State.Terminal():
+	case r.Attempt <= d.Attempt && !r.State.Terminal() && !(r.State == run.NeedsReview && r.Review.cutOff()):
 		return fmt.Errorf("journal: attempt %d of %s is not superseded: %w", d.Attempt, d.Run, run.ErrState)
 	}
 	if s := r.steps[d.Path]; s != nil && s.Attempt == d.Attempt {
@@ -275,7 +292,7 @@ func (w *StateMachine) afterCancel(r *Record, b Batch, now time.Time) (Ack, erro
 		if err != nil {
 			return Ack{}, err
 		}
-		if _, open := r.intents[d.announced()]; !open {
+		if _, open := r.intents[d.Announced()]; !open {
 			continue
 		}
 		done := event(KindStepCompleted, d)

@@ -161,6 +161,23 @@ type Review struct {
 	Run      run.ID `json:"run"`
 }
 
+// record takes over a request to cancel a run: the first one counts, and whether one
+// of them has Force.
+func (v CancelRequested) record(r *Record) {
+	if r.Cancel != nil {
+		force := v.Force
+		v = *r.Cancel
+		v.Force = v.Force || force
+	}
+	r.Cancel = &v
+}
+
+// cutOff reports whether the run was to end, at a cancel or its deadline, and its code was
+// given up during a call with a recorded intent.
+func (v *Review) cutOff() bool {
+	return v != nil && v.Path != "" && (v.Code == run.CodeCancelled || v.Code == run.CodeDeadline)
+}
+
 // Resolved records an operator's decision on a review.
 type Resolved struct {
 	By       string   `json:"by,omitempty"` // see Named
@@ -175,10 +192,12 @@ type Resolved struct {
 	Workflow string   `json:"workflow,omitempty"`
 }
 
-// CancelRequested records a request to cancel a run.
+// CancelRequested records a request to cancel a run. A later one with Force repeats it while
+// the run executes.
 type CancelRequested struct {
 	By     string `json:"by,omitempty"`    // see Named
 	Close  string `json:"close,omitempty"` // how the session of a branch is closed at its end
+	Force  bool   `json:"force,omitempty"` // the execution gives up code that does not return
 	ID     string `json:"id,omitempty"`    // of the signal, see SignalReceived
 	Reason string `json:"reason"`
 	Run    run.ID `json:"run"`
@@ -368,8 +387,8 @@ type StepCompleted struct {
 	Value    string        `json:"value,omitempty"` // JSON text
 }
 
-// announced returns the path of the intent that the outcome closes.
-func (d *StepCompleted) announced() run.Path {
+// Announced returns the path of the intent that the outcome closes.
+func (d *StepCompleted) Announced() run.Path {
 	if d.Retry > 0 {
 		return d.Path.Parent().Parent()
 	}

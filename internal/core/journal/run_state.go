@@ -131,10 +131,7 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		}
 	case CancelRequested:
 		b.deliver(v.ID, v.Run)
-		if r := b.runs[v.Run]; r != nil && r.Cancel == nil {
-			b.touch(r)
-			r.Cancel = &v
-		}
+		b.edit(v.Run, v.record)
 	case Warning:
 		b.edit(v.Run, func(r *Record) { r.Warnings = append(r.Warnings, v.Text) })
 	case Status:
@@ -271,7 +268,7 @@ func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made
 	step := &Step{StepCompleted: v, Session: s, Time: now}
 	put(&r.steps, v.Path, step)
 	r.order.items = append(r.order.items, step)
-	delete(r.intents, v.announced())
+	delete(r.intents, v.Announced())
 	if v.Kind == StepGather {
 		r.gathered(v.Path)
 	}

@@ -325,6 +325,9 @@ func (r *Record) unknownEffects() string {
 	paths := slices.SortedFunc(maps.Keys(r.intents), run.ComparePaths)
 	var b strings.Builder
 	for _, p := range paths {
+		if r.resolved[p].Decision == run.Happened {
+			continue
+		}
 		fmt.Fprintf(&b, "; nobody knows whether %q at step %s took effect", r.intents[p].Name, p)
 	}
 	return b.String()
@@ -384,35 +387,58 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 		return w.receive(r, *s.Received, now)
 	case s.Cancel != nil:
 		if r.Cancel != nil {
-			return nil
+			return cancelAgain(w, r, *s.Cancel, now)
 		}
 		return w.cancel(r, *s.Cancel, now)
 	case s.Resolve != nil:
-		v := *s.Resolve
-		if r.State != run.NeedsReview {
-			return fmt.Errorf("journal: %s is %s, not %s: %w", s.Run, r.State, run.NeedsReview, run.ErrState)
-		}
-		v.Run, v.Path, v.Workflow, v.Revision = s.Run, r.Review.Path, r.Task.Workflow, r.Task.Revision
-		switch v.Decision {
-		case run.Happened, run.Again:
-			if v.Decision == run.Happened && v.Path == "" {
-				return fmt.Errorf("journal: %s did not stop at a call, so none can have happened; let it try again or fail: %w", s.Run, run.ErrState)
-			}
-			return w.stage(now, event(KindResolved, v))
-		case run.Pin:
-			if v.Revision = r.Review.Revision; v.Revision == "" {
-				return fmt.Errorf("journal: no revision is known that %s could wait for; let it try again or fail: %w", s.Run, run.ErrState)
-			}
-			return w.stage(now, event(KindResolved, v))
-		case run.Fail:
-			if err := w.stage(now, event(KindResolved, v)); err != nil {
-				return err
-			}
-			return w.end(r, run.Failed, run.CodeReview, v.Reason, now)
-		}
-		return fmt.Errorf("journal: decision %q: want %s, %s, %s or %s: %w", v.Decision, run.Happened, run.Again, run.Pin, run.Fail, run.ErrMalformed)
+		return resolveReview(w, r, *s.Resolve, now)
 	}
 	return fmt.Errorf("journal: signal for %s: %w", s.Run, run.ErrNotSupported)
+}
+
+// resolveReview records an operator's decision about a run that needs it.
+func resolveReview(w *StateMachine, r *Record, v Resolved, now time.Time) error {
+	if r.State != run.NeedsReview {
+		return fmt.Errorf("journal: %s is %s, not %s: %w", r.ID, r.State, run.NeedsReview, run.ErrState)
+	}
+	v.Run, v.Path, v.Workflow, v.Revision = r.ID, r.Review.Path, r.Task.Workflow, r.Task.Revision
+	switch v.Decision {
+	case run.Happened, run.Again:
+		if v.Decision == run.Happened && v.Path == "" {
+			return fmt.Errorf("journal: %s did not stop at a call, so none can have happened; let it try again or fail: %w", r.ID, run.ErrState)
+		}
+		if r.Cancel != nil && v.Decision == run.Again {
+			return fmt.Errorf("journal: %s was cancelled and makes no call again; decide %s or %s: %w", r.ID, run.Happened, run.Fail, run.ErrState)
+		}
+	case run.Pin:
+		if v.Revision = r.Review.Revision; v.Revision == "" {
+			return fmt.Errorf("journal: no revision is known that %s could wait for; let it try again or fail: %w", r.ID, run.ErrState)
+		}
+	case run.Fail:
+	default:
+		return fmt.Errorf("journal: decision %q: want %s, %s, %s or %s: %w", v.Decision, run.Happened, run.Again, run.Pin, run.Fail, run.ErrMalformed)
+	}
+	if err := w.stage(now, event(KindResolved, v)); err != nil || v.Decision != run.Fail && r.Cancel == nil {
+		return err
+	}
+	return w.end(r, run.Failed, run.CodeReview, v.Reason, now) // or cancelled
+}
+
+// cancelAgain decides about a further request to cancel a run. It ends one that waits for a
+// person, and with Force an execution gives up code that does not return.
+func cancelAgain(w *StateMachine, r *Record, c CancelRequested, now time.Time) error {
+	switch {
+	case r.State == run.NeedsReview:
+		return w.end(r, run.Cancelled, run.CodeCancelled, r.Cancel.Reason, now)
+	case !c.Force || r.State != run.Running || r.Home != w.key:
+		return nil
+	case r.Epoch != w.Epoch(): // its execution is lost
+		return w.end(r, run.Cancelled, run.CodeCancelled, r.Cancel.Reason, now)
+	case r.Cancel.Force:
+		return nil
+	}
+	c.Run = r.ID
+	return w.stage(now, event(KindCancel, c))
 }
 
 // cancel asks the execution of the run here to stop; without an execution the run ends

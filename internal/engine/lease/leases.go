@@ -14,6 +14,7 @@ type Held struct {
 	of    map[session.Key]*Lease
 	heads map[session.Key]blob.Digest // of the sessions at their opening
 	first blob.Digest                 // the first of them
+	given bool                        // they have ended, and code that was given up gets no others
 }
 
 // Opened records the files of a session at its opening. The code opens sessions in the
@@ -48,7 +49,10 @@ func (l *Held) Get(k session.Key, kept *Kept) *Lease {
 		if l.of == nil {
 			l.of = map[session.Key]*Lease{}
 		}
-		if one = kept.take(k); one == nil {
+		if !l.given {
+			one = kept.take(k)
+		}
+		if one == nil {
 			one = &Lease{}
 		}
 		l.of[k] = one
@@ -65,7 +69,7 @@ func (l *Held) Give(home session.Key, kept *Kept) {
 			one.end()
 		}
 	}
-	l.of = nil
+	l.of, l.given = nil, true
 }
 
 // MaxKept bounds the unused sandboxes that [Kept] keeps open.

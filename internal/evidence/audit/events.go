@@ -211,6 +211,7 @@ type reviewData struct {
 	Attempt uint64 `json:"attempt"`
 	Code    string `json:"code"`
 	Expires int64  `json:"expires"`
+	Path    string `json:"path"`
 	Run     string `json:"run"`
 }
 

@@ -70,6 +70,12 @@ func (f *folding) done(e *event, d doneData) {
 	}
 	by, twice := r.steps[d.Path]
 	f.a.check(NoRepeat, !twice, f.says(d.Run, fmt.Sprintf("step %s recorded once, attempt %d did", d.Path, by), fmt.Sprintf("it again by attempt %d", d.Attempt)))
+	if d.Kind == "tool" && d.Code == "timeout" {
+		if r.slow == nil {
+			r.slow = map[string]bool{}
+		}
+		r.slow[d.Path] = true
+	}
 	work := r.tried(f, &d)
 	intent, announced := r.intents[work]
 	f.a.check(OneEnd, !r.cancelled || announced || d.Kind == "reject", f.says(d.Run, "no step after run.cancel_requested but of calls under way", what))
@@ -257,7 +263,10 @@ func (f *folding) late(_ *event, d doneData) {
 	if d.Attempt == r.attempt && d.Value == "" && (len(d.Requests) > 0 || d.Unlisted > 0) {
 		return // the network requests of a call that was cut off and is left open
 	}
-	f.a.check(OneWriter, d.Attempt < r.attempt || terminal(r.state) || r.state == "queued" || r.epoch != f.c.epoch,
+	if d.Attempt == r.attempt && r.slow[d.Path] {
+		return // the answer to a call whose time was up
+	}
+	f.a.check(OneWriter, d.Attempt < r.attempt || terminal(r.state) || r.state == "queued" || r.state == "needs_review" || r.epoch != f.c.epoch,
 		f.says(d.Run, "step.late of an attempt that was superseded", fmt.Sprintf("one of attempt %d, which holds the session", d.Attempt)))
 	f.a.witness.late(&d)
 }

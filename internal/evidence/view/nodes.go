@@ -22,6 +22,9 @@ func NodeState(n messages.Node) string {
 	case RelaysOnly(n):
 		return "relay only"
 	}
+	if n.Leaked > 0 {
+		return fmt.Sprintf("serving, %d leaked", n.Leaked)
+	}
 	return "serving"
 }
 

@@ -131,6 +131,9 @@ func (r *remoteTool) Spec() tool.Spec {
 // to replace another.
 const toolAbsence = 5 * time.Second
 
+// lateAnswer is how long after the time of a call its answer is kept as evidence.
+const lateAnswer = time.Minute
+
 // Call implements tool.Tool. It briefly retries a request that no process received, or that
 // could not be sent. It does not retry a request that a process may have received, because
 // the outcome is unknown: the attempt ends, and the next one records how to proceed, such
@@ -148,7 +151,7 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 	defer cancel()
 	began := time.Now()
 	for wait := conn.NewBackoff(); ; {
-		m, err := r.conn.Await(inside, messages.ToolSubject(r.tenant, r.v.Name), body)
+		m, err := r.await(inside, call, limit, body)
 		absent, unsent := errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrReconnectBufExceeded)
 		switch {
 		case err == nil:
@@ -176,6 +179,48 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 			return tool.Result{}, r.away(err)
 		}
 	}
+}
+
+// await sends a call and waits for its answer until ctx ends. After a cancel, and at the end
+// of the call's time, it tells the programs of the tool; an answer that comes nevertheless is
+// late.
+func (r *remoteTool) await(ctx context.Context, call tool.Call, limit time.Duration, body []byte) (*nats.Msg, error) {
+	type reply struct {
+		m   *nats.Msg
+		err error
+	}
+	answered := make(chan reply, 1)
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit+lateAnswer)
+	go func() {
+		defer cancel()
+		m, err := r.conn.Await(asking, messages.ToolSubject(r.tenant, r.v.Name), body)
+		answered <- reply{m, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.m, a.err
+	case <-ctx.Done():
+	}
+	why := context.Cause(ctx)
+	if errors.Is(why, run.ErrCancelled) || errors.Is(why, run.ErrDeadline) || errors.Is(why, context.DeadlineExceeded) {
+		data, err := messages.Encode(wire.ToolCancel{ID: call.ID, Attempt: call.Attempt, Reason: messages.Text(why)})
+		if err == nil {
+			err = r.conn.NC.Publish(messages.ToolCancelSubject(r.tenant, r.v.Name), data)
+		}
+		if err != nil {
+			r.conn.Logger.Warn("the programs of a tool do not hear that a call has ended", "tool", r.v.Name, "call", call.ID, "err", err)
+		}
+	}
+	go func() {
+		a := <-answered
+		if a.err != nil || call.Late == nil {
+			return
+		}
+		if res, err := r.answer(a.m.Data); err == nil {
+			call.Late(res)
+		}
+	}()
+	return nil, ctx.Err()
 }
 
 // away is the error that ends the attempt.

@@ -43,6 +43,7 @@ type node struct {
 	t    testing.TB
 	conn *api.Conn
 	sys  *actors.System
+	rt   *engine.Runtime
 
 	hold chan struct{} // closed: runs of "hold" end
 
@@ -134,6 +135,7 @@ func startNodeWith(t testing.TB, srv *natsserver.Server, incarnation string, sp 
 		Values: values, Models: model, Mint: own.Logs.Minter(), Node: "node", OnDelta: own.PublishDelta, OnStart: own.PublishStart,
 		Blobs: func(t session.Tenant) blob.Store { return own.Logs.Blobs(t) },
 	}
+	n.rt = rt
 	registry := &engine.Registry{}
 	usual := []flow.Registration{
 		{Name: "agent", Description: "answers", Revision: "1", NewFor: func(s flow.Info) (flow.Workflow, error) {

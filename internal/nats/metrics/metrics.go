@@ -31,6 +31,7 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	tokens   *prometheus.CounterVec
 	cost     prometheus.Counter
+	late     prometheus.Counter
 	commits  prometheus.Histogram
 	failures *prometheus.CounterVec
 
@@ -49,9 +50,14 @@ func New(version string) *Metrics {
 		case to != nil:
 			*to = prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, d.Labels)
 			m.registry.MustRegister(*to)
-		case d.Name == modelCost:
-			m.cost = prometheus.NewCounter(prometheus.CounterOpts{Name: d.Name, Help: d.Help})
-			m.registry.MustRegister(m.cost)
+		case d.Name == modelCost, d.Name == lateOutcomes:
+			one := prometheus.NewCounter(prometheus.CounterOpts{Name: d.Name, Help: d.Help})
+			m.registry.MustRegister(one)
+			if d.Name == lateOutcomes {
+				m.late = one
+			} else {
+				m.cost = one
+			}
 		case d.Name == commitSeconds:
 			m.commits = prometheus.NewHistogram(prometheus.HistogramOpts{Name: d.Name, Help: d.Help, Buckets: []float64{
 				.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,
@@ -95,7 +101,12 @@ func (m *Metrics) Appended(c commitlog.Commit, took time.Duration, err error) {
 	m.commits.Observe(took.Seconds())
 	for i := range c.Events {
 		e := &c.Events[i]
-		if e.Kind != journal.KindStepCompleted && e.Kind != journal.KindEnded {
+		switch e.Kind {
+		case journal.KindStepCompleted, journal.KindEnded:
+		case journal.KindLate:
+			m.late.Inc()
+			continue
+		default:
 			continue
 		}
 		v, err := count(*e)

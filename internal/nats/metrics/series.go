@@ -47,6 +47,8 @@ const (
 	streamBytes     = "rath_stream_bytes"
 	streamFill      = "rath_stream_fill_ratio"
 	deadLetters     = "rath_dead_letters_total"
+	leaked          = "rath_leaked_goroutines"
+	lateOutcomes    = "rath_late_outcomes_total"
 )
 
 // Series are all the series, in the order of docs/metrics.md.
@@ -71,6 +73,8 @@ func Series() []Desc {
 		{streamBytes, Gauge, []string{"stream"}, "Bytes in a stream."},
 		{streamFill, Gauge, []string{"stream"}, "Used part of a stream's limit."},
 		{deadLetters, Counter, nil, "Tasks stored by this process as dead letters."},
+		{leaked, Gauge, nil, "Functions of workflows of this process that were given up and have not returned. Past 64 the node drains."},
+		{lateOutcomes, Counter, nil, "Outcomes of calls that came after their attempt or run, recorded by this process as step.late."},
 	}
 }
 

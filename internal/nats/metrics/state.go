@@ -21,6 +21,7 @@ type State struct {
 	Partitions  []dispatch.PartitionState
 	Fills       map[string]streams.Fill // by stream
 	DeadLetters uint64
+	Leaked      int
 }
 
 // Observe sets the function that scrapes call. It is called concurrently and must not wait
@@ -56,6 +57,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(natsConnected, connected)
 	to <- prometheus.MustNewConstMetric(c.descs[deadLetters], prometheus.CounterValue, float64(s.DeadLetters))
+	gauge(leaked, float64(s.Leaked))
 	gauge(relayPartitions, float64(len(s.Partitions)))
 	open := map[run.State]int{}
 	behind := uint64(0)

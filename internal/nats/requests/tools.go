@@ -3,6 +3,8 @@ package requests
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -10,6 +12,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -42,7 +45,8 @@ func (c *Requests) controlledTool(ctx context.Context, t session.Tenant, name, v
 }
 
 // ServeTool answers the calls of a tool until the service is stopped; several
-// processes that do share them. It does not announce the tool.
+// processes that do share them. The context of a call ends when the node does not wait for
+// the answer any more. It does not announce the tool.
 func (c *Requests) ServeTool(ctx context.Context, t session.Tenant, name string, handle func(ctx context.Context, call messages.ToolCall) messages.ToolAnswer) (*conn.Service, error) {
 	if err := session.ValidID("tool", name); err != nil {
 		return nil, err
@@ -62,6 +66,15 @@ func (c *Requests) ServeTool(ctx context.Context, t session.Tenant, name string,
 			c.conn.Logger.Warn("a tool call was not answered", "tool", name, "err", err)
 		}
 	}
+	calls := callsInFlight{of: map[wire.ToolCancel]context.CancelCauseFunc{}}
+	ends, err := c.conn.NC.Subscribe(messages.ToolCancelSubject(t, name), func(m *nats.Msg) {
+		if v, err := wire.DecodeToolCancel(m.Data); err == nil {
+			calls.end(v)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
 	sub, err := c.conn.NC.QueueSubscribe(subject, toolQueue, func(m *nats.Msg) {
 		if m.Reply == "" {
 			return
@@ -71,9 +84,56 @@ func (c *Requests) ServeTool(ctx context.Context, t session.Tenant, name string,
 			answer(m, failedAnswer(err))
 			return
 		}
-		s.Go(conn.RequestOf(m), func(ctx context.Context) { answer(m, handle(ctx, call)) }, func(err error) { answer(m, failedAnswer(err)) })
+		s.Go(conn.RequestOf(m), func(ctx context.Context) {
+			ctx, leave := calls.enter(ctx, call)
+			defer leave()
+			answer(m, handle(ctx, call))
+		}, func(err error) { answer(m, failedAnswer(err)) })
 	})
-	return s.Begun(ctx, c.conn, subject, sub, err)
+	s, err = s.Begun(ctx, c.conn, subject, sub, err)
+	if err != nil {
+		_ = ends.Unsubscribe() // fails only when the connection has ended
+		return nil, err
+	}
+	drain := s.Close
+	s.Close = func() error {
+		defer func() { _ = ends.Unsubscribe() }() // likewise
+		return drain()
+	}
+	return s, nil
+}
+
+// callsInFlight are the calls of a tool that this process answers.
+type callsInFlight struct {
+	mu sync.Mutex
+	of map[wire.ToolCancel]context.CancelCauseFunc // without a reason
+}
+
+// enter adds a call, whose context end cancels.
+func (c *callsInFlight) enter(ctx context.Context, call messages.ToolCall) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	k := wire.ToolCancel{ID: call.ID, Attempt: call.Attempt}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[k] = cancel
+	return ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.of, k)
+		cancel(nil)
+	}
+}
+
+// end cancels a call, if it is in flight here.
+func (c *callsInFlight) end(v wire.ToolCancel) {
+	why := fmt.Errorf("%w: %s", run.ErrCancelled, v.Reason)
+	v.Reason = ""
+	c.mu.Lock()
+	cancel := c.of[v]
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel(why)
+	}
 }
 
 // failedAnswer is the body of a failure as package tool writes it, for a call that did not

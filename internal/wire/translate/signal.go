@@ -19,7 +19,7 @@ func Signal(c messages.Control, home session.Key, user string, id run.ID, verb s
 	s := journal.Signal{To: home, Run: id}
 	switch verb {
 	case messages.VerbCancel:
-		s.Cancel = &journal.CancelRequested{By: user, Says: c.By, ID: c.ID, Reason: c.Reason, Run: id}
+		s.Cancel = &journal.CancelRequested{By: user, Says: c.By, Force: c.Force, ID: c.ID, Reason: c.Reason, Run: id}
 	case messages.VerbResolve:
 		s.Resolve = &journal.Resolved{By: user, Says: c.By, Decision: c.Decision, ID: c.ID, Reason: c.Reason, Run: id, Value: string(c.Value)}
 	case messages.VerbApprove, messages.VerbReject, messages.VerbRespond:

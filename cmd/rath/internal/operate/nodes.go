@@ -2,6 +2,7 @@ package operate
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rathcluster/rath/cmd/rath/internal/app"
+	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/evidence/view"
 	"github.com/rathcluster/rath/messages"
 )
@@ -37,7 +39,8 @@ node looks the same until it returns.
 
 FREE is the number of new runs the node could start now, and its maximum. An
 eighth of the slots is reserved for runs already started, such as branches and
-runs of dead nodes, and not counted. A node that only relays, such as the server
+runs of dead nodes, and not counted. "leaked" counts functions of workflows that
+ignore a cancel or a deadline: past 64 the node drains. A node that only relays, such as the server
 of "dev --nodes", takes no runs.`,
 		Example: "  rath cluster nodes ls\n  rath cluster nodes ls --format jsonl | jq -r .name",
 		Args:    app.NoArguments,
@@ -113,6 +116,9 @@ func nodesShow(a *app.App) *cobra.Command {
 					{"pools", cmp.Or(strings.Join(n.Pools, ", "), "none")},
 					{"offers", cmp.Or(strings.Join(offers, ", "), "nothing")},
 					{"version", n.Version},
+				}
+				if n.Leaked > 0 {
+					rows = append(rows, []string{"leaked", fmt.Sprintf("%s of workflows given up, still in progress", excerpt.Counted(n.Leaked, "function"))})
 				}
 				if n.Started > 0 {
 					rows = append(rows, []string{"up since", view.Moment(time.UnixMilli(n.Started))})

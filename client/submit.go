@@ -31,6 +31,9 @@ func (c *Client) Submit(ctx context.Context, workflow string, t messages.Task) (
 	if err := session.ValidID("workflow", workflow); err != nil {
 		return "", err
 	}
+	if err := t.NotOfClient(); err != nil {
+		return "", err
+	}
 	body, err := t.Encode()
 	if err != nil {
 		return "", err

@@ -8,6 +8,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/stepper"
 	"github.com/rathcluster/rath/memory"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -67,8 +68,12 @@ type work interface {
 	ChangeVersion(ctx context.Context, change string, oldest, newest int) (int, error)
 	// Await waits for an answer to w and decodes it into out, which may be nil. The step
 	// sets Path and Due of w. With a timeout above zero Await returns run.ErrExpired
-	// after that time. Without an answer yet it returns run.ErrSuspended.
+	// after that time. Without an answer yet it returns run.ErrSuspended. Of a run that a
+	// Start of this run started, out is a *RunEnd.
 	Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error
+	// Start starts an independent run and returns its id, once the step has recorded the
+	// task. A task without an id gets one that follows from the step.
+	Start(ctx context.Context, t Task) (run.ID, error)
 	// Listen waits likewise for messages of the user and adds them to s.
 	Listen(ctx context.Context, s session.Session, w journal.Wait, timeout time.Duration) (session.Session, error)
 	// CallTool runs a tool on s with arguments in JSON, and adds its result as a row.

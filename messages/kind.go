@@ -31,6 +31,7 @@ const (
 	KindCompressed Kind = "compressed"
 	KindSelected   Kind = "selected"
 	KindFannedOut  Kind = "fanned_out"
+	KindStarted    Kind = "started"
 	KindSpread     Kind = "spread"
 	KindGathered   Kind = "gathered"
 	KindAwaited    Kind = "awaited"
@@ -86,6 +87,7 @@ var kinds = []struct {
 	{KindCompressed, "a session was summarised"},
 	{KindSelected, "the next workflow was chosen"},
 	{KindFannedOut, "a step opened concurrent branches"},
+	{KindStarted, "a step started an independent run"},
 	{KindSpread, "the other branches of a fan-out start after the first one's answer or end"},
 	{KindGathered, "a step gathered the outcomes of a fan-out's branches"},
 	{KindAwaited, "a wait was satisfied"},
@@ -104,7 +106,7 @@ var kinds = []struct {
 	{KindAnswered, "a question of a run was answered: approved, rejected, or with a value"},
 	{KindMessage, "a message for a run"},
 	{KindDue, "the time of a timer or a question has come"},
-	{KindReported, "a branch of a fan-out reported its outcome to its parent"},
+	{KindReported, "a branch of a fan-out reported its outcome to its parent, or a started run to its starter"},
 	{KindDisposed, "a run decided the outcomes of its branches; they accept no later event"},
 	{KindEnded, "a run ended"},
 	{KindSettled, "a fork or a branch reported more usage than the run had counted; of an ended run, `usage` is the new total"},

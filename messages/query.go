@@ -58,9 +58,13 @@ type RunInfo struct {
 	Says string `json:"says,omitempty"`
 	// Branch is the name of a branch of a fan-out, and BranchOf the step that
 	// gathers it.
-	Branch    string `json:"branch,omitempty"`
-	BranchOf  *Place `json:"branch_of,omitempty"`
-	Cancelled bool   `json:"cancelled,omitempty"`
+	Branch   string `json:"branch,omitempty"`
+	BranchOf *Place `json:"branch_of,omitempty"`
+	// StartedBy is the run that started it with flow.Start, and its step. Starts are the
+	// first 64 runs that it started.
+	StartedBy *Place   `json:"started_by,omitempty"`
+	Starts    []run.ID `json:"starts,omitempty"`
+	Cancelled bool     `json:"cancelled,omitempty"`
 	// Tags are those of its task, as its workflow changed them.
 	Tags run.Tags `json:"tags,omitempty"`
 	// Cleanup is the run that executes the compensations of the ended run, and

@@ -69,7 +69,7 @@ type Place struct {
 type Wait struct {
 	Branches []session.ID `json:"branches,omitempty"`
 	Due      int64        `json:"due,omitempty"` // latest end of the wait, in Unix milliseconds
-	Kind     string       `json:"kind"`          // approval, response, message, timer or branches
+	Kind     string       `json:"kind"`          // approval, response, message, timer, branches or run
 	Name     string       `json:"name,omitempty"`
 	Need     int          `json:"need,omitempty"` // number of branches that must succeed; 0 waits for all to end
 	Step     run.Path     `json:"step"`           // answers name it
@@ -152,7 +152,11 @@ type Record struct {
 	Seq     uint64     `json:"seq,omitempty"`
 	Session session.ID `json:"session"`
 	Source  string     `json:"source,omitempty"` // file:line of an implicit fork
-	State   string     `json:"state,omitempty"`  // of the run, or the outcome of the branch
+	// StartedBy is the run, and its step, that started a submitted run. Starts is the run
+	// that a step started.
+	StartedBy *Place `json:"started_by,omitempty"`
+	Starts    run.ID `json:"starts,omitempty"`
+	State     string `json:"state,omitempty"` // of the run, or the outcome of the branch
 	// Status is the reported progress, as JSON text.
 	Status  string   `json:"status,omitempty"`
 	Step    run.Path `json:"step,omitempty"`
@@ -233,7 +237,7 @@ func (r *Record) Actor() string {
 		if r.Agent == "" {
 			return "model"
 		}
-	case KindDid, KindAwaited, KindFannedOut, KindSpread, KindGathered, KindDisposed:
+	case KindDid, KindAwaited, KindStarted, KindFannedOut, KindSpread, KindGathered, KindDisposed:
 		return "workflow"
 	}
 	return r.Agent

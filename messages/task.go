@@ -51,6 +51,9 @@ type Task struct {
 	// Resumes makes the task continue a run that has ended, at one of its steps. The
 	// control request resume submits such a task.
 	Resumes *run.Resumption `json:"resumes,omitempty"`
+	// StartedBy is the run that starts this one with flow.Start. Only the fleet sets it:
+	// the task of a client with it is rejected.
+	StartedBy *run.Starter `json:"started_by,omitempty"`
 }
 
 // Sandbox is a task's requirements on the sandbox of its session. A node that cannot
@@ -226,6 +229,11 @@ func (t *Task) checkRest() error {
 	if of, cleanup := run.CleanedBy(t.ID); cleanup {
 		return &strict.Error{Message: "task", Field: "id", Problem: fmt.Sprintf("%q is reserved for the compensations of run %s", t.ID, of), Remedy: "choose another id"}
 	}
+	if t.StartedBy != nil {
+		if err := t.StartedBy.Valid(); err != nil {
+			return &strict.Error{Message: "task", Field: "started_by", Problem: Text(err), Remedy: "leave it out: a run that starts another one sets it"}
+		}
+	}
 	if t.ForkOf != "" {
 		if _, err := parseFork("", t.ForkOf); err != nil {
 			return &strict.Error{
@@ -272,7 +280,7 @@ func (t *Task) Digest(tenant session.Tenant, workflow string) (string, error) {
 		Budget:   run.Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond},
 		Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), MCP: t.MCP, Model: t.Model, NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID,
 		Sandbox: digestedSandbox{Allow: place.Allow, Backend: place.Backend, Image: place.Image, Limits: place.Limits, Network: place.Network},
-		Tags:    t.Tags, Tools: t.Tools, Workflow: workflow, Workspace: t.Workspace, Resumes: t.Resumes,
+		Tags:    t.Tags, Tools: t.Tools, Workflow: workflow, Workspace: t.Workspace, Resumes: t.Resumes, StartedBy: t.StartedBy,
 	}
 	if d.Sandbox.Services, err = sandbox.ServicesText(place.Services); err != nil {
 		return "", err
@@ -304,6 +312,7 @@ type digested struct {
 	Revision  string          `json:"revision,omitempty"`
 	Run       run.ID          `json:"run"`
 	Sandbox   digestedSandbox `json:"sandbox,omitzero"`
+	StartedBy *run.Starter    `json:"started_by,omitempty"`
 	Tags      run.Tags        `json:"tags,omitempty"`
 	Tools     []string        `json:"tools,omitempty"`
 	Workflow  string          `json:"workflow"`
@@ -335,6 +344,14 @@ func millis(t time.Time) int64 {
 func half(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])
+}
+
+// NotOfClient is the error of the task of a client that names a run as its starter.
+func (t *Task) NotOfClient() error {
+	if t.StartedBy == nil {
+		return nil
+	}
+	return &strict.Error{Message: "task", Field: "started_by", Problem: "the task comes from a client", Remedy: "leave it out: a run that starts another one sets it"}
 }
 
 // Encode returns a body for DecodeTask; it fails with the error of DecodeTask.

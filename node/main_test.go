@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		os.Exit(Execute(os.Args[1:], &Options{Fleet: Fleet{Routing: RouteOnly}}))
 	case "bound":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{interrupted()}}))
+	case "starts":
+		os.Exit(Execute(os.Args[1:], &Options{Workflows: looping()}))
 	case "commands":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{commands()}}))
 	default:

@@ -49,8 +49,9 @@ var (
 	// ErrNestedStep rejects a step within the function of another step: replay does not
 	// call that function, so the nested step could not be found again.
 	ErrNestedStep = errors.New("run: a step inside of another step")
-	// ErrTooDeep rejects a fan-out within too many others, see MaxDepth.
-	ErrTooDeep = errors.New("run: too many fan-outs within each other")
+	// ErrTooDeep rejects a fan-out within too many others, see MaxDepth, and the start of a
+	// run below too many others, see MaxStarted.
+	ErrTooDeep = errors.New("run: nested too deep")
 	// ErrDeadline is the outcome of a run that ended at its deadline.
 	ErrDeadline = errors.New("run: deadline exceeded")
 	// ErrExpired is the outcome of a question without an answer in time.

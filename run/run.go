@@ -47,6 +47,7 @@ const (
 	WaitMessage  = "message"  // a user's message
 	WaitTimer    = "timer"    // a point in time
 	WaitBranches = "branches" // the ends of a fan-out's branches
+	WaitRun      = "run"      // the end of a run that it started
 )
 
 // The decisions that end a review.

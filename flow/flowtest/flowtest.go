@@ -80,7 +80,8 @@ type Options struct {
 	Faults []Fault
 	// Task is the run's task, besides its id and its session.
 	Task messages.Task
-	// Workflows are the workflows that remote branches can name; nil has none.
+	// Workflows are the workflows, or fakes of them, that remote branches and started runs
+	// can name; nil has none. The test waits until the started runs have ended.
 	Workflows []flow.Registration
 }
 

@@ -42,7 +42,8 @@ type Runner struct {
 	// Memory opens the memory of a name that agents use; nil keeps the notes of each tenant
 	// and name apart, as long as the Runner lives.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
-	// Workflows are the workflows that a flow.Remote can name; nil has none.
+	// Workflows are the workflows that a flow.Remote and a flow.Task can name; nil has
+	// none. A started run that still waits when its starter ends does not go on.
 	Workflows []flow.Registration
 
 	// Blobs stores the files and the large values of sessions; nil keeps them in memory.

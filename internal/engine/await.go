@@ -24,6 +24,11 @@ import (
 // schema of the question. An answer that T itself does not decode is recorded, and the
 // question is asked again at the step's path with "again" and a number.
 func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error {
+	if w.Kind == run.WaitRun {
+		end, err := awaitRun(ctx, p, run.ID(w.Name), timeout)
+		*out.(*flow.RunEnd) = end
+		return err
+	}
 	st, err := p.begin(ctx, journal.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
 	if err != nil {
 		return err

@@ -40,7 +40,8 @@ type Execution struct {
 	account  account
 	inbox    inbox
 	levels   levels
-	cleans   *cleanup // nil unless it is a cleanup run
+	cleans   *cleanup            // nil unless it is a cleanup run
+	started  map[run.ID]*started // the runs that the code has started
 	leases   lease.Held
 	intents  map[run.Path]journal.StepStarted // of calls in flight
 	tags     map[run.ID]run.Tags              // of the run and those around it; nil before the first change
@@ -345,8 +346,11 @@ func (w *logWriter) commitDone(ctx context.Context, log session.Key, s session.S
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.account.recorded(d.Lost, used, err)
-	if err == nil && (d.Kind == journal.StepAwait || d.Inbox > 0) {
+	if err == nil && (d.Kind == journal.StepAwait || d.Kind == journal.StepResult || d.Inbox > 0) {
 		ex.inbox.take(d.Inbox, d.Path)
+	}
+	if err == nil && d.Kind == journal.StepResult {
+		ex.inbox.takeEnd(run.ID(d.Name))
 	}
 	ex.account.Unpriced = cmp.Or(ex.account.Unpriced, d.Unpriced())
 	return ack, err

@@ -36,6 +36,11 @@ func (b *inbox) take(upTo uint64, path run.Path) {
 	})
 }
 
+// takeEnd removes the outcome of a started run.
+func (b *inbox) takeEnd(id run.ID) {
+	b.signals = slices.DeleteFunc(b.signals, func(v journal.SignalReceived) bool { return v.Kind == journal.Outcome && v.Ended.Run == id })
+}
+
 // messages returns the messages that no step has taken, and the place of the last one in
 // the inbox; 0 without one.
 func (b *inbox) messages() (words []session.Chunk, upTo uint64) {

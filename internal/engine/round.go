@@ -31,7 +31,7 @@ import (
 func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *transcript.Call) (session.Session, error) {
 	at := t.path
 	made := journal.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
-	sc, _, err := a.p.enter(made)
+	sc, _, err := enter(a.p, made)
 	if err != nil {
 		return s, err
 	}

@@ -56,8 +56,8 @@ type Runtime struct {
 	Node string
 	// Model is the default where neither agent nor task names a model.
 	Model string
-	// Workflows has the workflows of remote branches that run in this process, or are
-	// replayed; nil has none. Nodes use the workflows that the fleet offers.
+	// Workflows has the workflows of remote branches and started runs that run in this
+	// process, or are replayed; nil has none. Nodes use the workflows that the fleet offers.
 	Workflows *Registry
 	// Offered reports whether a node offers a workflow in a revision; nil always reports
 	// false. A run that does not match this node's code moves to such a node.

@@ -35,7 +35,7 @@ var ErrConcurrentStep = errors.New("flow: another step of this run is under way:
 
 // enter enters the scope for its next step, or for more work of the step at made.Path.
 // made names the step in errors. The caller must release the scope.
-func (p *place) enter(made journal.StepRequest) (*scope, run.Path, error) {
+func enter(p *place, made journal.StepRequest) (*scope, run.Path, error) {
 	if p.in != nil {
 		return nil, "", nested(made, p.in.asked)
 	}

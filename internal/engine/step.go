@@ -136,7 +136,7 @@ func (ex *Execution) substep(ctx context.Context, log session.Key, s session.Ses
 // so that an older value must be forked first. The caller must call end.
 func (p *place) begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
 	made := journal.StepRequest{Kind: kind, Name: name}
-	sc, path, err := p.enter(made)
+	sc, path, err := enter(p, made)
 	if err != nil {
 		return nil, err
 	}

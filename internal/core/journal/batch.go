@@ -85,6 +85,13 @@ func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (sess
 		}
 		v.Branches = r.branches
 		return w.promote(v, now), nil
+	case KindStart:
+		v, err := Decode[Start](e)
+		if err != nil || r.Home != w.key {
+			return e, fmt.Errorf("journal: %s starts a run in the log of %s, not of %s: %w", r.ID, w.key, r.Home, errors.Join(run.ErrState, err))
+		}
+		v.By = r.By
+		return NewEvent(KindStart, v)
 	case KindRunWaiting, KindFanOut:
 		if r.Home != w.key {
 			return e, fmt.Errorf("journal: %s waits in the log of %s, not of %s: %w", r.ID, r.Home, w.key, run.ErrState)

@@ -25,6 +25,7 @@ const (
 	KindRunWaiting       = "run.waiting"  // it stopped until its waits are satisfied
 	KindSignalReceived   = "run.received" // a signal from outside
 	KindFanOut           = "run.fanout"   // it opened branches that run separately
+	KindStart            = "run.start"    // it starts an independent run
 	KindBranchesReleased = "run.spread"   // the other branches of a warm-first fan-out start
 	KindCacheWarmed      = "run.warmed"   // the branch that the others wait for has its first answer
 	KindBranchOutcomes   = "run.disposed" // the outcomes of such branches for it
@@ -242,6 +243,7 @@ type Ended struct {
 	Parent   *Ancestor     `json:"parent,omitempty"` // the run to which a branch reports its outcome
 	Result   *session.Link `json:"result,omitempty"`
 	Run      run.ID        `json:"run"`
+	Starter  *Ancestor     `json:"starter,omitempty"` // the run that started it, and its step, which get its outcome
 	// Settle is the home of the run if Usage lacks the steps in the logs of Children: the
 	// run ended without its execution, and their ends report to that log. See Settled.
 	Settle session.ID `json:"settle,omitempty"`
@@ -293,8 +295,10 @@ const (
 	StepFanOut    = "fanout"
 	StepGather    = "gather" // collects the outcomes of a fan-out's branches
 	StepAwait     = "await"
-	StepTag       = "tag"   // Name is the key of a tag, and Value the new value as JSON, "" without the tag
-	StepDefer     = "defer" // registers a compensation, see Deferred
+	StepTag       = "tag"    // Name is the key of a tag, and Value the new value as JSON, "" without the tag
+	StepDefer     = "defer"  // registers a compensation, see Deferred
+	StepStart     = "start"  // starts the run whose id is in Value, as Started; Name is its workflow
+	StepResult    = "result" // waits for the end of the started run Name; Value is its RunEnd
 )
 
 // The origins, as Agent, of user rows that were neither typed by a user nor written by

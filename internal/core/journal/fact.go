@@ -168,6 +168,8 @@ func (f *Fact) name() {
 		}
 	case FanOut:
 		f.Run, f.Step, f.Workflow, f.Revision = v.Run, v.Path, v.Workflow, v.Revision
+	case Start:
+		f.Run, f.Step, f.By = v.Run, v.Path, v.By
 	case BranchesReleased:
 		f.Run, f.Step, f.Workflow, f.Revision = v.Run, v.Path, v.Workflow, v.Revision
 	case CacheWarmed:
@@ -223,6 +225,7 @@ var payloads = map[string]func(session.Event) (any, error){
 	KindRunWaiting:       asFact(Decode[RunWaiting]),
 	KindSignalReceived:   asFact(Decode[SignalReceived]),
 	KindFanOut:           asFact(Decode[FanOut]),
+	KindStart:            asFact(Decode[Start]),
 	KindBranchesReleased: asFact(Decode[BranchesReleased]),
 	KindCacheWarmed:      asFact(Decode[CacheWarmed]),
 	KindBranchOutcomes:   asFact(Decode[BranchOutcomes]),

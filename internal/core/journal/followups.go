@@ -12,6 +12,7 @@ import (
 type Work struct {
 	Task   *Task // Resume is set: the run is in the session's log
 	Signal *Signal
+	Submit *Task // of a run that another one starts; Session is empty, or has what its author named
 }
 
 // Answer is the reply of a session's holder to work, and of a node to an offered task.
@@ -90,6 +91,8 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 				tasks = tasks[:min(1, len(tasks))]
 			}
 			begin(tasks)
+		case Start:
+			work = append(work, Work{Submit: new(v.task(k.Tenant))})
 		case BranchesReleased:
 			begin(FanOut(v).Tasks(k.Tenant)[min(1, len(v.Branches)):])
 		case CacheWarmed:
@@ -100,9 +103,7 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 			}
 		case Ended:
 			offer(v.Next)
-			if v.Parent != nil {
-				work = append(work, Work{Signal: report(k, v, e.At)})
-			}
+			work = append(work, v.reports(k, e.At)...)
 			why := "the run that opened this branch " + v.State.Past()
 			for _, b := range f.Outcomes() {
 				b.Reason = why

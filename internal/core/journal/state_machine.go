@@ -284,6 +284,9 @@ func (w *StateMachine) finale(r *Record, events []session.Event, now time.Time) 
 		if b := r.Task.Branch; b != nil {
 			v.Parent = b.Parent()
 		}
+		if by := r.Task.StartedBy; by != nil {
+			v.Starter = &Ancestor{Path: by.Step, Run: by.Run, Session: by.Session}
+		}
 		cleanup := cleanupOf(w, r, v.State, now)
 		if cleanup != nil {
 			v.Next = &Offer{Revision: cleanup.Task.Revision, Run: cleanup.Task.Run, Workflow: cleanup.Task.Workflow}

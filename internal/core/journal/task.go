@@ -37,6 +37,8 @@ type Task struct {
 	// Resumes is the run that the task continues; nil for none.
 	Resumes *run.Resumption `json:",omitempty"`
 	Tags    run.Tags        `json:",omitempty"`
+	// StartedBy is the run that started it, nil for the task of a client.
+	StartedBy *run.Starter `json:",omitempty"`
 	// Branch is set for a branch of a fan-out.
 	Branch *Branch
 	// Resume marks an offer of a run that is already in a log.
@@ -123,6 +125,7 @@ type wireTask struct {
 	Revision  string          `json:"revision,omitempty"`
 	Run       run.ID          `json:"run"`
 	Sandbox   Sandbox         `json:"sandbox,omitzero"`
+	StartedBy *run.Starter    `json:"started_by,omitempty"`
 	Tags      run.Tags        `json:"tags,omitempty"`
 	Tools     []string        `json:"tools,omitempty"`
 	Workflow  string          `json:"workflow"`
@@ -152,7 +155,7 @@ func (t Task) wire() wireTask {
 	w := wireTask{
 		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
 		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: append([]string(nil), t.Tools...), MCP: append([]string(nil), t.MCP...), Workflow: t.Workflow, Workspace: t.Workspace,
-		Sandbox: t.Sandbox, Resumes: t.Resumes, Tags: maps.Clone(t.Tags),
+		Sandbox: t.Sandbox, Resumes: t.Resumes, StartedBy: t.StartedBy, Tags: maps.Clone(t.Tags),
 	}
 	if t.ForkOf != nil {
 		w.ForkOf = &wireRef{t.ForkOf.ID, t.ForkOf.Version}
@@ -164,7 +167,7 @@ func (w wireTask) task(k session.Key) Task {
 	t := Task{
 		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools, MCP: w.MCP,
 		Workspace: w.Workspace, Sandbox: w.Sandbox, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
-		Resumes: w.Resumes, Tags: w.Tags,
+		Resumes: w.Resumes, StartedBy: w.StartedBy, Tags: w.Tags,
 	}
 	if w.Input != "" {
 		t.Input = json.RawMessage(w.Input)
@@ -215,6 +218,11 @@ func (t Task) Valid() error {
 			return fmt.Errorf("journal: task %s resumes a run, and is a branch or a fork as well: %w", t.ID, run.ErrMalformed)
 		}
 		if err := t.Resumes.Valid(); err != nil {
+			return err
+		}
+	}
+	if t.StartedBy != nil {
+		if err := t.StartedBy.Valid(); err != nil {
 			return err
 		}
 	}

@@ -49,6 +49,7 @@ const (
 	Message = "message"
 	Timer   = "timer"
 	Report  = "branch" // a branch ended
+	Outcome = "ended"  // a started run ended
 	// cacheWarm is sent by the first branch of a warm-first fan-out, once it has its
 	// first answer of a model. It is never in an inbox.
 	cacheWarm = "warm"
@@ -65,7 +66,8 @@ type SignalReceived struct {
 	AskedRevision string `json:"asked_revision,omitempty"`
 
 	Branch *BranchEnd `json:"branch,omitempty"`
-	By     string     `json:"by,omitempty"` // see Named
+	By     string     `json:"by,omitempty"`    // see Named
+	Ended  *RunEnd    `json:"ended,omitempty"` // of a run that it started
 	// ID is the idempotency key of the signal, as long as the session keeps it, see
 	// maxSignals; "" is for signals that may be applied twice.
 	ID        string   `json:"id,omitempty"`
@@ -112,6 +114,9 @@ const MaxDetail = 16 << 10
 // waits. A wait in an older log may have no deadline and stays open.
 const DefaultExpiry = 14 * 24 * time.Hour
 
+// question reports whether the step of a wait is of the kind StepAwait.
+func (w Wait) question() bool { return w.Kind != run.WaitBranches && w.Kind != run.WaitRun }
+
 // outside reports whether only an answer from outside can end a wait, which may never
 // arrive. Timers have a time, and branches end by themselves.
 func (w Wait) outside() bool {
@@ -145,7 +150,7 @@ func (w Wait) Came(inbox []SignalReceived) bool {
 		switch {
 		case v.answers(w.Path):
 			return true
-		case w.Kind == run.WaitMessage && v.Kind == Message:
+		case w.Kind == run.WaitMessage && v.Kind == Message, w.Kind == run.WaitRun && v.ends(run.ID(w.Name)):
 			return true
 		case w.Kind == run.WaitBranches && v.Kind == Report && v.Path == w.Path:
 			ended++
@@ -197,7 +202,7 @@ func (r *Record) took(d StepCompleted) {
 		return
 	}
 	r.inbox = slices.DeleteFunc(r.inbox, func(v SignalReceived) bool {
-		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message
+		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message || d.Kind == StepResult && v.ends(run.ID(d.Name))
 	})
 }
 
@@ -247,6 +252,13 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 		}
 		v = w.place(r, v)
 		return w.stage(now, append([]session.Event{event(KindSignalReceived, v)}, r.releaseBranches(v)...)...)
+	case Outcome:
+		if v.Ended == nil {
+			return fmt.Errorf("journal: an outcome for %s names no run: %w", r.ID, run.ErrMalformed)
+		}
+		if knowsEnd(r, v.Ended.Run) {
+			return nil // it came before
+		}
 	case cacheWarm:
 		if events := r.releaseBranches(v); len(events) > 0 {
 			return w.stage(now, events...)
@@ -304,7 +316,7 @@ func (r *Record) listens() run.Path {
 func (r *Record) asks(v SignalReceived) (name, revision string) {
 	if r.State == run.Waiting {
 		for _, w := range r.Suspended.For {
-			if w.Kind != run.WaitBranches && v.answers(w.Path) {
+			if w.question() && v.answers(w.Path) {
 				return w.Name, r.Suspended.Revision
 			}
 		}
@@ -321,7 +333,7 @@ func (r *Record) questions() (all map[run.Path]*Step) {
 	}
 	if r.Suspended != nil {
 		for _, w := range r.Suspended.For {
-			if w.Kind != run.WaitBranches {
+			if w.question() {
 				add(w.Path, w.Name, r.Suspended.Revision)
 			}
 		}

@@ -2,5 +2,5 @@
 // effects of commits, as relays and nodes do in a fleet, and a [Runtime] runs one workflow to
 // its end in the goroutine of its caller.
 //
-// Files, the lowest first: turns, tree, answer, driver, runtime.
+// Files, the lowest first: turns, tree, started, attempt, answer, driver, runtime.
 package inprocess

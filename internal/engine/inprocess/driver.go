@@ -17,12 +17,13 @@ import (
 )
 
 // Driver does in one process the work that the nodes of a fleet do for each other: it
-// runs the branches that a commit opens, applies signals to their sessions, fires timers,
+// runs the branches that a commit opens and the runs that it starts, applies signals to their sessions, fires timers,
 // and resumes a run that waited. A [Runtime] has its own Driver. Tests and programs that
 // keep their log elsewhere than in memory pass a Driver's Committed to
 // journal.StoreOptions.OnCommit. It is safe for concurrent use.
 type Driver struct {
-	// Workflows are the workflows that remote branches can name; nil has none.
+	// Workflows are the workflows that remote branches and started runs can name; nil has
+	// none.
 	Workflows *engine.Registry
 	// InOrder executes the runs of a tree one at a time, each until it ends or waits, in
 	// an order that does not depend on the scheduler: the first branch of a fan-out that
@@ -54,8 +55,16 @@ func (d *Driver) Committed(e commitlog.Entry) {
 			t.fail(err)
 			continue
 		}
+		for _, f := range facts {
+			if v, ok := f.What.(journal.Ended); ok {
+				t.started.end(v)
+			}
+		}
 		for _, w := range work {
-			if t.owns(w) {
+			switch {
+			case w.Submit != nil:
+				t.started.submit(*w.Submit)
+			case t.owns(w):
 				t.do(w)
 			}
 		}
@@ -134,12 +143,12 @@ func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *engine.E
 		}
 		if state != run.Waiting {
 			t.turns.end()
-			return ex, state, t.waitIdle(err)
+			return ex, state, t.started.finish(err)
 		}
 		if !t.seesCommits() {
 			return ex, state, errNoCommits
 		}
-		t.tickAtDeadline(ex.Record())
+		t.tickAtDeadline(ex.Record(), t.task.Session)
 		if err := t.await(ctx); err != nil {
 			return ex, state, err
 		}
@@ -203,10 +212,10 @@ func (t *tree) claim(ctx context.Context) (*engine.Execution, error) {
 	return t.rt.Begin(ctx, t.reg, t.task, t.opening...)
 }
 
-// tickAtDeadline checks the clock at the main run's deadline.
-func (t *tree) tickAtDeadline(r *journal.Record) {
+// tickAtDeadline checks the clock at the deadline of a run in the session k.
+func (t *tree) tickAtDeadline(r *journal.Record, k session.Key) {
 	if end := r.Deadline(); !end.IsZero() {
-		t.tickAt(end.Add(time.Millisecond-1).UnixMilli(), t.task.Session)
+		t.tickAt(end.Add(time.Millisecond-1).UnixMilli(), k)
 	}
 }
 
@@ -220,10 +229,21 @@ func (d *Driver) enter(t *tree) {
 	d.trees[t.root] = append(d.trees[t.root], t)
 }
 
+// enterRoot subscribes a tree to the commits of a started run's sessions, too.
+func (d *Driver) enterRoot(t *tree, root session.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Contains(d.trees[root], t) {
+		d.trees[root] = append(d.trees[root], t)
+	}
+}
+
 func (d *Driver) leave(t *tree) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.trees[t.root] = slices.DeleteFunc(d.trees[t.root], func(o *tree) bool { return o == t }); len(d.trees[t.root]) == 0 {
-		delete(d.trees, t.root)
+	for _, root := range append(t.started.roots(), t.root) {
+		if d.trees[root] = slices.DeleteFunc(d.trees[root], func(o *tree) bool { return o == t }); len(d.trees[root]) == 0 {
+			delete(d.trees, root)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package inprocess
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,6 +44,7 @@ type tree struct {
 	busy      int             // work items in flight
 	idle      chan struct{}   // closed when there are none; made by waitIdle
 	runs      map[run.ID]bool // of the tree
+	started   startedRuns
 	timers    map[*time.Timer]struct{}
 	alarms    []alarm // in place of timers, if the runtime has a standing clock
 	over      bool
@@ -60,6 +60,7 @@ func newTree(d *Driver, rt *engine.Runtime, g flow.Registration, task journal.Ta
 		d: d, rt: rt, reg: g, root: root, task: task, opening: opening, wake: make(chan struct{}, 1), broken: make(chan struct{}),
 		runs: map[run.ID]bool{task.ID: true}, slots: make(chan struct{}, localBranches),
 	}
+	t.started.t = t
 	if d.InOrder {
 		t.turns = &turns{}
 	}
@@ -85,6 +86,7 @@ func (t *tree) owns(w journal.Work) bool {
 func (t *tree) recall(history []commitlog.Entry) {
 	for known := 0; known != len(t.runs); {
 		known = len(t.runs)
+		t.started.recall(history)
 		for _, e := range history {
 			for _, fact := range journal.Facts(e.Commit) {
 				if f, ok := fact.What.(journal.FanOut); ok && t.runs[f.Run] {
@@ -172,6 +174,11 @@ func (t *tree) fail(err error) {
 
 // tickAt checks the clock when a timer is due.
 func (t *tree) tickAt(due int64, k session.Key) {
+	t.at(due, journal.Work{Signal: &journal.Signal{To: k, Tick: true}})
+}
+
+// at does work at a time.
+func (t *tree) at(due int64, w journal.Work) {
 	if due == 0 {
 		return
 	}
@@ -181,7 +188,7 @@ func (t *tree) tickAt(due int64, k session.Key) {
 		return
 	}
 	if t.rt.Clock != nil {
-		t.alarms = append(t.alarms, alarm{time.UnixMilli(due), k})
+		t.alarms = append(t.alarms, alarm{time.UnixMilli(due), w})
 		return
 	}
 	var timer *time.Timer
@@ -189,7 +196,7 @@ func (t *tree) tickAt(due int64, k session.Key) {
 		t.mu.Lock()
 		delete(t.timers, timer)
 		t.mu.Unlock()
-		t.do(journal.Work{Signal: &journal.Signal{To: k, Tick: true}})
+		t.do(w)
 	})
 	if t.timers == nil {
 		t.timers = map[*time.Timer]struct{}{}
@@ -197,10 +204,10 @@ func (t *tree) tickAt(due int64, k session.Key) {
 	t.timers[timer] = struct{}{}
 }
 
-// alarm is a time at which a timer is due in a session.
+// alarm is a time at which work is due, such as a timer in a session.
 type alarm struct {
-	at  time.Time
-	key session.Key
+	at   time.Time
+	work journal.Work
 }
 
 // standsStill returns a channel that is closed once no part of the tree works; nil if the
@@ -239,19 +246,21 @@ func (t *tree) passTime() error {
 	next := slices.MinFunc(t.alarms, func(a, b alarm) int { return a.at.Compare(b.at) })
 	t.rt.Clock.GoTo(next.at)
 	now := t.rt.Clock.Now()
-	var due []session.Key
+	var due []journal.Work
 	t.alarms = slices.DeleteFunc(t.alarms, func(a alarm) bool {
 		if a.at.After(now) {
 			return false
 		}
-		if !slices.Contains(due, a.key) {
-			due = append(due, a.key)
+		if !slices.ContainsFunc(due, func(w journal.Work) bool {
+			return w.Signal != nil && a.work.Signal != nil && w.Signal.To == a.work.Signal.To
+		}) {
+			due = append(due, a.work)
 		}
 		return true
 	})
 	t.mu.Unlock()
-	for _, k := range due {
-		t.do(journal.Work{Signal: &journal.Signal{To: k, Tick: true}})
+	for _, w := range due {
+		t.do(w)
 	}
 	return nil
 }
@@ -305,58 +314,4 @@ func (t *tree) do(w journal.Work) {
 			t.fail(err)
 		}
 	})
-}
-
-func (t *tree) attempt(w journal.Work) error {
-	if w.Signal != nil {
-		return apply(t.ctx, t.rt, *w.Signal)
-	}
-	g := t.reg
-	if w.Task.Workflow != g.Name {
-		var ok bool
-		if t.d.Workflows != nil {
-			g, ok = t.d.Workflows.Lookup(w.Task.Workflow)
-		}
-		if !ok {
-			return fmt.Errorf("flow: workflow %q is not offered in this process: %w", w.Task.Workflow, run.ErrNotSupported)
-		}
-	}
-	select {
-	case t.slots <- struct{}{}:
-	case <-t.ctx.Done():
-		return t.ctx.Err()
-	}
-	defer func() { <-t.slots }()
-	ex, err := t.rt.Begin(t.ctx, g, *w.Task)
-	if errors.Is(err, run.ErrState) || err == nil && ex.State() != run.Running {
-		return nil // it executes already, or has ended
-	}
-	if err != nil {
-		return err
-	}
-	if state, err := ex.Forward(t.ctx); state == run.Running || state == run.NeedsReview {
-		return fmt.Errorf("flow: branch %s is %s: %w", ex.Task().ID, state, err)
-	}
-	return nil
-}
-
-// apply applies a signal to its session. If the parent of a reporting branch no longer
-// waits for the report, apply closes the branch with the outcome in the parent's log.
-func apply(ctx context.Context, rt *engine.Runtime, s journal.Signal) error {
-	err := rt.Store.Apply(ctx, s)
-	if s.Received != nil && s.Received.Kind == journal.Report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
-		child := s.Received.Branch.Link.Key
-		d, readErr := rt.Values.BranchOutcome(ctx, s.To, s.Run, child.ID)
-		if errors.Is(readErr, run.ErrState) {
-			return nil // the parent decides the outcome later, and then closes the branch
-		}
-		if readErr != nil {
-			return readErr
-		}
-		err = rt.Store.Apply(ctx, journal.Signal{To: child, Run: run.ID(child.ID), Close: &d})
-	}
-	if errors.Is(err, run.ErrState) {
-		return nil // it has no effect anymore
-	}
-	return err
 }

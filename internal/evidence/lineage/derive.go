@@ -115,6 +115,8 @@ func makes(d journal.StepCompleted, what any) bool {
 		return d.Kind == journal.StepOpen
 	case journal.FanOut:
 		return d.Kind == journal.StepFanOut
+	case journal.Start:
+		return d.Kind == journal.StepStart
 	}
 	return false
 }

@@ -98,6 +98,10 @@ func fillSubmitted(r *messages.Record, v journal.Submitted) {
 			named += " at step " + string(of.Step) + " of run " + Short(session.ID(of.Run))
 		}
 	}
+	if by := v.Task.StartedBy; by != nil {
+		r.StartedBy = &messages.Place{Run: by.Run, Session: by.Session, Step: by.Step}
+		named += " at step " + string(by.Step) + " of run " + Short(session.ID(by.Run))
+	}
 	r.Via = maskedLine(v.Via, 64)
 	r.Due, r.Tags = v.Task.NotBefore, v.Task.Tags
 	switch {
@@ -108,7 +112,7 @@ func fillSubmitted(r *messages.Record, v journal.Submitted) {
 		r.Summary = named + " submitted"
 	}
 	switch {
-	case r.By == "" || r.By == anonymous && r.Via == "" || r.BranchOf != nil: // a branch has it from the run around it
+	case r.By == "" || r.By == anonymous && r.Via == "" || r.BranchOf != nil || r.StartedBy != nil: // from the run around it, or its starter
 	default:
 		via := r.Via
 		if via != "" {
@@ -233,6 +237,16 @@ func fillReceived(r *messages.Record, v journal.SignalReceived) {
 			r.Summary = "branch " + Short(b.Link.ID) + " " + strings.ReplaceAll(string(b.State), "_", " ")
 			if b.Error != "" {
 				r.Summary += ": " + maskedLine(b.Error, 60)
+			}
+		}
+	case journal.Outcome:
+		r.Kind = messages.KindReported
+		if e := v.Ended; e != nil {
+			r.Starts, r.Code, r.Reason = e.Run, e.Code, e.Error
+			r.State = cmp.Or(r.State, string(run.Waiting))
+			r.Summary = "run " + Short(session.ID(e.Run)) + " " + strings.ReplaceAll(string(e.State), "_", " ")
+			if e.Error != "" {
+				r.Summary += ": " + maskedLine(e.Error, 60)
 			}
 		}
 	default:

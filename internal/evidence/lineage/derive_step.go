@@ -20,6 +20,7 @@ var stepKinds = map[string]messages.Kind{
 	journal.StepJoin: messages.KindMerged, journal.StepReject: messages.KindRejected, journal.StepRecall: messages.KindRecalled, journal.StepRemember: messages.KindRemembered,
 	journal.StepOpen: messages.KindPlaced, journal.StepCompress: messages.KindCompressed, journal.StepSelection: messages.KindSelected, journal.StepFanOut: messages.KindFannedOut,
 	journal.StepGather: messages.KindGathered, journal.StepAwait: messages.KindAwaited, journal.StepTag: messages.KindDid,
+	journal.StepStart: messages.KindStarted, journal.StepResult: messages.KindAwaited,
 }
 
 // step fills the record of a step, including its outcome in the same batch: the event
@@ -67,6 +68,8 @@ func (d *deriver) step(r *messages.Record, v journal.StepCompleted, made int) er
 		fillRejected(r, o)
 	case journal.FanOut:
 		fillFannedOut(r, o)
+	case journal.Start:
+		r.Starts = o.Task.Run
 	}
 	return nil
 }
@@ -178,6 +181,8 @@ func doneText(r *messages.Record, v journal.StepCompleted) string {
 			text = "selects " + r.Name
 		case journal.StepAwait:
 			text = "waited for " + r.Name
+		case journal.StepResult:
+			text = "waited for run " + r.Name
 		default:
 			text = v.Kind + " " + r.Name
 		}

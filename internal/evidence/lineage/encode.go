@@ -174,6 +174,8 @@ func (o *object) recordEnd(r *messages.Record, alone bool) {
 		o.must("session", string(r.Session))
 	}
 	o.text("source", r.Source)
+	o.value("started_by", r.StartedBy != nil, r.StartedBy)
+	o.text("starts", string(r.Starts))
 	o.text("state", r.State)
 	o.text("status", r.Status)
 	o.text("step", string(r.Step))

@@ -29,8 +29,12 @@ type Run struct {
 	Says     string          // the claim of the sender
 	BranchOf *messages.Place // the step that opened it, for a branch of a fan-out
 	Branch   string          // its name
-	Waits    []messages.Wait // the pending waits, while it waits
-	Wake     uint64          // number of resumptions after a wait
+	// StartedBy is the run that started it, and its step; Starts are the runs that it
+	// started, at most MaxStarts.
+	StartedBy *messages.Place
+	Starts    []run.ID
+	Waits     []messages.Wait // the pending waits, while it waits
+	Wake      uint64          // number of resumptions after a wait
 	// Due is the time of the next timeout: when a review expires, when the first wait
 	// of a waiting run ends, when a queued run may start.
 	Due       time.Time
@@ -238,6 +242,9 @@ func (g *Graph) SetHome(t session.Tenant, id run.ID, home session.ID) {
 	g.index.homes[runKey{t, id}] = home
 }
 
+// MaxStarts bounds the started runs that the state of a run names: the first ones.
+const MaxStarts = 64
+
 // fold applies a record to the state of a run, as package run does.
 func (r *Run) fold(rec *messages.Record) {
 	if r.State.Terminal() {
@@ -252,6 +259,13 @@ func (r *Run) fold(rec *messages.Record) {
 		r.Due, r.Tags = dueOf(rec), maps.Clone(rec.Tags)
 		if rec.BranchOf != nil {
 			r.BranchOf, r.Branch = new(*rec.BranchOf), rec.Name
+		}
+		if rec.StartedBy != nil {
+			r.StartedBy = new(*rec.StartedBy)
+		}
+	case messages.KindStarted:
+		if rec.Starts != "" && len(r.Starts) < MaxStarts {
+			r.Starts = append(r.Starts, rec.Starts)
 		}
 	case messages.KindClaimed:
 		if rec.Attempt < r.Attempt {

@@ -18,6 +18,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/eventlog"
 	"github.com/rathcluster/rath/internal/nats/schedule"
 	"github.com/rathcluster/rath/internal/platform/workers"
+	"github.com/rathcluster/rath/internal/wire/translate"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -302,7 +303,7 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 	switch a.Kind {
 	case schedule.Dispatch:
 		timeout = dispatchTimeout
-	case schedule.Signal:
+	case schedule.Signal, schedule.Submit:
 		timeout = signalTimeout
 	case schedule.Store:
 		// It does not end with the relay, but soon after.
@@ -328,6 +329,8 @@ func (d *dispatcher) act(ctx context.Context, a schedule.Action) schedule.Outcom
 			return schedule.Outcome{}
 		}
 		return schedule.Outcome{Result: schedule.Settled}
+	case schedule.Submit:
+		return d.submit(ctx, *a.Work.Submit)
 	case schedule.Look:
 		return d.look(ctx, a.Session)
 	case schedule.Load:
@@ -355,6 +358,22 @@ func (d *dispatcher) signal(ctx context.Context, s journal.Signal) schedule.Outc
 		return schedule.Outcome{Result: schedule.Settled}
 	}
 	d.c.conn.Logger.Debug("a signal was not applied and will be sent again", "session", s.To.String(), "run", string(s.Run), "err", err)
+	return schedule.Outcome{}
+}
+
+// submit submits the task of a run that another one starts. A repetition has the same body.
+// A task that cannot be submitted is rejected.
+func (d *dispatcher) submit(ctx context.Context, t journal.Task) schedule.Outcome {
+	task := translate.TaskOf(t)
+	task.StartedBy = t.StartedBy
+	err := d.c.Submit(ctx, t.Session.Tenant, messages.Submitter{By: t.By, Via: t.Via}.Token(), t.Workflow, &task)
+	if err == nil {
+		return schedule.Outcome{Result: schedule.Settled}
+	}
+	if messages.Refusal(err) {
+		return d.signal(ctx, *t.Rejected(rejection(t.ID, err)))
+	}
+	d.c.conn.Logger.Debug("a started run was not submitted and will be", "run", string(t.ID), "err", err)
 	return schedule.Outcome{}
 }
 

@@ -69,9 +69,10 @@ type incomingTask struct {
 	msg      jsMsg
 	tenant   session.Tenant
 	workflow string
-	id       run.ID // "" if it cannot be read
-	digest   string // of the submission
-	placed   bool   // only the log of the session that its alias names, or its body, can still refuse it
+	id       run.ID       // "" if it cannot be read
+	digest   string       // of the submission
+	task     journal.Task // once it is read
+	placed   bool         // only the log of the session that its alias names, or its body, can still refuse it
 }
 
 // again reports whether the task was delivered before.
@@ -144,6 +145,12 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 	if err != nil {
 		return err
 	}
+	if from.Via == "" { // no permission of a client matches a subject with another submitter
+		if err := in.NotOfClient(); err != nil {
+			return err
+		}
+	}
+	l.task = t
 	t.By, t.Via, t.Says = from.By, from.Via, excerpt.Start(l.msg.Headers().Get(messages.HeaderSays), maxClaim)
 	if l.digest, err = in.Digest(tenant, workflow); err != nil {
 		return err
@@ -265,6 +272,9 @@ func (i *intake) place(ctx context.Context, l *incomingTask, t journal.Task, nam
 	case have.Task() == "" && have.Cancelled != nil:
 		ended, err := i.hasEnded(ctx, l)
 		if ended || err != nil {
+			return err
+		}
+		if err := i.tellStarter(ctx, l, journal.RunEnd{Run: l.id, State: run.Cancelled, Code: run.CodeCancelled, Error: have.Cancelled.Reason}); err != nil {
 			return err
 		}
 		return i.c.PutCancelled(ctx, l.tenant, l.id) // before it was submitted

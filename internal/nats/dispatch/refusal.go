@@ -86,7 +86,29 @@ func (i *intake) deadLetter(ctx context.Context, l *incomingTask, cause error) e
 	if err := i.storeDeadLetter(ctx, l, cause, now); err != nil {
 		return err
 	}
+	if err := i.tellStarter(ctx, l, rejection(l.id, cause)); err != nil {
+		return err
+	}
 	return i.publishRefused(ctx, l, cause, now)
+}
+
+// tellStarter brings the outcome of a task that no log will hold to the run that started
+// it, if one did.
+func (i *intake) tellStarter(ctx context.Context, l *incomingTask, e journal.RunEnd) error {
+	s := l.task.Rejected(e)
+	if s == nil || i.Signal == nil {
+		return nil
+	}
+	if err := i.Signal(ctx, *s); err != nil && !messages.Refusal(err) {
+		return fmt.Errorf("nats/dispatch: tell run %s about run %s: %w", s.Run, l.id, err)
+	}
+	return nil
+}
+
+// rejection is the outcome of a started run whose task is rejected.
+func rejection(id run.ID, cause error) journal.RunEnd {
+	e := wire.ErrorOf(cause)
+	return journal.RunEnd{Run: id, State: run.Failed, Code: e.Code, Error: e.Text}
 }
 
 func (i *intake) publishRefused(ctx context.Context, l *incomingTask, cause error, now time.Time) error {

@@ -16,6 +16,7 @@ const (
 	Announce             // send Node the Demand; it has no answer
 	Signal               // apply the signal of Work: Settled or Failed
 	Store                // store Result: Settled or Failed
+	Submit               // submit the task of Work.Submit: Settled or Failed
 	Look                 // does the log of Session exist: Outcome.Found, or Failed
 	Load                 // read the commit at Token: Outcome.Entry, or Failed
 	Ping                 // does Node live: Outcome.Found

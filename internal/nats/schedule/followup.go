@@ -22,7 +22,7 @@ type followUps struct {
 	tries   backoff
 }
 
-// followUp is one follow-up of a commit: one of begin, signal and result is set.
+// followUp is one follow-up of a commit: one of begin, signal, submit and result is set.
 type followUp struct {
 	of    *followUps
 	place int
@@ -31,6 +31,7 @@ type followUp struct {
 
 	begin  *item // the first dispatch of a branch
 	signal *journal.Signal
+	submit *journal.Task
 	result *messages.Result
 
 	tick *openSession // of a tick, which belongs to no commit
@@ -54,6 +55,8 @@ func derive(e commitlog.Entry, facts []journal.Fact) ([]*followUp, error) {
 		switch {
 		case w.Signal != nil:
 			add(&followUp{signal: w.Signal})
+		case w.Submit != nil:
+			add(&followUp{submit: w.Submit})
 		case w.Task != nil && !w.Task.Resume:
 			add(&followUp{begin: &item{task: *w.Task, derived: true}})
 		}
@@ -136,6 +139,8 @@ func (f *followUp) action() Action {
 		return Action{Kind: Look, Session: f.begin.task.Session}
 	case f.result != nil:
 		return Action{Kind: Store, Tenant: f.of.session.Tenant, Result: f.result, Before: f.before}
+	case f.submit != nil:
+		return Action{Kind: Submit, Work: journal.Work{Submit: f.submit}}
 	}
 	return Action{Kind: Signal, Work: journal.Work{Signal: f.signal}}
 }

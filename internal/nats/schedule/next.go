@@ -102,7 +102,7 @@ func (s *Scheduler) carriedOut(now time.Time, f *followUp, o Outcome) {
 			f.again = &alarm{fire: func(now time.Time) { s.start(now, f) }}
 		}
 		most := signalMost
-		if f.result != nil || f.begin != nil {
+		if f.result != nil || f.begin != nil || f.submit != nil {
 			most = resultMost
 		}
 		s.alarms.set(f.again, now.Add(f.tries.next(signalFirst, most)))

@@ -17,7 +17,7 @@ func RunInfo(r lineage.Run) messages.RunInfo {
 	out := messages.RunInfo{
 		Run: r.ID, State: r.State, Workflow: r.Workflow, Revision: r.Revision, Asked: r.Asked, Session: r.Home.ID, Root: r.Root, Attempt: r.Attempt, Node: r.Node,
 		Behind: r.Behind, By: r.By, Via: r.Via, Says: r.Says, Cancelled: r.Cancelled, Code: r.Code, Reason: r.Reason, Result: r.Result, Steps: r.Steps,
-		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings, Branch: r.Branch, BranchOf: r.BranchOf, Waits: r.Waits, Quarantine: r.Quarantine, Tags: r.Tags,
+		Sessions: r.Sessions, Usage: r.Usage, Warnings: r.Warnings, Branch: r.Branch, BranchOf: r.BranchOf, StartedBy: r.StartedBy, Starts: r.Starts, Waits: r.Waits, Quarantine: r.Quarantine, Tags: r.Tags,
 	}
 	if json.Valid([]byte(r.Status)) { // an empty one is not
 		out.Status = json.RawMessage(r.Status)

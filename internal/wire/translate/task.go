@@ -27,7 +27,7 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 	}
 	out := journal.Task{
 		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
-		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore), Resumes: t.Resumes, Tags: t.Tags,
+		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore), Resumes: t.Resumes, StartedBy: t.StartedBy, Tags: t.Tags,
 		Budget: run.Budget{
 			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
 		},
@@ -66,7 +66,7 @@ func moment(t time.Time) time.Time {
 }
 
 // TaskOf returns the body of a submission of a task. It keeps the id of a session that
-// the task names.
+// the task names, and omits StartedBy: whoever submits the task again is no run.
 func TaskOf(t journal.Task) messages.Task {
 	out := messages.Task{
 		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: t.Deadline, NotBefore: t.NotBefore,

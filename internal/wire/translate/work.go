@@ -59,6 +59,7 @@ func WorkOf(w journal.Work) Work {
 	if !t.Resume {
 		task := TaskOf(*t)
 		task.Input = nil // it is sent as text
+		task.StartedBy = t.StartedBy
 		out.Task, out.Input, out.Branch, out.By, out.Via, out.Says = &task, string(t.Input), t.Branch, t.By, t.Via, t.Says
 	}
 	return out

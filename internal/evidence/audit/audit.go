@@ -35,6 +35,7 @@ const (
 	Secrets       = "secrets"
 	Archives      = "archives"
 	Cleanup       = "cleanup"
+	Starts        = "starts"
 )
 
 // Invariant is a property of the stored bytes in every state.
@@ -65,6 +66,7 @@ func Invariants() []Invariant {
 		{Acknowledged, "what clients were told is in the logs"},
 		{Secrets, "no credential is stored"},
 		{Cleanup, "the end of a run with compensations submits a run of them, which goes first"},
+		{Starts, "a run that another one starts is there once, as its start says, and its starter gets its end"},
 		{Archives, "nothing follows an archive; a tombstone stands for what was purged"},
 	}
 }
@@ -204,11 +206,13 @@ type audit struct {
 
 	logs      map[key]*log
 	runs      map[key]*runState
-	links     map[key][]claimOf // on commits that have not come yet
-	promised  map[key]promise   // sessions that a step made
-	disposed  map[key][]key     // by the session that decided: the branches it disposed of
-	fanouts   map[key]*fanout   // by the session of a branch
-	parts     []partMark        // the reports of their parts that runs have applied
+	links     map[key][]claimOf    // on commits that have not come yet
+	promised  map[key]promise      // sessions that a step made
+	disposed  map[key][]key        // by the session that decided: the branches it disposed of
+	fanouts   map[key]*fanout      // by the session of a branch
+	starts    map[key][]startedRun // by the id of a started run
+	ends      []toldRun            // outcomes of started runs
+	parts     []partMark           // the reports of their parts that runs have applied
 	partEnds  map[partKey]spending
 	told      []toldBranch
 	disposals []disposal

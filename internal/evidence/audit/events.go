@@ -23,6 +23,7 @@ const (
 	runWaiting      = "run.waiting"
 	runReceived     = "run.received"
 	runFanOut       = "run.fanout"
+	runStart        = "run.start"
 	runSpread       = "run.spread"
 	runWarmed       = "run.warmed"
 	runDisposed     = "run.disposed"
@@ -134,17 +135,43 @@ type ancestor struct {
 	Session string `json:"session"`
 }
 
+type taskData struct {
+	Run       string            `json:"run"`
+	Workflow  string            `json:"workflow"`
+	Budget    budget            `json:"budget"`
+	Branch    *branchData       `json:"branch"`
+	Resumes   resumption        `json:"resumes"`
+	StartedBy *starterData      `json:"started_by"`
+	Tags      map[string]string `json:"tags"`
+}
+
 type submittedData struct {
-	By   string `json:"by"`
-	Via  string `json:"via"`
-	Task struct {
-		Run      string            `json:"run"`
-		Workflow string            `json:"workflow"`
-		Budget   budget            `json:"budget"`
-		Branch   *branchData       `json:"branch"`
-		Resumes  resumption        `json:"resumes"`
-		Tags     map[string]string `json:"tags"`
-	} `json:"task"`
+	By   string   `json:"by"`
+	Via  string   `json:"via"`
+	Task taskData `json:"task"`
+}
+
+type startData struct {
+	By   string   `json:"by"`
+	Path string   `json:"path"`
+	Run  string   `json:"run"`
+	Task taskData `json:"task"`
+}
+
+// startedValue is the value of a step that starts a run.
+type startedValue struct {
+	Run string `json:"run"`
+}
+
+// runEndData is the outcome of a started run.
+type runEndData struct {
+	Code    string `json:"code"`
+	Run     string `json:"run"`
+	Session string `json:"session"`
+	State   string `json:"state"`
+	Steps   int64  `json:"steps"`
+	Usage   usage  `json:"usage"`
+	Version uint64 `json:"version"`
 }
 
 // resumption names the run that a task continues, and the commit that ended it.
@@ -238,6 +265,7 @@ type wait struct {
 	Due      int64    `json:"due"`
 	Edits    bool     `json:"edits"`
 	Kind     string   `json:"kind"`
+	Name     string   `json:"name"`
 	Need     int      `json:"need"`
 	Path     string   `json:"path"`
 	Schema   string   `json:"schema"`
@@ -251,17 +279,18 @@ type receivedData struct {
 		Steps int64  `json:"steps"`
 		Usage usage  `json:"usage"`
 	} `json:"branch"`
-	By     string `json:"by"`
-	ID     string `json:"id"`
-	Kind   string `json:"kind"`
-	N      uint64 `json:"n"`
-	Path   string `json:"path"`
-	Reason string `json:"reason"`
-	Run    string `json:"run"`
-	Says   string `json:"says"`
-	Text   string `json:"text"`
-	Value  string `json:"value"`
-	Wake   uint64 `json:"wake"`
+	By     string      `json:"by"`
+	Ended  *runEndData `json:"ended"`
+	ID     string      `json:"id"`
+	Kind   string      `json:"kind"`
+	N      uint64      `json:"n"`
+	Path   string      `json:"path"`
+	Reason string      `json:"reason"`
+	Run    string      `json:"run"`
+	Says   string      `json:"says"`
+	Text   string      `json:"text"`
+	Value  string      `json:"value"`
+	Wake   uint64      `json:"wake"`
 }
 
 type fanoutData struct {

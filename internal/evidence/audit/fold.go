@@ -71,6 +71,7 @@ var eventKinds = []eventKind{
 	{runWaiting, take((*folding).waits), []string{"waiting"}},
 	{runReceived, take((*folding).received), []string{"answered", "message", "due", "reported"}},
 	{runFanOut, take((*folding).fanOut), []string{"fanned_out"}},
+	{runStart, take(starts), nil},
 	{runSpread, take((*folding).spread), []string{"spread"}},
 	{runWarmed, take((*folding).warmed), nil},
 	{runDisposed, take((*folding).disposed), []string{"disposed"}},
@@ -82,7 +83,7 @@ var eventKinds = []eventKind{
 	{stepLate, take((*folding).late), []string{"late"}},
 	{stepDone, take((*folding).done), []string{
 		"model", "tool", "did", "branched", "merged", "adopted", "rejected", "recalled", "remembered", "placed", "compressed",
-		"selected", "fanned_out", "gathered", "awaited",
+		"selected", "fanned_out", "gathered", "awaited", "started",
 	}},
 }
 

@@ -168,6 +168,7 @@ func (a *audit) cameOf(k, from key) bool {
 func (a *audit) finishBranches() {
 	a.finishParts()
 	a.finishFanOuts()
+	finishStarted(a)
 	busy := map[key]bool{} // trees with an open run
 	for _, g := range a.runs {
 		if g.home != nil && g.end == nil {

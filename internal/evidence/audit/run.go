@@ -27,6 +27,7 @@ type logRun struct {
 	held      map[string]*held // fan-outs that are warm-first, by path
 	lost      []uint64         // the groups of the attempts lost since the last new step
 	group     uint64           // of the attempt that claimed it last
+	ends      map[string]bool  // started runs whose outcome came
 }
 
 // suspects returns the maximum number of suspects on a node with the next attempt, 0 for
@@ -96,6 +97,7 @@ type runState struct {
 	warmed    bool                // it has recorded that a model has answered it, or that it waits
 	opened    map[string]int      // branches, by the path of the fan-out
 	resumes   resumption          // the run that it continues
+	startedBy *starterData        // the run that started it
 	standing  map[string]outcome  // of branches of such runs, by their sessions
 	steps     usage               // of the steps in its home log, except gather and join steps
 	deferred  []bool              // its compensations, and whether they always run
@@ -192,7 +194,7 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	f.a.check(OneEnd, !sealed, f.says(id, "nothing but its closing after the run of a branch ended", "run.submitted"))
 	g.home, g.budget, g.branch, g.workflow, g.by, g.via = f.l, d.Task.Budget, d.Task.Branch, d.Task.Workflow, d.By, d.Via
 	g.account.limit, g.most, g.resumes = d.Task.Budget, d.Task.Budget, d.Task.Resumes
-	r.home, r.state, g.tags = true, "queued", d.Task.Tags
+	r.home, r.state, g.tags, g.startedBy = true, "queued", d.Task.Tags, d.Task.StartedBy
 	if of := d.cleans(); of != "" {
 		cleanup(f, id, of, &d)
 	}

@@ -97,6 +97,9 @@ func (f *folding) done(e *event, d doneData) {
 	}
 	delete(r.intents, work)
 	f.given(d.Given)
+	if d.Kind == "result" {
+		gotEnd(f, r, &d)
+	}
 	r.took(&d)
 	g.spend(&d, r.home)
 	f.links(&d)

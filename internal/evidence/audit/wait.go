@@ -58,6 +58,9 @@ func (f *folding) received(e *event, d receivedData) {
 	if d.Branch != nil {
 		f.reported(&d)
 	}
+	if d.Kind == "ended" {
+		startedEnd(f, r, &d)
+	}
 	f.a.witness.received(f.l, &d)
 	d.Text, d.Value, d.Reason = "", "", ""                    // waits do not depend on the contents
 	if _, late := r.steps[d.Path]; d.Branch == nil || !late { // a late report only has the branch's usage
@@ -121,6 +124,10 @@ func (w wait) came(inbox []receivedData) bool {
 			if w.Kind == "message" {
 				return true
 			}
+		case "ended":
+			if w.Kind == "run" && v.Ended != nil && v.Ended.Run == w.Name {
+				return true
+			}
 		case "branch":
 			if w.Kind == "branches" && v.Branch != nil && slices.Contains(w.Branches, v.Branch.Link.Session) {
 				ended++
@@ -159,7 +166,8 @@ func (r *logRun) asks(d *receivedData, now int64) bool {
 func (r *logRun) took(d *doneData) {
 	if len(r.inbox) > 0 {
 		r.inbox = slices.DeleteFunc(r.inbox, func(v receivedData) bool {
-			return v.Kind == "message" && v.N <= d.Inbox || v.Kind != "message" && v.Path == d.Path
+			return v.Kind == "message" && v.N <= d.Inbox || v.Kind != "message" && v.Path == d.Path ||
+				d.Kind == "result" && v.Ended != nil && v.Ended.Run == d.Name
 		})
 	}
 }

@@ -190,6 +190,12 @@ func (t *timeline) received(e journal.Fact, p journal.SignalReceived) {
 		if question != "" {
 			decide(s, "nobody answered in time")
 		}
+	case journal.Outcome:
+		if p.Ended == nil {
+			return
+		}
+		s = t.line(e, "reported", "run", "run "+string(p.Ended.Run)+" "+strings.ReplaceAll(string(p.Ended.State), "_", " "))
+		s.Code, s.Error = p.Ended.Code, textOf(p.Ended.Error)
 	case journal.Report:
 		if p.Branch == nil {
 			return

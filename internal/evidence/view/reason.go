@@ -97,6 +97,9 @@ func ReasonOfRun(g *lineage.Graph, t session.Tenant, id run.ID) (Reason, error) 
 			out.Actor += ", which user " + r.By + " submitted"
 		}
 	}
+	if by := r.StartedBy; by != nil {
+		out.Actor = fmt.Sprintf("run %s, which started it at step %s", by.Run, by.Step)
+	}
 	return out, nil
 }
 

@@ -200,9 +200,19 @@ func RunLine(w *term.Writer, r *messages.RunInfo) {
 	}
 	w.Println()
 	switch {
+	case r.StartedBy != nil:
+		w.Printf("by       step %s of run %s, which started it; see: rath show %s\n", r.StartedBy.Step, r.StartedBy.Run, r.StartedBy.Run)
 	case r.By == "" || r.By == messages.UserAnonymous && r.Via == "" || r.BranchOf != nil:
 	default:
 		w.Println("by       " + term.Line(journal.Submitter(r.By, r.Via, r.Says), 200))
+	}
+	if n := len(r.Starts); n > 0 {
+		names := r.Starts[:min(n, 4)]
+		text := fmt.Sprint(names)
+		if n > len(names) {
+			text = fmt.Sprintf("%s and %d more", text, n-len(names))
+		}
+		w.Println("starts   " + term.Line(strings.Trim(text, "[]"), 200))
 	}
 	if len(r.Status) > 0 {
 		w.Println("status   " + term.Line(StatusText(r), 200))

@@ -1,0 +1,95 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/evidence/audit"
+	"github.com/rathcluster/rath/internal/testkit/must"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+)
+
+// starter is a workflow that starts itself twice: one run fails, and one's end is not read.
+func starter(ctx context.Context, s session.Session) (session.Session, error) {
+	i, _ := flow.RunInfo(ctx)
+	switch string(i.Input) {
+	case `"bad"`:
+		return s, errors.New("no more")
+	case `"good"`:
+		return s.With(session.AssistantText("done")), nil
+	}
+	bad, err := flow.Start(ctx, flow.Task{Workflow: "w", Input: json.RawMessage(`"bad"`)})
+	if err != nil {
+		return s, err
+	}
+	if _, err := flow.Start(ctx, flow.Task{Workflow: "w", ID: "mine", Input: json.RawMessage(`"good"`)}); err != nil {
+		return s, err
+	}
+	if end, err := bad.Result(ctx, 0); err != nil || end.State != run.Failed {
+		return s, errors.Join(errors.New("it did not fail"), err)
+	}
+	return s.With(session.AssistantText("all done")), nil
+}
+
+// TestRecordedStarts: the auditor accepts a run that starts others and whose process dies
+// at each append, and finds what its log and theirs disagree about.
+func TestRecordedStarts(t *testing.T) {
+	play := func(t *testing.T, at int, stored bool) (appends int) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fleet{}
+			state, n := f.life(t, flow.Func(starter), at, stored)
+			appends = n
+			for range 20 {
+				if state.Terminal() && (at == 0 || f.next > 1) {
+					break
+				}
+				state, _ = f.life(t, flow.Func(starter), 0, false)
+			}
+			r := f.audited(t)
+			if !r.OK() || state != run.Succeeded || r.Open > 0 || r.Runs != 3 {
+				t.Errorf("death at append %d (stored: %v): the run is %s, %d of %d open, %v\n%s", at, stored, state, r.Open, r.Runs, f.last, violations(r))
+			}
+			if at > 0 {
+				return
+			}
+			for _, forge := range []struct{ old, with, found string }{
+				{`"value":"{\"run\":\"mine\"}"`, `"value":"{\"run\":\"yours\"}"`, "run.start of mine in the batch of step.done 1"},
+				{`"started_by":{"run":"r","session":"home-1-0","step":"1"}`, `"started_by":{"run":"r","session":"home-1-0","step":"7"}`, "run.start of it at step 7 of run r"},
+				{`"ended":{"code":"error"`, `"ended":{"code":"budget"`, "as its run.ended has it"},
+				{`"kind":"ended"`, `"kind":"timer"`, "a question at step"},
+			} {
+				done := false
+				forged := must.Get(audit.Run(t.Context(), func(yield func(audit.Message, error) bool) {
+					for m, err := range f.messages(t) {
+						changed := bytes.ReplaceAll(m.Data, []byte(forge.old), []byte(forge.with))
+						if quoted := func(s string) []byte { return []byte(strings.Trim(string(must.Get(json.Marshal(s))(t)), `"`)) }; bytes.Equal(changed, m.Data) {
+							changed = bytes.ReplaceAll(m.Data, quoted(forge.old), quoted(forge.with))
+						}
+						done = done || !bytes.Equal(changed, m.Data)
+						m.Data = changed
+						if !yield(m, err) {
+							return
+						}
+					}
+				}, &audit.Options{Schemas: schemas}))(t)
+				if !done || !strings.Contains(violations(forged), forge.found) {
+					t.Errorf("of %s (forged: %v) the auditor found\n%s", forge.with, done, violations(forged))
+				}
+			}
+		})
+		return appends
+	}
+	n := play(t, 0, false)
+	for at := 1; at <= n; at++ {
+		for _, stored := range []bool{false, true} {
+			play(t, at, stored)
+		}
+	}
+}

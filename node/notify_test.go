@@ -33,7 +33,7 @@ import (
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	within(t, 30*time.Second, what, ok)
+	within(t, 2*time.Minute, what, ok)
 }
 
 func within(t *testing.T, most time.Duration, what string, ok func() bool) {

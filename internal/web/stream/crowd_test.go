@@ -110,18 +110,14 @@ func (r *crowdReader) read(opened func()) {
 	defer opened()
 	for id := ""; !r.done(); {
 		s, err := r.w.try(r.path, id)
-		if err == nil && s.code == http.StatusServiceUnavailable { // too many connect at once
+		// Too many connect at once, or the records are behind for longer than a request waits.
+		if err == nil && (s.code == http.StatusServiceUnavailable || s.code == http.StatusGatewayTimeout) {
 			s.close()
 			r.refused++
 			time.Sleep(time.Duration(100+r.random.IntN(900)) * time.Millisecond)
 			continue
 		}
 		if err != nil || s.code != http.StatusOK {
-			if s != nil && s.code == http.StatusServiceUnavailable { // too many begin at once
-				s.close()
-				time.Sleep(100 * time.Millisecond)
-				continue
-			}
 			if s != nil && s.code == http.StatusNoContent { // it has all of the run
 				s.close()
 				return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +126,7 @@ func TestGiveUp(t *testing.T) {
 				}
 				before := commitsOf(t, &w)
 				time.Sleep(3 * time.Hour)
+				synctest.Wait()
 				if after == nil || !run.IsControl(after) && !errors.Is(after, run.ErrDeadline) {
 					t.Errorf("a step after the end: %v", after)
 				}
@@ -193,13 +195,12 @@ func TestGiveUpAndCancelAgain(t *testing.T) {
 func TestGiveUpCleansUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newResumable(t)
-		calls := 0
+		var calls atomic.Int32
 		time.AfterFunc(time.Minute, func() {
 			check(t, w.rt.Store.Apply(t.Context(), journal.Signal{To: session.Key{Tenant: session.DefaultTenant, ID: "s-one"}, Run: "one", Cancel: &journal.CancelRequested{Reason: "enough"}}))
 		})
 		_, did := w.run("one", func(ctx context.Context, s session.Session) (_ session.Session, err error) {
-			if s, err = w.order("a")(ctx, s); err == nil && calls == 0 {
-				calls++
+			if s, err = w.order("a")(ctx, s); err == nil && calls.Add(1) == 1 {
 				time.Sleep(time.Hour)
 			}
 			return s, err

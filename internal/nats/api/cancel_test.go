@@ -107,6 +107,7 @@ func TestCancelReaches(t *testing.T) {
 			}
 			if p.hears {
 				time.Sleep(time.Second)
+				synctest.Wait()
 				if late := heard.Sub(began); heard.IsZero() || late > time.Second {
 					t.Errorf("%s: its work heard of it after %v", p.name, late)
 				}
@@ -215,6 +216,7 @@ func TestToolHearsOfCancel(t *testing.T) {
 					t.Errorf("the run is %s", r.State)
 				}
 				time.Sleep(20 * time.Second)
+				synctest.Wait()
 				if heard < tc.after || heard > tc.after+time.Second || !strings.Contains(why, tc.why) {
 					t.Errorf("the program heard %q after %v, want after %v", why, heard, tc.after)
 				}

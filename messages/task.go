@@ -46,6 +46,9 @@ type Task struct {
 	// new session starts as a branch of it.
 	ForkOf   string `json:"fork_of,omitempty"`
 	Revision string `json:"revision,omitempty"` // of the workflow; empty accepts the offered one
+	// OnFailure is the fate of the run when a step has failed for the last time: run.Hold
+	// or "", see there.
+	OnFailure string `json:"on_failure,omitempty"`
 	// Tags are pairs by which the run is found, see run.ValidTag.
 	Tags run.Tags `json:"tags,omitempty"`
 	// Resumes makes the task continue a run that has ended, at one of its steps. The
@@ -221,8 +224,11 @@ func (t *Task) Check() error {
 	return t.checkRest()
 }
 
-// checkRest validates Tags, ForkOf and Resumes, and that the id is not reserved.
+// checkRest validates OnFailure, Tags, ForkOf and Resumes, and that the id is not reserved.
 func (t *Task) checkRest() error {
+	if err := run.ValidOnFailure(t.OnFailure); err != nil {
+		return &strict.Error{Message: "task", Field: "on_failure", Problem: Text(err), Remedy: "leave it out, or send " + run.Hold}
+	}
 	if err := t.Tags.Valid(); err != nil {
 		return &strict.Error{Message: "task", Field: "tags", Problem: Text(err), Remedy: "send pairs of short texts"}
 	}
@@ -279,8 +285,8 @@ func (t *Task) Digest(tenant session.Tenant, workflow string) (string, error) {
 	d := digested{
 		Budget:   run.Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond},
 		Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), MCP: t.MCP, Model: t.Model, NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID,
-		Sandbox: digestedSandbox{Allow: place.Allow, Backend: place.Backend, Image: place.Image, Limits: place.Limits, Network: place.Network},
-		Tags:    t.Tags, Tools: t.Tools, Workflow: workflow, Workspace: t.Workspace, Resumes: t.Resumes, StartedBy: t.StartedBy,
+		Sandbox:   digestedSandbox{Allow: place.Allow, Backend: place.Backend, Image: place.Image, Limits: place.Limits, Network: place.Network},
+		OnFailure: t.OnFailure, Tags: t.Tags, Tools: t.Tools, Workflow: workflow, Workspace: t.Workspace, Resumes: t.Resumes, StartedBy: t.StartedBy,
 	}
 	if d.Sandbox.Services, err = sandbox.ServicesText(place.Services); err != nil {
 		return "", err
@@ -308,6 +314,7 @@ type digested struct {
 	MCP       []string        `json:"mcp,omitempty"`
 	Model     string          `json:"model,omitempty"`
 	NotBefore int64           `json:"not_before,omitempty"`
+	OnFailure string          `json:"on_failure,omitempty"`
 	Resumes   *run.Resumption `json:"resumes,omitempty"`
 	Revision  string          `json:"revision,omitempty"`
 	Run       run.ID          `json:"run"`

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/messages"
@@ -32,10 +34,10 @@ func (p *pipeline) step(ctx context.Context, s session.Session, name string) (se
 		defer p.mu.Unlock()
 		p.did = append(p.did, name)
 		if p.fails[name]--; p.fails[name] >= 0 {
-			return "", flow.Permanent(fmt.Errorf("%s is away", name))
+			return "", fmt.Errorf("%s is away", name)
 		}
 		return "did " + name, nil
-	}, tool.Idempotent)
+	}, tool.Idempotent, tool.Retry{Times: 1})
 	if err != nil {
 		return s, err
 	}
@@ -134,6 +136,41 @@ func TestResume(t *testing.T) {
 	}
 	if r := must.Get(c.Runs.Result(t.Context(), "one"))(t); r.State != run.Failed {
 		t.Errorf("the first run is %s", r.State)
+	}
+}
+
+// TestHold: a task that holds waits at the step that failed, over the network, and goes on
+// there after a decision. Its branches hold, too.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	p := &pipeline{fails: map[string]int{"publish": 1, "left": 1}}
+	n := must.Get(Start(t.Context(), &Options{
+		Store: t.TempDir(), NATS: NATS{Level: "lazy", Port: -1}, Fleet: Fleet{Pool: "default"}, Workflows: []flow.Registration{p.registration()},
+	}))(t)
+	defer func() { must.Report(t, n.Close()) }()
+	c := must.Get(n.Client(t.Context()))(t)
+	defer c.Close()
+	if _, err := c.Submit(t.Context(), "pipeline", messages.Task{ID: "bad", OnFailure: "wait"}); !errors.Is(err, run.ErrMalformed) {
+		t.Errorf("on_failure: wait: %v", err)
+	}
+	must.Get(c.Submit(t.Context(), "pipeline", messages.Task{ID: "one", OnFailure: run.Hold}))(t)
+	for decided := 0; ; {
+		for _, r := range must.Get(c.Runs.List(t.Context(), &client.RunsOptions{States: []run.State{run.NeedsReview}}))(t) {
+			must.Report(t, c.Runs.Resolve(t.Context(), r.Run, messages.Control{Decision: run.Again, Reason: "looked"}))
+			decided++
+		}
+		if i := must.Get(c.Runs.Get(t.Context(), "one"))(t); i.State.Terminal() {
+			if i.State != run.Succeeded || decided != 2 {
+				t.Errorf("%s after %d decisions: %s", i.State, decided, i.Reason)
+			}
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	did := p.take()
+	slices.Sort(did)
+	if want := []string{"build", "fetch", "left", "left", "plan", "publish", "publish", "right"}; !slices.Equal(did, want) {
+		t.Errorf("did %v, want %v", did, want)
 	}
 }
 

@@ -82,9 +82,8 @@ func (r *Retry) For(e Effect) (Retry, error) {
 // of the first one.
 func (r Retry) Next(err error, failed int, spent time.Duration) (pause time.Duration, ok bool) {
 	_, answers := errors.AsType[*Failure](err)
-	_, ends := errors.AsType[*permanent](err)
 	_, panics := errors.AsType[*panicError](err)
-	if failed >= r.Times || answers || ends || panics || r.If != nil && !r.If(err) {
+	if failed >= r.Times || answers || IsPermanent(err) || panics || r.If != nil && !r.If(err) {
 		return 0, false
 	}
 	next := float64(r.First)
@@ -102,6 +101,12 @@ func Permanent(err error) error {
 		return nil
 	}
 	return &permanent{err}
+}
+
+// IsPermanent reports whether [Permanent] marked an error, or one that it wraps.
+func IsPermanent(err error) bool {
+	_, ok := errors.AsType[*permanent](err)
+	return ok
 }
 
 type permanent struct{ err error }

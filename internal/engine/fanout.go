@@ -144,7 +144,7 @@ func (f *fan) open(st *step, o flow.FanOutOptions) (d journal.StepCompleted, err
 	out := journal.FanOut{
 		Allow:     ex.task.Sandbox.Allow,
 		Ancestors: ex.levels.ancestors(), Base: link, Budget: budget, Deadline: f.terms.Deadline, Path: f.path,
-		Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, WarmFirst: o.WarmFirst && opens > 1, Workflow: ex.reg.Name,
+		OnFailure: ex.task.OnFailure, Revision: ex.task.Revision, Root: f.base.Root(), Run: ex.id, WarmFirst: o.WarmFirst && opens > 1, Workflow: ex.reg.Name,
 	}
 	for i, b := range f.bs {
 		if f.standing(i) != nil {

@@ -69,11 +69,12 @@ func (p *position) unreached(outer func(run.Path) bool) error {
 	return fmt.Errorf("%w: the workflow ended without step %s (%s), which is recorded or was cut off", run.ErrMismatch, path, name)
 }
 
-// resolution returns the operator's decision about a call that was cut off.
+// resolution returns the operator's value for a call that was cut off, or that failed for
+// the last time.
 func (p *position) resolution(at run.Path) (journal.Resolved, bool) {
 	v, ok := p.journal.Resolution(at)
 	_, open := p.journal.OpenIntent(at)
-	return v, ok && open && v.Decision == run.Happened
+	return v, ok && (open || p.journal.Has(at.Child("try").Index(1))) && v.Decision == run.Happened
 }
 
 // recorder records the steps that the code requests, in order.

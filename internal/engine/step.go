@@ -108,6 +108,9 @@ func (st *step) finish(d journal.StepCompleted, err error) error {
 			}
 			return stop
 		}
+		if d.Retry == 0 && st.holds(why.error) {
+			return st.held(d)
+		}
 	}
 	ack, err := st.commit(d, st.content...)
 	if err != nil {
@@ -224,6 +227,11 @@ func (st *step) decide() error {
 	}
 	if st.decision == journal.Ambiguous {
 		return st.ambiguous()
+	}
+	if st.ex.task.OnFailure == run.Hold && st.record == nil {
+		if try := st.ex.pos.journal.Undecided(st.asked.Path); try != nil {
+			return st.undecided(try.Error)
+		}
 	}
 	if st.record != nil {
 		st.ex.replayed(st.record)

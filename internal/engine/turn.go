@@ -141,8 +141,14 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *transcript.Call) 
 		return &turn{s: s}, err
 	}
 	defer st.end()
+	if err := st.retried(); err != nil {
+		return &turn{s: s}, st.fail(err)
+	}
 	if st.decision == journal.Replay {
 		return st.recordedTurn(c)
+	}
+	if _, ok := st.resolution(); ok {
+		return &turn{s: s}, st.fail(st.review(run.CodeReview, "the call of a model at step %s takes no value; let it try again or fail", st.asked.Path))
 	}
 	for {
 		// Messages that came before the answer are committed with it, ahead of it.

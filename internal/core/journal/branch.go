@@ -53,6 +53,7 @@ type FanOut struct {
 	Budget    run.Budget     `json:"budget,omitzero"` // of each branch
 	By        string         `json:"by,omitempty"`    // who submitted the run; set by the writer
 	Deadline  int64          `json:"deadline,omitempty"`
+	OnFailure string         `json:"on_failure,omitempty"` // of the tasks of the branches
 	Path      run.Path       `json:"path"`
 	Revision  string         `json:"revision,omitempty"`
 	Root      session.ID     `json:"root"`
@@ -128,7 +129,7 @@ func (f FanOut) Tasks(t session.Tenant) []Task {
 	for i, b := range f.Branches {
 		task := Task{
 			ID: run.ID(b.Session), Workflow: f.Workflow, Revision: f.Revision, Session: session.Key{Tenant: t, ID: b.Session},
-			Budget: f.Budget, Deadline: fromMillis(f.Deadline), Sandbox: Sandbox{Allow: f.Allow}, By: f.By,
+			Budget: f.Budget, Deadline: fromMillis(f.Deadline), Sandbox: Sandbox{Allow: f.Allow}, By: f.By, OnFailure: f.OnFailure,
 			Branch: &Branch{
 				Ancestors: f.Ancestors, Base: f.Base, Call: b.Call, Name: b.Name, Path: f.Path.Child(b.Name), Remote: b.Workflow != "", Root: f.Root,
 				WarmsCache: f.WarmFirst && i == 0, Within: f.Within,

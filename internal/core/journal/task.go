@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -35,8 +36,9 @@ type Task struct {
 	NotBefore time.Time
 	ForkOf    *session.Ref
 	// Resumes is the run that the task continues; nil for none.
-	Resumes *run.Resumption `json:",omitempty"`
-	Tags    run.Tags        `json:",omitempty"`
+	Resumes   *run.Resumption `json:",omitempty"`
+	OnFailure string          `json:",omitempty"` // run.Hold or ""
+	Tags      run.Tags        `json:",omitempty"`
 	// StartedBy is the run that started it, nil for the task of a client.
 	StartedBy *run.Starter `json:",omitempty"`
 	// Branch is set for a branch of a fan-out.
@@ -121,6 +123,7 @@ type wireTask struct {
 	MCP       []string        `json:"mcp,omitempty"`
 	Model     string          `json:"model,omitempty"`
 	NotBefore int64           `json:"not_before,omitempty"`
+	OnFailure string          `json:"on_failure,omitempty"`
 	Resumes   *run.Resumption `json:"resumes,omitempty"`
 	Revision  string          `json:"revision,omitempty"`
 	Run       run.ID          `json:"run"`
@@ -155,7 +158,7 @@ func (t Task) wire() wireTask {
 	w := wireTask{
 		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
 		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: append([]string(nil), t.Tools...), MCP: append([]string(nil), t.MCP...), Workflow: t.Workflow, Workspace: t.Workspace,
-		Sandbox: t.Sandbox, Resumes: t.Resumes, StartedBy: t.StartedBy, Tags: maps.Clone(t.Tags),
+		Sandbox: t.Sandbox, OnFailure: t.OnFailure, Resumes: t.Resumes, StartedBy: t.StartedBy, Tags: maps.Clone(t.Tags),
 	}
 	if t.ForkOf != nil {
 		w.ForkOf = &wireRef{t.ForkOf.ID, t.ForkOf.Version}
@@ -167,7 +170,7 @@ func (w wireTask) task(k session.Key) Task {
 	t := Task{
 		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools, MCP: w.MCP,
 		Workspace: w.Workspace, Sandbox: w.Sandbox, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
-		Resumes: w.Resumes, StartedBy: w.StartedBy, Tags: w.Tags,
+		OnFailure: w.OnFailure, Resumes: w.Resumes, StartedBy: w.StartedBy, Tags: w.Tags,
 	}
 	if w.Input != "" {
 		t.Input = json.RawMessage(w.Input)
@@ -226,7 +229,7 @@ func (t Task) Valid() error {
 			return err
 		}
 	}
-	if err := t.Tags.Valid(); err != nil {
+	if err := errors.Join(run.ValidOnFailure(t.OnFailure), t.Tags.Valid()); err != nil {
 		return err
 	}
 	if len(t.Input) > run.MaxInput {

@@ -32,6 +32,8 @@ type taskFlags struct {
 	choice  string
 	attach  []string
 	tags    []string
+
+	onFailure string
 }
 
 func (f *taskFlags) add(cmd *cobra.Command) {
@@ -47,6 +49,7 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.choice, "tool-choice", "", "of agent: tool choice of the first model call: required, none, auto, or the name of a tool")
 	fs.StringArrayVar(&f.attach, "attach", nil, "of agent: show the model this image, a PNG, JPEG, GIF or WebP; can be given again")
 	fs.StringArrayVar(&f.tags, "tag", nil, "a pair to find the run by, such as customer=acme; can be given again")
+	fs.StringVar(&f.onFailure, "on-failure", "", "hold: wait for \"rath answer RUN again\" at a step that has failed for the last time")
 	f.budget.add(fs)
 	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
 }
@@ -80,7 +83,7 @@ func (f *budgetFlags) budget(cmd *cobra.Command) (b messages.Budget, err error) 
 // task builds a task from the flags.
 func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	t := messages.Task{
-		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools, MCP: f.mcp,
+		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools, MCP: f.mcp, OnFailure: f.onFailure,
 	}
 	if f.id == "" {
 		t.ID = client.NewID()
@@ -96,6 +99,9 @@ func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 			return t, app.Usage(cmd, fmt.Errorf("--tag %s is there twice", key))
 		}
 		t.Tags = t.Tags.With(key, value)
+	}
+	if err := run.ValidOnFailure(t.OnFailure); err != nil {
+		return t, app.Usage(cmd, fmt.Errorf("--on-failure: %s", messages.Text(err)))
 	}
 	if err := t.Tags.Valid(); err != nil {
 		return t, app.Usage(cmd, fmt.Errorf("--tag: %s", messages.Text(err)))

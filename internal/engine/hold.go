@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/rathcluster/rath/internal/core/excerpt"
+	"github.com/rathcluster/rath/internal/core/journal"
+	"github.com/rathcluster/rath/run"
+	"github.com/rathcluster/rath/session"
+	"github.com/rathcluster/rath/tool"
+)
+
+// holds reports whether the run waits for a decision at the step instead of taking the
+// failure of its last try, see run.Hold.
+func (st *step) holds(err error) bool {
+	if st.ex.task.OnFailure != run.Hold || tool.IsPermanent(err) {
+		return false
+	}
+	switch st.asked.Kind {
+	case journal.StepDo, journal.StepModel:
+		return transient(err) || run.CodeOf(err) == run.CodeBudget
+	}
+	return false
+}
+
+// tried is the path below which the failed tries of the step are recorded.
+func (st *step) tried() run.Path { return st.asked.Path.Child("try") }
+
+// held records the outcome of the step's last try as that of a try, and returns the error
+// that makes the run wait at the step.
+func (st *step) held(d journal.StepCompleted) error {
+	asked, n := st.asked, 1
+	if st.tries != nil {
+		n += st.tries.failed
+	}
+	for st.ex.pos.has(st.ex, st.tried().Index(n)) { // of earlier attempts
+		n++
+	}
+	st.asked.Path = st.tried().Index(n)
+	d.Summary = excerpt.Clip(fmt.Sprintf("try %d fails, the next after a decision: %s", n, d.Error), 200)
+	// The session stays as it is, and the messages for the call stay unread: the next try
+	// has both again.
+	st.beside, d.Inbox = true, 0
+	_, err := st.commit(d)
+	st.asked = asked
+	if err != nil {
+		return err
+	}
+	return st.fail(st.undecided(d.Error))
+}
+
+// undecided is the review of a step whose last try failed.
+func (st *step) undecided(why string) *reviewError {
+	return st.review(run.CodeReview, "%s %q at step %s failed for the last time: %s", st.asked.Kind, st.asked.Name, st.asked.Path, why)
+}
+
+// retried takes over the recorded tries of a call of a model.
+func (st *step) retried() error {
+	for n := 1; st.ex.task.OnFailure == run.Hold; n++ {
+		asked := st.asked
+		if asked.Path = st.tried().Index(n); !st.ex.pos.has(st.ex, asked.Path) {
+			return nil
+		}
+		if _, err := st.ex.substep(st.ctx, st.log, session.Session{}, asked); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -23,20 +23,17 @@ func (st *step) holds(err error) bool {
 	return false
 }
 
-// tried is the path below which the failed tries of the step are recorded.
-func (st *step) tried() run.Path { return st.asked.Path.Child("try") }
-
-// held records the outcome of the step's last try as that of a try, and returns the error
+// hold records the outcome of the step's last try as that of a try, and returns the error
 // that makes the run wait at the step.
-func (st *step) held(d journal.StepCompleted) error {
+func hold(st *step, d journal.StepCompleted) error {
 	asked, n := st.asked, 1
 	if st.tries != nil {
 		n += st.tries.failed
 	}
-	for st.ex.pos.has(st.ex, st.tried().Index(n)) { // of earlier attempts
+	for st.ex.pos.has(st.ex, tryPath(st.asked.Path).Index(n)) { // of earlier attempts
 		n++
 	}
-	st.asked.Path = st.tried().Index(n)
+	st.asked.Path = tryPath(st.asked.Path).Index(n)
 	d.Summary = excerpt.Clip(fmt.Sprintf("try %d fails, the next after a decision: %s", n, d.Error), 200)
 	// The session stays as it is, and the messages for the call stay unread: the next try
 	// has both again.
@@ -46,19 +43,22 @@ func (st *step) held(d journal.StepCompleted) error {
 	if err != nil {
 		return err
 	}
-	return st.fail(st.undecided(d.Error))
+	return st.fail(undecided(st, d.Error))
 }
 
+// tryPath is the path below which the failed tries of a step are recorded.
+func tryPath(step run.Path) run.Path { return step.Child("try") }
+
 // undecided is the review of a step whose last try failed.
-func (st *step) undecided(why string) *reviewError {
+func undecided(st *step, why string) *reviewError {
 	return st.review(run.CodeReview, "%s %q at step %s failed for the last time: %s", st.asked.Kind, st.asked.Name, st.asked.Path, why)
 }
 
-// retried takes over the recorded tries of a call of a model.
-func (st *step) retried() error {
+// loadTries takes over the recorded tries of a call of a model.
+func loadTries(st *step) error {
 	for n := 1; st.ex.task.OnFailure == run.Hold; n++ {
 		asked := st.asked
-		if asked.Path = st.tried().Index(n); !st.ex.pos.has(st.ex, asked.Path) {
+		if asked.Path = tryPath(st.asked.Path).Index(n); !st.ex.pos.has(st.ex, asked.Path) {
 			return nil
 		}
 		if _, err := st.ex.substep(st.ctx, st.log, session.Session{}, asked); err != nil {

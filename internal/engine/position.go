@@ -74,7 +74,7 @@ func (p *position) unreached(outer func(run.Path) bool) error {
 func (p *position) resolution(at run.Path) (journal.Resolved, bool) {
 	v, ok := p.journal.Resolution(at)
 	_, open := p.journal.OpenIntent(at)
-	return v, ok && (open || p.journal.Has(at.Child("try").Index(1))) && v.Decision == run.Happened
+	return v, ok && (open || p.journal.Has(tryPath(at).Index(1))) && v.Decision == run.Happened
 }
 
 // recorder records the steps that the code requests, in order.

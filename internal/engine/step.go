@@ -109,7 +109,7 @@ func (st *step) finish(d journal.StepCompleted, err error) error {
 			return stop
 		}
 		if d.Retry == 0 && st.holds(why.error) {
-			return st.held(d)
+			return hold(st, d)
 		}
 	}
 	ack, err := st.commit(d, st.content...)
@@ -230,7 +230,7 @@ func (st *step) decide() error {
 	}
 	if st.ex.task.OnFailure == run.Hold && st.record == nil {
 		if try := st.ex.pos.journal.Undecided(st.asked.Path); try != nil {
-			return st.undecided(try.Error)
+			return undecided(st, try.Error)
 		}
 	}
 	if st.record != nil {

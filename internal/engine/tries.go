@@ -34,7 +34,7 @@ const longPause = 5 * time.Second
 // at returns the step of the nth failed try.
 func (t *tries) at(n int) journal.StepRequest {
 	asked := t.work
-	asked.Path = asked.Path.Child("try").Index(n)
+	asked.Path = tryPath(asked.Path).Index(n)
 	return asked
 }
 

@@ -141,7 +141,7 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *transcript.Call) 
 		return &turn{s: s}, err
 	}
 	defer st.end()
-	if err := st.retried(); err != nil {
+	if err := loadTries(st); err != nil {
 		return &turn{s: s}, st.fail(err)
 	}
 	if st.decision == journal.Replay {

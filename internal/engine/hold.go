@@ -12,7 +12,7 @@ import (
 
 // holds reports whether the run waits for a decision at the step instead of taking the
 // failure of its last try, see run.Hold.
-func (st *step) holds(err error) bool {
+func holds(st *step, err error) bool {
 	if st.ex.task.OnFailure != run.Hold || tool.IsPermanent(err) {
 		return false
 	}

@@ -108,7 +108,7 @@ func (st *step) finish(d journal.StepCompleted, err error) error {
 			}
 			return stop
 		}
-		if d.Retry == 0 && st.holds(why.error) {
+		if d.Retry == 0 && holds(st, why.error) {
 			return hold(st, d)
 		}
 	}

@@ -40,8 +40,8 @@ node looks the same until it returns.
 FREE is the number of new runs the node could start now, and its maximum. An
 eighth of the slots is reserved for runs already started, such as branches and
 runs of dead nodes, and not counted. "leaked" counts functions of workflows that
-ignore a cancel or a deadline: past 64 the node drains. A node that only relays, such as the server
-of "dev --nodes", takes no runs.`,
+ignore a cancel or a deadline: past 64 the node drains. A node that only
+relays, such as the server of "dev --nodes", takes no runs.`,
 		Example: "  rath cluster nodes ls\n  rath cluster nodes ls --format jsonl | jq -r .name",
 		Args:    app.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -114,37 +114,61 @@ func slugs(page string) (all []string) {
 	return all
 }
 
-// TestNamedTests: each test that docs/openrath.md names, as PACKAGE:TEST, is there, and each
-// of its lines of behaviour names one.
+// TestNamedTests: each test that a page names, as PACKAGE:TEST, is there, and each line of
+// the page's table names one.
 func TestNamedTests(t *testing.T) {
-	text := documents(t)["docs/openrath.md"]
-	named := regexp.MustCompile("`([a-z0-9_/]+):(Test[A-Za-z0-9]+)`")
-	sources := map[string]string{}
-	for _, m := range named.FindAllStringSubmatch(text, -1) {
-		dir, name := m[1], m[2]
-		if _, known := sources[dir]; !known {
-			files := must.Get(filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(dir), "*_test.go")))(t)
-			for _, file := range files {
-				source := must.Get(os.ReadFile(file))(t)
-				sources[dir] += string(source)
+	for _, page := range []struct {
+		name, section, header string
+		least                 int // lines
+	}{
+		{"docs/openrath.md", "Behaviour", "| behaviour |", 70},
+		{"docs/peers.md", "Expectations", "| expectation |", 20},
+	} {
+		text := documents(t)[page.name]
+		named := regexp.MustCompile("`([a-z0-9_/]+):(Test[A-Za-z0-9]+)`")
+		sources := map[string]string{}
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			dir, name := m[1], m[2]
+			if _, known := sources[dir]; !known {
+				files := must.Get(filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(dir), "*_test.go")))(t)
+				for _, file := range files {
+					source := must.Get(os.ReadFile(file))(t)
+					sources[dir] += string(source)
+				}
+			}
+			if !strings.Contains(sources[dir], "\nfunc "+name+"(t *testing.T)") {
+				t.Errorf("%s names %s of %s, which does not exist", page.name, name, dir)
 			}
 		}
-		if !strings.Contains(sources[dir], "\nfunc "+name+"(t *testing.T)") {
-			t.Errorf("docs/openrath.md names %s of %s, which does not exist", name, dir)
+		_, table, _ := strings.Cut(text, "\n## "+page.section+"\n")
+		table, _, _ = strings.Cut(table, "\n## ")
+		lines := 0
+		for line := range strings.Lines(table) {
+			if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, page.header) {
+				continue
+			}
+			if lines++; !named.MatchString(line) {
+				t.Errorf("%s names no test beside %.60q", page.name, line)
+			}
+		}
+		if lines < page.least {
+			t.Errorf("%s has %d lines: the test does not find them", page.name, lines)
 		}
 	}
-	_, behaviour, _ := strings.Cut(text, "\n## Behaviour\n")
-	behaviour, _, _ = strings.Cut(behaviour, "\n## ")
-	lines := 0
-	for line := range strings.Lines(behaviour) {
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| behaviour |") {
-			continue
-		}
-		if lines++; !named.MatchString(line) {
-			t.Errorf("docs/openrath.md names no test beside %.60q", line)
-		}
+}
+
+// TestEachCode: docs/what-now.md has a next step for each code of a run or an error.
+func TestEachCode(t *testing.T) {
+	text := documents(t)["docs/what-now.md"]
+	_, text, _ = strings.Cut(text, "\n## By code\n")
+	source := string(must.Get(os.ReadFile(filepath.Join("..", "..", "run", "code.go")))(t))
+	all := regexp.MustCompile(`\bCode[A-Za-z]+ +Code = "([a-z_]+)"`).FindAllStringSubmatch(source, -1)
+	if len(all) < 30 {
+		t.Fatalf("%d codes are found", len(all))
 	}
-	if lines < 70 {
-		t.Errorf("docs/openrath.md has %d lines of behaviour: the test does not find them", lines)
+	for _, m := range all {
+		if !strings.Contains(text, "`"+m[1]+"`") {
+			t.Errorf("docs/what-now.md has no next step for %s", m[1])
+		}
 	}
 }

@@ -18,7 +18,7 @@ type logRun struct {
 	steps     map[string]uint64 // attempt by path; nil once the run has ended here
 	intents   map[string]intentMark
 	slow      map[string]bool // calls of tools whose time was up, by path
-	inbox     []receivedData // the signals that no step has consumed
+	inbox     []receivedData  // the signals that no step has consumed
 	inboxed   uint64
 	wake      uint64
 	ids       map[string]uint64 // positions in the inbox, by signal id

@@ -19,8 +19,9 @@ import (
 )
 
 // Drained is closed when an operator asks this node to drain: `rath cluster nodes
-// drain`, and when more than 64 functions of its workflows ignore a cancel or a deadline. The program should then close the node, which gives its runs to others. A
-// node with Options.Idle rejects the request, because it has no runs.
+// drain`, and when more than 64 functions of its workflows ignore a cancel or a deadline.
+// The program should then close the node, which gives its runs to others. A node with
+// Options.Idle rejects the request, because it has no runs.
 func (n *Instance) Drained() <-chan struct{} { return n.drained }
 
 // drain asks the program to close the node.

@@ -12,9 +12,11 @@ const MaxCleanedID = 64 - len(cleanupSuffix)
 // flow.Defer.
 func CleanupOf(id ID) ID { return id + cleanupSuffix }
 
-// CleanedBy returns the run whose compensations a cleanup run executes; ok is false if id
-// is not the id of a cleanup run.
+// CleanedBy returns the run whose compensations a cleanup run executes; of is "" and ok is
+// false if id is not the id of a cleanup run.
 func CleanedBy(id ID) (of ID, ok bool) {
-	s, ok := strings.CutSuffix(string(id), cleanupSuffix)
-	return ID(s), ok && s != ""
+	if s, cut := strings.CutSuffix(string(id), cleanupSuffix); cut {
+		of = ID(s)
+	}
+	return of, of != ""
 }

@@ -6,34 +6,28 @@ import (
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/run"
-	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
 
 // holds reports whether the run waits for a decision at the step instead of taking the
 // failure of its last try, see run.Hold.
 func holds(st *step, err error) bool {
-	if st.ex.task.OnFailure != run.Hold || tool.IsPermanent(err) {
+	if st.ex.task.OnFailure != run.Hold || st.tries == nil || tool.IsPermanent(err) {
 		return false
 	}
 	switch st.asked.Kind {
 	case journal.StepDo, journal.StepModel:
 		return transient(err) || run.CodeOf(err) == run.CodeBudget
 	}
-	return false
+	return false // the failure of a tool is an answer for its agent
 }
 
 // hold records the outcome of the step's last try as that of a try, and returns the error
 // that makes the run wait at the step.
 func hold(st *step, d journal.StepCompleted) error {
-	asked, n := st.asked, 1
-	if st.tries != nil {
-		n += st.tries.failed
-	}
-	for st.ex.pos.has(st.ex, tryPath(st.asked.Path).Index(n)) { // of earlier attempts
-		n++
-	}
-	st.asked.Path = tryPath(st.asked.Path).Index(n)
+	asked, n := st.asked, st.tries.failed+1
+	st.asked = st.tries.at(n)
+	d.Held = true
 	d.Summary = excerpt.Clip(fmt.Sprintf("try %d fails, the next after a decision: %s", n, d.Error), 200)
 	// The session stays as it is, and the messages for the call stay unread: the next try
 	// has both again.
@@ -52,18 +46,4 @@ func tryPath(step run.Path) run.Path { return step.Child("try") }
 // undecided is the review of a step whose last try failed.
 func undecided(st *step, why string) *reviewError {
 	return st.review(run.CodeReview, "%s %q at step %s failed for the last time: %s", st.asked.Kind, st.asked.Name, st.asked.Path, why)
-}
-
-// loadTries takes over the recorded tries of a call of a model.
-func loadTries(st *step) error {
-	for n := 1; st.ex.task.OnFailure == run.Hold; n++ {
-		asked := st.asked
-		if asked.Path = tryPath(st.asked.Path).Index(n); !st.ex.pos.has(st.ex, asked.Path) {
-			return nil
-		}
-		if _, err := st.ex.substep(st.ctx, st.log, session.Session{}, asked); err != nil {
-			return err
-		}
-	}
-	return nil
 }

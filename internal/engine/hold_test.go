@@ -127,6 +127,37 @@ func TestHoldDecided(t *testing.T) {
 	}
 }
 
+// TestHeldCallIsClosed: a call that failed, and holds its run, has an outcome. The run's end
+// does not leave it open.
+func TestHeldCallIsClosed(t *testing.T) {
+	var w world
+	f := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.Do(ctx, "pay", func(context.Context) (int, error) { return 0, errDown }, tool.NonIdempotent)
+		return s, err
+	})
+	rt := w.runtime(nil)
+	forward(t, t.Context(), start(t, rt, f, holding), run.NeedsReview)
+	check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Cancel: &journal.CancelRequested{Reason: "enough"}}))
+	if r := must(rt.Runtime.Values.Recorded(t.Context(), home, "r")).Record; r.State != run.Cancelled || strings.Contains(r.Ended.Error, "nobody knows") {
+		t.Errorf("%s: %+v", r.State, r.Ended)
+	}
+}
+
+// TestHoldAtFailedRead: a step without tries returns its failure to the workflow.
+func TestHoldAtFailedRead(t *testing.T) {
+	var w world
+	handled := false
+	f := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		_, err := flow.ReadSession(ctx, session.Ref{Key: session.Key{Tenant: session.DefaultTenant, ID: "nobody"}, Version: 3})
+		handled = err != nil
+		return s, nil
+	})
+	forward(t, t.Context(), start(t, w.runtime(nil), f, holding), run.Succeeded)
+	if !handled {
+		t.Error("the workflow did not get the failure")
+	}
+}
+
 // TestHoldExpires: a run that nobody decides about fails after the time of a review.
 func TestHoldExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -141,8 +141,11 @@ func (a *agent) ask(ctx context.Context, s session.Session, c *transcript.Call) 
 		return &turn{s: s}, err
 	}
 	defer st.end()
-	if err := loadTries(st); err != nil {
-		return &turn{s: s}, st.fail(err)
+	if st.ex.task.OnFailure == run.Hold {
+		st.tries = &tries{work: st.asked}
+		if err := st.tries.load(st); err != nil {
+			return &turn{s: s}, st.fail(err)
+		}
 	}
 	if st.decision == journal.Replay {
 		return st.recordedTurn(c)

@@ -178,7 +178,10 @@ func evidenceOnly(events []session.Event) bool { return len(events) == 1 && even
 // call with a recorded intent.
 func cutsOff(events []session.Event) bool {
 	for _, e := range events {
-		if v, err := Decode[Review](e); e.Kind == KindReview && err == nil && v.cutOff() {
+		if e.Kind != KindReview {
+			continue
+		}
+		if v, err := Decode[Review](e); err == nil && v.cutOff() {
 			return true
 		}
 	}

@@ -372,6 +372,8 @@ type StepCompleted struct {
 	Prompt blob.Digest `json:"prompt,omitzero"` // of the rendered request
 	// Requests are the network requests of commands in their sandbox.
 	Requests []NetworkRequest `json:"requests,omitempty"`
+	// Held marks the record of a failed try after which the run waits for a decision.
+	Held bool `json:"held,omitempty"`
 	// Retry is the pause before the next try, in milliseconds, in the record of a failed
 	// try: a step below the work's own, such as "4.try.1". It is zero for other steps.
 	Retry    int64  `json:"retry,omitempty"`
@@ -393,7 +395,7 @@ type StepCompleted struct {
 
 // Announced returns the path of the intent that the outcome closes.
 func (d *StepCompleted) Announced() run.Path {
-	if d.Retry > 0 {
+	if d.Retry > 0 || d.Held {
 		return d.Path.Parent().Parent()
 	}
 	return d.Path

@@ -203,14 +203,14 @@ func (j *Journal) Resolution(p run.Path) (Resolved, bool) {
 // OpenIntent returns the intent that a former attempt left open at a path.
 func (j *Journal) OpenIntent(p run.Path) (StepStarted, bool) { v, ok := j.intents[p]; return v, ok }
 
-// Undecided returns the last failed try of a step, if no pause follows it and no operator
-// has decided about the step since; else nil.
+// Undecided returns the last failed try of a step, if it is held and no operator has decided
+// about the step since; else nil.
 func (j *Journal) Undecided(p run.Path) *Step {
 	var last *Step
 	for n := 1; j.steps[p.Child("try").Index(n)] != nil; n++ {
 		last = j.steps[p.Child("try").Index(n)]
 	}
-	if v, ok := j.resolved[p]; last == nil || last.Retry > 0 || ok && v.attempt >= last.Attempt {
+	if v, ok := j.resolved[p]; last == nil || !last.Held || ok && v.attempt >= last.Attempt {
 		return nil
 	}
 	return last

@@ -421,6 +421,7 @@ type doneData struct {
 	Given      string `json:"given"` // the list of a model's instructions
 	HeadAfter  string `json:"head_after"`
 	HeadBefore string `json:"head_before"`
+	Held       bool   `json:"held"`
 	Inbox      uint64 `json:"inbox"`
 	Kind       string `json:"kind"`
 	Links      []link `json:"links"`

@@ -144,7 +144,7 @@ const maxTries = 999
 // tried returns the path of the work whose outcome a step is. A failed try of it follows
 // the one before, and precedes the outcome.
 func (r *logRun) tried(f *folding, d *doneData) (work string) {
-	if d.Retry == 0 {
+	if d.Retry == 0 && !d.Held {
 		return d.Path
 	}
 	work, n, ok := d.try()

@@ -22,7 +22,7 @@ var functions = template.FuncMap{
 	"plain":     func(v any) string { return plain(fmt.Sprint(v)) },
 	"clip":      func(limit int, v any) template.HTML { return clipped(fmt.Sprint(v), limit) },
 	"state":     func(name, word string) stateView { return stateView{name, word} },
-	"cleans":    cleaned,
+	"cleans":    func(id run.ID) run.ID { of, _ := run.CleanedBy(id); return of },
 	"ago":       ago,
 	"at":        func(t time.Time) template.HTML { return moment(t, t.UTC().Format("2 Jan 15:04:05")) },
 	"until":     func(now time.Time, ms int64) template.HTML { return moment(time.UnixMilli(ms), view.Left(now, ms)) },
@@ -193,12 +193,4 @@ func Fill(s messages.StreamFill) float64 {
 		return 0
 	}
 	return float64(s.Bytes) / float64(s.MaxBytes)
-}
-
-// cleaned returns the run whose compensations a run executes, "" if it is no cleanup run.
-func cleaned(id run.ID) run.ID {
-	if of, ok := run.CleanedBy(id); ok {
-		return of
-	}
-	return ""
 }

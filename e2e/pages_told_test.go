@@ -21,7 +21,7 @@ import (
 // slackLink is the one line of a message to Slack: the address and the text of a link.
 var slackLink = regexp.MustCompile(`^<([^|>]+)\|([^>]+)>$`)
 
-// told waits until a receiver has one message with all words.
+// told waits for one message with all words at a receiver.
 func told(t *testing.T, r *webtest.Receiver, words ...string) string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -30,6 +30,7 @@ type Task struct {
 	Budget    run.Budget
 	Deadline  time.Time
 	NotBefore time.Time
+	OnFailure string // run.Hold, or ""
 	Tags      run.Tags
 }
 

@@ -24,7 +24,7 @@ func offers(name string, w flow.Func) flow.Registration {
 	return flow.Registration{Name: name, New: func() flow.Workflow { return w }}
 }
 
-// says returns s with a text as its last one, for the output of a run.
+// says returns s with a last text, which is the output of a run.
 func says(s session.Session, format string, args ...any) session.Session {
 	return s.With(session.AssistantText(fmt.Sprintf(format, args...)))
 }

@@ -346,6 +346,9 @@ func (w *logWriter) commitDone(ctx context.Context, log session.Key, s session.S
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	ex.account.recorded(d.Lost, used, err)
+	if err == nil || errors.Is(err, run.ErrCancelled) { // after a cancel the log takes outcomes of announced calls
+		delete(ex.intents, d.Announced())
+	}
 	if err == nil && (d.Kind == journal.StepAwait || d.Kind == journal.StepResult || d.Inbox > 0) {
 		ex.inbox.take(d.Inbox, d.Path)
 	}

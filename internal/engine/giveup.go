@@ -161,13 +161,6 @@ func (w *logWriter) announce(v journal.StepStarted) error {
 	return ex.life.stopped()
 }
 
-// settled notes that a call with an intent has an outcome.
-func (w *logWriter) settled(d *journal.StepCompleted) {
-	w.ex.mu.Lock()
-	defer w.ex.mu.Unlock()
-	delete(w.ex.intents, d.Announced())
-}
-
 // late returns the function for a result of a call that comes after the end of the call. It
 // is evidence, in the log that has the call, or that has the end of the run.
 func (r *round) late(c *toolCall) func(tool.Result) {

@@ -67,6 +67,11 @@ func TestGiveUp(t *testing.T) {
 		}
 		return call(tool.NonIdempotent)(ctx, f, block)
 	}
+	paidAndHangs := func(ctx context.Context, _ session.Session, block func()) error {
+		_, _ = flow.Do(ctx, "pay", func(ctx context.Context) (string, error) { <-ctx.Done(); return "paid", nil }, tool.NonIdempotent)
+		block()
+		return nil
+	}
 	const never, wait, forced = time.Duration(0), engine.GiveUpAfter, engine.ForcedAfter
 	for _, tc := range []struct {
 		name    string
@@ -85,6 +90,7 @@ func TestGiveUp(t *testing.T) {
 		{"forced later", own, 5 * time.Second, 0, time.Hour, run.Cancelled, 5*time.Second + forced, 0},
 		{"do, non-idempotent", do(tool.NonIdempotent), never, 0, time.Hour, run.NeedsReview, wait, 1},
 		{"do, non-idempotent, in time", do(tool.NonIdempotent), never, 0, time.Second, run.Cancelled, time.Second, 0},
+		{"do, non-idempotent, in time, then own code", paidAndHangs, never, 0, time.Hour, run.Cancelled, wait, 0},
 		{"do, idempotent", do(tool.Idempotent), never, 0, time.Hour, run.Cancelled, wait, 1},
 		{"tool, non-idempotent, forced", call(tool.NonIdempotent), 1, 0, time.Hour, run.NeedsReview, forced, 1},
 		{"tool, read-only", call(tool.ReadOnly), never, 0, time.Hour, run.Cancelled, wait, 1},

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,8 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/llm"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -124,6 +127,34 @@ func TestHoldDecided(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestHeldTryAndCrash: the process dies between the record of the last try and the review.
+// The next one makes no try without a decision.
+func TestHeldTryAndCrash(t *testing.T) {
+	for _, e := range []tool.Effect{tool.Idempotent, tool.NonIdempotent} {
+		var w world
+		calls := 0
+		f := attempt(&calls, func(_ context.Context, n int) error { return map[bool]error{true: errDown}[n == 1] }, e, tool.Retry{Times: 1})
+		log := &deafLog{&w.Memory, func(c commitlog.Commit) bool {
+			return slices.ContainsFunc(c.Events, func(e session.Event) bool { return e.Kind == journal.KindReview })
+		}}
+		values := journal.NewValues(log)
+		dead := &inprocess.Runtime{Runtime: engine.Runtime{Store: journal.NewStore(log, &journal.StoreOptions{Values: values}), Values: values}}
+		if state, err := start(t, dead, f, holding).Forward(t.Context()); state != run.Running {
+			t.Fatalf("without the review: %s, %v", state, err)
+		}
+		rt := w.runtime(nil)
+		forward(t, t.Context(), start(t, rt, f, holding, resume), run.NeedsReview)
+		if calls != 1 {
+			t.Errorf("%s: %d calls before a decision", e, calls)
+		}
+		check(t, rt.Runtime.Store.Apply(t.Context(), journal.Signal{To: home, Run: "r", Resolve: &journal.Resolved{Decision: run.Again}}))
+		forward(t, t.Context(), start(t, w.runtime(nil), f, holding, resume), run.Succeeded)
+		if calls != 2 {
+			t.Errorf("%s: %d calls after it", e, calls)
+		}
 	}
 }
 

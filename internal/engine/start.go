@@ -75,7 +75,7 @@ func startTask(p *place, t flow.Task) (task journal.Task, digest string, err err
 	ex := p.sc.ex
 	task = journal.Task{
 		ID: t.ID, Workflow: t.Workflow, Revision: t.Revision, Session: session.Key{Tenant: ex.home.Tenant, ID: session.ID(t.Session)},
-		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Budget: t.Budget, Deadline: inMillis(t.Deadline), NotBefore: inMillis(t.NotBefore), Tags: t.Tags,
+		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Budget: t.Budget, Deadline: journal.Moment(t.Deadline), NotBefore: journal.Moment(t.NotBefore), OnFailure: t.OnFailure, Tags: t.Tags,
 	}
 	if t.ForkOf.ID != "" {
 		if of := t.ForkOf.Tenant; of != "" && of != ex.home.Tenant {
@@ -113,14 +113,6 @@ func startTask(p *place, t flow.Task) (task journal.Task, digest string, err err
 	}
 	text, err := canonical.Marshal(journal.NewStart("", "", task))
 	return task, text, err
-}
-
-// inMillis is a time in the form of logs.
-func inMillis(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return time.UnixMilli(t.UnixMilli()).UTC()
 }
 
 // starter names a run as the starter of another one, by its step at a path.

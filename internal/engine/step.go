@@ -355,11 +355,7 @@ func (st *step) commit(d journal.StepCompleted, content ...session.Event) (journ
 	if st.beside {
 		s = session.Session{}
 	}
-	ack, err := st.ex.log.commitDone(st.ctx, st.log, s, d, content...)
-	if err == nil {
-		st.ex.log.settled(&d)
-	}
-	return ack, err
+	return st.ex.log.commitDone(st.ctx, st.log, s, d, content...)
 }
 
 // decode sets out to the output of the record.
@@ -419,7 +415,6 @@ func (st *step) lastWord(stop error, d journal.StepCompleted) bool {
 	}
 	st.beside = true
 	_, _ = st.commit(d) // best effort; the caller returns the stop
-	st.ex.log.settled(&d)
 	return true
 }
 

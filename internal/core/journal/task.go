@@ -147,6 +147,9 @@ func millis(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
+// Moment returns a time as logs have it: of whole milliseconds, in UTC.
+func Moment(t time.Time) time.Time { return fromMillis(millis(t)) }
+
 func fromMillis(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}

@@ -182,8 +182,8 @@ func (r *remoteTool) Call(ctx context.Context, call tool.Call) (tool.Result, err
 }
 
 // await sends a call and waits for its answer until ctx ends. After a cancel, and at the end
-// of the call's time, it tells the programs of the tool; an answer that comes nevertheless is
-// late.
+// of the call's time, the programs of the tool get a message; an answer that comes
+// nevertheless is late.
 func (r *remoteTool) await(ctx context.Context, call tool.Call, limit time.Duration, body []byte) (*nats.Msg, error) {
 	type reply struct {
 		m   *nats.Msg

@@ -45,19 +45,15 @@ func New(version string) *Metrics {
 	vec := map[string]**prometheus.CounterVec{
 		runsEnded: &m.ended, steps: &m.steps, modelRequests: &m.requests, modelTokens: &m.tokens, commitFailures: &m.failures,
 	}
+	counter := map[string]*prometheus.Counter{modelCost: &m.cost, lateOutcomes: &m.late}
 	for _, d := range Series() {
-		switch to := vec[d.Name]; {
+		switch to, one := vec[d.Name], counter[d.Name]; {
 		case to != nil:
 			*to = prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, d.Labels)
 			m.registry.MustRegister(*to)
-		case d.Name == modelCost, d.Name == lateOutcomes:
-			one := prometheus.NewCounter(prometheus.CounterOpts{Name: d.Name, Help: d.Help})
-			m.registry.MustRegister(one)
-			if d.Name == lateOutcomes {
-				m.late = one
-			} else {
-				m.cost = one
-			}
+		case one != nil:
+			*one = prometheus.NewCounter(prometheus.CounterOpts{Name: d.Name, Help: d.Help})
+			m.registry.MustRegister(*one)
 		case d.Name == commitSeconds:
 			m.commits = prometheus.NewHistogram(prometheus.HistogramOpts{Name: d.Name, Help: d.Help, Buckets: []float64{
 				.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,

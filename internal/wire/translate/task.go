@@ -27,7 +27,7 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 	}
 	out := journal.Task{
 		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
-		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: moment(t.Deadline), NotBefore: moment(t.NotBefore), Resumes: t.Resumes, OnFailure: t.OnFailure, StartedBy: t.StartedBy, Tags: t.Tags,
+		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: journal.Moment(t.Deadline), NotBefore: journal.Moment(t.NotBefore), Resumes: t.Resumes, OnFailure: t.OnFailure, StartedBy: t.StartedBy, Tags: t.Tags,
 		Budget: run.Budget{
 			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
 		},
@@ -55,14 +55,6 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 		out.ForkOf = &r
 	}
 	return out, nil
-}
-
-// moment is a time in the form of logs.
-func moment(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return time.UnixMilli(t.UnixMilli()).UTC()
 }
 
 // TaskOf returns the body of a submission of a task. It keeps the id of a session that

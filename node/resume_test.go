@@ -139,6 +139,44 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestResumeStarter: a run that failed because a run which it started did is resumed at the
+// start, and starts another one.
+func TestResumeStarter(t *testing.T) {
+	t.Parallel()
+	p := &pipeline{fails: map[string]int{"pay": 1}}
+	order := flow.Registration{Name: "order", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			s, err := p.step(ctx, s, "reserve")
+			if err != nil {
+				return s, err
+			}
+			paid, err := flow.Start(ctx, flow.Task{Workflow: "pay"})
+			if err != nil {
+				return s, err
+			}
+			end, err := paid.Result(ctx, 0)
+			return s, errors.Join(err, end.Err)
+		})
+	}}
+	pay := flow.Registration{Name: "pay", Revision: "1", New: func() flow.Workflow {
+		return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return p.step(ctx, s, "pay") })
+	}}
+	n := must.Get(Start(t.Context(), &Options{
+		Store: t.TempDir(), NATS: NATS{Level: "lazy", Port: -1}, Fleet: Fleet{Pool: "default"}, Workflows: []flow.Registration{order, pay},
+	}))(t)
+	defer func() { must.Report(t, n.Close()) }()
+	c := must.Get(n.Client(t.Context()))(t)
+	defer c.Close()
+	if r := must.Get(c.Do(t.Context(), "order", messages.Task{ID: "one"}, nil))(t); r.State != run.Failed {
+		t.Fatalf("%+v", r)
+	}
+	id := must.Get(c.Runs.Resume(t.Context(), "one", messages.Control{}))(t)
+	r := must.Get(c.Wait(t.Context(), id))(t)
+	if did := p.take(); r.State != run.Succeeded || !slices.Equal(did, []string{"reserve", "pay", "pay"}) {
+		t.Errorf("%s: %s; it did %v", r.State, r.Error, did)
+	}
+}
+
 // TestHold: a task that holds waits at the step that failed, over the network, and goes on
 // there after a decision. Its branches hold, too.
 func TestHold(t *testing.T) {

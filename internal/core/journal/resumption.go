@@ -257,7 +257,8 @@ func (v *Values) addMade(ctx context.Context, h *Recording) error {
 
 // failedStep returns the step at which a run that did not succeed is resumed: the last one
 // of the workflow itself if it failed, if a branch of it failed, or if calls of its round
-// are not recorded; else the next one.
+// are not recorded; if it got the failure of a started run, the start of that one; else the
+// next one.
 func (h *Recording) failedStep() run.Path {
 	last := h.Journal.LastStep()
 	if last == nil {
@@ -287,6 +288,16 @@ func (h *Recording) failedStep() run.Path {
 		all, _ := g.Gathered()
 		if slices.ContainsFunc(all, func(b GatheredBranch) bool { return b.State != run.Succeeded }) && h.Ended.State == run.Failed {
 			return last.Path
+		}
+	case StepResult:
+		var end RunEnd
+		if json.Unmarshal([]byte(last.Value), &end) != nil || end.State == run.Succeeded || h.Ended.State != run.Failed {
+			return next
+		}
+		for _, s := range h.Journal.Recorded() {
+			if v, err := s.Started(); s.Kind == StepStart && err == nil && v.Run == end.Run {
+				return s.Path
+			}
 		}
 	}
 	return next

@@ -1,16 +1,12 @@
 package audit_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/evidence/audit"
-	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
@@ -50,20 +46,7 @@ func TestRecordedCleanup(t *testing.T) {
 				{`"budget":{"steps":2}`, `"budget":{"steps":3}`, "a budget of 2 steps"},
 				{`"commit":4,"run":"r"`, `"commit":4,"run":"q"`, "a cleanup run in the commit that ends a run"},
 			} {
-				done := false
-				forged := must.Get(audit.Run(t.Context(), func(yield func(audit.Message, error) bool) {
-					for m, err := range f.messages(t) {
-						changed := bytes.ReplaceAll(m.Data, []byte(forge.old), []byte(forge.with))
-						done = done || !bytes.Equal(changed, m.Data)
-						m.Data = changed
-						if !yield(m, err) {
-							return
-						}
-					}
-				}, &audit.Options{Schemas: schemas}))(t)
-				if !done || !strings.Contains(violations(forged), forge.found) {
-					t.Errorf("of %s (forged: %v) the auditor found\n%s", forge.with, done, violations(forged))
-				}
+				f.finds(t, forge.old, forge.with, forge.found)
 			}
 		})
 		return appends

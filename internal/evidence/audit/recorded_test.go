@@ -114,6 +114,27 @@ func (f *fleet) messages(t testing.TB) iter.Seq2[audit.Message, error] {
 	}
 }
 
+// finds replaces a text in the log, also where it is JSON within a text, and checks that the
+// auditor names the fault.
+func (f *fleet) finds(t *testing.T, old, with, fault string) {
+	t.Helper()
+	quoted := func(s string) []byte { return []byte(strings.Trim(string(must.Get(json.Marshal(s))(t)), `"`)) }
+	forged := false
+	report := must.Get(audit.Run(t.Context(), func(yield func(audit.Message, error) bool) {
+		for m, err := range f.messages(t) {
+			changed := bytes.ReplaceAll(bytes.ReplaceAll(m.Data, []byte(old), []byte(with)), quoted(old), quoted(with))
+			forged = forged || !bytes.Equal(changed, m.Data)
+			m.Data = changed
+			if !yield(m, err) {
+				return
+			}
+		}
+	}, &audit.Options{Schemas: schemas}))(t)
+	if !forged || !strings.Contains(violations(report), fault) {
+		t.Errorf("of %s in place of %s (forged: %v) the auditor found\n%s", with, old, forged, violations(report))
+	}
+}
+
 // life is one process: it executes the run until the run has ended or waits for a review,
 // or the process dies at an append.
 func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.State, int) {
@@ -384,17 +405,7 @@ func TestRecordedResumption(t *testing.T) {
 			if at > 0 {
 				return
 			}
-			forged := must.Get(audit.Run(t.Context(), func(yield func(audit.Message, error) bool) {
-				for m, err := range f.messages(t) {
-					m.Data = bytes.ReplaceAll(m.Data, []byte(`,\"name\":\"a\"`), []byte(`,\"name\":\"z\"`))
-					if !yield(m, err) {
-						return
-					}
-				}
-			}, &audit.Options{Schemas: schemas}))(t)
-			if !strings.Contains(violations(forged), "want branch z of step 0 of a run that it continues") {
-				t.Errorf("of another branch's outcome the auditor found\n%s", violations(forged))
-			}
+			f.finds(t, `,"name":"a"`, `,"name":"z"`, "want branch z of step 0 of a run that it continues")
 		})
 		return appends
 	}

@@ -1,17 +1,13 @@
 package audit_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/rathcluster/rath/flow"
-	"github.com/rathcluster/rath/internal/evidence/audit"
-	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -65,23 +61,7 @@ func TestRecordedStarts(t *testing.T) {
 				{`"ended":{"code":"error"`, `"ended":{"code":"budget"`, "as its run.ended has it"},
 				{`"kind":"ended"`, `"kind":"timer"`, "a question at step"},
 			} {
-				done := false
-				forged := must.Get(audit.Run(t.Context(), func(yield func(audit.Message, error) bool) {
-					for m, err := range f.messages(t) {
-						changed := bytes.ReplaceAll(m.Data, []byte(forge.old), []byte(forge.with))
-						if quoted := func(s string) []byte { return []byte(strings.Trim(string(must.Get(json.Marshal(s))(t)), `"`)) }; bytes.Equal(changed, m.Data) {
-							changed = bytes.ReplaceAll(m.Data, quoted(forge.old), quoted(forge.with))
-						}
-						done = done || !bytes.Equal(changed, m.Data)
-						m.Data = changed
-						if !yield(m, err) {
-							return
-						}
-					}
-				}, &audit.Options{Schemas: schemas}))(t)
-				if !done || !strings.Contains(violations(forged), forge.found) {
-					t.Errorf("of %s (forged: %v) the auditor found\n%s", forge.with, done, violations(forged))
-				}
+				f.finds(t, forge.old, forge.with, forge.found)
 			}
 		})
 		return appends

@@ -78,12 +78,13 @@ func (d *Driver) Committed(e commitlog.Entry) {
 					t.announceWait(e.Commit.Key, v)
 				}
 			case journal.Rebudgeted, journal.Ended: // its deadline may have changed; it may have ended while it waited
-				if f.Run == t.task.ID {
-					t.resume()
+				if f.Run != t.task.ID {
+					continue
 				}
-				if end, ok := v.(journal.Ended); ok && end.Next != nil && f.Run == t.task.ID && end.Next.Run == run.CleanupOf(f.Run) {
+				if end, ok := v.(journal.Ended); ok && end.Next != nil && end.Next.Run == run.CleanupOf(f.Run) {
 					t.cleanup.Store(end.Next)
 				}
+				t.resume()
 			}
 		}
 	}
@@ -190,12 +191,14 @@ func (t *tree) await(ctx context.Context) error {
 			return ctx.Err()
 		case <-still:
 		}
-		// The work that ended last may have woken the run, or failed.
+		// The work that ended last may have woken the run, failed, or stopped the process.
 		select {
 		case <-t.wake:
 			return nil
 		case <-t.broken:
 			return t.waitIdle(nil)
+		case <-ctx.Done():
+			return ctx.Err()
 		default:
 		}
 		if err := t.passTime(); err != nil {

@@ -60,6 +60,37 @@ func TestEndsWhereItWaits(t *testing.T) {
 	})
 }
 
+// TestClockOfAStoppedProcess: a process that stops while its run waits does not move the
+// standing clock, which the next process over the same log goes on with.
+func TestClockOfAStoppedProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asks := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+			_, err := flow.Approve(ctx, "go on?", nil)
+			return s, err
+		})
+		for range 32 { // a select with two channels that are ready takes either
+			log, began := &commitlog.Memory{}, time.Now()
+			values, clock := journal.NewValues(log), engine.NewClock(began)
+			ctx, stop := context.WithCancel(t.Context())
+			d := &inprocess.Driver{Answer: func(context.Context, run.Question) (any, error) {
+				stop()
+				return nil, nil
+			}}
+			store := journal.NewStore(log, &journal.StoreOptions{Values: values, Now: clock.Now, OnCommit: func(e commitlog.Entry) {
+				d.Committed(e)
+				synctest.Wait() // for the answer, before the run begins to wait for it
+			}})
+			rt := &inprocess.Runtime{Runtime: engine.Runtime{Values: values, Store: store, Clock: clock}}
+			home := session.Key{Tenant: session.DefaultTenant, ID: "home"}
+			task := journal.Task{ID: "r", Workflow: "w", Session: home, Deadline: began.Add(time.Hour)}
+			_, state, err := d.Run(ctx, &rt.Runtime, flow.Registration{Name: "w", New: func() flow.Workflow { return asks }}, task)
+			if state != run.Waiting || !errors.Is(err, context.Canceled) || !clock.Now().Equal(began) {
+				t.Fatalf("state %s after %s: %v", state, clock.Now().Sub(began), err)
+			}
+		}
+	})
+}
+
 // TestAnswerOfAnotherType: an answer that does not match the type in the code is
 // requested again, and the code does not get it.
 func TestAnswerOfAnotherType(t *testing.T) {

@@ -224,7 +224,7 @@ func (l *clients) unheard(ctx context.Context) (ids []string) {
 
 // needed are the kinds of requests of which a load has some that were done.
 var needed = []string{
-	"submit", "cancel", "message", "quarantine", "release", "rebudget", "approve", "reject", "respond", "rerun", "session message", "session read", "query",
+	"submit", "cancel", "message", "quarantine", "release", "rebudget", "approve", "reject", "respond", "rerun", "resume", "session message", "session read", "query",
 }
 
 // undone lists the kinds of needed requests of which none was done yet.

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -174,22 +173,34 @@ func stream(ctx context.Context, js jetstream.JetStream, name string) (jetstream
 	}
 }
 
-// requests is the model's log in the form that the audit reads.
-func (w *world) requests() (io.Reader, error) {
+// asks reads the model's log.
+func (w *world) asks() (all []scripted.Entry, err error) {
 	data, err := os.ReadFile(w.path("model.jsonl"))
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
 	for line := range bytes.Lines(data) {
 		var e scripted.Entry
 		if err := json.Unmarshal(line, &e); err != nil {
 			return nil, err
 		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// requests is the model's log in the form that the audit reads.
+func (w *world) requests() (io.Reader, error) {
+	entries, err := w.asks()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for _, e := range entries {
 		run, rest, ok := strings.Cut(e.Step, "/")
 		i := strings.LastIndexByte(rest, '/')
 		if !ok || i < 0 {
-			return nil, errors.New("a model request without a step: " + string(line))
+			return nil, fmt.Errorf("a model request without a step: %+v", e)
 		}
 		// "1.2" is the second answer that attempt 1 asked for, because the first
 		// one was no good.

@@ -49,7 +49,9 @@ const (
 // its effect is visible to anyone.
 type sighting struct {
 	Tool    string    `json:"tool"`
-	Call    string    `json:"call"`
+	Call    string    `json:"call,omitempty"`
+	Run     string    `json:"run,omitempty"`  // of a step without a call
+	Step    string    `json:"step,omitempty"` // likewise
 	Attempt uint64    `json:"attempt"`
 	Effect  string    `json:"effect"`
 	Node    string    `json:"node"`
@@ -67,18 +69,7 @@ func witnessing(name string, effect tool.Effect) tool.Tool {
 	},
 	) (string, error) {
 		call, _ := tool.Current(ctx)
-		line, err := json.Marshal(sighting{
-			Tool: name, Call: call.ID, Attempt: call.Attempt, Effect: effect.String(), Node: os.Getenv("RATH_FLEET_NAME"), PID: os.Getpid(), Loud: in.Loud, Time: time.Now(),
-		})
-		if err != nil {
-			return "", err
-		}
-		f, err := os.OpenFile(os.Getenv(envWitness), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
-		if _, err := f.Write(append(line, '\n')); err != nil { // one write: lines of other nodes do not mix
+		if err := leave(sighting{Tool: name, Call: call.ID, Attempt: call.Attempt, Effect: effect.String(), Loud: in.Loud}); err != nil {
 			return "", err
 		}
 		stop := ctx.Done()
@@ -186,6 +177,14 @@ func fleetNode() error {
 		}),
 		prompted("ask", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return ask(ctx, worker, s, prompt)
+		}),
+		prompted("starts", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
+			return starts(ctx, worker, s, prompt)
+		}),
+		prompted("books", books),
+		prompted("holds", holds),
+		prompted("fails", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
+			return fails(ctx, worker, s, prompt)
 		}),
 	)
 	return nil

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,7 @@ func (l *clients) decide(ctx context.Context) {
 	}
 	happened := map[string]bool{}
 	for _, s := range seen {
-		happened[s.Call] = true
+		happened[cmp.Or(s.Call, s.Run+" "+s.Tool)] = true
 	}
 	for _, r := range all.Runs {
 		body := map[string]any{"by": "load", "decision": "again", "reason": "the witness has not seen it"}
@@ -59,7 +60,7 @@ func (l *clients) decide(ctx context.Context) {
 			}
 			body = map[string]any{"by": "load", "decision": "fail", "reason": "it ends its nodes"}
 		}
-		if r.Review != nil && happened[r.Review.Call] {
+		if r.Review != nil && happened[cmp.Or(r.Review.Call, r.Run+" "+r.Review.Tool)] {
 			body = map[string]any{"by": "load", "decision": "happened", "reason": "the witness has seen it", "value": "pay done"}
 		}
 		l.resolve(ctx, r, body)
@@ -68,8 +69,8 @@ func (l *clients) decide(ctx context.Context) {
 
 // resolve decides about a run. The query may not show yet that it is decided.
 func (l *clients) resolve(ctx context.Context, r runInfo, body map[string]any) {
-	call := ""
-	if r.Review != nil {
+	call := r.Run
+	if r.Review != nil && r.Review.Call != "" {
 		call = r.Review.Call
 	}
 	l.mu.Lock()
@@ -164,6 +165,7 @@ func (l *clients) finish(ctx context.Context) error {
 	for {
 		l.decide(ctx)
 		l.answer(ctx)
+		l.expectCleanups()
 		ids := l.open()
 		for _, id := range ids {
 			l.mu.Lock()

@@ -33,6 +33,7 @@ type task struct {
 	apart        bool                // its session was quarantined, and not released
 	answers      map[string][]answer // to the questions of the run, by step
 	reused       bool                // another body under the same id was acknowledged
+	derived      bool                // the fleet made the task
 }
 
 // answer is the answer to a question, and whether it was acknowledged.
@@ -95,6 +96,11 @@ var (
 		{2, "answer", "plain"},
 		{1, "agent", "far"},
 		{2, "agent", "gate"},
+		{2, "starts", "plain"},
+		{2, "books", "fail"},
+		{2, "books", "wait"},
+		{1, "holds", "once"},
+		{2, "fails", "plain"},
 	}
 )
 
@@ -158,7 +164,7 @@ func (l *clients) task() *task {
 		}
 	case t.Workflow == "ask" && l.random.IntN(3) == 0:
 		t.Deadline = time.Now().Add(2500 * time.Millisecond)
-	case l.random.IntN(20) == 0:
+	case l.random.IntN(20) == 0 || t.Workflow == "books" && l.random.IntN(2) == 0:
 		t.Deed = deedCancel
 	}
 	l.add(t)
@@ -236,6 +242,9 @@ func (t *task) body() map[string]any {
 	if len(t.Tools) > 0 {
 		body["tools"] = t.Tools
 	}
+	if t.Workflow == "holds" {
+		body["on_failure"] = "hold"
+	}
 	return body
 }
 
@@ -255,8 +264,12 @@ func chunksOf(workflow, prompt string) string {
 		return repeat(4)
 	case workflow == "fanout":
 		return "user " + repeat(2)
-	case workflow == "auto", workflow == "agent":
+	case workflow == "auto", workflow == "agent", workflow == "fails":
 		return short
+	case workflow == "starts":
+		return short + " user user"
+	case workflow == "books", workflow == "holds":
+		return "user"
 	case workflow == "ask":
 		return short + " user user " + short
 	case workflow == "answer":

@@ -193,7 +193,11 @@ func (l *clients) rebudget(ctx context.Context, t *task) {
 // after performs the actions of users on an ended run: some use its id for another task,
 // which is rejected, and some run it again.
 func (l *clients) after(ctx context.Context, t *task) {
-	if !t.plain() {
+	switch {
+	case t.Workflow == "fails" && t.outcome.State == "failed":
+		l.resume(ctx, t)
+		return
+	case !t.plain():
 		return
 	}
 	l.mu.Lock()
@@ -230,10 +234,7 @@ func (l *clients) after(ctx context.Context, t *task) {
 		if err == nil {
 			l.mu.Lock()
 			l.deeds["rerun"]++
-			if !l.known(told.Note) {
-				l.add(&task{ID: told.Note, Workflow: t.Workflow, Prompt: t.Prompt, Acked: true})
-				l.tell(audit.Told{Op: "submit", Run: told.Note})
-			}
+			l.expect(told.Note, t.Workflow, t.Prompt)
 			l.mu.Unlock()
 		}
 		l.write("rerun", start, map[string]string{"run": t.ID, "new": told.Note}, err)

@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +22,18 @@ type AwaitOptions struct {
 	Timeout time.Duration
 }
 
+// wait returns a question of a kind, and its timeout.
+func (o *AwaitOptions) wait(kind, name string) (journal.Wait, time.Duration) {
+	if o == nil {
+		o = &AwaitOptions{}
+	}
+	w := journal.Wait{Kind: kind, Name: name, Title: o.Title, Detail: o.Detail}
+	if kind == run.WaitApproval && o.Title == "" {
+		w.Title = name
+	}
+	return w, o.Timeout
+}
+
 // Await waits until a response to this step brings a value: `rath answer`,
 // client.Questions.Answer, or a request on rath.ctl.<tenant>.<user>.<run>.respond that names the
 // step's path. T must survive JSON. The question carries the JSON schema of T. An answer
@@ -37,10 +48,8 @@ type AwaitOptions struct {
 // On a node, Await first waits for a moment, without slot and sandbox, and returns an
 // answer that arrives in that time.
 func Await[T any](ctx context.Context, name string, o *AwaitOptions) (T, error) {
-	if o == nil {
-		o = &AwaitOptions{}
-	}
-	return await[T](ctx, journal.Wait{Kind: run.WaitResponse, Name: name, Title: o.Title, Detail: o.Detail}, o.Timeout)
+	w, timeout := o.wait(run.WaitResponse, name)
+	return await[T](ctx, w, timeout)
 }
 
 // await returns the answer to w.
@@ -66,11 +75,16 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	err = e.Await(ctx, journal.Wait{Kind: run.WaitTimer, Name: "sleep", Title: "sleeps " + d.String()}, d, nil)
+	err = e.Await(ctx, sleeps(d), d, nil)
 	if errors.Is(err, run.ErrExpired) {
 		return nil
 	}
 	return err
+}
+
+// sleeps returns the wait of a Sleep.
+func sleeps(d time.Duration) journal.Wait {
+	return journal.Wait{Kind: run.WaitTimer, Name: "sleep", Title: "sleeps " + d.String()}
 }
 
 // Approval is an approver's decision.
@@ -86,20 +100,16 @@ type Approval struct {
 // Approve asks an approver the named question and waits for the decision as [Await] does.
 // The answer comes by `rath answer`, or on rath.ctl.
 func Approve(ctx context.Context, name string, o *AwaitOptions) (Approval, error) {
-	if o == nil {
-		o = &AwaitOptions{}
-	}
-	return await[Approval](ctx, journal.Wait{Kind: run.WaitApproval, Name: name, Title: cmp.Or(o.Title, name), Detail: o.Detail}, o.Timeout)
+	w, timeout := o.wait(run.WaitApproval, name)
+	return await[Approval](ctx, w, timeout)
 }
 
 // Listen waits for the user's next messages and returns s with them as chunks.
 func Listen(ctx context.Context, s session.Session, o *AwaitOptions) (session.Session, error) {
-	if o == nil {
-		o = &AwaitOptions{}
-	}
 	e, err := engineOf(ctx)
 	if err != nil {
 		return s, err
 	}
-	return e.Listen(ctx, s, journal.Wait{Kind: run.WaitMessage, Name: "listen", Title: o.Title, Detail: o.Detail}, o.Timeout)
+	w, timeout := o.wait(run.WaitMessage, "listen")
+	return e.Listen(ctx, s, w, timeout)
 }

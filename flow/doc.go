@@ -26,7 +26,7 @@
 // steps. Take the time from [Now], ids from [NewID] and all other values that differ between
 // executions from [Do].
 //
-// Steps are sequential and do not nest: later executions do not call the functions of recorded
+// Steps are sequential, except in the functions of a [Gather], and do not nest: later executions do not call the functions of recorded
 // steps. So the function of a Do, a tool and a hook get a context that makes no steps, and
 // need not be deterministic: there Now returns the current time and NewID a random id.
 //
@@ -36,6 +36,6 @@
 // Nodes run workflows, see package node. Package inprocess runs them in the process
 // of the caller, and package flowtest in tests.
 //
-// Files, the lowest first: flow, registration, fanout, defer, start, engine, step, ask, hooks, agent, partial,
+// Files, the lowest first: flow, registration, fanout, defer, start, engine, step, ask, select, gather, hooks, agent, partial,
 // typed, notes, session, commit, guide, choose, branches, policy, files, tool.
 package flow

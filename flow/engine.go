@@ -71,6 +71,12 @@ type work interface {
 	// after that time. Without an answer yet it returns run.ErrSuspended. Of a run that a
 	// Start of this run started, out is a *RunEnd.
 	Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error
+	// First waits likewise for the first of several, and returns its index, and a context
+	// with which the next step gets its outcome.
+	First(ctx context.Context, cases []stepper.Case) (int, context.Context, error)
+	// Gather calls functions concurrently, at most limit of those that do not wait, and
+	// returns their errors. Each gets a context for steps of its own.
+	Gather(ctx context.Context, limit int, fns []func(context.Context) error) error
 	// Start starts an independent run and returns its id, once the step has recorded the
 	// task. A task without an id gets one that follows from the step.
 	Start(ctx context.Context, t Task) (run.ID, error)

@@ -459,7 +459,7 @@ func TestCommitSchema(t *testing.T) {
 			Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", Settle: "s1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},
 		{journal.KindSettled, fullSettled()},
-		{journal.KindRunWaiting, journal.RunWaiting{Attempt: 1, For: []journal.Wait{{
+		{journal.KindRunWaiting, journal.RunWaiting{Any: true, Attempt: 1, For: []journal.Wait{{
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Edits: true, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Schema: "{}", Title: "t",
 		}}, Revision: "r", Run: "r1"}},
 		{journal.KindSignalReceived, *fullReceived()},

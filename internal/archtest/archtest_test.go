@@ -78,7 +78,7 @@ var rules = map[string]rule{
 	"internal/core/excerpt":      {},
 	"internal/platform/filelock": {others: list("golang.org/x/sys")},
 	"internal/platform/workers":  {},
-	"internal/engine/stepper":    {},
+	"internal/engine/stepper":    {ours: list("internal/core/journal")},
 	"internal/wire":              {ours: list("internal/core/strict", "internal/core/excerpt", "blob", "memory", "messages", "run", "session")},
 	"internal/wire/translate":    {ours: list("internal/core/commitlog", "internal/core/journal", "internal/core/strict", "internal/evidence/lineage", "internal/wire", "blob", "messages", "run", "sandbox", "session")},
 	"internal/files/ignore":      {},

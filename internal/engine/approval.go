@@ -70,7 +70,7 @@ func (r *round) answered(all []openQuestion, apply func(*toolCall, journal.StepC
 	}
 	var inbox []journal.SignalReceived
 	if len(waits) > 0 {
-		if inbox, err = r.ex.signals.wait(r.ctx, waits, r.gate.within); err != nil {
+		if inbox, err = r.ex.signals.wait(r.ctx, waits, r.gate.within, false); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +16,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/form"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/question"
+	"github.com/rathcluster/rath/internal/engine/stepper"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -23,9 +24,9 @@ import (
 // Await implements flow.Await. The session's writer rejects answers that do not match the
 // schema of the question. An answer that T itself does not decode is recorded, and the
 // question is asked again at the step's path with "again" and a number.
-func (p *place) Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error {
+func (p *waits) Await(ctx context.Context, w journal.Wait, timeout time.Duration, out any) error {
 	if w.Kind == run.WaitRun {
-		end, err := awaitRun(ctx, p, run.ID(w.Name), timeout)
+		end, err := awaitRun(ctx, &p.spot, run.ID(w.Name), timeout)
 		*out.(*flow.RunEnd) = end
 		return err
 	}
@@ -56,13 +57,8 @@ func (st *step) await(w journal.Wait, timeout time.Duration, out any) (d journal
 		d = st.record.StepCompleted
 		return decode(d, out)
 	}, func() (journal.StepCompleted, error) {
-		w.Path = st.asked.Path
-		if w.Kind == run.WaitResponse {
-			if schema, err := form.Of(reflect.TypeOf(out).Elem()); err == nil && len(schema) <= form.MaxSchema {
-				w.Schema = string(schema)
-			}
-		}
-		inbox, err := st.ex.signals.wait(st.ctx, []journal.Wait{w}, timeout)
+		w = asked(w, st.asked.Path, out)
+		inbox, err := st.ex.signals.wait(st.ctx, []journal.Wait{w}, timeout, false)
 		if err != nil {
 			return d, err
 		}
@@ -78,8 +74,67 @@ func (st *step) await(w journal.Wait, timeout time.Duration, out any) (d journal
 	return d, err
 }
 
+// asked returns w as the wait of a step at a path. The answer goes to out.
+func asked(w journal.Wait, at run.Path, out any) journal.Wait {
+	w.Path = at
+	if w.Kind == run.WaitResponse {
+		if schema, err := form.Of(reflect.TypeOf(out).Elem()); err == nil && len(schema) <= form.MaxSchema {
+			w.Schema = string(schema)
+		}
+	}
+	return w
+}
+
+// First implements flow.Select.
+func (p *waits) First(ctx context.Context, cases []stepper.Case) (int, context.Context, error) {
+	var args []string
+	for _, c := range cases {
+		args = append(args, c.Wait.Kind, c.Wait.Name)
+	}
+	st, err := p.begin(ctx, journal.StepSelect, journal.StepSelect, session.Session{}, false, "", args...)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer st.end()
+	at, first := journal.SelectPath(st.asked.Path), 0
+	if err := st.make(func() error { return st.decode(&first) }, func() (d journal.StepCompleted, err error) {
+		if first, err = firstOf(st, cases, at); err != nil {
+			return d, err
+		}
+		d.Value, d.Summary = strconv.Itoa(first), cases[first].Wait.Kind+" came first"
+		if name := cases[first].Wait.Name; cases[first].Wait.Kind != name {
+			d.Summary = excerpt.Clip(cases[first].Wait.Kind+" "+name+" came first", 200)
+		}
+		return d, nil
+	}); err != nil {
+		return 0, nil, err
+	}
+	return first, stepper.With(ctx, placeIn(&scope{ex: st.ex, prefix: at, next: first, line: p.sc.line})), nil
+}
+
+// firstOf waits for the first of several cases, and returns its index.
+func firstOf(st *step, cases []stepper.Case, at run.Path) (int, error) {
+	ex := st.ex
+	ws := make([]journal.Wait, len(cases))
+	for i, c := range cases {
+		ws[i] = asked(c.Wait, at.Index(i), c.Out)
+		if c.Timeout != 0 {
+			ws[i].Due = ex.rt.Clock.Now().Add(c.Timeout).UnixMilli()
+		}
+		if c.Wait.Kind != run.WaitRun {
+			continue
+		}
+		one, err := startedRun(st, run.ID(c.Wait.Name))
+		if err != nil || one.end != nil { // an earlier step has it
+			return i, err
+		}
+	}
+	inbox, err := ex.signals.wait(st.ctx, ws, 0, true)
+	return journal.First(ws, inbox), err
+}
+
 // Listen is flow.Listen.
-func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, timeout time.Duration) (session.Session, error) {
+func (p *waits) Listen(ctx context.Context, s session.Session, w journal.Wait, timeout time.Duration) (session.Session, error) {
 	st, err := p.begin(ctx, journal.StepAwait, "listen", s, true, "")
 	if err != nil {
 		return s, err
@@ -88,7 +143,7 @@ func (p *place) Listen(ctx context.Context, s session.Session, w journal.Wait, t
 	st.after = s
 	err = st.make(nil, func() (d journal.StepCompleted, err error) {
 		w.Path = st.asked.Path
-		inbox, err := st.ex.signals.wait(ctx, []journal.Wait{w}, timeout)
+		inbox, err := st.ex.signals.wait(ctx, []journal.Wait{w}, timeout, false)
 		if err != nil {
 			return d, err
 		}
@@ -157,46 +212,6 @@ func by(v journal.SignalReceived) string {
 	return text
 }
 
-// wait returns the received signals once all of ws have come. Until then it records that
-// the run waits, and stops the execution.
-func (s *signals) wait(ctx context.Context, ws []journal.Wait, timeout time.Duration) ([]journal.SignalReceived, error) {
-	ex := s.ex
-	ex.mu.Lock()
-	inbox, stop := slices.Clone(ex.inbox.signals), ex.life.stopped()
-	release, err := ex.around.releaseSiblings()
-	ex.mu.Unlock()
-	if stop != nil || err != nil {
-		return nil, errors.Join(stop, err)
-	}
-	if !slices.ContainsFunc(ws, func(w journal.Wait) bool { return !w.Came(inbox) }) {
-		return inbox, nil
-	}
-	for i := range ws {
-		ws[i].Title, ws[i].Detail = excerpt.Clip(ws[i].Title, maxTitle), excerpt.Clip(ws[i].Detail, journal.MaxDetail)
-	}
-	if timeout != 0 {
-		due := ex.rt.Clock.Now().Add(timeout).UnixMilli()
-		for i := range ws {
-			if ws[i].Kind != run.WaitTimer || ws[i].Due == 0 {
-				ws[i].Due = due
-			}
-		}
-	}
-	e, err := journal.NewEvent(journal.KindRunWaiting, journal.RunWaiting{Attempt: ex.attempt, For: ws, Revision: ex.reg.Revision, Run: ex.id})
-	if err != nil {
-		return nil, err
-	}
-	ack, err := ex.log.commit(ctx, ex.home, session.Session{}, "", nil, append(release, e)...)
-	if err != nil {
-		return nil, err
-	}
-	if ack.State == run.Waiting {
-		return nil, ex.failed(fmt.Errorf("%w: it waits for %s at step %s", run.ErrSuspended, ws[0].Kind, ws[0].Path))
-	}
-	s.receive(ack.Inbox...)
-	return ack.Inbox, nil
-}
-
 // maxTitle bounds the title of a question, as journal.MaxDetail bounds its detail.
 const maxTitle = 1 << 10
 
@@ -210,6 +225,9 @@ func (s *signals) receive(all ...journal.SignalReceived) {
 		if !ex.account.report(v) {
 			fresh = ex.inbox.add(v) || fresh
 		}
+	}
+	if fresh {
+		ex.lines.changed.Broadcast()
 	}
 	if fresh && ex.inbox.interrupt != nil {
 		ex.inbox.interrupt()

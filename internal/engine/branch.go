@@ -161,7 +161,7 @@ func (a *around) enterBranch(ctx context.Context, fan run.Path, bs []flow.Branch
 	if i < 0 {
 		return ex.failed(fmt.Errorf("%w: the fan-out at step %s has no branch for %s any more", run.ErrMismatch, fan, to.path))
 	}
-	inside := stepper.With(ctx, &place{sc: &scope{ex: ex, prefix: to.path}})
+	inside := stepper.With(ctx, placeIn(&scope{ex: ex, prefix: to.path}))
 	s, err := ex.shielded(func() (session.Session, error) { return bs[i].Workflow.Forward(inside, to.base) })
 	ex.mu.Lock()
 	defer ex.mu.Unlock()

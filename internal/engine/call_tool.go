@@ -24,7 +24,7 @@ func (p *place) CallTool(ctx context.Context, s session.Session, t tool.Tool, ar
 	}
 	defer o.release()
 	path := o.made.Path
-	r := &round{ex: o.ex, ctx: ctx, made: o.made, at: path, table: table, base: o.s, s: o.s, sandboxErr: o.boxErr}
+	r := &round{sc: o.scope, ex: o.ex, ctx: ctx, made: o.made, at: path, table: table, base: o.s, s: o.s, sandboxErr: o.boxErr}
 	r.calls = []*toolCall{{ToolCall: session.ToolCall{
 		ID: "call_" + strings.ReplaceAll(string(path), ".", "_"), Name: t.Spec().Name, Args: args,
 	}, path: path.Index(0)}}

@@ -79,7 +79,7 @@ func mayDefer(p *place, name string) error {
 	defer ex.mu.Unlock()
 	switch own := ex.levels.own(); {
 	case p.sc.prefix != "" || ex.task.Branch != nil && own.path == "":
-		return fmt.Errorf("flow: compensation %q in a branch of a fan-out: %w; register it in the workflow around the fan-out", name, run.ErrNotSupported)
+		return fmt.Errorf("flow: compensation %q in a branch of a fan-out, or a function of a Gather: %w; register it in the workflow around it", name, run.ErrNotSupported)
 	case len(own.run) > run.MaxCleanedID && ex.cleans == nil && ex.task.Branch == nil:
 		return fmt.Errorf("flow: compensation %q: the id of run %s is longer than %d bytes, so that it can have no cleanup run: %w; submit it under a shorter id", name, own.run, run.MaxCleanedID, run.ErrNotSupported)
 	case ex.account.Deferred >= journal.MaxDeferred:
@@ -119,7 +119,8 @@ func (ex *Execution) compensate() (session.Session, error) {
 		return session.Session{}, err
 	}
 	first, _ := strconv.Atoi(string(ex.cleans.of.Step))
-	p := &place{sc: &scope{ex: ex, next: first}}
+	ex.root = scope{ex: ex, next: first}
+	p := placeIn(&ex.root)
 	ctx := stepper.With(ex.life.ctx, p)
 	for _, d := range slices.Backward(all) {
 		if ex.cleans.of.Ended.State == run.Succeeded && !d.options.Always {

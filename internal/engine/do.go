@@ -62,7 +62,7 @@ func (st *step) do(effect tool.Effect, out any, fn func(context.Context) error) 
 				return d, err
 			}
 		}
-		leave := st.ex.inside(&st.asked)
+		leave := st.sc.inside(&st.asked)
 		late := st.bounded(st.ctx, t.policy.Timeout, func(ctx context.Context) error {
 			err = protected(ctx, fn)
 			return err
@@ -120,28 +120,31 @@ func decode(r journal.StepCompleted, out any) error {
 }
 
 // Now is flow.Now.
-func (p *place) Now() time.Time {
+func (p *spot) Now() time.Time {
 	if p.in != nil {
 		return p.in.ex.rt.Clock.Now()
 	}
 	ex := p.sc.ex
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
-	if ex.pos.within != nil {
+	if p.sc.within != nil {
 		return ex.rt.Clock.Now()
+	}
+	if l := p.sc.line; l != nil {
+		return l.last
 	}
 	return ex.pos.last
 }
 
 // NewID is flow.NewID.
-func (p *place) NewID() string {
+func (p *spot) NewID() string {
 	if p.in != nil {
 		return drawID()
 	}
 	sc := p.sc
 	sc.ex.mu.Lock()
 	defer sc.ex.mu.Unlock()
-	if sc.ex.pos.within != nil {
+	if sc.within != nil {
 		return drawID()
 	}
 	sc.ids++

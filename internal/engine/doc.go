@@ -17,7 +17,7 @@
 //
 // The state of an Execution consists of parts that change together: lifetime (whether it
 // may continue), position (in the journal), sessions (held ones and aliases), account
-// (the budget), inbox (signals), levels (the runs around a branch). One mutex guards
+// (the budget), inbox (signals), lines (the functions of a Gather), levels (the runs around a branch). One mutex guards
 // them. Its leases of sandboxes have a lock of their own.
 //
 // On a node an actor drives executions, and the relays of partitions carry out the
@@ -32,7 +32,7 @@
 //
 // Files, the lowest first: registry, clock, position, lifetime, inbox, level, sessions,
 // account, runtime, execution, scope, step, placement, read, join, guide, fork, resumption, branch,
-// roundtrip, tries, hold, do, tag, defer, version, diff, await, start, follow, image, complete, message, memory,
+// roundtrip, tries, hold, do, tag, defer, version, diff, parallel, await, start, follow, image, complete, message, memory,
 // compress, overflow, round, call_tool, hooks, approval, ask, equip, turn, select, fanout, gather,
 // merge, delegate, files, status, giveup, ending, claim, replay.
 package engine

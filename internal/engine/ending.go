@@ -29,7 +29,7 @@ func (end *ending) finish(ctx context.Context, err error) (run.State, error) {
 		err = end.checkResult()
 	}
 	ex.mu.Lock()
-	missed := ex.pos.unreached(ex.levels.outer)
+	missed := ex.pos.unreached(func(at run.Path) bool { return ex.levels.outer(at) || ex.lines.cut(at) })
 	ex.mu.Unlock()
 	if missed != nil && err != nil {
 		missed = fmt.Errorf("%w: %v", missed, err)

@@ -44,7 +44,7 @@ func (a *agent) equip(ctx context.Context, s session.Session) (session.Session, 
 	}
 	defer o.release()
 	ex, own, made := o.ex, o.s, o.made
-	defer ex.inside(&made)()
+	defer o.inside(&made)()
 	made.Effect, made.Input = tool.ReadOnly.String(), ex.sessions.inputDigest(own, a.MCP)
 	st, err := ex.substep(ctx, own.Key(), own, made)
 	if err != nil {

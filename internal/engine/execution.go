@@ -42,6 +42,7 @@ type Execution struct {
 	levels   levels
 	cleans   *cleanup            // nil unless it is a cleanup run
 	started  map[run.ID]*started // the runs that the code has started
+	lines    lines
 	leases   lease.Held
 	intents  map[run.Path]journal.StepStarted // of calls in flight
 	tags     map[run.ID]run.Tags              // of the run and those around it; nil before the first change
@@ -52,6 +53,7 @@ type Execution struct {
 	// journal.Ended.
 	answerEnd, answerWord string
 
+	root      scope         // of Forward
 	concluded chan struct{} // closed at the end of the execution
 
 	flights live.Steps         // with a lock of its own
@@ -74,6 +76,8 @@ type Execution struct {
 // newExecution returns an execution with its parts.
 func newExecution(ex *Execution) *Execution {
 	ex.ends.ex, ex.ends.log = ex, &ex.log
+	ex.lines = lines{running: 1, changed: sync.NewCond(&ex.mu), of: map[run.Path]*line{}, over: map[run.Path]error{}}
+	ex.root.ex = ex
 	ex.status.ex = ex
 	ex.concluded = make(chan struct{})
 	ex.forks.ex = ex
@@ -239,7 +243,7 @@ func (ex *Execution) watch(ctx context.Context) (context.Context, func()) {
 func (ex *Execution) callForward(ctx context.Context, w flow.Workflow) (session.Session, error) {
 	return ex.ends.await(ctx, func() (session.Session, error) {
 		return ex.shielded(func() (session.Session, error) {
-			return w.Forward(stepper.With(ctx, &place{sc: &scope{ex: ex}}), ex.input)
+			return w.Forward(stepper.With(ctx, placeIn(&ex.root)), ex.input)
 		})
 	})
 }
@@ -273,6 +277,7 @@ func (ex *Execution) charge(j *journal.Journal) {
 // replayed takes over the state of a recorded step. ex.mu is held.
 func (ex *Execution) replayed(s *journal.Step) {
 	ex.pos.advance(s.Time)
+	ex.lines.advance(s.Path, s.Time)
 	if !ex.levels.outer(s.Path) {
 		ex.pos.newest = max(ex.pos.newest, s.Attempt)
 		ex.levels.warming = ex.levels.warming && !modelAnswered(s.StepCompleted)
@@ -398,6 +403,7 @@ func (w *logWriter) commit(ctx context.Context, log session.Key, s session.Sessi
 			ex.rt.OnFirstStep(ex.home, ex.id)
 		}
 		ex.pos.advance(ack.Time)
+		ex.lines.advance(path, ack.Time)
 		ex.account.Account = ex.account.Settle(0, took.steps, took.used)
 	}
 	ex.sessions.observe(ack.Session)

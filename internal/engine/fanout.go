@@ -43,6 +43,9 @@ func (p *place) FanOut(ctx context.Context, s session.Session, bs []flow.Branch,
 // forward opens the branches, runs the branch of this execution, or gathers their
 // outcomes.
 func (f *fan) forward(st *step, o flow.FanOutOptions) (j flow.Joined, of any, err error) {
+	if err := inGather(f.ex, f.path, "a fan-out"); err != nil {
+		return j, nil, err
+	}
 	leads := f.ex.levels.leads(f.path)
 	if !leads { // a branch does not need the others
 		f.identify()

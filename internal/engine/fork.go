@@ -35,6 +35,11 @@ func (p *place) Fork(ctx context.Context, s session.Session, detached bool) (ses
 // the step that needs them.
 func (f *forks) own(ctx context.Context, path run.Path, s session.Session, extends bool) (session.Session, error) {
 	ex := f.ex
+	if extends {
+		if err := mayExtend(ex, path, s); err != nil {
+			return s, err
+		}
+	}
 	ex.mu.Lock()
 	s = ex.sessions.rebase(s)
 	h := f.heldAt(path, s.Key())
@@ -70,7 +75,7 @@ func (f *forks) fork(st *step, opening, source string) (session.Session, error) 
 	ex := f.ex
 	began := time.Now()
 	key := f.child(st.asked.Path)
-	own := st.log == st.s.Key() && !st.old
+	own := st.log == st.s.Key() && !st.old && mayExtend(ex, st.asked.Path, st.s) == nil
 	st.beside = !own // the edits go to the child
 	if err := st.make(nil, func() (d journal.StepCompleted, err error) {
 		if err := ex.values.notArchived(st.ctx, st.asked.Path, st.s.Key()); err != nil {

@@ -46,7 +46,7 @@ func (f *fan) gather() (j flow.Joined, of any, err error) {
 		}
 		return nil
 	}, func() (d journal.StepCompleted, err error) {
-		inbox, err := ex.signals.wait(f.ctx, []journal.Wait{f.wait()}, 0)
+		inbox, err := ex.signals.wait(f.ctx, []journal.Wait{f.wait()}, 0, false)
 		if err != nil {
 			return d, err
 		}

@@ -14,7 +14,7 @@ import (
 
 // Reject is flow.Reject.
 func (p *place) Reject(ctx context.Context, branch session.Session, reason string) error {
-	sc, path, err := enter(p, journal.StepRequest{Kind: "the end of a branch"})
+	sc, path, err := enter(&p.spot, journal.StepRequest{Kind: "the end of a branch"})
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ type opened struct {
 
 // openStep enters the step that made names, with s as its session. The caller must release it.
 func openStep(ctx context.Context, p *place, made journal.StepRequest, s session.Session) (*opened, error) {
-	sc, path, err := enter(p, made)
+	sc, path, err := enter(&p.spot, made)
 	if err != nil {
 		return nil, err
 	}

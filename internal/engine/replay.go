@@ -241,12 +241,12 @@ func (t *recorder) compare(ex *Execution, h *journal.Recording, out *Replayed) {
 		if n := len(out.Revisions); rec.Revision != "" && !ex.levels.outer(rec.Path) && (n == 0 || out.Revisions[n-1] != rec.Revision) {
 			out.Revisions = append(out.Revisions, rec.Revision)
 		}
-		if came[rec.Path] || ex.levels.outer(rec.Path) || rec.Path == "end" || len(rec.Path) > 4 && rec.Path[:4] == "end." {
+		if came[rec.Path] || ex.levels.outer(rec.Path) || ex.lines.cut(rec.Path) || rec.Path == "end" || len(rec.Path) > 4 && rec.Path[:4] == "end." {
 			continue
 		}
 		s := ReplayedStep{Path: rec.Path, Verdict: StepUnreached, Recorded: title(rec.Kind, rec.Name), Summary: rec.Summary}
-		if beyond != nil && rec.Path.Within(beyond.Path.Child("try")) {
-			s.Verdict = StepMatches // a failed try of the step at which the code stopped
+		if beyond != nil && (rec.Path.Within(tryPath(beyond.Path)) || beyond.Kind == journal.StepParallel && rec.Path.Within(beyond.Path)) {
+			s.Verdict = StepMatches // a failed try, or a part, of the step at which the code stopped
 		}
 		out.Steps = append(out.Steps, s)
 	}

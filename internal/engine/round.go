@@ -31,7 +31,7 @@ import (
 func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *transcript.Call) (session.Session, error) {
 	at := t.path
 	made := journal.StepRequest{Path: at, Kind: "tools of agent", Name: a.Name}
-	sc, _, err := enter(a.p, made)
+	sc, _, err := enter(&a.p.spot, made)
 	if err != nil {
 		return s, err
 	}
@@ -45,7 +45,7 @@ func (a *agent) round(ctx context.Context, t *turn, s session.Session, by *trans
 		return s, sc.ex.failed(err)
 	}
 	// Any other error of opening becomes the result of the tools that need the sandbox.
-	r := &round{ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.Table, base: s, s: s, sandboxErr: err, cut: cut, gate: gate{a.Approve, a.ApproveTimeout}, before: a.Hooks.BeforeTool, after: a.Hooks.AfterTool}
+	r := &round{sc: sc, ex: sc.ex, ctx: ctx, made: made, agent: a.Name, at: at, table: by.Table, base: s, s: s, sandboxErr: err, cut: cut, gate: gate{a.Approve, a.ApproveTimeout}, before: a.Hooks.BeforeTool, after: a.Hooks.AfterTool}
 	for _, call := range asked.Calls() {
 		r.calls = append(r.calls, &toolCall{ToolCall: call, path: at.Index(len(r.calls))})
 	}
@@ -98,6 +98,7 @@ type outcome struct {
 // round is the calls of one assistant chunk in flight. mu guards their shared state: the
 // committed session, and the rows that wait for their turn.
 type round struct {
+	sc         *scope
 	ex         *Execution
 	ctx        context.Context
 	made       journal.StepRequest // names the round
@@ -120,7 +121,7 @@ type round struct {
 }
 
 func (r *round) run() (session.Session, error) {
-	leave := r.ex.inside(&r.made)
+	leave := r.sc.inside(&r.made)
 	works, err := r.functions()
 	leave()
 	if err == nil && len(works) > 0 {

@@ -13,12 +13,22 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// place is the position of a context in a run: in a scope, which makes steps, or in the
-// work of a step, such as Do's function and a tool, which makes none.
-type place struct {
+// place is the engine of a context, by its spot. Its methods implement the functions of
+// package flow.
+type place struct{ waits }
+
+// waits implements those functions that wait, or let others wait.
+type waits struct{ spot }
+
+// spot is the position of a context in a run: in a scope, which makes steps, or in the work
+// of a step, such as Do's function and a tool, which makes none.
+type spot struct {
 	sc *scope
 	in *step // nil in a scope
 }
+
+// placeIn returns the engine of a scope.
+func placeIn(sc *scope) *place { return &place{waits{spot{sc: sc}}} }
 
 // scope numbers the steps of one line of execution. Its steps run sequentially.
 type scope struct {
@@ -27,15 +37,17 @@ type scope struct {
 	next   int
 	busy   bool
 	ids    int
+	within *journal.StepRequest // the step whose function is being called; nil between steps
+	line   *line                // of which it is a part; nil for Forward
 }
 
 // ErrConcurrentStep is returned when two steps run concurrently in one scope. Their order
 // would differ between executions.
-var ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, not with goroutines")
+var ErrConcurrentStep = errors.New("flow: another step of this run is under way: run branches at the same time with FanOut, or functions with Gather, each with the context that it gets; not goroutines")
 
 // enter enters the scope for its next step, or for more work of the step at made.Path.
 // made names the step in errors. The caller must release the scope.
-func enter(p *place, made journal.StepRequest) (*scope, run.Path, error) {
+func enter(p *spot, made journal.StepRequest) (*scope, run.Path, error) {
 	if p.in != nil {
 		return nil, "", nested(made, p.in.asked)
 	}
@@ -45,8 +57,8 @@ func enter(p *place, made journal.StepRequest) (*scope, run.Path, error) {
 	if err := ex.life.mayGoOn(); err != nil {
 		return nil, "", err
 	}
-	if ex.pos.within != nil {
-		return nil, "", nested(made, *ex.pos.within)
+	if sc.within != nil {
+		return nil, "", nested(made, *sc.within)
 	}
 	if sc.busy {
 		return nil, "", ErrConcurrentStep
@@ -73,7 +85,7 @@ func (sc *scope) release() {
 }
 
 // Info is flow.RunInfo.
-func (p *place) Info() flow.Info {
+func (p *spot) Info() flow.Info {
 	if p.in == nil {
 		return p.sc.ex.info(p.sc.path(), "")
 	}
@@ -112,15 +124,14 @@ func quoted(kind, name string) string {
 // inside records that a function, a tool or a hook of the workflow's author is called in
 // a step, until leave is called: the author's code may use the context of the scope
 // there, too.
-func (ex *Execution) inside(in *journal.StepRequest) (leave func()) {
-	ex.mu.Lock()
-	defer ex.mu.Unlock()
-	ex.pos.within = in
-	return func() {
-		ex.mu.Lock()
-		ex.pos.within = nil
-		ex.mu.Unlock()
+func (sc *scope) inside(in *journal.StepRequest) (leave func()) {
+	set := func(in *journal.StepRequest) {
+		sc.ex.mu.Lock()
+		defer sc.ex.mu.Unlock()
+		sc.within = in
 	}
+	set(in)
+	return func() { set(nil) }
 }
 
 // ours are the packages between a workflow's code and the execution of its steps, as

@@ -26,8 +26,8 @@ type started struct {
 }
 
 // Start is flow.Start.
-func (p *place) Start(ctx context.Context, t flow.Task) (run.ID, error) {
-	task, digest, err := startTask(p, t)
+func (p *waits) Start(ctx context.Context, t flow.Task) (run.ID, error) {
+	task, digest, err := startTask(&p.spot, t)
 	if err != nil {
 		return "", fmt.Errorf("flow: start of workflow %q: %w", t.Workflow, err)
 	}
@@ -68,7 +68,7 @@ func (p *place) Start(ctx context.Context, t flow.Task) (run.ID, error) {
 
 // startTask returns the task of a run to start, without the parts that follow from the step,
 // and its digest. It fails, without a step, where no run can start it.
-func startTask(p *place, t flow.Task) (task journal.Task, digest string, err error) {
+func startTask(p *spot, t flow.Task) (task journal.Task, digest string, err error) {
 	if p.in != nil {
 		return task, "", nil // begin refuses it
 	}
@@ -141,7 +141,7 @@ func startedID(owner level, at run.Path) run.ID {
 }
 
 // awaitRun waits for the end of a started run, as Await does for other waits.
-func awaitRun(ctx context.Context, p *place, id run.ID, timeout time.Duration) (flow.RunEnd, error) {
+func awaitRun(ctx context.Context, p *spot, id run.ID, timeout time.Duration) (flow.RunEnd, error) {
 	if p.in == nil {
 		ex := p.sc.ex
 		ex.mu.Lock()
@@ -175,21 +175,29 @@ func awaitRun(ctx context.Context, p *place, id run.ID, timeout time.Duration) (
 	return st.ex.runEnd(record)
 }
 
-// result returns the record of the outcome of a started run, or waits for it.
-func (st *step) result(id run.ID, timeout time.Duration) (d journal.StepCompleted, err error) {
-	ex := st.ex
+// startedRun returns a run that the step's run has started, and whose outcome it gets.
+func startedRun(st *step, id run.ID) (*started, error) {
+	ex, owner := st.ex, st.ex.levels.owner(st.asked.Path)
 	ex.mu.Lock()
 	one := ex.started[id]
 	ex.mu.Unlock()
-	owner := ex.levels.owner(st.asked.Path)
 	switch {
 	case one == nil:
-		return d, came(fmt.Errorf("flow: run %s did not start run %s: %w; read the other run's session with ReadSession", owner.run, id, run.ErrNotSupported))
+		return nil, came(fmt.Errorf("flow: run %s did not start run %s: %w; read the other run's session with ReadSession", owner.run, id, run.ErrNotSupported))
 	case one.by != owner.run:
-		return d, came(fmt.Errorf("flow: run %s started run %s, and gets its outcome, not run %s: %w; read the other run's session with ReadSession", one.by, id, owner.run, run.ErrNotSupported))
+		return nil, came(fmt.Errorf("flow: run %s started run %s, and gets its outcome, not run %s: %w; read the other run's session with ReadSession", one.by, id, owner.run, run.ErrNotSupported))
+	}
+	return one, nil
+}
+
+// result returns the record of the outcome of a started run, or waits for it.
+func (st *step) result(id run.ID, timeout time.Duration) (d journal.StepCompleted, err error) {
+	ex := st.ex
+	if _, err := startedRun(st, id); err != nil {
+		return d, err
 	}
 	w := journal.Wait{Kind: run.WaitRun, Name: string(id), Path: st.asked.Path}
-	inbox, err := ex.signals.wait(st.ctx, []journal.Wait{w}, timeout)
+	inbox, err := ex.signals.wait(st.ctx, []journal.Wait{w}, timeout, false)
 	if err != nil {
 		return d, err
 	}

@@ -47,7 +47,7 @@ func (p *place) SetStatus(v any) error {
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if ex.pos.recorder == nil && ex.levels.owner(at).run == ex.id {
-		ex.status.set(string(text), p.in != nil || ex.pos.within != nil)
+		ex.status.set(string(text), p.in != nil || p.sc.within != nil)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (ex *Execution) substep(ctx context.Context, log session.Key, s session.Ses
 
 // begin opens the next step of the scope. extends means that the step adds content to s,
 // so that an older value must be forked first. The caller must call end.
-func (p *place) begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
+func (p *spot) begin(ctx context.Context, kind, name string, s session.Session, extends bool, effect string, args ...string) (*step, error) {
 	made := journal.StepRequest{Kind: kind, Name: name}
 	sc, path, err := enter(p, made)
 	if err != nil {
@@ -199,7 +199,7 @@ func (st *step) fly(d live.Doing, args string) {
 
 // context returns the context for the step's own work.
 func (st *step) context(ctx context.Context) context.Context {
-	return stepper.With(ctx, &place{in: st})
+	return stepper.With(ctx, &place{waits{spot{in: st}}})
 }
 
 // decide asks the journal about the step.
@@ -207,6 +207,11 @@ func (st *step) decide() error {
 	st.ex.mu.Lock()
 	defer st.ex.mu.Unlock()
 	var err error
+	if _, open := st.ex.pos.journal.OpenIntent(st.asked.Path); !open && !st.ex.pos.journal.Has(st.asked.Path) {
+		if err := st.ex.lines.ended(st.asked.Path); err != nil {
+			return err
+		}
+	}
 	if st.decision, st.record, err = st.ex.pos.next(st.asked); err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (t *tries) sleep(st *step) error {
 func (st *step) again() (*step, error) {
 	next := st.ex.newStep(st.ctx, st.log, st.s, st.tries.work)
 	next.exact, next.tries, next.flight = st.exact, st.tries, st.flight
-	next.ctx = next.context(st.ctx)
+	next.sc, next.ctx = st.sc, next.context(st.ctx)
 	return next, next.decide()
 }
 
@@ -252,7 +252,7 @@ func (st *step) progress(text string) {
 }
 
 // Progress is flow.Progress.
-func (p *place) Progress(text string) {
+func (p *spot) Progress(text string) {
 	if p.in != nil {
 		p.in.progress(text)
 	}

@@ -100,6 +100,10 @@ type BranchOutcomes struct {
 // GatherPath is the path of the step that gathers the branches of the fan-out at p.
 func GatherPath(p run.Path) run.Path { return p.Child("gather") }
 
+// SelectPath is the path below which the cases of the select at a path are, by their
+// indexes.
+func SelectPath(p run.Path) run.Path { return p.Child("on") }
+
 // CommitPath is the path of the step that commits the pending edits of the session with
 // which the step at p begins.
 func CommitPath(p run.Path) run.Path { return p.Child("commit") }

@@ -295,10 +295,12 @@ const (
 	StepFanOut    = "fanout"
 	StepGather    = "gather" // collects the outcomes of a fan-out's branches
 	StepAwait     = "await"
-	StepTag       = "tag"    // Name is the key of a tag, and Value the new value as JSON, "" without the tag
-	StepDefer     = "defer"  // registers a compensation, see Deferred
-	StepStart     = "start"  // starts the run whose id is in Value, as Started; Name is its workflow
-	StepResult    = "result" // waits for the end of the started run Name; Value is its RunEnd
+	StepParallel  = "parallel" // functions at the same time, whose steps are below its path; Value is a Parallel
+	StepSelect    = "select"   // waits for the first of several; Value is its index, and the step below SelectPath has its outcome
+	StepTag       = "tag"      // Name is the key of a tag, and Value the new value as JSON, "" without the tag
+	StepDefer     = "defer"    // registers a compensation, see Deferred
+	StepStart     = "start"    // starts the run whose id is in Value, as Started; Name is its workflow
+	StepResult    = "result"   // waits for the end of the started run Name; Value is its RunEnd
 )
 
 // The origins, as Agent, of user rows that were neither typed by a user nor written by
@@ -391,6 +393,13 @@ type StepCompleted struct {
 	Unlisted int           `json:"unlisted,omitempty"`
 	Usage    session.Usage `json:"usage,omitzero"`
 	Value    string        `json:"value,omitempty"` // JSON text
+}
+
+// Parallel is the value of a step that called functions at the same time.
+type Parallel struct {
+	// Cut is set if an error of one ended the others at their next step.
+	Cut     bool `json:"cut,omitempty"`
+	Started int  `json:"started"` // the first ones; with Cut the others were not called
 }
 
 // Announced returns the path of the intent that the outcome closes.

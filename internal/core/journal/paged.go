@@ -112,43 +112,44 @@ type wireResolution struct {
 }
 
 type wireRecord struct {
-	Attempt   uint64           `json:"attempt,omitempty"`
-	Base      *session.Mark    `json:"base,omitempty"`
-	Branches  []session.ID     `json:"branches,omitempty"`
-	By        string           `json:"by,omitempty"`
-	Cancel    *CancelRequested `json:"cancel,omitempty"`
-	Children  []session.ID     `json:"children,omitempty"`
-	Cut       int              `json:"cut,omitempty"`
-	Deaths    Deaths           `json:"deaths,omitzero"`
-	Digest    string           `json:"digest,omitempty"`
-	Ended     *Ended           `json:"ended,omitempty"`
-	EndedAt   int64            `json:"ended_at,omitempty"`
-	Epoch     uint64           `json:"epoch,omitempty"`
-	Reserved  Reservations     `json:"escrow,omitzero"`
-	Warming   *FanOut          `json:"held,omitempty"`
-	Home      session.Key      `json:"home"`
-	ID        run.ID           `json:"id"`
-	Inbox     []SignalReceived `json:"inbox,omitempty"`
-	Inboxed   uint64           `json:"inboxed,omitempty"`
-	Intents   []StepStarted    `json:"intents,omitempty"`
-	Late      int              `json:"late,omitempty"`
-	Lost      session.Usage    `json:"lost,omitzero"`
-	Pinned    string           `json:"pinned,omitempty"`
-	Resolved  []wireResolution `json:"resolved,omitempty"`
-	Review    *Review          `json:"review,omitempty"`
-	Settled   *Settled         `json:"settled,omitempty"`
-	Started   int64            `json:"started,omitempty"`
-	State     run.State        `json:"state"`
-	Status    Status           `json:"status,omitzero"`
-	Steps     wireList         `json:"steps,omitzero"`
-	Submitted int64            `json:"submitted,omitempty"`
-	Suspended *RunWaiting      `json:"suspended,omitempty"`
-	Task      *wireTask        `json:"task,omitempty"`
-	TaskPage  *session.PageRef `json:"task_page,omitempty"`
-	Delivered []string         `json:"told,omitempty"`
-	Via       string           `json:"via,omitempty"`
-	Wake      uint64           `json:"wake,omitempty"`
-	Warnings  []string         `json:"warnings,omitempty"`
+	Attempt   uint64             `json:"attempt,omitempty"`
+	Base      *session.Mark      `json:"base,omitempty"`
+	Branches  []session.ID       `json:"branches,omitempty"`
+	By        string             `json:"by,omitempty"`
+	Cancel    *CancelRequested   `json:"cancel,omitempty"`
+	Children  []session.ID       `json:"children,omitempty"`
+	Cut       int                `json:"cut,omitempty"`
+	Deaths    Deaths             `json:"deaths,omitzero"`
+	Digest    string             `json:"digest,omitempty"`
+	Due       map[run.Path]int64 `json:"due,omitempty"`
+	Ended     *Ended             `json:"ended,omitempty"`
+	EndedAt   int64              `json:"ended_at,omitempty"`
+	Epoch     uint64             `json:"epoch,omitempty"`
+	Reserved  Reservations       `json:"escrow,omitzero"`
+	Warming   *FanOut            `json:"held,omitempty"`
+	Home      session.Key        `json:"home"`
+	ID        run.ID             `json:"id"`
+	Inbox     []SignalReceived   `json:"inbox,omitempty"`
+	Inboxed   uint64             `json:"inboxed,omitempty"`
+	Intents   []StepStarted      `json:"intents,omitempty"`
+	Late      int                `json:"late,omitempty"`
+	Lost      session.Usage      `json:"lost,omitzero"`
+	Pinned    string             `json:"pinned,omitempty"`
+	Resolved  []wireResolution   `json:"resolved,omitempty"`
+	Review    *Review            `json:"review,omitempty"`
+	Settled   *Settled           `json:"settled,omitempty"`
+	Started   int64              `json:"started,omitempty"`
+	State     run.State          `json:"state"`
+	Status    Status             `json:"status,omitzero"`
+	Steps     wireList           `json:"steps,omitzero"`
+	Submitted int64              `json:"submitted,omitempty"`
+	Suspended *RunWaiting        `json:"suspended,omitempty"`
+	Task      *wireTask          `json:"task,omitempty"`
+	TaskPage  *session.PageRef   `json:"task_page,omitempty"`
+	Delivered []string           `json:"told,omitempty"`
+	Via       string             `json:"via,omitempty"`
+	Wake      uint64             `json:"wake,omitempty"`
+	Warnings  []string           `json:"warnings,omitempty"`
 }
 
 // open returns the runs that have not ended, in the order of their ids.
@@ -167,7 +168,7 @@ func (r *Record) wire() wireRecord {
 		Attempt: r.Attempt, By: r.By, Via: r.Via, Cancel: r.Cancel, Children: r.children, Cut: r.cut, Deaths: r.Deaths, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Home: r.Home, ID: r.ID, Late: r.late, Review: r.Review, Settled: r.settled,
 		Started: millis(r.Started), State: r.State, Status: r.Status, Submitted: millis(r.Submitted), Warnings: r.Warnings,
-		Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake,
+		Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake, Due: r.Due,
 	}
 }
 
@@ -176,7 +177,7 @@ func (w wireRecord) record() *Record {
 		Attempt: w.Attempt, By: w.By, Via: w.Via, Cancel: w.Cancel, children: w.Children, cut: w.Cut, Deaths: w.Deaths, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Home: w.Home, ID: w.ID, late: w.Late, Review: w.Review, settled: w.Settled,
 		Started: fromMillis(w.Started), State: w.State, Status: w.Status, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
-		branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake,
+		branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake, Due: w.Due,
 	}
 }
 

@@ -26,8 +26,11 @@ type Record struct {
 	Cancel    *CancelRequested
 	Review    *Review
 	Suspended *RunWaiting // the waits of a waiting run
-	Ended     *Ended
-	EndedAt   time.Time
+	// Due are the times of the waits of the last RunWaiting with Any, by their paths. A
+	// later wait at one of these paths keeps its time.
+	Due     map[run.Path]int64 `json:",omitempty"`
+	Ended   *Ended
+	EndedAt time.Time
 	// Base is the session at the run's first claim. It is the input of the workflow on
 	// every attempt.
 	Base      session.Session

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -268,9 +269,15 @@ func (h *Recording) failedStep() run.Path {
 		return "0"
 	}
 	n, _ := strconv.Atoi(string(last.Path))
-	next := run.Path("").Index(n + 1)
+	at, next := last.Path, run.Path("").Index(n+1)
+	if won := h.Journal.Step(SelectPath(at).Child(last.Value)); last.Kind == StepSelect && last.Code == "" {
+		if won == nil {
+			return at
+		}
+		last = won
+	}
 	if last.Code != "" {
-		return last.Path
+		return at
 	}
 	switch last.Kind {
 	case StepModel:
@@ -296,7 +303,8 @@ func (h *Recording) failedStep() run.Path {
 		}
 		for _, s := range h.Journal.Recorded() {
 			if v, err := s.Started(); s.Kind == StepStart && err == nil && v.Run == end.Run {
-				return s.Path
+				first, _, _ := strings.Cut(string(s.Path), ".")
+				return run.Path(first)
 			}
 		}
 	}

@@ -253,7 +253,7 @@ func (b *RunState) end(v Ended, now time.Time) {
 	// A run that has ended needs no journal; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
 	r.reserved.keepOpen(r.inbox)
-	r.branches, r.warming, r.inbox, r.delivered, r.Suspended = nil, nil, nil, nil, nil
+	r.branches, r.warming, r.inbox, r.delivered, r.Suspended, r.Due = nil, nil, nil, nil, nil, nil
 	r.Base, r.order, r.taskPage = session.Session{}, paged[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)

@@ -9,9 +9,10 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// RunWaiting records that a run stopped until all its waits are satisfied. A waiting
-// run holds its session and no other resource.
+// RunWaiting records that a run stopped until its waits are satisfied: all of them, or with
+// Any one of them. A waiting run holds its session and no other resource.
 type RunWaiting struct {
+	Any     bool   `json:"any,omitempty"`
 	Attempt uint64 `json:"attempt"`
 	For     []Wait `json:"for"`
 	// Revision is the revision of the waiting code. An older log has none.
@@ -162,9 +163,23 @@ func (w Wait) Came(inbox []SignalReceived) bool {
 	return w.Kind == run.WaitBranches && (ended == len(w.Branches) || w.Need > 0 && succeeded >= w.Need)
 }
 
-// came reports whether all waits of a run are satisfied by an inbox.
-func (w *RunWaiting) came(inbox []SignalReceived) bool {
+// Came reports whether an inbox ends the wait of a run.
+func (w *RunWaiting) Came(inbox []SignalReceived) bool {
+	if w.Any {
+		return slices.ContainsFunc(w.For, func(one Wait) bool { return one.Came(inbox) })
+	}
 	return !slices.ContainsFunc(w.For, func(one Wait) bool { return !one.Came(inbox) })
+}
+
+// First returns the index of the wait that the earliest signal of an inbox satisfies; -1 is
+// none.
+func First(ws []Wait, inbox []SignalReceived) int {
+	for n := range inbox {
+		if i := slices.IndexFunc(ws, func(w Wait) bool { return w.Came(inbox[:n+1]) }); i >= 0 {
+			return i
+		}
+	}
+	return -1
 }
 
 // Inbox returns the received signals that no step has consumed yet, oldest first.
@@ -172,8 +187,14 @@ func (r *Record) Inbox() []SignalReceived { return slices.Clone(r.inbox) }
 
 // wait folds the start of a run's wait.
 func (r *Record) wait(v RunWaiting) {
-	if r.State == run.Running && v.Attempt == r.Attempt {
-		r.State, r.Suspended, r.Deaths = run.Waiting, &v, Deaths{}
+	if r.State != run.Running || v.Attempt != r.Attempt {
+		return
+	}
+	r.State, r.Suspended, r.Deaths, r.Due = run.Waiting, &v, Deaths{}, nil
+	for _, w := range v.For {
+		if v.Any && w.Due != 0 {
+			put(&r.Due, w.Path, w.Due)
+		}
 	}
 }
 
@@ -214,7 +235,7 @@ func (r *Record) arrived(events []session.Event) bool {
 		return false
 	}
 	v, err := Decode[RunWaiting](events[last])
-	return err == nil && v.came(r.inbox)
+	return err == nil && v.Came(r.inbox)
 }
 
 // receive decides about a fact for a run.
@@ -292,7 +313,7 @@ func (w *StateMachine) place(r *Record, v SignalReceived) SignalReceived {
 		v.Path = r.listens()
 	}
 	// append may write behind the inbox: no other reader sees that part.
-	if r.State == run.Waiting && r.Suspended.came(append(r.inbox, v)) {
+	if r.State == run.Waiting && r.Suspended.Came(append(r.inbox, v)) {
 		v.Wake, v.Workflow, v.Revision = r.wake+1, r.Task.Workflow, r.Task.Revision
 	}
 	return v
@@ -330,6 +351,9 @@ func (r *Record) asks(v SignalReceived) (name, revision string) {
 func (r *Record) questions() (all map[run.Path]*Step) {
 	add := func(p run.Path, name, revision string) {
 		put(&all, p, &Step{StepCompleted: StepCompleted{Kind: StepAwait, Name: name, Path: p, Revision: revision}})
+		if of := p.Parent().Parent(); p.Parent() == SelectPath(of) {
+			put(&all, of, &Step{StepCompleted: StepCompleted{Kind: StepSelect, Name: StepSelect, Path: of, Revision: revision}})
+		}
 	}
 	if r.Suspended != nil {
 		for _, w := range r.Suspended.For {

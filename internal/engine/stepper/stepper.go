@@ -3,7 +3,12 @@
 // that flow declares. Authors of workflows see neither.
 package stepper
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"github.com/rathcluster/rath/internal/core/journal"
+)
 
 type key struct{}
 
@@ -12,3 +17,10 @@ func With(ctx context.Context, s any) context.Context { return context.WithValue
 
 // Of returns the engine in a context, nil outside of a run.
 func Of(ctx context.Context) any { return ctx.Value(key{}) }
+
+// Case is one of the waits of flow.Select.
+type Case struct {
+	Wait    journal.Wait
+	Timeout time.Duration
+	Out     any // points to the outcome
+}

@@ -260,6 +260,10 @@ func TestViolations(t *testing.T) {
 		{"claimed in review", audit.Waits, "before a run in review is claimed", instead("t1", 7, "run.warning", "", object{"run": "q1", "text": "x"})},
 		{"a wake number twice", audit.Waits, "want wake 1, found wake 2", set("t1", 14, "run.received", "wake", 2)},
 		{"a wake too early", audit.Waits, "once all has come", set("t1", 13, "run.received", "wake", 1)},
+		{"the first of several does not wake it", audit.Waits, "it would wait for ever", at("t1", 12, func(e *envelope) {
+			d := e.fact("run.waiting").data
+			d["any"], d["for"] = true, []any{object{"kind": "approval", "path": "4"}, object{"kind": "message", "path": "5"}}
+		})},
 		{"nothing wakes it", audit.Waits, "it would wait for ever", at("t1", 14, func(e *envelope) { delete(e.fact("run.received").data, "wake") })},
 		{"a wake of a run that runs", audit.Waits, "a wake of a run that waits only", instead("t1", 11, "run.received", "", object{"kind": "message", "n": 1, "run": "q1", "wake": 1})},
 		{"a place in the inbox twice", audit.Waits, "want place 2 in the inbox", set("t1", 14, "run.received", "n", 1)},

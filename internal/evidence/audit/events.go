@@ -255,6 +255,7 @@ type cancelData struct {
 }
 
 type waitingData struct {
+	Any     bool   `json:"any"`
 	Attempt uint64 `json:"attempt"`
 	For     []wait `json:"for"`
 	Run     string `json:"run"`

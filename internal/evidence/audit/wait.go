@@ -19,7 +19,7 @@ func (f *folding) waits(e *event, d waitingData) {
 	f.a.check(Waits, r.home, f.says(d.Run, "run.waiting in the home of the run", "it elsewhere"))
 	f.a.check(Waits, r.state == "running", f.says(d.Run, "a run that waits to run before", "it "+r.state))
 	f.a.check(Waits, len(d.For) > 0, f.says(d.Run, "something to wait for", "nothing"))
-	f.a.check(Waits, slices.ContainsFunc(d.For, func(w wait) bool { return !w.came(r.inbox) }),
+	f.a.check(Waits, !d.came(r.inbox),
 		f.says(d.Run, "no wait for what has come already", "one that nothing would end"))
 	r.state, r.suspended, r.parting = "waiting", &d, parting{f.c.seq, e.batch}
 	r.clear()
@@ -99,7 +99,7 @@ func (f *folding) woken(r *logRun, d *receivedData) {
 		f.a.check(Waits, d.Wake == 0, f.says(d.Run, "a wake of a run that waits only", fmt.Sprintf("wake %d while it is %s", d.Wake, r.state)))
 		return
 	}
-	came := !slices.ContainsFunc(r.suspended.For, func(w wait) bool { return !w.came(r.inbox) })
+	came := r.suspended.came(r.inbox)
 	switch {
 	case d.Wake > 0:
 		f.a.check(Waits, d.Wake == r.wake+1, f.says(d.Run, fmt.Sprintf("wake %d", r.wake+1), fmt.Sprintf("wake %d", d.Wake)))
@@ -108,6 +108,15 @@ func (f *folding) woken(r *logRun, d *receivedData) {
 	default:
 		f.a.check(Waits, !came, f.says(d.Run, "a wake with the last that the run waits for", "none: it would wait for ever"))
 	}
+}
+
+// came reports whether an inbox ends the wait of the run.
+func (d *waitingData) came(inbox []receivedData) bool {
+	came := func(w wait) bool { return w.came(inbox) }
+	if d.Any {
+		return slices.ContainsFunc(d.For, came)
+	}
+	return !slices.ContainsFunc(d.For, func(w wait) bool { return !came(w) })
 }
 
 // came reports whether an inbox ends the wait.

@@ -106,7 +106,11 @@ func (t *timeline) waits(e journal.Fact, p journal.RunWaiting) {
 			t.asks[t.ref(w.Path)] = cmp.Or(w.Title, w.Name)
 		}
 	}
-	s := t.line(e, "waiting", "run", "waits "+strings.Join(what, " and "))
+	all := " and "
+	if p.Any {
+		all = " or "
+	}
+	s := t.line(e, "waiting", "run", "waits "+strings.Join(what, all))
 	for _, w := range p.For {
 		s.Path = w.Path
 		if w.Detail != "" {

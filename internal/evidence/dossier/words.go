@@ -71,11 +71,11 @@ func (t *timeline) words(s *Step, p journal.StepCompleted, row session.Chunk) (a
 		t.memory(s, p)
 	case journal.StepOpen:
 		actor, text = "workflow", cmp.Or(p.Summary, "opens "+p.Name)
-	case journal.StepAwait, journal.StepResult:
+	case journal.StepAwait, journal.StepResult, journal.StepSelect:
 		actor, text = "workflow", cmp.Or(p.Summary, "waited for "+p.Name)
 	case journal.StepSelection, journal.StepCompress:
 		actor = p.Name
-	case journal.StepDo, journal.StepDefer, journal.StepStart:
+	case journal.StepDo, journal.StepDefer, journal.StepStart, journal.StepParallel:
 		actor, text = "workflow", cmp.Or(p.Summary, "did "+p.Name)
 		if p.Name == "commit" {
 			text = cmp.Or(p.Summary, "records pending edits")

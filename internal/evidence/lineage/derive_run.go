@@ -193,7 +193,12 @@ func fillWaiting(r *messages.Record, v journal.RunWaiting) {
 	}
 	r.Step = r.Waits[0].Step
 	r.Summary = "waits " + r.Waits[0].String()
-	if n := len(r.Waits) - 1; n > 0 {
+	switch n := len(r.Waits) - 1; {
+	case n == 1 && v.Any:
+		r.Summary = excerpt.Cut(r.Summary+" or "+r.Waits[1].String(), MaxSummary)
+	case n > 0 && v.Any:
+		r.Summary = excerpt.Cut(r.Summary, MaxSummary-30) + fmt.Sprintf(" or the first of %d more", n)
+	case n > 0:
 		r.Summary = excerpt.Cut(r.Summary, MaxSummary-20) + fmt.Sprintf(" and %d more", n)
 	}
 }

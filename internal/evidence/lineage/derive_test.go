@@ -167,6 +167,12 @@ func TestDeriveSummaries(t *testing.T) {
 		{"waits until", suspended(journal.Wait{Kind: run.WaitTimer, Path: "3", Due: 1700604800000}), messages.KindWaiting, "waits until 2023-11-21 22:13 UTC"},
 		{"waits for branches", suspended(journal.Wait{Kind: run.WaitBranches, Path: "3", Branches: []session.ID{"a", "b", "c"}, Need: 2}), messages.KindWaiting, "waits for 2 of 3 branches"},
 		{
+			"waits for one of two", runEvent(t, journal.KindRunWaiting, journal.RunWaiting{Any: true, Attempt: 1, Run: "r1", For: []journal.Wait{
+				{Kind: run.WaitApproval, Path: "3.on.0", Title: "Deploy?"}, {Kind: run.WaitTimer, Path: "3.on.1", Due: 1700604800000},
+			}}), messages.KindWaiting,
+			"waits for approval: Deploy? or until 2023-11-21 22:13 UTC",
+		},
+		{
 			"waits for two", suspended(journal.Wait{Kind: run.WaitApproval, Path: "3.0", Title: "Deploy?"}, journal.Wait{Kind: run.WaitApproval, Path: "3.1"}), messages.KindWaiting,
 			"waits for approval: Deploy? and 1 more",
 		},

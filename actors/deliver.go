@@ -22,6 +22,9 @@ func (s *System) Signal(ctx context.Context, sig journal.Signal) error {
 	_, err := s.settle(ctx, sig.To, journal.Work{Signal: &sig}, func() (journal.Answer, error) {
 		return journal.AnswerCommitted, s.apply(ctx, sig, s.o.Deliver == nil)
 	})
+	if gone := errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun); gone && sig.Unwanted() != nil {
+		return s.Signal(ctx, *sig.Unwanted()) // the run ended before the grant came
+	}
 	report := sig.Received != nil && sig.Received.Kind == journal.Report
 	if report && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
 		return s.closeBranch(ctx, sig)
@@ -134,7 +137,7 @@ func (s *System) Delivered(ctx context.Context, w journal.Work) (journal.Answer,
 	}
 	// A wait may last longer than a session stays in memory. This node accepts the
 	// signal that ends it also then, so that the run can resume here.
-	ends := w.Signal != nil && (w.Signal.Received != nil || w.Signal.Tick) && !s.executions.refuses()
+	ends := w.Signal != nil && (w.Signal.Received != nil || w.Signal.Limit != nil || w.Signal.Tick) && !s.executions.refuses()
 	if s.held.get(k) == nil && !ends {
 		return journal.AnswerNotMine, nil
 	}

@@ -1,6 +1,10 @@
 package flow
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/rathcluster/rath/run"
+)
 
 // Registration offers a workflow to the tasks that name it.
 type Registration struct {
@@ -11,6 +15,9 @@ type Registration struct {
 	Revision string
 	// Batch limits the runs to leftover capacity; other runs are for interactive use.
 	Batch bool
+	// Limit bounds the runs that have the same key, such as those of one customer; nil is no
+	// limit. It holds for the tasks that a node takes after its start.
+	Limit *run.Limit
 	// Input is the JSON Schema of a task's input; nil accepts anything.
 	Input json.RawMessage
 	// New makes the workflow for one run. NewFor, if set, is called instead and may read

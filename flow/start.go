@@ -32,6 +32,8 @@ type Task struct {
 	NotBefore time.Time
 	OnFailure string // run.Hold, or ""
 	Tags      run.Tags
+	Priority  int64  // from -run.MaxPriority to run.MaxPriority; the highest is first
+	Class     string // run.ClassBatch, or ""
 }
 
 // Started is a run that a step started. It survives JSON.

@@ -73,7 +73,7 @@ func TestFormatNamesEveryEvent(t *testing.T) {
 		session.KindOpened, session.KindChunk, session.KindPlaced, session.KindJoined, session.KindRejected, session.KindClosed,
 		journal.KindSubmitted, journal.KindClaimed, journal.KindReleased, journal.KindReview, journal.KindResolved, journal.KindCancel, journal.KindWarning, journal.KindEnded, journal.KindSettled,
 		journal.KindRunWaiting, journal.KindSignalReceived, journal.KindFanOut, journal.KindBranchesReleased, journal.KindCacheWarmed, journal.KindBranchOutcomes, journal.KindQuarantined, journal.KindRebudgeted,
-		journal.KindStepStarted, journal.KindStepCompleted, journal.KindLate, journal.KindWriter,
+		journal.KindStepStarted, journal.KindStepCompleted, journal.KindLate, journal.KindWriter, journal.KindGranted, journal.KindLimitRequested, journal.KindLimitDecided, journal.KindLimitReleased,
 	} {
 		if s.Defs[kind] == nil {
 			t.Errorf("the schema of the commit does not define %s", kind)
@@ -89,6 +89,7 @@ func TestFormatKnowsTheSources(t *testing.T) {
 		{"../session/event.go", `(?m)^\s*Kind[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../session/event.go", `(?m)^\s*(?:Open|Closed|Join)[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../internal/core/journal/event.go", `(?m)^\s*(?:const )?Kind[A-Z]\w*\s+= "([a-z_.]+)"`},
+		{"../internal/core/journal/limit.go", `(?m)^\s*Kind[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../internal/core/journal/event.go", `(?m)^\s*Step[A-Z]\w*\s+= "([a-z_.]+)"`},
 		{"../run/code.go", `(?m)^\s*Code[A-Z]\w*\s+Code = "([a-z_.]+)"`},
 		{"../run/run.go", `(?m)^\s*\w+\s+State = "(succeeded|failed|cancelled|timed_out)"`},

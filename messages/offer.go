@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/strict"
+	"github.com/rathcluster/rath/run"
 )
 
 // Workflow is an offered workflow.
@@ -17,6 +18,8 @@ type Workflow struct {
 	Pool        string          `json:"pool,omitempty"`
 	Class       string          `json:"class,omitempty"` // messages.ClassInteractive (also if empty) or messages.ClassBatch
 	Input       json.RawMessage `json:"input,omitempty"` // JSON Schema
+	// Limit bounds the runs of a key; nil is no limit.
+	Limit *run.Limit `json:"limit,omitempty"`
 	// Type is its Go type; "" if the parts depend on the input of a task.
 	Type  string         `json:"type,omitempty"`
 	Parts []WorkflowPart `json:"parts,omitempty"` // in the order of the code

@@ -436,7 +436,7 @@ func TestCommitSchema(t *testing.T) {
 	done := fullDone(journal.StepTool)
 	submitted := journal.Submitted{Behind: "r0", Digest: "d"}
 	submitted.Task.Run, submitted.Task.Workflow, submitted.Task.Input, submitted.Task.Tools = "r1", "fix", "1.5", []string{"t"}
-	submitted.Task.Branch = fullBranch()
+	submitted.Task.Branch, submitted.Limit, submitted.Task.Priority, submitted.Task.Class = fullBranch(), fullLimit(), -1, run.ClassBatch
 	submitted.Task.Budget, submitted.Task.Workspace, submitted.Task.Deadline = run.Budget{Tokens: 1, Time: 5, Steps: 1, MicroUSD: 1}, place.Head, 5
 	fanOut := journal.FanOut{
 		Ancestors: []journal.Ancestor{{Path: "1", Run: "r0", Session: "s0"}}, Base: link, Branches: []journal.FanOutBranch{{Input: "{}", Name: "a", Revision: "r", Session: "s2", Workflow: "w"}},
@@ -448,6 +448,10 @@ func TestCommitSchema(t *testing.T) {
 	}{
 		{journal.KindWriter, journal.WriterOpened{Durability: "lazy", Edition: 1, Epoch: 1, Incarnation: "n"}},
 		{journal.KindSubmitted, submitted},
+		{journal.KindGranted, journal.Granted{Revision: "r", Run: "r1", Workflow: "w"}},
+		{journal.KindLimitRequested, journal.LimitRequested{Due: 1, Limit: *fullLimit(), NotBefore: 1, Open: 1, Priority: -1, Run: "r1", Session: "s1", Workflow: "w"}},
+		{journal.KindLimitDecided, journal.LimitDecided{Due: 1, Open: 1, Rejected: "r", Run: "r1", Session: "s1"}},
+		{journal.KindLimitReleased, journal.LimitReleased{Due: 1, Open: 1, Run: "r1", Session: "s1"}},
 		{journal.KindClaimed, journal.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
 		{journal.KindReleased, journal.Released{Attempt: 1, Lost: usage, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
 		{journal.KindReview, journal.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Revision: "v1", Run: "r1"}},
@@ -455,7 +459,7 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindCancel, journal.CancelRequested{By: "b", Says: "c", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1", Settle: "s1"}},
 		{journal.KindWarning, journal.Warning{Run: "r1", Text: "t"}},
 		{journal.KindEnded, journal.Ended{
-			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Lost: usage, Next: offer, Output: "o",
+			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Limit: &journal.LimitPlace{Log: "s2", Run: "r1"}, Lost: usage, Next: offer, Output: "o",
 			Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", Settle: "s1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},
 		{journal.KindSettled, fullSettled()},
@@ -506,6 +510,10 @@ func TestCommitSchema(t *testing.T) {
 			t.Errorf("%s: the schema takes a field that there is not", e.Kind)
 		}
 	}
+}
+
+func fullLimit() *journal.Limit {
+	return &journal.Limit{Concurrency: 1, Holder: "r0", Key: []string{"acme", ""}, Log: "s2", Per: 1000, Rate: 1, Reject: true}
 }
 
 func compareEvents(t *testing.T, s *jsonschema.Schema, payloads []struct {

@@ -51,6 +51,12 @@ type Task struct {
 	OnFailure string `json:"on_failure,omitempty"`
 	// Tags are pairs by which the run is found, see run.ValidTag.
 	Tags run.Tags `json:"tags,omitempty"`
+	// Priority is from -run.MaxPriority to run.MaxPriority: of the runs of a tenant that
+	// wait for a slot or for a limit, the highest one is first. It is no right to slots of
+	// others.
+	Priority int64 `json:"priority,omitempty"`
+	// Class is run.ClassBatch for a run that gets only leftover capacity.
+	Class string `json:"class,omitempty"`
 	// Resumes makes the task continue a run that has ended, at one of its steps. The
 	// control request resume submits such a task.
 	Resumes *run.Resumption `json:"resumes,omitempty"`
@@ -224,10 +230,16 @@ func (t *Task) Check() error {
 	return t.checkRest()
 }
 
-// checkRest validates OnFailure, Tags, ForkOf and Resumes, and that the id is not reserved.
+// checkRest validates OnFailure, Priority, Class, Tags, ForkOf and Resumes, and that the id is not reserved.
 func (t *Task) checkRest() error {
 	if err := run.ValidOnFailure(t.OnFailure); err != nil {
 		return &strict.Error{Message: "task", Field: "on_failure", Problem: Text(err), Remedy: "leave it out, or send " + run.Hold}
+	}
+	if err := run.ValidPriority(t.Priority); err != nil {
+		return &strict.Error{Message: "task", Field: "priority", Problem: Text(err), Remedy: "leave it out for 0"}
+	}
+	if err := run.ValidClass(t.Class); err != nil {
+		return &strict.Error{Message: "task", Field: "class", Problem: Text(err), Remedy: "leave it out, or send " + run.ClassBatch}
 	}
 	if err := t.Tags.Valid(); err != nil {
 		return &strict.Error{Message: "task", Field: "tags", Problem: Text(err), Remedy: "send pairs of short texts"}

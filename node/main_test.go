@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{interrupted()}}))
 	case "starts":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: looping()}))
+	case "limits":
+		os.Exit(Execute(os.Args[1:], &Options{Workflows: limited()}))
 	case "commands":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{commands()}}))
 	default:

@@ -192,7 +192,7 @@ func (f *offer) revision(workflow string) (revision string, ok bool) {
 func (f *offer) described() []messages.Workflow {
 	var all []messages.Workflow
 	for _, g := range f.registry.All() {
-		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input}
+		w := messages.Workflow{Name: g.Name, Description: g.Description, Revision: g.Revision, Input: g.Input, Limit: g.Limit}
 		if g.Batch {
 			w.Class = messages.ClassBatch
 		}

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rathcluster/rath/client"
 	"github.com/rathcluster/rath/cluster"
 	"github.com/rathcluster/rath/internal/nats/natsserver"
 	"github.com/rathcluster/rath/internal/testkit/must"
@@ -20,39 +22,73 @@ import (
 	"github.com/rathcluster/rath/run"
 )
 
-// TestStarterKilled kills a node, with kill -9, while a run starts others. Another node
-// continues: each is started once.
-func TestStarterKilled(t *testing.T) {
-	srv := natstest.Start(t, &natsserver.Options{Port: -1})
-	key := cluster.NewKey()
-	keyFile, ledger := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "ledger")
-	must.Do(t, os.WriteFile(keyFile, []byte(key.Text()), 0o600))
-	t.Setenv(ledgerOf, ledger)
-	at := func() string { return "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)) }
-	first := at()
-	gossip := func(bind string) *Gossip { return &Gossip{Bind: bind, Join: []string{first}, Key: key.Text()} }
-	router := member(t, srv, Options{Fleet: Fleet{Routing: RouteOnly, Gossip: gossip(first)}})
+// victim is a fleet of a router and a node in a process of its own, which the test kills.
+type victim struct {
+	srv    *natsserver.Server
+	router *Instance
+	ledger string
+	at     func() string
+	gossip func(bind string) *Gossip
+	kill   func(t *testing.T)
+}
 
-	user, password := srv.Node()
-	victim := exec.CommandContext(t.Context(), must.Get(os.Executable())(t), "-nats", srv.URL(), "-user", user, "-level", "lazy", "-store", t.TempDir(),
-		"-gossip", at(), "-join", first, "-gossip-key-file", keyFile)
-	victim.Env = append(os.Environ(), asNode+"=starts", "NATS_PASSWORD="+password)
-	must.Do(t, victim.Start())
+// newVictim starts a fleet whose node has the workflows of a value of asNode.
+func newVictim(t *testing.T, workflows string) *victim {
+	t.Helper()
+	w := &victim{srv: natstest.Start(t, &natsserver.Options{Port: -1}), ledger: filepath.Join(t.TempDir(), "ledger")}
+	key := cluster.NewKey()
+	keyFile := filepath.Join(t.TempDir(), "key")
+	must.Do(t, os.WriteFile(keyFile, []byte(key.Text()), 0o600))
+	t.Setenv(ledgerOf, w.ledger)
+	w.at = func() string { return "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t)) }
+	first := w.at()
+	w.gossip = func(bind string) *Gossip { return &Gossip{Bind: bind, Join: []string{first}, Key: key.Text()} }
+	w.router = member(t, w.srv, Options{Fleet: Fleet{Routing: RouteOnly, Gossip: w.gossip(first)}})
+
+	user, password := w.srv.Node()
+	node := exec.CommandContext(t.Context(), must.Get(os.Executable())(t), "-nats", w.srv.URL(), "-user", user, "-level", "lazy", "-store", t.TempDir(),
+		"-gossip", w.at(), "-join", first, "-gossip-key-file", keyFile)
+	node.Env = append(os.Environ(), asNode+"="+workflows, "NATS_PASSWORD="+password)
+	must.Do(t, node.Start())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = victim.Wait() // it is killed
+		_ = node.Wait() // it is killed
 	}()
-	defer func() {
-		_ = victim.Process.Kill() // if the test failed before
+	t.Cleanup(func() {
+		_ = node.Process.Kill() // if the test failed before
 		<-ended
-	}()
+	})
+	w.kill = func(t *testing.T) { t.Helper(); must.Do(t, node.Process.Kill()) }
+	return w
+}
 
-	c := must.Get(router.Client(t.Context()))(t)
-	defer c.Close()
+// client returns a client once a workflow is on offer.
+func (w *victim) client(t *testing.T, workflow string) *client.Client {
+	t.Helper()
+	c := must.Get(w.router.Client(t.Context()))(t)
+	t.Cleanup(func() { must.Report(t, c.Close()) })
 	for offered := false; !offered; time.Sleep(10 * time.Millisecond) {
-		offered = slices.ContainsFunc(must.Get(c.Workflows(t.Context()))(t), func(w messages.Workflow) bool { return w.Name == "loop" })
+		offered = slices.ContainsFunc(must.Get(c.Workflows(t.Context()))(t), func(w messages.Workflow) bool { return w.Name == workflow })
 	}
+	return c
+}
+
+// noted returns the lines that runs have added to the ledger.
+func (w *victim) noted(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(w.ledger)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestStarterKilled kills a node, with kill -9, while a run starts others. Another node
+// continues: each is started once.
+func TestStarterKilled(t *testing.T) {
+	w := newVictim(t, "starts")
+	c := w.client(t, "loop")
 	must.Get(c.Submit(t.Context(), "loop", messages.Task{ID: "loop-1"}))(t)
 	for {
 		if i, err := c.Runs.Get(t.Context(), "loop-1"); err == nil && len(i.Starts) >= 10 {
@@ -60,17 +96,56 @@ func TestStarterKilled(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	must.Do(t, victim.Process.Kill())
-	member(t, srv, Options{Fleet: Fleet{Gossip: gossip(at())}, Workflows: looping()})
+	w.kill(t)
+	member(t, w.srv, Options{Fleet: Fleet{Gossip: w.gossip(w.at())}, Workflows: looping()})
 	r := must.Get(c.Wait(t.Context(), "loop-1"))(t)
 	if r.State != run.Succeeded || r.Output != strconv.Itoa(loopStarts) {
 		t.Errorf("the starter: %+v", r)
 	}
 	ids := map[string]bool{}
-	for id := range strings.FieldsSeq(string(must.Get(os.ReadFile(ledger))(t))) {
+	for id := range strings.FieldsSeq(w.noted(t)) {
 		ids[id] = true
 	}
 	if len(ids) != loopStarts {
 		t.Errorf("%d runs were started, want %d", len(ids), loopStarts)
+	}
+}
+
+// TestLimitHolderKilled kills a node, with kill -9, while its runs hold the grants of their
+// keys and others wait. Another node continues: of each key one run at a time.
+func TestLimitHolderKilled(t *testing.T) {
+	const keys, runs = 4, 8
+	w := newVictim(t, "limits")
+	c := w.client(t, "bill")
+	id := func(key, n int) run.ID { return run.ID(fmt.Sprintf("bill-%d-%d", key, n)) }
+	for n := range runs {
+		for key := range keys {
+			must.Get(c.Submit(t.Context(), "bill", messages.Task{ID: id(key, n), Tags: run.Tags{"customer": fmt.Sprint("c", key)}}))(t)
+		}
+	}
+	for strings.Count(w.noted(t), "end ") < runs {
+		time.Sleep(time.Millisecond)
+	}
+	w.kill(t)
+	member(t, w.srv, Options{Fleet: Fleet{Gossip: w.gossip(w.at())}, Workflows: limited()})
+	for n := range runs {
+		for key := range keys {
+			if r := must.Get(c.Wait(t.Context(), id(key, n)))(t); r.State != run.Succeeded {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	holds := map[string]string{} // by key
+	for line := range strings.Lines(w.noted(t)) {
+		what, id, _ := strings.Cut(strings.TrimSpace(line), " ")
+		key := id[:len("bill-0")]
+		switch {
+		case what == "begin" && holds[key] != "" && holds[key] != id:
+			t.Errorf("%s began while %s had its key", id, holds[key])
+		case what == "begin":
+			holds[key] = id
+		case holds[key] == id:
+			holds[key] = ""
+		}
 	}
 }

@@ -37,6 +37,11 @@ func (r *Registry) Register(g flow.Registration) error {
 	if g.New == nil && g.NewFor == nil {
 		return fmt.Errorf("flow: workflow %q has no New: set flow.Registration.New", g.Name)
 	}
+	if g.Limit != nil {
+		if err := g.Limit.Valid(); err != nil {
+			return fmt.Errorf("flow: workflow %q: %w", g.Name, err)
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, taken := r.m[g.Name]; taken {

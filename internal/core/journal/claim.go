@@ -43,7 +43,7 @@ func (w *StateMachine) Claim(c Claim, now time.Time) (*ClaimResult, error) {
 			return nil, err
 		}
 		return w.grant(r, run.Failed), nil
-	case w.state.Active != "" && w.state.Active != c.Run, w.state.cleansBefore(r.ID), r.Task.NotBefore.After(now), w.state.quarantine != nil:
+	case w.state.Active != "" && w.state.Active != c.Run, w.state.cleansBefore(r.ID), ungranted(r), r.Task.NotBefore.After(now), w.state.quarantine != nil:
 		return w.grant(r, run.Queued), nil
 	}
 	c.Death = death(c.Death)
@@ -88,7 +88,7 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	if (c.Task.ForkOf != nil || c.Task.Resumes != nil) && len(events) == 0 { // a check before the claim found it free
 		return nil, fmt.Errorf("journal: task %s: %w: session %s of the fork exists already; leave session out to get a new one", c.Run, run.ErrMalformed, w.key)
 	}
-	sub := Submitted{Behind: w.state.Active, By: c.Task.By, Digest: c.Task.Digest(), Says: c.Task.Says, Task: c.Task.wire(), Via: c.Task.Via}
+	sub := Submitted{Behind: w.state.Active, By: c.Task.By, Digest: c.Task.Digest(), Limit: c.Task.Limit, Says: c.Task.Says, Task: c.Task.wire(), Via: c.Task.Via}
 	if next := w.next("", now); sub.Behind == "" && next != nil {
 		sub.Behind = next.Run
 	}
@@ -114,7 +114,7 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	if err := w.stage(now, events...); err != nil {
 		return nil, err
 	}
-	if c.Enqueue || c.Task.NotBefore.After(now) || w.state.quarantine != nil {
+	if c.Enqueue || c.Task.Limit != nil || c.Task.NotBefore.After(now) || w.state.quarantine != nil {
 		return w.grant(w.state.Run(c.Run), run.Queued), nil // the relay offers it
 	}
 	return w.claim(c.Run, *c.Task, c, 1, now)

@@ -42,7 +42,12 @@ func cleanupOf(w *StateMachine, r *Record, end run.State, now time.Time) *Submit
 	t.ID, t.Input, t.Deadline, t.NotBefore, t.ForkOf, t.Budget = run.CleanupOf(r.ID), nil, now.Add(life), time.Time{}, nil, run.Budget{Steps: steps}
 	t.Resumes = &run.Resumption{Commit: w.at.Seq + 1, Run: r.ID, Session: w.key.ID, Step: nextStep(r)}
 	t.By, t.Via, t.Says, t.StartedBy = "", "", "", nil
-	return &Submitted{Behind: r.ID, By: r.By, Digest: t.Digest(), Task: t.wire()}
+	cleanup := &Submitted{Behind: r.ID, By: r.By, Digest: t.Digest(), Task: t.wire()}
+	if r.Limit != nil && r.Granted {
+		kept := *r.Limit
+		kept.Holder, cleanup.Limit = r.ID, &kept
+	}
+	return cleanup
 }
 
 // nextStep returns a path of the workflow itself that its code has not reached: after all

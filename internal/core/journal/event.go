@@ -102,10 +102,12 @@ type Submitted struct {
 	Behind run.ID `json:"behind,omitempty"`
 	// By is the user who submitted the task, whose credentials the server checked. A
 	// run that follows from another one inherits its By. No digest includes it.
-	By     string   `json:"by,omitempty"`
-	Digest string   `json:"digest"`
-	Says   string   `json:"says,omitempty"` // the sender's own claim, see Named
-	Task   wireTask `json:"task"`
+	By     string `json:"by,omitempty"`
+	Digest string `json:"digest"`
+	// Limit is the limit that lets the run begin, nil for none. No digest includes it.
+	Limit *Limit   `json:"limit,omitempty"`
+	Says  string   `json:"says,omitempty"` // the sender's own claim, see Named
+	Task  wireTask `json:"task"`
 	// Via is, for a resubmitted task, the user who resubmitted it; for a branch, the
 	// run that opened it.
 	Via string `json:"via,omitempty"`
@@ -236,9 +238,10 @@ type Ended struct {
 	Error    string        `json:"error,omitempty"`
 	Finish   string        `json:"finish,omitempty"` // of the last answer to an agent of the run's own execution, as in StepCompleted
 	Word     string        `json:"finish_word,omitempty"`
-	Head     blob.Digest   `json:"head,omitzero"`  // of the session's files after it
-	Lost     session.Usage `json:"lost,omitzero"`  // the part of Usage that is estimated, see StepCompleted and Reservations
-	Next     *Offer        `json:"next,omitempty"` // the queued run that is promoted
+	Head     blob.Digest   `json:"head,omitzero"`   // of the session's files after it
+	Limit    *LimitPlace   `json:"limit,omitempty"` // the grant or the request that it releases
+	Lost     session.Usage `json:"lost,omitzero"`   // the part of Usage that is estimated, see StepCompleted and Reservations
+	Next     *Offer        `json:"next,omitempty"`  // the queued run that is promoted
 	Output   string        `json:"output,omitempty"`
 	Parent   *Ancestor     `json:"parent,omitempty"` // the run to which a branch reports its outcome
 	Result   *session.Link `json:"result,omitempty"`

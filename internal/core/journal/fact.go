@@ -141,6 +141,8 @@ func (f *Fact) name() {
 		f.By, f.Reason = v.By, v.Reason
 	case Submitted:
 		f.Run, f.State, f.Workflow, f.Revision, f.By, f.Says = v.Task.Run, run.Queued, v.Task.Workflow, v.Task.Revision, v.By, v.Says
+	case Granted:
+		f.Run, f.Workflow, f.Revision = v.Run, v.Workflow, v.Revision
 	case Claimed:
 		f.Run, f.Attempt, f.State, f.Workflow, f.Revision = v.Run, v.Attempt, run.Running, v.Workflow, v.Revision
 	case Released:
@@ -212,7 +214,11 @@ var payloads = map[string]func(session.Event) (any, error){
 	session.KindRestored: asFact(commitlog.DecodeRestoration),
 
 	KindWriter:           asFact(Decode[WriterOpened]),
+	KindLimitRequested:   asFact(Decode[LimitRequested]),
+	KindLimitDecided:     asFact(Decode[LimitDecided]),
+	KindLimitReleased:    asFact(Decode[LimitReleased]),
 	KindSubmitted:        asFact(Decode[Submitted]),
+	KindGranted:          asFact(Decode[Granted]),
 	KindClaimed:          asFact(Decode[Claimed]),
 	KindReleased:         asFact(Decode[Released]),
 	KindReview:           asFact(Decode[Review]),
@@ -257,7 +263,7 @@ func payload(e session.Event) (any, error) {
 	if read := payloads[e.Kind]; read != nil {
 		return read(e)
 	}
-	for _, space := range []string{"session.", "run.", "step.", "writer."} {
+	for _, space := range []string{"session.", "run.", "step.", "writer.", "limit."} {
 		if strings.HasPrefix(e.Kind, space) {
 			return nil, fmt.Errorf("journal: unknown event %s: %w", e.Kind, session.ErrTooOld)
 		}

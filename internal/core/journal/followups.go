@@ -67,7 +67,7 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 		named := &Offer{Revision: f.Revision, Run: f.Run, Workflow: f.Workflow}
 		switch v := f.What.(type) {
 		case Submitted:
-			if v.Behind == "" && !taken[f.Run] && (v.Task.NotBefore == 0 || v.Task.NotBefore <= f.Time.UnixMilli()) {
+			if v.Limit == nil && v.Behind == "" && !taken[f.Run] && (v.Task.NotBefore == 0 || v.Task.NotBefore <= f.Time.UnixMilli()) {
 				offer(named)
 			}
 		case Released:
@@ -126,5 +126,5 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 			}
 		}
 	}
-	return work, nil
+	return limitWork(work, k, facts, taken), nil
 }

@@ -34,6 +34,8 @@ type Record struct {
 	// Base is the session at the run's first claim. It is the input of the workflow on
 	// every attempt.
 	Base      session.Session
+	Limit     *Limit `json:",omitempty"` // that it was submitted with; nil for none
+	Granted   bool   `json:",omitempty"` // by that limit
 	Warnings  []string
 	Status    Status `json:",omitzero"` // the newest
 	steps     map[run.Path]*Step

@@ -20,13 +20,18 @@ type RunState struct {
 	branch      run.ID // the run that this session is a branch for
 	quarantine  *Quarantined
 	delivered   []deliveredSignal
-	Queue       []run.ID // submitted runs that wait for the session, oldest first
+	limits      *LimitState // of the log of a key, nil for other logs
+	Queue       []run.ID    // submitted runs that wait for the session, oldest first
 	runs        map[run.ID]*Record
 	ended       paged[*Record] // in the order of their ends
 }
 
 // Run returns the record of a run in the log, nil if there is none.
 func (b *RunState) Run(id run.ID) *Record { return b.runs[id] }
+
+// Limits returns the state of the log of a key, nil for other logs. The caller must not
+// change it.
+func (b *RunState) Limits() *LimitState { return b.limits }
 
 // Runs returns the records of all runs in the log, in order of submission.
 func (b *RunState) Runs() []*Record {
@@ -98,11 +103,15 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		b.Epoch, b.Incarnation = v.Epoch, v.Incarnation
 	case Submitted:
 		r := b.record(v.Task.Run)
-		r.Home, r.State, r.Task, r.Digest, r.Submitted, r.By, r.Via = k, run.Queued, v.Task.task(k), v.Digest, now, v.By, v.Via
+		r.Home, r.State, r.Task, r.Digest, r.Submitted, r.By, r.Via, r.Limit, r.Granted = k, run.Queued, v.Task.task(k), v.Digest, now, v.By, v.Via, v.Limit, v.Limit.kept()
 		if v.Task.Branch != nil {
 			b.branch = r.ID
 		}
 		b.Queue = slices.Insert(b.Queue, placeInQueue(b.Queue, &v.Task), r.ID)
+	case Granted:
+		b.edit(v.Run, func(r *Record) { r.Granted = true })
+	case LimitRequested, LimitDecided, LimitReleased:
+		b.limits = b.limits.with(v, now.UnixMilli())
 	case Claimed:
 		return b.claimed(k, v, now, s)
 	case Released:

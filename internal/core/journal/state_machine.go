@@ -291,6 +291,8 @@ func (w *StateMachine) finale(r *Record, events []session.Event, now time.Time) 
 		if cleanup != nil {
 			v.Next = &Offer{Revision: cleanup.Task.Revision, Run: cleanup.Task.Run, Workflow: cleanup.Task.Workflow}
 			events = slices.Insert(events, at+1, event(KindSubmitted, *cleanup))
+		} else {
+			v.Limit = frees(r)
 		}
 		ended := unencoded(v)
 		ended.Batch = events[at].Batch
@@ -342,8 +344,8 @@ func (w *StateMachine) next(leaving run.ID, now time.Time) *Offer {
 		return nil
 	}
 	for _, id := range w.state.Queue {
-		// A run that is not due yet does not block the others.
-		if r := w.state.Run(id); id != leaving && r.Cancel == nil && !r.Task.NotBefore.After(now) {
+		// A run that is not due yet, or has no grant, does not block the others.
+		if r := w.state.Run(id); id != leaving && r.Cancel == nil && !ungranted(r) && !r.Task.NotBefore.After(now) {
 			return &Offer{Revision: r.Task.Revision, Run: id, Workflow: r.Task.Workflow}
 		}
 	}
@@ -368,6 +370,8 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 		return w.archive(*s.Archive, now)
 	case s.Restore != nil:
 		return w.restore(*s.Restore, now)
+	case s.Limit != nil && s.Limit.Decided == nil:
+		return decideLimit(w, s.Limit, now)
 	case s.Received != nil && s.Run == "":
 		return w.message(*s.Received, now)
 	}
@@ -384,6 +388,8 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 		return fmt.Errorf("journal: %s %s already: %w", s.Run, r.State.Past(), run.ErrState)
 	}
 	switch {
+	case s.Limit != nil:
+		return limitDecided(w, r, *s.Limit.Decided, now)
 	case s.Rebudget != nil:
 		return w.rebudget(r, *s.Rebudget, now)
 	case s.Received != nil:

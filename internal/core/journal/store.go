@@ -96,6 +96,7 @@ type Signal struct {
 	Restore *commitlog.Restoration
 	Tick    bool           // timers may be due
 	Late    *StepCompleted // the outcome of a call of an attempt that lost the run
+	Limit   *LimitSignal   // of a limit by key
 	Settle  *Part          // the usage of a fork or of a branch, for the home of its run
 }
 

@@ -39,6 +39,10 @@ type Task struct {
 	Resumes   *run.Resumption `json:",omitempty"`
 	OnFailure string          `json:",omitempty"` // run.Hold or ""
 	Tags      run.Tags        `json:",omitempty"`
+	Priority  int64           `json:",omitempty"` // see run.MaxPriority
+	Class     string          `json:",omitempty"` // run.ClassBatch or ""
+	// Limit is the limit by key of its workflow, which the node that takes it evaluates.
+	Limit *Limit `json:",omitempty"`
 	// StartedBy is the run that started it, nil for the task of a client.
 	StartedBy *run.Starter `json:",omitempty"`
 	// Branch is set for a branch of a fan-out.
@@ -117,6 +121,7 @@ type Seen struct {
 type wireTask struct {
 	Branch    *Branch         `json:"branch,omitempty"`
 	Budget    run.Budget      `json:"budget,omitzero"`
+	Class     string          `json:"class,omitempty"`
 	Deadline  int64           `json:"deadline,omitempty"`
 	ForkOf    *wireRef        `json:"fork_of,omitempty"`
 	Input     string          `json:"input,omitempty"`
@@ -124,6 +129,7 @@ type wireTask struct {
 	Model     string          `json:"model,omitempty"`
 	NotBefore int64           `json:"not_before,omitempty"`
 	OnFailure string          `json:"on_failure,omitempty"`
+	Priority  int64           `json:"priority,omitempty"`
 	Resumes   *run.Resumption `json:"resumes,omitempty"`
 	Revision  string          `json:"revision,omitempty"`
 	Run       run.ID          `json:"run"`
@@ -161,7 +167,7 @@ func (t Task) wire() wireTask {
 	w := wireTask{
 		Branch: t.Branch, Budget: t.Budget, Deadline: millis(t.Deadline), Input: strings.ToValidUTF8(string(t.Input), "\uFFFD"), Model: t.Model,
 		NotBefore: millis(t.NotBefore), Revision: t.Revision, Run: t.ID, Tools: append([]string(nil), t.Tools...), MCP: append([]string(nil), t.MCP...), Workflow: t.Workflow, Workspace: t.Workspace,
-		Sandbox: t.Sandbox, OnFailure: t.OnFailure, Resumes: t.Resumes, StartedBy: t.StartedBy, Tags: maps.Clone(t.Tags),
+		Sandbox: t.Sandbox, OnFailure: t.OnFailure, Resumes: t.Resumes, StartedBy: t.StartedBy, Tags: maps.Clone(t.Tags), Priority: t.Priority, Class: t.Class,
 	}
 	if t.ForkOf != nil {
 		w.ForkOf = &wireRef{t.ForkOf.ID, t.ForkOf.Version}
@@ -173,7 +179,7 @@ func (w wireTask) task(k session.Key) Task {
 	t := Task{
 		ID: w.Run, Branch: w.Branch, Workflow: w.Workflow, Revision: w.Revision, Session: k, Model: w.Model, Tools: w.Tools, MCP: w.MCP,
 		Workspace: w.Workspace, Sandbox: w.Sandbox, Budget: w.Budget, Deadline: fromMillis(w.Deadline), NotBefore: fromMillis(w.NotBefore),
-		OnFailure: w.OnFailure, Resumes: w.Resumes, StartedBy: w.StartedBy, Tags: w.Tags,
+		OnFailure: w.OnFailure, Resumes: w.Resumes, StartedBy: w.StartedBy, Tags: w.Tags, Priority: w.Priority, Class: w.Class,
 	}
 	if w.Input != "" {
 		t.Input = json.RawMessage(w.Input)
@@ -232,7 +238,7 @@ func (t Task) Valid() error {
 			return err
 		}
 	}
-	if err := errors.Join(run.ValidOnFailure(t.OnFailure), t.Tags.Valid()); err != nil {
+	if err := errors.Join(run.ValidOnFailure(t.OnFailure), t.Tags.Valid(), run.ValidPriority(t.Priority), run.ValidClass(t.Class)); err != nil {
 		return err
 	}
 	if len(t.Input) > run.MaxInput {

@@ -416,6 +416,9 @@ func (w *StateMachine) message(v SignalReceived, now time.Time) error {
 // tick fires the expired timers: of questions without an answer, of reviews without a
 // resolution, and the deadlines of runs that no node executes.
 func (w *StateMachine) tick(now time.Time) error {
+	if w.state.limits != nil {
+		return decideLimit(w, nil, now)
+	}
 	fired := false
 	for _, r := range w.state.open() {
 		if r.Home != w.key {

@@ -31,6 +31,8 @@ var (
 	// IntentExpiry: a call that must not happen twice starts only while its intent is
 	// fresh.
 	IntentExpiry = without != "intent_expiry"
+	// LimitHolders: a limit by key grants no more runs than may hold it.
+	LimitHolders = without != "limit_holders"
 	// OpenSetTail: a relay that takes over a partition reads the messages after its
 	// stored open set.
 	OpenSetTail = without != "openset_tail"
@@ -50,6 +52,7 @@ var on = map[string]bool{
 	"claim_before_read":    ClaimBeforeRead,
 	"dispatch_seen":        DispatchSeen,
 	"intent_expiry":        IntentExpiry,
+	"limit_holders":        LimitHolders,
 	"openset_tail":         OpenSetTail,
 	"persist_before_reply": PersistBeforeReply,
 	"round":                Round,

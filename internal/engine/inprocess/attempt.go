@@ -18,10 +18,7 @@ func (t *tree) attempt(w journal.Work) error {
 	g := t.reg
 	if w.Task.Workflow != g.Name {
 		var ok bool
-		if t.d.Workflows != nil {
-			g, ok = t.d.Workflows.Lookup(w.Task.Workflow)
-		}
-		if !ok {
+		if g, ok = t.d.lookup(w.Task.Workflow); !ok {
 			return t.started.begun(w.Task, unknownWorkflow(w.Task))
 		}
 	}
@@ -67,6 +64,9 @@ func apply(ctx context.Context, rt *engine.Runtime, s journal.Signal) error {
 			return readErr
 		}
 		err = rt.Store.Apply(ctx, journal.Signal{To: child, Run: run.ID(child.ID), Close: &d})
+	}
+	if free := s.Unwanted(); free != nil && (errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun)) {
+		err = rt.Store.Apply(ctx, *free)
 	}
 	if errors.Is(err, run.ErrState) {
 		return nil // it has no effect anymore

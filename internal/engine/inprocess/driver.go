@@ -70,6 +70,12 @@ func (d *Driver) Committed(e commitlog.Entry) {
 		}
 		for _, f := range facts {
 			switch v := f.What.(type) {
+			case journal.LimitRequested:
+				t.tickAt(v.Due, e.Commit.Key)
+			case journal.LimitDecided:
+				t.tickAt(v.Due, e.Commit.Key)
+			case journal.LimitReleased:
+				t.tickAt(v.Due, e.Commit.Key)
 			case journal.RunWaiting:
 				if t.has(f.Run) {
 					for _, w := range v.For {
@@ -88,6 +94,14 @@ func (d *Driver) Committed(e commitlog.Entry) {
 			}
 		}
 	}
+}
+
+// lookup returns the registration of a workflow that remote branches and started runs name.
+func (d *Driver) lookup(workflow string) (g flow.Registration, ok bool) {
+	if d.Workflows == nil {
+		return g, false
+	}
+	return d.Workflows.Lookup(workflow)
 }
 
 // Run runs a task to its end, with all its branches, and returns its execution. It

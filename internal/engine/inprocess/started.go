@@ -43,6 +43,18 @@ func (s *startedRuns) adopt(task journal.Task) *startedRun {
 	if task.Session.ID == "" {
 		task.Session.ID = t.rt.Mint.Child(task.Session.Tenant, string(task.ID), "home")
 	}
+	g, ok := t.reg, t.reg.Name == task.Workflow
+	if !ok {
+		g, ok = t.d.lookup(task.Workflow)
+	}
+	if ok {
+		limit, err := journal.NewLimit(g.Limit, t.rt.Mint, &task)
+		if err != nil {
+			s.reject(task, err)
+			return nil
+		}
+		task.Limit = limit
+	}
 	r := &startedRun{task: task, root: s.rootOf(task)}
 	t.mu.Lock()
 	have := s.all[task.ID]
@@ -62,6 +74,9 @@ func (s *startedRuns) adopt(task journal.Task) *startedRun {
 	}
 	t.mu.Unlock()
 	t.d.enterRoot(t, r.root)
+	if r.task.Limit != nil {
+		t.d.enterRoot(t, r.task.Limit.Log)
+	}
 	return r
 }
 
@@ -129,7 +144,9 @@ func (s *startedRuns) roots() (all []session.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range s.all {
-		all = append(all, r.root)
+		if all = append(all, r.root); r.task.Limit != nil {
+			all = append(all, r.task.Limit.Log)
+		}
 	}
 	return all
 }

@@ -36,6 +36,7 @@ const (
 	Archives      = "archives"
 	Cleanup       = "cleanup"
 	Starts        = "starts"
+	Limits        = "limits"
 )
 
 // Invariant is a property of the stored bytes in every state.
@@ -67,6 +68,7 @@ func Invariants() []Invariant {
 		{Secrets, "no credential is stored"},
 		{Cleanup, "the end of a run with compensations submits a run of them, which goes first"},
 		{Starts, "a run that another one starts is there once, as its start says, and its starter gets its end"},
+		{Limits, "a key has no more runs than its limit allows, and a grant ends with its run"},
 		{Archives, "nothing follows an archive; a tombstone stands for what was purged"},
 	}
 }
@@ -211,8 +213,9 @@ type audit struct {
 	disposed  map[key][]key        // by the session that decided: the branches it disposed of
 	fanouts   map[key]*fanout      // by the session of a branch
 	starts    map[key][]startedRun // by the id of a started run
-	ends      []toldRun            // outcomes of started runs
-	parts     []partMark           // the reports of their parts that runs have applied
+	limits    []limitMark
+	ends      []toldRun  // outcomes of started runs
+	parts     []partMark // the reports of their parts that runs have applied
 	partEnds  map[partKey]spending
 	told      []toldBranch
 	disposals []disposal
@@ -366,6 +369,7 @@ func (a *audit) finish() {
 	a.finishLinks()
 	a.finishRuns()
 	a.finishBranches()
+	finishLimits(a)
 	a.finishLineage()
 	a.finishResults()
 	a.finishAliases()

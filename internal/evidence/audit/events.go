@@ -33,6 +33,10 @@ const (
 	sessionRestored = "session.restored"
 	runQuarantined  = "run.quarantined"
 	runRebudgeted   = "run.rebudgeted"
+	runGranted      = "run.granted"
+	limitRequested  = "limit.requested"
+	limitDecided    = "limit.decided"
+	limitReleased   = "limit.released"
 	stepIntent      = "step.intent"
 	stepDone        = "step.done"
 	stepLate        = "step.late"
@@ -146,9 +150,35 @@ type taskData struct {
 }
 
 type submittedData struct {
-	By   string   `json:"by"`
-	Via  string   `json:"via"`
-	Task taskData `json:"task"`
+	By    string          `json:"by"`
+	Limit json.RawMessage `json:"limit"`
+	Via   string          `json:"via"`
+	Task  taskData        `json:"task"`
+}
+
+// limitData is the limit of a run.
+type limitData struct {
+	Concurrency int64  `json:"concurrency"`
+	Holder      string `json:"holder"`
+	Log         string `json:"log"`
+	Per         int64  `json:"per_ms"`
+	Rate        int64  `json:"rate"`
+}
+
+type requestedData struct {
+	Limit     json.RawMessage `json:"limit"`
+	NotBefore int64           `json:"not_before"`
+	Open      int64           `json:"open"`
+	Priority  int64           `json:"priority"`
+	Run       string          `json:"run"`
+	Session   string          `json:"session"`
+}
+
+type decidedData struct {
+	Open     int64  `json:"open"`
+	Rejected string `json:"rejected"`
+	Run      string `json:"run"`
+	Session  string `json:"session"`
 }
 
 type startData struct {

@@ -79,6 +79,10 @@ var eventKinds = []eventKind{
 	{runSettled, take((*folding).settled), []string{"settled"}},
 	{runQuarantined, take((*folding).quarantined), []string{"quarantined", "readmitted"}},
 	{runRebudgeted, take((*folding).rebudgeted), []string{"rebudgeted"}},
+	{runGranted, take(granted), nil},
+	{limitRequested, take(requested), nil},
+	{limitDecided, take(decided), nil},
+	{limitReleased, take(freed), nil},
 	{stepIntent, take((*folding).intent), []string{"intent"}},
 	{stepLate, take((*folding).late), []string{"late"}},
 	{stepDone, take((*folding).done), []string{
@@ -100,7 +104,7 @@ func take[T any](fold func(*folding, *event, T)) func(*folding, *event) {
 
 // end checks the commit as a whole.
 func (f *folding) end() {
-	if f.c.seq == 1 && f.l.opened.Kind == "" {
+	if f.c.seq == 1 && f.l.opened.Kind == "" && f.l.limit == nil {
 		f.a.check(Graph, false, f.says("", "session.opened in commit 1", "none"))
 	}
 	f.a.check(Cleanup, f.owed == "", f.says(f.owed, "run.submitted of its cleanup run in the commit that ends it", "none"))

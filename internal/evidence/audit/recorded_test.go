@@ -67,6 +67,7 @@ func (m *mortal) Append(ctx context.Context, at commitlog.Position, c commitlog.
 
 // fleet is the state that outlives processes: the log, and the records of the tools.
 type fleet struct {
+	limit   *run.Limit // of the workflow
 	log     commitlog.Memory
 	mu      sync.Mutex
 	witness bytes.Buffer
@@ -179,7 +180,7 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 		task = journal.Task{ID: "r", Workflow: "w", Session: home, Budget: run.Budget{Tokens: 10_000, Steps: 1000}}
 	}
 	task.Resume = slices.ContainsFunc(history, func(e commitlog.Entry) bool { return e.Commit.Key == task.Session })
-	g := flow.Registration{Name: "w", Revision: "1", New: func() flow.Workflow { return w }}
+	g := flow.Registration{Name: "w", Revision: "1", Limit: f.limit, New: func() flow.Workflow { return w }}
 	_, state, err := driver.Run(ctx, rt, g, task, history...)
 	f.last = err
 	answers.Wait()

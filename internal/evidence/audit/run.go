@@ -97,6 +97,9 @@ type runState struct {
 	warmed    bool                // it has recorded that a model has answered it, or that it waits
 	opened    map[string]int      // branches, by the path of the fan-out
 	resumes   resumption          // the run that it continues
+	limit     *limitData          // that it was submitted with
+	limitText string              // its JSON
+	granted   bool                // by that limit
 	startedBy *starterData        // the run that started it
 	standing  map[string]outcome  // of branches of such runs, by their sessions
 	steps     usage               // of the steps in its home log, except gather and join steps
@@ -195,6 +198,7 @@ func (f *folding) submitted(_ *event, d submittedData) {
 	g.home, g.budget, g.branch, g.workflow, g.by, g.via = f.l, d.Task.Budget, d.Task.Branch, d.Task.Workflow, d.By, d.Via
 	g.account.limit, g.most, g.resumes = d.Task.Budget, d.Task.Budget, d.Task.Resumes
 	r.home, r.state, g.tags, g.startedBy = true, "queued", d.Task.Tags, d.Task.StartedBy
+	g.limited(f, d.Limit)
 	if of := d.cleans(); of != "" {
 		cleanup(f, id, of, &d)
 	}
@@ -221,6 +225,7 @@ func (f *folding) claimed(_ *event, d claimedData) {
 		f.a.check(Waits, r.state != "waiting", f.says(d.Run, "run.received with a wake before a waiting run is claimed", "a claim while it waits"))
 		f.a.check(Waits, r.state != "needs_review", f.says(d.Run, "run.resolved before a run in review is claimed", "a claim"))
 		f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "run.ended after run.cancel_requested", "a claim"))
+		f.a.check(Limits, g.limit == nil || g.granted, f.says(d.Run, "run.granted before a run with a limit is claimed", "a claim"))
 		f.a.check(Waits, !f.l.quarantined, f.says(d.Run, "the quarantine of the session to be lifted first", "a claim"))
 		g.attempt = max(g.attempt, d.Attempt)
 		r.lose()

@@ -38,6 +38,7 @@ const (
 type credit struct {
 	Tenant   session.Tenant `json:"tenant"`
 	Workflow string         `json:"workflow"`
+	Limit    session.ID     `json:"limit,omitempty"` // the log of the key, for runs with a limit
 	N        int            `json:"n"`
 }
 
@@ -56,6 +57,7 @@ func creditSubject(generation, partition uint32) string {
 type creditKey struct {
 	tenant   session.Tenant
 	workflow string
+	limit    session.ID
 }
 
 // lent is the unused credit of a partition.
@@ -69,8 +71,8 @@ type loan struct {
 // lend answers a question for credit.
 func (d *dispatcher) lend(now time.Time, c credit) creditAnswer {
 	maps.DeleteFunc(d.lent, func(_ creditKey, l loan) bool { return !now.Before(l.until) })
-	k := creditKey{c.Tenant, c.Workflow}
-	fresh, moved := d.s.Fresh(c.Tenant, c.Workflow)
+	k := creditKey{c.Tenant, c.Workflow, c.Limit}
+	fresh, moved := d.s.Fresh(c.Tenant, c.Workflow, c.Limit)
 	lent := d.lent[k].n
 	n := max(min(c.N, maxWaiting-fresh-lent), 0)
 	if n > 0 {
@@ -86,10 +88,11 @@ func (d *dispatcher) returned(t session.Tenant, facts []journal.Fact) {
 	}
 	for i := range facts {
 		f := &facts[i]
-		if _, ok := f.What.(journal.Submitted); !ok {
+		v, ok := f.What.(journal.Submitted)
+		if !ok {
 			continue
 		}
-		k := creditKey{t, f.Workflow}
+		k := creditKey{t, f.Workflow, logOf(v.Limit)}
 		if l := d.lent[k]; l.n > 1 {
 			d.lent[k] = loan{l.n - 1, l.until}
 		} else {
@@ -125,12 +128,12 @@ func newCredits(c *Dispatch) *credits { return &credits{c: c, of: map[partitionC
 
 // take takes credit for one run. If there is none, moving reports whether an early retry is
 // worthwhile.
-func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok, moving bool, err error) {
+func (s *credits) take(ctx context.Context, k session.Key, workflow string, limit *journal.Limit) (ok, moving bool, err error) {
 	g, p, located := k.ID.Locate()
 	if !located || g != s.c.streams.Generation() {
 		return true, false, nil // of another generation, where no new sessions are made
 	}
-	at := partitionCredit{p, creditKey{k.Tenant, workflow}}
+	at := partitionCredit{p, creditKey{k.Tenant, workflow, logOf(limit)}}
 	for {
 		s.mu.Lock()
 		h := s.of[at]
@@ -181,11 +184,19 @@ func (s *credits) take(ctx context.Context, k session.Key, workflow string) (ok,
 	}
 }
 
+// logOf returns the log of the key of a limit, "" without a limit.
+func logOf(l *journal.Limit) session.ID {
+	if l == nil {
+		return ""
+	}
+	return l.Log
+}
+
 // ask requests credit from the relay of a partition. No answer is no credit.
 func (s *credits) ask(ctx context.Context, at partitionCredit) (a creditAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, creditTimeout)
 	defer cancel()
-	if s.c.Delivery.askRelay(ctx, creditSubject(s.c.streams.Generation(), at.partition), credit{at.tenant, at.workflow, creditsAtOnce}, &a) {
+	if s.c.Delivery.askRelay(ctx, creditSubject(s.c.streams.Generation(), at.partition), credit{at.tenant, at.workflow, at.limit, creditsAtOnce}, &a) {
 		return a
 	}
 	return creditAnswer{Moving: true} // a relay may be taking it over at this moment

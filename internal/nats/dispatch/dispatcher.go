@@ -354,7 +354,8 @@ func (d *dispatcher) signal(ctx context.Context, s journal.Signal) schedule.Outc
 		return schedule.Outcome{}
 	}
 	err := d.o.Signal(ctx, s)
-	if err == nil || messages.Refusal(err) && !errors.Is(err, run.ErrNotSupported) {
+	archived := s.Limit != nil && errors.Is(err, session.ErrArchived) // until the log of the key is gone
+	if err == nil || messages.Refusal(err) && !errors.Is(err, run.ErrNotSupported) && !archived {
 		return schedule.Outcome{Result: schedule.Settled}
 	}
 	d.c.conn.Logger.Debug("a signal was not applied and will be sent again", "session", s.To.String(), "run", string(s.Run), "err", err)

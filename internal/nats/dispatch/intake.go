@@ -160,7 +160,7 @@ func (i *intake) take(ctx context.Context, l *incomingTask) error {
 			return err
 		}
 	}
-	accept, err := i.claimOrQueue(ctx, t)
+	accept, err := i.claimOrQueue(ctx, &t)
 	if err != nil {
 		return err
 	}
@@ -182,9 +182,14 @@ func IdOf(body []byte) run.ID {
 // offers its workflow, no node of the tenant is known to, and no run waits for the free
 // slot; an append without a claim otherwise. It fails for a task whose workflow no node
 // offers.
-func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(context.Context, journal.Task) error, err error) {
+func (i *intake) claimOrQueue(ctx context.Context, t *journal.Task) (accept func(context.Context, journal.Task) error, err error) {
 	revision, ok := i.Offers(t.Workflow)
 	found, all, err := i.offers.find(ctx, t.Session.Tenant, t.Workflow, t.Revision)
+	if err == nil && len(found) > 0 {
+		if t.Limit, err = journal.NewLimit(found[0].Limit, i.c.logs.Minter(), t); err != nil {
+			return nil, err
+		}
+	}
 	if ok && (t.Revision == "" || t.Revision == revision) {
 		if err != nil { // nodes of the tenant may offer it: the relay finds out
 			return i.wait, nil
@@ -220,7 +225,7 @@ func (i *intake) claimOrQueue(ctx context.Context, t journal.Task) (accept func(
 
 // begin claims a task here, if a slot is free and no relay waits for it.
 func (i *intake) begin(ctx context.Context, t journal.Task) error {
-	if g := i.c.host.Load(); g != nil && g.quiet() {
+	if g := i.c.host.Load(); g != nil && g.quiet() && t.Limit == nil {
 		if _, err := i.Accept(ctx, t); !errors.Is(err, run.ErrBusy) {
 			return err
 		}
@@ -231,7 +236,7 @@ func (i *intake) begin(ctx context.Context, t journal.Task) error {
 // wait gets a task into a log for the node that the relay chooses, unless enough
 // of its kind wait.
 func (i *intake) wait(ctx context.Context, t journal.Task) error {
-	ok, moving, err := i.credits.take(ctx, t.Session, t.Workflow)
+	ok, moving, err := i.credits.take(ctx, t.Session, t.Workflow, t.Limit)
 	switch {
 	case err != nil:
 		return err

@@ -16,7 +16,7 @@ func (s *slots) enqueue(now time.Time, it *item, back bool) {
 		it.since = now
 	}
 	if it.group == nil {
-		k := groupKey{it.tenant(), it.task.Workflow, it.task.Revision}
+		k := groupKey{it.tenant(), it.task.Workflow, it.task.Revision, it.batch}
 		g := s.groups[k]
 		if g == nil {
 			g = &group{groupKey: k, items: map[*item]struct{}{}}
@@ -73,7 +73,7 @@ func (s *slots) placed(now time.Time, g *group, o Outcome) {
 		delete(n.not, g)
 	}
 	rank := 0
-	if pool.Batch {
+	if pool.Batch || g.batch {
 		rank = batchRank
 	}
 	if g.placed && g.pool == pool.Name && g.rank == rank {

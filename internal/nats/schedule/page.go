@@ -146,7 +146,7 @@ func Restore(o *Options, now time.Time, stored [][]byte) (*Scheduler, error) {
 			}
 			s.sessions[x.key()] = x
 			s.Pages.add(x)
-			s.count(now, x.Tenant, nil, freshOf(x))
+			s.count(now, nil, freshOf(x))
 			s.tally(x, 1)
 			s.hold(x)
 		}

@@ -18,6 +18,7 @@ const (
 type groupKey struct {
 	tenant             session.Tenant
 	workflow, revision string
+	batch              bool // by their tasks
 }
 
 type queueKey struct {
@@ -39,9 +40,12 @@ type flight struct {
 type item struct {
 	task    journal.Task
 	group   *group
-	derived bool      // follows from a run that has begun: precedes fresh ones
-	prefer  string    // the incarnation where the run was, "" for none
-	since   time.Time // when it began to wait
+	derived bool // follows from a run that has begun: precedes fresh ones
+	// priority is the task's, and batch its class.
+	priority int64
+	batch    bool
+	prefer   string    // the incarnation where the run was, "" for none
+	since    time.Time // when it began to wait
 
 	session *openSession // whose run it is; nil for the beginning of a branch
 	branch  *followUp    // nil for a run of this partition
@@ -95,8 +99,8 @@ type line struct {
 
 func newQueue() *queue { return &queue{turns: list.New(), lines: map[session.Tenant]*line{}} }
 
-// add puts an item at the end of its tenant's line; first puts it at the beginning, for an
-// item that was dispatched and comes back.
+// add puts an item into its tenant's line: after the items of its priority, or before them
+// with first, for an item that was dispatched and comes back.
 func (q *queue) add(it *item, first bool) {
 	t := it.tenant()
 	l := q.lines[t]
@@ -109,10 +113,17 @@ func (q *queue) add(it *item, first bool) {
 	if it.derived {
 		of = l.derived
 	}
-	if first {
+	// After all of a higher priority, and of the same one unless it comes back.
+	e := of.Back()
+	for ; e != nil; e = e.Prev() {
+		if p := e.Value.(*item).priority; p > it.priority || p == it.priority && !first {
+			break
+		}
+	}
+	if e == nil {
 		it.place = of.PushFront(it)
 	} else {
-		it.place = of.PushBack(it)
+		it.place = of.InsertAfter(it, e)
 	}
 	it.queue = q
 	q.len++

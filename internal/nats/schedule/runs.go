@@ -42,6 +42,8 @@ func (r *Runs) Open(k session.Key) string {
 		return ""
 	case len(o.Runs) > 0:
 		return fmt.Sprintf("run %s is %s in session %s", o.Runs[0].ID, o.Runs[0].State, k.ID)
+	case o.Limited > 0:
+		return fmt.Sprintf("session %s is the log of a limit that %d runs wait for or hold", k.ID, o.Limited)
 	case o.Quarantined:
 		return fmt.Sprintf("session %s is quarantined", k.ID)
 	}
@@ -51,7 +53,7 @@ func (r *Runs) Open(k session.Key) string {
 // opens reports whether a fact opens a session without open work.
 func opens(f *journal.Fact) bool {
 	switch f.What.(type) {
-	case journal.Submitted, journal.Quarantined:
+	case journal.Submitted, journal.Quarantined, journal.LimitRequested:
 		return true
 	}
 	return false

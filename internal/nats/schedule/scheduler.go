@@ -53,6 +53,7 @@ type Scheduler struct {
 type freshKey struct {
 	tenant   session.Tenant
 	workflow string
+	limit    session.ID // the log of the key of their limit
 }
 
 type freshRuns struct {
@@ -152,32 +153,31 @@ func (s *Scheduler) Fold(now time.Time, e commitlog.Entry, facts []journal.Fact)
 	s.tally(o, 1)
 	if o != nil {
 		s.Pages.changed(o)
-		s.count(now, o.Tenant, before, freshOf(o))
+		s.count(now, before, freshOf(o))
 		s.refresh(now, o)
 	}
 	return err
 }
 
-// freshOf returns the workflows of a session's runs that no node has begun.
-func freshOf(o *openSession) (workflows []string) {
+// freshOf returns the kinds of a session's runs that no node has begun.
+func freshOf(o *openSession) (kinds []freshKey) {
 	if o == nil {
 		return nil
 	}
 	for _, r := range o.Runs {
 		if r.Attempt == 0 {
-			workflows = append(workflows, r.Workflow)
+			kinds = append(kinds, freshKey{o.Tenant, r.Workflow, r.Limit})
 		}
 	}
-	return workflows
+	return kinds
 }
 
 // count follows the number of runs that no node has begun.
-func (s *Scheduler) count(now time.Time, t session.Tenant, before, after []string) {
+func (s *Scheduler) count(now time.Time, before, after []freshKey) {
 	if slices.Equal(before, after) {
 		return
 	}
-	add := func(workflow string, n int) {
-		k := freshKey{t, workflow}
+	add := func(k freshKey, n int) {
 		f := s.fresh[k]
 		if f == nil {
 			f = &freshRuns{}
@@ -208,10 +208,10 @@ func (s *Scheduler) tally(o *openSession, n int) {
 	}
 }
 
-// Fresh returns how many runs of a tenant and workflow no node has begun, and when
-// one of them was last begun.
-func (s *Scheduler) Fresh(t session.Tenant, workflow string) (n int, moved time.Time) {
-	if f := s.fresh[freshKey{t, workflow}]; f != nil {
+// Fresh returns how many runs of a tenant and workflow, and of a key if they have a limit,
+// no node has begun, and when one of them was last begun.
+func (s *Scheduler) Fresh(t session.Tenant, workflow string, limit session.ID) (n int, moved time.Time) {
+	if f := s.fresh[freshKey{t, workflow, limit}]; f != nil {
 		return f.n, f.moved
 	}
 	return 0, time.Time{}
@@ -306,6 +306,7 @@ func (s *Scheduler) refresh(now time.Time, o *openSession) {
 	for _, r := range o.Runs {
 		s.arm(now, o, r)
 	}
+	armLimit(s, now, o)
 	r := o.runnable(now, s.lives)
 	it := o.ready
 	if it != nil && (r == nil || it.task.ID != r.ID || it.task.Seen.Attempt != r.Attempt || it.task.Revision != r.Revision) {
@@ -317,7 +318,7 @@ func (s *Scheduler) refresh(now time.Time, o *openSession) {
 			task: journal.Task{
 				ID: r.ID, Workflow: r.Workflow, Revision: r.Revision, Session: o.key(), Resume: true, Seen: &journal.Seen{Attempt: r.Attempt},
 			},
-			derived: r.Attempt > 0, prefer: o.Writer, session: o,
+			derived: r.Attempt > 0, priority: r.Priority, batch: r.Batch, prefer: o.Writer, session: o,
 		}
 		s.Slots.enqueue(now, o.ready, false)
 	}
@@ -329,6 +330,7 @@ func (s *Scheduler) forget(o *openSession) {
 		s.Slots.drop(o.ready)
 		o.ready = nil
 	}
+	s.alarms.stop(o.limit)
 	s.Pages.remove(o)
 	delete(s.sessions, o.key())
 }
@@ -439,16 +441,35 @@ func (s *Scheduler) arm(now time.Time, o *openSession, r *openRun) {
 	}
 }
 
+// armLimit sets the timer of the log of a key for its next decision.
+func armLimit(s *Scheduler, now time.Time, o *openSession) {
+	if o.Due == 0 {
+		s.alarms.stop(o.limit)
+		return
+	}
+	if o.limit == nil {
+		o.limit = &alarm{fire: func(now time.Time) { tick(s, now, o, "", o.limit, &o.ticks) }}
+	}
+	if at := time.UnixMilli(o.Due).Add(tickMargin); o.ticks.n == 0 && (o.limit.index == 0 || !o.limit.at.Equal(at)) {
+		s.alarms.set(o.limit, at)
+	}
+}
+
+// tick has a session check the clock, and again after a pause.
+func tick(s *Scheduler, now time.Time, o *openSession, id run.ID, a *alarm, tries *backoff) {
+	pause := tries.next(tickFirst, tickMost)
+	if !o.ticking {
+		o.ticking = true
+		s.urgent.waiting = append(s.urgent.waiting, &followUp{tick: o, signal: &journal.Signal{To: o.key(), Run: id, Tick: true}})
+	}
+	s.alarms.set(a, now.Add(pause))
+}
+
 // timed handles due times: a run whose time has come is dispatched, and a session checks
 // the clock. A run that a node executes ends at its deadline by itself.
 func (s *Scheduler) timed(now time.Time, o *openSession, r *openRun) {
 	if r.due(now.Add(-tickMargin)) && !o.executes(r, s.lives) {
-		pause := r.ticks.next(tickFirst, tickMost)
-		if !o.ticking {
-			o.ticking = true
-			s.urgent.waiting = append(s.urgent.waiting, &followUp{tick: o, signal: &journal.Signal{To: o.key(), Run: r.ID, Tick: true}})
-		}
-		s.alarms.set(r.timer, now.Add(pause))
+		tick(s, now, o, r.ID, r.timer, &r.ticks)
 	}
 	s.refresh(now, o)
 }

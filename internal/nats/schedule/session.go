@@ -21,27 +21,38 @@ type openSession struct {
 	Runs   []*openRun `json:"runs,omitempty"`   // in the order of their submission, a cleanup run first
 	// Quarantined is set while no run of the session may execute.
 	Quarantined bool `json:"quarantined,omitempty"`
+	// Limited is how many runs wait for a limit or hold its grant, if this is the log of a
+	// key, and Due when the clock allows the next decision.
+	Limited int64 `json:"limited,omitempty"`
+	Due     int64 `json:"due,omitempty"`
 	// FollowUps are the unsettled follow-ups, by commit.
 	FollowUps []*followUps `json:"owed,omitempty"`
 
 	ready   *item  // the dispatch of the run that is to resume, nil if none is
 	ticking bool   // a Tick is on its way
+	limit   *alarm // of Due, nil without any
+	ticks   backoff
 	holder  string // the incarnation under which it is indexed, "" for none
 }
 
 // openRun is a run that has not ended. Its times are in Unix milliseconds; zero
 // is never.
 type openRun struct {
-	ID          run.ID    `json:"run"`
-	Workflow    string    `json:"workflow"`
-	Revision    string    `json:"revision,omitempty"`
-	State       run.State `json:"state"`
-	Attempt     uint64    `json:"attempt,omitempty"`     // of its last claim
-	Incarnation string    `json:"incarnation,omitempty"` // that claimed it
-	NotBefore   int64     `json:"not_before,omitempty"`
-	Deadline    int64     `json:"deadline,omitempty"`
-	Expires     int64     `json:"expires,omitempty"` // of a review
-	Waits       []dueWait `json:"waits,omitempty"`   // unanswered, with a time
+	ID       run.ID `json:"run"`
+	Workflow string `json:"workflow"`
+	Revision string `json:"revision,omitempty"`
+	Priority int64  `json:"priority,omitempty"`
+	Batch    bool   `json:"batch,omitempty"`
+	// Limit is the log of the key of its limit, and Held is set until that lets it begin.
+	Limit       session.ID `json:"limit,omitempty"`
+	Held        bool       `json:"held,omitempty"`
+	State       run.State  `json:"state"`
+	Attempt     uint64     `json:"attempt,omitempty"`     // of its last claim
+	Incarnation string     `json:"incarnation,omitempty"` // that claimed it
+	NotBefore   int64      `json:"not_before,omitempty"`
+	Deadline    int64      `json:"deadline,omitempty"`
+	Expires     int64      `json:"expires,omitempty"` // of a review
+	Waits       []dueWait  `json:"waits,omitempty"`   // unanswered, with a time
 	// Life is the budget of time in milliseconds, which counts from the first
 	// claim at Started.
 	Life    int64 `json:"life,omitempty"`
@@ -69,7 +80,9 @@ func (s *openSession) run(id run.ID) *openRun {
 }
 
 // done reports whether the session has no open work.
-func (s *openSession) done() bool { return len(s.Runs) == 0 && len(s.FollowUps) == 0 && !s.Quarantined }
+func (s *openSession) done() bool {
+	return len(s.Runs) == 0 && len(s.FollowUps) == 0 && !s.Quarantined && s.Limited == 0
+}
 
 // begin folds that a task was submitted.
 func (s *openSession) begin(v journal.Submitted) {
@@ -80,10 +93,14 @@ func (s *openSession) begin(v journal.Submitted) {
 	if v.Task.Resumes.Cleanup() { // before all that wait
 		at = 0
 	}
-	s.Runs = slices.Insert(s.Runs, at, &openRun{
-		ID: v.Task.Run, Workflow: v.Task.Workflow, Revision: v.Task.Revision, State: run.Queued,
+	r := &openRun{
+		ID: v.Task.Run, Workflow: v.Task.Workflow, Revision: v.Task.Revision, State: run.Queued, Priority: v.Task.Priority, Batch: v.Task.Class == run.ClassBatch,
 		NotBefore: v.Task.NotBefore, Deadline: v.Task.Deadline, Life: v.Task.Budget.Time.Milliseconds(),
-	})
+	}
+	if v.Limit != nil {
+		r.Limit, r.Held = v.Limit.Log, v.Limit.Holder == ""
+	}
+	s.Runs = slices.Insert(s.Runs, at, r)
 }
 
 // fold folds one fact. It skips an unreadable fact, which stops the session's own writer
@@ -97,6 +114,12 @@ func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 		s.Writer = v.Incarnation
 	case journal.Quarantined:
 		s.Quarantined = !v.Released
+	case journal.LimitRequested:
+		s.Limited, s.Due, s.ticks = v.Open, v.Due, backoff{}
+	case journal.LimitDecided:
+		s.Limited, s.Due, s.ticks = v.Open, v.Due, backoff{}
+	case journal.LimitReleased:
+		s.Limited, s.Due, s.ticks = v.Open, v.Due, backoff{}
 	case journal.Claimed:
 		if v.Home != k {
 			return nil
@@ -120,6 +143,8 @@ func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 		if f.Workflow != "" {
 			r.Revision = f.Revision
 		}
+	case journal.Granted:
+		r.Held = false
 	case journal.Review:
 		r.Expires = v.Expires
 	case journal.Rebudgeted:
@@ -201,8 +226,8 @@ func (s *openSession) runnable(now time.Time, lives func(incarnation string) boo
 		return nil // it executes, or waits and holds the session
 	}
 	for _, r := range s.Runs {
-		// A run that is not due yet does not block others.
-		if r.State == run.Queued && r.NotBefore <= now.UnixMilli() {
+		// A run that is not due yet, or not granted, does not block others.
+		if r.State == run.Queued && !r.Held && r.NotBefore <= now.UnixMilli() {
 			return r
 		}
 	}

@@ -27,7 +27,7 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 	}
 	out := journal.Task{
 		ID: t.ID, Workflow: workflow, Revision: t.Revision, Session: session.Key{Tenant: tenant, ID: session.ID(t.Session)},
-		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: journal.Moment(t.Deadline), NotBefore: journal.Moment(t.NotBefore), Resumes: t.Resumes, OnFailure: t.OnFailure, StartedBy: t.StartedBy, Tags: t.Tags,
+		Input: t.Input, Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: journal.Moment(t.Deadline), NotBefore: journal.Moment(t.NotBefore), Resumes: t.Resumes, OnFailure: t.OnFailure, StartedBy: t.StartedBy, Tags: t.Tags, Priority: t.Priority, Class: t.Class,
 		Budget: run.Budget{
 			MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, Tokens: t.Budget.Tokens, Time: time.Duration(t.Budget.TimeMS) * time.Millisecond,
 		},
@@ -62,7 +62,7 @@ func Task(t *messages.Task, tenant session.Tenant, workflow string) (journal.Tas
 func TaskOf(t journal.Task) messages.Task {
 	out := messages.Task{
 		Input: t.Input, ID: t.ID, Session: string(t.Session.ID), Model: t.Model, Tools: t.Tools, MCP: t.MCP, Deadline: t.Deadline, NotBefore: t.NotBefore,
-		Revision: t.Revision, Sandbox: sandboxOf(t.Sandbox), Resumes: t.Resumes, OnFailure: t.OnFailure, Tags: t.Tags,
+		Revision: t.Revision, Sandbox: sandboxOf(t.Sandbox), Resumes: t.Resumes, OnFailure: t.OnFailure, Tags: t.Tags, Priority: t.Priority, Class: t.Class,
 		Budget: messages.Budget{MicroUSD: t.Budget.MicroUSD, Steps: t.Budget.Steps, TimeMS: t.Budget.Time.Milliseconds(), Tokens: t.Budget.Tokens},
 	}
 	if !t.Workspace.IsZero() {

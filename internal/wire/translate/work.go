@@ -28,6 +28,9 @@ type Work struct {
 	Rebudget   *journal.Rebudgeted    `json:"rebudget,omitempty"`
 	Late       *journal.StepCompleted `json:"late,omitempty"`
 	Settle     *journal.Part          `json:"settle,omitempty"`
+	// Limit is a fact about a limit by key or, with Task, Limited is the limit of the task.
+	Limit   *journal.LimitSignal `json:"limit,omitempty"`
+	Limited *journal.Limit       `json:"limited,omitempty"`
 	// Task is set for a task that no log holds yet. Its input is separate, as text: the
 	// task's digest covers every byte of it.
 	Task  *messages.Task `json:"task,omitempty"`
@@ -49,7 +52,7 @@ func WorkOf(w journal.Work) Work {
 		s := w.Signal
 		return Work{
 			Tenant: s.To.Tenant, Session: s.To.ID, Run: s.Run, Cancel: s.Cancel, Resolve: s.Resolve,
-			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late, Settle: s.Settle, Quarantine: s.Quarantine, Rebudget: s.Rebudget,
+			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late, Settle: s.Settle, Quarantine: s.Quarantine, Rebudget: s.Rebudget, Limit: s.Limit,
 		}
 	case w.Task == nil:
 		return Work{}
@@ -60,7 +63,7 @@ func WorkOf(w journal.Work) Work {
 		task := TaskOf(*t)
 		task.Input = nil // it is sent as text
 		task.StartedBy = t.StartedBy
-		out.Task, out.Input, out.Branch, out.By, out.Via, out.Says = &task, string(t.Input), t.Branch, t.By, t.Via, t.Says
+		out.Task, out.Input, out.Branch, out.By, out.Via, out.Says, out.Limited = &task, string(t.Input), t.Branch, t.By, t.Via, t.Says, t.Limit
 	}
 	return out
 }
@@ -86,14 +89,14 @@ func (w *Work) Decoded() (journal.Work, error) {
 	if err := k.Valid(); err != nil {
 		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
-	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil || w.Settle != nil
+	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil || w.Settle != nil || w.Limit != nil
 	if err := session.ValidID("run", string(w.Run)); err != nil && (!signal || w.Run != "") {
 		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
 	if signal {
 		return journal.Work{Signal: &journal.Signal{
 			To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve, Received: w.Received, Close: w.Close, Tick: w.Tick, Late: w.Late,
-			Quarantine: w.Quarantine, Rebudget: w.Rebudget, Settle: w.Settle,
+			Quarantine: w.Quarantine, Rebudget: w.Rebudget, Settle: w.Settle, Limit: w.Limit,
 		}}, nil
 	}
 	if w.Workflow == "" && w.Task == nil {
@@ -108,7 +111,7 @@ func (w *Work) Decoded() (journal.Work, error) {
 		if t, err = Task(w.Task, w.Tenant, w.Workflow); err != nil {
 			return journal.Work{}, err
 		}
-		t.Branch, t.By, t.Via, t.Says = w.Branch, w.By, w.Via, w.Says
+		t.Branch, t.By, t.Via, t.Says, t.Limit = w.Branch, w.By, w.Via, w.Says, w.Limited
 		if t.Session = k; w.Input != "" {
 			t.Input = json.RawMessage(w.Input)
 		}

@@ -42,7 +42,7 @@ func act(ctx context.Context) (string, error) {
 	return in.Name + " done", err
 }
 
-// starts starts two runs, works, and waits for their ends.
+// starts starts two runs, works, and waits for their ends, both at the same time.
 func starts(ctx context.Context, worker *flow.Agent, s session.Session, prompt string) (session.Session, error) {
 	var all []flow.Started
 	for _, name := range []string{"a", "b"} {
@@ -60,14 +60,24 @@ func starts(ctx context.Context, worker *flow.Agent, s session.Session, prompt s
 	if err != nil {
 		return s, err
 	}
-	for _, one := range all {
-		end, err := one.Result(ctx, 0)
-		if err != nil {
-			return s, err
-		}
-		s = s.With(session.UserText("it " + end.State.Past()))
+	ended := make([]*flow.On[flow.RunEnd], len(all))
+	var waits []func(context.Context) error
+	for i, one := range all {
+		ended[i] = flow.OnResult(one)
+		waits = append(waits, func(ctx context.Context) error {
+			for {
+				first, err := flow.Select(ctx, flow.OnTimer(time.Minute), ended[i])
+				if err != nil || first == ended[i] {
+					return err
+				}
+			}
+		})
 	}
-	return s, nil
+	err = flow.Gather(ctx, nil, waits...)
+	for _, one := range ended {
+		s = s.With(session.UserText("it " + one.Value.State.Past()))
+	}
+	return s, err
 }
 
 // books books twice, each with a compensation, and then fails or waits for a cancel.
@@ -88,7 +98,8 @@ func books(ctx context.Context, s session.Session, prompt string) (session.Sessi
 	if strings.HasPrefix(prompt, "fail") {
 		return s, errors.New("nothing is left")
 	}
-	return s, flow.Sleep(ctx, time.Second)
+	_, err := flow.Select(ctx, flow.OnTimer(time.Hour), flow.OnTimer(time.Second))
+	return s, err
 }
 
 // holds fails at its first try. Its task holds the run for an operator.

@@ -31,6 +31,10 @@ type RunsOptions struct {
 	// the searched part of the history, from 0 to 1: finding few runs among many takes
 	// long. It may be nil.
 	Progress func(found int, part float64)
+	// Behind is called for each page that a node read from the whole history because its
+	// index of runs catches up, with the number of messages that the index lacks. It may
+	// be nil.
+	Behind func(messages uint64)
 }
 
 // List returns runs, the newest first.
@@ -59,6 +63,9 @@ func (rs *Runs) List(ctx context.Context, o *RunsOptions) ([]messages.RunInfo, e
 			return out, fmt.Errorf("list runs: %w", err)
 		}
 		out = append(out, page.Runs...)
+		if page.Behind > 0 && opts.Behind != nil {
+			opts.Behind(page.Behind)
+		}
 		if q.After = page.Next; page.Next == 0 || opts.Limit > 0 && len(out) >= opts.Limit {
 			return out, nil
 		}

@@ -180,7 +180,7 @@ func full() map[string]any {
 		"record.v1":    event,
 		"event.v1":     event,
 		"query.v1":     wire.Query{Run: "r1", Session: "s1:4", States: []run.State{run.Running}, Workflow: "fix", Where: "tool=grep", Limit: 5, After: 9, Cursor: "end", Format: "svg", All: true, Memory: "team", URI: "memory://user", Text: "x", AfterNote: "memory://user/a"},
-		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2, Submitted: 9},
+		"runs.v1":      wire.Runs{Runs: []messages.RunInfo{info}, Next: 3, Waiting: 2, Submitted: 9, Behind: 4},
 		"run.v1":       info,
 		"session.v1":   messages.Session{Session: "s1", Version: 4, Root: "s1", Opened: "fork", Name: "n", Parents: []messages.Ref{ref}, Closed: "rejected", Reason: "why", Placement: place, Usage: usage, Total: 9, Chunks: []messages.Chunk{chunk}, Next: 4},
 		"graph.v1":     messages.Graph{Root: "s1", Roots: []session.ID{"s1"}, Tree: []messages.GraphSession{branch}, Picture: "x", Next: 1},

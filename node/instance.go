@@ -162,6 +162,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.link.conn.Projections.RunsFile = filepath.Join(dir, "runs.index")
 	places, err := n.sandboxes.open(ctx, dir)
 	if err != nil {
 		return err

@@ -16,6 +16,9 @@ type Runs struct {
 	Waiting uint64             `json:"waiting,omitempty"`
 
 	Submitted uint64 `json:"submitted,omitempty"`
+	// Behind is the number of messages of LINEAGE that the index of runs lacks. While it
+	// catches up, a list with conditions is read from the whole history.
+	Behind uint64 `json:"behind,omitempty"`
 }
 
 // Workflows is the offered workflows, sorted by name.

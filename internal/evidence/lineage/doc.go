@@ -26,5 +26,5 @@
 //
 // Files, the lowest first: text, record, encode, stored, cursor, derive, derive_run,
 // derive_step, graph, session, runs, heads, maker, spent, impact, kin, selector, selector_parse,
-// label, timeline, layout, picture, tree, mermaid, svg.
+// columns, sieve, label, timeline, layout, picture, tree, mermaid, svg.
 package lineage

@@ -81,7 +81,7 @@ func (a answerer) runs(ctx context.Context, t session.Tenant, q wire.Query) (any
 		if known {
 			rows, out.Next, err = h.Open(ctx, open, q.After, limitOf(q), o)
 		} else {
-			rows, out.Next, err = h.Runs(ctx, q.After, limitOf(q), o)
+			rows, out.Next, out.Behind, err = h.List(ctx, q.After, limitOf(q), o)
 		}
 		if err != nil {
 			return nil, err

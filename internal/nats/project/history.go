@@ -27,6 +27,7 @@ type history struct {
 	c           *Projections
 	tenant      session.Tenant
 	first, last uint64 // sequences of LINEAGE
+	messages    uint64 // that LINEAGE holds
 }
 
 const (
@@ -73,7 +74,7 @@ func (c *Projections) History(ctx context.Context, t session.Tenant, after uint6
 	if err != nil {
 		return nil, fmt.Errorf("nats/project: look at stream %s: %w", streams.StreamLineage, conn.StreamError(err))
 	}
-	return &history{c, t, max(info.State.FirstSeq, 1), info.State.LastSeq}, nil
+	return &history{c, t, max(info.State.FirstSeq, 1), info.State.LastSeq, info.State.Msgs}, nil
 }
 
 // Tree reads the tree of sessions of a root and the trees that it refers to, because a run

@@ -19,6 +19,10 @@ type Projections struct {
 	logs     *eventlog.Logs
 	// Watermarks is the progress of this process's relays.
 	Watermarks *watermarks
+	// RunsFile is the file of the index of runs, which may be removed at any time; "" is
+	// none. It is set before the first list.
+	RunsFile string
+	index    *runIndex
 
 	gapsMu sync.Mutex
 	gaps   map[string]bool // event streams, see Gaps
@@ -26,7 +30,9 @@ type Projections struct {
 
 // NewProjections returns the projections of l, whose logs are in s.
 func NewProjections(s *streams.Streams, l *eventlog.Logs) *Projections {
-	return &Projections{conn: s.Conn, messages: s.Messages, streams: s, logs: l, Watermarks: newWatermarks(s.Conn.Incarnation), gaps: map[string]bool{}}
+	c := &Projections{conn: s.Conn, messages: s.Messages, streams: s, logs: l, Watermarks: newWatermarks(s.Conn.Incarnation), gaps: map[string]bool{}}
+	c.index = newRunIndex(c)
+	return c
 }
 
 // Gaps returns the event streams whose lineage has a gap that a relay of this process found

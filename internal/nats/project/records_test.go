@@ -76,7 +76,7 @@ func recordsOf(c *Projections, id session.ID, commits int) (all [][]messages.Rec
 
 // newRelay returns the relay of a session's partition, which publishes the commits it is
 // given.
-func newRelay(t *testing.T, c *Projections, id session.ID) *LineageRelay {
+func newRelay(t testing.TB, c *Projections, id session.ID) *LineageRelay {
 	t.Helper()
 	g, partition, _ := id.Locate()
 	p := &LineageRelay{

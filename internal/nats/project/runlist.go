@@ -30,10 +30,15 @@ type Choice struct {
 }
 
 func (o *Choice) takes(r *lineage.Run) bool {
-	if r.Workflow == wire.WorkflowNotify && o.Workflow == "" && !o.Where.Names("workflow", "run", "session", "under") {
+	if r.Workflow == wire.WorkflowNotify && !o.apart() {
 		return false
 	}
 	return (o.Workflow == "" || r.Workflow == o.Workflow) && (len(o.States) == 0 || slices.Contains(o.States, r.State))
+}
+
+// apart reports whether the choice may have runs that send notifications.
+func (o *Choice) apart() bool {
+	return o.Workflow != "" || o.Where.Names("workflow", "run", "session", "under")
 }
 
 // Listed is a run of a list, with its position there and its graph.

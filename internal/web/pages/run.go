@@ -381,7 +381,10 @@ func (v *visit) runs() error {
 		return errNothing
 	}
 	var said *notice
-	all, next, err := listRuns(v, b.Where, after)
+	all, next, behind, err := listRuns(v, b.Where, after)
+	if behind > 0 {
+		said = &notice{Icon: "wait", Bold: "This list was read from the whole history.", Text: fmt.Sprintf("The node's index of runs is %d records behind.", behind)}
+	}
 	if errors.Is(err, run.ErrMalformed) {
 		said, err = &notice{Class: "fail", Icon: "fail", Bold: "These conditions were not understood.", Text: messages.Text(err)}, nil
 	}
@@ -432,8 +435,8 @@ func (v *visit) runs() error {
 }
 
 // listRuns returns the newest runs before a place, the newest first, and the place of the
-// next ones; the first page has all open runs.
-func listRuns(v *visit, where string, after uint64) (all []messages.RunInfo, next uint64, err error) {
+// next ones; the first page has all open runs. behind is that of wire.Runs.
+func listRuns(v *visit, where string, after uint64) (all []messages.RunInfo, next, behind uint64, err error) {
 	o := client.RunsOptions{Where: cmp.Or(where, "branch=no")}
 	var page wire.Runs
 	data, err := v.Client.Query(v.ctx, messages.QueryRuns, wire.Query{Where: o.Where, Limit: listedRuns, After: after})
@@ -441,7 +444,7 @@ func listRuns(v *visit, where string, after uint64) (all []messages.RunInfo, nex
 		err = json.Unmarshal(data, &page)
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
 	if all = page.Runs; page.Next > 0 && after == 0 {
 		seen := map[run.ID]bool{}
@@ -451,7 +454,7 @@ func listRuns(v *visit, where string, after uint64) (all []messages.RunInfo, nex
 		o.States, o.Limit = []run.State{run.Queued, run.Running, run.Waiting, run.NeedsReview}, openRuns
 		open, err := v.Client.Runs.List(v.ctx, &o)
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, 0, err
 		}
 		for i := range open {
 			if !seen[open[i].Run] {
@@ -459,7 +462,7 @@ func listRuns(v *visit, where string, after uint64) (all []messages.RunInfo, nex
 			}
 		}
 	}
-	return slices.DeleteFunc(all, func(r messages.RunInfo) bool { return !v.Own(&r) }), page.Next, nil
+	return slices.DeleteFunc(all, func(r messages.RunInfo) bool { return !v.Own(&r) }), page.Next, page.Behind, nil
 }
 
 func rowOf(v *visit, r *messages.RunInfo, live *messages.Live, short func(run.ID) string) runRow {

@@ -93,9 +93,14 @@ func stateNames() []string {
 }
 
 func ps(ctx context.Context, a *app.App, s *app.System, o *client.RunsOptions) error {
+	behind := uint64(0)
+	o.Behind = func(n uint64) { behind = n }
 	runs, err := s.ListRuns(ctx, *o)
 	if err != nil {
 		return err
+	}
+	if behind > 0 {
+		a.Remark("the node's index of runs is %s behind, so the whole history was read; it catches up with each list", view.Counted(int64(behind), "record")) //nolint:gosec // messages of a stream
 	}
 	if done, err := app.Emit(a, runs); done {
 		return err

@@ -20,7 +20,9 @@ A condition applies to a whole run. A field with several values matches if one
 of them does: tool=grep means some step called grep, tool!=grep no step did. A
 star matches any text. Put values with other characters than letters, digits and
 _ - . : / @ * + in quotes. Runs and sessions have the usual names, such as
-"@last", and may be abbreviated. The fields:
+"@last", and may be abbreviated. Nodes find runs by state, workflow, by, tag,
+revision, code, parent and age in an index; a list with other conditions alone
+reads the history. The fields:
 
 `)
 	longest := 0

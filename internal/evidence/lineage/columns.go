@@ -15,7 +15,7 @@ import (
 // Columns is an index of a tenant's runs with at most 64 bytes for each. It finds the runs
 // that a selector may match: all matching ones, and a few others. It has the exact state,
 // the time of the submission and whether the run is a branch, and a Bloom filter of its
-// named values: workflow, submitters, revision, code, tags and the parent. Conditions on
+// named values: workflow, submitters, code, tags and the parent. Conditions on
 // other fields, and patterns of named values, exclude no run; the caller tests the found
 // runs on their records.
 //
@@ -74,7 +74,7 @@ func runHash(home session.ID, id run.ID) uint64 { return hashOf(string(home), st
 
 // namedBits returns the bits of a named value in a Bloom filter.
 func namedBits(field, value string) (bits [2]uint64) {
-	for h, n := hashOf(field, value), 0; n < 4; h, n = h>>7, n+1 {
+	for h, n := hashOf(field, value), 0; n < 6; h, n = h>>7, n+1 {
 		bits[h>>6&1] |= 1 << (h & 63)
 	}
 	return bits
@@ -130,7 +130,6 @@ func (c *Columns) Add(at uint64, r *messages.Record, ordered bool) {
 	}
 	if submits || r.Kind == messages.KindClaimed {
 		c.name(b, i, "workflow", r.Workflow)
-		c.name(b, i, "revision", r.Revision)
 	}
 	c.name(b, i, "code", string(r.Code))
 	for key, value := range r.Tags {

@@ -133,7 +133,7 @@ func statesOf(has func(run.State) bool) (bits uint8) {
 // is no pattern.
 func (e condition) named(value string) bool {
 	return !strings.Contains(value, "*") &&
-		(strings.HasPrefix(e.field.Name, tagField) || slices.Contains([]string{"workflow", "by", "revision", "code", "parent"}, e.field.Name))
+		(strings.HasPrefix(e.field.Name, tagField) || slices.Contains([]string{"workflow", "by", "code", "parent"}, e.field.Name))
 }
 
 // Narrows reports whether a selector has a condition that Columns can test, besides the

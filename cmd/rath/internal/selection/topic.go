@@ -21,8 +21,8 @@ of them does: tool=grep means some step called grep, tool!=grep no step did. A
 star matches any text. Put values with other characters than letters, digits and
 _ - . : / @ * + in quotes. Runs and sessions have the usual names, such as
 "@last", and may be abbreviated. Nodes find runs by state, workflow, by, tag,
-revision, code, parent and age in an index; a list with other conditions alone
-reads the history. The fields:
+code, parent and age in an index; a list with other conditions alone reads the
+history. The fields:
 
 `)
 	longest := 0

@@ -248,7 +248,7 @@ func current(tb testing.TB, c *Projections, t session.Tenant) *history {
 // selectors: while runs continue, after a restart with the file, a damaged file and none,
 // after LINEAGE lost its end and its beginning, and after records came in another order.
 func TestFindRuns(t *testing.T) {
-	const runs = 4000
+	const runs = 2000
 	layer.InBubble(t, func(t *testing.T, c *Projections, _ *natstest.Wire) {
 		g := newGenerator(c)
 		p := newRelay(t, c, c.logs.HomeOf("acme", "r"))
@@ -277,9 +277,9 @@ func TestFindRuns(t *testing.T) {
 		}
 		add := func(records []messages.Record) { all.Add(records...) }
 		g.publish(t, p, runs/2, add)
-		check(c, 15)
+		check(c, 8)
 		g.publish(t, p, runs, add)
-		check(c, 25)
+		check(c, 15)
 
 		again := func() *Projections {
 			next := NewProjections(c.streams, c.logs)
@@ -293,7 +293,7 @@ func TestFindRuns(t *testing.T) {
 			t.Errorf("the file has the index as of %v, want %v", at, c.index.at.At())
 		}
 		g.publish(t, p, runs+100, add)
-		check(kept, 15)
+		check(kept, 8)
 		data := must.Get(os.ReadFile(c.RunsFile))(t)
 		for _, broken := range [][]byte{data[:len(data)/2], append(slices.Clone(data[:len(data)-40]), make([]byte, 40)...), []byte("{}\n"), nil} {
 			must.Do(t, os.WriteFile(c.RunsFile, broken, 0o600))
@@ -304,7 +304,7 @@ func TestFindRuns(t *testing.T) {
 			}
 		}
 		must.Do(t, os.Remove(c.RunsFile))
-		check(again(), 10)
+		check(again(), 5)
 
 		// Records in another order, as a repair stores them.
 		late := newGenerator(c)
@@ -320,15 +320,15 @@ func TestFindRuns(t *testing.T) {
 			must.Do(t, p.publish(t.Context(), [][]messages.Record{records}))
 		}
 		g.runs, g.seq, g.now = late.runs, late.seq, late.now
-		check(kept, 15)
-		check(again(), 15)
+		check(kept, 8)
+		check(again(), 8)
 	})
 }
 
 // TestColumns compares the columns of records with a graph, for random selectors: they find
 // all matching runs and, for the conditions that they test exactly, no others.
 func TestColumns(t *testing.T) {
-	const runs, selectors = 5000, 40
+	const runs, selectors = 4000, 30
 	c := layer.Open(t)
 	g := newGenerator(c)
 	all, columns, submitted := lineage.NewGraph(), &lineage.Columns{}, map[run.ID]uint64{}

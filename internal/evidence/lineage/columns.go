@@ -44,7 +44,8 @@ type block struct {
 }
 
 // The flags of a row. The state of an unsure row is unknown: the records of its home came
-// in another order than their commits, or do not begin with the submission.
+// in another order than their commits and the run has not ended, or they do not begin with
+// the submission.
 const (
 	stateBits = 1<<3 - 1
 
@@ -102,7 +103,7 @@ func (c *Columns) Add(at uint64, r *messages.Record, ordered bool) {
 		old, i := c.at(row)
 		moved := c.insert(id, at)
 		b, k := c.at(moved)
-		b.Names[k], b.State[k] = old.Names[i], rowUnsure
+		b.Names[k], b.Attempt[k], b.Wake[k], b.State[k] = old.Names[i], old.Attempt[i], old.Wake[i], old.State[i]&^rowLost
 		c.remove(row)
 		row = moved
 	}
@@ -138,7 +139,10 @@ func (c *Columns) Add(at uint64, r *messages.Record, ordered bool) {
 	folded := Run{State: runStates[b.State[i]&stateBits], Attempt: uint64(b.Attempt[i]), Wake: uint64(b.Wake[i])}
 	folded.fold(r)
 	b.State[i] = b.State[i]&^stateBits | uint8(max(slices.Index(runStates, folded.State), 0)) //nolint:gosec // one of eight
-	b.Attempt[i], b.Wake[i] = uint32(folded.Attempt), uint32(folded.Wake)                     //nolint:gosec // counted one by one
+	if folded.State.Terminal() && b.State[i]&rowLost == 0 {                                   // whatever came before
+		b.State[i] &^= rowUnsure
+	}
+	b.Attempt[i], b.Wake[i] = uint32(folded.Attempt), uint32(folded.Wake) //nolint:gosec // counted one by one
 }
 
 func (c *Columns) name(b *block, i int, field, value string) {

@@ -286,6 +286,7 @@ var guards = map[string]string{
 	"claim_before_read":    audit.ReadClaim,
 	"dispatch_seen":        audit.OneWriter,
 	"intent_expiry":        audit.NoRepeat,
+	"limit_holders":        audit.Limits,
 	"openset_tail":         audit.Results,
 	"persist_before_reply": audit.Acknowledged,
 	"round":                audit.Acknowledged, // of an embedded server, see TestRoundPowerCut

@@ -23,6 +23,7 @@ import (
 	"github.com/rathcluster/rath/llm/openai"
 	"github.com/rathcluster/rath/messages"
 	"github.com/rathcluster/rath/node"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 	"github.com/rathcluster/rath/tool"
 )
@@ -150,7 +151,12 @@ func fleetNode() error {
 			return flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) { return forward(ctx, s, prompt) }), nil
 		}}
 	}
+	turns := prompted("turns", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
+		return worker.Forward(ctx, s.With(session.UserText("branch of "+prompt)))
+	})
+	turns.Limit = &run.Limit{Key: []string{"tag.customer"}, Concurrency: 1}
 	node.Main(
+		turns,
 		prompted("work", func(ctx context.Context, s session.Session, prompt string) (session.Session, error) {
 			return worker.Forward(ctx, s.With(session.UserText(prompt)))
 		}),

@@ -101,6 +101,7 @@ var (
 		{2, "books", "wait"},
 		{1, "holds", "once"},
 		{2, "fails", "plain"},
+		{4, "turns", "plain"},
 	}
 )
 
@@ -242,8 +243,12 @@ func (t *task) body() map[string]any {
 	if len(t.Tools) > 0 {
 		body["tools"] = t.Tools
 	}
-	if t.Workflow == "holds" {
+	switch t.Workflow {
+	case "holds":
 		body["on_failure"] = "hold"
+	case "turns": // of two customers, one run each at a time
+		last := t.ID[len(t.ID)-1]
+		body["tags"], body["priority"] = map[string]string{"customer": fmt.Sprint("c", last%2)}, last%3
 	}
 	return body
 }
@@ -264,7 +269,7 @@ func chunksOf(workflow, prompt string) string {
 		return repeat(4)
 	case workflow == "fanout":
 		return "user " + repeat(2)
-	case workflow == "auto", workflow == "agent", workflow == "fails":
+	case workflow == "auto", workflow == "agent", workflow == "fails", workflow == "turns":
 		return short
 	case workflow == "starts":
 		return short + " user user"

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rathcluster/rath/internal/core/canonical"
 	"github.com/rathcluster/rath/internal/core/commitlog"
+	"github.com/rathcluster/rath/internal/core/protection"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
@@ -197,7 +198,7 @@ func (l *LimitState) fold(fact any, now int64) {
 
 // full reports whether a release must come before the next grant.
 func (l *LimitState) full() bool {
-	return l.Limit.Concurrency > 0 && int64(len(l.Holders)) >= l.Limit.Concurrency
+	return protection.LimitHolders && l.Limit.Concurrency > 0 && int64(len(l.Holders)) >= l.Limit.Concurrency
 }
 
 // free returns the time from which the rate allows a grant, zero for any time.

@@ -23,6 +23,7 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/protection"
 	"github.com/rathcluster/rath/internal/engine"
+	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/evidence/audit"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -53,6 +54,7 @@ var schedules = []schedule{
 	{"claim_before_read", outcomeBeforeClaim, audit.ReadClaim, "not to run again, attempt 1 recorded it"},
 	{"dispatch_seen", staleDispatch, audit.OneWriter, "a dispatch that saw attempt 2"},
 	{"intent_expiry", slowIntent, audit.NoRepeat, "to begin before its intent expires"},
+	{"limit_holders", twoOfOneKey, audit.Limits, "at most 1 runs that hold a grant"},
 	{"openset_tail", endBetweenRelays, audit.Results, "result"},
 	{"persist_before_reply", deathBeforeAppend, audit.Acknowledged, "of which the submit was acknowledged"},
 	{"round", powerCut, audit.Acknowledged, "of which the submit was acknowledged"},
@@ -476,6 +478,36 @@ func staleDispatch(t *testing.T) *evidence {
 		_, err = last.Commit(t.Context(), ended(t, 2))
 	}
 	must.Do(t, err)
+	return e
+}
+
+// twoOfOneKey: a run starts two runs whose workflow has a limit of one, and the first works
+// when the second comes.
+func twoOfOneKey(t *testing.T) *evidence {
+	e := &evidence{}
+	values, d := journal.NewValues(&e.log), &inprocess.Driver{}
+	rt := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Values: values, OnCommit: d.Committed}), Values: values, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 1}}
+	g := registration(func(ctx context.Context, s session.Session) (session.Session, error) {
+		if i, _ := flow.RunInfo(ctx); i.Run != "r1" {
+			return s, flow.Sleep(ctx, time.Minute)
+		}
+		var all [2]flow.Started
+		var err error
+		for i := range all {
+			if all[i], err = flow.Start(ctx, flow.Task{Workflow: "w"}); err != nil {
+				return s, err
+			}
+		}
+		for _, one := range all {
+			_, failed := one.Result(ctx, 0)
+			err = errors.Join(err, failed)
+		}
+		return s, err
+	})
+	g.Limit = &run.Limit{Concurrency: 1}
+	if _, state, err := d.Run(t.Context(), rt, g, *task()); state != run.Succeeded {
+		t.Errorf("state %s: %v", state, err)
+	}
 	return e
 }
 

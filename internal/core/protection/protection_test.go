@@ -23,7 +23,6 @@ import (
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/core/protection"
 	"github.com/rathcluster/rath/internal/engine"
-	"github.com/rathcluster/rath/internal/engine/inprocess"
 	"github.com/rathcluster/rath/internal/evidence/audit"
 	"github.com/rathcluster/rath/internal/nats/api"
 	"github.com/rathcluster/rath/internal/nats/conn"
@@ -481,32 +480,22 @@ func staleDispatch(t *testing.T) *evidence {
 	return e
 }
 
-// twoOfOneKey: a run starts two runs whose workflow has a limit of one, and the first works
-// when the second comes.
+// twoOfOneKey: two tasks of a workflow with a limit of one come, and neither run ends.
 func twoOfOneKey(t *testing.T) *evidence {
 	e := &evidence{}
-	values, d := journal.NewValues(&e.log), &inprocess.Driver{}
-	rt := &engine.Runtime{Store: journal.NewStore(&e.log, &journal.StoreOptions{Values: values, OnCommit: d.Committed}), Values: values, Mint: commitlog.IDGenerator{Generation: 1, Partitions: 1}}
-	g := registration(func(ctx context.Context, s session.Session) (session.Session, error) {
-		if i, _ := flow.RunInfo(ctx); i.Run != "r1" {
-			return s, flow.Sleep(ctx, time.Minute)
-		}
-		var all [2]flow.Started
-		var err error
-		for i := range all {
-			if all[i], err = flow.Start(ctx, flow.Task{Workflow: "w"}); err != nil {
-				return s, err
+	var commits []commitlog.Entry
+	store := journal.NewStore(&e.log, &journal.StoreOptions{OnCommit: func(c commitlog.Entry) { commits = append(commits, c) }})
+	for _, id := range []run.ID{"r1", "r2"} {
+		tk := &journal.Task{ID: id, Workflow: "w", Session: session.Key{Tenant: home.Tenant, ID: session.ID(id) + "-1-0"}}
+		tk.Limit = must.Get(journal.NewLimit(&run.Limit{Concurrency: 1}, commitlog.IDGenerator{Generation: 1, Partitions: 1}, tk))(t)
+		must.Get(store.Claim(t.Context(), journal.Claim{Session: tk.Session, Home: tk.Session, Run: id, Task: tk}))(t)
+	}
+	for ; len(commits) > 0; commits = commits[1:] { // as the relays do
+		for _, w := range must.Get(journal.Followups(commits[0], journal.Facts(commits[0].Commit)))(t) {
+			if w.Signal != nil {
+				must.Do(t, store.Apply(t.Context(), *w.Signal))
 			}
 		}
-		for _, one := range all {
-			_, failed := one.Result(ctx, 0)
-			err = errors.Join(err, failed)
-		}
-		return s, err
-	})
-	g.Limit = &run.Limit{Concurrency: 1}
-	if _, state, err := d.Run(t.Context(), rt, g, *task()); state != run.Succeeded {
-		t.Errorf("state %s: %v", state, err)
 	}
 	return e
 }

@@ -31,6 +31,8 @@ type Live struct {
 	Queue   *LiveQueue `json:"queue,omitempty"`
 	Behind  run.ID     `json:"behind,omitempty"`
 	Untaken bool       `json:"untaken,omitempty"`
+	// Limit is set while a run waits for the limit by key of its workflow.
+	Limit *LiveLimit `json:"limit,omitempty"`
 	// Unbegun is the number of the run's branches that wait for a slot.
 	Unbegun int `json:"unbegun,omitempty"`
 	// Unoffered are those of them whose workflow no live node offers.
@@ -51,6 +53,19 @@ type LiveUnoffered struct {
 	Revision string `json:"revision,omitempty"`
 	Branches int    `json:"branches"`
 }
+
+// LiveLimit is the limit by key that a run waits for.
+type LiveLimit struct {
+	Limit string `json:"limit"` // as in "1 at a time for acme"
+	// Holders are the runs that have a place, and Before those that wait before it, the
+	// next one first, at most MaxLiveLimit of each. Ahead is the number of the latter.
+	Holders []run.ID `json:"holders,omitempty"`
+	Before  []run.ID `json:"before,omitempty"`
+	Ahead   int      `json:"ahead"`
+}
+
+// MaxLiveLimit bounds the runs of a LiveLimit.
+const MaxLiveLimit = 16
 
 // MaxLiveSteps bounds the steps of a Live.
 const MaxLiveSteps = 64

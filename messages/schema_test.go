@@ -208,6 +208,7 @@ func full() map[string]any {
 				Step: "1", Kind: journal.StepModel, Name: "a", Did: "x", Model: "m", Doing: "asks", Began: 1, At: 2, Until: 3, Try: 2, Error: "e", Text: "t", From: 3, N: 2, Bytes: 1, Tokens: 1, Calls: []string{"grep"},
 			}},
 			Queue: &messages.LiveQueue{Pool: "default", Revision: "1", Class: messages.ClassBatch, Ahead: 1, Waiting: 2, Nodes: 3, Free: 0, Sent: "n", Again: 4},
+			Limit: &messages.LiveLimit{Limit: "1 at a time for acme", Holders: []run.ID{"r0"}, Before: []run.ID{"r2"}, Ahead: 1},
 			Waits: event.Waits, Review: info.Review, Quarantine: "why",
 		},
 		"tool.v1":        messages.Tool{Name: "deploy", Description: "d", Effect: "idempotent", Input: json.RawMessage(`{"type":"object"}`), TimeoutMS: 5},

@@ -98,6 +98,16 @@ func TestLimitByKey(t *testing.T) {
 		bill(t, c, run.ID(fmt.Sprintf("next-%d", i)), "acme", false, priority)
 		inState(t, c, run.ID(fmt.Sprintf("next-%d", i)), run.Queued)
 	}
+	for { // until all requests are there
+		l := must.Get(c.Runs.Live(t.Context(), "next-3"))(t).Limit
+		if l != nil && l.Ahead == 3 {
+			if l.Limit != "1 at a time for acme" || !slices.Equal(l.Holders, []run.ID{"holder"}) || l.Before[0] != "next-2" {
+				t.Errorf("the last run waits for %+v", l)
+			}
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
 	bill(t, c, "other", "globex", false, 0)
 	if r := must.Get(c.Wait(t.Context(), "other"))(t); r.State != run.Succeeded {
 		t.Errorf("a run of another key: %+v", r)

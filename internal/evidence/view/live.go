@@ -139,6 +139,28 @@ func Doing(s *messages.LiveStep, now time.Time) string {
 	return "it runs"
 }
 
+// limitText names the limit that a run waits for, and the runs before it.
+func limitText(l *messages.LiveLimit) string {
+	text := "for the limit of its workflow, " + l.Limit
+	list := func(ids []run.ID, n int) string {
+		var names []string
+		for _, id := range ids {
+			names = append(names, string(id))
+		}
+		if more := n - len(ids); more > 0 {
+			names = append(names, fmt.Sprintf("%d more", more))
+		}
+		return strings.Join(names, ", ")
+	}
+	if len(l.Holders) > 0 {
+		text += "; held by " + list(l.Holders, len(l.Holders))
+	}
+	if l.Ahead > 0 {
+		text += "; before it: " + list(l.Before, l.Ahead)
+	}
+	return text
+}
+
 // restsOn returns the conditions that a run waits for, one line each.
 func restsOn(r *LiveRun, now time.Time) (out []string) {
 	l := r.Live
@@ -155,6 +177,9 @@ func restsOn(r *LiveRun, now time.Time) (out []string) {
 	}
 	if l.Behind != "" {
 		out = append(out, "for run "+string(l.Behind)+", which holds the session")
+	}
+	if l.Limit != nil {
+		out = append(out, limitText(l.Limit))
 	}
 	if l.Untaken {
 		out = append(out, "no node has taken its task yet: none offers the workflow, or too many of its tenant wait")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/nats/conn"
 	"github.com/rathcluster/rath/internal/nats/schedule"
@@ -134,6 +135,9 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Li
 			out.Queue.Class = messages.ClassBatch
 		}
 	}
+	if out.Limit = nil; st.Limit != "" {
+		out.Limit = a.limit(ctx, session.Key{Tenant: t, ID: st.Limit}, out.Run)
+	}
 	if st.State == run.Waiting || st.State == run.NeedsReview || st.Quarantined { // of these the lineage has the words
 		info, err := a.run(ctx, t, wire.Query{Run: out.Run})
 		if r, ok := info.(messages.RunInfo); err == nil && ok {
@@ -153,6 +157,21 @@ func (a answerer) stands(ctx context.Context, t session.Tenant, out *messages.Li
 	}
 	out.Attempt, out.Since, out.Steps, out.More = told.Live.Attempt, told.Live.Since, told.Live.Steps, told.Live.More
 	return true
+}
+
+// limit returns the state of the limit that a run waits for, nil if it cannot be read or has
+// just let the run begin.
+func (a answerer) limit(ctx context.Context, k session.Key, id run.ID) *messages.LiveLimit {
+	log := a.c.Logs.Log()
+	w, err := journal.LoadStateMachine(ctx, log, journal.NewValues(log), k, "")
+	if err != nil || w.RunState().Limits() == nil {
+		return nil
+	}
+	l := w.RunState().Limits()
+	holders, before := l.Before(id)
+	return &messages.LiveLimit{
+		Limit: l.Limit.String(), Holders: holders[:min(len(holders), messages.MaxLiveLimit)], Ahead: len(before), Before: before[:min(len(before), messages.MaxLiveLimit)],
+	}
 }
 
 // holder asks the incarnation that executes a run.

@@ -21,6 +21,8 @@ type Standing struct {
 	// Due is when the run may begin, a wait times out, a review expires or the run
 	// must have ended, whichever comes first.
 	Due int64 `json:"due,omitempty"`
+	// Limit is the log of the key of the limit that the run waits for.
+	Limit session.ID `json:"limit,omitempty"`
 	// Behind is the run that holds the session.
 	Behind      run.ID `json:"behind,omitempty"`
 	Quarantined bool   `json:"quarantined,omitempty"`
@@ -93,6 +95,9 @@ func (s *Scheduler) Standing(now time.Time, k session.Key, id run.ID) Standing {
 	}
 	if r.State == run.Running {
 		st.Holder, st.Lost = r.Incarnation, !o.executes(r, s.lives)
+	}
+	if r.Held {
+		st.Limit = r.Limit
 	}
 	switch it := o.ready; {
 	case it != nil && it.task.ID == id:

@@ -34,6 +34,8 @@ type taskFlags struct {
 	tags    []string
 
 	onFailure string
+	priority  int64
+	class     string
 }
 
 func (f *taskFlags) add(cmd *cobra.Command) {
@@ -50,6 +52,8 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.attach, "attach", nil, "of agent: show the model this image, a PNG, JPEG, GIF or WebP; can be given again")
 	fs.StringArrayVar(&f.tags, "tag", nil, "a pair to find the run by, such as customer=acme; can be given again")
 	fs.StringVar(&f.onFailure, "on-failure", "", "hold: wait for \"rath answer RUN again\" at a step that has failed for the last time")
+	fs.Int64Var(&f.priority, "priority", 0, "of the waiting runs, the one with the highest begins first: -100 to 100")
+	fs.StringVar(&f.class, "class", "", "batch: begin only where no other run waits")
 	f.budget.add(fs)
 	fs.StringVar(&f.id, "id", "", "id of the run, its idempotency key (default drawn)")
 }
@@ -84,6 +88,7 @@ func (f *budgetFlags) budget(cmd *cobra.Command) (b messages.Budget, err error) 
 func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	t := messages.Task{
 		ID: run.ID(f.id), Session: f.session, ForkOf: f.forkOf, Model: f.model, Tools: f.tools, MCP: f.mcp, OnFailure: f.onFailure,
+		Priority: f.priority, Class: f.class,
 	}
 	if f.id == "" {
 		t.ID = client.NewID()
@@ -102,6 +107,9 @@ func task(a *app.App, cmd *cobra.Command, f *taskFlags) (messages.Task, error) {
 	}
 	if err := run.ValidOnFailure(t.OnFailure); err != nil {
 		return t, app.Usage(cmd, fmt.Errorf("--on-failure: %s", messages.Text(err)))
+	}
+	if err := errors.Join(run.ValidPriority(t.Priority), run.ValidClass(t.Class)); err != nil {
+		return t, app.Usage(cmd, errors.New(messages.Text(err)))
 	}
 	if err := t.Tags.Valid(); err != nil {
 		return t, app.Usage(cmd, fmt.Errorf("--tag: %s", messages.Text(err)))

@@ -22,7 +22,7 @@ func (s *System) Signal(ctx context.Context, sig journal.Signal) error {
 	_, err := s.settle(ctx, sig.To, journal.Work{Signal: &sig}, func() (journal.Answer, error) {
 		return journal.AnswerCommitted, s.apply(ctx, sig, s.o.Deliver == nil)
 	})
-	if gone := errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun); gone && sig.Unwanted() != nil {
+	if gone := errors.Is(err, run.ErrState) || errors.Is(err, run.ErrUnknownRun) || errors.Is(err, session.ErrArchived); gone && sig.Unwanted() != nil {
 		return s.Signal(ctx, *sig.Unwanted()) // the run ended before the grant came
 	}
 	report := sig.Received != nil && sig.Received.Kind == journal.Report

@@ -13,6 +13,7 @@ import (
 	"github.com/rathcluster/rath/internal/nats/dispatch"
 	"github.com/rathcluster/rath/internal/workflows/router"
 	"github.com/rathcluster/rath/messages"
+	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
 )
 
@@ -186,6 +187,12 @@ func (f *offer) publishBound(ctx context.Context) error {
 func (f *offer) revision(workflow string) (revision string, ok bool) {
 	g, ok := f.registry.Lookup(workflow)
 	return g.Revision, ok
+}
+
+// limit returns the limit of a workflow of this node.
+func (f *offer) limit(workflow string) *run.Limit {
+	g, _ := f.registry.Lookup(workflow)
+	return g.Limit
 }
 
 // described returns the descriptions of the workflows.

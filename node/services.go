@@ -135,7 +135,7 @@ func (n *Instance) serve(ctx context.Context) error {
 	intake, s.stopIntake = context.WithCancel(all)
 	if l.bound == nil {
 		s.background(intake, "tasks", func(ctx context.Context) error {
-			return l.conn.Dispatch.PullTasks(ctx, &dispatch.Intake{Offers: n.offer.revision, Accept: n.system.Accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal, Check: n.check})
+			return l.conn.Dispatch.PullTasks(ctx, &dispatch.Intake{Offers: n.offer.revision, Limit: n.offer.limit, Accept: n.system.Accept, Enqueue: n.system.Enqueue, Signal: n.system.Signal, Check: n.check})
 		})
 	}
 	s.background(intake, "runs", func(ctx context.Context) error {

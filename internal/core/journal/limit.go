@@ -140,6 +140,9 @@ type LimitState struct {
 // maxLimited bounds the runs that wait for one key. A node requests further ones later.
 const maxLimited = 1 << 14
 
+// maxDecided bounds the decisions of one commit.
+const maxDecided = 128
+
 func (l *LimitState) clone() LimitState {
 	if l == nil {
 		return LimitState{}
@@ -282,10 +285,15 @@ func decideLimit(w *StateMachine, s *LimitSignal, now time.Time) error {
 		v.Due, v.Open = l.due(), l.open()
 		events = append(events, event(KindLimitReleased, v))
 	}
-	for v, ok := l.next(ms); ok; v, ok = l.next(ms) {
-		l.fold(v, ms)
-		v.Due, v.Open = l.due(), l.open()
-		events = append(events, event(KindLimitDecided, v))
+	v, ok := l.next(ms)
+	for n := 1; ok; n++ {
+		d := v
+		l.fold(d, ms)
+		d.Due, d.Open = l.due(), l.open()
+		if v, ok = l.next(ms); ok && n == maxDecided {
+			ok, d.Due = false, ms // the rest at the next tick
+		}
+		events = append(events, event(KindLimitDecided, d))
 	}
 	if len(events) == 0 {
 		return fmt.Errorf("journal: no event is due in session %s: %w", w.key, run.ErrState)

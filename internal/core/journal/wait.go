@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -452,7 +453,8 @@ func (w *StateMachine) tickRun(r *Record, now time.Time) (fired bool, err error)
 	case r.State != run.Waiting:
 		return false, nil
 	}
-	for _, q := range r.Suspended.For {
+	first := slices.SortedStableFunc(slices.Values(r.Suspended.For), func(a, b Wait) int { return cmp.Compare(a.Due, b.Due) })
+	for _, q := range first { // several may be due at once
 		if q.Due == 0 || now.UnixMilli() < q.Due || q.Came(r.inbox) {
 			continue
 		}

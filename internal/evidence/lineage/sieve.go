@@ -130,9 +130,9 @@ func statesOf(has func(run.State) bool) (bits uint8) {
 }
 
 // named reports whether the Bloom filter of a run has the values of the field, and the value
-// is no pattern.
+// is neither empty nor a pattern.
 func (e condition) named(value string) bool {
-	return !strings.Contains(value, "*") &&
+	return value != "" && !strings.Contains(value, "*") &&
 		(strings.HasPrefix(e.field.Name, tagField) || slices.Contains([]string{"workflow", "by", "code", "parent"}, e.field.Name))
 }
 

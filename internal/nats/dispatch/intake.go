@@ -25,6 +25,9 @@ import (
 type Intake struct {
 	// Offers returns the revision under which the node offers a workflow.
 	Offers func(workflow string) (revision string, ok bool)
+	// Limit returns the limit of a workflow that the node offers; nil is for a node without
+	// limits. The registry may not have the node's offer yet.
+	Limit func(workflow string) *run.Limit
 	// Accept claims a task of a workflow that this node offers and returns when a log holds
 	// it, or run.ErrBusy if no slot is free. An error that messages.Refusal reports refuses
 	// the task for good; after any other error the task is redelivered, here or to another
@@ -184,30 +187,34 @@ func IdOf(body []byte) run.ID {
 // offers.
 func (i *intake) claimOrQueue(ctx context.Context, t *journal.Task) (accept func(context.Context, journal.Task) error, err error) {
 	revision, ok := i.Offers(t.Workflow)
+	here := ok && (t.Revision == "" || t.Revision == revision)
 	found, all, err := i.offers.find(ctx, t.Session.Tenant, t.Workflow, t.Revision)
-	if err == nil && len(found) > 0 {
-		if t.Limit, err = journal.NewLimit(found[0].Limit, i.c.logs.Minter(), t); err != nil {
-			return nil, err
-		}
-	}
-	if ok && (t.Revision == "" || t.Revision == revision) {
-		if err != nil { // nodes of the tenant may offer it: the relay finds out
-			return i.wait, nil
-		}
-		if len(found) > 0 {
-			if _, bound := messages.PoolOf(found[0].Pool); bound {
-				return i.wait, nil
-			}
-		}
-		return i.begin, nil
-	}
-	if len(found) == 0 && err == nil {
+	if !here && len(found) == 0 && err == nil {
 		// Replicas may lag behind, so the registry's leader is asked.
 		var now []messages.Workflow
 		now, err = i.c.Registry.offering(ctx, t.Workflow)
 		found = OffersOf(now, t.Session.Tenant, t.Workflow, t.Revision)
 	}
+	var limit *run.Limit
+	bound := false
 	switch {
+	case len(found) > 0:
+		limit = found[0].Limit
+		_, bound = messages.PoolOf(found[0].Pool)
+	case here && i.Limit != nil:
+		limit = i.Limit(t.Workflow)
+	}
+	if here || len(found) > 0 {
+		var malformed error
+		if t.Limit, malformed = journal.NewLimit(limit, i.c.logs.Minter(), t); malformed != nil {
+			return nil, malformed
+		}
+	}
+	switch {
+	case here && err == nil && !bound:
+		return i.begin, nil
+	case here: // nodes of the tenant may offer it: the relay finds out
+		return i.wait, nil
 	case err != nil:
 		return nil, err
 	case len(found) > 0:

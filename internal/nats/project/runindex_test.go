@@ -197,7 +197,7 @@ func (g *generator) selector(narrow bool) string {
 	one := func() string {
 		return []string{
 			"state=failed", "state in (cancelled, timed_out)", "not state=succeeded", "state!=queued", "status=wait*",
-			fmt.Sprint("workflow=flow-", g.rand.IntN(12)), "workflow=flow*", "by=user-7", "by in (user-1, user-2)", "code=budget", "code!=error",
+			fmt.Sprint("workflow=flow-", g.rand.IntN(12)), "workflow=flow*", "by=user-7", "by in (user-1, user-2)", "code=budget", "code!=error", `code=""`, `by in ("", user-1)`,
 			fmt.Sprint("tag.customer=c", g.rand.IntN(500)), "tag.customer=c1*", "tag.order!=none", "branch=no", "branch=yes",
 			fmt.Sprintf("older=%dm", g.rand.IntN(400)), fmt.Sprintf("not older=%dm", g.rand.IntN(400)), "tool=grep", "not tool=grep", "parent!=run-1",
 		}[g.rand.IntN(21)]

@@ -42,6 +42,10 @@ type GatherOptions struct {
 // works, the questions of the others are closed, and asked again at the next wait, with
 // the same timeout.
 //
+// The functions may wait for one started run: each gets its outcome, in a step of its own. A
+// [ChangeVersion] in a function is for this function and the ones of its own Gathers: call
+// it before the Gather, so that all functions have one version.
+//
 // As with an errgroup, the first error cancels the context of the others. They make no
 // further step: those return an error that is context.Canceled. Gather returns the errors of
 // the functions in their order, joined, without those of the cancelled ones. A function

@@ -125,7 +125,8 @@ func Progress(ctx context.Context, text string) {
 // A run that reaches the first call for the change takes newest, and records it. A run
 // that older code executed past that place has version 0 and records nothing. The version
 // applies to the whole run and to the branches that it opens afterwards: later calls make
-// no step. Raise oldest once no open run is older. If the run's version is outside of
+// no step. A function of a Gather decides for itself, unless a call before the Gather did.
+// Raise oldest once no open run is older. If the run's version is outside of
 // oldest to newest, because the change was reverted or dropped, the error wraps
 // run.ErrMismatch and names both: the run moves to a node with the recorded revision, or
 // needs review.

@@ -124,8 +124,8 @@ func firstOf(st *step, cases []stepper.Case, at run.Path) (int, error) {
 		if c.Wait.Kind != run.WaitRun {
 			continue
 		}
-		one, err := startedRun(st, run.ID(c.Wait.Name))
-		if err != nil || one.end != nil { // an earlier step has it
+		end, err := startedRun(st, run.ID(c.Wait.Name))
+		if err != nil || end != nil { // another step has it
 			return i, err
 		}
 	}

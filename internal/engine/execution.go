@@ -357,9 +357,6 @@ func (w *logWriter) commitDone(ctx context.Context, log session.Key, s session.S
 	if err == nil && (d.Kind == journal.StepAwait || d.Kind == journal.StepResult || d.Inbox > 0) {
 		ex.inbox.take(d.Inbox, d.Path)
 	}
-	if err == nil && d.Kind == journal.StepResult {
-		ex.inbox.takeEnd(run.ID(d.Name))
-	}
 	ex.account.Unpriced = cmp.Or(ex.account.Unpriced, d.Unpriced())
 	return ack, err
 }

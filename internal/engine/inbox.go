@@ -9,8 +9,9 @@ import (
 	"github.com/rathcluster/rath/session"
 )
 
-// inbox holds the signals that the run received and no step has taken. The
-// execution's mu guards it.
+// inbox holds the signals that the run received and no step has taken, and the outcomes of
+// started runs, for which several functions of a Gather may wait. The execution's mu
+// guards it.
 type inbox struct {
 	signals   []journal.SignalReceived // by place
 	taken     uint64                   // messages up to this place were taken
@@ -34,11 +35,6 @@ func (b *inbox) take(upTo uint64, path run.Path) {
 	b.signals = slices.DeleteFunc(b.signals, func(v journal.SignalReceived) bool {
 		return v.Kind == journal.Message && v.N <= upTo || v.Kind != journal.Message && v.Path == path
 	})
-}
-
-// takeEnd removes the outcome of a started run.
-func (b *inbox) takeEnd(id run.ID) {
-	b.signals = slices.DeleteFunc(b.signals, func(v journal.SignalReceived) bool { return v.Kind == journal.Outcome && v.Ended.Run == id })
 }
 
 // messages returns the messages that no step has taken, and the place of the last one in

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"sync"
@@ -225,6 +226,17 @@ func (l *lines) advance(p run.Path, t time.Time) {
 	for one, ok := above(l.of, p); ok; one, ok = above(l.of, one.g.path) {
 		if t.After(one.last) {
 			one.last = t
+		}
+	}
+}
+
+// around yields a line and the lines around it, up to Forward's, which is nil. Their steps
+// are before the next step of the line in each execution, and those of other functions of
+// a Gather are not. ex.mu is held.
+func (l *lines) around(one *line) iter.Seq[*line] {
+	return func(yield func(*line) bool) {
+		for yield(one) && one != nil {
+			one, _ = above(l.of, one.g.path)
 		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 // guards it.
 type position struct {
 	journal  *journal.Journal
-	visited  map[run.Path]bool  // recorded and cut off steps that the code reached
-	mismatch *journal.Step      // the recorded step that the code did not match; nil if there is none
-	newest   uint64             // the attempt of the newest recorded step
-	last     time.Time          // of the last recorded step
-	versions map[string]version // by the changes to the code that it requested
-	recorder *recorder          // of a replay
+	visited  map[run.Path]bool // recorded and cut off steps that the code reached
+	mismatch *journal.Step     // the recorded step that the code did not match; nil if there is none
+	newest   uint64            // the attempt of the newest recorded step
+	last     time.Time         // of the last recorded step
+	versions map[decided]version
+	recorder *recorder // of a replay
 }
 
 // next asks the journal about a step that the code reaches.

@@ -23,6 +23,7 @@ import (
 type started struct {
 	by  run.ID                 // the run whose step it is
 	end *journal.StepCompleted // the record of its outcome, once a step has it
+	of  map[*line]bool         // the lines whose steps have it
 }
 
 // Start is flow.Start.
@@ -62,7 +63,7 @@ func (p *waits) Start(ctx context.Context, t flow.Task) (run.ID, error) {
 	if ex.started == nil {
 		ex.started = map[run.ID]*started{}
 	}
-	ex.started[task.ID] = &started{by: owner.run}
+	ex.started[task.ID] = &started{by: owner.run, of: map[*line]bool{}}
 	return task.ID, nil
 }
 
@@ -143,12 +144,8 @@ func startedID(owner level, at run.Path) run.ID {
 // awaitRun waits for the end of a started run, as Await does for other waits.
 func awaitRun(ctx context.Context, p *spot, id run.ID, timeout time.Duration) (flow.RunEnd, error) {
 	if p.in == nil {
-		ex := p.sc.ex
-		ex.mu.Lock()
-		one := ex.started[id]
-		ex.mu.Unlock()
-		if one != nil && one.end != nil { // an earlier step has it
-			return ex.runEnd(*one.end)
+		if end := p.sc.outcome(id); end != nil {
+			return p.sc.ex.runEnd(*end)
 		}
 	}
 	st, err := p.begin(ctx, journal.StepResult, string(id), session.Session{}, false, "")
@@ -169,31 +166,53 @@ func awaitRun(ctx context.Context, p *spot, id run.ID, timeout time.Duration) (f
 	}
 	st.ex.mu.Lock()
 	if one := st.ex.started[id]; one != nil {
-		one.end = &record
+		one.end, one.of[p.sc.line] = &record, true
 	}
 	st.ex.mu.Unlock()
 	return st.ex.runEnd(record)
 }
 
-// startedRun returns a run that the step's run has started, and whose outcome it gets.
-func startedRun(st *step, id run.ID) (*started, error) {
+// outcome returns the record of the outcome of a started run, if an earlier step has it in
+// each execution; else nil.
+func (sc *scope) outcome(id run.ID) *journal.StepCompleted {
+	ex := sc.ex
+	ex.mu.Lock()
+	defer ex.mu.Unlock()
+	if one := ex.started[id]; one != nil {
+		for l := range ex.lines.around(sc.line) {
+			if one.of[l] {
+				return one.end
+			}
+		}
+	}
+	return nil
+}
+
+// startedRun returns the record of the outcome of a started run that a step of any line
+// has, nil without one. It fails if the step's run does not get the outcome.
+func startedRun(st *step, id run.ID) (*journal.StepCompleted, error) {
 	ex, owner := st.ex, st.ex.levels.owner(st.asked.Path)
 	ex.mu.Lock()
+	defer ex.mu.Unlock()
 	one := ex.started[id]
-	ex.mu.Unlock()
 	switch {
+	case one != nil && one.end != nil:
+		return one.end, nil
 	case one == nil:
 		return nil, came(fmt.Errorf("flow: run %s did not start run %s: %w; read the other run's session with ReadSession", owner.run, id, run.ErrNotSupported))
 	case one.by != owner.run:
 		return nil, came(fmt.Errorf("flow: run %s started run %s, and gets its outcome, not run %s: %w; read the other run's session with ReadSession", one.by, id, owner.run, run.ErrNotSupported))
 	}
-	return one, nil
+	return ex.pos.journal.Outcome(id), nil
 }
 
 // result returns the record of the outcome of a started run, or waits for it.
 func (st *step) result(id run.ID, timeout time.Duration) (d journal.StepCompleted, err error) {
 	ex := st.ex
-	if _, err := startedRun(st, id); err != nil {
+	if end, err := startedRun(st, id); err != nil || end != nil {
+		if end != nil {
+			d.Summary, d.Value = end.Summary, end.Value
+		}
 		return d, err
 	}
 	w := journal.Wait{Kind: run.WaitRun, Name: string(id), Path: st.asked.Path}

@@ -21,7 +21,13 @@ func (p *place) ChangeVersion(ctx context.Context, change string, oldest, newest
 	}
 	ex := p.sc.ex
 	ex.mu.Lock()
-	v, known := ex.pos.versions[change]
+	var v version
+	known := false
+	for l := range ex.lines.around(p.sc.line) {
+		if v, known = ex.pos.versions[decided{l, change}]; known {
+			break
+		}
+	}
 	ex.mu.Unlock()
 	if !known {
 		var err error
@@ -30,9 +36,9 @@ func (p *place) ChangeVersion(ctx context.Context, change string, oldest, newest
 		}
 		ex.mu.Lock()
 		if ex.pos.versions == nil {
-			ex.pos.versions = map[string]version{}
+			ex.pos.versions = map[decided]version{}
 		}
-		ex.pos.versions[change] = v
+		ex.pos.versions[decided{p.sc.line, change}] = v
 		ex.mu.Unlock()
 	}
 	if v.number >= oldest && v.number <= newest {
@@ -54,6 +60,13 @@ func (p *place) ChangeVersion(ctx context.Context, change string, oldest, newest
 type version struct {
 	number int
 	seen   *journal.Step
+}
+
+// decided names a decision about the version of a change: a line decides for itself and
+// for the lines that it opens afterwards.
+type decided struct {
+	by     *line // nil for Forward
+	change string
 }
 
 // maxChange bounds the name of a change.

@@ -101,12 +101,18 @@ func knowsEnd(r *Record, id run.ID) bool {
 			return true
 		}
 	}
-	for _, s := range r.steps {
-		if s.Kind == StepResult && run.ID(s.Name) == id && s.Code == "" {
-			return true
+	return (&Journal{steps: r.steps}).Outcome(id) != nil
+}
+
+// Outcome returns the record of a step that has the outcome of a started run, nil if none
+// has.
+func (j *Journal) Outcome(id run.ID) *StepCompleted {
+	for _, s := range j.steps {
+		if s.Kind == StepResult && s.Code == "" && run.ID(s.Name) == id {
+			return &s.StepCompleted
 		}
 	}
-	return false
+	return nil
 }
 
 // Started reads the started run of a step's value.

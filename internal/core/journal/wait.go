@@ -224,7 +224,7 @@ func (r *Record) took(d StepCompleted) {
 		return
 	}
 	r.inbox = slices.DeleteFunc(r.inbox, func(v SignalReceived) bool {
-		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message || d.Kind == StepResult && v.ends(run.ID(d.Name))
+		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message || d.Kind == StepResult && d.Code == "" && v.ends(run.ID(d.Name))
 	})
 }
 

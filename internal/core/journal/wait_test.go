@@ -68,3 +68,21 @@ func TestWokenOnce(t *testing.T) {
 		t.Errorf("%d offers and %d claims: the test shows little", offered, claimed)
 	}
 }
+
+// TestTook: a step takes the outcome of a started run out of the inbox, unless its time was
+// up before: a later step then takes it.
+func TestTook(t *testing.T) {
+	r := &Record{inbox: []SignalReceived{{Ended: &RunEnd{Run: "x"}, Kind: Outcome, N: 1, Path: "0"}}}
+	for _, d := range []StepCompleted{
+		{Code: run.CodeExpired, Kind: StepResult, Name: "x", Path: "1"},
+		{Kind: StepResult, Name: "y", Path: "2"},
+		{Kind: StepDo, Name: "x", Path: "3"},
+	} {
+		if r.took(d); len(r.inbox) != 1 {
+			t.Fatalf("step %s took the outcome", d.Path)
+		}
+	}
+	if r.took(StepCompleted{Kind: StepResult, Name: "x", Path: "4"}); len(r.inbox) != 0 {
+		t.Error("the outcome is still in the inbox")
+	}
+}

@@ -41,7 +41,7 @@ func selector(ctx context.Context, s session.Session) (session.Session, error) {
 		return s, err
 	}
 	colour, end := flow.OnAnswer[string]("colour", &flow.AwaitOptions{Timeout: time.Hour}), flow.OnResult(nap)
-	message, later := flow.OnMessage(s, nil), flow.OnTimer(5*time.Hour)
+	later := flow.OnTimer(5 * time.Hour)
 	first, err := flow.Select(ctx, later, colour, end)
 	s = says(s, "colour: %t %q %v", first == colour, colour.Value, errors.Is(err, run.ErrExpired))
 	if !errors.Is(err, run.ErrExpired) {
@@ -55,7 +55,7 @@ func selector(ctx context.Context, s session.Session) (session.Session, error) {
 		return s, err
 	}
 	s = says(s, "end: %t %s", first == end, end.Value.Output)
-	message = flow.OnMessage(s, nil)
+	message := flow.OnMessage(s, nil)
 	if first, err = flow.Select(ctx, message, later); err != nil {
 		return s, err
 	}

@@ -243,10 +243,11 @@ func checkSystem(ctx context.Context, a *app.App) (out []finding, elsewhere bool
 }
 
 // unseen reports whether these credentials may not read an answer because they are no
-// client's but, for example, a node's: nodes answer questions and ask none.
+// client's but, for example, a node's: nodes answer questions and ask none. The server
+// rejects the question and the inbox for its answer, in either order.
 func unseen(err error) bool {
 	e, ok := errors.AsType[*conn.PermissionError](err)
-	return ok && len(e.Tenants) == 0 && strings.HasPrefix(e.Subject, messages.QueryPrefix)
+	return ok && len(e.Tenants) == 0 && (strings.HasPrefix(e.Subject, messages.QueryPrefix) || strings.HasPrefix(e.Subject, "_INBOX."))
 }
 
 // unasked returns the finding about nodes and workflows that cannot be requested.

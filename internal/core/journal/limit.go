@@ -131,10 +131,10 @@ type LimitPlace struct {
 
 // LimitState is the fold of the log of a key.
 type LimitState struct {
-	Limit   Limit            `json:"limit"` // of the newest request
-	Holders []run.ID         `json:"holders,omitempty"`
-	Waiting []LimitRequested `json:"waiting,omitempty"` // the next one first
-	Starts  []int64          `json:"starts,omitempty"`  // the newest, as many as the rate looks at
+	Limit   Limit             `json:"limit"` // of the newest request
+	Holders []run.ID          `json:"holders,omitempty"`
+	Waiting []*LimitRequested `json:"waiting,omitempty"` // the next one first; never changed
+	Starts  []int64           `json:"starts,omitempty"`  // the newest, as many as the rate looks at
 }
 
 // maxLimited bounds the runs that wait for one key. A node requests further ones later.
@@ -151,7 +151,7 @@ func (l *LimitState) clone() LimitState {
 }
 
 func (l *LimitState) waits(id run.ID) int {
-	return slices.IndexFunc(l.Waiting, func(r LimitRequested) bool { return r.Run == id })
+	return slices.IndexFunc(l.Waiting, func(r *LimitRequested) bool { return r.Run == id })
 }
 
 func (l *LimitState) open() int64 { return int64(len(l.Holders) + len(l.Waiting)) }
@@ -176,11 +176,11 @@ func (l *LimitState) fold(fact any, now int64) {
 	}
 	switch v := fact.(type) {
 	case LimitRequested:
-		at := slices.IndexFunc(l.Waiting, func(r LimitRequested) bool { return r.Priority < v.Priority })
+		at := slices.IndexFunc(l.Waiting, func(r *LimitRequested) bool { return r.Priority < v.Priority })
 		if at < 0 {
 			at = len(l.Waiting)
 		}
-		l.Limit, l.Waiting = v.Limit, slices.Insert(l.Waiting, at, v)
+		l.Limit, l.Waiting = v.Limit, slices.Insert(l.Waiting, at, &v)
 	case LimitDecided:
 		limit := drop(v.Run)
 		if v.Rejected != "" {

@@ -130,14 +130,14 @@ func fails(ctx context.Context, worker *flow.Agent, s session.Session, prompt st
 	return s, err
 }
 
-// resume continues a failed run at the step that failed.
-func (l *clients) resume(ctx context.Context, t *task) {
+// again sends a verb that starts a run in place of an ended one, and expects the run.
+func (l *clients) again(ctx context.Context, t *task, verb string, body map[string]any) {
 	start := time.Now()
 	var told struct {
 		Note string `json:"note"`
 	}
-	err := l.ask(ctx, question{kind: "resume", run: t.ID, send: func(ctx context.Context) error {
-		data, err := l.request(ctx, "rath.ctl.default.anonymous."+t.ID+".resume", map[string]any{"by": "load", "id": "go on"})
+	err := l.ask(ctx, question{kind: verb, run: t.ID, send: func(ctx context.Context) error {
+		data, err := l.request(ctx, "rath.ctl.default.anonymous."+t.ID+"."+verb, body)
 		if err == nil {
 			err = json.Unmarshal(data, &told)
 		}
@@ -148,11 +148,11 @@ func (l *clients) resume(ctx context.Context, t *task) {
 	}})
 	if err == nil {
 		l.mu.Lock()
-		l.deeds["resume"]++
+		l.deeds[verb]++
 		l.expect(told.Note, t.Workflow, t.Prompt)
 		l.mu.Unlock()
 	}
-	l.write("resume", start, map[string]string{"run": t.ID, "new": told.Note}, err)
+	l.write(verb, start, map[string]string{"run": t.ID, "new": told.Note}, err)
 }
 
 // expect adds a run that the fleet has promised. It is called with the lock held.

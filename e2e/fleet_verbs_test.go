@@ -195,7 +195,7 @@ func (l *clients) rebudget(ctx context.Context, t *task) {
 func (l *clients) after(ctx context.Context, t *task) {
 	switch {
 	case t.Workflow == "fails" && t.outcome.State == "failed":
-		l.resume(ctx, t)
+		l.again(ctx, t, "resume", map[string]any{"by": "load", "id": "go on"})
 		return
 	case !t.plain():
 		return
@@ -217,27 +217,7 @@ func (l *clients) after(ctx context.Context, t *task) {
 		}
 		l.write("reuse", start, t.ID, err)
 	case 1:
-		start := time.Now()
-		var told struct {
-			Note string `json:"note"`
-		}
-		err := l.ask(ctx, question{kind: "rerun", run: t.ID, send: func(ctx context.Context) error {
-			data, err := l.request(ctx, "rath.ctl.default.anonymous."+t.ID+".rerun", map[string]any{})
-			if err == nil {
-				err = json.Unmarshal(data, &told)
-			}
-			if err == nil && told.Note == "" {
-				err = fmt.Errorf("answer %s names no run", data)
-			}
-			return err
-		}})
-		if err == nil {
-			l.mu.Lock()
-			l.deeds["rerun"]++
-			l.expect(told.Note, t.Workflow, t.Prompt)
-			l.mu.Unlock()
-		}
-		l.write("rerun", start, map[string]string{"run": t.ID, "new": told.Note}, err)
+		l.again(ctx, t, "rerun", map[string]any{})
 	}
 }
 

@@ -26,9 +26,10 @@
 // steps. Take the time from [Now], ids from [NewID] and all other values that differ between
 // executions from [Do].
 //
-// Steps are sequential, except in the functions of a [Gather], and do not nest: later executions do not call the functions of recorded
-// steps. So the function of a Do, a tool and a hook get a context that makes no steps, and
-// need not be deterministic: there Now returns the current time and NewID a random id.
+// Steps are sequential, except in the functions of a [Gather], and do not nest: later
+// executions do not call the functions of recorded steps. So the function of a Do, a tool
+// and a hook get a context that makes no steps, and need not be deterministic: there Now
+// returns the current time and NewID a random id.
 //
 // Errors that [run.IsControl] reports mean that this execution must stop; return
 // them like any other error.

@@ -157,10 +157,11 @@ func (j *Journal) tags(t run.Tags) run.Tags {
 }
 
 // ResumptionAt returns the resumption of a run that has ended, at a step of its workflow,
-// and the run's record with the tags at its end; "" is the step that failed or was cut off. Before the step at which
-// the run continued another one, it is the resumption of that one. ResumptionAt returns
-// ErrState if the run succeeded or is open, or if the run has made a call from the step on
-// that has taken effect, or may have, and must not happen twice.
+// and the run's record with the tags at its end; "" is the step that failed or was cut
+// off. Before the step at which the run continued another one, it is the resumption of
+// that one. ResumptionAt returns ErrState if the run succeeded or is open, or if the run
+// has made a call from the step on that has taken effect, or may have, and must not happen
+// twice.
 func (v *Values) ResumptionAt(ctx context.Context, home session.Key, id run.ID, step run.Path) (*run.Resumption, *Record, error) {
 	h, err := v.Recording(ctx, home, id)
 	if err != nil {

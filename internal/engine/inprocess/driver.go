@@ -18,9 +18,9 @@ import (
 
 // Driver does in one process the work that the nodes of a fleet do for each other: it
 // runs the branches that a commit opens and the runs that it starts, applies signals to
-// their sessions, fires timers, and resumes a run that waited. A [Runtime] has its own Driver. Tests and programs that
-// keep their log elsewhere than in memory pass a Driver's Committed to
-// journal.StoreOptions.OnCommit. It is safe for concurrent use.
+// their sessions, fires timers, and resumes a run that waited. A [Runtime] has its own
+// Driver. Tests and programs that keep their log elsewhere than in memory pass a Driver's
+// Committed to journal.StoreOptions.OnCommit. It is safe for concurrent use.
 type Driver struct {
 	// Workflows are the workflows that remote branches and started runs can name; nil has
 	// none.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rathcluster/rath/flow"
@@ -37,43 +36,20 @@ func crowd(ctx context.Context, s session.Session) (session.Session, error) {
 // TestRecordedLimits: the auditor accepts runs with a limit whose process dies at each
 // append, and finds forged grants, requests and releases.
 func TestRecordedLimits(t *testing.T) {
-	play := func(t *testing.T, at int, stored bool) (appends int) {
-		synctest.Test(t, func(t *testing.T) {
-			f := &fleet{limit: &run.Limit{Key: []string{"input.key"}, Concurrency: 1, Rate: 2, Per: time.Hour}}
-			state, n := f.life(t, flow.Func(crowd), at, stored)
-			appends = n
-			for range 20 {
-				if state.Terminal() && (at == 0 || f.next > 1) {
-					break
-				}
-				state, _ = f.life(t, flow.Func(crowd), 0, false)
-			}
-			r := f.audited(t)
-			if !r.OK() || state != run.Succeeded || r.Open > 0 || r.Runs != 5 {
-				t.Errorf("death at append %d (stored: %v): the run is %s, %d of %d open, %v\n%s", at, stored, state, r.Open, r.Runs, f.last, violations(r))
-			}
-			if at > 0 {
-				return
-			}
-			for _, forge := range []struct{ old, with, found string }{
-				{`"kind":"limit.released","schema":1,"time":946684800001},{`, `"kind":"vendor.note","schema":1,"time":946684800001},{`, "at most 1 runs that hold a grant, found 2"},
-				{`"kind":"limit.decided","schema":1,"time":946688400000`, `"kind":"limit.decided","schema":1,"time":946688399999`, "at most 2 grants within 3600000 ms"},
-				{`"open":2,"run":"one-2","session":"880203da755938597c61-1-0"`, `"open":2,"run":"one-1","session":"5f1fa0f3c7571efe0d58-1-0"`, "the run with the highest priority to go first"},
-				{`"open":3,"priority":2,"run":"one-2"`, `"open":3,"priority":2,"run":"ghost"`, "run ghost: want run.submitted of it"},
-				{`"run":"one-3","starter"`, `"run":"one-9","starter"`, "a release by a run that has ended"},
-				{`{"data":{"run":"one-0","workflow":"w"},"kind":"run.granted"`, `{"data":{"attempt":1,"epoch":1,"home":{"session":"31911c3ab86a79157e83-1-0","tenant":"default"},"incarnation":"i1","run":"one-0","workflow":"w"},"kind":"run.claimed"`, "run.granted before a run with a limit is claimed"},
-				{`"open":1,"run":"one-0","session"`, `"open":1,"run":"one-7","session"`, "a limit.decided of it in 3282125d2fd172f765ab-1-0"},
-				{`"open":1,"run":"one-1","session"`, `"open":4,"run":"one-1","session"`, "1 runs that wait or hold, found 4"},
-			} {
-				f.finds(t, forge.old, forge.with, forge.found)
-			}
-		})
-		return appends
-	}
-	n := play(t, 0, false)
-	for at := 1; at <= n; at++ {
-		for _, stored := range []bool{false, true} {
-			play(t, at, stored)
-		}
-	}
+	lives{
+		begin: func(*testing.T) (*fleet, flow.Workflow) {
+			return &fleet{limit: &run.Limit{Key: []string{"input.key"}, Concurrency: 1, Rate: 2, Per: time.Hour}}, flow.Func(crowd)
+		},
+		ends: run.Succeeded, runs: 5,
+		forgeries: []forgery{
+			{`"kind":"limit.released","schema":1,"time":946684800001},{`, `"kind":"vendor.note","schema":1,"time":946684800001},{`, "at most 1 runs that hold a grant, found 2"},
+			{`"kind":"limit.decided","schema":1,"time":946688400000`, `"kind":"limit.decided","schema":1,"time":946688399999`, "at most 2 grants within 3600000 ms"},
+			{`"open":2,"run":"one-2","session":"880203da755938597c61-1-0"`, `"open":2,"run":"one-1","session":"5f1fa0f3c7571efe0d58-1-0"`, "the run with the highest priority to go first"},
+			{`"open":3,"priority":2,"run":"one-2"`, `"open":3,"priority":2,"run":"ghost"`, "run ghost: want run.submitted of it"},
+			{`"run":"one-3","starter"`, `"run":"one-9","starter"`, "a release by a run that has ended"},
+			{`{"data":{"run":"one-0","workflow":"w"},"kind":"run.granted"`, `{"data":{"attempt":1,"epoch":1,"home":{"session":"31911c3ab86a79157e83-1-0","tenant":"default"},"incarnation":"i1","run":"one-0","workflow":"w"},"kind":"run.claimed"`, "run.granted before a run with a limit is claimed"},
+			{`"open":1,"run":"one-0","session"`, `"open":1,"run":"one-7","session"`, "a limit.decided of it in 3282125d2fd172f765ab-1-0"},
+			{`"open":1,"run":"one-1","session"`, `"open":4,"run":"one-1","session"`, "1 runs that wait or hold, found 4"},
+		},
+	}.audited(t)
 }

@@ -308,58 +308,99 @@ func (f *fleet) audited(t testing.TB) *audit.Report {
 	return r
 }
 
-// TestRecorded audits the system's records of an undisturbed run, and of runs whose
-// process dies at each commit, before and after it is stored.
-func TestRecorded(t *testing.T) {
-	play := func(t *testing.T, at int, stored bool) (appends int) {
-		synctest.Test(t, func(t *testing.T) {
-			f := &fleet{}
-			w := f.workflow()
-			state, n := f.life(t, w, at, stored)
-			appends = n
-			// The next process delivers the consequences of the last commits.
-			for range 20 {
-				if state.Terminal() && (at == 0 || f.next > 1) {
-					break
-				}
-				if state == run.NeedsReview {
-					f.resolve(t)
-				}
-				state, _ = f.life(t, w, 0, false)
-			}
-			r := f.audited(t)
-			if !r.OK() || state != run.Succeeded || r.Open > 0 {
-				t.Errorf("death at append %d (stored: %v): the run is %s, %d open, %v\n%s", at, stored, state, r.Open, f.last, violations(r))
-			}
-			if at == 0 {
-				for _, c := range r.Counts {
-					switch c.Invariant {
-					case audit.Chain, audit.OneWriter, audit.OneEnd, audit.NoRepeat, audit.Waits, audit.Graph, audit.BranchResults, audit.Budgets:
-						if c.Checked == 0 {
-							t.Errorf("%s was never looked at", c.Invariant)
-						}
-					}
-				}
-			}
-		})
-		return appends
-	}
-	n := play(t, 0, false)
-	if n < 40 {
+// lives are the executions of a workflow whose process dies at each of its appends, before
+// and after the append is stored.
+type lives struct {
+	begin     func(t *testing.T) (*fleet, flow.Workflow) // until the process that dies
+	ends      run.State
+	runs      uint64 // zero for any number
+	least     int    // appends; fewer are a workflow that does less than it should
+	forgeries []forgery
+	// whole checks the report on the process that did not die.
+	whole func(t *testing.T, r *audit.Report)
+}
+
+// forgery is a change of the log, and a part of the violation that the auditor finds.
+type forgery struct{ old, with, found string }
+
+// audited audits a process that does not die, its forgeries, and each death.
+func (l lives) audited(t *testing.T) {
+	n := l.play(t, 0, false)
+	if n < l.least {
 		t.Fatalf("%d appends: the workflow does less than it should", n)
 	}
 	for at := 1; at <= n; at++ {
 		for _, stored := range []bool{false, true} {
-			play(t, at, stored)
+			l.play(t, at, stored)
 		}
 	}
+}
+
+func (l lives) play(t *testing.T, at int, stored bool) (appends int) {
+	synctest.Test(t, func(t *testing.T) {
+		f, w := l.begin(t)
+		before := f.next
+		state, n := f.life(t, w, at, stored)
+		appends = n
+		// The next process delivers the consequences of the last commits.
+		for range 20 {
+			if state.Terminal() && (at == 0 || f.next > before+1) {
+				break
+			}
+			if state == run.NeedsReview {
+				f.resolve(t)
+			}
+			state, _ = f.life(t, w, 0, false)
+		}
+		r := f.audited(t)
+		if !r.OK() || state != l.ends || r.Open > 0 || l.runs > 0 && r.Runs != l.runs {
+			t.Errorf("death at append %d (stored: %v): the run is %s, %d of %d open, %v\n%s", at, stored, state, r.Open, r.Runs, f.last, violations(r))
+		}
+		if at > 0 {
+			return
+		}
+		if l.whole != nil {
+			l.whole(t, r)
+		}
+		for _, forge := range l.forgeries {
+			f.finds(t, forge.old, forge.with, forge.found)
+		}
+	})
+	return appends
+}
+
+// fresh begins with an empty log.
+func fresh(w flow.Func) func(*testing.T) (*fleet, flow.Workflow) {
+	return func(*testing.T) (*fleet, flow.Workflow) { return &fleet{}, w }
+}
+
+// TestRecorded audits the system's records of an undisturbed run, and of runs whose
+// process dies at each commit, before and after it is stored.
+func TestRecorded(t *testing.T) {
+	lives{
+		begin: func(*testing.T) (*fleet, flow.Workflow) {
+			f := &fleet{}
+			return f, f.workflow()
+		},
+		ends: run.Succeeded, least: 40,
+		whole: func(t *testing.T, r *audit.Report) {
+			for _, c := range r.Counts {
+				switch c.Invariant {
+				case audit.Chain, audit.OneWriter, audit.OneEnd, audit.NoRepeat, audit.Waits, audit.Graph, audit.BranchResults, audit.Budgets:
+					if c.Checked == 0 {
+						t.Errorf("%s was never looked at", c.Invariant)
+					}
+				}
+			}
+		},
+	}.audited(t)
 }
 
 // TestRecordedResumption audits a run that continues another one at a fan-out of which two
 // branches failed and two outcomes stand, and whose process dies at each commit.
 func TestRecordedResumption(t *testing.T) {
-	play := func(t *testing.T, at int, stored bool) (appends int) {
-		synctest.Test(t, func(t *testing.T) {
+	lives{
+		begin: func(t *testing.T) (*fleet, flow.Workflow) {
 			f := &fleet{}
 			away := true
 			say := func(name string, fails bool) flow.Branch {
@@ -392,31 +433,9 @@ func TestRecordedResumption(t *testing.T) {
 			r, _, err := journal.NewValues(&f.log).ResumptionAt(t.Context(), home, "r", "")
 			must.Do(t, err)
 			f.next, f.task = 1, journal.Task{ID: "r-r1", Workflow: "w", Session: session.Key{Tenant: home.Tenant, ID: "again-1-0"}, Resumes: r}
-			state, n := f.life(t, w, at, stored)
-			appends = n
-			for range 20 {
-				if state.Terminal() && (at == 0 || f.next > 2) {
-					break
-				}
-				state, _ = f.life(t, w, 0, false)
-			}
-			if r := f.audited(t); !r.OK() || state != run.Succeeded || r.Open > 0 {
-				t.Errorf("death at append %d (stored: %v): the run is %s, %d open, %v\n%s", at, stored, state, r.Open, f.last, violations(r))
-			}
-			if at > 0 {
-				return
-			}
-			f.finds(t, `,"name":"a"`, `,"name":"z"`, "want branch z of step 0 of a run that it continues")
-		})
-		return appends
-	}
-	n := play(t, 0, false)
-	if n < 8 {
-		t.Fatalf("%d appends: the workflow does less than it should", n)
-	}
-	for at := 1; at <= n; at++ {
-		for _, stored := range []bool{false, true} {
-			play(t, at, stored)
-		}
-	}
+			return f, w
+		},
+		ends: run.Succeeded, least: 8,
+		forgeries: []forgery{{`,"name":"a"`, `,"name":"z"`, "want branch z of step 0 of a run that it continues"}},
+	}.audited(t)
 }

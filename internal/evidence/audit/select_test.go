@@ -3,7 +3,6 @@ package audit_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rathcluster/rath/flow"
@@ -34,31 +33,9 @@ func chooser(ctx context.Context, s session.Session) (session.Session, error) {
 // TestRecordedSelect: the auditor accepts waits for the first of several, of a run whose
 // process dies at each append, and finds one that is not over.
 func TestRecordedSelect(t *testing.T) {
-	play := func(t *testing.T, at int, stored bool) (appends int) {
-		synctest.Test(t, func(t *testing.T) {
-			f := &fleet{}
-			state, n := f.life(t, flow.Func(chooser), at, stored)
-			appends = n
-			for range 20 {
-				if state.Terminal() {
-					break
-				}
-				state, _ = f.life(t, flow.Func(chooser), 0, false)
-			}
-			if r := f.audited(t); !r.OK() || state != run.Succeeded || r.Open > 0 {
-				t.Errorf("death at append %d (stored: %v): the run is %s, %d of %d open, %v\n%s", at, stored, state, r.Open, r.Runs, f.last, violations(r))
-			}
-			if at > 0 {
-				return
-			}
-			f.finds(t, `"path":"0.on.1","run":"r","wake":1`, `"path":"0.on.1","run":"r"`, "a wake with the last that the run waits for")
-		})
-		return appends
-	}
-	n := play(t, 0, false)
-	for at := 1; at <= n; at++ {
-		for _, stored := range []bool{false, true} {
-			play(t, at, stored)
-		}
-	}
+	lives{
+		begin:     fresh(chooser),
+		ends:      run.Succeeded,
+		forgeries: []forgery{{`"path":"0.on.1","run":"r","wake":1`, `"path":"0.on.1","run":"r"`, "a wake with the last that the run waits for"}},
+	}.audited(t)
 }

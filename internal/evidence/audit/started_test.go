@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
-	"testing/synctest"
 
 	"github.com/rathcluster/rath/flow"
 	"github.com/rathcluster/rath/run"
@@ -37,39 +36,14 @@ func starter(ctx context.Context, s session.Session) (session.Session, error) {
 // TestRecordedStarts: the auditor accepts a run that starts others and whose process dies
 // at each append, and finds what its log and theirs disagree about.
 func TestRecordedStarts(t *testing.T) {
-	play := func(t *testing.T, at int, stored bool) (appends int) {
-		synctest.Test(t, func(t *testing.T) {
-			f := &fleet{}
-			state, n := f.life(t, flow.Func(starter), at, stored)
-			appends = n
-			for range 20 {
-				if state.Terminal() && (at == 0 || f.next > 1) {
-					break
-				}
-				state, _ = f.life(t, flow.Func(starter), 0, false)
-			}
-			r := f.audited(t)
-			if !r.OK() || state != run.Succeeded || r.Open > 0 || r.Runs != 3 {
-				t.Errorf("death at append %d (stored: %v): the run is %s, %d of %d open, %v\n%s", at, stored, state, r.Open, r.Runs, f.last, violations(r))
-			}
-			if at > 0 {
-				return
-			}
-			for _, forge := range []struct{ old, with, found string }{
-				{`"value":"{\"run\":\"mine\"}"`, `"value":"{\"run\":\"yours\"}"`, "run.start of mine in the batch of step.done 1"},
-				{`"started_by":{"run":"r","session":"home-1-0","step":"1"}`, `"started_by":{"run":"r","session":"home-1-0","step":"7"}`, "run.start of it at step 7 of run r"},
-				{`"ended":{"code":"error"`, `"ended":{"code":"budget"`, "as its run.ended has it"},
-				{`"kind":"ended"`, `"kind":"timer"`, "a question at step"},
-			} {
-				f.finds(t, forge.old, forge.with, forge.found)
-			}
-		})
-		return appends
-	}
-	n := play(t, 0, false)
-	for at := 1; at <= n; at++ {
-		for _, stored := range []bool{false, true} {
-			play(t, at, stored)
-		}
-	}
+	lives{
+		begin: fresh(starter),
+		ends:  run.Succeeded, runs: 3,
+		forgeries: []forgery{
+			{`"value":"{\"run\":\"mine\"}"`, `"value":"{\"run\":\"yours\"}"`, "run.start of mine in the batch of step.done 1"},
+			{`"started_by":{"run":"r","session":"home-1-0","step":"1"}`, `"started_by":{"run":"r","session":"home-1-0","step":"7"}`, "run.start of it at step 7 of run r"},
+			{`"ended":{"code":"error"`, `"ended":{"code":"budget"`, "as its run.ended has it"},
+			{`"kind":"ended"`, `"kind":"timer"`, "a question at step"},
+		},
+	}.audited(t)
 }

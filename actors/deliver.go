@@ -137,7 +137,7 @@ func (s *System) Delivered(ctx context.Context, w journal.Work) (journal.Answer,
 	}
 	// A wait may last longer than a session stays in memory. This node accepts the
 	// signal that ends it also then, so that the run can resume here.
-	ends := w.Signal != nil && (w.Signal.Received != nil || w.Signal.Limit != nil || w.Signal.Tick) && !s.executions.refuses()
+	ends := w.Signal != nil && (w.Signal.Received != nil || w.Signal.Limit != nil || w.Signal.Event != nil || w.Signal.Tick) && !s.executions.refuses()
 	if s.held.get(k) == nil && !ends {
 		return journal.AnswerNotMine, nil
 	}

@@ -276,7 +276,7 @@ func (a *sessionActor) ask(r *request, now time.Time) {
 		r.err = a.w.Signal(r.signal, now)
 	case askHolder:
 		b := a.w.RunState()
-		r.holder = holder{incarnation: b.Incarnation, here: a.w.Epoch() != 0, busy: b.Active != "" || len(b.Queue) > 0 || b.Limits() != nil, active: b.Active}
+		r.holder = holder{incarnation: b.Incarnation, here: a.w.Epoch() != 0, busy: b.Active != "" || len(b.Queue) > 0 || b.OfKey(), active: b.Active}
 	}
 	r.staged = a.w.StagedBytes() > 0
 }

@@ -198,6 +198,21 @@ func (c *Client) control(ctx context.Context, id run.ID, verb string, b messages
 	return nil
 }
 
+// Publish publishes an event of the tenant, for all runs that wait for it now or within 7
+// days. d.Value is its value as JSON. d.ID makes it idempotent: while the event is kept, the
+// same id with the same value is harmless, and with another value run.ErrKeyReused. It
+// requires the role submit.
+func (c *Client) Publish(ctx context.Context, name, key string, d messages.Control) error {
+	d.Event, d.Key = name, key
+	if err := d.Check(messages.VerbPublish); err != nil {
+		return err
+	}
+	if _, err := c.requests.Control(ctx, c.tenant, messages.EventID, messages.VerbPublish, d); err != nil {
+		return fmt.Errorf("publish event %s: %w", name, err)
+	}
+	return nil
+}
+
 // Query sends a query as FORMAT.md of package messages has it, and returns the reply as it
 // came: for a program that passes replies on. q is the body of the query.
 func (c *Client) Query(ctx context.Context, verb string, q any) (json.RawMessage, error) {

@@ -100,6 +100,11 @@ func Select(ctx context.Context, cases ...Case) (Case, error) {
 	waits := make([]stepper.Case, len(cases))
 	for i, c := range cases {
 		waits[i] = c.wait()
+		if w := waits[i].Wait; w.Kind == run.WaitEvent {
+			if err := run.ValidEvent(w.Name, w.Key); err != nil {
+				return nil, err
+			}
+		}
 	}
 	first, in, err := e.First(ctx, waits)
 	if err != nil {

@@ -31,6 +31,8 @@ const (
 	// VerbResume submits the run's task again, as a run that continues this one at a
 	// step; the note of the answer is the new run's id.
 	VerbResume = "resume"
+	// VerbPublish publishes an event; the subject has EventID in the place of a run.
+	VerbPublish = "publish"
 	// VerbBlobPut stores a message of the tenant's blobs; the subject has its digest,
 	// and the body is a [Blob].
 	VerbBlobPut = "blob.put"
@@ -49,6 +51,9 @@ const (
 	VerbNodeDrain = "node.drain"
 )
 
+// EventID is in the subject of VerbPublish in the place of a run.
+const EventID = "event"
+
 // Control is the body of a control request. All fields are optional except those of the
 // verb: cancel needs none, resolve needs the decision and the reason.
 type Control struct {
@@ -59,8 +64,11 @@ type Control struct {
 	By string `json:"by,omitempty"`
 	// Decision is for resolve: run.Happened, run.Again, run.Pin or run.Fail.
 	Decision string `json:"decision,omitempty"`
-	// Value is JSON: the result of a call that happened, the answer of respond, or an
-	// approve's changes, such as the arguments of a tool call.
+	// Event and Key are the name and the key of the event to publish.
+	Event string `json:"event,omitempty"`
+	Key   string `json:"key,omitempty"`
+	// Value is JSON: the result of a call that happened, the answer of respond, an
+	// approve's changes, such as the arguments of a tool call, or the value of an event.
 	Value json.RawMessage `json:"value,omitempty"`
 	// Step is the path of the question that approve, reject and respond answer. Package
 	// client sets it for a run with exactly one open question. For resume it is the step at
@@ -132,7 +140,9 @@ func (c *Control) foreign(verb string) (field string, verbs []string) {
 		verbs []string
 	}{
 		{"decision", c.Decision != "", []string{VerbResolve}},
-		{"value", c.Value != nil, []string{VerbApprove, VerbRespond, VerbResolve}},
+		{"value", c.Value != nil, []string{VerbApprove, VerbRespond, VerbResolve, VerbPublish}},
+		{"event", c.Event != "", []string{VerbPublish}},
+		{"key", c.Key != "", []string{VerbPublish}},
 		{"step", c.Step != "", []string{VerbApprove, VerbReject, VerbRespond, VerbResume}},
 		{"text", c.Text != "", []string{VerbMessage, VerbSessionMessage, VerbMemoryWrite}},
 		{"uri", c.URI != "", []string{VerbMemoryWrite, VerbMemoryForget}},
@@ -182,6 +192,13 @@ func (c Control) Check(verb string) error {
 		if verb == VerbRespond && c.Value == nil {
 			return bad("value", "it is missing", "send the answer as JSON")
 		}
+	case VerbPublish:
+		if err := run.ValidEvent(c.Event, c.Key); err != nil {
+			return bad("event", Text(err), "send the name and the key that a run awaits")
+		}
+		if strings.HasPrefix(c.Event, run.EventOfRath) {
+			return bad("event", "events whose name begins with "+run.EventOfRath+" come from Rath alone", "take another name")
+		}
 	case VerbQuarantine, VerbRelease:
 		if strings.TrimSpace(c.Reason) == "" {
 			return bad("reason", "it is missing", "give a reason; it is kept as evidence")
@@ -212,7 +229,7 @@ func (c Control) Check(verb string) error {
 	default:
 		return bad("", "unknown verb", "use "+strings.Join([]string{
 			VerbCancel, VerbResolve, VerbApprove, VerbReject, VerbRespond, VerbMessage,
-			VerbQuarantine, VerbRelease, VerbRebudget, VerbRerun, VerbResume,
+			VerbQuarantine, VerbRelease, VerbRebudget, VerbRerun, VerbResume, VerbPublish,
 		}, ", "))
 	}
 	return nil

@@ -74,6 +74,7 @@ func TestFormatNamesEveryEvent(t *testing.T) {
 		journal.KindSubmitted, journal.KindClaimed, journal.KindReleased, journal.KindReview, journal.KindResolved, journal.KindCancel, journal.KindWarning, journal.KindEnded, journal.KindSettled,
 		journal.KindRunWaiting, journal.KindSignalReceived, journal.KindFanOut, journal.KindBranchesReleased, journal.KindCacheWarmed, journal.KindBranchOutcomes, journal.KindQuarantined, journal.KindRebudgeted,
 		journal.KindStepStarted, journal.KindStepCompleted, journal.KindLate, journal.KindWriter, journal.KindGranted, journal.KindLimitRequested, journal.KindLimitDecided, journal.KindLimitReleased,
+		journal.KindEventPublished, journal.KindEventAwaited, journal.KindEventDelivered, journal.KindEventReleased,
 	} {
 		if s.Defs[kind] == nil {
 			t.Errorf("the schema of the commit does not define %s", kind)

@@ -98,6 +98,7 @@ func fullBranch() *journal.Branch {
 
 func fullReceived() *journal.SignalReceived {
 	return &journal.SignalReceived{
+		Event: new(fullEvent()),
 		Asked: "q", AskedRevision: "r1",
 		Branch: &journal.BranchEnd{Code: "error", Error: "x", Link: linked, State: run.Failed, Steps: 3, Usage: usage}, By: "ana", Says: "ann", ID: "i", Interrupt: true, Kind: journal.Report, N: 1,
 		Path: "2.gather", Reason: "r", Revision: "r1", Run: "r1", Text: "t", Value: "1", Wake: 1, Workflow: "fix",
@@ -453,6 +454,10 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindLimitRequested, journal.LimitRequested{Due: 1, Limit: *fullLimit(), NotBefore: 1, Open: 1, Priority: -1, Run: "r1", Session: "s1", Workflow: "w"}},
 		{journal.KindLimitDecided, journal.LimitDecided{Due: 1, Open: 1, Rejected: "r", Run: "r1", Session: "s1"}},
 		{journal.KindLimitReleased, journal.LimitReleased{Due: 1, Open: 1, Run: "r1", Session: "s1"}},
+		{journal.KindEventPublished, journal.EventPublished{Due: 1, Event: fullEvent(), Open: 1}},
+		{journal.KindEventAwaited, journal.EventAwaited{Due: 1, For: []journal.Wait{{After: 1, Due: 1, Kind: run.WaitEvent, Log: "s1", Path: "1"}}, N: 1, Open: 1, Run: "r1", Session: "s1"}},
+		{journal.KindEventDelivered, journal.EventDelivered{Due: 1, Event: fullEvent(), Open: 1, To: []journal.EventReceiver{{Path: "1", Run: "r1", Session: "s1"}}}},
+		{journal.KindEventReleased, journal.EventReleased{Due: 1, N: 1, Open: 1, Run: "r1", Session: "s1"}},
 		{journal.KindClaimed, journal.Claimed{Attempt: 1, Epoch: 1, Home: key, Incarnation: "n", Revision: "r", Run: "r1", Workflow: "w"}},
 		{journal.KindReleased, journal.Released{Attempt: 1, Lost: usage, Next: offer, Reason: "r", Revision: "r", Run: "r1", Step: "3", Workflow: "w"}},
 		{journal.KindReview, journal.Review{Attempt: 1, Call: "c", Code: "needs_review", Expires: 1, Name: "n", Path: "1", Reason: "r", Revision: "v1", Run: "r1"}},
@@ -460,11 +465,13 @@ func TestCommitSchema(t *testing.T) {
 		{journal.KindCancel, journal.CancelRequested{By: "b", Says: "c", Close: session.ClosedCancelled, ID: "i", Reason: "r", Run: "r1", Settle: "s1"}},
 		{journal.KindWarning, journal.Warning{Run: "r1", Text: "t"}},
 		{journal.KindEnded, journal.Ended{
+			Awaits:  []session.ID{"s1"},
 			Attempt: 1, Branches: []session.ID{"s3"}, Children: []session.ID{"s2"}, Code: "error", Error: "x", Head: place.Head, Limit: &journal.LimitPlace{Log: "s2", Run: "r1"}, Lost: usage, Next: offer, Output: "o",
 			Parent: &journal.Ancestor{Path: "2.gather", Run: "r0", Session: "s0"}, Result: &link, Run: "r1", Settle: "s1", State: run.Succeeded, Steps: 5, Usage: usage, Version: 4, Workflow: "w",
 		}},
 		{journal.KindSettled, fullSettled()},
-		{journal.KindRunWaiting, journal.RunWaiting{Any: true, Attempt: 1, For: []journal.Wait{{
+		{journal.KindRunWaiting, journal.RunWaiting{Left: []session.ID{"s2"}, Any: true, Attempt: 1, For: []journal.Wait{{
+			After: 1, Key: "k", Log: "s1",
 			Branches: []session.ID{"s2"}, Detail: "d", Due: 1, Edits: true, Kind: run.WaitApproval, Name: "n", Need: 1, Path: "3", Schema: "{}", Title: "t",
 		}}, Revision: "r", Run: "r1"}},
 		{journal.KindSignalReceived, *fullReceived()},
@@ -511,6 +518,10 @@ func TestCommitSchema(t *testing.T) {
 			t.Errorf("%s: the schema takes a field that there is not", e.Kind)
 		}
 	}
+}
+
+func fullEvent() journal.Published {
+	return journal.Published{At: 1, By: "b", ID: "i", Key: "k", Name: "n", Says: "s", Seq: 1, Value: "1"}
 }
 
 func fullLimit() *journal.Limit {

@@ -42,6 +42,8 @@ func TestMain(m *testing.M) {
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: looping()}))
 	case "limits":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: limited()}))
+	case "events":
+		os.Exit(Execute(os.Args[1:], &Options{Workflows: payments()}))
 	case "commands":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{commands()}}))
 	default:

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -146,6 +147,37 @@ func TestLimitHolderKilled(t *testing.T) {
 			holds[key] = id
 		case holds[key] == id:
 			holds[key] = ""
+		}
+	}
+}
+
+// TestWaitingForEventsKilled kills a node, with kill -9, while its runs wait for events and
+// events come. Another node continues: each run gets each event once, in order.
+func TestWaitingForEventsKilled(t *testing.T) {
+	const runs, events = 6, 8
+	w := newVictim(t, "events")
+	c := w.client(t, "pay")
+	id := func(n int) run.ID { return run.ID(fmt.Sprint("pay-", n)) }
+	for n := range runs {
+		paying(t, c, id(n), events)
+	}
+	var want []string
+	for n := range events {
+		if n == events/2 {
+			for i := range runs { // all have begun
+				for must.Get(c.Runs.Get(t.Context(), id(i)))(t).Attempt < 3 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			w.kill(t)
+		}
+		must.Do(t, c.Publish(t.Context(), "invoice.paid", "4711", messages.Control{Value: json.RawMessage(fmt.Sprint(n)), ID: fmt.Sprint("e", n)}))
+		want = append(want, fmt.Sprint(" ", n))
+	}
+	member(t, w.srv, Options{Fleet: Fleet{Gossip: w.gossip(w.at())}, Workflows: payments()})
+	for n := range runs {
+		if r := must.Get(c.Wait(t.Context(), id(n)))(t); r.State != run.Succeeded || r.Output != strings.Join(want, "") {
+			t.Errorf("run %d: %s %s %q, want %q", n, r.State, r.Error, r.Output, want)
 		}
 	}
 }

@@ -11,8 +11,9 @@ type Question struct {
 	Session session.Key // the home of the run
 	Run     ID
 	Step    Path
-	// Kind is WaitApproval, WaitResponse or WaitMessage.
-	Kind string
+	// Kind is WaitApproval, WaitResponse or WaitMessage. In one process it may be WaitEvent,
+	// with the key of the event.
+	Kind, Key string
 	// Name is the name of the step, or of the tool whose call needs approval.
 	Name string
 	// Title and Detail are the text for the operator. Detail holds the arguments of a

@@ -48,6 +48,7 @@ const (
 	WaitTimer    = "timer"    // a point in time
 	WaitBranches = "branches" // the ends of a fan-out's branches
 	WaitRun      = "run"      // the end of a run that it started
+	WaitEvent    = "event"    // a published event
 )
 
 // The decisions that end a review.

@@ -77,6 +77,8 @@ store in ./.rath: through the node of "rath dev", or by opening the store.`,
 			noun("memory", "List, find, write and forget the notes of agents", `  rath memory add team "Slugs skip empty words."
   rath memory find team "slug"`,
 				work.Memories(a)...),
+			noun("event", "Publish events that runs wait for", `  rath event publish invoice.paid 4711 --value '{"amount":90}'`,
+				work.Publish(a)),
 		}},
 		{"look", "Look", []*cobra.Command{inspect.Ps(a), inspect.Top(a), inspect.Show(a), inspect.Why(a), inspect.Diff(a), inspect.Workflows(a)}},
 		{"evidence", "Evidence", []*cobra.Command{evidence.Export(a), evidence.Verify(a)}},

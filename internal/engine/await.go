@@ -30,7 +30,11 @@ func (p *waits) Await(ctx context.Context, w journal.Wait, timeout time.Duration
 		*out.(*flow.RunEnd) = end
 		return err
 	}
-	st, err := p.begin(ctx, journal.StepAwait, w.Name, session.Session{}, false, "", w.Kind)
+	args := []string{w.Kind}
+	if w.Kind == run.WaitEvent {
+		args = append(args, w.Key)
+	}
+	st, err := p.begin(ctx, journal.StepAwait, w.Name, session.Session{}, false, "", args...)
 	if err != nil {
 		return err
 	}
@@ -38,6 +42,9 @@ func (p *waits) Await(ctx context.Context, w journal.Wait, timeout time.Duration
 	first, detail := st.asked, w.Detail
 	for again := 0; ; again++ {
 		d, err := st.await(w, timeout, out)
+		if e, ok := out.(*flow.Event); ok && err == nil {
+			return gotEvent(st.ex, st.asked.Path, e)
+		}
 		if d.Code != run.CodeMalformed || !errors.Is(err, run.ErrMalformed) {
 			return err
 		}
@@ -57,7 +64,9 @@ func (st *step) await(w journal.Wait, timeout time.Duration, out any) (d journal
 		d = st.record.StepCompleted
 		return decode(d, out)
 	}, func() (journal.StepCompleted, error) {
-		w = asked(w, st.asked.Path, out)
+		if w, err = asked(st.ex, w, st.asked.Path, out); err != nil {
+			return d, err
+		}
 		inbox, err := st.ex.signals.wait(st.ctx, []journal.Wait{w}, timeout, false)
 		if err != nil {
 			return d, err
@@ -75,21 +84,27 @@ func (st *step) await(w journal.Wait, timeout time.Duration, out any) (d journal
 }
 
 // asked returns w as the wait of a step at a path. The answer goes to out.
-func asked(w journal.Wait, at run.Path, out any) journal.Wait {
+func asked(ex *Execution, w journal.Wait, at run.Path, out any) (journal.Wait, error) {
 	w.Path = at
+	if w.Kind == run.WaitEvent {
+		err := ofEvent(ex, &w)
+		return w, err
+	}
 	if w.Kind == run.WaitResponse {
 		if schema, err := form.Of(reflect.TypeOf(out).Elem()); err == nil && len(schema) <= form.MaxSchema {
 			w.Schema = string(schema)
 		}
 	}
-	return w
+	return w, nil
 }
 
 // First implements flow.Select.
 func (p *waits) First(ctx context.Context, cases []stepper.Case) (int, context.Context, error) {
 	var args []string
 	for _, c := range cases {
-		args = append(args, c.Wait.Kind, c.Wait.Name)
+		if args = append(args, c.Wait.Kind, c.Wait.Name); c.Wait.Kind == run.WaitEvent {
+			args = append(args, c.Wait.Key)
+		}
 	}
 	st, err := p.begin(ctx, journal.StepSelect, journal.StepSelect, session.Session{}, false, "", args...)
 	if err != nil {
@@ -117,7 +132,10 @@ func firstOf(st *step, cases []stepper.Case, at run.Path) (int, error) {
 	ex := st.ex
 	ws := make([]journal.Wait, len(cases))
 	for i, c := range cases {
-		ws[i] = asked(c.Wait, at.Index(i), c.Out)
+		var err error
+		if ws[i], err = asked(ex, c.Wait, at.Index(i), c.Out); err != nil {
+			return 0, err
+		}
 		if c.Timeout != 0 {
 			ws[i].Due = ex.rt.Clock.Now().Add(c.Timeout).UnixMilli()
 		}
@@ -177,6 +195,8 @@ func answer(w journal.Wait, inbox []journal.SignalReceived) (journal.StepComplet
 		switch v.Kind {
 		case journal.Timer:
 			return journal.StepCompleted{Code: run.CodeExpired, Error: fmt.Sprintf("flow: %q: the time is up", w.Name), Summary: "the time is up"}, nil
+		case journal.Event:
+			return eventAnswer(v.Event)
 		case journal.Respond:
 			return journal.StepCompleted{Value: v.Value, Summary: "answered" + by(v)}, nil
 		case journal.Approve, journal.Refuse:

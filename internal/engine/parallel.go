@@ -28,6 +28,9 @@ type lines struct {
 	// suspending is set during the commit of the run's wait.
 	suspending bool
 	of         map[run.Path]*line // the functions of Gathers, by the paths above their steps
+	// events are the places of the last events that lines have, by their logs; those of
+	// Forward have no line.
+	events map[*line]map[session.ID]uint64
 	// over are the Gathers that make no more steps, with the reason.
 	over map[run.Path]error
 }
@@ -141,7 +144,7 @@ func (g *gathering) run() error {
 		ex.lines.changed.Wait()
 	}
 	for i := range g.next {
-		delete(ex.lines.of, g.path.Index(i))
+		ex.lines.close(g.path.Index(i))
 	}
 	return g.err()
 }

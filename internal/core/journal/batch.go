@@ -101,7 +101,7 @@ func (w *StateMachine) complete(r *Record, e session.Event, now time.Time) (sess
 			if err != nil {
 				return e, err
 			}
-			return NewEvent(KindRunWaiting, v.expiring(now))
+			return NewEvent(KindRunWaiting, v.expiring(now).leaving(r))
 		}
 		v, err := Decode[FanOut](e)
 		if err != nil {

@@ -85,8 +85,8 @@ func (w *StateMachine) submit(c Claim, now time.Time) (*ClaimResult, error) {
 	if w.state.branch != "" { // the end of the branch seals it
 		return nil, fmt.Errorf("journal: session %s is a branch of a fan-out, for one run: %w; fork it to continue", w.key, session.ErrClosed)
 	}
-	if w.state.limits != nil {
-		return nil, fmt.Errorf("journal: %s is the log of a limit: %w; name another session", w.key, run.ErrNotSupported)
+	if w.state.OfKey() {
+		return nil, fmt.Errorf("journal: %s is the log of a limit or of an event: %w; name another session", w.key, run.ErrNotSupported)
 	}
 	if (c.Task.ForkOf != nil || c.Task.Resumes != nil) && len(events) == 0 { // a check before the claim found it free
 		return nil, fmt.Errorf("journal: task %s: %w: session %s of the fork exists already; leave session out to get a new one", c.Run, run.ErrMalformed, w.key)

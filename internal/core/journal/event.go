@@ -232,6 +232,7 @@ const MaxStatus = 4 << 10
 // Ended records the outcome of a run: its complete result and the consequences.
 type Ended struct {
 	Attempt  uint64        `json:"attempt"`
+	Awaits   []session.ID  `json:"awaits,omitempty"`   // the logs of the events of its last wait
 	Branches []session.ID  `json:"branches,omitempty"` // of fan-outs, still open; they are cancelled
 	Children []session.ID  `json:"children,omitempty"` // the open ones among the run's children are cancelled
 	Code     run.Code      `json:"code,omitempty"`

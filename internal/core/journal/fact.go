@@ -217,6 +217,10 @@ var payloads = map[string]func(session.Event) (any, error){
 	KindLimitRequested:   asFact(Decode[LimitRequested]),
 	KindLimitDecided:     asFact(Decode[LimitDecided]),
 	KindLimitReleased:    asFact(Decode[LimitReleased]),
+	KindEventPublished:   asFact(Decode[EventPublished]),
+	KindEventAwaited:     asFact(Decode[EventAwaited]),
+	KindEventDelivered:   asFact(Decode[EventDelivered]),
+	KindEventReleased:    asFact(Decode[EventReleased]),
 	KindSubmitted:        asFact(Decode[Submitted]),
 	KindGranted:          asFact(Decode[Granted]),
 	KindClaimed:          asFact(Decode[Claimed]),
@@ -263,7 +267,7 @@ func payload(e session.Event) (any, error) {
 	if read := payloads[e.Kind]; read != nil {
 		return read(e)
 	}
-	for _, space := range []string{"session.", "run.", "step.", "writer.", "limit."} {
+	for _, space := range []string{"session.", "run.", "step.", "writer.", "limit.", "event."} {
 		if strings.HasPrefix(e.Kind, space) {
 			return nil, fmt.Errorf("journal: unknown event %s: %w", e.Kind, session.ErrTooOld)
 		}

@@ -41,7 +41,7 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 	taken := map[run.ID]bool{} // claimed or ended by the same commit
 	for i := range facts {
 		f := &facts[i]
-		if follows := strings.HasPrefix(f.Kind, "run.") || strings.HasPrefix(f.Kind, "limit."); f.Err != nil && follows && payloads[f.Kind] != nil {
+		if follows := strings.HasPrefix(f.Kind, "run.") || KeyLogEvent(f.Kind); f.Err != nil && follows && payloads[f.Kind] != nil {
 			return nil, f.Err
 		}
 		switch f.What.(type) {
@@ -126,5 +126,5 @@ func Followups(e commitlog.Entry, facts []Fact) ([]Work, error) {
 			}
 		}
 	}
-	return limitWork(work, k, facts, taken), nil
+	return eventWork(limitWork(work, k, facts, taken), k, e.At.Seq, facts), nil
 }

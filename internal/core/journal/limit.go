@@ -137,12 +137,6 @@ type LimitState struct {
 	Starts  []int64           `json:"starts,omitempty"`  // the newest, as many as the rate looks at
 }
 
-// maxLimited bounds the runs that wait for one key. A node requests further ones later.
-const maxLimited = 1 << 14
-
-// maxDecided bounds the decisions of one commit.
-const maxDecided = 128
-
 func (l *LimitState) clone() LimitState {
 	if l == nil {
 		return LimitState{}

@@ -43,6 +43,7 @@ type Record struct {
 	resolved  map[run.Path]resolution
 	children  []session.ID // made by the run and not disposed of
 	branches  []session.ID // of fan-outs, not disposed of
+	awaits    []session.ID // the logs of the events of its last wait
 	warming   *FanOut      // only its first branch has started
 	inbox     []SignalReceived
 	inboxed   uint64   // the number of signals ever received
@@ -127,7 +128,7 @@ func (r *Record) copy() *Record {
 	cp := *r
 	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)
 	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
-	cp.branches, cp.inbox = slices.Clone(r.branches), slices.Clone(r.inbox)
+	cp.branches, cp.awaits, cp.inbox = slices.Clone(r.branches), slices.Clone(r.awaits), slices.Clone(r.inbox)
 	cp.delivered, cp.reserved = nil, r.reserved.clone()
 	cp.order = paged[*Step]{}
 	return &cp

@@ -21,6 +21,7 @@ type RunState struct {
 	quarantine  *Quarantined
 	delivered   []deliveredSignal
 	limits      *LimitState // of the log of a key, nil for other logs
+	events      *EventState // of the log of an event, nil for other logs
 	Queue       []run.ID    // submitted runs that wait for the session, oldest first
 	runs        map[run.ID]*Record
 	ended       paged[*Record] // in the order of their ends
@@ -32,6 +33,19 @@ func (b *RunState) Run(id run.ID) *Record { return b.runs[id] }
 // Limits returns the state of the log of a key, nil for other logs. The caller must not
 // change it.
 func (b *RunState) Limits() *LimitState { return b.limits }
+
+// OfKey reports whether no run executes in the log: it is the log of a key or of an event.
+func (b *RunState) OfKey() bool { return b.limits != nil || b.events != nil }
+
+// ofKey folds a fact of such a log.
+func (b *RunState) ofKey(fact any, now int64) {
+	switch fact.(type) {
+	case LimitRequested, LimitDecided, LimitReleased:
+		b.limits = b.limits.with(fact, now)
+	default:
+		b.events = b.events.with(fact, now)
+	}
+}
 
 // Runs returns the records of all runs in the log, in order of submission.
 func (b *RunState) Runs() []*Record {
@@ -110,8 +124,8 @@ func (b *RunState) fold(k session.Key, fact any, now time.Time, s session.Sessio
 		b.Queue = slices.Insert(b.Queue, placeInQueue(b.Queue, &v.Task), r.ID)
 	case Granted:
 		b.edit(v.Run, func(r *Record) { r.Granted = true })
-	case LimitRequested, LimitDecided, LimitReleased:
-		b.limits = b.limits.with(v, now.UnixMilli())
+	case LimitRequested, LimitDecided, LimitReleased, EventPublished, EventAwaited, EventDelivered, EventReleased:
+		b.ofKey(v, now.UnixMilli())
 	case Claimed:
 		return b.claimed(k, v, now, s)
 	case Released:
@@ -262,7 +276,7 @@ func (b *RunState) end(v Ended, now time.Time) {
 	// A run that has ended needs no journal; the log keeps it.
 	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
 	r.reserved.keepOpen(r.inbox)
-	r.branches, r.warming, r.inbox, r.delivered, r.Suspended, r.Due = nil, nil, nil, nil, nil, nil
+	r.branches, r.awaits, r.warming, r.inbox, r.delivered, r.Suspended, r.Due = nil, nil, nil, nil, nil, nil, nil
 	r.Base, r.order, r.taskPage = session.Session{}, paged[*Step]{}, nil
 	r.Task.Input = nil
 	r.place = len(b.ended.items)

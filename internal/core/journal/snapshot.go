@@ -22,6 +22,7 @@ type wireSnapshot struct {
 	Branch      run.ID            `json:"branch,omitempty"`
 	Ended       wireEnded         `json:"ended,omitzero"`
 	Epoch       uint64            `json:"epoch"`
+	Events      *EventState       `json:"events,omitempty"`
 	Fold        int               `json:"fold"`
 	Delivered   []deliveredSignal `json:"heard,omitempty"`
 	Incarnation string            `json:"incarnation,omitempty"`
@@ -66,7 +67,7 @@ func (w *StateMachine) Snapshot() (*Snapshot, error) {
 	b := &w.state
 	state := wireSnapshot{
 		Active: b.Active, Branch: b.branch, Quarantine: b.quarantine, Epoch: b.Epoch, Fold: foldVersion,
-		Incarnation: b.Incarnation, Delivered: b.delivered, Limits: b.limits, Queue: b.Queue,
+		Incarnation: b.Incarnation, Delivered: b.delivered, Events: b.events, Limits: b.limits, Queue: b.Queue,
 		Tables: []json.RawMessage{json.RawMessage(table)},
 	}
 	s.pages = pages
@@ -228,7 +229,7 @@ func (v *Values) restore(ctx context.Context, log commitlog.Log, k session.Key) 
 	if l, _ := w.value.Link(); l.Seq != at.Seq || l.Hash != at.Hash {
 		return nil
 	}
-	w.state = RunState{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, quarantine: state.Quarantine, delivered: state.Delivered, limits: state.Limits, Queue: state.Queue, runs: map[run.ID]*Record{}}
+	w.state = RunState{Epoch: state.Epoch, Incarnation: state.Incarnation, Active: state.Active, branch: state.Branch, quarantine: state.Quarantine, delivered: state.Delivered, events: state.Events, limits: state.Limits, Queue: state.Queue, runs: map[run.ID]*Record{}}
 	for _, rec := range state.Open {
 		r, err := rec.unmarshal(tables, load)
 		if err != nil {

@@ -287,6 +287,7 @@ func (w *StateMachine) finale(r *Record, events []session.Event, now time.Time) 
 		if by := r.Task.StartedBy; by != nil {
 			v.Starter = &Ancestor{Path: by.Step, Run: by.Run, Session: by.Session}
 		}
+		v.Awaits = r.awaits
 		cleanup := cleanupOf(w, r, v.State, now)
 		if cleanup != nil {
 			v.Next = &Offer{Revision: cleanup.Task.Revision, Run: cleanup.Task.Run, Workflow: cleanup.Task.Workflow}
@@ -372,6 +373,8 @@ func (w *StateMachine) Signal(s Signal, now time.Time) error {
 		return w.restore(*s.Restore, now)
 	case s.Limit != nil && s.Limit.Decided == nil:
 		return decideLimit(w, s.Limit, now)
+	case s.Event != nil:
+		return decideEvent(w, s.Event, now)
 	case s.Received != nil && s.Run == "":
 		return w.message(*s.Received, now)
 	}

@@ -97,6 +97,7 @@ type Signal struct {
 	Tick    bool           // timers may be due
 	Late    *StepCompleted // the outcome of a call of an attempt that lost the run
 	Limit   *LimitSignal   // of a limit by key
+	Event   *EventSignal   // for the log of an event
 	Settle  *Part          // the usage of a fork or of a branch, for the home of its run
 }
 

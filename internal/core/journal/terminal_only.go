@@ -12,7 +12,7 @@ func IsTerminalOnly(events []session.Event) bool {
 	for _, e := range events {
 		switch e.Kind {
 		case KindEnded, KindSettled, KindReleased, KindReview, KindBranchOutcomes, KindLate,
-			KindCancel, KindSignalReceived, KindResolved, KindQuarantined, KindRebudgeted, KindLimitReleased,
+			KindCancel, KindSignalReceived, KindResolved, KindQuarantined, KindRebudgeted, KindLimitReleased, KindEventReleased,
 			session.KindClosed, session.KindRejected, session.KindArchived, session.KindRestored:
 			return true
 		case KindStepCompleted:

@@ -16,6 +16,9 @@ type RunWaiting struct {
 	Any     bool   `json:"any,omitempty"`
 	Attempt uint64 `json:"attempt"`
 	For     []Wait `json:"for"`
+	// Left are the logs of the events that the run awaited before, and awaits no longer. The
+	// writer sets it.
+	Left []session.ID `json:"left,omitempty"`
 	// Revision is the revision of the waiting code. An older log has none.
 	Revision string `json:"revision,omitempty"`
 	Run      run.ID `json:"run"`
@@ -25,15 +28,19 @@ type RunWaiting struct {
 type Wait struct {
 	Branches []session.ID `json:"branches,omitempty"` // of a fan-out
 	Detail   string       `json:"detail,omitempty"`
+	// After is, for an event, the place of the last one that the run has.
+	After uint64 `json:"after,omitempty"`
 	// Due, in Unix milliseconds, is the time at which a timer decides the wait. The
 	// writer sets it for waits that only an operator or an outside program can end; see
 	// DefaultExpiry.
 	Due int64 `json:"due,omitempty"`
 	// Edits is set if the values of an approval edit the subject of the question. An
 	// approval may then omit them.
-	Edits bool   `json:"edits,omitempty"`
-	Kind  string `json:"kind"`
-	Name  string `json:"name,omitempty"` // of the tool or the step
+	Edits bool       `json:"edits,omitempty"`
+	Key   string     `json:"key,omitempty"` // of an event
+	Kind  string     `json:"kind"`
+	Log   session.ID `json:"log,omitempty"`  // of an event
+	Name  string     `json:"name,omitempty"` // of the tool, the step or the event
 	// Need is the number of branches that must succeed; zero waits for the ends of all.
 	Need int      `json:"need,omitempty"`
 	Path run.Path `json:"path"` // of the step; answers name it
@@ -52,6 +59,7 @@ const (
 	Timer   = "timer"
 	Report  = "branch" // a branch ended
 	Outcome = "ended"  // a started run ended
+	Event   = "event"  // an event was published
 	// cacheWarm is sent by the first branch of a warm-first fan-out, once it has its
 	// first answer of a model. It is never in an inbox.
 	cacheWarm = "warm"
@@ -70,6 +78,7 @@ type SignalReceived struct {
 	Branch *BranchEnd `json:"branch,omitempty"`
 	By     string     `json:"by,omitempty"`    // see Named
 	Ended  *RunEnd    `json:"ended,omitempty"` // of a run that it started
+	Event  *Published `json:"event,omitempty"` // that it awaits
 	// ID is the idempotency key of the signal, as long as the session keeps it, see
 	// maxSignals; "" is for signals that may be applied twice.
 	ID        string   `json:"id,omitempty"`
@@ -122,7 +131,7 @@ func (w Wait) question() bool { return w.Kind != run.WaitBranches && w.Kind != r
 // outside reports whether only an answer from outside can end a wait, which may never
 // arrive. Timers have a time, and branches end by themselves.
 func (w Wait) outside() bool {
-	return w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage
+	return w.Kind == run.WaitApproval || w.Kind == run.WaitResponse || w.Kind == run.WaitMessage || w.Kind == run.WaitEvent
 }
 
 // expiring sets the expiry of the waits that need one.
@@ -139,7 +148,7 @@ func (v RunWaiting) expiring(now time.Time) RunWaiting {
 // answers reports whether a received fact decides a question at a path.
 func (v SignalReceived) answers(p run.Path) bool {
 	switch v.Kind {
-	case Approve, Refuse, Respond, Timer:
+	case Approve, Refuse, Respond, Timer, Event:
 		return v.Path == p
 	}
 	return false
@@ -191,7 +200,7 @@ func (r *Record) wait(v RunWaiting) {
 	if r.State != run.Running || v.Attempt != r.Attempt {
 		return
 	}
-	r.State, r.Suspended, r.Deaths, r.Due = run.Waiting, &v, Deaths{}, nil
+	r.State, r.Suspended, r.Deaths, r.Due, r.awaits = run.Waiting, &v, Deaths{}, nil, eventLogs(v.For)
 	for _, w := range v.For {
 		if v.Any && w.Due != 0 {
 			put(&r.Due, w.Path, w.Due)
@@ -224,7 +233,7 @@ func (r *Record) took(d StepCompleted) {
 		return
 	}
 	r.inbox = slices.DeleteFunc(r.inbox, func(v SignalReceived) bool {
-		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message || d.Kind == StepResult && d.Code == "" && v.ends(run.ID(d.Name))
+		return v.Kind == Message && v.N <= d.Inbox || v.Path == d.Path && v.Kind != Message || v.lost(d) || d.Kind == StepResult && d.Code == "" && v.ends(run.ID(d.Name))
 	})
 }
 
@@ -280,6 +289,10 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 		}
 		if knowsEnd(r, v.Ended.Run) {
 			return nil // it came before
+		}
+	case Event:
+		if again, err := eventDelivered(r, v); again || err != nil {
+			return err
 		}
 	case cacheWarm:
 		if events := r.releaseBranches(v); len(events) > 0 {
@@ -417,8 +430,11 @@ func (w *StateMachine) message(v SignalReceived, now time.Time) error {
 // tick fires the expired timers: of questions without an answer, of reviews without a
 // resolution, and the deadlines of runs that no node executes.
 func (w *StateMachine) tick(now time.Time) error {
-	if w.state.limits != nil {
+	switch {
+	case w.state.limits != nil:
 		return decideLimit(w, nil, now)
+	case w.state.events != nil:
+		return decideEvent(w, nil, now)
 	}
 	fired := false
 	for _, r := range w.state.open() {

@@ -28,6 +28,8 @@ var (
 	// DispatchSeen: the log decides about a dispatch: it rejects a claim that finds
 	// another attempt than the relay saw.
 	DispatchSeen = without != "dispatch_seen"
+	// EventCursor: a wait receives no event that its run has received before.
+	EventCursor = without != "event_cursor"
 	// IntentExpiry: a call that must not happen twice starts only while its intent is
 	// fresh.
 	IntentExpiry = without != "intent_expiry"
@@ -51,6 +53,7 @@ var on = map[string]bool{
 	"attempt_fence":        AttemptFence,
 	"claim_before_read":    ClaimBeforeRead,
 	"dispatch_seen":        DispatchSeen,
+	"event_cursor":         EventCursor,
 	"intent_expiry":        IntentExpiry,
 	"limit_holders":        LimitHolders,
 	"openset_tail":         OpenSetTail,

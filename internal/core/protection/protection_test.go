@@ -52,6 +52,7 @@ var schedules = []schedule{
 	{"attempt_fence", supersededAttempt, audit.OneWriter, "nothing but of attempt 2"},
 	{"claim_before_read", outcomeBeforeClaim, audit.ReadClaim, "not to run again, attempt 1 recorded it"},
 	{"dispatch_seen", staleDispatch, audit.OneWriter, "a dispatch that saw attempt 2"},
+	{"event_cursor", oneEventForTwoWaits, audit.Events, "a wait at step 2 for event 1"},
 	{"intent_expiry", slowIntent, audit.NoRepeat, "to begin before its intent expires"},
 	{"limit_holders", twoOfOneKey, audit.Limits, "at most 1 runs that hold a grant"},
 	{"openset_tail", endBetweenRelays, audit.Results, "result"},
@@ -477,6 +478,23 @@ func staleDispatch(t *testing.T) *evidence {
 		_, err = last.Commit(t.Context(), ended(t, 2))
 	}
 	must.Do(t, err)
+	return e
+}
+
+// oneEventForTwoWaits: an event comes, and a run waits for it twice, one wait after the other.
+func oneEventForTwoWaits(t *testing.T) *evidence {
+	e := &evidence{}
+	store := journal.NewStore(&e.log, nil)
+	k := session.Key{Tenant: home.Tenant, ID: "event-1-0"}
+	for n, s := range []journal.EventSignal{
+		{Published: &journal.Published{ID: "a", Key: "k", Name: "n"}},
+		{Awaited: &journal.EventAwaited{For: []journal.Wait{{Kind: run.WaitEvent, Log: k.ID, Path: "1"}}, N: 5, Run: "r1", Session: "elsewhere-1-0"}},
+		{Awaited: &journal.EventAwaited{For: []journal.Wait{{After: 1, Kind: run.WaitEvent, Log: k.ID, Path: "2"}}, N: 7, Run: "r1", Session: "elsewhere-1-0"}},
+	} {
+		if err := store.Apply(t.Context(), journal.Signal{To: k, Run: "r1", Event: &s}); err != nil {
+			t.Errorf("signal %d: %v", n, err)
+		}
+	}
 	return e
 }
 

@@ -26,11 +26,11 @@ func (t *tree) announceWait(k session.Key, s journal.RunWaiting) {
 func (t *tree) answerWaits(k session.Key, v journal.RunWaiting) {
 	for _, w := range v.For {
 		switch w.Kind {
-		case run.WaitApproval, run.WaitResponse, run.WaitMessage:
+		case run.WaitApproval, run.WaitResponse, run.WaitMessage, run.WaitEvent:
 		default:
 			continue // the clock, or the branches, end it
 		}
-		q := run.Question{Session: k, Run: v.Run, Step: w.Path, Kind: w.Kind, Name: w.Name, Title: w.Title, Detail: w.Detail, Schema: w.Schema}
+		q := run.Question{Session: k, Run: v.Run, Step: w.Path, Kind: w.Kind, Key: w.Key, Name: w.Name, Title: w.Title, Detail: w.Detail, Schema: w.Schema}
 		if err := t.answer(k, q); err != nil && t.ctx.Err() == nil {
 			t.fail(fmt.Errorf("flow: %v: %w", q, err))
 			return
@@ -56,6 +56,9 @@ func (t *tree) answer(k session.Key, q run.Question) error {
 		if err != nil || v == nil {
 			return err
 		}
+		if q.Kind == run.WaitEvent {
+			return t.publish(q, v)
+		}
 		s, err := received(q.Kind, v)
 		if err != nil {
 			return err
@@ -70,6 +73,21 @@ func (t *tree) answer(k session.Key, q run.Question) error {
 		}
 		q.Refused = err.Error()
 	}
+}
+
+// publish publishes the event that a run awaits.
+func (t *tree) publish(q run.Question, v any) error {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("the value of the event is nothing that JSON can hold: %w", err)
+	}
+	log, err := journal.EventLog(t.rt.Mint, q.Session.Tenant, q.Name, q.Key)
+	if err != nil {
+		return err
+	}
+	return t.rt.Store.Apply(t.ctx, journal.Signal{To: session.Key{Tenant: q.Session.Tenant, ID: log}, Event: &journal.EventSignal{
+		Published: &journal.Published{ID: string(q.Run) + "/" + string(q.Step), Key: q.Key, Name: q.Name, Value: string(value)},
+	}})
 }
 
 // maxAnswers bounds the calls of Driver.Answer for one question.

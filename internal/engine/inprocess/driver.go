@@ -56,8 +56,15 @@ func (d *Driver) Committed(e commitlog.Entry) {
 			continue
 		}
 		for _, f := range facts {
-			if v, ok := f.What.(journal.Ended); ok {
+			switch v := f.What.(type) {
+			case journal.Ended:
 				t.started.end(v)
+			case journal.RunWaiting:
+				for _, w := range v.For {
+					if w.Log != "" && t.has(v.Run) {
+						d.enter(t, w.Log)
+					}
+				}
 			}
 		}
 		for _, w := range work {
@@ -69,13 +76,9 @@ func (d *Driver) Committed(e commitlog.Entry) {
 			}
 		}
 		for _, f := range facts {
+			due, _, _ := journal.KeyWork(f.What)
+			t.tickAt(due, e.Commit.Key)
 			switch v := f.What.(type) {
-			case journal.LimitRequested:
-				t.tickAt(v.Due, e.Commit.Key)
-			case journal.LimitDecided:
-				t.tickAt(v.Due, e.Commit.Key)
-			case journal.LimitReleased:
-				t.tickAt(v.Due, e.Commit.Key)
 			case journal.RunWaiting:
 				if t.has(f.Run) {
 					for _, w := range v.For {
@@ -143,7 +146,7 @@ func (t *tree) runAll(ctx context.Context, history []commitlog.Entry) (*engine.E
 func (t *tree) run(ctx context.Context, history []commitlog.Entry) (ex *engine.Execution, state run.State, err error) {
 	var cancel context.CancelFunc
 	t.ctx, cancel = context.WithCancel(ctx)
-	t.d.enter(t)
+	t.d.enter(t, t.root)
 	defer func() {
 		t.end()
 		cancel()
@@ -236,29 +239,23 @@ func (t *tree) tickAtDeadline(r *journal.Record, k session.Key) {
 	}
 }
 
-// enter subscribes a tree to the commits of its sessions, and leave unsubscribes it.
-func (d *Driver) enter(t *tree) {
+// enter subscribes a tree to the commits of the sessions below a root, such as its own, a
+// started run's, or the log of an event; leave unsubscribes it from all.
+func (d *Driver) enter(t *tree, root session.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.trees == nil {
 		d.trees = map[session.ID][]*tree{}
 	}
-	d.trees[t.root] = append(d.trees[t.root], t)
-}
-
-// enterRoot subscribes a tree to the commits of a started run's sessions, too.
-func (d *Driver) enterRoot(t *tree, root session.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if !slices.Contains(d.trees[root], t) {
-		d.trees[root] = append(d.trees[root], t)
+		d.trees[root], t.roots = append(d.trees[root], t), append(t.roots, root)
 	}
 }
 
 func (d *Driver) leave(t *tree) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, root := range append(t.started.roots(), t.root) {
+	for _, root := range t.roots {
 		if d.trees[root] = slices.DeleteFunc(d.trees[root], func(o *tree) bool { return o == t }); len(d.trees[root]) == 0 {
 			delete(d.trees, root)
 		}

@@ -73,9 +73,9 @@ func (s *startedRuns) adopt(task journal.Task) *startedRun {
 		s.all[task.ID], t.runs[task.ID] = r, true
 	}
 	t.mu.Unlock()
-	t.d.enterRoot(t, r.root)
+	t.d.enter(t, r.root)
 	if r.task.Limit != nil {
-		t.d.enterRoot(t, r.task.Limit.Log)
+		t.d.enter(t, r.task.Limit.Log)
 	}
 	return r
 }
@@ -136,19 +136,6 @@ func (s *startedRuns) recall(history []commitlog.Entry) {
 			}
 		}
 	}
-}
-
-// roots returns the roots of the sessions of started runs.
-func (s *startedRuns) roots() (all []session.ID) {
-	t := s.t
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range s.all {
-		if all = append(all, r.root); r.task.Limit != nil {
-			all = append(all, r.task.Limit.Log)
-		}
-	}
-	return all
 }
 
 // finish lets the started runs that wait for a time end, after the main run, if the

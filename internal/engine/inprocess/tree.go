@@ -29,8 +29,10 @@ type tree struct {
 	d    *Driver
 	rt   *engine.Runtime
 	reg  flow.Registration
-	root session.ID   // of its sessions
-	task journal.Task // of the main run
+	root session.ID // of its sessions
+	// roots are the roots whose commits it gets. The driver's mu guards them.
+	roots []session.ID
+	task  journal.Task // of the main run
 	// opening has the first events of the main run's session if it does not exist yet.
 	opening []session.Event
 	ctx     context.Context

@@ -37,6 +37,7 @@ const (
 	Cleanup       = "cleanup"
 	Starts        = "starts"
 	Limits        = "limits"
+	Events        = "events"
 )
 
 // Invariant is a property of the stored bytes in every state.
@@ -69,6 +70,7 @@ func Invariants() []Invariant {
 		{Cleanup, "the end of a run with compensations submits a run of them, which goes first"},
 		{Starts, "a run that another one starts is there once, as its start says, and its starter gets its end"},
 		{Limits, "a key has no more runs than its limit allows, and a grant ends with its run"},
+		{Events, "a wait for an event gets one that was published after the last that its run had, once"},
 		{Archives, "nothing follows an archive; a tombstone stands for what was purged"},
 	}
 }
@@ -214,8 +216,11 @@ type audit struct {
 	fanouts   map[key]*fanout      // by the session of a branch
 	starts    map[key][]startedRun // by the id of a started run
 	limits    []limitMark
-	ends      []toldRun  // outcomes of started runs
-	parts     []partMark // the reports of their parts that runs have applied
+	events    []eventMark
+	delivered map[deliveryKey]bool
+	awaited   map[awaitKey]bool // of the homes of runs
+	ends      []toldRun         // outcomes of started runs
+	parts     []partMark        // the reports of their parts that runs have applied
 	partEnds  map[partKey]spending
 	told      []toldBranch
 	disposals []disposal
@@ -247,7 +252,7 @@ func newAudit(opts *Options) (*audit, error) {
 	a := &audit{
 		report: &Report{Violations: []Violation{}}, counts: map[string]*Count{}, streams: map[string]uint64{}, blobs: map[string]string{},
 		logs: map[key]*log{}, runs: map[key]*runState{}, links: map[key][]claimOf{}, promised: map[key]promise{}, disposed: map[key][]key{},
-		fanouts: map[key]*fanout{}, partEnds: map[partKey]spending{}, resultsOf: map[key]bool{}, refused: map[key]bool{}, untaken: map[key]untaken{}, pending: map[key]bool{}, aliases: map[key]alias{},
+		fanouts: map[key]*fanout{}, partEnds: map[partKey]spending{}, delivered: map[deliveryKey]bool{}, awaited: map[awaitKey]bool{}, resultsOf: map[key]bool{}, refused: map[key]bool{}, untaken: map[key]untaken{}, pending: map[key]bool{}, aliases: map[key]alias{},
 		hasStream: map[string]bool{},
 	}
 	if opts != nil {
@@ -370,6 +375,7 @@ func (a *audit) finish() {
 	a.finishRuns()
 	a.finishBranches()
 	finishLimits(a)
+	finishEvents(a)
 	a.finishLineage()
 	a.finishResults()
 	a.finishAliases()

@@ -34,6 +34,10 @@ const (
 	runQuarantined  = "run.quarantined"
 	runRebudgeted   = "run.rebudgeted"
 	runGranted      = "run.granted"
+	eventPublished  = "event.published"
+	eventAwaited    = "event.awaited"
+	eventDelivered  = "event.delivered"
+	eventReleased   = "event.released"
 	limitRequested  = "limit.requested"
 	limitDecided    = "limit.decided"
 	limitReleased   = "limit.released"
@@ -174,6 +178,35 @@ type requestedData struct {
 	Session   string          `json:"session"`
 }
 
+type publishedData struct {
+	Event json.RawMessage `json:"event"`
+	Open  int             `json:"open"`
+}
+
+type publishedEvent struct {
+	At  int64  `json:"at"`
+	ID  string `json:"id"`
+	Seq uint64 `json:"seq"`
+}
+
+type awaitedData struct {
+	For     []wait `json:"for"`
+	N       uint64 `json:"n"`
+	Open    int    `json:"open"`
+	Run     string `json:"run"`
+	Session string `json:"session"`
+}
+
+type deliveredData struct {
+	Event json.RawMessage `json:"event"`
+	Open  int             `json:"open"`
+	To    []struct {
+		Path    string `json:"path"`
+		Run     string `json:"run"`
+		Session string `json:"session"`
+	} `json:"to"`
+}
+
 type decidedData struct {
 	Open     int64  `json:"open"`
 	Rejected string `json:"rejected"`
@@ -292,10 +325,12 @@ type waitingData struct {
 }
 
 type wait struct {
+	After    uint64   `json:"after"`
 	Branches []string `json:"branches"`
 	Due      int64    `json:"due"`
 	Edits    bool     `json:"edits"`
 	Kind     string   `json:"kind"`
+	Log      string   `json:"log"`
 	Name     string   `json:"name"`
 	Need     int      `json:"need"`
 	Path     string   `json:"path"`
@@ -310,18 +345,19 @@ type receivedData struct {
 		Steps int64  `json:"steps"`
 		Usage usage  `json:"usage"`
 	} `json:"branch"`
-	By     string      `json:"by"`
-	Ended  *runEndData `json:"ended"`
-	ID     string      `json:"id"`
-	Kind   string      `json:"kind"`
-	N      uint64      `json:"n"`
-	Path   string      `json:"path"`
-	Reason string      `json:"reason"`
-	Run    string      `json:"run"`
-	Says   string      `json:"says"`
-	Text   string      `json:"text"`
-	Value  string      `json:"value"`
-	Wake   uint64      `json:"wake"`
+	By     string          `json:"by"`
+	Ended  *runEndData     `json:"ended"`
+	Event  *publishedEvent `json:"event"`
+	ID     string          `json:"id"`
+	Kind   string          `json:"kind"`
+	N      uint64          `json:"n"`
+	Path   string          `json:"path"`
+	Reason string          `json:"reason"`
+	Run    string          `json:"run"`
+	Says   string          `json:"says"`
+	Text   string          `json:"text"`
+	Value  string          `json:"value"`
+	Wake   uint64          `json:"wake"`
 }
 
 type fanoutData struct {

@@ -80,6 +80,10 @@ var eventKinds = []eventKind{
 	{runQuarantined, take((*folding).quarantined), []string{"quarantined", "readmitted"}},
 	{runRebudgeted, take((*folding).rebudgeted), []string{"rebudgeted"}},
 	{runGranted, take(granted), nil},
+	{eventPublished, take(published), nil},
+	{eventAwaited, take(awaited), nil},
+	{eventDelivered, take(delivered), nil},
+	{eventReleased, take(unawaited), nil},
 	{limitRequested, take(requested), nil},
 	{limitDecided, take(decided), nil},
 	{limitReleased, take(freed), nil},
@@ -104,7 +108,7 @@ func take[T any](fold func(*folding, *event, T)) func(*folding, *event) {
 
 // end checks the commit as a whole.
 func (f *folding) end() {
-	if f.c.seq == 1 && f.l.opened.Kind == "" && f.l.limit == nil {
+	if f.c.seq == 1 && f.l.opened.Kind == "" && f.l.limit == nil && f.l.events == nil {
 		f.a.check(Graph, false, f.says("", "session.opened in commit 1", "none"))
 	}
 	f.a.check(Cleanup, f.owed == "", f.says(f.owed, "run.submitted of its cleanup run in the commit that ends it", "none"))

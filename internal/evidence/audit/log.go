@@ -29,8 +29,9 @@ type log struct {
 	branch      string // the branch's run, if the session is a branch of a fan-out
 	active      string // the run that holds the session
 	quarantined bool
-	cleanup     string    // the cleanup run that goes first; "" for none
-	limit       *limitLog // of the log of a key
+	cleanup     string        // the cleanup run that goes first; "" for none
+	limit       *limitLog     // of the log of a key
+	events      *publishedLog // of the log of an event
 	signals     []signalMark
 	fence       string     // the archive that ends the log; "" if the session is not archived
 	tombstone   *tombstone // the tombstone that the log begins with

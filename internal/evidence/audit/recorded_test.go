@@ -158,6 +158,15 @@ func (f *fleet) life(t testing.TB, w flow.Workflow, at int, stored bool) (run.St
 				})
 			}
 			v, err := journal.Decode[journal.RunWaiting](ev)
+			for _, w := range v.For {
+				if err == nil && ev.Kind == journal.KindRunWaiting && w.Key == "k" { // an event
+					answers.Go(func() {
+						_ = rt.Store.Apply(ctx, journal.Signal{To: session.Key{Tenant: e.Commit.Tenant, ID: w.Log}, Event: &journal.EventSignal{
+							Published: &journal.Published{By: "ann", ID: string(w.Path), Key: w.Key, Name: w.Name, Value: "1"},
+						}})
+					})
+				}
+			}
 			if ev.Kind != journal.KindRunWaiting || err != nil || v.For[0].Kind != run.WaitApproval {
 				continue
 			}

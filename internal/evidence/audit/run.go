@@ -28,6 +28,7 @@ type logRun struct {
 	lost      []uint64         // the groups of the attempts lost since the last new step
 	group     uint64           // of the attempt that claimed it last
 	ends      map[string]bool  // started runs whose outcome came
+	events    map[string]wait  // its waits for events, by path
 }
 
 // suspects returns the maximum number of suspects on a node with the next attempt, 0 for
@@ -388,7 +389,7 @@ func (f *folding) ended(e *event, d endedData) {
 	if f.l.active == d.Run {
 		f.l.active = ""
 	}
-	r.steps, r.intents, r.slow, r.inbox, r.ids, r.suspended, r.held = nil, nil, nil, nil, nil, nil, nil
+	r.steps, r.intents, r.slow, r.inbox, r.ids, r.suspended, r.held, r.events = nil, nil, nil, nil, nil, nil, nil, nil
 }
 
 func (f *folding) endedHome(e *event, d *endedData, g *runState) {

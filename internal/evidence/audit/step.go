@@ -97,8 +97,11 @@ func (f *folding) done(e *event, d doneData) {
 	}
 	delete(r.intents, work)
 	f.given(d.Given)
-	if d.Kind == "result" {
+	switch d.Kind {
+	case "result":
 		gotEnd(f, r, &d)
+	case "await":
+		tookEvent(f, r, &d)
 	}
 	r.took(&d)
 	g.spend(&d, r.home)

@@ -21,6 +21,7 @@ func (f *folding) waits(e *event, d waitingData) {
 	f.a.check(Waits, len(d.For) > 0, f.says(d.Run, "something to wait for", "nothing"))
 	f.a.check(Waits, !d.came(r.inbox),
 		f.says(d.Run, "no wait for what has come already", "one that nothing would end"))
+	awaitsEvents(f, r, &d)
 	r.state, r.suspended, r.parting = "waiting", &d, parting{f.c.seq, e.batch}
 	r.clear()
 }
@@ -60,6 +61,10 @@ func (f *folding) received(e *event, d receivedData) {
 	}
 	if d.Kind == "ended" {
 		startedEnd(f, r, &d)
+	}
+	f.a.check(Events, (d.Kind == "event") == (d.Event != nil), f.says(d.Run, "an event in a signal of kind event alone", d.Kind))
+	if d.Kind == "event" {
+		gotEvent(f, r, &d)
 	}
 	f.a.witness.received(f.l, &d)
 	d.Text, d.Value, d.Reason = "", "", ""                    // waits do not depend on the contents
@@ -125,7 +130,7 @@ func (w wait) came(inbox []receivedData) bool {
 	for i := range inbox {
 		v := &inbox[i]
 		switch v.Kind {
-		case "approve", "reject", "respond", "timer":
+		case "approve", "reject", "respond", "timer", "event":
 			if v.Path == w.Path {
 				return true
 			}

@@ -183,8 +183,12 @@ func fillEnded(r *messages.Record, v journal.Ended) {
 func fillWaiting(r *messages.Record, v journal.RunWaiting) {
 	r.Kind = messages.KindWaiting
 	for _, w := range v.For {
+		name := w.Name
+		if w.Kind == run.WaitEvent {
+			name += " " + w.Key
+		}
 		r.Waits = append(r.Waits, messages.Wait{
-			Branches: slices.Clone(w.Branches), Due: w.Due, Kind: w.Kind, Name: maskedLine(w.Name, 64), Need: w.Need, Step: w.Path, Title: maskedLine(w.Title, MaxSummary), Wants: w.Wants(),
+			Branches: slices.Clone(w.Branches), Due: w.Due, Kind: w.Kind, Name: maskedLine(name, 64), Need: w.Need, Step: w.Path, Title: maskedLine(w.Title, MaxSummary), Wants: w.Wants(),
 		})
 	}
 	if len(r.Waits) == 0 {
@@ -221,6 +225,11 @@ func fillReceived(r *messages.Record, v journal.SignalReceived) {
 			r.Summary += ": " + maskedLine(v.Reason, 80)
 		case v.Kind == journal.Respond && v.Value != "":
 			r.Summary += ": " + maskedLine(v.Value, 60)
+		}
+	case journal.Event:
+		r.Kind, r.Summary = messages.KindAnswered, "an event came"
+		if e := v.Event; e != nil {
+			r.Summary = "event " + maskedLine(e.Name+" "+e.Key, 80) + " by " + by
 		}
 	case journal.Message:
 		verb := " says "

@@ -95,6 +95,9 @@ func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx cont
 	if err != nil {
 		return "", err
 	}
+	if s.Event != nil {
+		return "", c.publish(ctx, run.ID(id), s, apply)
+	}
 	if s.Cancel != nil && s.Cancel.ID == "" { // otherwise no log could distinguish it from another one
 		s.Cancel.ID = rand.Text()
 	}
@@ -118,6 +121,21 @@ func (c *controls) control(ctx context.Context, m *nats.Msg, apply func(ctx cont
 		return "", c.notBegun(ctx, tenant, s, err, apply)
 	}
 	return c.cancelEarly(ctx, tenant, s, body.Submitted, apply)
+}
+
+// publish brings an event to its log.
+func (c *controls) publish(ctx context.Context, id run.ID, s journal.Signal, apply func(ctx context.Context, s journal.Signal) error) (err error) {
+	e := s.Event.Published
+	if id != messages.EventID {
+		return fmt.Errorf("%s %s: %w: events are published on rath.ctl.<tenant>.<user>.%s.%s", messages.VerbPublish, id, run.ErrMalformed, messages.EventID, messages.VerbPublish)
+	}
+	if e.ID == "" {
+		e.ID = rand.Text()
+	}
+	if s.To.ID, err = journal.EventLog(c.all.Logs.Minter(), s.To.Tenant, e.Name, e.Key); err != nil {
+		return err
+	}
+	return apply(ctx, s)
 }
 
 // unborn reports whether no log holds the signal's run. A quarantine is about the session,

@@ -272,7 +272,7 @@ func (d *dispatcher) fill(ctx context.Context, h *eventlog.Chain, e *commitlog.E
 	spilled := false
 	for i := range e.Commit.Events {
 		ev := &e.Commit.Events[i]
-		if !ev.Blob.Digest.IsZero() && ev.Data == "" && !strings.HasPrefix(ev.Kind, "run.") && !strings.HasPrefix(ev.Kind, "limit.") {
+		if !ev.Blob.Digest.IsZero() && ev.Data == "" && !strings.HasPrefix(ev.Kind, "run.") && !journal.KeyLogEvent(ev.Kind) {
 			ev.Data = "{}" // not needed
 			continue
 		}
@@ -354,7 +354,7 @@ func (d *dispatcher) signal(ctx context.Context, s journal.Signal) schedule.Outc
 		return schedule.Outcome{}
 	}
 	err := d.o.Signal(ctx, s)
-	archived := s.Limit != nil && s.Limit.Decided == nil && errors.Is(err, session.ErrArchived) // until the log of the key is gone
+	archived := s.ForKey() && errors.Is(err, session.ErrArchived) // until the log of the key is gone
 	if err == nil || messages.Refusal(err) && !errors.Is(err, run.ErrNotSupported) && !archived {
 		return schedule.Outcome{Result: schedule.Settled}
 	}

@@ -219,6 +219,7 @@ func ExampleAccounts() {
 	//             "rath.ctl.acme.ana.*.cancel"
 	//             "rath.ctl.acme.ana.*.message"
 	//             "rath.ctl.acme.ana.session.*.message"
+	//             "rath.ctl.acme.ana.*.publish"
 	//             "rath.ctl.acme.ana.*.rerun"
 	//             "rath.ctl.acme.ana.*.resume"
 	//             "rath.ctl.acme.ana.blob.*.put"

@@ -129,6 +129,7 @@ var verbs = []Verb{
 	{messages.VerbCancel, []Role{RoleSubmit, RoleOperate}, "stopping runs"},
 	{messages.VerbMessage, []Role{RoleSubmit}, "talking to runs"},
 	{messages.VerbSessionMessage, []Role{RoleSubmit}, "talking to sessions"},
+	{messages.VerbPublish, []Role{RoleSubmit}, "publishing events"},
 	{messages.VerbRerun, []Role{RoleSubmit, RoleOperate}, "submitting a run's task again"},
 	{messages.VerbResume, []Role{RoleSubmit, RoleOperate}, "continuing a run that has ended"},
 	{messages.VerbBlobPut, []Role{RoleSubmit, RoleOperate}, "files of tasks, and what is imported"},

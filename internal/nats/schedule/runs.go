@@ -43,7 +43,7 @@ func (r *Runs) Open(k session.Key) string {
 	case len(o.Runs) > 0:
 		return fmt.Sprintf("run %s is %s in session %s", o.Runs[0].ID, o.Runs[0].State, k.ID)
 	case o.Limited > 0:
-		return fmt.Sprintf("session %s is the log of a limit that %d runs wait for or hold", k.ID, o.Limited)
+		return fmt.Sprintf("session %s is the log of a key that %d runs wait for or hold", k.ID, o.Limited)
 	case o.Quarantined:
 		return fmt.Sprintf("session %s is quarantined", k.ID)
 	}
@@ -53,10 +53,11 @@ func (r *Runs) Open(k session.Key) string {
 // opens reports whether a fact opens a session without open work.
 func opens(f *journal.Fact) bool {
 	switch f.What.(type) {
-	case journal.Submitted, journal.Quarantined, journal.LimitRequested:
+	case journal.Submitted, journal.Quarantined:
 		return true
 	}
-	return false
+	_, open, _ := journal.KeyWork(f.What)
+	return open > 0
 }
 
 func openedBy(e commitlog.Entry, facts []journal.Fact) *openSession {

@@ -21,8 +21,8 @@ type openSession struct {
 	Runs   []*openRun `json:"runs,omitempty"`   // in the order of their submission, a cleanup run first
 	// Quarantined is set while no run of the session may execute.
 	Quarantined bool `json:"quarantined,omitempty"`
-	// Limited is how many runs wait for a limit or hold its grant, if this is the log of a
-	// key, and Due when the clock allows the next decision.
+	// Limited is how many runs wait for a limit or hold its grant, or wait for an event, if
+	// this is the log of a key, and Due when the clock allows the next decision.
 	Limited int64 `json:"limited,omitempty"`
 	Due     int64 `json:"due,omitempty"`
 	// FollowUps are the unsettled follow-ups, by commit.
@@ -114,16 +114,13 @@ func (s *openSession) fold(k session.Key, f *journal.Fact) (ended *openRun) {
 		s.Writer = v.Incarnation
 	case journal.Quarantined:
 		s.Quarantined = !v.Released
-	case journal.LimitRequested:
-		s.Limited, s.Due, s.ticks = v.Open, v.Due, backoff{}
-	case journal.LimitDecided:
-		s.Limited, s.Due, s.ticks = v.Open, v.Due, backoff{}
-	case journal.LimitReleased:
-		s.Limited, s.Due, s.ticks = v.Open, v.Due, backoff{}
 	case journal.Claimed:
 		if v.Home != k {
 			return nil
 		}
+	}
+	if due, open, ok := journal.KeyWork(f.What); ok {
+		s.Limited, s.Due, s.ticks = open, due, backoff{}
 	}
 	r := s.run(f.Run)
 	if r == nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rathcluster/rath/internal/evidence/dossier"
+	"github.com/rathcluster/rath/internal/nats/permission"
 	"github.com/rathcluster/rath/internal/testkit/must"
 	"github.com/rathcluster/rath/internal/wire"
 	"github.com/rathcluster/rath/messages"
@@ -129,6 +130,29 @@ func (d *door) testFiles(t *testing.T) {
 		if a := d.ask(t, ann, "GET", path, ""); a.status != http.StatusNotFound {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
+	}
+}
+
+func (d *door) testPublish(t *testing.T) {
+	const paid = `{"event":"invoice.paid","key":"4711","value":{"amount":90},"id":"bank-1"}`
+	for _, c := range []struct {
+		body   string
+		status int
+		code   run.Code
+	}{
+		{paid, http.StatusOK, ""},
+		{paid, http.StatusOK, ""},
+		{strings.Replace(paid, "90", "91", 1), http.StatusConflict, run.CodeKeyReused},
+		{`{"event":"","key":"4711"}`, http.StatusBadRequest, run.CodeMalformed},
+		{`{"event":"rath.quota","key":"4711"}`, http.StatusBadRequest, run.CodeMalformed},
+	} {
+		a := d.ask(t, ann, "POST", "/api/v1/events", c.body)
+		if a.status != c.status || c.code != "" && a.problem(t).Code != c.code {
+			t.Errorf("%s: %d %s", c.body, a.status, a.body)
+		}
+	}
+	if a := d.ask(t, caller{ours, permission.RoleClient, []string{"talk"}}, "POST", "/api/v1/events", paid); a.status != http.StatusNotFound {
+		t.Errorf("a token for one workflow: %d %s", a.status, a.body)
 	}
 }
 

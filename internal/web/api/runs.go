@@ -107,6 +107,10 @@ func quarantine(ctx context.Context, c *call, d messages.Control) error {
 	return c.client().Runs.Quarantine(ctx, c.run(), d)
 }
 
+func publish(ctx context.Context, c *call, d messages.Control) error {
+	return c.client().Publish(ctx, d.Event, d.Key, d)
+}
+
 func release(ctx context.Context, c *call, d messages.Control) error {
 	return c.client().Runs.Release(ctx, c.run(), d)
 }

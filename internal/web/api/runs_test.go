@@ -22,6 +22,7 @@ func TestRoutes(t *testing.T) {
 	t.Run("sessions and evidence", d.testSessions)
 	t.Run("files", d.testFiles)
 	t.Run("memories", d.testMemories)
+	t.Run("publish", d.testPublish)
 	t.Run("fleet", d.testFleet)
 	t.Run("dead letters", d.testLetters)
 	t.Run("decisions", d.testDecisions)

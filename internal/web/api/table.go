@@ -66,6 +66,8 @@ func (a *API) table() []route {
 		act(put, "/memories/{memory}/note", messages.VerbMemoryWrite, "Write a note", "control.v1", "answer.v1", writeNote).serves("memory add"),
 		act(remove, "/memories/{memory}/note", messages.VerbMemoryForget, "Remove the notes at and below a name", nil, "answer.v1", forgetNotes).takes("uri").serves("memory forget"),
 
+		act(post, "/events", messages.VerbPublish, "Publish an event for the runs that wait for it", "control.v1", "answer.v1", control(messages.VerbPublish, publish)).serves("event publish"),
+
 		get("/dead-letters", "List the rejected tasks, the oldest first", "dead-letters.v1", listLetters).takes("after", "limit").serves("cluster dlq ls"),
 		get("/dead-letters/{letter}", "Read a rejected task", "dead-letter.v1", showLetter).serves("cluster dlq show"),
 		act(post, "/dead-letters/{letter}/retry", messages.VerbLetterRetry, "Submit a rejected task again", "control.v1", named{}, retryLetter).serves("cluster dlq retry"),

@@ -31,6 +31,8 @@ func Signal(c messages.Control, home session.Key, user string, id run.ID, verb s
 		s.Rebudget = &journal.Rebudgeted{By: user, Says: c.By, ID: c.ID, Reason: c.Reason, Run: id, Budget: run.Budget{
 			MicroUSD: b.MicroUSD, Steps: b.Steps, Time: time.Duration(b.TimeMS) * time.Millisecond, Tokens: b.Tokens,
 		}}
+	case messages.VerbPublish: // To.ID is the log of the event
+		s.Run, s.Event = "", &journal.EventSignal{Published: &journal.Published{By: user, ID: c.ID, Key: c.Key, Name: c.Event, Says: c.By, Value: string(c.Value)}}
 	case messages.VerbMessage, messages.VerbSessionMessage:
 		s.Received = &journal.SignalReceived{By: user, Says: c.By, ID: c.ID, Interrupt: c.Interrupt, Kind: journal.Message, Run: id, Text: strings.ToValidUTF8(c.Text, "\uFFFD")}
 		if verb == messages.VerbSessionMessage { // the id is a session's

@@ -31,6 +31,7 @@ type Work struct {
 	// Limit is a fact about a limit by key or, with Task, Limited is the limit of the task.
 	Limit   *journal.LimitSignal `json:"limit,omitempty"`
 	Limited *journal.Limit       `json:"limited,omitempty"`
+	Event   *journal.EventSignal `json:"event,omitempty"`
 	// Task is set for a task that no log holds yet. Its input is separate, as text: the
 	// task's digest covers every byte of it.
 	Task  *messages.Task `json:"task,omitempty"`
@@ -52,7 +53,7 @@ func WorkOf(w journal.Work) Work {
 		s := w.Signal
 		return Work{
 			Tenant: s.To.Tenant, Session: s.To.ID, Run: s.Run, Cancel: s.Cancel, Resolve: s.Resolve,
-			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late, Settle: s.Settle, Quarantine: s.Quarantine, Rebudget: s.Rebudget, Limit: s.Limit,
+			Received: s.Received, Close: s.Close, Tick: s.Tick, Late: s.Late, Settle: s.Settle, Quarantine: s.Quarantine, Rebudget: s.Rebudget, Limit: s.Limit, Event: s.Event,
 		}
 	case w.Task == nil:
 		return Work{}
@@ -89,14 +90,14 @@ func (w *Work) Decoded() (journal.Work, error) {
 	if err := k.Valid(); err != nil {
 		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
-	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil || w.Settle != nil || w.Limit != nil
+	signal := w.Cancel != nil || w.Resolve != nil || w.Received != nil || w.Close != nil || w.Tick || w.Late != nil || w.Quarantine != nil || w.Rebudget != nil || w.Settle != nil || w.Limit != nil || w.Event != nil
 	if err := session.ValidID("run", string(w.Run)); err != nil && (!signal || w.Run != "") {
 		return journal.Work{}, fmt.Errorf("work: %w: %w", run.ErrMalformed, err)
 	}
 	if signal {
 		return journal.Work{Signal: &journal.Signal{
 			To: k, Run: w.Run, Cancel: w.Cancel, Resolve: w.Resolve, Received: w.Received, Close: w.Close, Tick: w.Tick, Late: w.Late,
-			Quarantine: w.Quarantine, Rebudget: w.Rebudget, Settle: w.Settle, Limit: w.Limit,
+			Quarantine: w.Quarantine, Rebudget: w.Rebudget, Settle: w.Settle, Limit: w.Limit, Event: w.Event,
 		}}, nil
 	}
 	if w.Workflow == "" && w.Task == nil {

@@ -2,5 +2,5 @@
 //
 // Files, the lowest first: branch, upload, skills, task, attach, fanout, cancel, place,
 // run, workspace, memory, memorytree, resource, questions, answer, fork, merge, applied,
-// submitmany, finish, submit, rewind, resume, apply, message, rerun.
+// submitmany, finish, submit, rewind, resume, apply, message, event, rerun.
 package work

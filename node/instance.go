@@ -14,6 +14,7 @@ import (
 	"github.com/rathcluster/rath/actors"
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/agents/rules"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine"
@@ -172,6 +173,10 @@ func (n *Instance) wire(ctx context.Context) error {
 	if n.notifier, err = readTargets(n); err != nil {
 		return err
 	}
+	calls, err := rules.Read(n.o.Rules)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
 	for _, g := range n.offer.registrations(append([]flow.Registration{
 		agentRegistration(append(tool.Builtins(), n.o.Tools...), n.tools.announced, n.Blobs), forkRegistration(), mergeRegistration(),
 	}, n.notifier.registrations()...)) {
@@ -182,7 +187,7 @@ func (n *Instance) wire(ctx context.Context) error {
 	n.runtime = &engine.Runtime{
 		Values: n.values, Models: n.o.Models.Source, Memory: n.Memory, Blobs: n.Blobs, Workspaces: places,
 		Mint: commitlog.IDGenerator{Generation: l.conn.Streams.Generation(), Partitions: l.conn.Streams.Partitions()},
-		Node: l.incarnation, Model: n.o.Models.Default, OnDelta: l.conn.PublishDelta, OnStart: l.conn.PublishStart, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offer.offeredBy, Choices: choices, Servers: n.tools.server,
+		Node: l.incarnation, Model: n.o.Models.Default, OnDelta: l.conn.PublishDelta, OnStart: l.conn.PublishStart, OnWarning: n.o.OnWarning, OnRequest: n.metrics.Requested, Offered: n.offer.offeredBy, Choices: choices, Servers: n.tools.server, Rules: calls,
 		OnLeak: n.leaks,
 	}
 	n.system = actors.New(&actors.Options{

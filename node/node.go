@@ -67,6 +67,10 @@ type Options struct {
 	// MCPList is a file with the MCP servers that tasks and agents name; see
 	// docs/mcp.md for the format. "" is none.
 	MCPList string
+	// Rules is a file with the rules that decide which calls of models run, which need an
+	// approval, and which are refused; see docs/rules.md for the format. "default" has the
+	// default rules, and "" lets all calls run that the task does not want approved.
+	Rules string
 	// Targets is a file with the targets of notifications, and the rules that choose their
 	// events; see docs/notify.md for the format. "" is none. Routers send none.
 	Targets string

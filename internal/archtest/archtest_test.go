@@ -89,6 +89,7 @@ var rules = map[string]rule{
 	"internal/files/manifest":           {ours: list("blob", "internal/core/excerpt", "internal/files/ignore", "internal/files/filename"), others: list("golang.org/x/text", "github.com/klauspost/compress"), test: list("workspace", "sandbox/sandboxtest")},
 	"internal/files/git":                {ours: list("blob", "internal/files/manifest", "internal/files/filename"), test: list("sandbox/sandboxtest")},
 	"workspace":                         {ours: list("blob", "internal/files/manifest", "internal/files/ignore", "internal/files/filename", "internal/platform/filelock"), test: list("internal/sandbox/overlay", "sandbox/sandboxtest")},
+	"internal/agents/rules":             {ours: list("internal/models/listfile", "internal/core/excerpt", "tool"), others: list("go.yaml.in/yaml/v3", "mvdan.cc/sh")},
 	"internal/agents/guide":             {ours: list("blob", "internal/files/manifest"), others: list("go.yaml.in/yaml/v3")},
 	"tool":                              {ours: list("session", "sandbox", "blob", "internal/files/ignore", "internal/agents/guide", "internal/core/schema"), others: list("github.com/google/jsonschema-go", "golang.org/x/net"), test: list("sandbox/local", "sandbox/scripted")},
 	"internal/core/schema":              {ours: list("internal/core/excerpt"), others: list("github.com/google/jsonschema-go")},
@@ -104,7 +105,7 @@ var rules = map[string]rule{
 	},
 	"internal/sandbox/egress": {ours: list("internal/core/excerpt", "internal/core/journal", "sandbox", "session"), test: list("sandbox/sandboxtest")},
 	"internal/engine": {
-		ours: list("internal/engine/chain", "internal/engine/filemerge", "internal/engine/live", "internal/engine/question", "internal/engine/recall", "internal/engine/toolserver", "internal/engine/transcript", "internal/engine/lease", "internal/core/form", "internal/core/schema", "internal/engine/stepper", "internal/models/limiter", "internal/core/commitlog", "internal/core/canonical", "internal/agents/guide", "internal/agents/notebook", "internal/core/excerpt", "internal/core/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/files/manifest", "workspace", "tool", "internal/core/protection", "internal/models/tokens"),
+		ours: list("internal/engine/chain", "internal/engine/filemerge", "internal/engine/live", "internal/engine/question", "internal/engine/recall", "internal/engine/toolserver", "internal/engine/transcript", "internal/engine/lease", "internal/core/form", "internal/core/schema", "internal/engine/stepper", "internal/models/limiter", "internal/core/commitlog", "internal/core/canonical", "internal/agents/guide", "internal/agents/notebook", "internal/agents/rules", "internal/core/excerpt", "internal/core/journal", "flow", "blob", "session", "run", "llm", "memory", "sandbox", "internal/files/manifest", "workspace", "tool", "internal/core/protection", "internal/models/tokens"),
 		test: list("internal/engine/inprocess", "internal/sandbox/egress", "llm/scripted", "llm/openai", "llm/anthropic", "llm/llmtest", "sandbox/local", "sandbox/scripted", "internal/testkit/sessiontest"),
 	},
 	"internal/engine/lease": {

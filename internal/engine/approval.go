@@ -7,6 +7,7 @@ import (
 
 	"github.com/rathcluster/rath/blob"
 	"github.com/rathcluster/rath/flow"
+	"github.com/rathcluster/rath/internal/agents/rules"
 	"github.com/rathcluster/rath/internal/core/excerpt"
 	"github.com/rathcluster/rath/internal/core/form"
 	"github.com/rathcluster/rath/internal/core/journal"
@@ -29,19 +30,30 @@ type openQuestion struct {
 }
 
 // approvals requests approval for all calls of the round that need it together, before
-// any of them runs, and marks those that may not run.
+// any of them runs, and marks those that may not run. The operator's rules and the agent
+// decide which calls need it, the stricter one of them.
 func (r *round) approvals() error {
-	if r.gate.approve == nil {
-		return nil
-	}
 	var all []openQuestion
 	for _, c := range r.calls {
-		if c.refused != nil || !r.gate.approve(c.spec, c.args) {
+		if c.refused != nil {
 			continue
 		}
-		st := r.callStep(c, c.path.Child("approval"), journal.StepAwait)
+		at := c.path.Child("approval")
+		d := r.judged(c)
+		if d.Verdict == rules.Refuse {
+			c.refuse(refusedBy(d))
+			continue
+		}
+		asks := d.Verdict == rules.Ask || r.recorded(at) || r.gate.approve != nil && r.gate.approve(c.spec, c.args)
+		if !asks {
+			continue
+		}
+		st := r.callStep(c, at, journal.StepAwait)
 		w := journal.Wait{
 			Detail: excerpt.Clip(cmp.Or(c.edited, c.Args), 4<<10), Kind: run.WaitApproval, Name: c.Name, Path: st.asked.Path, Title: "run " + c.Name + "?",
+		}
+		if d.Verdict == rules.Ask {
+			w.Title += " " + excerpt.Clip(d.Reason, 200)
 		}
 		if len(c.spec.Schema) <= form.MaxSchema { // the call itself checks edits, too
 			w.Edits, w.Schema = true, string(c.spec.Schema)
@@ -91,12 +103,8 @@ func (r *round) answered(all []openQuestion, apply func(*toolCall, journal.StepC
 
 // applyDecision applies an approver's decision to a call.
 func (r *round) applyDecision(c *toolCall, d journal.StepCompleted) error {
-	reject := func(message string) {
-		out := tool.ErrorOutcome(&tool.Failure{Kind: tool.Rejected, Message: message, Detail: c.Name})
-		c.refused = &out
-	}
 	if d.Code != "" {
-		reject("this call was not approved in time; it did not run")
+		c.refuse("this call was not approved in time; it did not run")
 		return nil
 	}
 	var a flow.Approval
@@ -105,10 +113,13 @@ func (r *round) applyDecision(c *toolCall, d journal.StepCompleted) error {
 	case err != nil:
 		return err
 	case !a.Approved:
-		reject("a person rejected this call: " + a.Reason)
+		c.refuse("a person rejected this call: " + a.Reason)
 	case len(a.Value) > 0:
 		c.answered = true
 		r.edit(c, string(a.Value))
+		if d := r.judged(c); d.Verdict == rules.Refuse {
+			c.refuse(refusedBy(d))
+		}
 	}
 	return nil
 }

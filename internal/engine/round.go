@@ -19,6 +19,7 @@ import (
 	"github.com/rathcluster/rath/internal/engine/lease"
 	"github.com/rathcluster/rath/internal/engine/live"
 	"github.com/rathcluster/rath/internal/engine/transcript"
+	"github.com/rathcluster/rath/internal/files/manifest"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/sandbox"
 	"github.com/rathcluster/rath/session"
@@ -109,6 +110,7 @@ type round struct {
 	sandboxErr error
 	cut        bool // the answer is cut off: none of its calls is made
 	gate       gate
+	tree       *manifest.Tree // of base; nil until a rule needs it
 	// The hooks of the agent; nil are none.
 	before func(ctx context.Context, spec tool.Spec, args json.RawMessage) (json.RawMessage, error)
 	after  func(ctx context.Context, spec tool.Spec, args json.RawMessage, r tool.Result) (tool.Result, error)

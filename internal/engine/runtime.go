@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rathcluster/rath/blob"
+	"github.com/rathcluster/rath/internal/agents/rules"
 	"github.com/rathcluster/rath/internal/core/commitlog"
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/internal/engine/chain"
@@ -38,6 +39,9 @@ type Runtime struct {
 	// Servers returns the tool server of a name that agents use, or the reason why there
 	// is none; nil has none.
 	Servers func(name string) (toolserver.Server, error)
+	// Rules decide which calls of models run, which need an approval, and which are refused;
+	// nil allows all.
+	Rules *rules.List
 	// Memory opens the memory of a name that agents use; nil fails.
 	Memory func(ctx context.Context, t session.Tenant, name string) (memory.Store, error)
 	// Blobs stores large outputs and workspaces; nil keeps them in memory.

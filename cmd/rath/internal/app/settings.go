@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rathcluster/rath/internal/agents/mcp"
+	"github.com/rathcluster/rath/internal/agents/rules"
 	"github.com/rathcluster/rath/internal/models"
 	"github.com/rathcluster/rath/internal/nats/streams"
 	"github.com/rathcluster/rath/node"
@@ -35,6 +36,7 @@ type Settings struct {
 	Model   Setting
 	Models  Setting
 	MCP     Setting
+	Rules   Setting
 	Level   Setting
 	Slots   Setting
 	Unsafe  Setting
@@ -71,6 +73,7 @@ var Options = []Option{
 	{"tenant", []string{"RATH_TENANT"}, "tenant", string(session.DefaultTenant), "tenant", checkTenant, func(s *Settings) *Setting { return &s.Tenant }},
 	{"model", []string{"RATH_MODEL", "OPENAI_DEFAULT_MODEL"}, "", "", "default model", nil, func(s *Settings) *Setting { return &s.Model }},
 	{"mcp", []string{"RATH_MCP"}, "", "", "file with the list of MCP servers", checkServers, func(s *Settings) *Setting { return &s.MCP }},
+	{"rules", []string{"RATH_RULES"}, "", "", "file with rules for calls of models, or default", checkRules, func(s *Settings) *Setting { return &s.Rules }},
 	{"models", []string{"RATH_MODELS"}, "", "", "file with the list of models", checkModels, func(s *Settings) *Setting { return &s.Models }},
 	{"level", []string{"RATH_LEVEL"}, "level", string(streams.Fsync), "fsync or lazy", checkLevel, func(s *Settings) *Setting { return &s.Level }},
 	{"slots", []string{"RATH_SLOTS"}, "", "64", "concurrent runs", checkSlots, func(s *Settings) *Setting { return &s.Slots }},
@@ -105,6 +108,11 @@ func checkModels(v string) error {
 
 func checkServers(v string) error {
 	_, err := mcp.Read(v)
+	return err
+}
+
+func checkRules(v string) error {
+	_, err := rules.Read(v)
 	return err
 }
 

@@ -38,6 +38,11 @@ func Start(ctx context.Context, a *app.App, names []string, c Config) (f *Fleet,
 			return nil, err
 		}
 	}
+	if c.Rules = a.Config.Rules.Value; c.Rules != "" && c.Rules != "default" {
+		if c.Rules, err = filepath.Abs(c.Rules); err != nil {
+			return nil, err
+		}
+	}
 	f = &Fleet{config: c, exe: c.Program, up: map[string]*Member{}}
 	if f.exe == "" {
 		if f.exe, err = os.Executable(); err != nil {

@@ -23,6 +23,7 @@ type Config struct {
 	Slots  int
 	Models string // the file of the list of models
 	MCP    string // the file of the list of MCP servers
+	Rules  string // the file of the rules for calls, or "default"
 	Model  string
 	Unsafe bool
 	// Script is a file that answers model calls. Demo is a directory over which the
@@ -45,6 +46,9 @@ func (c *Config) args(dev, name, store string) []string {
 	}
 	if c.MCP != "" {
 		args = append(args, "-mcp", c.MCP)
+	}
+	if c.Rules != "" {
+		args = append(args, "-rules", c.Rules)
 	}
 	return args
 }

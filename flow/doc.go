@@ -37,6 +37,6 @@
 // Nodes run workflows, see package node. Package inprocess runs them in the process
 // of the caller, and package flowtest in tests.
 //
-// Files, the lowest first: flow, registration, fanout, defer, start, engine, step, ask, event, select, gather, hooks, agent, partial,
+// Files, the lowest first: flow, registration, fanout, defer, start, engine, step, ask, event, select, gather, loop, hooks, agent, partial,
 // typed, notes, session, commit, guide, choose, branches, policy, files, tool.
 package flow

@@ -77,6 +77,10 @@ type work interface {
 	// Gather calls functions concurrently, at most limit of those that do not wait, and
 	// returns their errors. Each gets a context for steps of its own.
 	Gather(ctx context.Context, limit int, fns []func(context.Context) error) error
+	// Loop calls body, with a context for steps of its own, until it returns false. It
+	// records s and the value that state points to after each call, and goes on after the
+	// last recorded one.
+	Loop(ctx context.Context, name string, s session.Session, state any, body func(context.Context, session.Session) (session.Session, bool, error)) (session.Session, error)
 	// Start starts an independent run and returns its id, once the step has recorded the
 	// task. A task without an id gets one that follows from the step.
 	Start(ctx context.Context, t Task) (run.ID, error)

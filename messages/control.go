@@ -209,8 +209,8 @@ func (c Control) Check(verb string) error {
 		}
 		return (&Task{ID: "x", Budget: *c.Budget}).Check()
 	case VerbResume:
-		if c.Step != "" && !c.Step.Top() {
-			return bad("step", fmt.Sprintf("%q is no step of the workflow itself", excerpt.Start(string(c.Step), 40)), "send one such as 4, or leave it out for the step that failed")
+		if c.Step != "" && !c.Step.Resumable() {
+			return bad("step", fmt.Sprintf("%q is no step of the workflow itself", excerpt.Start(string(c.Step), 40)), "send one such as 4, an iteration of a loop such as 4.17, or leave it out for the step that failed")
 		}
 		t := Task{ID: "x", Model: c.Model}
 		if c.Budget != nil {

@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: []flow.Registration{interrupted()}}))
 	case "starts":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: looping()}))
+	case "talks":
+		os.Exit(Execute(os.Args[1:], &Options{Workflows: talking()}))
 	case "limits":
 		os.Exit(Execute(os.Args[1:], &Options{Workflows: limited()}))
 	case "events":

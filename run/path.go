@@ -31,6 +31,10 @@ func (p Path) Within(o Path) bool { return p == o || strings.HasPrefix(string(p)
 // and not in a branch.
 func (p Path) Top() bool { return isNumber(string(p)) }
 
+// Resumable reports whether a run can be resumed at a step by its path: a step of the
+// workflow itself, or an iteration of a loop that such a step opens, such as "4.17".
+func (p Path) Resumable() bool { return p.Top() || p.Parent().Top() && p[len(p.Parent())+1:].Top() }
+
 // Ends reports whether a step at p belongs to the end of its run: the workflow has
 // returned.
 func (p Path) Ends() bool { return strings.HasPrefix(string(p), "end") }

@@ -32,8 +32,8 @@ func (r *Resumption) Valid() error {
 	if err := session.ValidID("session", string(r.Session)); err != nil {
 		return err
 	}
-	if !r.Step.Top() {
-		return fmt.Errorf("run: step %.40q is no step of a workflow itself, such as 4: %w", string(r.Step), ErrMalformed)
+	if !r.Step.Resumable() {
+		return fmt.Errorf("run: step %.40q is no step of a workflow itself, such as 4, and no iteration of a loop, such as 4.17: %w", string(r.Step), ErrMalformed)
 	}
 	if r.Commit == 0 || r.Hash == (session.Hash{}) {
 		return fmt.Errorf("run: the commit that ended run %s, or its hash, is missing: %w", r.Run, ErrMalformed)

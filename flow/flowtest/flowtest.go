@@ -270,11 +270,6 @@ func (b *bench) answer(q run.Question) (v any, err error) {
 func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume bool) (*engine.Execution, run.State, error) {
 	t := b.task
 	t.Resume = resume
-	// The given session becomes the first step's input: the workflow starts
-	// by taking over its pending edits.
-	begin := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
-		return w.Forward(ctx, s.Edited(slices.Collect(b.s.Pending())...))
-	})
 	var history []commitlog.Entry
 	for _, k := range p.stored.Keys() {
 		for e, err := range p.log.Read(ctx, k, commitlog.Position{}) {
@@ -284,20 +279,51 @@ func (b *bench) start(ctx context.Context, p *process, w flow.Workflow, resume b
 			history = append(history, e)
 		}
 	}
-	return p.driver.Run(ctx, p.rt, flow.Registration{Name: "test", Revision: "1", New: func() flow.Workflow { return begin }}, t, history...)
+	return p.driver.Run(ctx, p.rt, b.offer(w), t, history...)
+}
+
+// offer returns the registration of the workflow. The given session becomes the first step's
+// input: the workflow starts by taking over its pending edits.
+func (b *bench) offer(w flow.Workflow) flow.Registration {
+	begin := flow.Func(func(ctx context.Context, s session.Session) (session.Session, error) {
+		return w.Forward(ctx, s.Edited(slices.Collect(b.s.Pending())...))
+	})
+	return flow.Registration{Name: "test", Revision: "1", New: func() flow.Workflow { return begin }}
+}
+
+// iterate runs each iteration of the loops of a run from its recorded state, and compares its
+// steps and its end with the records.
+func (b *bench) iterate(p *process, w flow.Workflow, ex *engine.Execution) {
+	b.t.Helper()
+	if !ex.Loops() {
+		return
+	}
+	r, err := engine.ReplayIterations(b.t.Context(), p.rt, b.offer(w), session.Key{Tenant: session.DefaultTenant, ID: homeID}, runID)
+	if err == nil && !r.Matches() {
+		err = errors.New(r.Differs)
+	}
+	if err != nil {
+		b.t.Errorf("flowtest: an iteration of a loop does not follow from its recorded state: %v", err)
+	}
 }
 
 // Run runs w on s in memory against a scripted model and returns the resulting
 // session. The test fails at once if the run does not succeed or if the
 // runtime warns.
+//
+// After a run with a flow.Loop, Run calls w again, without steps: once for each iteration,
+// from its recorded state. The test fails if a step of the iteration or its end differ from
+// the records, because its body depends on something besides the state.
 func Run(t testing.TB, w flow.Workflow, s session.Session, script string, o *Options) session.Session {
 	t.Helper()
 	b := newBench(t, s, script, o)
 	world := b.world()
-	ex, state, err := b.start(t.Context(), b.process(world, world.log, "one"), w, false)
+	p := b.process(world, world.log, "one")
+	ex, state, err := b.start(t.Context(), p, w, false)
 	if !b.ends(state, err) {
 		t.Fatalf("flowtest: the run ended as %s: %v", state, err)
 	}
+	b.iterate(p, w, ex)
 	b.checkFaults(world)
 	world.checkWarnings(t)
 	return ex.Result()

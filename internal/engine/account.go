@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+
 	"github.com/rathcluster/rath/internal/core/journal"
 	"github.com/rathcluster/rath/run"
 	"github.com/rathcluster/rath/session"
@@ -26,9 +28,11 @@ func newAccount(r *journal.Record, limit run.Budget) account {
 func (a *account) hold() { a.Account = a.WithBranches(&a.branches) }
 
 // charge books the usage that a journal recorded, except for the steps that skip reports.
-func (a *account) charge(j *journal.Journal, skip func(*journal.Step) bool) {
-	used, lost, steps := j.Spent(skip)
+func (a *account) charge(j *journal.Journal, skip func(*journal.Step) bool) (used, lost session.Usage, steps int64) {
+	used, lost, steps = j.Spent(skip)
 	a.Spent, a.Steps, a.lost = a.Spent.Add(used), a.Steps+steps, a.lost.Add(lost)
+	a.Unpriced = cmp.Or(a.Unpriced, j.Unpriced())
+	return used, lost, steps
 }
 
 // book books a call that was cut off. The record of its step, or else the event that ends

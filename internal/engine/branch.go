@@ -57,7 +57,7 @@ func (a *around) loadAncestors(ctx context.Context) error {
 		case g.State.Terminal():
 			ex.levels.stopReason = "the run that opened this branch " + g.State.Past()
 			return nil
-		case last && g.Journal.Has(b.Parent().Path):
+		case last && (g.Journal.Has(b.Parent().Path) || g.Journal.Over(b.Path)):
 			ex.levels.stopReason = "the run that opened this branch went on without it"
 			return nil
 		case b.Remote:

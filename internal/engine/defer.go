@@ -79,7 +79,7 @@ func mayDefer(p *place, name string) error {
 	defer ex.mu.Unlock()
 	switch own := ex.levels.own(); {
 	case p.sc.prefix != "" || ex.task.Branch != nil && own.path == "":
-		return fmt.Errorf("flow: compensation %q in a branch of a fan-out, or a function of a Gather: %w; register it in the workflow around it", name, run.ErrNotSupported)
+		return fmt.Errorf("flow: compensation %q in a branch of a fan-out, a function of a Gather or an iteration of a Loop: %w; register it in the workflow around it", name, run.ErrNotSupported)
 	case len(own.run) > run.MaxCleanedID && ex.cleans == nil && ex.task.Branch == nil:
 		return fmt.Errorf("flow: compensation %q: the id of run %s is longer than %d bytes, so that it can have no cleanup run: %w; submit it under a shorter id", name, own.run, run.MaxCleanedID, run.ErrNotSupported)
 	case ex.account.Deferred >= journal.MaxDeferred:

@@ -17,8 +17,8 @@
 //
 // The state of an Execution consists of parts that change together: lifetime (whether it
 // may continue), position (in the journal), sessions (held ones and aliases), account
-// (the budget), inbox (signals), lines (the functions of a Gather), levels (the runs around a branch). One mutex guards
-// them. Its leases of sandboxes have a lock of their own.
+// (the budget), inbox (signals), lines (the functions of a Gather), loops (the iterations of a Loop), levels (the runs around
+// a branch). One mutex guards them. Its leases of sandboxes have a lock of their own.
 //
 // On a node an actor drives executions, and the relays of partitions carry out the
 // effects of commits. Package inprocess does both in one process. [Replay] runs code
@@ -32,7 +32,7 @@
 //
 // Files, the lowest first: registry, clock, position, lifetime, inbox, level, sessions,
 // account, runtime, execution, scope, step, placement, read, join, guide, fork, resumption, branch,
-// roundtrip, tries, hold, do, tag, defer, version, diff, parallel, event, await, start, follow, image, complete, message, memory,
+// roundtrip, tries, hold, do, tag, defer, version, diff, parallel, loop, event, await, start, follow, image, complete, message, memory,
 // compress, overflow, round, call_tool, hooks, rules, approval, ask, equip, turn, select, fanout, gather,
 // merge, delegate, files, status, giveup, ending, claim, replay.
 package engine

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/rathcluster/rath/internal/core/excerpt"
@@ -29,7 +30,7 @@ func (end *ending) finish(ctx context.Context, err error) (run.State, error) {
 		err = end.checkResult()
 	}
 	ex.mu.Lock()
-	missed := ex.pos.unreached(func(at run.Path) bool { return ex.levels.outer(at) || ex.lines.cut(at) })
+	missed := ex.pos.unreached(func(at run.Path) bool { return ex.levels.outer(at) || ex.lines.cut(at) || ex.loops.passed(at) })
 	ex.mu.Unlock()
 	if missed != nil && err != nil {
 		missed = fmt.Errorf("%w: %v", missed, err)
@@ -123,7 +124,7 @@ func (end *ending) finishFailed(ctx context.Context, s run.State, why error) (ru
 	if s == run.Cancelled {
 		closing = session.ClosedCancelled
 	}
-	if err := end.closeBranches(ctx, session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
+	if err := end.closeBranches(ctx, "", session.Session{}, closing, why.Error()); err != nil && run.IsControl(err) && !errors.Is(err, run.ErrCancelled) {
 		return run.Running, err
 	}
 	return end.ended(ctx, session.Session{}, journal.Ended{State: s, Code: endCode(why), Error: excerpt.Clip(why.Error(), 4<<10)}, why)
@@ -258,7 +259,7 @@ func (end *ending) succeed(ctx context.Context) (run.State, error) {
 		}
 		home = joined
 	}
-	if err := end.closeBranches(ctx, s, session.ClosedRejected, "not returned by the workflow"); err != nil {
+	if err := end.closeBranches(ctx, "", s, session.ClosedRejected, "not returned by the workflow"); err != nil {
 		return run.Running, err
 	}
 	content, rest := firstBatch(slices.Collect(home.Pending()))
@@ -276,21 +277,27 @@ func (end *ending) succeed(ctx context.Context) (run.State, error) {
 	return end.ended(ctx, home, e, nil, content...)
 }
 
-// closeBranches ends the branches that the code left open, except the ancestors of keep.
-// Detached sessions are released.
-func (end *ending) closeBranches(ctx context.Context, keep session.Session, state, reason string) error {
+// closeBranches ends the branches that the code of an iteration left open, "" for the whole
+// code, except the ancestors of keep. Detached sessions are released.
+func (end *ending) closeBranches(ctx context.Context, of run.Path, keep session.Session, state, reason string) error {
 	ex := end.ex
 	line := map[session.Key]bool{keep.Key(): true}
 	for r := range keep.Line() {
 		line[r.Key] = true
 	}
 	ex.mu.Lock()
-	branches := slices.Clone(ex.sessions.branches)
+	branches, held := slices.Clone(ex.sessions.branches), maps.Clone(ex.sessions.held)
 	ex.mu.Unlock()
+	if of != "" {
+		branches = slices.DeleteFunc(branches, func(k session.Key) bool { return !held[k].at.Within(of) })
+	}
 	for i, k := range branches {
-		h := ex.sessions.held[k]
+		h, at := held[k], of.Child("end").Index(i)
+		recorded := of != "" && ex.pos.has(ex, at)
 		switch {
-		case h.outer || h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "":
+		case h.outer || h.disposed || line[k] && h.parent != (session.Key{}) || h.closed != "" && !recorded:
+			continue
+		case h.detached && ex.pos.recorder != nil:
 			continue
 		case h.detached:
 			if _, err := ex.log.note(ctx, k, journal.KindReleased, journal.Released{Attempt: ex.attempt, Reason: "ended", Run: ex.id}); err != nil {
@@ -302,12 +309,12 @@ func (end *ending) closeBranches(ctx context.Context, keep session.Session, stat
 		if h.source != "" {
 			why = fmt.Sprintf("%s (implicit fork at %s)", reason, h.source)
 		}
-		if state == session.ClosedRejected {
+		if state == session.ClosedRejected && !recorded {
 			ex.log.warn(ctx, fmt.Sprintf("branch %s was %s", k.ID, why))
 		}
-		if err := ex.joins.dispose(ctx, run.Path("end").Index(i), k, state, why); err != nil {
+		if err := ex.joins.dispose(ctx, at, k, state, why); err != nil {
 			return err
 		}
 	}
-	return end.closeFanOuts(ctx, state, reason)
+	return end.closeFanOuts(ctx, of, state, reason)
 }

@@ -43,6 +43,7 @@ type Execution struct {
 	cleans   *cleanup            // nil unless it is a cleanup run
 	started  map[run.ID]*started // the runs that the code has started
 	lines    lines
+	loops    loops
 	leases   lease.Held
 	intents  map[run.Path]journal.StepStarted // of calls in flight
 	tags     map[run.ID]run.Tags              // of the run and those around it; nil before the first change
@@ -77,6 +78,7 @@ type Execution struct {
 func newExecution(ex *Execution) *Execution {
 	ex.ends.ex, ex.ends.log = ex, &ex.log
 	ex.lines = lines{running: 1, changed: sync.NewCond(&ex.mu), of: map[run.Path]*line{}, over: map[run.Path]error{}}
+	ex.loops = loops{open: map[run.Path]bool{}, ended: map[run.Path]int{}}
 	ex.root.ex = ex
 	ex.status.ex = ex
 	ex.concluded = make(chan struct{})
@@ -268,8 +270,8 @@ func (ex *Execution) shielded(forward func() (session.Session, error)) (s sessio
 
 // charge books the usage that a log recorded for this run before this attempt, whether
 // the code reaches those steps or not: the run may end before. ex.mu is held.
-func (ex *Execution) charge(j *journal.Journal) {
-	ex.account.charge(j, func(s *journal.Step) bool {
+func (ex *Execution) charge(j *journal.Journal) (used, lost session.Usage, steps int64) {
+	return ex.account.charge(j, func(s *journal.Step) bool {
 		return s.Attempt == ex.attempt || j != ex.pos.journal && ex.pos.journal.Has(s.Path)
 	})
 }
@@ -313,7 +315,7 @@ func (f *forks) around(path run.Path, k session.Key) bool {
 // heldAt returns a session that the run at a path may extend; nil if the session is not
 // its own. ex.mu is held.
 func (f *forks) heldAt(path run.Path, k session.Key) *heldSession {
-	if h := f.ex.sessions.held[k]; h != nil && (!h.outer || f.ex.levels.outer(path)) {
+	if h := f.ex.sessions.held[k]; h != nil && (!h.outer || f.ex.levels.outer(path)) && !foreign(f.ex, path, k, h) {
 		return h
 	}
 	return nil
@@ -353,6 +355,9 @@ func (w *logWriter) commitDone(ctx context.Context, log session.Key, s session.S
 	ex.account.recorded(d.Lost, used, err)
 	if err == nil || errors.Is(err, run.ErrCancelled) { // after a cancel the log takes outcomes of announced calls
 		delete(ex.intents, d.Announced())
+	}
+	if h := ex.sessions.held[log]; err == nil && h != nil {
+		h.used, h.lost, h.steps = h.used.Add(d.Usage), h.lost.Add(d.Lost), h.steps+1+d.Steps
 	}
 	if err == nil && (d.Kind == journal.StepAwait || d.Kind == journal.StepResult || d.Inbox > 0) {
 		ex.inbox.take(d.Inbox, d.Path)

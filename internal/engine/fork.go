@@ -186,8 +186,9 @@ func (f *forks) claim(ctx context.Context, k session.Key, root session.ID, open 
 	}
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
+	h.at = run.Path(open.Step)
 	if !h.outer {
-		ex.charge(g.Journal)
+		h.used, h.lost, h.steps = ex.charge(g.Journal)
 	}
 	ex.pos.journal.Merge(g.Journal)
 	ex.sessions.hold(k, h, g.Base, g.Session, !h.outer)

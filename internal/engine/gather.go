@@ -120,7 +120,7 @@ func (f *fan) joined(all []journal.GatheredBranch) (j flow.Joined, of any, err e
 	j.Base = f.base
 	for i, g := range all {
 		o := flow.Outcome{Name: g.Name, Session: values[i], State: g.State, Err: g.Code.Err(g.Error)}
-		one := &fanOutBranch{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, disposed: g.Link.Seq == 0 || f.calls != nil, standing: f.standing(i) != nil}
+		one := &fanOutBranch{key: session.Key{Tenant: f.ex.home.Tenant, ID: g.Session}, name: g.Name, link: g.Link, state: g.State, at: f.path, disposed: g.Link.Seq == 0 || f.calls != nil, standing: f.standing(i) != nil}
 		j.Outcomes, in.of[g.Name] = append(j.Outcomes, o), one
 		if !f.ex.levels.outer(f.path) && !one.standing {
 			f.ex.mu.Lock()

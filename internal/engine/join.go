@@ -32,8 +32,8 @@ func (j *joins) mayDispose(path run.Path, k session.Key) error {
 	defer ex.mu.Unlock()
 	h := ex.sessions.held[k]
 	switch {
-	case h == nil || k == ex.home || k == ex.levels.owner(path).home:
-		return fmt.Errorf("flow: session %s is not a branch of this run: only a result of flow.Fork can be adopted or rejected", k.ID)
+	case h == nil || k == ex.home || k == ex.levels.owner(path).home || foreign(ex, path, k, h):
+		return fmt.Errorf("flow: session %s is not a branch of this run, or an iteration of a loop did not make it: only a result of flow.Fork can be adopted or rejected", k.ID)
 	case h.disposed:
 		return fmt.Errorf("flow: branch %s was adopted or rejected before", k.ID)
 	}

@@ -88,6 +88,12 @@ func (p *place) Merge(ctx context.Context, all *flow.Joined, of any, decided flo
 	}
 	defer st.end()
 	ex := st.ex
+	ex.mu.Lock()
+	at := ex.loops.around(st.asked.Path)
+	ex.mu.Unlock()
+	if at != "" && !j.path.Within(at) {
+		return j.Base, fmt.Errorf("flow: iteration %s of a loop merges the fan-out at step %s, which is not in it: %w; merge it before the loop", at, j.path, run.ErrNotSupported)
+	}
 	if err := st.make(nil, func() (journal.StepCompleted, error) { return j.merge(st, v) }); err != nil {
 		return j.Base, err
 	}
@@ -201,21 +207,23 @@ func (j joined) disposals(id run.ID, v verdict) (rejected []session.Event, dispo
 	return rejected, disposed, err
 }
 
-// closeFanOuts disposes of branches that the workflow gathered and never merged, in one
-// step. Branches that did not succeed keep their state, because no work is lost.
-func (end *ending) closeFanOuts(ctx context.Context, state, reason string) error {
+// closeFanOuts disposes of branches that an iteration, or with "" the workflow, gathered and
+// never merged, in one step. Branches that did not succeed keep their state, because no work is lost.
+func (end *ending) closeFanOuts(ctx context.Context, of run.Path, state, reason string) error {
 	var open []*fanOutBranch
+	end.ex.mu.Lock()
 	for _, f := range end.ex.sessions.fanOut {
-		if !f.disposed {
+		if !f.disposed && (of == "" || f.at.Within(of)) {
 			open, f.disposed = append(open, f), true
 		}
 	}
+	end.ex.mu.Unlock()
 	if len(open) == 0 {
 		return nil
 	}
 	// After a crash the run may end for another reason: the recorded one stays.
 	st, err := end.ex.substep(ctx, end.ex.home, session.Session{}, journal.StepRequest{
-		Path: "end.branches", Kind: journal.StepReject, Name: "branches", Input: end.ex.sessions.inputDigest(session.Session{}, nil),
+		Path: of.Child("end.branches"), Kind: journal.StepReject, Name: "branches", Input: end.ex.sessions.inputDigest(session.Session{}, nil),
 	})
 	if err != nil {
 		return err

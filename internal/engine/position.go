@@ -78,6 +78,7 @@ func (p *position) resolution(at run.Path) (journal.Resolved, bool) {
 
 // recorder records the steps that the code requests, in order.
 type recorder struct {
+	from   int // the iteration at which each loop begins
 	asked  []journal.StepRequest
 	result session.Session
 	err    error // returned by the code

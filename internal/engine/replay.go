@@ -68,7 +68,9 @@ func (r *Replayed) Matches() bool {
 // Replay runs the code of a workflow against the journal of a run, without models, tools,
 // memories, sandboxes and the log, and reports the differences. It writes nothing and
 // executes no step: the code stops at the first step that is not recorded. The run may
-// have ended or be open; home is the session that it was submitted to.
+// have ended or be open; home is the session that it was submitted to. If the code of all
+// iterations of a loop matches, Replay runs the last one that ended again, from its recorded
+// state alone: so it finds code that depends on something besides the state.
 //
 // rt must have Values, and the Mint of the runtime that ran the run; its Workflows are
 // those of remote branches. The code between steps does run: its own side effects happen
@@ -78,11 +80,42 @@ func Replay(ctx context.Context, rt *Runtime, g flow.Registration, home session.
 	if err != nil {
 		return nil, fmt.Errorf("flow: replay: %w", err)
 	}
-	return replay(ctx, rt, g, h)
+	r, err := replay(ctx, rt, g, h, 0)
+	if last := iterations(h.Journal) - 1; last > 0 && err == nil && r.Matches() {
+		if again, err := replay(ctx, rt, g, h, last); err != nil || !again.Matches() {
+			return again, err
+		}
+	}
+	return r, err
 }
 
-func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.Recording) (*Replayed, error) {
-	t := &recorder{}
+// ReplayIterations is Replay, and then begins the loops of the run at each of their
+// iterations. It returns the first replay that does not match, or the last one.
+func ReplayIterations(ctx context.Context, rt *Runtime, g flow.Registration, home session.Key, id run.ID) (r *Replayed, err error) {
+	h, err := rt.Values.Recording(ctx, home, id)
+	if err != nil {
+		return nil, fmt.Errorf("flow: replay: %w", err)
+	}
+	for from := range max(iterations(h.Journal), 1) {
+		if r, err = replay(ctx, rt, g, h, from); err != nil || !r.Matches() {
+			break
+		}
+	}
+	return r, err
+}
+
+// iterations returns the largest number of ended iterations of a loop.
+func iterations(j *journal.Journal) (n int) {
+	for _, s := range j.Recorded() {
+		if s.Kind == journal.StepLoop {
+			n = max(n, j.Iterations(s.Path))
+		}
+	}
+	return n
+}
+
+func replay(ctx context.Context, rt *Runtime, g flow.Registration, h *journal.Recording, from int) (*Replayed, error) {
+	t := &recorder{from: from}
 	ex, err := prepareReplay(ctx, rt, g, h, t)
 	if err != nil {
 		return nil, err
@@ -133,7 +166,7 @@ func replayBranch(ctx context.Context, rt *Runtime, g flow.Registration, t journ
 	if h.Started.IsZero() {
 		return nil, nil
 	}
-	return replay(ctx, rt, g, h)
+	return replay(ctx, rt, g, h, 0)
 }
 
 // prepareReplay returns an execution that only reads.
@@ -241,7 +274,7 @@ func (t *recorder) compare(ex *Execution, h *journal.Recording, out *Replayed) {
 		if n := len(out.Revisions); rec.Revision != "" && !ex.levels.outer(rec.Path) && (n == 0 || out.Revisions[n-1] != rec.Revision) {
 			out.Revisions = append(out.Revisions, rec.Revision)
 		}
-		if came[rec.Path] || ex.levels.outer(rec.Path) || ex.lines.cut(rec.Path) || rec.Path == "end" || len(rec.Path) > 4 && rec.Path[:4] == "end." {
+		if came[rec.Path] || ex.levels.outer(rec.Path) || ex.lines.cut(rec.Path) || ex.loops.passed(rec.Path) || rec.Path == "end" || len(rec.Path) > 4 && rec.Path[:4] == "end." {
 			continue
 		}
 		s := ReplayedStep{Path: rec.Path, Verdict: StepUnreached, Recorded: title(rec.Kind, rec.Name), Summary: rec.Summary}

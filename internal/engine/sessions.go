@@ -30,6 +30,10 @@ type heldSession struct {
 	disposed bool   // adopted, merged or rejected by the code
 	closed   string // its closing state in the log
 	link     session.Link
+	at       run.Path // of the step that made it; "" for a home
+	// The usage of the run's steps in its log, the estimated part, and their number.
+	used, lost session.Usage
+	steps      int64
 }
 
 // alias maps a value with pending edits to the value of the step that committed it
@@ -118,6 +122,7 @@ type fanOutBranch struct {
 	name     string
 	link     session.Link // its last commit; zero if it never began
 	state    run.State
+	at       run.Path // of the fan-out
 	disposed bool
 	standing bool // of the run that this one resumes, which disposed of it
 }

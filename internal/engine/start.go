@@ -22,8 +22,9 @@ import (
 // started is a run that the code has started. The execution's mu guards it.
 type started struct {
 	by  run.ID                 // the run whose step it is
+	at  run.Path               // of the step that started it
 	end *journal.StepCompleted // the record of its outcome, once a step has it
-	of  map[*line]bool         // the lines whose steps have it
+	of  map[*line]run.Path     // the steps that have it, by their lines
 }
 
 // Start is flow.Start.
@@ -63,7 +64,7 @@ func (p *waits) Start(ctx context.Context, t flow.Task) (run.ID, error) {
 	if ex.started == nil {
 		ex.started = map[run.ID]*started{}
 	}
-	ex.started[task.ID] = &started{by: owner.run, of: map[*line]bool{}}
+	ex.started[task.ID] = &started{by: owner.run, at: st.asked.Path, of: map[*line]run.Path{}}
 	return task.ID, nil
 }
 
@@ -166,7 +167,7 @@ func awaitRun(ctx context.Context, p *spot, id run.ID, timeout time.Duration) (f
 	}
 	st.ex.mu.Lock()
 	if one := st.ex.started[id]; one != nil {
-		one.end, one.of[p.sc.line] = &record, true
+		one.end, one.of[p.sc.line] = &record, st.asked.Path
 	}
 	st.ex.mu.Unlock()
 	return st.ex.runEnd(record)
@@ -180,7 +181,7 @@ func (sc *scope) outcome(id run.ID) *journal.StepCompleted {
 	defer ex.mu.Unlock()
 	if one := ex.started[id]; one != nil {
 		for l := range ex.lines.around(sc.line) {
-			if one.of[l] {
+			if _, has := one.of[l]; has {
 				return one.end
 			}
 		}
@@ -199,7 +200,7 @@ func startedRun(st *step, id run.ID) (*journal.StepCompleted, error) {
 	case one != nil && one.end != nil:
 		return one.end, nil
 	case one == nil:
-		return nil, came(fmt.Errorf("flow: run %s did not start run %s: %w; read the other run's session with ReadSession", owner.run, id, run.ErrNotSupported))
+		return nil, came(fmt.Errorf("flow: run %s did not start run %s, or an ended iteration of a loop did: %w; get the outcome in that iteration, or read the other run's session with ReadSession", owner.run, id, run.ErrNotSupported))
 	case one.by != owner.run:
 		return nil, came(fmt.Errorf("flow: run %s started run %s, and gets its outcome, not run %s: %w; read the other run's session with ReadSession", one.by, id, owner.run, run.ErrNotSupported))
 	}

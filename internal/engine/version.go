@@ -34,6 +34,7 @@ func (p *place) ChangeVersion(ctx context.Context, change string, oldest, newest
 		if v, err = decideVersion(ctx, p, change, newest); err != nil {
 			return 0, err
 		}
+		v.in = p.sc.prefix
 		ex.mu.Lock()
 		if ex.pos.versions == nil {
 			ex.pos.versions = map[decided]version{}
@@ -59,6 +60,7 @@ func (p *place) ChangeVersion(ctx context.Context, change string, oldest, newest
 // has the change; nil if there is none.
 type version struct {
 	number int
+	in     run.Path // the scope that decided
 	seen   *journal.Step
 }
 

@@ -70,7 +70,8 @@ func nextStep(r *Record) run.Path {
 		see(p)
 	}
 	if of := r.Task.Resumes; of != nil {
-		n, _ := strconv.Atoi(string(of.Step))
+		first, _, _ := strings.Cut(string(of.Step), ".")
+		n, _ := strconv.Atoi(first)
 		next = max(next, n)
 	}
 	return run.Path("").Index(next + 1)

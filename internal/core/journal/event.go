@@ -299,12 +299,14 @@ const (
 	StepFanOut    = "fanout"
 	StepGather    = "gather" // collects the outcomes of a fan-out's branches
 	StepAwait     = "await"
-	StepParallel  = "parallel" // functions at the same time, whose steps are below its path; Value is a Parallel
-	StepSelect    = "select"   // waits for the first of several; Value is its index, and the step below SelectPath has its outcome
-	StepTag       = "tag"      // Name is the key of a tag, and Value the new value as JSON, "" without the tag
-	StepDefer     = "defer"    // registers a compensation, see Deferred
-	StepStart     = "start"    // starts the run whose id is in Value, as Started; Name is its workflow
-	StepResult    = "result"   // waits for the end of the started run Name; Value is its RunEnd
+	StepParallel  = "parallel"  // functions at the same time, whose steps are below its path; Value is a Parallel
+	StepSelect    = "select"    // waits for the first of several; Value is its index, and the step below SelectPath has its outcome
+	StepLoop      = "loop"      // opens a loop, whose iterations are below its path; Value is an Iteration
+	StepIteration = "iteration" // ends an iteration of a loop; Value is an Iteration
+	StepTag       = "tag"       // Name is the key of a tag, and Value the new value as JSON, "" without the tag
+	StepDefer     = "defer"     // registers a compensation, see Deferred
+	StepStart     = "start"     // starts the run whose id is in Value, as Started; Name is its workflow
+	StepResult    = "result"    // waits for the end of the started run Name; Value is its RunEnd
 )
 
 // The origins, as Agent, of user rows that were neither typed by a user nor written by

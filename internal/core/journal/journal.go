@@ -49,6 +49,7 @@ type Journal struct {
 	intents  map[run.Path]StepStarted
 	resolved map[run.Path]resolution
 	asked    map[run.Path]*Step // see Record.questions
+	past     past
 }
 
 // JournalOf returns a copy of the records of a run in one log.
@@ -57,7 +58,7 @@ func (b *RunState) JournalOf(id run.ID) *Journal {
 	if r == nil {
 		return &Journal{}
 	}
-	return &Journal{attempt: r.Attempt, steps: maps.Clone(r.steps), intents: maps.Clone(r.intents), resolved: maps.Clone(r.resolved), asked: r.questions()}
+	return &Journal{attempt: r.Attempt, steps: maps.Clone(r.steps), intents: maps.Clone(r.intents), resolved: maps.Clone(r.resolved), asked: r.questions(), past: r.past}
 }
 
 // Merge adds the records of the same run in another log.
@@ -130,9 +131,10 @@ func (j *Journal) Unvisited(visited func(run.Path) bool) (p run.Path, name strin
 }
 
 // Spent returns the usage of the steps, its estimated part, and the number of steps,
-// including those of gathered branches. It leaves out the steps for which skip returns
+// including those of gathered branches and of ended iterations. It leaves out the steps for which skip returns
 // true.
 func (j *Journal) Spent(skip func(*Step) bool) (used, lost session.Usage, steps int64) {
+	used, lost, steps = j.past.Usage, j.past.Lost, j.past.Steps
 	for _, s := range j.steps {
 		if !skip(s) {
 			used, lost, steps = used.Add(s.Usage), lost.Add(s.Lost), steps+1+s.Steps
@@ -140,6 +142,10 @@ func (j *Journal) Spent(skip func(*Step) bool) (used, lost session.Usage, steps 
 	}
 	return used, lost, steps
 }
+
+// Unpriced returns a model of ended iterations whose calls have an unknown cost, "" without
+// one.
+func (j *Journal) Unpriced() string { return j.past.Unpriced }
 
 // Made returns the sessions that steps made, except for steps that skip names.
 func (j *Journal) Made(skip func(*Step) bool) (all []session.ID) {

@@ -137,6 +137,7 @@ type wireRecord struct {
 	Late      int                `json:"late,omitempty"`
 	Limit     *Limit             `json:"limit,omitempty"`
 	Lost      session.Usage      `json:"lost,omitzero"`
+	Past      past               `json:"past,omitzero"`
 	Pinned    string             `json:"pinned,omitempty"`
 	Resolved  []wireResolution   `json:"resolved,omitempty"`
 	Review    *Review            `json:"review,omitempty"`
@@ -171,7 +172,7 @@ func (r *Record) wire() wireRecord {
 		Attempt: r.Attempt, By: r.By, Via: r.Via, Cancel: r.Cancel, Children: r.children, Cut: r.cut, Deaths: r.Deaths, Reserved: r.reserved.clone(), Lost: r.lost, Digest: r.Digest, Ended: r.Ended,
 		EndedAt: millis(r.EndedAt), Epoch: r.Epoch, Granted: r.Granted, Home: r.Home, ID: r.ID, Late: r.late, Limit: r.Limit, Review: r.Review, Settled: r.settled,
 		Started: millis(r.Started), State: r.State, Status: r.Status, Submitted: millis(r.Submitted), Warnings: r.Warnings,
-		Awaits: r.awaits, Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake, Due: r.Due,
+		Awaits: r.awaits, Branches: r.branches, Warming: r.warming, Inbox: r.inbox, Inboxed: r.inboxed, Suspended: r.Suspended, Pinned: r.pinned, Delivered: r.delivered, Wake: r.wake, Due: r.Due, Past: r.past,
 	}
 }
 
@@ -180,7 +181,7 @@ func (w wireRecord) record() *Record {
 		Attempt: w.Attempt, By: w.By, Via: w.Via, Cancel: w.Cancel, children: w.Children, cut: w.Cut, Deaths: w.Deaths, reserved: w.Reserved, lost: w.Lost, Digest: w.Digest, Ended: w.Ended,
 		EndedAt: fromMillis(w.EndedAt), Epoch: w.Epoch, Granted: w.Granted, Home: w.Home, ID: w.ID, late: w.Late, Limit: w.Limit, Review: w.Review, settled: w.Settled,
 		Started: fromMillis(w.Started), State: w.State, Status: w.Status, Submitted: fromMillis(w.Submitted), Warnings: w.Warnings,
-		awaits: w.Awaits, branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake, Due: w.Due,
+		awaits: w.Awaits, branches: w.Branches, warming: w.Warming, inbox: w.Inbox, inboxed: w.Inboxed, Suspended: w.Suspended, pinned: w.Pinned, delivered: w.Delivered, wake: w.Wake, Due: w.Due, past: w.Past,
 	}
 }
 
@@ -263,6 +264,9 @@ func (w wireRecord) unmarshal(tables map[int]session.Session, load pageLoader) (
 	}
 	for _, s := range r.order.items {
 		put(&r.steps, s.Path, s)
+		if n, ok := IterationOf(s.Path.Parent(), s.Path); ok && s.EndsIteration() {
+			put(&r.loops, s.Path.Parent(), n)
+		}
 	}
 	for _, i := range w.Intents {
 		put(&r.intents, i.Path, i)

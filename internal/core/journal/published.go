@@ -317,7 +317,7 @@ func eventDelivered(r *Record, v SignalReceived) (again bool, err error) {
 		return false, fmt.Errorf("journal: a delivery to %s has no event: %w", r.ID, run.ErrMalformed)
 	}
 	for p := v.Path; p != ""; p = p.Parent() { // of the wait, its Select, and its Gather
-		if r.steps[p] != nil {
+		if s := r.steps[p]; s != nil && s.Kind != StepLoop || over(r, v.Path) {
 			return false, fmt.Errorf("journal: step %s of %s waits for no event: %w", v.Path, r.ID, run.ErrState)
 		}
 	}

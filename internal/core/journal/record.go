@@ -54,10 +54,12 @@ type Record struct {
 	cut       int           // see CutOff
 	lost      session.Usage // see Lost
 	reserved  Reservations
-	settled   *Settled      // the newest, of a run that has ended
-	order     paged[*Step]  // the steps as they were recorded
-	taskPage  *session.Page // of a long task
-	place     int           // of a run that ended, in RunState.ended
+	settled   *Settled         // the newest, of a run that has ended
+	order     paged[*Step]     // the steps as they were recorded
+	loops     map[run.Path]int // the newest ended iteration, by the path of its loop
+	past      past             // of ended iterations
+	taskPage  *session.Page    // of a long task
+	place     int              // of a run that ended, in RunState.ended
 }
 
 // resolution is the operator's decision about calls of attempts up to attempt.
@@ -116,7 +118,7 @@ func (r *Record) Lost() session.Usage { return r.lost }
 // spent returns the run's usage in this log, its estimated part, and the number of
 // steps. Usage in the logs of other sessions is not included.
 func (r *Record) spent() (used, lost session.Usage, steps int64) {
-	used, lost = r.lost, r.lost
+	used, lost, steps = r.lost.Add(r.past.Usage), r.lost.Add(r.past.Lost), r.past.Steps
 	for _, s := range r.order.items {
 		used, lost, steps = used.Add(s.Usage), lost.Add(s.Lost), steps+1+s.Steps
 	}
@@ -127,6 +129,7 @@ func (r *Record) spent() (used, lost session.Usage, steps int64) {
 func (r *Record) copy() *Record {
 	cp := *r
 	cp.steps, cp.intents, cp.resolved = maps.Clone(r.steps), maps.Clone(r.intents), maps.Clone(r.resolved)
+	cp.loops = maps.Clone(r.loops)
 	cp.Warnings, cp.children = slices.Clone(r.Warnings), slices.Clone(r.children)
 	cp.branches, cp.awaits, cp.inbox = slices.Clone(r.branches), slices.Clone(r.awaits), slices.Clone(r.inbox)
 	cp.delivered, cp.reserved = nil, r.reserved.clone()

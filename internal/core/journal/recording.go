@@ -31,6 +31,7 @@ type Recording struct {
 // returns ErrUnknownRun if the log does not hold the run.
 func (v *Values) Recording(ctx context.Context, k session.Key, id run.ID) (*Recording, error) {
 	w := NewStateMachine(k, "", v.Resolver(context.WithoutCancel(ctx)))
+	w.state.whole = true
 	var h Recording
 	for e, err := range v.log.Read(ctx, k, commitlog.Position{}) {
 		if err != nil {

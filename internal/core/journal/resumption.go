@@ -190,8 +190,8 @@ func (v *Values) resumptionAt(ctx context.Context, h *Recording, step run.Path) 
 	switch {
 	case step == "":
 		step = h.failedStep()
-	case !step.Top():
-		return nil, nil, fmt.Errorf("step %q: %w; name a step of the workflow itself, such as %s", step, run.ErrMalformed, h.failedStep())
+	case !step.Top() && !h.iterates(step):
+		return nil, nil, fmt.Errorf("step %q: %w; name a step of the workflow itself, or an iteration of a loop, such as %s", step, run.ErrMalformed, h.failedStep())
 	}
 	of := *h.Record
 	of.Task.Tags = h.Journal.tags(of.Task.Tags)
@@ -257,8 +257,17 @@ func (v *Values) addMade(ctx context.Context, h *Recording) error {
 	return nil
 }
 
+// iterates reports whether a path is an iteration of a loop of the workflow itself, which
+// the run ended, or had to begin.
+func (h *Recording) iterates(p run.Path) bool {
+	loop := p.Parent()
+	s := h.Journal.Step(loop)
+	n, ok := IterationOf(loop, p)
+	return p.Resumable() && s != nil && s.Kind == StepLoop && ok && n <= h.Journal.Iterations(loop)
+}
+
 // failedStep returns the step at which a run that did not succeed is resumed: the last one
-// of the workflow itself if it failed, if a branch of it failed, or if calls of its round
+// of the workflow itself, of a loop the last iteration, if it failed, if a branch of it failed, or if calls of its round
 // are not recorded; if it got the failure of a started run, the start of that one; else the
 // next one.
 func (h *Recording) failedStep() run.Path {
@@ -281,6 +290,14 @@ func (h *Recording) failedStep() run.Path {
 		return at
 	}
 	switch last.Kind {
+	case StepLoop:
+		n := h.Journal.Iterations(last.Path)
+		if n == 0 {
+			return last.Path
+		}
+		if v, err := h.Journal.Step(last.Path.Index(n - 1)).Iteration(); err == nil && v.More {
+			return last.Path.Index(n)
+		}
 	case StepModel:
 		c, _ := last.Session.At(last.Session.Len() - 1)
 		for i := range c.CallCount() {

@@ -25,6 +25,7 @@ type RunState struct {
 	Queue       []run.ID    // submitted runs that wait for the session, oldest first
 	runs        map[run.ID]*Record
 	ended       paged[*Record] // in the order of their ends
+	whole       bool           // the records keep the steps of ended iterations
 }
 
 // Run returns the record of a run in the log, nil if there is none.
@@ -274,7 +275,7 @@ func (b *RunState) end(v Ended, now time.Time) {
 	}
 	b.Queue = slices.DeleteFunc(b.Queue, func(id run.ID) bool { return id == v.Run })
 	// A run that has ended needs no journal; the log keeps it.
-	r.steps, r.intents, r.resolved, r.children = nil, nil, nil, nil
+	r.steps, r.intents, r.resolved, r.children, r.loops = nil, nil, nil, nil, nil
 	r.reserved.keepOpen(r.inbox)
 	r.branches, r.awaits, r.warming, r.inbox, r.delivered, r.Suspended, r.Due = nil, nil, nil, nil, nil, nil, nil
 	r.Base, r.order, r.taskPage = session.Session{}, paged[*Step]{}, nil
@@ -285,7 +286,7 @@ func (b *RunState) end(v Ended, now time.Time) {
 
 func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made *session.Session) {
 	r := b.runs[v.Run]
-	if r == nil || r.State.Terminal() || v.Attempt < r.Attempt || r.steps[v.Path] != nil {
+	if r == nil || r.State.Terminal() || v.Attempt < r.Attempt || r.steps[v.Path] != nil || over(r, v.Path) {
 		return nil // first write wins
 	}
 	step := &Step{StepCompleted: v, Session: s, Time: now}
@@ -307,6 +308,9 @@ func (b *RunState) done(v StepCompleted, now time.Time, s session.Session) (made
 		case v.Kind == StepReject, v.Kind == StepJoin && v.Name != session.JoinConcatenate:
 			r.children = slices.DeleteFunc(r.children, func(id session.ID) bool { return id == l.ID })
 		}
+	}
+	if v.EndsIteration() {
+		iterated(r, step, b.whole)
 	}
 	return &step.Session
 }

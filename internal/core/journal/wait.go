@@ -273,7 +273,7 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 		if v.Branch == nil {
 			return fmt.Errorf("journal: a report to %s names no branch: %w", r.ID, run.ErrMalformed)
 		}
-		if r.steps[v.Path] != nil {
+		if r.steps[v.Path] != nil || over(r, v.Path) {
 			return w.comesLate(r, v, now)
 		}
 		for _, o := range r.inbox {
@@ -287,8 +287,8 @@ func (w *StateMachine) receive(r *Record, v SignalReceived, now time.Time) error
 		if v.Ended == nil {
 			return fmt.Errorf("journal: an outcome for %s names no run: %w", r.ID, run.ErrMalformed)
 		}
-		if knowsEnd(r, v.Ended.Run) {
-			return nil // it came before
+		if knowsEnd(r, v.Ended.Run) || over(r, v.Path) {
+			return nil // it came before, or no step can take it any more
 		}
 	case Event:
 		if again, err := eventDelivered(r, v); again || err != nil {

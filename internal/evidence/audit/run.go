@@ -24,11 +24,12 @@ type logRun struct {
 	ids       map[string]uint64 // positions in the inbox, by signal id
 	suspended *waitingData
 	parting   parting
-	held      map[string]*held // fan-outs that are warm-first, by path
-	lost      []uint64         // the groups of the attempts lost since the last new step
-	group     uint64           // of the attempt that claimed it last
-	ends      map[string]bool  // started runs whose outcome came
-	events    map[string]wait  // its waits for events, by path
+	held      map[string]*held     // fan-outs that are warm-first, by path
+	lost      []uint64             // the groups of the attempts lost since the last new step
+	group     uint64               // of the attempt that claimed it last
+	ends      map[string]bool      // started runs whose outcome came
+	events    map[string]wait      // its waits for events, by path
+	loops     map[string]*loopMark // its loops in this log, by their paths
 }
 
 // suspects returns the maximum number of suspects on a node with the next attempt, 0 for
@@ -389,7 +390,7 @@ func (f *folding) ended(e *event, d endedData) {
 	if f.l.active == d.Run {
 		f.l.active = ""
 	}
-	r.steps, r.intents, r.slow, r.inbox, r.ids, r.suspended, r.held, r.events = nil, nil, nil, nil, nil, nil, nil, nil
+	r.steps, r.intents, r.slow, r.inbox, r.ids, r.suspended, r.held, r.events, r.loops = nil, nil, nil, nil, nil, nil, nil, nil, nil
 }
 
 func (f *folding) endedHome(e *event, d *endedData, g *runState) {

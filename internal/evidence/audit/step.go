@@ -42,6 +42,7 @@ func (f *folding) intent(e *event, d intentData) {
 	}
 	f.works(e, d.Run, r, d.Attempt, what)
 	f.a.check(OneEnd, !r.cancelled, f.says(d.Run, "no intent after run.cancel_requested", what))
+	r.iterates(f, d.Run, d.Path, what)
 	by, done := r.steps[d.Path]
 	f.a.check(ReadClaim, !done, f.says(d.Run, fmt.Sprintf("step %s not to run again, attempt %d recorded it", d.Path, by), fmt.Sprintf("an intent of attempt %d", d.Attempt)))
 	before, open := r.intents[d.Path]
@@ -76,6 +77,7 @@ func (f *folding) done(e *event, d doneData) {
 		}
 		r.slow[d.Path] = true
 	}
+	r.iterates(f, d.Run, d.Path, what)
 	work := r.tried(f, &d)
 	intent, announced := r.intents[work]
 	f.a.check(OneEnd, !r.cancelled || announced || d.Kind == "reject", f.says(d.Run, "no step after run.cancel_requested but of calls under way", what))
@@ -119,6 +121,8 @@ func (f *folding) done(e *event, d doneData) {
 		g.tagged(f, &d)
 	case "defer":
 		g.defers(&d)
+	case "loop", "iteration":
+		r.looped(f, &d, g)
 	}
 	f.a.witness.done(f.l, f.c.seq, &d)
 }

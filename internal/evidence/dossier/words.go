@@ -75,7 +75,7 @@ func (t *timeline) words(s *Step, p journal.StepCompleted, row session.Chunk) (a
 		actor, text = "workflow", cmp.Or(p.Summary, "waited for "+p.Name)
 	case journal.StepSelection, journal.StepCompress:
 		actor = p.Name
-	case journal.StepDo, journal.StepDefer, journal.StepStart, journal.StepParallel:
+	case journal.StepDo, journal.StepDefer, journal.StepStart, journal.StepParallel, journal.StepLoop, journal.StepIteration:
 		actor, text = "workflow", cmp.Or(p.Summary, "did "+p.Name)
 		if p.Name == "commit" {
 			text = cmp.Or(p.Summary, "records pending edits")

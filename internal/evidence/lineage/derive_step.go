@@ -16,7 +16,7 @@ import (
 
 // stepKinds are the kinds of the records of steps.
 var stepKinds = map[string]messages.Kind{
-	journal.StepModel: messages.KindModel, journal.StepTool: messages.KindTool, journal.StepDo: messages.KindDid, journal.StepDefer: messages.KindDid, journal.StepParallel: messages.KindDid, journal.StepFork: messages.KindBranched, journal.StepDetach: messages.KindBranched,
+	journal.StepModel: messages.KindModel, journal.StepTool: messages.KindTool, journal.StepDo: messages.KindDid, journal.StepDefer: messages.KindDid, journal.StepParallel: messages.KindDid, journal.StepLoop: messages.KindDid, journal.StepIteration: messages.KindDid, journal.StepFork: messages.KindBranched, journal.StepDetach: messages.KindBranched,
 	journal.StepJoin: messages.KindMerged, journal.StepReject: messages.KindRejected, journal.StepRecall: messages.KindRecalled, journal.StepRemember: messages.KindRemembered,
 	journal.StepOpen: messages.KindPlaced, journal.StepCompress: messages.KindCompressed, journal.StepSelection: messages.KindSelected, journal.StepFanOut: messages.KindFannedOut,
 	journal.StepGather: messages.KindGathered, journal.StepAwait: messages.KindAwaited, journal.StepTag: messages.KindDid,

@@ -56,8 +56,8 @@ without success, and follows none.`,
 			if b != (messages.Budget{}) {
 				d.Budget = &b
 			}
-			if d.Step != "" && !d.Step.Top() {
-				return app.Usage(cmd, fmt.Errorf("--from %s: want a step of the workflow itself, such as 4", d.Step))
+			if d.Step != "" && !d.Step.Resumable() {
+				return app.Usage(cmd, fmt.Errorf("--from %s: want a step of the workflow itself, such as 4, or an iteration of a loop, such as 4.17", d.Step))
 			}
 			if of.Where != "" || of.DryRun {
 				return resumeAll(cmd.Context(), a, &of, args, d)

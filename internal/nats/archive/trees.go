@@ -101,7 +101,7 @@ type wood struct {
 	step   string // of a branch: the step that opened it
 	closed bool
 	newer  bool // written by a later release
-	limit  bool // the log of a key of a limit
+	ofKey  bool // the log of a limit or of an event
 }
 
 func (f *forest) take(ctx context.Context, h *eventlog.Chain, m conn.Message) error {
@@ -193,9 +193,8 @@ func (f *forest) fold(e commitlog.Entry, bytes int, copied bool) {
 			fence = fence || !s.copied && s.grave == 0 // it was not used
 		case session.KindClosed:
 			s.closed = true
-		case journal.KindLimitRequested:
-			s.limit = true
 		}
+		s.ofKey = s.ofKey || journal.KeyLogEvent(ev.Kind)
 		f.refer(k, s, ev)
 	}
 	if !fence || s.last.IsZero() {
@@ -324,8 +323,8 @@ func (f *forest) busy(k session.Key, s *wood) string {
 		return fmt.Sprintf("session %s was written by a later release", k.ID)
 	case s.Purged:
 		return ""
-	case s.limit: // a run may ask for a grant at any time
-		return fmt.Sprintf("session %s is the log of a limit by key", k.ID)
+	case s.ofKey: // a run may ask for a grant at any time, and an event may come
+		return fmt.Sprintf("session %s is the log of a limit or of an event", k.ID)
 	case open != "":
 		return open
 	case s.step != "" && !s.closed:

@@ -285,6 +285,7 @@ var guards = map[string]string{
 	"attempt_fence":        audit.OneWriter,
 	"claim_before_read":    audit.ReadClaim,
 	"dispatch_seen":        audit.OneWriter,
+	"event_cursor":         audit.Events,
 	"intent_expiry":        audit.NoRepeat,
 	"limit_holders":        audit.Limits,
 	"openset_tail":         audit.Results,

@@ -267,10 +267,10 @@ func (l *loop) ended(at run.Path, before string, more bool) (d journal.StepCompl
 	ex.mu.Lock()
 	defer ex.mu.Unlock()
 	if err := ex.account.Check(); err != nil {
-		return d, err
+		return d, came(err)
 	}
 	if n := len(ex.lines.events[l.line]); n > flow.MaxLoopEvents {
-		return d, fmt.Errorf("flow: loop %q has awaited events of %d names and keys: %w; at most %d: await the events of each in a run that it Starts", l.asked.Name, n, run.ErrNotSupported, flow.MaxLoopEvents)
+		return d, came(fmt.Errorf("flow: loop %q has awaited events of %d names and keys: %w; at most %d: await the events of each in a run that it Starts", l.asked.Name, n, run.ErrNotSupported, flow.MaxLoopEvents))
 	}
 	v := journal.Iteration{Events: ex.lines.events[l.line], Finish: ex.answerEnd, Word: ex.answerWord, From: journal.StateDigest(before), More: more, State: l.text, Statuses: ex.status.n}
 	if tags := ex.tags[ex.levels.owner(at).run]; tags != nil {

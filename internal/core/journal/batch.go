@@ -31,6 +31,9 @@ func (w *StateMachine) Commit(b Batch, now time.Time) (Ack, error) {
 	if r.Cancel != nil && !tidies(b.Events) && !cutsOff(b.Events) {
 		return w.afterCancel(r, b, now)
 	}
+	if over(r, b.Path) && has(b.Events, KindStepCompleted) {
+		return Ack{}, fmt.Errorf("journal: step %s of %s is of an iteration that has ended: %w", b.Path, b.Run, run.ErrState)
+	}
 	if r.arrived(b.Events) {
 		a := w.ack(r, now)
 		a.Inbox = r.Inbox()
